@@ -23,7 +23,12 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "item",
     also: &["summary"],
     input: &[Takes::Bytes],
-    examples: &["cp-log append hello && cp-log bundle | {} --format json"],
+    examples: &[
+        "cp-log append hello && cp-log bundle | {} --format json",
+        "cp-log append hello && cp-log bundle --since 7d | {} --overview --format json",
+        "cp-log append hello && cp-log bundle -o b.jsonl && {} --format json b.jsonl",
+        "cp-log keygen K && cp-log append hello && cp-log bundle | {} --key K.pub --format json",
+    ],
     ..VerbDoc::EMPTY
 };
 
@@ -44,43 +49,35 @@ pub(crate) struct Args {
     file: PathBuf,
 }
 
-/// A part of what the page says.
-#[derive(Serialize)]
+/// A part of what the page says. One of `heading`, `ledger` and `line` is there.
+#[derive(Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(extend("x-untrusted" = ["task", "facts", "overview", "title", "parts"])))]
-#[serde(tag = "part", rename_all = "snake_case")]
-pub(crate) enum Item<'a> {
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["heading", "overview", "line"])))]
+pub(crate) struct Item<'a> {
     /// What stands above the lines.
-    Heading {
-        #[serde(flatten)]
-        heading: &'a Heading,
-        /// The sums that it is made of.
-        overview: &'a Overview,
-        /// What is shown as others wrote it.
-        #[serde(rename = "_untrusted")]
-        untrusted: [&'static str; 4],
-    },
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heading: Option<&'a Heading>,
+    /// The sums that it is made of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overview: Option<&'a Overview>,
     /// A ledger; its lines follow.
-    Ledger {
-        #[serde(flatten)]
-        ledger: &'a Ledger,
-        /// The run whose ledger it is.
-        run: Option<&'a str>,
-    },
-    /// A line as it is shown.
-    Line {
-        /// Its place in the order.
-        seq: Option<u64>,
-        /// The writer's clock.
-        ts: Option<&'a str>,
-        /// The event.
-        event: Option<&'a str>,
-        #[serde(flatten)]
-        shown: Shown,
-        /// What is shown as others wrote it.
-        #[serde(rename = "_untrusted")]
-        untrusted: [&'static str; 3],
-    },
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ledger: Option<&'a Ledger>,
+    /// The run whose ledger it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<&'a str>,
+    /// The place of the line in its ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    /// The time that the line says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<&'a str>,
+    /// The line as it is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<Shown>,
+    /// JSON Pointers to what is not ours.
+    #[serde(rename = "_untrusted", skip_serializing_if = "<[_]>::is_empty")]
+    untrusted: &'static [&'static str],
 }
 
 impl Reply for Item<'_> {
@@ -117,8 +114,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return write(&heading, &input, &mut |bytes| context.out.raw(bytes));
     }
     context.out.streaming()?;
-    let untrusted = ["/task", "/facts", "/tables", "/overview"];
-    context.out.record(Kind::Item, &Item::Heading { heading: &heading, overview: &overview, untrusted })?;
+    let untrusted = &["/heading", "/overview"];
+    let (heading, sums) = (Some(&heading), Some(&overview));
+    context.out.record(Kind::Item, &Item { heading, overview: sums, untrusted, ..Item::default() })?;
     let mut reader = Reader::new(&file, 0, size);
     let mut index = 0;
     while let Some((chunk, bytes)) = reader.next()? {
@@ -126,16 +124,18 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             Chunk::Ledger => {
                 let Placed { ledger, run, .. } = &ledgers[index];
                 index += 1;
-                context.out.record(Kind::Item, &Item::Ledger { ledger, run: run.as_deref() })?;
+                context
+                    .out
+                    .record(Kind::Item, &Item { ledger: Some(ledger), run: run.as_deref(), ..Item::default() })?;
             }
             Chunk::Line => {
                 let entry = Entry::read(std::str::from_utf8(bytes).unwrap_or_default());
-                let item = Item::Line {
+                let item = Item {
                     seq: entry.as_ref().map(|entry| entry.seq),
                     ts: entry.as_ref().map(|entry| entry.ts),
-                    event: entry.as_ref().map(|entry| &*entry.event),
-                    shown: entry.as_ref().map_or_else(Shown::of_nothing, shown),
-                    untrusted: ["/title", "/facts", "/parts"],
+                    line: Some(entry.as_ref().map_or_else(Shown::of_nothing, shown)),
+                    untrusted: &["/line"],
+                    ..Item::default()
                 };
                 context.out.record(Kind::Item, &item)?;
                 context.out.item_succeeded();

@@ -21,7 +21,9 @@ fn opened(page: &Path, asked: &Value) -> Option<Value> {
 fn signed(place: &Place) -> PathBuf {
     ledger(place, "run.jsonl", &eventful());
     ledger(place, "child.jsonl", &child());
-    place.sh("cp-log keygen K && cp-log checkpoint -f run.jsonl --key K && cp-log checkpoint -f child.jsonl --key K").success();
+    place
+        .sh("cp-log keygen K && cp-log checkpoint -f run.jsonl --key K && cp-log checkpoint -f child.jsonl --key K")
+        .success();
     bundle(place, "child.jsonl run.jsonl");
     place.sh("cp-report --key K.pub bundle >page.html").success();
     place.work.join("page.html")
@@ -141,7 +143,20 @@ fn hostile() -> Vec<String> {
         "\" autofocus onfocus=\"document.title='hit'\" x=\"",
         "' onmouseover='document.title=1' x='",
     ];
-    let endings = ["", "</title>", "</style>", "</script>", "</pre></code>", "</article></section></main>", "</dd></dl>", "-->", "]]>", "</svg>", "<!--<script>", "<plaintext>"];
+    let endings = [
+        "",
+        "</title>",
+        "</style>",
+        "</script>",
+        "</pre></code>",
+        "</article></section></main>",
+        "</dd></dl>",
+        "-->",
+        "]]>",
+        "</svg>",
+        "<!--<script>",
+        "<plaintext>",
+    ];
     endings.iter().flat_map(|end| payloads.iter().map(move |payload| format!("{end}{payload}"))).collect()
 }
 
@@ -156,8 +171,12 @@ fn two_hundred_hostile_texts_do_nothing() {
         entries.push(json!({"event": "message", "role": text, "content": [{"type": "text", "text": text}, {"type": text, "name": text}]}));
         entries.push(json!({"event": text, "message": text, "data": {"name": text, text: [text]}}));
         entries.push(json!({"event": "tool_call", "data": {"id": text, "name": text, "input": {"old": text, "new": format!("{text}\n{text}"), text: text}}}));
-        entries.push(json!({"event": "exec.refused", "message": text, "data": {"rule": text, "code": text, "asked": [text]}}));
-        entries.push(json!({"event": "tool_result", "role": "tool", "content": text, "data": {"name": text, "duration_ms": 1}}));
+        entries.push(
+            json!({"event": "exec.refused", "message": text, "data": {"rule": text, "code": text, "asked": [text]}}),
+        );
+        entries.push(
+            json!({"event": "tool_result", "role": "tool", "content": text, "data": {"name": text, "duration_ms": 1}}),
+        );
     }
     ledger(&place, "run.jsonl", &entries);
     bundle(&place, "run.jsonl");

@@ -73,12 +73,12 @@ fn the_model_of_the_page_comes_as_records() {
     ledger(&place, "run.jsonl", &eventful());
     bundle(&place, "run.jsonl");
     let records = place.sh("cp-report --format json bundle").success().records();
-    assert_eq!(records[0]["data"]["part"], "heading");
+    assert_eq!(records[0]["data"]["heading"]["kind"], "Run");
     assert_eq!(records[0]["data"]["overview"]["runs"][0]["id"], RUN);
-    assert_eq!(records[1]["data"]["part"], "ledger");
+    assert_eq!(records[1]["data"]["ledger"]["file"], "run.jsonl");
     assert_eq!(records.last().unwrap()["data"]["total"], 18);
-    let refused = records.iter().find(|record| record["data"]["tone"] == "refused").unwrap();
-    assert_eq!(refused["data"]["event"], "exec.refused");
+    let refused = records.iter().find(|record| record["data"]["line"]["tone"] == "refused").unwrap();
+    assert_eq!(refused["data"]["line"]["event"], "exec.refused");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::entry::Json;
-use super::shown::Part;
+use super::part::Part;
 use super::table::Form;
 
 /// A text with more lines or bytes than these is folded.
@@ -147,28 +147,4 @@ fn unified(text: &str) -> Part {
 
 fn difference(rows: Vec<(char, String)>) -> Part {
     Part { folded: rows.len() > 2 * LINES, rows, ..part("", "difference", String::new()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{Entry, shown};
-
-    fn of(data: &str) -> Vec<(char, String)> {
-        let raw = format!(
-            r#"{{"seq":1,"ts":"2026-01-01T00:00:00.000000Z","event":"tool_call","data":{data},"prev":"sha256:{0}","hash":"sha256:{0}"}}"#,
-            "0".repeat(64)
-        );
-        shown(&Entry::read(&raw).unwrap()).parts.into_iter().flat_map(|part| part.rows).collect()
-    }
-
-    #[test]
-    fn a_change_shows_what_goes_and_what_comes_between_what_stays() {
-        let edit =
-            r#"{"name":"filesystem","input":{"operation":"edit_file","path":"a","old":"1\n2\n3","new":"1\ntwo\n3"}}"#;
-        let row = |sign: char, text: &str| (sign, text.to_owned());
-        assert_eq!(of(edit), [row(' ', "1"), row('-', "2"), row('+', "two"), row(' ', "3")]);
-        let patch = r#"{"name":"filesystem","input":{"patch":"@@ -1 +1 @@\n-a\n+b\n c"}}"#;
-        assert_eq!(of(patch), [row('@', "@ -1 +1 @@"), row('-', "a"), row('+', "b"), row(' ', "c")]);
-        assert_eq!(of(r#"{"input":{"old":"","new":""}}"#), []);
-    }
 }

@@ -3,6 +3,7 @@
 mod content;
 mod entry;
 mod fold;
+mod part;
 mod shown;
 mod spans;
 mod table;

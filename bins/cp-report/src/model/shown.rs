@@ -6,12 +6,15 @@ use serde::Serialize;
 
 use super::content::parts_of;
 use super::entry::{Entry, Json};
+use super::part::Part;
 use super::table::{ROWS, Row};
 
 /// A line as it is shown.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Shown {
+    /// The event.
+    pub(crate) event: String,
     /// What it is filtered by.
     pub(crate) group: &'static str,
     /// What happened, in a few words.
@@ -34,22 +37,6 @@ pub(crate) struct Fact {
     pub(crate) value: String,
 }
 
-/// Something that is shown whole.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Part {
-    /// What it is, where that is not plain.
-    pub(crate) label: Cow<'static, str>,
-    /// `text`, `code`, `command` or `difference`.
-    pub(crate) form: &'static str,
-    /// Whether it is folded until the reader opens it.
-    pub(crate) folded: bool,
-    /// The text; of a difference, none.
-    pub(crate) text: String,
-    /// The lines of a difference, each with what became of it before it: `+`, `-`, `@` or a space.
-    pub(crate) rows: Vec<(char, String)>,
-}
-
 /// How a line is shown.
 pub(crate) fn shown(entry: &Entry<'_>) -> Shown {
     let row = ROWS.iter().find(|row| row.event == entry.event).unwrap_or(&ROWS[0]);
@@ -58,7 +45,15 @@ pub(crate) fn shown(entry: &Entry<'_>) -> Shown {
         (false, true) => "failed",
         (false, false) => "",
     };
-    Shown { group: row.group, title: title(row, entry), tone, facts: facts(row.facts, entry), parts: parts(row, entry) }
+    let event = entry.event.clone().into_owned();
+    Shown {
+        event,
+        group: row.group,
+        title: title(row, entry),
+        tone,
+        facts: facts(row.facts, entry),
+        parts: parts(row, entry),
+    }
 }
 
 fn title(row: &Row, entry: &Entry<'_>) -> String {
@@ -150,7 +145,7 @@ impl Shown {
     /// How bytes are shown that are no line of a ledger.
     pub(crate) fn of_nothing() -> Self {
         let title = "These bytes are no line of a ledger".to_owned();
-        Self { group: "other", title, tone: "failed", facts: Vec::new(), parts: Vec::new() }
+        Self { event: String::new(), group: "other", title, tone: "failed", facts: Vec::new(), parts: Vec::new() }
     }
 
     /// Whether it is shown small.
@@ -158,5 +153,29 @@ impl Shown {
         let is_minor =
             |entry: &Entry<'_>| MINOR.contains(&&*entry.event) || entry.event == "llm.response" && entry.run.is_some();
         self.tone.is_empty() && (self.group == "ledger" || entry.is_some_and(is_minor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Entry, shown};
+
+    fn of(data: &str) -> Vec<(char, String)> {
+        let raw = format!(
+            r#"{{"seq":1,"ts":"2026-01-01T00:00:00.000000Z","event":"tool_call","data":{data},"prev":"sha256:{0}","hash":"sha256:{0}"}}"#,
+            "0".repeat(64)
+        );
+        shown(&Entry::read(&raw).unwrap()).parts.into_iter().flat_map(|part| part.rows).collect()
+    }
+
+    #[test]
+    fn a_change_shows_what_goes_and_what_comes_between_what_stays() {
+        let edit =
+            r#"{"name":"filesystem","input":{"operation":"edit_file","path":"a","old":"1\n2\n3","new":"1\ntwo\n3"}}"#;
+        let row = |sign: char, text: &str| (sign, text.to_owned());
+        assert_eq!(of(edit), [row(' ', "1"), row('-', "2"), row('+', "two"), row(' ', "3")]);
+        let patch = r#"{"name":"filesystem","input":{"patch":"@@ -1 +1 @@\n-a\n+b\n c"}}"#;
+        assert_eq!(of(patch), [row('@', "@ -1 +1 @@"), row('-', "a"), row('+', "b"), row(' ', "c")]);
+        assert_eq!(of(r#"{"input":{"old":"","new":""}}"#), []);
     }
 }
