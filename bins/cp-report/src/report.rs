@@ -24,10 +24,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["summary"],
     input: &[Takes::Bytes],
     examples: &[
-        "cp-log append hello && cp-log bundle | {} --format json",
-        "cp-log append hello && cp-log bundle --since 7d | {} --overview --format json",
-        "cp-log append hello && cp-log bundle -o b.jsonl && {} --format json b.jsonl",
-        "cp-log keygen K && cp-log append hello && cp-log bundle | {} --key K.pub --format json",
+        "cp-log append hello && cp-log bundle | {} >page.html",
+        "cp-log append hello && cp-log bundle --since 7d | {} --overview >week.html",
+        "cp-log append hello && cp-log bundle | {} --json",
     ],
     ..VerbDoc::EMPTY
 };
@@ -42,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long)]
     overview: bool,
     /// A public key that may have signed, to go into the page; give it again for another
-    #[arg(long, value_name = "K.pub")]
+    #[arg(long, value_name = "K.pub", help_heading = "Proof")]
     key: Vec<PathBuf>,
     /// The bundle; - is standard input
     #[arg(value_name = "FILE|-", default_value = "-")]
@@ -52,7 +51,7 @@ pub(crate) struct Args {
 /// A part of what the page says. One of `heading`, `ledger` and `line` is there.
 #[derive(Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(extend("x-untrusted" = ["heading", "overview", "line"])))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["heading", "overview", "ledger", "line"])))]
 pub(crate) struct Item<'a> {
     /// What stands above the lines.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,7 +75,7 @@ pub(crate) struct Item<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<Shown>,
     /// JSON Pointers to what is not ours.
-    #[serde(rename = "_untrusted", skip_serializing_if = "<[_]>::is_empty")]
+    #[serde(rename = "_untrusted")]
     untrusted: &'static [&'static str],
 }
 
@@ -124,9 +123,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             Chunk::Ledger => {
                 let Placed { ledger, run, .. } = &ledgers[index];
                 index += 1;
-                context
-                    .out
-                    .record(Kind::Item, &Item { ledger: Some(ledger), run: run.as_deref(), ..Item::default() })?;
+                context.out.record(
+                    Kind::Item,
+                    &Item { ledger: Some(ledger), run: run.as_deref(), untrusted: &["/ledger"], ..Item::default() },
+                )?;
             }
             Chunk::Line => {
                 let entry = Entry::read(std::str::from_utf8(bytes).unwrap_or_default());
