@@ -156,15 +156,18 @@ fn read(args: &Args) -> Result<Read> {
             Ok(())
         }
         Record::Ledger(ledger) => {
-            ledgers.push(Placed { at: spool.size, ledger, run: None });
+            ledgers.push(Placed { at: spool.size, ledger, run: None, is_spoken: false });
             spool.push(Chunk::Ledger, b"")
         }
         Record::Line(line) => {
             let index = ledgers.len().saturating_sub(1);
             if let Some(entry) = Entry::read(&line.raw) {
                 overview.add(index, &entry);
-                if let Some(placed) = ledgers.last_mut().filter(|_| entry.event == "run_start") {
-                    placed.run = entry.run.as_deref().map(str::to_owned);
+                if let Some(placed) = ledgers.last_mut() {
+                    placed.is_spoken |= matches!(&*entry.event, "message" | "run_start");
+                    if entry.event == "run_start" {
+                        placed.run = entry.run.as_deref().map(str::to_owned);
+                    }
                 }
             }
             if let Some(proof) = line.proof() {

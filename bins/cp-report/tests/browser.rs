@@ -122,6 +122,19 @@ fn a_large_value_is_proved_and_a_changed_one_is_found() {
     assert!(seen["faults"].as_str().unwrap().contains("are not those that it is named for"), "{seen}");
 }
 
+/// The picture in the README is one of these pages.
+#[test]
+fn a_page_has_a_picture_for_the_readme() {
+    let place = Place::new();
+    let page = signed(&place);
+    let kept = repository().join("docs/report.png");
+    let picture = if std::env::var_os("UPDATE").is_some() { kept.clone() } else { place.work.join("page.png") };
+    let Some(_) = opened(&page, &json!({"picture": picture, "width": 1000})) else { return };
+    for file in [picture, kept] {
+        assert!(std::fs::read(&file).unwrap().starts_with(b"\x89PNG"), "{}", file.display());
+    }
+}
+
 /// What tries to get out of each place of a template, and to be what it is not.
 fn hostile() -> Vec<String> {
     let payloads = [

@@ -89,7 +89,7 @@ pub(crate) fn heading(head: &Head, ledgers: &[Ledger], overview: &Overview, is_o
     let (kind, name) = match (is_overview, run, session) {
         (true, ..) => (
             "Overview",
-            head.selection.since.as_ref().map_or_else(|| "of all".to_owned(), |since| format!("since {since}")),
+            head.selection.since.as_ref().map_or_else(|| "of all ledgers".to_owned(), |since| format!("since {since}")),
         ),
         (_, Some(run), _) => ("Run", run.id.clone()),
         (_, None, Some(session)) if roots.is_empty() || overview.sessions.len() == 1 => ("Session", session.clone()),

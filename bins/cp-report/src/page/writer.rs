@@ -35,6 +35,8 @@ pub(crate) struct Placed {
     pub(crate) ledger: Ledger,
     /// The run whose ledger it is.
     pub(crate) run: Option<String>,
+    /// Whether somebody speaks in it.
+    pub(crate) is_spoken: bool,
 }
 
 /// What the page is made of.
@@ -98,7 +100,9 @@ pub(crate) fn write(heading: &Heading, input: &Input<'_>, out: &mut dyn FnMut(&[
     let is_child = |run: &Option<String>| run.as_ref().is_some_and(|run| input.children.contains(run));
     let (children, others): (Vec<usize>, Vec<usize>) =
         (0..input.ledgers.len()).partition(|index| is_child(&input.ledgers[*index].run));
-    for index in others.into_iter().chain(children) {
+    // What was said is read first, what programs noted of it after that.
+    let (first, rest): (Vec<usize>, Vec<usize>) = others.into_iter().partition(|index| input.ledgers[*index].is_spoken);
+    for index in first.into_iter().chain(rest).chain(children) {
         writer.ledger(index, 0)?;
     }
     writer.fill(
