@@ -233,14 +233,14 @@
       } else if (!(this.next || this.last && this.last.seq + 1 === head.size)) this.fault(place, "the line behind the last one is not shown to exist");
       const faultsBefore = report.count;
       report.say(`${head.file}: ${part} lines, their hashes, their chain and their ${head.whole ? "tree" : "proofs"} were computed again.`);
-      if (this.blobs) report.say(`${head.file}: ${this.blobs - (this.missing || 0)} large values have the bytes that they are named for.`);
-      if (this.missing) report.open(`${head.file}: ${this.missing} large values were missing when the bundle was made.`);
+      if (this.blobs) report.say(`${head.file}: large values that have the bytes they are named for: ${this.blobs - (this.missing || 0)}.`);
+      if (this.missing) report.open(`${head.file}: large values that were missing when the bundle was made: ${this.missing}.`);
       if (!note) return report.open(`${head.file}: no checkpoint was signed, so the whole ledger could have been written anew.`);
       if (note.origin !== head.origin) this.fault(place, "the checkpoint is about another ledger");
       const holds = head.whole ? note.size === 0 || equal(this.signedRoot, note.root)
         : note.size <= head.size && goesOn(note.size, note.root, head.size, this.root, (head.consistency || []).map(fromBase64));
       if (!holds) this.fault(place, "its lines are not those that were signed");
-      if (this.uncovered) report.open(`${head.file}: ${this.uncovered} lines were written after the checkpoint; no signature covers them.`);
+      if (this.uncovered) report.open(`${head.file}: written after the checkpoint, so that no signature covers them: ${this.uncovered} of the lines.`);
       for (const signature of note.signatures) {
         const known = [...keys, ...this.keys].filter((key) => key && key.name === signature.name && key.id === signature.id);
         const key = known[0];

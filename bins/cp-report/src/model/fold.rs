@@ -182,8 +182,9 @@ impl Overview {
         self.add_span(ledger, time, entry);
         match &*entry.event {
             "llm.response" => {
-                let used = Totals::default().add_usage(entry);
-                self.tokens.push(used);
+                if !entry.is_failed() {
+                    self.tokens.push(Totals::default().add_usage(entry));
+                }
                 let took = entry.number("duration_ms").unwrap_or(0.0).max(1.0);
                 let step = (0..40).find(|step| took <= f64::from(2_u32.saturating_pow(step + 1))).unwrap_or(0) as usize;
                 self.latencies.resize(self.latencies.len().max(step + 1), 0);

@@ -6,7 +6,7 @@ use std::fmt::{Result, Write};
 pub(crate) fn escape(text: &str, out: &mut impl Write) -> Result {
     let mut from = 0;
     for (at, byte) in text.bytes().enumerate() {
-        if at < from || !is_special(byte) {
+        if at < from || !IS_SPECIAL[usize::from(byte)] {
             continue;
         }
         let Some(c) = text[at..].chars().next() else { break };
@@ -36,14 +36,21 @@ pub(crate) fn escape(text: &str, out: &mut impl Write) -> Result {
     out.write_str(&text[from..])
 }
 
-/// Whether a character that begins with this byte may need more than to be copied.
-fn is_special(byte: u8) -> bool {
-    match byte {
-        b'\n' | b'\t' => false,
-        b'&' | b'<' | b'>' | b'"' | b'\'' | 0x7f | 0xc2 | 0xd8 | 0xe1 | 0xe2 | 0xef | 0xf3 => true,
-        _ => byte < 0x20,
+/// Whether a character that begins with this byte may need more than to be copied: a table, because every byte is asked.
+static IS_SPECIAL: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = byte != b'\n' as usize && byte != b'\t' as usize;
+        byte += 1;
     }
-}
+    let (others, mut at) = (b"&<>\"'\x7f\xc2\xd8\xe1\xe2\xef\xf3", 0);
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
 
 /// Adds bytes as the text of a data block, from which the script has them back exactly: nothing in it ends the block or is changed
 /// when the page is read.
