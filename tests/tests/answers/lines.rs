@@ -28,6 +28,14 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
     ),
     ("cp-compose system", &["cp-compose system -s 'be brief'"]),
     (
+        "cp-report",
+        &[
+            "cp-log append hello >receipt; cp-log bundle | cp-report --format json",
+            "cp-log append hello >receipt; cp-log bundle | cp-report --overview --format json",
+            "echo hello | cp-report",
+        ],
+    ),
+    (
         "cp-exec",
         &[
             "allow; cp-exec -- echo hello",

@@ -112,6 +112,7 @@ const MORE: [[&str; 4]; 11] = [
     ["cp-shell config agent", "", "default soul", ""],
     ["cp-shell register", "echo $N >$PWD/p$N.md", "--yes $PWD/p$N.md", ""],
     ["cp-shell reset", "", "--session $S --dry-run", ""],
+    ["cp-report", "", "--format json bundle", "-"],
 ];
 
 /// Makes a run that waits for a higher limit.

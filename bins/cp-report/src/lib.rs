@@ -1,0 +1,55 @@
+//! `cp-report`: make a page that shows what happened and proves itself.
+//!
+//! A bundle is read once and put aside ([`bundle`]) while its lines are folded into what the page says above them ([`model`]). Then the
+//! lines are read again, and each is written as it is shown, with its exact bytes beside it ([`page`], [`svg`]).
+
+mod report;
+
+mod page;
+mod svg;
+
+mod model;
+
+mod bundle;
+#[cfg(test)]
+mod schemas;
+
+use cp_common::program::{Credentials, Program};
+use cp_common::{Context, Result};
+
+/// The description of this program.
+pub static PROGRAM: Program = Program {
+    name: "cp-report",
+    about: "make a page that shows what happened and proves itself",
+    risk_tier: "T0",
+    verbs: &[report::DOC],
+    implicit: Some("report"),
+    groups: &[],
+    doctor: &[],
+    environment: &[],
+    schemas: &[("item", include_str!("../schemas/item.json"))],
+    checks: |_| Vec::new(),
+    credentials: |_| Credentials::none_needed(),
+    audit: |_| Ok(None),
+};
+
+/// The command line.
+#[derive(clap::Parser)]
+#[command(name = "cp-report")]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    #[command(hide = true)]
+    Report(report::Args),
+}
+
+/// Runs the verb that was asked for.
+pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
+    match cli.verb {
+        Verb::Report(args) => report::run(&args, context),
+    }
+}

@@ -1,0 +1,8 @@
+//! The page: templates filled with what the model says, a line at a time.
+
+mod head;
+mod text;
+mod writer;
+
+pub(crate) use self::head::{Heading, heading};
+pub(crate) use self::writer::{Input, Placed, write};

@@ -1,0 +1,255 @@
+//! Pages in a real browser: Debian's Chromium, driven over a pipe by `browser.mjs`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cp_testkit::{Place, counterpart, packages, repository};
+use serde_json::{Value, json};
+
+use crate::made::{RUN, bundle, child, eventful, ledger};
+
+/// What the browser shows of a page; `None` where there is no browser.
+fn opened(page: &Path, asked: &Value) -> Option<Value> {
+    let (node, chromium) = (counterpart("node")?, counterpart("chromium")?);
+    let driver = repository().join("bins/cp-report/tests/browser.mjs");
+    let ran = Command::new(node).arg(driver).arg(chromium).arg(page).arg(asked.to_string()).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    Some(serde_json::from_slice(&ran.stdout).unwrap())
+}
+
+/// Makes a signed page of a run with an agent.
+fn signed(place: &Place) -> PathBuf {
+    ledger(place, "run.jsonl", &eventful());
+    ledger(place, "child.jsonl", &child());
+    place
+        .sh("cp-log keygen K && cp-log checkpoint -f run.jsonl --key K && cp-log checkpoint -f child.jsonl --key K")
+        .success();
+    bundle(place, "child.jsonl run.jsonl");
+    place.sh("cp-report --key K.pub bundle >page.html").success();
+    place.work.join("page.html")
+}
+
+fn is_quiet(seen: &Value) {
+    assert_eq!(seen["noise"], json!([]), "{seen}");
+    assert_eq!(seen["requests"].as_array().unwrap().len(), 1, "only itself: {seen}");
+}
+
+#[test]
+fn a_page_opens_without_a_request_and_proves_itself() {
+    let place = Place::new();
+    let page = signed(&place);
+    let Some(seen) = opened(&page, &json!({})) else { return };
+    is_quiet(&seen);
+    assert!(seen["verdict"].as_str().unwrap().starts_with("All 24 lines hold"), "{seen}");
+    let proved = seen["proved"].as_str().unwrap();
+    let key = place.work.read("K.pub");
+    assert!(proved.contains(key.trim()) && proved.contains("18 lines are signed"), "{seen}");
+
+    // Without the key it says whose word it takes.
+    place.sh("cp-report bundle >page.html").success();
+    let seen = opened(&page, &json!({})).unwrap();
+    assert!(seen["proved"].as_str().unwrap().contains("(named only by the ledger itself)"), "{seen}");
+}
+
+#[test]
+fn a_part_of_a_ledger_is_proved_line_by_line() {
+    let place = Place::new();
+    let mut entries = eventful();
+    entries.insert(3, json!({"event": "log", "message": "of somebody else"}));
+    ledger(&place, "run.jsonl", &entries);
+    place.sh("cp-log keygen K && cp-log checkpoint -f run.jsonl --key K && cp-log append -f run.jsonl later").success();
+    bundle(&place, &format!("--run {RUN} run.jsonl"));
+    place.sh("cp-report --key K.pub bundle >page.html").success();
+    let page = place.work.join("page.html");
+    let Some(seen) = opened(&page, &json!({})) else { return };
+    assert!(seen["verdict"].as_str().unwrap().starts_with("All 17 lines hold"), "{seen}");
+    assert!(seen["proved"].as_str().unwrap().contains("are signed"), "{seen}");
+
+    let text = place.work.read("page.html");
+    let at = text.find("data-seq=\"6\"").unwrap();
+    let proof = at + text[at..].find("proof&quot;:[&quot;").unwrap() + "proof&quot;:[&quot;".len();
+    let other = if text.as_bytes()[proof] == b'A' { "B" } else { "A" };
+    place.work.write("page.html", format!("{}{other}{}", &text[..proof], &text[proof + 1..]));
+    let seen = opened(&page, &json!({})).unwrap();
+    assert!(seen["faults"].as_str().unwrap().contains("line 6: its proof is wrong"), "{seen}");
+}
+
+#[test]
+fn a_changed_byte_is_found_at_its_line() {
+    let place = Place::new();
+    let page = signed(&place);
+    let text = std::fs::read_to_string(&page).unwrap();
+    let changed = |from: &str, to: &str| {
+        let at = text.rfind(from).unwrap_or_else(|| panic!("{from}"));
+        std::fs::write(&page, format!("{}{to}{}", &text[..at], &text[at + from.len()..])).unwrap();
+        opened(&page, &json!({"evaluate": ["[...document.querySelectorAll('.changed')].map((e) => e.id).join()"]}))
+    };
+    for (from, to, fault, place) in [
+        ("It is mended.", "It is mendEd.", "line 16: its bytes are not those that were hashed", "l1-16"),
+        ("\"seq\":5,", "\"seq\":6,", "line 5: its bytes are not", "l1-5"),
+        ("data-of=\"1\" data-seq=\"9\"", "data-of=\"1\" data-seq=\"8\"", "line 8: it cannot be here", "l1-9"),
+        ("{\"seq\":7,", " {\"seq\":7,", "line 7: these bytes are no line of a ledger", "l1-7"),
+        ("\"size\":18,", "\"size\":19,", "run.jsonl: its lines are not those that the root is of", "l1"),
+        ("18\\n", "17\\n", "its lines are not those that were signed", "l1"),
+    ] {
+        let Some(seen) = changed(from, to) else { return };
+        let faults = seen["faults"].as_str().unwrap();
+        assert!(faults.contains(fault), "{from}: {seen}");
+        assert!(seen["verdict"].as_str().unwrap().starts_with("It does not hold"), "{seen}");
+        assert!(seen["values"][0].as_str().unwrap().split(',').any(|id| id == place), "{from}: {seen}");
+    }
+
+    // Another key of the same name, and a signature that was changed.
+    let signature = text.rfind("\u{2014} K ").map(|at| at + "\u{2014} K ".len() + 20).unwrap();
+    let other = if text.as_bytes()[signature] == b'A' { "B" } else { "A" };
+    std::fs::write(&page, format!("{}{other}{}", &text[..signature], &text[signature + 1..])).unwrap();
+    let Some(seen) = opened(&page, &json!({})) else { return };
+    assert!(seen["faults"].as_str().unwrap().contains("the signature of K is wrong"), "{seen}");
+}
+
+#[test]
+fn a_large_value_is_proved_and_a_changed_one_is_found() {
+    let place = Place::new();
+    place.sh("head -c 1500000 /dev/zero | tr '\\0' x | cp-log append -f big.jsonl >/dev/null").success();
+    bundle(&place, "big.jsonl");
+    place.sh("cp-report bundle >page.html").success();
+    let page = place.work.join("page.html");
+    let Some(seen) = opened(&page, &json!({})) else { return };
+    assert!(
+        seen["proved"].as_str().unwrap().contains("large values that have the bytes they are named for: 1"),
+        "{seen}"
+    );
+    let text = place.work.read("page.html").replacen("eHh4", "eHh5", 1);
+    place.work.write("page.html", text);
+    let seen = opened(&page, &json!({})).unwrap();
+    assert!(seen["faults"].as_str().unwrap().contains("are not those that it is named for"), "{seen}");
+}
+
+/// The picture in the README is one of these pages.
+#[test]
+fn a_page_has_a_picture_for_the_readme() {
+    let place = Place::new();
+    let page = signed(&place);
+    let kept = repository().join("docs/report.png");
+    let picture = if std::env::var_os("UPDATE").is_some() { kept.clone() } else { place.work.join("page.png") };
+    let Some(_) = opened(&page, &json!({"picture": picture, "width": 1000})) else { return };
+    for file in [picture, kept] {
+        assert!(std::fs::read(&file).unwrap().starts_with(b"\x89PNG"), "{}", file.display());
+    }
+}
+
+/// What tries to get out of each place of a template, and to be what it is not.
+fn hostile() -> Vec<String> {
+    let payloads = [
+        "<script>document.title='hit'</script>",
+        "<img src=x onerror=\"document.title='hit'\">",
+        "<svg onload=\"document.title='hit'\">",
+        "<svg><script>document.title='hit'</script></svg>",
+        "<iframe srcdoc=\"<script>parent.document.title='hit'</script>\">",
+        "<a href=\"javascript:document.title='hit'\">x</a>",
+        "<base href=\"https://example.org/\">",
+        "<meta http-equiv=refresh content=\"0;url=https://example.org/\">",
+        "<link rel=stylesheet href=https://example.org/a.css>",
+        "<form action=https://example.org/><button>x</button></form>",
+        "&#60;script&#62;document.title='hit'&#60;/script&#62;",
+        "\u{0}\u{1}\u{8}\u{b}\u{1b}[31m\u{7f}\u{85}",
+        "\u{202e}txet\u{2066}\u{200f}\u{feff}\u{2028}",
+        "https://example.org/ [x](https://example.org/)",
+        "{{ 7*7 }}{% raw %}{# #}",
+        "\" autofocus onfocus=\"document.title='hit'\" x=\"",
+        "' onmouseover='document.title=1' x='",
+    ];
+    let endings = [
+        "",
+        "</title>",
+        "</style>",
+        "</script>",
+        "</pre></code>",
+        "</article></section></main>",
+        "</dd></dl>",
+        "-->",
+        "]]>",
+        "</svg>",
+        "<!--<script>",
+        "<plaintext>",
+    ];
+    endings.iter().flat_map(|end| payloads.iter().map(move |payload| format!("{end}{payload}"))).collect()
+}
+
+#[test]
+fn two_hundred_hostile_texts_do_nothing() {
+    let place = Place::new();
+    let texts = hostile();
+    assert!(texts.len() >= 200, "{}", texts.len());
+    let mut entries = eventful();
+    entries[0]["content"] = texts[0].clone().into();
+    for text in &texts {
+        entries.push(json!({"event": "message", "role": text, "content": [{"type": "text", "text": text}, {"type": text, "name": text}]}));
+        entries.push(json!({"event": text, "message": text, "data": {"name": text, text: [text]}}));
+        entries.push(json!({"event": "tool_call", "data": {"id": text, "name": text, "input": {"old": text, "new": format!("{text}\n{text}"), text: text}}}));
+        entries.push(
+            json!({"event": "exec.refused", "message": text, "data": {"rule": text, "code": text, "asked": [text]}}),
+        );
+        entries.push(
+            json!({"event": "tool_result", "role": "tool", "content": text, "data": {"name": text, "duration_ms": 1}}),
+        );
+    }
+    ledger(&place, "run.jsonl", &entries);
+    bundle(&place, "run.jsonl");
+    let page = place.work.join("page.html");
+    let count = "document.querySelectorAll('img,iframe,object,embed,form:not(#filters),base,link,article svg,article a,[onload],[onerror],[onfocus],[onmouseover]').length";
+    let scripts = "document.querySelectorAll('script:not([type])').length";
+    for words in ["", "--overview"] {
+        place.sh(&format!("cp-report {words} bundle >page.html")).success();
+        let Some(seen) = opened(&page, &json!({"evaluate": [count, scripts, "document.title"]})) else { return };
+        is_quiet(&seen);
+        assert_eq!((&seen["values"][0], &seen["values"][1]), (&json!(0), &json!(1)), "{seen}");
+        assert!(!seen["values"][2].as_str().unwrap().contains("hit"), "{seen}");
+        assert!(seen["verdict"].as_str().unwrap().starts_with("All"), "every byte comes back: {seen}");
+    }
+}
+
+#[test]
+fn a_page_can_be_read_by_everybody() {
+    let place = Place::new();
+    let page = signed(&place);
+    let axe = packages().join("node_modules/axe-core/axe.min.js");
+    if !cp_testkit::required("axe-core (.ci/run installs it)", axe.is_file()) {
+        return;
+    }
+    for words in ["", "--overview"] {
+        place.sh(&format!("cp-report {words} --key K.pub bundle >page.html")).success();
+        for (width, dark) in [(320, false), (1280, true), (3840, false)] {
+            let wide = "document.documentElement.scrollWidth <= innerWidth";
+            let asked = json!({"axe": axe, "width": width, "dark": dark, "evaluate": [wide]});
+            let Some(seen) = opened(&page, &asked) else { return };
+            assert_eq!(seen["violations"], json!([]), "{width} {seen}");
+            assert_eq!(seen["values"][0], true, "{width}: nothing is cut off");
+            is_quiet(&seen);
+        }
+    }
+}
+
+#[test]
+fn without_script_it_says_that_nothing_was_checked_and_prints() {
+    let place = Place::new();
+    let page = signed(&place);
+    let pdf = place.work.join("page.pdf");
+    let Some(seen) = opened(&page, &json!({"scripts": false, "pdf": pdf})) else { return };
+    is_quiet(&seen);
+    assert!(std::fs::read(pdf).unwrap().starts_with(b"%PDF"));
+    let shown = place.work.read("page.html");
+    assert!(shown.contains("Nothing has been checked yet"), "{shown}");
+}
+
+#[test]
+fn lines_are_found_by_kind_and_by_text() {
+    let place = Place::new();
+    let page = signed(&place);
+    let type_in = "const box = document.getElementById('search'); box.value = 'MENDED'; box.dispatchEvent(new Event('input', {bubbles: true})); new Promise((done) => setTimeout(done, 500))";
+    let shown = "[...document.querySelectorAll('article:not([hidden])')].map((e) => e.id).join()";
+    let uncheck = "for (const box of document.querySelectorAll('[type=checkbox]')) if (box.value !== 'person') box.click(); document.getElementById('search').value = ''; new Promise((done) => setTimeout(done, 500))";
+    let asked = json!({"evaluate": [type_in, shown, uncheck, shown]});
+    let Some(seen) = opened(&page, &asked) else { return };
+    assert_eq!((&seen["values"][1], &seen["values"][3]), (&json!("l1-16"), &json!("l1-9,l1-10")), "{seen}");
+}
