@@ -17,15 +17,14 @@ pub(crate) fn ask(context: &Context, program: &str, words: &[&str]) -> Result<Va
 
 /// Refuses a command that the tree forbids. Its words may be meant from here or from the root of the tree: neither may write there.
 pub(crate) fn check_governed(context: &Context, plane: &Plane, command: &str) -> std::result::Result<(), Failure> {
-    let commands = match split(command) {
-        Ok(words) => vec![words.argv],
+    let commands = if let Ok(words) = split(command) {
+        vec![words.argv]
+    } else {
+        let mut question: Vec<OsString> = vec!["check".into(), format!("-c {command}").into()];
+        question.extend(plane.root_option());
+        let decision: Value = coprocess::ask("cp-exec", &question, b"", context)?.data()?;
         // What is no list of commands either is refused by cp-exec, with the reason.
-        Err(_) => {
-            let mut question: Vec<OsString> = vec!["check".into(), format!("-c {command}").into()];
-            question.extend(plane.root_option());
-            let decision: Value = coprocess::ask("cp-exec", &question, b"", context)?.data()?;
-            serde_json::from_value(decision["parts"].clone()).unwrap_or_default()
-        }
+        serde_json::from_value(decision["parts"].clone()).unwrap_or_default()
     };
     commands.iter().try_for_each(|argv| plane.check_capability(argv))?;
     let is_governed = |word: &&String| Path::new(word).is_relative() && plane.governs(word);

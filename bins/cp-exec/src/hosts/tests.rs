@@ -76,7 +76,7 @@ fn of_others(host: Host, text: &str) -> Value {
     let mut value: Value = serde_json::from_str(text).unwrap();
     let Some(hooks) = value["hooks"].as_object_mut() else { return value };
     for list in hooks.values_mut().filter_map(Value::as_array_mut) {
-        list.retain(|group| !group.to_string().contains(&format!("/bin/cp-exec hook {}", host.name())));
+        list.retain(|group| !group.to_string().contains(&format!("/bin/cp-exec --home /the/home hook {}", host.name())));
     }
     value
 }
@@ -168,7 +168,7 @@ fn a_plugin_of_somebody_else_is_not_replaced() {
     assert_eq!(without_ours(Host::Opencode, &made).unwrap(), None);
     assert_eq!(without_ours(Host::Opencode, "mine\n").unwrap().as_deref(), Some("mine\n"));
     let newer = with_ours(&command(Host::Opencode, "/opt/cp-exec"), Some(&made)).unwrap();
-    assert!(newer.contains("[\"/opt/cp-exec\",\"hook\",\"opencode\"]"), "{newer}");
+    assert!(newer.contains("[\"/opt/cp-exec\",\"--home\",\"/the/home\",\"hook\",\"opencode\"]"), "{newer}");
 }
 
 #[test]

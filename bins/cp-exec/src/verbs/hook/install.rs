@@ -52,7 +52,6 @@ pub(crate) struct Place {
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "hook_changed"))]
-#[expect(clippy::struct_field_names, reason = "the name of the member is for its readers")]
 pub(crate) struct Changed {
     /// The agent.
     host: String,
