@@ -95,7 +95,7 @@ const ROWS: [[&str; 4]; 66] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 11] = [
+const MORE: [[&str; 4]; 12] = [
     ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
     [

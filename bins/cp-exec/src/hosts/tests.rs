@@ -76,7 +76,9 @@ fn of_others(host: Host, text: &str) -> Value {
     let mut value: Value = serde_json::from_str(text).unwrap();
     let Some(hooks) = value["hooks"].as_object_mut() else { return value };
     for list in hooks.values_mut().filter_map(Value::as_array_mut) {
-        list.retain(|group| !group.to_string().contains(&format!("/bin/cp-exec --home /the/home hook {}", host.name())));
+        list.retain(|group| {
+            !group.to_string().contains(&format!("/bin/cp-exec --home /the/home hook {}", host.name()))
+        });
     }
     value
 }

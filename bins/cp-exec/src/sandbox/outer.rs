@@ -51,11 +51,14 @@ impl Account {
     /// Whether a user namespace would give anything. A machine or an outer sandbox may let it be made and then refuse what it is
     /// made for, and who is in it cannot leave: so another process tries.
     pub(super) fn gets_user_namespace(self) -> bool {
-        match sys::fork_into(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) {
+        match sys::fork_into(libc::CLONE_NEWUSER) {
             Ok(Forked::Child) => {
                 let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-                let has_rights =
-                    self.map_into_user_namespace().is_ok() && rustix::mount::mount_change("/", private).is_ok();
+                let has_rights = self.map_into_user_namespace().is_ok()
+                    && match sys::unshare(libc::CLONE_NEWNS) {
+                        Ok(()) => rustix::mount::mount_change("/", private).is_ok(),
+                        Err(_) => sys::unshare(libc::CLONE_NEWUTS).is_ok(),
+                    };
                 sys::leave(i32::from(!has_rights))
             }
             Ok(Forked::Parent(pid)) => loop {

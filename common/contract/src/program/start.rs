@@ -48,8 +48,12 @@ fn leave(code: Code) -> ! {
 fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let asked = format_in(&arguments);
-    // Until the command line is understood, a word that may be such a verb is taken for it.
-    let is_closed = |doc: &VerbDoc| doc.fails_closed && arguments.iter().any(|word| word == doc.path);
+    // Until the command line is understood, words that may be such a verb are taken for it, unless they may be a longer one.
+    let may_be = |doc: &VerbDoc| doc.path.split(' ').all(|word| arguments.iter().any(|argument| argument == word));
+    let longer = |path: &str| {
+        program.verbs.iter().any(|doc| doc.path.len() > path.len() && doc.path.starts_with(path) && may_be(doc))
+    };
+    let is_closed = |doc: &VerbDoc| doc.fails_closed && may_be(doc) && !longer(doc.path);
     fail_closed(matches!(asked, None | Some(Format::Raw)) && program.verbs.iter().any(is_closed));
     let asked = asked.or_else(|| std::env::var("CP_FORMAT").ok().and_then(|name| format_of(&name)));
     let mut early = Output::new(program.name, asked.unwrap_or(Format::Json), false, started);
