@@ -177,7 +177,7 @@ impl Writer<'_> {
         if !begins && entry.event != "run_end" {
             return Ok(());
         }
-        let is_new = turns.is_none_or(|count| count % TOGETHER == 0);
+        let is_new = turns.is_none_or(|count| count.is_multiple_of(TOGETHER));
         if turns.is_some() {
             (self.out)(if is_new || !begins { b"</section>\n</div>\n" } else { b"</section>\n" })?;
         }
