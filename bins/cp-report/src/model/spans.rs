@@ -66,7 +66,7 @@ impl Default for Steps {
 
 impl Steps {
     pub(crate) fn push(&mut self, value: [u64; 2]) {
-        if self.count % self.width == 0 {
+        if self.count.is_multiple_of(self.width) {
             if self.sums.len() == MOST / 2 {
                 self.sums =
                     self.sums.chunks(2).map(|two| two.iter().fold([0; 2], |a, b| [a[0] + b[0], a[1] + b[1]])).collect();

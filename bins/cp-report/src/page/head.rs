@@ -63,8 +63,8 @@ pub(crate) struct Table {
 
 const GROUPS: [&str; 9] = ["message", "model", "tool", "command", "person", "session", "program", "ledger", "other"];
 
-fn fact(name: &str, value: impl ToString) -> Fact {
-    Fact { name: name.to_owned(), value: value.to_string() }
+fn fact(name: &str, value: impl Into<String>) -> Fact {
+    Fact { name: name.to_owned(), value: value.into() }
 }
 
 /// A moment without its fraction.
@@ -145,7 +145,7 @@ fn facts(overview: &Overview, run: Option<&crate::model::Run>) -> Vec<Fact> {
         ("failures", totals.failures),
         ("lines", overview.lines),
     ];
-    facts.extend(counts.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| fact(name, count)));
+    facts.extend(counts.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| fact(name, count.to_string())));
     facts
 }
 
@@ -230,7 +230,7 @@ fn tables(overview: &Overview) -> Vec<Table> {
     let days = table("By day", "day", &SUMS, rows(&overview.days))
         .map(|table| Table { picture: bars("Tokens by day", &days).filter(|_| days.len() > 1), ..table });
     [
-        runs(overview).or_else(|| None),
+        runs(overview),
         days,
         table("By model", "model", &SUMS, rows(&overview.models)),
         table("Refusals by rule", "rule", &["times"], counted(&overview.refusals)),
@@ -255,10 +255,10 @@ fn command(head: &Head) -> String {
     let mut words = "cp-log bundle".to_owned();
     let options = [("--run", &selection.run), ("--session", &selection.session), ("--since", &selection.since)];
     for (option, value) in options.into_iter().filter_map(|(option, value)| Some((option, value.as_ref()?))) {
-        words.push_str(&format!(" {option} {}", word(value)));
+        words = format!("{words} {option} {}", word(value));
     }
     for file in &selection.files {
-        words.push_str(&format!(" {}", word(file)));
+        words = format!("{words} {}", word(file));
     }
     words + " | cp-log check-bundle --key K.pub -"
 }

@@ -26,6 +26,8 @@ const TEMPLATES: [(&str, &str); 6] = [
 
 /// How deep agents of agents are shown inside each other.
 const DEPTH: usize = 8;
+/// How many turns a browser lays out together: one by one it would look at each again while the page comes.
+const TOGETHER: u64 = 50;
 /// How much of a large value is shown as text.
 const SHOWN: usize = 64 << 10;
 
@@ -144,7 +146,7 @@ impl Writer<'_> {
         (self.out)(b"</details>\n")?;
         let mut reader = Reader::new(self.input.file, placed.at, self.input.size);
         reader.next()?;
-        let (mut proof, mut is_in_turn) = (String::new(), false);
+        let (mut proof, mut turns) = (String::new(), None::<u64>);
         while let Some((chunk, bytes)) = reader.next()? {
             signals::check()?;
             match chunk {
@@ -154,7 +156,7 @@ impl Writer<'_> {
                     let raw = std::str::from_utf8(bytes).unwrap_or_default();
                     let entry = Entry::read(raw);
                     if let Some(entry) = &entry {
-                        self.turn(index, entry, &mut is_in_turn)?;
+                        self.turn(index, entry, &mut turns)?;
                     }
                     self.line(index, entry.as_ref(), raw, &std::mem::take(&mut proof))?;
                     let agent = entry.filter(|entry| entry.event == "agent_start" && depth < DEPTH);
@@ -166,20 +168,24 @@ impl Writer<'_> {
                 Chunk::Blob => self.blob(index, bytes)?,
             }
         }
-        (self.out)(if is_in_turn { b"</section>\n</section>\n" } else { b"</section>\n" })
+        (self.out)(if turns.is_some() { b"</section>\n</div>\n</section>\n" } else { b"</section>\n" })
     }
 
-    /// Ends a turn and begins the next where the line says so.
-    fn turn(&mut self, index: usize, entry: &Entry<'_>, is_in_turn: &mut bool) -> Result<()> {
+    /// Ends a turn and begins the next where the line says so. `turns` is how many there were, while one is open.
+    fn turn(&mut self, index: usize, entry: &Entry<'_>, turns: &mut Option<u64>) -> Result<()> {
         let begins = entry.event == "iteration";
-        if std::mem::replace(is_in_turn, begins || *is_in_turn && entry.event != "run_end") && (begins || !*is_in_turn)
-        {
-            (self.out)(b"</section>\n")?;
+        if !begins && entry.event != "run_end" {
+            return Ok(());
         }
-        if begins {
-            self.fill("turn", context! { index, level => 4, turn => entry.turn })?;
+        let is_new = turns.is_none_or(|count| count.is_multiple_of(TOGETHER));
+        if turns.is_some() {
+            (self.out)(if is_new || !begins { b"</section>\n</div>\n" } else { b"</section>\n" })?;
         }
-        Ok(())
+        *turns = begins.then(|| turns.map_or(1, |count| count + 1));
+        if begins && is_new {
+            (self.out)(b"<div class=\"turns\">\n")?;
+        }
+        if begins { self.fill("turn", context! { index, level => 4, turn => entry.turn }) } else { Ok(()) }
     }
 
     fn line(&mut self, index: usize, entry: Option<&Entry<'_>>, raw: &str, proof: &str) -> Result<()> {
