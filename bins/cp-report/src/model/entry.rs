@@ -139,7 +139,9 @@ impl<'a> Entry<'a> {
     pub(crate) fn is_failed(&self) -> bool {
         let is_not_zero = |path: &str| self.number(path).is_some_and(|number| number != 0.0);
         match &*self.event {
-            "exec.result" => is_not_zero("return_code") || self.get("signal").is_some() || self.get("ended").is_some(),
+            "exec.result" | "exec.part" => {
+                is_not_zero("return_code") || self.get("signal").is_some() || self.get("ended").is_some()
+            }
             "tool_result" => self.get("is_error").is_some_and(|is_error| is_error.is("true")),
             "run_end" => self.text("status").is_some_and(|status| status != "completed"),
             "error" | "run_paused" => true,

@@ -158,14 +158,31 @@ impl Shown {
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, shown};
+    use super::{Entry, Shown, shown};
 
-    fn of(data: &str) -> Vec<(char, String)> {
+    fn line(event: &str, data: &str) -> Shown {
         let raw = format!(
-            r#"{{"seq":1,"ts":"2026-01-01T00:00:00.000000Z","event":"tool_call","data":{data},"prev":"sha256:{0}","hash":"sha256:{0}"}}"#,
+            r#"{{"seq":1,"ts":"2026-01-01T00:00:00.000000Z","event":"{event}","data":{data},"prev":"sha256:{0}","hash":"sha256:{0}"}}"#,
             "0".repeat(64)
         );
-        shown(&Entry::read(&raw).unwrap()).parts.into_iter().flat_map(|part| part.rows).collect()
+        shown(&Entry::read(&raw).unwrap())
+    }
+
+    fn of(data: &str) -> Vec<(char, String)> {
+        line("tool_call", data).parts.into_iter().flat_map(|part| part.rows).collect()
+    }
+
+    #[test]
+    fn plans_and_what_other_agents_ask_are_shown_in_words() {
+        let texts = |shown: &Shown| shown.parts.iter().map(|part| part.text.clone()).collect::<Vec<_>>();
+        let asked = r#"{"host":"claude","tool":"Bash","decision":"rewrite","command":"ls | sort","input":null}"#;
+        let asked = line("host.intent", asked);
+        assert_eq!((&*asked.title, asked.group), ("claude asks about Bash: rewrite", "tool"));
+        assert_eq!(texts(&asked), ["ls | sort"]);
+        assert_eq!(texts(&line("exec.intent", r#"{"line":"ls | sort"}"#)), ["ls | sort"]);
+        let part = line("exec.part", r#"{"part":1,"argv":["sort","-u"],"return_code":2}"#);
+        assert_eq!((&*part.title, part.tone), ("Part 1 ends: exit 2", "failed"));
+        assert_eq!(texts(&part), ["sort -u"]);
     }
 
     #[test]
