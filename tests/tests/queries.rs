@@ -22,8 +22,9 @@ fn queries() -> Vec<Query> {
             assert!(params.iter().any(|param| param["name"] == "--fields"), "{program} {verb} has no --fields");
             let schema = reference["schemas"][command["output_schema"].as_str().unwrap()]["json_schema"].clone();
             let examples = command["examples"].as_array().unwrap();
-            let example =
-                examples.iter().filter_map(Value::as_str).find(|example| !example.contains("--fields")).unwrap();
+            let to_file = |example: &str| example.rsplit(program).next().is_some_and(|last| last.contains('>'));
+            let mut examples = examples.iter().filter_map(Value::as_str);
+            let example = examples.find(|example| !example.contains("--fields") && !to_file(example)).unwrap();
             queries.push(Query { program, verb, example: example.to_owned(), schema });
         }
     }
