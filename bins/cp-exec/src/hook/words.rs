@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::Host;
 
-/// What a host is told about a tool that is about to run.
+/// The decision about a tool that is about to run.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
     /// It goes on by the host's own rules.
@@ -32,8 +32,8 @@ impl Verdict {
     }
 }
 
-/// The line for the host's standard input; empty where it is told nothing. A denial is also exit status 2 with a text on standard error,
-/// which all of them take for one.
+/// The line that the host reads from our standard output; empty where it gets none. A denial is also exit status 2 with a text on
+/// standard error, which all of them take for one.
 pub(crate) fn words(host: Host, verdict: &Verdict) -> String {
     let words = match host {
         Host::Claude | Host::Codex => match verdict {

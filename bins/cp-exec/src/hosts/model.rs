@@ -1,4 +1,4 @@
-//! A model on loopback, in the four languages that hosts speak: it asks for one command, and notes what it is told of that.
+//! A model on loopback, in the four languages that hosts speak: it asks for one command, and keeps the results that it gets.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ pub(super) struct Call {
     pub mark: String,
 }
 
-/// The model: its address, and what it was told of the command.
+/// The model: its address, and the results of the command that it got.
 pub(super) struct Model {
     pub address: SocketAddr,
     told: Arc<Mutex<Vec<String>>>,

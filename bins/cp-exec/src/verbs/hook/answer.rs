@@ -48,16 +48,16 @@ const LONGEST: u64 = 32 << 20;
 /// The events of a tool call, of which the newest says how far it is.
 const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.intent", "approval.asked"];
 
-/// What a host is told.
+/// The answer to a host.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "hook_answer"))]
 pub(crate) struct Answer {
     /// Who asked, found by the members of the question.
     host: Host,
-    /// What it is told: `pass`, `rewrite`, `ask`, `defer`, `deny`, or null where nothing was to be decided.
+    /// What was decided: `pass`, `rewrite`, `ask`, `defer`, `deny`, or null where nothing was to be decided.
     decision: Option<&'static str>,
-    /// The line in its words; empty where it is told nothing.
+    /// The line in the host's words; empty where it gets none.
     words: String,
     /// Kinds of secrets in the output of a tool, and how many there are of each.
     secrets: BTreeMap<&'static str, u64>,
