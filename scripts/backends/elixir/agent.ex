@@ -36,7 +36,12 @@ defmodule CpLoop.Agent do
   end
 
   @impl true
-  def handle_continue(:ask, state), do: {:noreply, ask_model(state)}
+  def handle_continue(:ask, state) do
+    # The one before may have failed only after its work was done.
+    if Conversation.settled?(Conversation.load(state.id)),
+      do: {:stop, :normal, state},
+      else: {:noreply, ask_model(state)}
+  end
 
   @impl true
   def handle_cast(:ask, state), do: {:noreply, ask_model(state)}

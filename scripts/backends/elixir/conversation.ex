@@ -35,6 +35,9 @@ defmodule CpLoop.Conversation do
 
   def begin(_id, _data), do: nil
 
+  @doc "Whether nothing is to be asked any more."
+  def settled?(%{stands: stands}), do: stands not in [:asks, :waits]
+
   @doc "The record that asks the model for the next message."
   def question(%{stands: :asks} = conversation) do
     asked = %{"messages" => conversation.turns, "history" => conversation.history}

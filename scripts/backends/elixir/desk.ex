@@ -141,8 +141,10 @@ defmodule CpLoop.Desk do
   end
 
   defp say(desk, line) do
-    # A port that is gone has sent why.
-    if Port.info(desk.port), do: Port.command(desk.port, line)
+    Port.command(desk.port, line)
     desk
+  rescue
+    # A port that is gone has sent why.
+    ArgumentError -> desk
   end
 end

@@ -32,7 +32,7 @@ defmodule CpLoop.Model do
 
   @doc "Lets it leave in its own time: its last entry in the ledger comes before ours."
   def finish(model) do
-    if Port.info(model.port), do: Port.command(model.port, Wire.closing({[]}))
+    unless_gone(fn -> Port.command(model.port, Wire.closing({[]})) end)
     leave(model, @grace_ms)
   end
 
@@ -40,9 +40,16 @@ defmodule CpLoop.Model do
   def stop(model), do: leave(model, @brief_ms)
 
   defp leave(model, grace_ms) do
-    if Port.info(model.port), do: Port.close(model.port)
+    unless_gone(fn -> Port.close(model.port) end)
     gone?(model, grace_ms) || signal(model, "TERM")
     gone?(model, @grace_ms) || signal(model, "KILL")
+  end
+
+  # A program that leaves takes its port with it, at any moment: to ask first whether it is there proves nothing.
+  defp unless_gone(act) do
+    act.()
+  rescue
+    ArgumentError -> false
   end
 
   # It leads a process group of its own.
