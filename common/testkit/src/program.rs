@@ -16,8 +16,8 @@ use crate::wait::LIMIT;
 pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Every program of the workspace.
-pub const PROGRAMS: [&str; 8] =
-    ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop", "cp-shell", "cp-report"];
+pub const PROGRAMS: [&str; 9] =
+    ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop", "cp-shell", "cp-report", "cp-mcp"];
 
 /// The path of one of our programs, as it was built for this test.
 #[track_caller]

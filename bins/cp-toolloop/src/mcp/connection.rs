@@ -8,14 +8,14 @@ use cp_mcp_wire::{
     Call, CallResult, Failure, Greeting, HANDSHAKES, Initialize, LEGACY, METHOD_NOT_FOUND, MODERN, Meta, Page, Party,
     Tool, notification, request,
 };
+use cp_servers::{Launcher, Spec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::launch::Launcher;
+use super::Outcome;
 use super::pipe::{Arrived, Pipe};
-use super::{Outcome, Spec};
 
 /// How many pages of tools are read.
 const PAGES: usize = 100;

@@ -3,48 +3,21 @@
 //! A server of the current era has no session: each request says which version it speaks. One of the era before needs a handshake first.
 //! Which one it is, is found out by asking; see [`connection`]. Only tools are used: no prompts, resources, sampling.
 
-mod config;
 mod connection;
-mod cure;
-mod launch;
-mod narrowed;
 mod pipe;
-mod policy;
 mod started;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cp_common::coprocess::command_words;
 use cp_common::{Code, Context, Error, Result};
 pub(crate) use cp_mcp_wire::Tool as Offer;
-use serde::{Deserialize, Serialize};
+pub(crate) use cp_servers::{LONGEST_NAME, Spec, is_in_names, is_name};
+use cp_servers::{Launcher, unavailable};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::connection::{Connection, Ticket};
-use self::launch::Launcher;
-use self::policy::Table;
 pub(crate) use self::started::Started;
-
-/// The longest name of a tool that every provider takes.
-pub(crate) const LONGEST_NAME: usize = 64;
-
-/// A server, as the command line or a file names it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Spec {
-    /// What it is called here.
-    pub(crate) name: String,
-    /// What starts it.
-    pub(crate) argv: Vec<String>,
-    /// The variables that its file gives it.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) env: BTreeMap<String, String>,
-    /// The file that it is from. In the command and variables of such a one other variables stand by their names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) config: Option<PathBuf>,
-}
 
 /// What a call came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,52 +74,6 @@ struct Running {
     started: Started,
     /// Whether the run has that on record.
     is_noted: bool,
-}
-
-/// Whether a server or tool can have this name: every provider takes it, and it cannot be taken for a path.
-pub(crate) fn is_name(name: &str) -> bool {
-    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_in_names)
-}
-
-/// Whether a byte can be in a name.
-pub(crate) fn is_in_names(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
-}
-
-impl Spec {
-    /// Reads `NAME=COMMAND`, or `NAME` of a server whose command the policy has.
-    pub(crate) fn parse(text: &str, context: &Context) -> Result<Self> {
-        let (name, command) = text.split_once('=').map_or((text, None), |(name, command)| (name, Some(command)));
-        if !is_name(name) {
-            return Err(Error::usage(format!("--mcp {text}: the name must be 1 to 64 letters, digits, _ and -"))
-                .hint("write --mcp NAME='/path/to/server arguments'"));
-        }
-        let given = command.map(command_words).transpose()?;
-        Ok(Self { name: name.to_owned(), argv: Launcher::of(context)?.argv(name, given)?, ..Self::default() })
-    }
-
-    /// The servers of a file.
-    pub(crate) fn of_file(path: &Path, context: &Context) -> Result<Vec<Self>> {
-        let launcher = Launcher::of(context)?;
-        let file = std::path::absolute(path)?;
-        let configured = config::read(path)?.into_iter().map(|config::Configured { name, argv, env }| {
-            if !is_name(&name) {
-                return Err(Error::config(format!("the server `{name}`: a name is 1 to 64 letters, digits, _ and -")));
-            }
-            Ok(Self { argv: launcher.argv(&name, Some(argv))?, name, env, config: Some(file.clone()) })
-        });
-        configured.map(|spec| spec.map_err(|e: Error| e.in_file(path))).collect()
-    }
-
-    /// This one, with the values of the variables that it names.
-    fn expanded(&self) -> Result<Self> {
-        if self.config.is_none() {
-            return Ok(self.clone());
-        }
-        let argv = self.argv.iter().map(|word| config::expanded(word)).collect::<Result<_>>()?;
-        let env = self.env.iter().map(|(name, value)| Ok((name.clone(), config::expanded(value)?)));
-        Ok(Self { argv, env: env.collect::<Result<_>>()?, ..self.clone() })
-    }
 }
 
 impl Servers {
@@ -231,18 +158,6 @@ impl Servers {
             self.running.len() - 1
         };
         Ok(&mut self.running[at])
-    }
-}
-
-/// The failure of a server that is needed.
-fn unavailable(error: &Error, spec: &Spec, table: &Table) -> Error {
-    let code = if error.code() == Code::Io { Code::Server } else { error.code() };
-    let failed =
-        Error::new(code, error.message()).with("server", spec.name.as_str()).with("command", spec.argv.clone());
-    let own = error.hint_text().map(ToOwned::to_owned);
-    match own.or_else(|| cure::cure(spec, table, error.message())) {
-        Some(hint) => failed.hint(hint),
-        None => failed,
     }
 }
 

@@ -14,12 +14,9 @@ use cp_common::coprocess::Child;
 use cp_common::stream::lines::{Lines, Next};
 use cp_common::{Code, Error, Result, signals};
 use cp_mcp_wire::{Failure, METHOD_NOT_FOUND, Message, failure, parse, result};
+use cp_servers::{LIFETIME, Launcher, ScratchHome, Spec, not_fatal};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-
-use super::Spec;
-use super::launch::{Launcher, ScratchHome, not_fatal};
-use super::policy::LIFETIME;
 
 /// How many messages may wait until a server reads them.
 const QUEUE: usize = 256;

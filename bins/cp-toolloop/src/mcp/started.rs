@@ -5,10 +5,8 @@ use std::path::Path;
 
 use cp_ledger::format::line::Hash;
 use cp_mcp_wire::Greeting;
+use cp_servers::{Sandbox, Spec, Table};
 use serde::Serialize;
-
-use super::Spec;
-use super::policy::{Sandbox, Table};
 
 /// The largest file beside the program whose hash is taken, in bytes: a script, and not what it works on.
 const SCRIPT: u64 = 16 << 20;

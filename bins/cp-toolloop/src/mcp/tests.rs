@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
-use super::launch::Launcher;
+use cp_servers::Launcher;
+
 use super::{Outcome, Servers, Spec, is_name};
 
 /// A server in Python: `answer` is the body of a function of a request, which returns a result or raises a code.

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use super::Spec;
-use super::policy::{Network, Sandbox, Table};
+use cp_common::{Code, Error};
+
+use crate::policy::{Network, Sandbox, Table};
+use crate::spec::Spec;
 
 /// Programs that fetch others and start them, which the sandbox does not let them.
 const RUNNERS: [&str; 6] = ["npx", "bunx", "pnpx", "uvx", "uv", "pipx"];
@@ -13,7 +15,7 @@ const HIDDEN: [&str; 4] = ["Permission denied", "No such file", "EACCES", "ENOEN
 const OFFLINE: [&str; 5] = ["EAI_AGAIN", "ENETUNREACH", "unreachable", "name resolution", "dns error"];
 
 /// What to do about a server that failed with this message.
-pub(super) fn cure(spec: &Spec, table: &Table, message: &str) -> Option<String> {
+fn cure(spec: &Spec, table: &Table, message: &str) -> Option<String> {
     let program = Path::new(spec.argv.first()?);
     let (name, called) = (&spec.name, program.file_name()?.to_string_lossy());
     let late = message.contains("in time");
@@ -47,6 +49,18 @@ pub(super) fn cure(spec: &Spec, table: &Table, message: &str) -> Option<String> 
             "it ran in the sandbox; what it needs there is read, write, env or network in [mcp.{name}] of the policy"
         )
     }))
+}
+
+/// The failure of a server that is needed.
+pub fn unavailable(error: &Error, spec: &Spec, table: &Table) -> Error {
+    let code = if error.code() == Code::Io { Code::Server } else { error.code() };
+    let failed =
+        Error::new(code, error.message()).with("server", spec.name.as_str()).with("command", spec.argv.clone());
+    let own = error.hint_text().map(ToOwned::to_owned);
+    match own.or_else(|| cure(spec, table, error.message())) {
+        Some(hint) => failed.hint(hint),
+        None => failed,
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use cp_common::{Context, Error, Result};
 use serde::Deserialize;
 
 /// How long a server may run in the sandbox: the longest that cp-exec gives.
-pub(super) const LIFETIME: Duration = Duration::from_mins(10);
+pub const LIFETIME: Duration = Duration::from_mins(10);
 /// The keys of a table.
 const KEYS: [&str; 10] =
     ["command", "sandbox", "network", "env", "read", "write", "timeout", "start_timeout", "parallel", "approve"];
@@ -24,35 +24,37 @@ const KEYS_OF_MODELS: [&str; 4] = ["ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_A
 /// The table of a server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Table {
+pub struct Table {
     /// What starts it, as on a command line.
-    pub(super) command: Option<String>,
-    pub(super) sandbox: Sandbox,
-    pub(super) network: Network,
+    pub command: Option<String>,
+    /// Where it runs.
+    pub sandbox: Sandbox,
+    /// The network that it sees.
+    pub network: Network,
     /// The variables of ours that it is given.
-    pub(super) env: Vec<String>,
+    pub env: Vec<String>,
     /// What it may read beside what everything may.
-    pub(super) read: Vec<String>,
+    pub read: Vec<String>,
     /// What it may write beside what everything may.
-    pub(super) write: Vec<String>,
+    pub write: Vec<String>,
     /// How many seconds a call may take.
-    pub(super) timeout: Option<f64>,
+    pub timeout: Option<f64>,
     /// How many it has to start and to list its tools.
-    pub(super) start_timeout: Option<f64>,
+    pub start_timeout: Option<f64>,
     /// Whether all its tools may be called at the same time, and not only those that it calls read-only.
-    pub(super) parallel: bool,
+    pub parallel: bool,
     /// Whether its calls require approval; where this is not given, those of tools that it calls destructive do.
-    pub(super) approve: Option<bool>,
+    pub approve: Option<bool>,
 }
 
 impl Table {
     /// How long a call may take.
-    pub(super) fn call_limit(&self) -> Duration {
+    pub fn call_limit(&self) -> Duration {
         self.timeout.map_or(CALL, Duration::from_secs_f64)
     }
 
     /// How long the server has to start and to list its tools.
-    pub(super) fn start_limit(&self) -> Duration {
+    pub fn start_limit(&self) -> Duration {
         self.start_timeout.map_or(START, Duration::from_secs_f64)
     }
 
@@ -71,7 +73,7 @@ impl Table {
 /// Where a server runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Sandbox {
+pub enum Sandbox {
     /// In the sandbox of tools.
     #[default]
     Tool,
@@ -82,7 +84,7 @@ pub(super) enum Sandbox {
 /// The network that a server sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Network {
+pub enum Network {
     /// None at all.
     #[default]
     None,
@@ -93,7 +95,8 @@ pub(super) enum Network {
 }
 
 impl Network {
-    pub(super) const fn name(self) -> &'static str {
+    /// As the policy has it.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Loopback => "loopback",
@@ -104,16 +107,16 @@ impl Network {
 
 /// The policy of a home, as far as servers are concerned.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Policy {
+pub(crate) struct Policy {
     file: PathBuf,
-    pub(super) whole: toml::Table,
+    pub(crate) whole: toml::Table,
     /// The home directory that `~` means there, where it is not that of whoever runs this.
-    pub(super) tilde: Option<String>,
+    pub(crate) tilde: Option<String>,
 }
 
 impl Policy {
     /// Reads the policy. Without a file the built-in one holds.
-    pub(super) fn load(context: &Context) -> Result<Self> {
+    pub(crate) fn load(context: &Context) -> Result<Self> {
         let file = context.home.policy_file();
         let text = match std::fs::read_to_string(&file) {
             Ok(text) => text,
@@ -136,13 +139,13 @@ impl Policy {
     }
 
     /// A policy of a test.
-    #[cfg(test)]
-    pub(super) fn of_text(text: &str) -> Self {
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn of_text(text: &str) -> Self {
         Self { whole: toml::from_str(text).unwrap_or_default(), ..Self::default() }
     }
 
     /// The table of a server. One that has none is sandboxed, without a network.
-    pub(super) fn table(&self, name: &str) -> Result<Table> {
+    pub(crate) fn table(&self, name: &str) -> Result<Table> {
         let Some(found) = self.whole.get("mcp").and_then(|mcp| mcp.get(name)) else { return Ok(Table::default()) };
         let wrong = |what: String| Error::config(format!("[mcp.{name}] {what}")).in_file(&self.file).fatal();
         if let Some(unknown) = found.as_table().and_then(|table| table.keys().find(|key| !KEYS.contains(&key.as_str())))
@@ -165,7 +168,7 @@ impl Policy {
 }
 
 /// Whether a variable holds the key of a provider of models: no server is given one.
-pub(super) fn is_key_of_model(variable: &str) -> bool {
+pub(crate) fn is_key_of_model(variable: &str) -> bool {
     KEYS_OF_MODELS.iter().any(|prefix| variable.starts_with(prefix))
 }
 

@@ -7,7 +7,7 @@ use cp_common::{Code, Error, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::policy::is_key_of_model;
+use crate::policy::is_key_of_model;
 
 #[derive(Deserialize)]
 struct File {
@@ -31,14 +31,14 @@ struct Listed {
 }
 
 /// What starts a server of the file. Variables stand in it as they are written there: their values belong into no record.
-pub(super) struct Configured {
-    pub(super) name: String,
-    pub(super) argv: Vec<String>,
-    pub(super) env: BTreeMap<String, String>,
+pub(crate) struct Configured {
+    pub(crate) name: String,
+    pub(crate) argv: Vec<String>,
+    pub(crate) env: BTreeMap<String, String>,
 }
 
 /// The servers of a file, by name.
-pub(super) fn read(path: &Path) -> Result<Vec<Configured>> {
+pub(crate) fn read(path: &Path) -> Result<Vec<Configured>> {
     let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("the file of MCP servers does not exist").in_file(path),
         _ => Error::io("reading the MCP servers", e).in_file(path),
@@ -74,7 +74,7 @@ fn configured(name: String, listed: Listed) -> Result<Configured> {
 }
 
 /// A text with the values of its variables: `${NAME}`, `${env:NAME}`, or `${NAME:-what stands for it where it is not set}`.
-pub(super) fn expanded(text: &str) -> Result<String> {
+pub(crate) fn expanded(text: &str) -> Result<String> {
     let (mut done, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once("${") {
         let Some((named, behind)) = after.split_once('}') else { break };

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::resolved;
 
-use super::Spec;
-use super::policy::{LIFETIME, Policy, Table};
+use crate::policy::{LIFETIME, Policy, Table};
+use crate::spec::Spec;
 
 /// What of our home no server sees.
 const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
 
 /// The policy under which this server, and nothing else, may run: the same paths and limits, its own network and variables.
-pub(super) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Path) -> String {
+pub(crate) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Path) -> String {
     let program = spec.argv.first().cloned().unwrap_or_default();
     let whole = toml::Table::from_iter([
         ("exec".to_owned(), toml::Value::Table(exec(policy, table, spec, &program))),

@@ -9,9 +9,9 @@ use cp_common::home::{make_directory, resolved, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
 
-use super::Spec;
-use super::narrowed::narrowed;
-use super::policy::{LIFETIME, Policy, Sandbox, Table};
+use crate::narrowed::narrowed;
+use crate::policy::{LIFETIME, Policy, Sandbox, Table};
+use crate::spec::Spec;
 
 /// The variables that a server outside the sandbox has.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
@@ -24,9 +24,9 @@ const ABANDONED: Duration = Duration::from_hours(1);
 
 /// Starts servers as the policy of a home says.
 #[derive(Clone, Debug)]
-pub(super) struct Launcher {
+pub struct Launcher {
     /// The name of the client that servers are given.
-    pub(super) client: &'static str,
+    pub client: &'static str,
     policy: Policy,
     home: PathBuf,
     base: PathBuf,
@@ -35,7 +35,7 @@ pub(super) struct Launcher {
 }
 
 /// The home that is made for a server in the sandbox: nothing but a policy. It is removed when this is dropped.
-pub(super) struct ScratchHome(PathBuf);
+pub struct ScratchHome(PathBuf);
 
 impl Drop for ScratchHome {
     fn drop(&mut self) {
@@ -45,7 +45,7 @@ impl Drop for ScratchHome {
 
 impl Launcher {
     /// A launcher with the policy, base directory and ledger of this context.
-    pub(super) fn of(context: &Context) -> Result<Self> {
+    pub fn of(context: &Context) -> Result<Self> {
         let mut flags = vec!["--origin".to_owned(), context.origin().name().to_owned()];
         let ledger = std::path::absolute(cp_ledger::effect_path(context, "cp-exec.jsonl")?)?;
         if let Some(directory) = ledger.parent() {
@@ -66,19 +66,19 @@ impl Launcher {
     }
 
     /// A launcher that starts the server of this name outside the sandbox.
-    #[cfg(test)]
-    pub(super) fn outside(name: &str, base: &Path) -> Self {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn outside(name: &str, base: &Path) -> Self {
         let policy = Policy::of_text(&format!("[mcp.{name}]\nsandbox = \"none\"\n"));
         Self { client: "a-test", policy, home: base.to_owned(), base: base.to_owned(), flags: Vec::new() }
     }
 
     /// The table of a server in the policy.
-    pub(super) fn table(&self, name: &str) -> Result<Table> {
+    pub fn table(&self, name: &str) -> Result<Table> {
         self.policy.table(name)
     }
 
     /// The command of a server: the policy's own, where none is given.
-    pub(super) fn argv(&self, name: &str, given: Option<Vec<String>>) -> Result<Vec<String>> {
+    pub fn argv(&self, name: &str, given: Option<Vec<String>>) -> Result<Vec<String>> {
         let listed = self.table(name)?.command;
         let listed = listed.map(|command| coprocess::command_words(&command).and_then(located)).transpose()?;
         match (listed, given.map(located).transpose()?) {
@@ -98,7 +98,7 @@ impl Launcher {
     }
 
     /// Starts a server; one in the sandbox with a home that must be there until it has answered.
-    pub(super) fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
+    pub fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
         let table = self.table(&spec.name)?;
         let spec = spec.expanded()?;
         let (mut command, home) = match table.sandbox {
@@ -165,6 +165,6 @@ fn outside(spec: &Spec, env: &[String]) -> Result<Command> {
 }
 
 /// The failure of a server is an answer for the model, and not the end of the run. An interrupt stays one.
-pub(super) fn not_fatal(error: &Error) -> Error {
+pub fn not_fatal(error: &Error) -> Error {
     Error::new(error.code(), error.message())
 }

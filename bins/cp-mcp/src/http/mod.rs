@@ -1,0 +1,1 @@
+//! A server over streamable HTTP, in both eras of the protocol.

@@ -1,0 +1,14 @@
+//! `cp-mcp serve`.
+
+use cp_common::program::{Class, VerbDoc};
+use cp_common::{Code, Context, Error, Result};
+
+pub(crate) const DOC: VerbDoc = VerbDoc { path: "serve", class: Class::Governed, ..VerbDoc::EMPTY };
+
+/// Offer these programs as tools to any agent
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_args: &Args, _context: &mut Context) -> Result<()> {
+    Err(Error::new(Code::Unknown, "to be built"))
+}

@@ -1,0 +1,1 @@
+//! `cp-mcp` as an agent meets it.

@@ -1,0 +1,19 @@
+//! MCP servers that run here: what the policy lets each do, and how it is started.
+
+mod cure;
+mod named;
+
+mod launch;
+
+mod narrowed;
+
+mod spec;
+
+mod config;
+
+mod policy;
+
+pub use self::cure::unavailable;
+pub use self::launch::{Launcher, ScratchHome, not_fatal};
+pub use self::policy::{LIFETIME, Network, Sandbox, Table};
+pub use self::spec::{LONGEST_NAME, Spec, is_in_names, is_name};
