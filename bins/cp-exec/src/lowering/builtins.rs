@@ -136,6 +136,9 @@ fn directory(mut argv: Vec<Word>) -> Result<Meaning, Objection> {
     let Some(to) = argv.pop().filter(|_| argv.len() == 1) else {
         return objection("`cd` has one directory", "write: cd DIR");
     };
+    if to.has_pattern() {
+        return objection("`cd` is understood without a pattern", "write the directory as it is called");
+    }
     let text = to.with_status(0);
     if text.is_empty() || text.starts_with('-') {
         return objection("`cd` is understood with a directory", "write: cd DIR");

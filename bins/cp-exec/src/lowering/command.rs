@@ -218,8 +218,9 @@ impl Reader<'_> {
         if parts.exports {
             return Err(Refusal::new(Rule::Builtin, at, "`export` is understood with NAME=value"));
         }
-        let source = &self.scanner.text[at..self.scanner.at];
-        if first && starts_array_or_sum(source) {
+        // A line that goes on is one line before a shell looks at its words.
+        let source = self.scanner.text[at..self.scanner.at].replace("\\\n", "");
+        if first && starts_array_or_sum(&source) {
             return Err(Refusal::new(Rule::Assignment, at, "a shell would take this for an assignment"));
         }
         if first && text.iter().all(|unit| matches!(unit, Unit::Plain(_))) {

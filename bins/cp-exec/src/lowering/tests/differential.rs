@@ -139,12 +139,7 @@ impl Simulated<'_> {
                     flow.ended(&statuses);
                 }
                 Next::Cd(to) => {
-                    let found = expand(to, status, &mut Below(&directory));
-                    let [to] = &found[..] else {
-                        flow.entered(None);
-                        continue;
-                    };
-                    let entered = directory_after(&directory, to);
+                    let entered = directory_after(&directory, &to.with_status(status));
                     flow.entered(entered.is_dir().then_some(entered));
                 }
             }

@@ -87,6 +87,8 @@ fn what_is_not_understood_is_refused_with_its_place() {
         ("source x", "builtin 0"),
         ("kill %1", "builtin 0"),
         ("cd /tmp; pwd; cd -", "builtin 14"),
+        ("cd src*", "builtin 0"),
+        ("na\\\nme[1", "assignment 0"),
         ("pushd a && b", "builtin 0"),
         ("set -e; a", "builtin 0"),
         ("echo --help", "builtin 0"),
