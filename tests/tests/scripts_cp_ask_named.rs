@@ -90,7 +90,7 @@ fn the_words_that_ask_for_a_command_lose_their_secrets() {
     let words = "log in with --password hunter2hunter2 and say it";
     let pad = "x".repeat(40 << 10);
     for (command, kept) in [
-        (format!("cp-ask -C {words}"), "log in with --password [REDACTED:flag] and say it"),
+        (format!("cp-ask -C '{words}'"), "log in with --password [REDACTED:flag] and say it"),
         (format!("echo {words} | cp-ask -C"), "--password [REDACTED:flag] and say it"),
         (format!("echo {words} | cp-ask -C look here -"), "look here"),
         (format!("echo {words} {pad} | cp-ask -C"), "--password [REDACTED:flag] and say it"),
