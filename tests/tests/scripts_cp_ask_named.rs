@@ -85,6 +85,33 @@ fn a_command_line_is_printed_and_not_run_without_a_terminal() {
 }
 
 #[test]
+fn the_words_that_ask_for_a_command_lose_their_secrets() {
+    let place = with_command("touch made");
+    let words = "log in with --password hunter2hunter2 and say it";
+    let pad = "x".repeat(40 << 10);
+    for (command, kept) in [
+        (format!("cp-ask -C '{words}'"), "log in with --password [REDACTED:flag] and say it"),
+        (format!("echo {words} | cp-ask -C"), "--password [REDACTED:flag] and say it"),
+        (format!("echo {words} | cp-ask -C look here -"), "look here"),
+        (format!("echo {words} {pad} | cp-ask -C"), "--password [REDACTED:flag] and say it"),
+    ] {
+        // The model is a program that keeps what it is sent.
+        let model = "#!/bin/sh\nwhile read -r line; do printf %s \"$line\" >asked; cat answer; done\n";
+        place.work.executable("model", model);
+        let answer = serde_json::json!({"ok": true, "schema_version": "1.0", "type": "message",
+            "data": {"id": "1", "role": "assistant", "content": "touch made", "model": "m", "backend": "b", "stop_reason": "end_turn", "usage": {}}});
+        place.work.write("answer", format!("{answer}\n"));
+        let ran = run(&place, &command.replace("cp-ask -C", "cp-ask --backend ./model -C"));
+        assert_eq!((ran.status, ran.stdout.as_str()), (0, "touch made\n"), "{}", ran.stderr);
+        let asked = place.work.read("asked");
+        assert!(asked.contains(kept) && asked.contains("[REDACTED:flag]"), "{command}: {asked}");
+        assert!(!asked.contains("hunter2"), "{command}: {asked}");
+    }
+    let found = place.shell("sh", "grep -rl hunter2 \"$CP_HOME\" .").run();
+    assert_eq!((found.status, found.stdout.as_str()), (1, ""), "nothing on the disk has it");
+}
+
+#[test]
 fn at_a_terminal_a_command_line_runs_after_a_yes() {
     for (key, status, is_made) in [("n", 4, false), ("", 4, false), ("y", 0, true)] {
         let place = with_command("touch made");

@@ -141,3 +141,40 @@ fn what_is_damaged_or_not_the_ledger_that_was_signed_is_not_bundled() {
     let broken = place.run(&["bundle", "l.jsonl"]).stdout;
     check(broken.as_bytes(), &[]).code(1);
 }
+
+#[test]
+fn the_bundle_of_a_run_has_its_agents_and_what_shared_ledgers_have_of_them() {
+    let place = Place::of("cp-log");
+    place.policy("[exec]\nallowed_commands = [\"echo\"]\n");
+    let begins = |run: &str, agents: &[&str]| {
+        let rows = agents.iter().map(|agent| {
+            json!({"event": "agent_start", "run": run, "data": {"call": "c", "run_id": agent}}).to_string() + "\n"
+        });
+        let file = place.home.join(format!("planes/ho1/runs/{run}.jsonl"));
+        let rows = rows.collect::<String>() + &json!({"event": "run_end", "run": run}).to_string();
+        place.feed(&["append", "--rows", "-f", file.to_str().unwrap()], rows).success();
+    };
+    begins("RUN-a", &["RUN-c", "RUN-b", "RUN-gone", "../runs/RUN-out", "RUN-x/../RUN-out"]);
+    begins("RUN-c", &["RUN-d", "RUN-a"]);
+    for run in ["RUN-b", "RUN-d", "RUN-out"] {
+        begins(run, &[]);
+    }
+    let shared = place.home.join("ledger/cp-exec.jsonl").display().to_string();
+    for run in ["RUN-d", "RUN-out"] {
+        place.program("cp-exec").args(["--ledger", &shared, "--run", run, "--", "echo", "hi"]).run().success();
+    }
+    let bundle = place.run(&["bundle", "--run", "RUN-a"]).success();
+    let ledgers = bundle.of("bundle_ledger");
+    let found: Vec<_> = ledgers.iter().map(|ledger| (ledger["file"].as_str().unwrap(), &ledger["whole"])).collect();
+    let own = ["RUN-a.jsonl", "RUN-c.jsonl", "RUN-b.jsonl", "RUN-d.jsonl"].map(|file| (file, &json!(true)));
+    assert_eq!(found, [&own[..], &[("cp-exec.jsonl", &json!(false))]].concat());
+    let lines = bundle.of("bundle_line");
+    let of_shared = &lines[lines.len() - ledgers[4]["lines"].as_u64().unwrap() as usize..];
+    assert!(of_shared.len() > 1 && of_shared.iter().all(|line| line["raw"].as_str().unwrap().contains("RUN-d")));
+    let left_out: Vec<_> = bundle.of("bundle")[0]["left_out"].as_array().unwrap()[2..].to_vec();
+    assert_eq!(left_out, [json!({"what": "RUN-gone", "why": "the agent has no ledger here"})]);
+    assert_eq!(check(bundle.stdout.as_bytes(), &[]).success().data()["holds"], json!(true));
+    let alone = place.run(&["bundle", "--run", "RUN-b"]).success();
+    assert_eq!((alone.of("bundle_ledger").len(), &alone.closing()["data"]["skipped"]), (1, &json!(0)));
+    place.run(&["bundle", "--run", "RUN-gone"]).code(3);
+}

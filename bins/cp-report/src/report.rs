@@ -12,7 +12,7 @@ use cp_ledger::proof::note::Verifier;
 use cp_ledger::read::source::is_stdin;
 use serde::Serialize;
 
-use crate::bundle::{Chunk, Head, Ledger, Reader, Record, Spool, each};
+use crate::bundle::{Chunk, Head, Ledger, Reader, Record, Spool, each, proof};
 use crate::model::{Entry, Overview, Shown, shown};
 use crate::page::{Heading, Input, Placed, heading, write};
 
@@ -170,7 +170,7 @@ fn read(args: &Args) -> Result<Read> {
                     }
                 }
             }
-            if let Some(proof) = line.proof() {
+            if let Some(proof) = proof(&line) {
                 spool.push(Chunk::Proof, proof.as_bytes())?;
             }
             spool.push(Chunk::Line, line.raw.as_bytes())

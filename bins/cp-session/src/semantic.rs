@@ -90,6 +90,7 @@ fn vectors<'a>(texts: impl Iterator<Item = &'a str>, context: &Context) -> Resul
     let flags = ["--home".into(), context.home.root().into()];
     let mut found = HashMap::new();
     coprocess::ask_each("cp-llm", &["embed", "--rows"], input.as_bytes(), flags, &mut |line| {
+        let Some(line) = line else { return Ok(()) };
         let record = Record::parse(line)?;
         if let Some(data) = record.data.filter(|_| record.ok) {
             let broken = |e| Error::new(Code::Io, format!("cp-llm gave no vector: {e}"));

@@ -1,7 +1,7 @@
 //! Keys that a person presses while a turn is answered.
 
-use cp_testkit::Server;
 use cp_testkit::server::events;
+use cp_testkit::{Server, until};
 use serde_json::{Value, json};
 
 use crate::person::{Person, Session};
@@ -61,6 +61,27 @@ fn esc_stops_a_turn_and_what_was_typed_is_at_the_next_prompt() {
     let said: Vec<Value> = place.entries().iter().map(|entry| entry["content"].clone()).collect();
     assert!(said.iter().any(|content| content.to_string().contains("It begins.\\n [interrupted]")), "{said:?}");
     assert!(said.contains(&json!("and then?")), "{said:?}");
+}
+
+#[test]
+fn esc_stops_a_model_that_a_command_asks_too() {
+    let place = Person::new();
+    let slow = json!({"content": "late", "delay_ms": 600_000});
+    place.stub_plays(&format!("{}\n", json!({"content": "hello"})));
+    let mut terminal = place.terminal(&["--backend", "stub", "--no-hub"], 100);
+    terminal.prompted();
+    terminal.says("hello");
+    place.stub_plays(&format!("{slow}\n"));
+    for (asked, line) in [(2, ":cmd make a file\r"), (3, ":compact 0\r")] {
+        terminal.send(line);
+        let requests = || place.session().read_if_there("ledger/llm.jsonl").matches("llm.request").count();
+        until(line, || requests() >= asked);
+        terminal.send("\x1b");
+        terminal.wait_for("✗ interrupted");
+        terminal.prompted();
+    }
+    terminal.send("still here\x7f\x15:quit\r");
+    assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
 }
 
 #[test]

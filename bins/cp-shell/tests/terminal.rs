@@ -26,6 +26,23 @@ fn a_prompt_a_turn_and_the_end_of_the_input() {
 }
 
 #[test]
+fn the_last_words_name_the_command_that_makes_the_page() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 200);
+    terminal.prompted();
+    terminal.says("hello");
+    terminal.send("\x04");
+    assert_eq!(terminal.end(), Some(0));
+    let shown = terminal.text();
+    let line = shown.lines().find(|line| line.contains("cp-report")).unwrap_or_else(|| panic!("{shown}")).trim();
+    place.sh(line).success();
+    let page = place.work.read(line.rsplit('>').next().unwrap());
+    assert!(page.to_lowercase().starts_with("<!doctype html>") && page.contains("stub response 1"), "{line}");
+    let piped = Person::new().stub("hello\n");
+    assert!(!piped.stderr.contains("cp-report") && !piped.stdout.contains("cp-report"), "{piped:?}");
+}
+
+#[test]
 fn ctrl_c_stops_a_streaming_answer_and_keeps_the_session() {
     let place = Person::new();
     let first = json!({"content": "one two three four", "delay_ms": 600_000});

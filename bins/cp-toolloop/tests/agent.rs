@@ -244,6 +244,28 @@ fn the_deadline_of_the_run_is_its_deadline_too() {
 }
 
 #[test]
+fn at_a_terminal_the_last_words_are_the_command_that_makes_its_page() {
+    let place = ToolLoop::new();
+    place.script(&[r#"{"tool_calls":[{"name":"agent","input":{"task":"sub"}}]}"#, r#"{"content":"done"}"#]);
+    let other = place.root.join("an other home").display().to_string();
+    for home in [None, Some(&other)] {
+        let named: Vec<&str> = home.iter().flat_map(|home| ["--home", home.as_str()]).collect();
+        let arguments = [&named[..], &["--agent-depth", "1", "go"]].concat();
+        let piped = place.run(&arguments);
+        assert_eq!((piped.status, piped.stderr.contains("cp-report")), (0, false), "{piped:?}");
+        let mut terminal = place.command(&arguments).terminal(400);
+        assert_eq!(terminal.end(), Some(0));
+        let shown = terminal.text();
+        let line = shown.lines().find(|line| line.contains("cp-report")).unwrap_or_else(|| panic!("{shown}"));
+        place.sh(line.trim()).success();
+        let page = place.work.read(line.trim().rsplit('>').next().unwrap());
+        assert_eq!(page.matches(r#"<section class="ledger agent""#).count(), 1, "{line}");
+        let (before, agent) = page.split_once(r#"<section class="ledger agent""#).unwrap();
+        assert!(agent.contains("Turn 1") && before.rfind("Turn 1") < before.rfind("An agent begins"), "{line}");
+    }
+}
+
+#[test]
 fn a_run_its_agents_and_its_resume_share_a_budget_file() {
     let place = ToolLoop::new();
     let used = r#""usage":{"input_tokens":6,"output_tokens":4}"#;

@@ -26,7 +26,7 @@ fn same_contract(name: &str, value: &Value) {
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 15] = [
+    let schemas: [(&str, Schema); 19] = [
         ("prompt", of_record(schema_for!(wire::Prompt))),
         ("message", of_record(schema_for!(wire::Message))),
         ("delta", of_record(schema_for!(wire::Delta))),
@@ -41,6 +41,10 @@ fn schemas_are_those_of_the_types() {
         ("context", schema_for!(describe::ContextAnswer)),
         ("doctor", schema_for!(describe::Doctor)),
         ("changelog", schema_for!(describe::Changelog)),
+        (wire::bundle::BUNDLE, schema_for!(wire::bundle::Head)),
+        (wire::bundle::LEDGER, schema_for!(wire::bundle::Ledger)),
+        (wire::bundle::LINE, schema_for!(wire::bundle::Line<'_>)),
+        (wire::bundle::BLOB, schema_for!(wire::bundle::Blob<'_>)),
         ("completions", schema_for!(describe::Completions)),
     ];
     for (name, schema) in schemas {

@@ -16,25 +16,24 @@ use super::line::{Line, Part, decide_line};
 use super::ruling::Ruling;
 use crate::digest::sha256;
 use crate::keyed::Keyed;
-use crate::lowering::steps::Step;
 use crate::policy::{Confirm, Policy};
 use crate::request::{Command, line_of};
-use crate::sandbox::plan::{Limits, Network, Profile};
+use crate::sandbox::plan::{Network, Profile};
 
 /// How a command gets its token.
 pub(crate) const HOW: &str = "run it with --dry-run for a token, then again with --confirm TOKEN";
 
 /// What a yes is bound to beside the program and the policy: change any of it, and it confirms nothing.
 #[derive(Serialize)]
-struct Request<'a> {
-    argv: &'a [String],
+struct Request<'a, What> {
+    /// The words of a command and its limits, or the steps of a plan and its parts.
+    what: What,
     cwd: &'a Path,
     /// Hashes of the values: what waits for approval is kept in a file.
     env: serde_json::Map<String, serde_json::Value>,
     timeout_ms: u128,
     profile: Profile,
     network: Network,
-    limits: Limits,
     stdin: Option<&'a str>,
     uid: u32,
 }
@@ -43,13 +42,12 @@ struct Request<'a> {
 pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
     let plan = &ruling.plan;
     let request = Request {
-        argv: &ruling.argv,
+        what: (&ruling.argv, plan.limits),
         cwd: &plan.cwd.path,
         env: Keyed::of_home(&policy.cp_home).of_all(&plan.env),
         timeout_ms: ruling.timeout.as_millis(),
         profile: plan.profile,
         network: plan.network,
-        limits: plan.limits,
         stdin: ruling.stdin.as_deref(),
         uid: rustix::process::getuid().as_raw(),
     };
@@ -86,21 +84,7 @@ fn of_ruling(policy: &Policy, ruling: &Ruling, why: &str) -> Result<Approval> {
     asked(policy, Action::Run, ruling.is_final, shown, binding(policy, ruling)?)
 }
 
-/// What a yes to a plan is bound to beside the policy.
-#[derive(Serialize)]
-struct WholeLine<'a> {
-    steps: &'a [Step],
-    cwd: &'a Path,
-    env: serde_json::Map<String, serde_json::Value>,
-    timeout_ms: u128,
-    profile: Profile,
-    network: Network,
-    stdin: Option<&'a str>,
-    uid: u32,
-    /// Of each part the words, the directory, the program, and what is asked about it.
-    parts: Vec<BoundPart<'a>>,
-}
-
+/// Of each part of a plan the words, the directory, the program, and what is asked about it.
 type BoundPart<'a> = (&'a [String], &'a Path, Option<&'a str>, Vec<&'a str>);
 
 fn bound_part(part: &Part) -> BoundPart<'_> {
@@ -111,8 +95,9 @@ fn bound_part(part: &Part) -> BoundPart<'_> {
 /// The record of a plan that needs a yes: one for all of it.
 fn of_line(policy: &Policy, command: &Command, line: &Line) -> Result<Approval> {
     let env: Vec<_> = command.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    let whole = WholeLine {
-        steps: &command.steps,
+    let parts: Vec<BoundPart<'_>> = line.parts.iter().map(bound_part).collect();
+    let whole = Request {
+        what: (&command.steps, parts),
         cwd: &line.directory.real,
         env: Keyed::of_home(&policy.cp_home).of_all(&env),
         timeout_ms: line.timeout.as_millis(),
@@ -120,7 +105,6 @@ fn of_line(policy: &Policy, command: &Command, line: &Line) -> Result<Approval> 
         network: policy.exec().network,
         stdin: line.stdin.as_deref(),
         uid: rustix::process::getuid().as_raw(),
-        parts: line.parts.iter().map(bound_part).collect(),
     };
     let parts = line.asks().map(|(at, ask)| ShownPart {
         argv: line.parts[at].argv.clone(),

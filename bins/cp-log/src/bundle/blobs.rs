@@ -44,7 +44,7 @@ impl<'a> Blobs<'a> {
     }
 
     /// Passes the blobs that a line names and that were not passed yet.
-    pub(super) fn of_line(&mut self, raw: &[u8], each: &mut dyn FnMut(&Blob) -> Result<()>) -> Result<()> {
+    pub(super) fn of_line(&mut self, raw: &[u8], each: &mut dyn FnMut(&Blob<'_>) -> Result<()>) -> Result<()> {
         let must: HashSet<[u8; 32]> = referenced(raw).map(|hash| hash.raw()).collect();
         if !self.has_any && must.is_empty() {
             return Ok(());
@@ -62,14 +62,14 @@ impl<'a> Blobs<'a> {
 }
 
 /// Passes the parts of one blob.
-fn pass(hash: &Hash, path: &Path, each: &mut dyn FnMut(&Blob) -> Result<()>) -> Result<()> {
+fn pass(hash: &Hash, path: &Path, each: &mut dyn FnMut(&Blob<'_>) -> Result<()>) -> Result<()> {
     let failed = |e: std::io::Error| Error::io("cannot read the blob", e).in_file(path).fatal();
-    let empty = |media_type: &str| Blob {
-        hash: hash.to_string(),
-        media_type: media_type.to_owned(),
+    let empty = |media_type: &'static str| Blob {
+        hash: hash.to_string().into(),
+        media_type: media_type.into(),
         size: 0,
         offset: 0,
-        base64: String::new(),
+        base64: "".into(),
         missing: false,
     };
     let mut file = match std::fs::File::open(path) {
@@ -88,7 +88,7 @@ fn pass(hash: &Hash, path: &Path, each: &mut dyn FnMut(&Blob) -> Result<()>) -> 
             break;
         }
         let media = *media.get_or_insert_with(|| media_type(&part));
-        each(&Blob { size, offset, base64: BASE64.encode(&part), ..empty(media) })?;
+        each(&Blob { size, offset, base64: BASE64.encode(&part).into(), ..empty(media) })?;
         offset += part.len() as u64;
         if size == 0 {
             break;

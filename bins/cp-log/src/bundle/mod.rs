@@ -4,12 +4,12 @@ mod blobs;
 pub(crate) mod format;
 mod levels;
 mod output;
+mod runs;
 mod source;
 
 use std::path::PathBuf;
 use std::time::Instant;
 
-use cp_common::home::TIERS;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result, clock};
@@ -18,6 +18,7 @@ use serde::Serialize;
 use self::blobs::Blobs;
 pub(crate) use self::blobs::referenced;
 use self::output::Output;
+use self::runs::Runs;
 use self::source::Source;
 use crate::audit::is_ledger;
 use crate::reading::{Filters, Select, by_ledger, to_read};
@@ -27,14 +28,15 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "bundle",
     class: Class::Query,
     output: "bundled",
+    also: &[format::BUNDLE, format::LEDGER, format::LINE, format::BLOB],
     examples: &["{} append hello && {} bundle -o b.jsonl"],
     ..VerbDoc::EMPTY
 };
 
 /// Put ledgers and what proves them into one stream
 ///
-/// With --run or --session and no FILE, that run's or session's own ledgers are taken whole; with FILE, only the lines of it. A part of
-/// a ledger has a proof for each line. Sealed values are never in a bundle, and what was redacted stays redacted.
+/// With --run or --session and no FILE, the ledgers of that run and its agents, or of that session, are taken whole; with FILE, only the
+/// lines of it. A part of a ledger has a proof for each line. Sealed values are never in a bundle, and what was redacted stays redacted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Not before this time: RFC 3339, a date, today, yesterday, or so long ago as 30m, 2h, 7d, 1w
@@ -70,34 +72,20 @@ impl Reply for Bundled {
     }
 }
 
-/// The files that were asked for: the operands, else the run's own ledger.
-fn files(args: &Args, context: &Context) -> Result<Vec<PathBuf>> {
-    match &context.options.run {
-        Some(run) if args.files.is_empty() => {
-            let ledger =
-                |tier: &&str| Some(context.home.runs(tier).join(format!("{run}.jsonl"))).filter(|path| path.is_file());
-            let named = Some(PathBuf::from(run)).filter(|_| run.contains('/'));
-            let found = named.or_else(|| TIERS.iter().find_map(ledger));
-            let missing = || Error::not_found(format!("no run `{run}`")).hint("cp-toolloop runs lists them");
-            Ok(vec![found.ok_or_else(missing)?])
-        }
-        _ => Ok(args.files.clone()),
-    }
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let started = Instant::now();
-    let files = files(args, context)?;
+    let (filters, options) = (Filters::since(args.since.clone()), &context.options);
     // A run or a session that chose the files is not chosen again among their lines.
-    let (session, run) = if args.files.is_empty() {
-        (None, None)
-    } else {
-        (context.options.session.as_deref(), context.options.run.as_deref())
+    let (runs, select) = match (&options.run, args.files.is_empty()) {
+        (Some(run), true) => (Some(Runs::find(run, context)?), Select::new(&filters, None, None)?),
+        (None, true) => (None, Select::new(&filters, None, None)?),
+        (run, false) => (None, Select::new(&filters, options.session.as_deref(), run.as_deref())?),
     };
-    let select = Select::new(&Filters::since(args.since.clone()), session, run)?;
+    let (own, shared) = ([select], runs.as_ref().map_or(Ok(Vec::new()), |runs| runs.selects(&filters))?);
+    let files = runs.as_ref().map_or(&args.files, |runs| &runs.ledgers);
     // What was named and is no ledger is an error before anything is written.
     let mut ledgers = Vec::new();
-    for (rank, targets) in by_ledger(to_read(&files, context)?) {
+    for (rank, targets) in by_ledger(to_read(files, context)?) {
         let mut has_ledger = false;
         for target in &targets {
             has_ledger |= is_ledger(target)?;
@@ -106,6 +94,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             ledgers.push(rank);
         }
     }
+    let missing = runs.iter().flat_map(|runs| &runs.missing).map(|run| (run.as_str(), "the agent has no ledger here"));
+    let left_out = [
+        ("sealed values", "a bundle can be handed on, and they could then not be forgotten"),
+        ("secrets", "they were taken out before the lines were written"),
+    ];
+    let left_out = left_out.into_iter().chain(missing);
+    let left_out = left_out.map(|(what, why)| format::LeftOut { what: what.to_owned(), why: why.to_owned() });
     let head = format::Head {
         version: format::VERSION,
         made_at: clock::now(),
@@ -115,16 +110,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             session: context.session(),
             since: args.since.clone(),
         },
-        left_out: vec![
-            left_out("sealed values", "a bundle can be handed on, and they could then not be forgotten"),
-            left_out("secrets", "they were taken out before the lines were written"),
-        ],
+        left_out: left_out.collect(),
     };
     let mut out = Output::new(args.output.as_deref(), context)?;
     out.write(&format::open(format::BUNDLE, &head)?)?;
     let (mut count, mut skipped, mut lines, mut blob_count) = (0, 0, 0, 0);
     for rank in ledgers {
-        let mut source = Source::read(&rank.ledger, &select)?;
+        let is_own = runs.as_ref().is_none_or(|runs| rank.operand < runs.own);
+        let mut source = Source::read(&rank.ledger, if is_own { &own } else { &shared })?;
         if source.is_empty() {
             skipped += 1;
             continue;
@@ -165,8 +158,4 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             context.out.answer(&Bundled { file, ledgers, lines, blobs, sha256 })
         }
     }
-}
-
-fn left_out(what: &str, why: &str) -> format::LeftOut {
-    format::LeftOut { what: what.to_owned(), why: why.to_owned() }
 }

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::wire::raw;
 use cp_common::{Code, Error, Result, json};
 use cp_ledger::format::line::{Line, inside, members};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
@@ -20,7 +21,7 @@ use crate::reading::{Select, View};
 pub(super) struct Source<'a> {
     ledger: &'a Path,
     files: Vec<PathBuf>,
-    select: &'a Select,
+    selects: &'a [Select],
     origin: String,
     tree: Tree,
     checkpoint: Option<(Note, Checkpoint)>,
@@ -43,9 +44,13 @@ fn each(files: &[PathBuf], most: u64, mut each: impl FnMut(&Line<'_>) -> Result<
     each_line(files, one).map_err(Error::fatal)
 }
 
+fn is_selected(selects: &[Select], line: &Line<'_>) -> bool {
+    selects.iter().any(|select| select.matches(&View::of_line(line)))
+}
+
 impl<'a> Source<'a> {
     /// Reads a ledger for the first time.
-    pub(super) fn read(ledger: &'a Path, select: &'a Select) -> Result<Self> {
+    pub(super) fn read(ledger: &'a Path, selects: &'a [Select]) -> Result<Self> {
         let mut files = segments_of(ledger)?;
         files.push(ledger.to_owned());
         files.retain(|file| file.is_file());
@@ -53,7 +58,7 @@ impl<'a> Source<'a> {
         let mut this = Self {
             ledger,
             files,
-            select,
+            selects,
             origin: String::new(),
             tree: Tree::default(),
             checkpoint,
@@ -71,7 +76,7 @@ impl<'a> Source<'a> {
             if this.tree.size() == signed_size {
                 signed = Some(this.tree.root());
             }
-            this.selected += u64::from(select.matches(&View::of_line(line)));
+            this.selected += u64::from(is_selected(selects, line));
             Ok(())
         })?;
         if this.origin.is_empty() {
@@ -123,17 +128,17 @@ impl<'a> Source<'a> {
     }
 
     /// Passes the lines that were asked for, each with its proof.
-    pub(super) fn lines(&mut self, each_one: &mut dyn FnMut(&format::Line) -> Result<()>) -> Result<()> {
-        let (size, select, files) = (self.tree.size(), self.select, self.files.clone());
+    pub(super) fn lines(&mut self, each_one: &mut dyn FnMut(&format::Line<'_>) -> Result<()>) -> Result<()> {
+        let (size, selects, files) = (self.tree.size(), self.selects, self.files.clone());
         let mut levels = self.levels.take();
         let signed = self.checkpoint.as_ref().map(|(_, checkpoint)| checkpoint.size);
         // A line is written when it is known whether the one behind it is shown.
-        let mut held: Option<format::Line> = None;
+        let mut held: Option<format::Line<'static>> = None;
         each(&files, size, |line| {
-            let is_shown = select.matches(&View::of_line(line));
+            let is_shown = is_selected(selects, line);
             if let Some(mut before) = held.take() {
                 if let (false, Some(levels)) = (is_shown, &mut levels) {
-                    let proof = encoded(&levels.hashes(&inclusion(line.seq(), size))?);
+                    let proof = raw(&encoded(&levels.hashes(&inclusion(line.seq(), size))?))?;
                     before.next = Some(format::Next { hash: line.hash().to_string(), proof });
                 }
                 each_one(&before)?;
@@ -141,19 +146,19 @@ impl<'a> Source<'a> {
             if !is_shown {
                 return Ok(());
             }
-            let raw = std::str::from_utf8(line.bytes()).map_err(|_| {
+            let text = std::str::from_utf8(line.bytes()).map_err(|_| {
                 Error::new(Code::Integrity, "the line is not UTF-8")
                     .with("seq", line.seq())
                     .in_file(self.ledger)
                     .fatal()
             })?;
             let proof = match &mut levels {
-                Some(levels) => Some(encoded(&levels.hashes(&inclusion(line.seq(), size))?)),
+                Some(levels) => Some(raw(&encoded(&levels.hashes(&inclusion(line.seq(), size))?))?),
                 None => None,
             };
             held = Some(format::Line {
                 seq: line.seq(),
-                raw: raw.to_owned(),
+                raw: text.to_owned().into(),
                 after_checkpoint: signed.is_some_and(|signed| line.seq() >= signed),
                 proof,
                 next: None,

@@ -7,6 +7,7 @@ use cp_common::json;
 use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::tree::{Node, Tree, is_consistent, leaf, root_of_inclusion};
+use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::Proved;
@@ -82,7 +83,7 @@ impl Open {
         })
     }
 
-    pub(super) fn line(&mut self, shown: &format::Line) -> Result<(), String> {
+    pub(super) fn line(&mut self, shown: &format::Line<'_>) -> Result<(), String> {
         let raw = shown.raw.as_bytes();
         let line = Line::parse(raw).ok_or("it is no line of a ledger")?;
         let (seq, hash) = (line.seq(), line.hash());
@@ -122,7 +123,7 @@ impl Open {
                 Err("a line of a whole ledger has no proof of its own".to_owned())
             };
         }
-        self.prove(&hash, seq, shown.proof.as_deref().ok_or("it has no proof")?)?;
+        self.prove(&hash, seq, shown.proof.as_ref().ok_or("it has no proof")?)?;
         if let Some(next) = &shown.next {
             let hash = Hash::parse(&next.hash).ok_or("the line behind it has no hash")?;
             self.prove(&hash, seq + 1, &next.proof)?;
@@ -131,19 +132,20 @@ impl Open {
         Ok(())
     }
 
-    fn prove(&self, hash: &Hash, seq: u64, proof: &[String]) -> Result<(), String> {
-        let root = root_of_inclusion(leaf(&hash.raw()), seq, self.head.size, &nodes(proof)?);
+    fn prove(&self, hash: &Hash, seq: u64, proof: &RawValue) -> Result<(), String> {
+        let proof: Vec<String> = serde_json::from_str(proof.get()).map_err(|e| e.to_string())?;
+        let root = root_of_inclusion(leaf(&hash.raw()), seq, self.head.size, &nodes(&proof)?);
         if root == Some(self.root) { Ok(()) } else { Err(format!("the proof of line {seq} is wrong")) }
     }
 
-    pub(super) fn blob(&mut self, part: &format::Blob) -> Result<(), String> {
+    pub(super) fn blob(&mut self, part: &format::Blob<'_>) -> Result<(), String> {
         let hash = Hash::parse(&part.hash).ok_or("the value has no hash")?;
         if part.missing {
             self.missing += 1;
             self.found.insert(hash.raw());
             return Ok(());
         }
-        let bytes = BASE64.decode(&part.base64).map_err(|e| format!("the value is not base 64: {e}"))?;
+        let bytes = BASE64.decode(part.base64.as_bytes()).map_err(|e| format!("the value is not base 64: {e}"))?;
         if part.offset == 0 {
             self.whole()?;
             self.blob = Some(Part { hash, hasher: Sha256::new(), size: part.size, done: 0 });

@@ -227,11 +227,11 @@ impl<'a> Check<'a> {
             }
             format::LINE => {
                 self.checked.lines += 1;
-                let line: format::Line = format::read(&data)?;
+                let line: format::Line<'_> = format::read(&data)?;
                 self.open.as_mut().ok_or("it belongs to no ledger")?.line(&line)
             }
             format::BLOB => {
-                let blob: format::Blob = format::read(&data)?;
+                let blob: format::Blob<'_> = format::read(&data)?;
                 self.checked.blobs += u64::from(blob.offset == 0);
                 self.open.as_mut().ok_or("it belongs to no ledger")?.blob(&blob)
             }

@@ -157,8 +157,7 @@ impl<'a> Repl<'a> {
         let state = &mut self.state;
         state.hub.take(LAST_WAIT);
         record_hub(&mut state.hub, &mut state.ledgers.transcript)?;
-        let session = state.ledgers.journal.session();
-        state.context.progress(&format!("cp-log bundle --session {session} | cp-report >{session}.html"));
+        state.context.name_page("--session", state.ledgers.journal.session());
         let asks = state.setup.settings.learning.ask && state.console.is_terminal();
         if orderly && asks { commands::learning::offer(state) } else { Ok(()) }
     }

@@ -88,7 +88,7 @@ impl Engine {
                 // The parts write their own last entries, and the end of the run is the last of all.
                 self.parts.rest(true, context);
                 self.run.complete()?;
-                context.progress(&format!("cp-log bundle --run {0} | cp-report >{0}.html", self.run.plan.run));
+                context.name_page("--run", &self.run.plan.run);
                 if context.out.format() != Format::Json {
                     context.out.record(Kind::Message, &answer)?;
                 }

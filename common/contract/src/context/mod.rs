@@ -12,7 +12,7 @@ use crate::context::options::{Origin, Shared};
 use crate::home::Home;
 use crate::home::config::Config;
 use crate::output::{Format, Output, line_to_stderr};
-use crate::wire::Result;
+use crate::wire::{Result, quoted};
 
 /// One run of a program.
 pub struct Context {
@@ -74,6 +74,13 @@ impl Context {
         if !self.options.quiet && std::io::stderr().is_terminal() {
             line_to_stderr(line);
         }
+    }
+
+    /// Names the command that makes the page of a run or a session, on a terminal.
+    pub fn name_page(&self, option: &str, id: &str) {
+        let is_named = self.home.origin() == "flag";
+        let home = is_named.then(|| format!(" --home {}", quoted(&self.home.root().display().to_string())));
+        self.progress(&format!("cp-log{} bundle {option} {id} | cp-report >{id}.html", home.unwrap_or_default()));
     }
 
     /// The flags that hand this context on to a part that is run.

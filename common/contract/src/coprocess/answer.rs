@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -12,6 +13,9 @@ use crate::coprocess::find::find;
 use crate::signals;
 use crate::wire::record::Record;
 use crate::wire::{Code, Error, Result};
+
+/// How long nothing may come before that is said.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// The answer of a program that has run to its end.
 pub struct Answer {
@@ -51,13 +55,13 @@ pub fn ask_with(
     ask_each(program, words, input, flags, &mut |_| Ok(()))
 }
 
-/// As [`ask_with`], and gives each line before the last to `each`.
+/// As [`ask_with`], and gives each line before the last to `each`, and nothing where for a moment none has come.
 pub fn ask_each(
     program: &str,
     words: &[impl AsRef<OsStr>],
     input: &[u8],
     flags: impl IntoIterator<Item = OsString>,
-    each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    each: &mut dyn FnMut(Option<&[u8]>) -> Result<()>,
 ) -> Result<Answer> {
     let end = words.iter().position(|word| word.as_ref() == "--").unwrap_or(words.len());
     let (before, operands) = words.split_at(end);
@@ -65,14 +69,19 @@ pub fn ask_each(
     command.args(before).args(flags).args(["--format", "json"]).args(operands).stderr(Stdio::null());
     let mut child = Child::start(&mut command, Grace::default())?.called(program);
     child.feed(input)?;
-    if signals::interrupted() {
+    let is_interrupted = signals::interrupted();
+    if is_interrupted {
         // Who asks after a signal puts on record what was done before it, and waits for that.
         child.outlast_signals();
     }
     let mut line = Vec::new();
-    while let Some(next) = child.next_line()? {
+    loop {
+        while !is_interrupted && !child.wait_line(MOMENT)? {
+            each(None)?;
+        }
+        let Some(next) = child.next_line()? else { break };
         if !line.is_empty() {
-            each(&line)?;
+            each(Some(&line))?;
         }
         line.clear();
         line.extend_from_slice(next);

@@ -4,6 +4,7 @@
 
 mod approval;
 mod block;
+pub mod bundle;
 mod bytes;
 pub mod error;
 mod exec;

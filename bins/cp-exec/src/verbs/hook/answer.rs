@@ -13,7 +13,7 @@ use cp_common::{Context, Error, Result, coprocess, keys};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::decided::{Asking, Decided};
+use super::decided::{Asking, Decided, in_one_text};
 use crate::digest::sha256;
 use crate::hook::{self, Event, Host, Moment, Output, Tool, Verdict};
 use crate::policy::Hosted;
@@ -187,8 +187,7 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
         let asked = json!({ "tool": tool.name, "command": hook::command(tool), "input_hash": input_hash });
         engine.journal.refused(&asked, &error)?;
     }
-    let hint = error.hint_text().map(|hint| format!(". {hint}")).unwrap_or_default();
-    let verdict = Verdict::Deny(format!("{}{hint}", error.message()));
+    let verdict = Verdict::Deny(in_one_text(&error));
     context.out.refuse(&answer(event.host, &verdict), error)
 }
 

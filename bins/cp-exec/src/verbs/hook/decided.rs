@@ -116,8 +116,7 @@ impl Asking<'_> {
         match granted {
             Ok(()) => Ok(Verdict::Rewrite(input(None))),
             Err(error) if by_agent && self.asks == Asks::Later && error.code() == Code::HumanRequired => {
-                let hint = error.hint_text().unwrap_or_default();
-                Ok(Verdict::Defer(format!("{}. {hint}", error.message())))
+                Ok(Verdict::Defer(in_one_text(&error)))
             }
             Err(error) => Err(error),
         }
@@ -141,6 +140,12 @@ fn waits<T>(engine: &mut Engine, approval: &Approval, mut attempt: impl FnMut(&m
         return attempt(engine);
     }
     until_answered(engine, attempt)
+}
+
+/// An error for a host, which shows one text. A hint may begin with a command, so it begins no sentence.
+pub(super) fn in_one_text(error: &Error) -> String {
+    let hint = error.hint_text().map(|hint| format!(". Hint: {hint}"));
+    format!("{}{}", error.message(), hint.unwrap_or_default())
 }
 
 fn denial(decision: Decision) -> Error {

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::agent::ModelOptions;
 use crate::interactive::commands::system;
+use crate::interactive::console::keys::ask_model;
 use crate::interactive::console::render::{harmless, style};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::{Allowed, Conversation, State};
@@ -132,7 +133,7 @@ pub(super) fn propose(state: &mut State<'_>, words: &str) -> Result<Outcome> {
         asked.extend(value.iter().flat_map(|value| [name, value.as_str()]));
     }
     asked.extend(["--", &said]);
-    let answer = ask(state.context, "cp-llm", &asked)?;
+    let answer = ask_model(&state.console, state.context, "cp-llm", &asked)?;
     let command = command_of(answer["content"].as_str().unwrap_or_default());
     if command.is_empty() || command.starts_with('#') {
         let reason = harmless(command.trim_start_matches('#').trim());

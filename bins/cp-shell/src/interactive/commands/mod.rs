@@ -49,7 +49,7 @@ pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) 
         Act::Fork => sessions::fork(state),
         Act::Undo => sessions::undo(state),
         Act::Retry => sessions::retry(state),
-        Act::Compact => sessions::compact(argument, model, context),
+        Act::Compact => sessions::compact(argument, model, console, context),
         Act::Model => asking::model(state, argument),
         Act::Backend => asking::backend(state, argument),
         Act::Tools => asking::tools(model, &conversation.allowed, context),

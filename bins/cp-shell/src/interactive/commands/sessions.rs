@@ -10,6 +10,8 @@ use cp_common::{Context, Error, Result};
 use serde_json::{Value, json};
 
 use crate::agent::ModelOptions;
+use crate::interactive::console::Console;
+use crate::interactive::console::keys::ask_model;
 use crate::interactive::console::render::{Style, count, cut, harmless, style};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::State;
@@ -179,7 +181,7 @@ fn last_round(context: &Context) -> Result<Option<(u64, String)>> {
 }
 
 /// `:compact [KEEP]`
-pub(super) fn compact(keep: &str, model: &ModelOptions, context: &Context) -> Result<Outcome> {
+pub(super) fn compact(keep: &str, model: &ModelOptions, console: &Console, context: &Context) -> Result<Outcome> {
     let mut words = vec!["compact"];
     if !keep.is_empty() {
         keep.parse::<u64>().map_err(|_| Error::usage("not a number of turns").hint("write :compact 10"))?;
@@ -188,7 +190,7 @@ pub(super) fn compact(keep: &str, model: &ModelOptions, context: &Context) -> Re
     for (name, value) in [("--backend", &model.backend), ("--model", &model.model)] {
         words.extend(value.iter().flat_map(|value| [name, value.as_str()]));
     }
-    let compacted = ask(context, "cp-session", &words)?;
+    let compacted = ask_model(console, context, "cp-session", &words)?;
     let turns = compacted["turns"].as_u64().unwrap_or_default();
     let text = if turns == 0 {
         "there was nothing to summarise\n".to_owned()

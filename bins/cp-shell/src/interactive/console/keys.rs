@@ -6,10 +6,11 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::Duration;
 
-use cp_common::signals;
+use cp_common::{Context, Result, coprocess, signals};
 use rustix::fs::OFlags;
 use rustix::process::{Signal, getpgrp, kill_current_process_group};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+use serde_json::Value;
 
 use super::Console;
 use super::render::Page;
@@ -32,7 +33,7 @@ pub(crate) struct Keys<'a> {
 
 impl<'a> Keys<'a> {
     /// Takes the terminal, where there is one that nobody else has changed.
-    pub(crate) fn open(console: &'a Console) -> Option<Self> {
+    fn open(console: &'a Console) -> Option<Self> {
         let before = console.before.as_ref()?;
         Page::of_terminal().filter(|_| before.local_modes.contains(LocalModes::ICANON | LocalModes::ECHO))?;
         // Not as standard input, which others have too and must not find non-blocking.
@@ -43,8 +44,14 @@ impl<'a> Keys<'a> {
         keys.is_held().then(|| keys.set(false)).map(|()| keys)
     }
 
+    /// Looks at the keys, which are taken where they can be; an Esc is an error.
+    pub(crate) fn look(keys: &mut Option<Self>, console: &'a Console) -> Result<()> {
+        *keys = keys.take().or_else(|| Self::open(console));
+        if keys.as_mut().is_some_and(Self::escape) { signals::check() } else { Ok(()) }
+    }
+
     /// Whether Esc was pressed alone, which has the effect of Ctrl-C. Takes what was typed.
-    pub(crate) fn escape(&mut self) -> bool {
+    fn escape(&mut self) -> bool {
         if !self.is_held() {
             return false;
         }
@@ -112,6 +119,12 @@ impl Drop for Keys<'_> {
             self.console.ahead.take();
         }
     }
+}
+
+/// The data of the answer of one of our programs that asks a model: Esc stops it as it does a turn.
+pub(crate) fn ask_model(console: &Console, context: &Context, program: &str, words: &[&str]) -> Result<Value> {
+    let mut keys = None;
+    coprocess::ask_each(program, words, b"", context.handed_on(), &mut |_| Keys::look(&mut keys, console))?.data()
 }
 
 fn is_foreground(terminal: &File) -> bool {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use cp_common::Result;
 use cp_common::output::Output;
 use cp_common::program::approval::{Answer, description, prompt};
 use cp_common::wire::{Approval, Scope};
-use cp_common::{Result, signals};
 use serde_json::{Value, json};
 
 use super::flow::Flow;
@@ -82,9 +82,7 @@ impl<'a> Watch<'a> {
 
     /// Looks at the keys; an Esc ends the turn.
     fn look(&mut self) -> Result<()> {
-        let console = self.console;
-        self.keys = self.keys.take().or_else(|| Keys::open(console));
-        if self.keys.as_mut().is_some_and(Keys::escape) { signals::check() } else { Ok(()) }
+        Keys::look(&mut self.keys, self.console)
     }
 
     fn ended(&mut self) -> String {
