@@ -169,7 +169,7 @@ fn the_bundle_of_a_run_has_its_agents_and_what_shared_ledgers_have_of_them() {
     let own = ["RUN-a.jsonl", "RUN-c.jsonl", "RUN-b.jsonl", "RUN-d.jsonl"].map(|file| (file, &json!(true)));
     assert_eq!(found, [&own[..], &[("cp-exec.jsonl", &json!(false))]].concat());
     let lines = bundle.of("bundle_line");
-    let of_shared = &lines[lines.len() - ledgers[4]["lines"].as_u64().unwrap() as usize..];
+    let of_shared = &lines[lines.len() - usize::try_from(ledgers[4]["lines"].as_u64().unwrap()).unwrap()..];
     assert!(of_shared.len() > 1 && of_shared.iter().all(|line| line["raw"].as_str().unwrap().contains("RUN-d")));
     let left_out: Vec<_> = bundle.of("bundle")[0]["left_out"].as_array().unwrap()[2..].to_vec();
     assert_eq!(left_out, [json!({"what": "RUN-gone", "why": "the agent has no ledger here"})]);
