@@ -3,7 +3,7 @@
 use cp_testkit::Place;
 use serde_json::Value;
 
-use crate::made::{RUN, bundle, child, eventful, ledger};
+use crate::made::{RUN, bundle, child, eventful, id, ledger};
 
 fn page(place: &Place, words: &str) -> String {
     place.sh(&format!("cp-report {words} <bundle")).success().stdout
@@ -22,7 +22,9 @@ fn a_run_has_its_heading_its_turns_in_order_and_its_agent_inside() {
         "Mend it",
         "<dt>outcome</dt><dd>completed</dd>",
         "<dt>cost</dt><dd>$1.00</dd>",
-        "<dt>retries</dt><dd>1</dd>",
+        "turn 2: 100 tokens read, 20 written, $0.5000",
+        "Tokens and cost",
+        "Turn 1 begins",
         "2 of 4",
         "<del>-two</del><ins>+2</ins>",
         "Refused: blocked",
@@ -33,6 +35,24 @@ fn a_run_has_its_heading_its_turns_in_order_and_its_agent_inside() {
         "people, fine",
     ] {
         assert!(page.contains(said), "{said} is not in\n{page}");
+    }
+    // Each claim leads to its line, and the line back to it.
+    let line = |seq| id("run.jsonl", seq);
+    let own = |mark: &str, seq| format!("{mark}{}", &line(seq)[1..]);
+    for (from, to) in [
+        ("<dt>retries</dt><dd>".to_owned(), line(5)),
+        ("<dt>refusals</dt><dd>".to_owned(), line(8)),
+        ("<strong>Refused: blocked".to_owned(), "sum-refusals".to_owned()),
+        (format!("<a id=\"{}\" ", own("c", 14)), line(14)),
+        ("<h4>Turn 2 <a class=\"back\" ".to_owned(), own("c", 14)),
+        (format!("<a id=\"{}\" ", own("t", 7)), line(7)),
+        ("<strong>Result of filesystem".to_owned(), own("t", 7)),
+        ("<strong>Call of filesystem".to_owned(), own("r", 6)),
+        (format!("<a id=\"{}\" ", own("r", 6)), line(6)),
+    ] {
+        let (_, rest) = page.split_once(&from).unwrap_or_else(|| panic!("{from} is not in\n{page}"));
+        assert!(page.contains(&format!(" id=\"{to}\"")), "{to}");
+        assert_eq!(rest.split("href=\"#").nth(1).unwrap().split('"').next(), Some(&*to), "{from}");
     }
     let place_of = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}"));
     assert!(place_of("An agent begins") < place_of("I helped.") && place_of("I helped.") < place_of("It is mended."));

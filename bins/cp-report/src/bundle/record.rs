@@ -88,6 +88,7 @@ impl Line<'_> {
 
 /// The bytes of a value, or a part of them.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Blob<'a> {
     pub(crate) hash: Cow<'a, str>,
     pub(crate) media_type: Cow<'a, str>,
