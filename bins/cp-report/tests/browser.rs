@@ -1,18 +1,23 @@
 //! Pages in a real browser: Debian's Chromium, driven over a pipe by `browser.mjs`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use cp_testkit::{Place, counterpart, packages, repository};
 use serde_json::{Value, json};
 
 use crate::made::{RUN, bundle, child, eventful, id, ledger};
 
-/// What the browser shows of a page; `None` where there is no browser.
-pub(crate) fn opened(page: &Path, asked: &Value) -> Option<Value> {
+/// How the browser was driven; `None` where there is none.
+pub(crate) fn driven(page: &Path, asked: &Value) -> Option<Output> {
     let (node, chromium) = (counterpart("node")?, counterpart("chromium")?);
     let driver = repository().join("bins/cp-report/tests/browser.mjs");
-    let ran = Command::new(node).arg(driver).arg(chromium).arg(page).arg(asked.to_string()).output().unwrap();
+    Some(Command::new(node).arg(driver).arg(chromium).arg(page).arg(asked.to_string()).output().unwrap())
+}
+
+/// What the browser shows of a page; `None` where there is no browser.
+pub(crate) fn opened(page: &Path, asked: &Value) -> Option<Value> {
+    let ran = driven(page, asked)?;
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     Some(serde_json::from_slice(&ran.stdout).unwrap())
 }
