@@ -223,7 +223,8 @@ impl Writer<'_> {
         }
         *turns = begins.then(|| turns.map_or(1, |count| count + 1));
         if begins && is_new {
-            (self.out)(b"<div class=\"turns\">\n")?;
+            let is_long = self.input.overview.totals.turns > TOGETHER;
+            (self.out)(if is_long { b"<div class=\"turns\">\n" } else { b"<div>\n" })?;
         }
         if !begins {
             return Ok(());

@@ -32,7 +32,8 @@ pub(crate) fn bars(label: &str, bars: &[Bar]) -> Option<String> {
         format!("<svg class=\"bars\" viewBox=\"0 0 {width} {}\" role=\"{role}\" aria-label=\"{label}\">", HEIGHT + 2);
     for (at, bar) in bars.iter().enumerate() {
         let left = at as u64 * step;
-        let (low, high) = (tall(bar.values[0]), tall(bar.values[1]));
+        // What is there at all can be seen.
+        let [low, high] = bar.values.map(|value| tall(value).max(u64::from(value > 0)));
         let gap = u64::from(step > 3);
         if let Some((own, place)) = &bar.place {
             let said = &bar.said;
@@ -46,7 +47,7 @@ pub(crate) fn bars(label: &str, bars: &[Bar]) -> Option<String> {
                 svg,
                 "<rect class=\"{class}\" x=\"{left}\" y=\"{y}\" width=\"{}\" height=\"{}\"/>",
                 step - gap,
-                height.max(u64::from(sum(bar) > 0))
+                height
             );
         }
         svg.push_str(if bar.place.is_some() { "</a>" } else { "" });
