@@ -38,7 +38,7 @@ fn a_run_has_its_heading_its_turns_in_order_and_its_agent_inside() {
     }
     // Each claim leads to its line, and the line back to it.
     let line = |seq| id("run.jsonl", seq);
-    let own = |mark: &str, seq| format!("{mark}{}", &line(seq)[1..]);
+    let own = |mark: &str, seq| format!("{mark}{}", line(seq));
     for (from, to) in [
         ("<dt>retries</dt><dd>".to_owned(), line(5)),
         ("<dt>refusals</dt><dd>".to_owned(), line(8)),
@@ -79,6 +79,49 @@ fn an_overview_and_a_batch_begin_with_sums() {
 }
 
 #[test]
+fn the_rows_of_a_batch_lead_to_their_answers() {
+    let place = Place::new();
+    let row = |event: &str, name: &str| serde_json::json!({"event": event, "data": {"model": "m", "attempt": 1, "request_hash": name}});
+    let lines =
+        [("request", "a"), ("request", "b"), ("request", "b"), ("response", "b"), ("response", "a"), ("response", "c")];
+    ledger(&place, "batch.jsonl", &lines.map(|(event, name)| row(&format!("llm.{event}"), name)));
+    bundle(&place, "batch.jsonl");
+    let page = page(&place, "");
+    let line = |seq| id("batch.jsonl", seq);
+    let asked_by = |seq| format!("<a id=\"r{0}\" href=\"#{0}\">line {seq}</a>", line(seq));
+    let answer = |seq: u64| page.split(&format!(" id=\"{}\" data-group", line(seq))).nth(1).unwrap();
+    assert!(answer(4).split("</article>").next().unwrap().contains(&asked_by(2)), "{page}");
+    assert!(answer(5).split("</article>").next().unwrap().contains(&asked_by(1)), "{page}");
+    // One has no answer, and one answer no question.
+    assert_eq!(page.matches("what came of it").count(), 2, "{page}");
+    assert_eq!(page.matches("<dt>of</dt>").count(), 2, "{page}");
+}
+
+#[test]
+fn a_run_of_another_model_program_counts_what_its_messages_say_and_its_agents() {
+    let place = Place::new();
+    let of =
+        |run: &str, event: &str, data: Value| serde_json::json!({"event": event, "run": run, "turn": 1, "data": data});
+    let usage = serde_json::json!({"model": "x", "usage": {"input_tokens": 100, "output_tokens": 5, "cost_usd": 0.25}});
+    let start = serde_json::json!({"limits": {"max_iterations": 4, "tokens": 1000, "usd": 2, "deadline": 600}});
+    let run = |name: &str, start: Value, more: &[Value]| {
+        let mut lines =
+            vec![of(name, "run_start", start), of(name, "iteration", Value::Null), of(name, "message", usage.clone())];
+        lines.extend(more.iter().cloned());
+        lines
+    };
+    ledger(&place, "run.jsonl", &run(RUN, start, &[of(RUN, "agent_start", serde_json::json!({"run_id": "RUN-2"}))]));
+    ledger(&place, "agent.jsonl", &run("RUN-2", serde_json::json!({"parent": RUN}), &[]));
+    bundle(&place, "run.jsonl agent.jsonl");
+    let page = page(&place, "");
+    for said in
+        ["2 of 4", "210 of 1000", "$0.5000 of $2.00", "3.0 s of 10.0 min", "<dt>answers</dt>", "model, fine, 1.0 s"]
+    {
+        assert!(page.contains(said), "{said} is not in\n{page}");
+    }
+}
+
+#[test]
 fn a_session_is_a_transcript() {
     let place = Place::new();
     place.sh("S=$(cp-session start --format text); cp-session append --session $S -- why; cp-session append --session $S --role assistant -- because; cp-log bundle --session $S >bundle").success();
@@ -99,6 +142,18 @@ fn the_model_of_the_page_comes_as_records() {
     assert_eq!(records.last().unwrap()["data"]["total"], 18);
     let refused = records.iter().find(|record| record["data"]["line"]["tone"] == "refused").unwrap();
     assert_eq!(refused["data"]["line"]["event"], "exec.refused");
+    // What is drawn, and what leads where, is there too.
+    let heading = &records[0]["data"]["heading"];
+    let fact = heading["facts"].as_array().unwrap().iter().find(|fact| fact["name"] == "refusals").unwrap();
+    assert_eq!(fact["line"], refused["data"]["id"]);
+    assert_eq!(
+        (&heading["turns"]["rows"][1][3], &heading["turns"]["links"][1]),
+        (&"$0.5000".into(), &id("run.jsonl", 14).into())
+    );
+    let overview = &records[0]["data"]["overview"];
+    assert_eq!((&overview["turns"][1]["output_tokens"], &overview["lanes"][0][1]["tone"]), (&20.into(), &3.into()));
+    let result = records.iter().find(|record| record["data"]["line"]["event"] == "tool_result").unwrap();
+    assert_eq!(result["data"]["answers"], 6);
 }
 
 #[test]

@@ -58,9 +58,9 @@ impl Placed {
     }
 }
 
-/// The id of a line on the page, without what comes before it.
+/// The id of a line, on this page and on others.
 pub(super) fn id_of(ledgers: &[Placed], (ledger, seq): Place) -> String {
-    format!("{}-{seq}", ledgers.get(ledger).map(|placed| &*placed.id).unwrap_or_default())
+    format!("l{}-{seq}", ledgers.get(ledger).map(|placed| &*placed.id).unwrap_or_default())
 }
 
 /// What the page is made of.

@@ -39,7 +39,7 @@ pub(crate) fn bars(label: &str, bars: &[Bar]) -> Option<String> {
             let said = &bar.said;
             let _ = write!(
                 svg,
-                "<a id=\"{own}{place}\" href=\"#l{place}\" aria-label=\"{said}\"><title>{said}</title><rect class=\"all\" x=\"{left}\" y=\"0\" width=\"{step}\" height=\"{HEIGHT}\"/>"
+                "<a id=\"{own}{place}\" href=\"#{place}\" aria-label=\"{said}\"><title>{said}</title><rect class=\"all\" x=\"{left}\" y=\"0\" width=\"{step}\" height=\"{HEIGHT}\"/>"
             );
         }
         for (class, y, height) in [("first", HEIGHT - low, low), ("second", HEIGHT.saturating_sub(low + high), high)] {

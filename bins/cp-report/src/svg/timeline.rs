@@ -45,7 +45,7 @@ pub(crate) fn timeline(
             let id = id(span.place);
             let _ = write!(
                 svg,
-                "<a id=\"t{id}\" href=\"#l{id}\" aria-label=\"{said}\"><title>{said}</title><rect class=\"{tone}\" x=\"{left}\" y=\"{}\" width=\"{wide}\" height=\"{}\"/></a>",
+                "<a id=\"t{id}\" href=\"#{id}\" aria-label=\"{said}\"><title>{said}</title><rect class=\"{tone}\" x=\"{left}\" y=\"{}\" width=\"{wide}\" height=\"{}\"/></a>",
                 top + 3,
                 LANE - 6,
             );
