@@ -111,17 +111,22 @@ pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_o
     let steps = &overview.turns;
     let (one, many) =
         if steps.iter().any(|step| step.turn.is_some()) { ("turn", "turns") } else { ("answer", "answers") };
-    let each = match steps.first().map_or(1, |step| step.count) {
-        1 => format!("a bar for each {one}"),
-        count => format!("a bar for {count} {many}"),
-    };
+    let width = steps.first().map_or(1, |step| step.count);
+    let each = if width == 1 { format!("a bar for each {one}") } else { format!("a bar for {width} {many}") };
     let id = |place: Place| id_of(ledgers, place);
-    let bar = |own: &'static str, step: &Step, values: [u64; 2]| {
-        let place = (!is_overview).then(|| (own, id(step.place)));
-        Bar { values, said: said(step), place }
+    let bar = |own: &'static str, value: &dyn Fn(&Step) -> ([u64; 2], String)| -> Vec<Bar> {
+        let bar = |(at, step): (usize, &Step)| {
+            let (values, said) = value(step);
+            let said = format!("{one} {}: {said}", which(at, step, width));
+            Bar { values, said, place: (!is_overview).then(|| (own, id(step.place))) }
+        };
+        steps.iter().enumerate().map(bar).collect()
     };
-    let tokens: Vec<Bar> = steps.iter().map(|step| bar("c", step, [step.input_tokens, step.output_tokens])).collect();
-    let costs: Vec<Bar> = steps.iter().map(|step| bar("d", step, [millionths(step.cost_usd), 0])).collect();
+    let tokens = bar("c", &|step| {
+        let values = [step.input_tokens, step.output_tokens];
+        (values, format!("{} tokens read, {} written", values[0], values[1]))
+    });
+    let costs = bar("d", &|step| ([millionths(step.cost_usd), 0], money(step.cost_usd)));
     Heading {
         kind,
         name,
@@ -169,8 +174,7 @@ fn facts(overview: &Overview, run: Option<&crate::model::Run>, id: &dyn Fn(Place
 
 fn turns(steps: &[Step], one: &'static str, id: &dyn Fn(Place) -> String) -> Option<Table> {
     let row = |(at, step): (usize, &Step)| {
-        let first = step.turn.map_or_else(|| (at as u64 * steps[0].count) + 1, |turn| turn);
-        let name = if step.count > 1 { format!("{first} to {}", first + step.count - 1) } else { first.to_string() };
+        let name = which(at, step, steps[0].count);
         let cost = if step.cost_usd > 0.0 { money(step.cost_usd) } else { "-".to_owned() };
         (vec![name, step.input_tokens.to_string(), step.output_tokens.to_string(), cost], Some(id(step.place)))
     };
@@ -183,17 +187,10 @@ fn millionths(usd: f64) -> u64 {
     millionths
 }
 
-/// What a bar of the chart says.
-fn said(step: &Step) -> String {
-    let last = |turn: u64| turn.saturating_add(step.count.max(1)) - 1;
-    let name = match step.turn {
-        Some(turn) if step.count > 1 => format!("turns {turn} to {}", last(turn)),
-        Some(turn) => format!("turn {turn}"),
-        None if step.count > 1 => format!("{} answers", step.count),
-        None => "an answer".to_owned(),
-    };
-    let cost = if step.cost_usd > 0.0 { format!(", {}", money(step.cost_usd)) } else { String::new() };
-    format!("{name}: {} tokens read, {} written{cost}", step.input_tokens, step.output_tokens)
+/// Which turns or answers a step has.
+fn which(at: usize, step: &Step, width: u64) -> String {
+    let first = step.turn.unwrap_or(at as u64 * width + 1);
+    if step.count > 1 { format!("{first} to {}", first.saturating_add(step.count - 1)) } else { first.to_string() }
 }
 
 fn limit((name, used, most): &(String, f64, f64)) -> Limit {
@@ -253,7 +250,7 @@ fn runs(overview: &Overview, id: &dyn Fn(Place) -> String) -> Option<Table> {
 fn tables(overview: &Overview, id: &dyn Fn(Place) -> String) -> Vec<Table> {
     let counted = |counts: &std::collections::BTreeMap<String, Count>| {
         let mut counts: Vec<_> = counts.iter().collect();
-        counts.sort_by(|a, b| b.1.times.cmp(&a.1.times));
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(count.times));
         counts
             .into_iter()
             .map(|(name, count)| (vec![name.clone(), count.times.to_string()], Some(id(count.first))))
