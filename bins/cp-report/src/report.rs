@@ -12,8 +12,8 @@ use cp_ledger::proof::note::Verifier;
 use cp_ledger::read::source::is_stdin;
 use serde::Serialize;
 
-use crate::bundle::{Chunk, Head, Ledger, Reader, Record, Spool, each, proof};
-use crate::model::{Entry, Overview, Shown, shown};
+use crate::bundle::{Blob, Chunk, Head, Ledger, Reader, Record, Spool, each, proof};
+use crate::model::{Entry, Overview, Pairs, Shown, shown};
 use crate::page::{Heading, Input, Placed, heading, write};
 
 /// The entry of this verb in `reference`.
@@ -48,10 +48,10 @@ pub(crate) struct Args {
     file: PathBuf,
 }
 
-/// A part of what the page says. One of `heading`, `ledger` and `line` is there.
+/// A part of what the page says. One of `heading`, `ledger`, `line` and `blob` is there.
 #[derive(Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(extend("x-untrusted" = ["heading", "overview", "ledger", "line"])))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["heading", "overview", "ledger", "line", "blob"])))]
 pub(crate) struct Item<'a> {
     /// What stands above the lines.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,6 +65,12 @@ pub(crate) struct Item<'a> {
     /// The run whose ledger it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<&'a str>,
+    /// What the line is called on the page, and on every other page of the same ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// The line of the same ledger that this one answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answers: Option<u64>,
     /// The place of the line in its ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
@@ -74,6 +80,9 @@ pub(crate) struct Item<'a> {
     /// The line as it is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<Shown>,
+    /// A large value, or a part of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blob: Option<Blob<'a>>,
     /// JSON Pointers to what is not ours.
     #[serde(rename = "_untrusted")]
     untrusted: &'static [&'static str],
@@ -100,16 +109,21 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let keys: Vec<String> = args.key.iter().map(|key| Ok(Verifier::load(key)?.to_text())).collect::<Result<_>>()?;
     let Read { head, overview, ledgers, spool } = read(args)?;
-    let described: Vec<Ledger> = ledgers.iter().map(|placed| placed.ledger.clone()).collect();
-    let heading = heading(&head, &described, &overview, args.overview);
+    let heading = heading(&head, &ledgers, &overview, args.overview);
     let size = spool.size;
     let file = spool.finish()?;
     let is_json = context.options.json || context.options.format == Some(Format::Json);
     if !is_json && context.out.fields().is_none() {
         // From here on a failure is said on standard error: what is on standard output is a page.
         context.out.ended_with(0);
-        let children = &overview.children;
-        let input = Input { file: &file, size, ledgers: &ledgers, children, keys: &keys, is_overview: args.overview };
+        let input = Input {
+            file: &file,
+            size,
+            ledgers: &ledgers,
+            overview: &overview,
+            keys: &keys,
+            is_overview: args.overview,
+        };
         return write(&heading, &input, &mut |bytes| context.out.raw(bytes));
     }
     context.out.streaming()?;
@@ -117,20 +131,29 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (heading, sums) = (Some(&heading), Some(&overview));
     context.out.record(Kind::Item, &Item { heading, overview: sums, untrusted, ..Item::default() })?;
     let mut reader = Reader::new(&file, 0, size);
-    let mut index = 0;
+    let (mut index, mut pairs) = (0, Pairs::default());
     while let Some((chunk, bytes)) = reader.next()? {
         match chunk {
             Chunk::Ledger => {
-                let Placed { ledger, run, .. } = &ledgers[index];
-                index += 1;
+                let Placed { ledger, run, id, .. } = &ledgers[index];
+                (index, pairs) = (index + 1, Pairs::default());
                 context.out.record(
                     Kind::Item,
-                    &Item { ledger: Some(ledger), run: run.as_deref(), untrusted: &["/ledger"], ..Item::default() },
+                    &Item {
+                        ledger: Some(ledger),
+                        run: run.as_deref(),
+                        id: Some(format!("l{id}")),
+                        untrusted: &["/ledger"],
+                        ..Item::default()
+                    },
                 )?;
             }
             Chunk::Line => {
                 let entry = Entry::read(std::str::from_utf8(bytes).unwrap_or_default());
+                let id = ledgers.get(index.saturating_sub(1)).map(|placed| &*placed.id).unwrap_or_default();
                 let item = Item {
+                    id: entry.as_ref().map(|entry| format!("l{id}-{}", entry.seq)),
+                    answers: entry.as_ref().and_then(|entry| pairs.see(entry).0),
                     seq: entry.as_ref().map(|entry| entry.seq),
                     ts: entry.as_ref().map(|entry| entry.ts),
                     line: Some(entry.as_ref().map_or_else(Shown::of_nothing, shown)),
@@ -140,7 +163,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
                 context.out.record(Kind::Item, &item)?;
                 context.out.item_succeeded();
             }
-            Chunk::Proof | Chunk::Blob => {}
+            Chunk::Blob => {
+                let blob = serde_json::from_slice(bytes).map_err(|e| Error::validation(e.to_string()).fatal())?;
+                context.out.record(Kind::Item, &Item { blob: Some(blob), untrusted: &["/blob"], ..Item::default() })?;
+            }
+            Chunk::Proof => {}
         }
     }
     Ok(())
@@ -149,20 +176,24 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// Reads the bundle, folds its lines and puts them aside.
 fn read(args: &Args) -> Result<Read> {
     let (mut head, mut overview, mut ledgers) = (Head::default(), Overview::default(), Vec::<Placed>::new());
-    let mut spool = Spool::new()?;
+    let (mut spool, mut pairs) = (Spool::new()?, Pairs::default());
     each(&args.file, &mut |record| match record {
         Record::Head(found) => {
             head = found;
             Ok(())
         }
         Record::Ledger(ledger) => {
-            ledgers.push(Placed { at: spool.size, ledger, run: None, is_spoken: false });
+            if let Some(before) = ledgers.last_mut() {
+                before.unanswered = std::mem::take(&mut pairs).left();
+            }
+            ledgers.push(Placed::new(spool.size, ledger, &ledgers));
             spool.push(Chunk::Ledger, b"")
         }
         Record::Line(line) => {
             let index = ledgers.len().saturating_sub(1);
             if let Some(entry) = Entry::read(&line.raw) {
                 overview.add(index, &entry);
+                pairs.see(&entry);
                 if let Some(placed) = ledgers.last_mut() {
                     placed.is_spoken |= matches!(&*entry.event, "message" | "run_start");
                     if entry.event == "run_start" {
@@ -181,5 +212,8 @@ fn read(args: &Args) -> Result<Read> {
         }
     })?;
     overview.finish();
+    if let Some(last) = ledgers.last_mut() {
+        last.unanswered = pairs.left();
+    }
     Ok(Read { head, overview, ledgers, spool })
 }

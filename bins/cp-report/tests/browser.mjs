@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
 const [browser, page, asked] = process.argv.slice(2);
-const { width = 1280, dark = false, scripts = true, evaluate = [], axe, pdf, picture } = JSON.parse(asked);
+const { width = 1280, dark = false, scripts = true, evaluate = [], limit = 300, axe, pdf, picture, whole = false } = JSON.parse(asked);
 const profile = mkdtempSync(join(tmpdir(), "browser-"));
 const options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-pipe"];
 const child = spawn(browser, [...options, `--user-data-dir=${profile}`, "about:blank"], { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
@@ -27,6 +27,16 @@ const send = (method, params = {}, sessionId = undefined) => new Promise((done, 
   child.stdio[3].write(`${JSON.stringify({ id: number, method, params, sessionId })}\0`);
 });
 
+const noise = ["Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Page.javascriptDialogOpening"];
+const said = () => events.filter((event) => noise.includes(event.method)).map((event) => JSON.stringify(event.params));
+let stage = "it starts";
+// Far longer than any page takes: what is waited for will not come.
+setTimeout(() => {
+  process.stderr.write(`no verdict after ${limit} s, while ${stage}. The console said: ${said().join("\n") || "nothing"}\n`);
+  child.kill("SIGKILL");
+  try { rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 }); } catch { /* what is left is in the temporary directory */ }
+  process.exit(1);
+}, limit * 1000).unref();
 const { targetId } = await send("Target.createTarget", { url: "about:blank" });
 const { sessionId } = await send("Target.attachToTarget", { targetId, flatten: true });
 const tab = (method, params) => send(method, params, sessionId);
@@ -34,6 +44,7 @@ for (const domain of ["Page", "Runtime", "Log", "Network"]) await tab(`${domain}
 await tab("Emulation.setDeviceMetricsOverride", { width, height: 900, deviceScaleFactor: 1, mobile: false });
 await tab("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: dark ? "dark" : "light" }] });
 await tab("Emulation.setScriptExecutionDisabled", { value: !scripts });
+stage = "the page loads";
 await tab("Page.navigate", { url: pathToFileURL(page).href });
 const value = async (expression) => {
   const { result, exceptionDetails } = await tab("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
@@ -42,6 +53,7 @@ const value = async (expression) => {
 };
 const seen = { values: [] };
 while (!events.some((event) => event.method === "Page.loadEventFired")) await new Promise((done) => setTimeout(done, 20));
+stage = "its script runs";
 if (scripts) {
   while (!(await value("document.getElementById('verdict')?.className"))) await new Promise((done) => setTimeout(done, 50));
   for (const expression of evaluate) seen.values.push(await value(expression));
@@ -55,11 +67,10 @@ if (scripts) {
 if (pdf) writeFileSync(pdf, Buffer.from((await tab("Page.printToPDF", {})).data, "base64"));
 if (picture) {
   const { cssContentSize } = await tab("Page.getLayoutMetrics");
-  const clip = { x: 0, y: 0, width, height: Math.min(cssContentSize.height, 1500), scale: 1 };
+  const clip = { x: 0, y: 0, width, height: whole ? cssContentSize.height : Math.min(cssContentSize.height, 1500), scale: 1 };
   writeFileSync(picture, Buffer.from((await tab("Page.captureScreenshot", { captureBeyondViewport: true, clip })).data, "base64"));
 }
-const noise = ["Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Page.javascriptDialogOpening"];
-seen.noise = events.filter((event) => noise.includes(event.method)).map((event) => JSON.stringify(event.params));
+seen.noise = said();
 seen.requests = events.filter((event) => event.method === "Network.requestWillBeSent").map((event) => event.params.request.url);
 const ended = new Promise((done) => child.on("exit", done));
 await send("Browser.close").catch(() => child.kill());

@@ -1,24 +1,29 @@
 //! Pages in a real browser: Debian's Chromium, driven over a pipe by `browser.mjs`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use cp_testkit::{Place, counterpart, packages, repository};
 use serde_json::{Value, json};
 
-use crate::made::{RUN, bundle, child, eventful, ledger};
+use crate::made::{RUN, bundle, child, eventful, id, ledger};
 
-/// What the browser shows of a page; `None` where there is no browser.
-fn opened(page: &Path, asked: &Value) -> Option<Value> {
+/// How the browser was driven; `None` where there is none.
+pub(crate) fn driven(page: &Path, asked: &Value) -> Option<Output> {
     let (node, chromium) = (counterpart("node")?, counterpart("chromium")?);
     let driver = repository().join("bins/cp-report/tests/browser.mjs");
-    let ran = Command::new(node).arg(driver).arg(chromium).arg(page).arg(asked.to_string()).output().unwrap();
+    Some(Command::new(node).arg(driver).arg(chromium).arg(page).arg(asked.to_string()).output().unwrap())
+}
+
+/// What the browser shows of a page; `None` where there is no browser.
+pub(crate) fn opened(page: &Path, asked: &Value) -> Option<Value> {
+    let ran = driven(page, asked)?;
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     Some(serde_json::from_slice(&ran.stdout).unwrap())
 }
 
 /// Makes a signed page of a run with an agent.
-fn signed(place: &Place) -> PathBuf {
+pub(crate) fn signed(place: &Place) -> PathBuf {
     ledger(place, "run.jsonl", &eventful());
     ledger(place, "child.jsonl", &child());
     place
@@ -29,7 +34,7 @@ fn signed(place: &Place) -> PathBuf {
     place.work.join("page.html")
 }
 
-fn is_quiet(seen: &Value) {
+pub(crate) fn is_quiet(seen: &Value) {
     assert_eq!(seen["noise"], json!([]), "{seen}");
     assert_eq!(seen["requests"].as_array().unwrap().len(), 1, "only itself: {seen}");
 }
@@ -84,19 +89,21 @@ fn a_changed_byte_is_found_at_its_line() {
         std::fs::write(&page, format!("{}{to}{}", &text[..at], &text[at + from.len()..])).unwrap();
         opened(&page, &json!({"evaluate": ["[...document.querySelectorAll('.changed')].map((e) => e.id).join()"]}))
     };
+    let line = id("run.jsonl", 0);
+    let ledger_id = line.strip_suffix("-0").unwrap().to_owned();
     for (from, to, fault, place) in [
-        ("It is mended.", "It is mendEd.", "line 16: its bytes are not those that were hashed", "l1-16"),
-        ("\"seq\":5,", "\"seq\":6,", "line 5: its bytes are not", "l1-5"),
-        ("data-of=\"1\" data-seq=\"9\"", "data-of=\"1\" data-seq=\"8\"", "line 8: it cannot be here", "l1-9"),
-        ("{\"seq\":7,", " {\"seq\":7,", "line 7: these bytes are no line of a ledger", "l1-7"),
-        ("\"size\":18,", "\"size\":19,", "run.jsonl: its lines are not those that the root is of", "l1"),
-        ("18\\n", "17\\n", "its lines are not those that were signed", "l1"),
+        ("It is mended.", "It is mendEd.", "line 16: its bytes are not those that were hashed", &id("run.jsonl", 16)),
+        ("\"seq\":5,", "\"seq\":6,", "line 5: its bytes are not", &id("run.jsonl", 5)),
+        ("data-seq=\"9\"", "data-seq=\"8\"", "line 8: it cannot be here", &id("run.jsonl", 9)),
+        ("{\"seq\":7,", " {\"seq\":7,", "line 7: these bytes are no line of a ledger", &id("run.jsonl", 7)),
+        ("\"size\":18,", "\"size\":19,", "run.jsonl: its lines are not those that the root is of", &ledger_id),
+        ("18\\n", "17\\n", "its lines are not those that were signed", &ledger_id),
     ] {
         let Some(seen) = changed(from, to) else { return };
         let faults = seen["faults"].as_str().unwrap();
         assert!(faults.contains(fault), "{from}: {seen}");
         assert!(seen["verdict"].as_str().unwrap().starts_with("It does not hold"), "{seen}");
-        assert!(seen["values"][0].as_str().unwrap().split(',').any(|id| id == place), "{from}: {seen}");
+        assert!(seen["values"][0].as_str().unwrap().split(',').any(|id| id == *place), "{from}: {seen}");
     }
 
     // Another key of the same name, and a signature that was changed.
@@ -197,7 +204,7 @@ fn two_hundred_hostile_texts_do_nothing() {
     ledger(&place, "run.jsonl", &entries);
     bundle(&place, "run.jsonl");
     let page = place.work.join("page.html");
-    let count = "document.querySelectorAll('img,iframe,object,embed,form:not(#filters),base,link,article svg,article a,[onload],[onerror],[onfocus],[onmouseover]').length";
+    let count = "document.querySelectorAll('img,iframe,object,embed,form:not(#filters),base,link,article svg,article a:not([href^=\"#l\"]):not([href^=\"#r\"]):not([href^=\"#t\"]):not([href^=\"#sum\"]),[onload],[onerror],[onfocus],[onmouseover]').length";
     let scripts = "document.querySelectorAll('script:not([type])').length";
     for words in ["", "--overview"] {
         place.sh(&format!("cp-report {words} bundle >page.html")).success();
@@ -251,5 +258,9 @@ fn lines_are_found_by_kind_and_by_text() {
     let uncheck = "for (const box of document.querySelectorAll('[type=checkbox]')) if (box.value !== 'person') box.click(); document.getElementById('search').value = ''; new Promise((done) => setTimeout(done, 500))";
     let asked = json!({"evaluate": [type_in, shown, uncheck, shown]});
     let Some(seen) = opened(&page, &asked) else { return };
-    assert_eq!((&seen["values"][1], &seen["values"][3]), (&json!("l1-16"), &json!("l1-9,l1-10")), "{seen}");
+    assert_eq!(
+        (&seen["values"][1], &seen["values"][3]),
+        (&json!(&id("run.jsonl", 16)), &json!(format!("{},{}", id("run.jsonl", 9), id("run.jsonl", 10)))),
+        "{seen}"
+    );
 }

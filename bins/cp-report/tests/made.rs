@@ -7,9 +7,18 @@ use serde_json::{Value, json};
 /// The run that these ledgers are of.
 pub(crate) const RUN: &str = "RUN-20261101-00000001";
 
+fn origin(file: &str) -> String {
+    format!("cp-ledger/{}", Hash::of(file.as_bytes()).hex().get(..32).unwrap())
+}
+
+/// What a line of this ledger is called on every page.
+pub(crate) fn id(file: &str, seq: u64) -> String {
+    format!("l{}-{seq}", Hash::of(origin(file).as_bytes()).hex().get(..8).unwrap())
+}
+
 /// Writes a ledger with these entries, each an object of members in their order.
 pub(crate) fn ledger(place: &Place, file: &str, entries: &[Value]) {
-    let origin = format!("cp-ledger/{}", Hash::of(file.as_bytes()).hex().get(..32).unwrap());
+    let origin = origin(file);
     let open =
         json!({"event": "ledger.open", "data": {"format": "cp-ledger/1", "origin": origin, "nonce": "0".repeat(32)}});
     let (mut bytes, mut prev) = (Vec::new(), Hash::of_origin(&origin));

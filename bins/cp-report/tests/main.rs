@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "what makes a ledger or opens a page fails the test that asked for it")]
 
 mod browser;
+mod layout;
 mod made;
 mod report;

@@ -25,6 +25,13 @@ pub(super) fn parts_of(value: Json<'_>, form: Form, label: String, parts: &mut V
         }
         Form::Command => parts.push(part("", "command", command(value))),
         Form::Input => input(value, parts),
+        Form::Asked => match (value.at("name").and_then(Json::text), value.at("input")) {
+            (Some(name), Some(arguments)) => {
+                parts.push(part("", "text", name.into_owned()));
+                input(arguments, parts);
+            }
+            _ => parts.push(part("", "command", command(value))),
+        },
         Form::Difference => parts.push(unified(&value.text().unwrap_or_default())),
         Form::Value => parts.push(Part { folded: true, ..part(label, "code", value.pretty()) }),
     }

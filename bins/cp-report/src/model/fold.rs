@@ -5,16 +5,20 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::entry::Entry;
-use super::spans::{LANES, Span, Steps, thin};
+use super::spans::{LANES, Place, Span, Step, push, spend, thin};
 
 /// The most names of one kind that are told apart; the others count as one.
 const NAMES: usize = 1000;
+/// How many runs deep agents of agents count.
+const DEPTH: usize = 8;
 const OTHERS: &str = "(all others)";
 
 /// What was used and what happened.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Totals {
+    /// The first line that counts here.
+    pub(crate) first: Option<Place>,
     /// Turns of loops.
     pub(crate) turns: u64,
     /// Requests to models that were answered.
@@ -65,6 +69,12 @@ pub(crate) struct Run {
     pub(crate) totals: Totals,
     /// Each limit: its name, what was used, and the most.
     pub(crate) limits: Vec<(String, f64, f64)>,
+    /// Whether lines say what the model was asked; else its messages say what they used.
+    #[serde(skip)]
+    is_asked: bool,
+    /// When its last turn began.
+    #[serde(skip)]
+    turn_began: i64,
 }
 
 /// Times that something took: how many, all together, the longest.
@@ -74,6 +84,25 @@ pub(crate) struct Times {
     pub(crate) count: u64,
     pub(crate) total_ms: f64,
     pub(crate) longest_ms: f64,
+    /// The line of the longest.
+    pub(crate) longest: Place,
+}
+
+/// How often, and where first.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Count {
+    pub(crate) times: u64,
+    pub(crate) first: Place,
+}
+
+impl Count {
+    fn add(&mut self, place: Place) {
+        if self.times == 0 {
+            self.first = place;
+        }
+        self.times += 1;
+    }
 }
 
 /// What all lines together say.
@@ -91,23 +120,25 @@ pub(crate) struct Overview {
     /// Runs, as they began.
     pub(crate) runs: Vec<Run>,
     /// Sessions: name and how many messages.
-    pub(crate) sessions: BTreeMap<String, u64>,
+    pub(crate) sessions: BTreeMap<String, Count>,
     /// By day.
     pub(crate) days: BTreeMap<String, Totals>,
     /// By model.
     pub(crate) models: BTreeMap<String, Totals>,
     /// How often each rule refused.
-    pub(crate) refusals: BTreeMap<String, u64>,
+    pub(crate) refusals: BTreeMap<String, Count>,
     /// How often each code ended something.
-    pub(crate) failures: BTreeMap<String, u64>,
+    pub(crate) failures: BTreeMap<String, Count>,
     /// How long each tool took.
     pub(crate) tools: BTreeMap<String, Times>,
     /// How many answers took at most 2, 4, 8 … milliseconds.
     pub(crate) latencies: Vec<u64>,
-    #[serde(skip)]
+    /// What took time: a lane each for the model, tools, commands and people.
     pub(crate) lanes: [Vec<Span>; LANES.len()],
-    #[serde(skip)]
-    pub(crate) tokens: Steps,
+    /// What each turn used.
+    pub(crate) turns: Vec<Step>,
+    /// The first line of what the totals count.
+    pub(crate) firsts: BTreeMap<&'static str, Place>,
     /// Runs that others have begun.
     #[serde(skip)]
     pub(crate) children: Vec<String>,
@@ -120,10 +151,12 @@ struct State {
     runs: HashMap<String, usize>,
     /// When an approval was asked for.
     asked: HashMap<String, i64>,
-    /// When a request to a model failed, by run.
+    /// When a request to a model failed, by run and request.
     failed: HashMap<String, i64>,
-    /// Used and cost as messages say it, where no line of the request does.
+    /// Used and cost as messages outside of runs say it, where no line of the request does.
     of_messages: Totals,
+    /// The ledger in which a turn has begun and the run has not ended.
+    turn_of: Option<usize>,
 }
 
 /// The value of a name, or of all others.
@@ -133,23 +166,38 @@ fn named<'a, T: Default>(map: &'a mut BTreeMap<String, T>, name: &str) -> &'a mu
 }
 
 impl Totals {
-    fn add_usage(&mut self, entry: &Entry<'_>) -> [u64; 2] {
-        let count = |name: &str| entry.get(name).and_then(super::entry::Json::whole).unwrap_or(0);
-        let cached = count("usage.cache_read_tokens").saturating_add(count("usage.cache_write_tokens"));
-        let used = [count("usage.input_tokens").saturating_add(cached), count("usage.output_tokens")];
-        self.input_tokens = self.input_tokens.saturating_add(used[0]);
-        self.output_tokens = self.output_tokens.saturating_add(used[1]);
-        self.cost_usd += entry.number("usage.cost_usd").unwrap_or(0.0);
-        used
+    fn add_usage(&mut self, used: &Step) {
+        self.input_tokens = self.input_tokens.saturating_add(used.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(used.output_tokens);
+        self.cost_usd += used.cost_usd;
     }
 
-    fn add(&mut self, entry: &Entry<'_>) {
+    /// The counts that a page names first, where they are not zero.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("turns", self.turns),
+            ("answers", self.answers),
+            ("retries", self.retries),
+            ("calls", self.calls),
+            ("commands", self.commands),
+            ("refusals", self.refusals),
+            ("approvals", self.approvals),
+            ("failures", self.failures),
+        ]
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+    }
+
+    fn add(&mut self, entry: &Entry<'_>, place: Place, answer: Option<&Step>) {
+        self.first.get_or_insert(place);
+        if let Some(used) = answer {
+            self.answers += u64::from(!entry.is_failed());
+            self.add_usage(used);
+        }
         match &*entry.event {
             "iteration" => self.turns += 1,
             "llm.response" => {
-                self.answers += u64::from(entry.get("code").is_none());
                 self.retries += u64::from(entry.number("attempt").is_some_and(|attempt| attempt > 1.0));
-                self.add_usage(entry);
             }
             "tool_call" => self.calls += 1,
             "exec.intent" => self.commands += 1,
@@ -159,6 +207,20 @@ impl Totals {
         }
         // The tool result of a command, and the last words of a program, say again what another line has said.
         self.failures += u64::from(matches!(&*entry.event, "exec.result" | "llm.response") && entry.is_failed());
+    }
+}
+
+/// What an answer used.
+fn usage(entry: &Entry<'_>, place: Place) -> Step {
+    let count = |name: &str| entry.get(name).and_then(super::entry::Json::whole).unwrap_or(0);
+    let cached = count("usage.cache_read_tokens").saturating_add(count("usage.cache_write_tokens"));
+    Step {
+        place,
+        turn: None,
+        count: 1,
+        input_tokens: count("usage.input_tokens").saturating_add(cached),
+        output_tokens: count("usage.output_tokens"),
+        cost_usd: entry.number("usage.cost_usd").unwrap_or(0.0),
     }
 }
 
@@ -172,37 +234,42 @@ impl Overview {
         if self.until.as_deref().is_none_or(|until| entry.ts > until) {
             self.until = Some(entry.ts.to_owned());
         }
-        let time = entry.time();
-        self.totals.add(entry);
-        named(&mut self.days, entry.ts.get(..10).unwrap_or_default()).add(entry);
-        if let Some(model) = entry.text("model").filter(|_| entry.event == "llm.response") {
-            named(&mut self.models, &model).add(entry);
+        let (time, place) = (entry.time(), (ledger, entry.seq));
+        let answer = self.add_run(time, entry, place);
+        self.totals.add(entry, place, answer.as_ref());
+        for (name, _) in self.totals.counts() {
+            self.firsts.entry(name).or_insert(place);
         }
-        self.add_run(ledger, time, entry);
-        self.add_span(ledger, time, entry);
+        named(&mut self.days, entry.ts.get(..10).unwrap_or_default()).add(entry, place, answer.as_ref());
+        if let Some(model) = entry.text("model").filter(|_| answer.is_some()) {
+            named(&mut self.models, &model).add(entry, place, answer.as_ref());
+        }
+        self.add_span(ledger, time, entry, answer.is_some());
+        self.add_turn(entry, place, answer);
         match &*entry.event {
             "llm.response" => {
-                if !entry.is_failed() {
-                    self.tokens.push(Totals::default().add_usage(entry));
-                }
                 let took = entry.number("duration_ms").unwrap_or(0.0).max(1.0);
                 let step = (0..40).find(|step| took <= f64::from(2_u32.saturating_pow(step + 1))).unwrap_or(0) as usize;
                 self.latencies.resize(self.latencies.len().max(step + 1), 0);
                 self.latencies[step] += 1;
             }
             "message" => {
-                self.state.of_messages.add_usage(entry);
+                if entry.run.is_none() {
+                    self.state.of_messages.add_usage(&usage(entry, place));
+                }
                 if let Some(session) = entry.session.as_deref().filter(|_| entry.run.is_none()) {
-                    *named(&mut self.sessions, session) += 1;
+                    named(&mut self.sessions, session).add(place);
                 }
             }
-            "exec.refused" => *named(&mut self.refusals, &entry.text("rule").unwrap_or("(none)".into())) += 1,
+            "exec.refused" => named(&mut self.refusals, &entry.text("rule").unwrap_or("(none)".into())).add(place),
             "tool_result" => {
                 let took = entry.number("duration_ms").unwrap_or(0.0);
                 let times = named(&mut self.tools, &entry.text("name").unwrap_or_default());
                 times.count += 1;
                 times.total_ms += took;
-                times.longest_ms = times.longest_ms.max(took);
+                if times.count == 1 || took > times.longest_ms {
+                    (times.longest_ms, times.longest) = (took, place);
+                }
             }
             "agent_start" if self.children.len() < NAMES => {
                 self.children.extend(entry.text("run_id").map(std::borrow::Cow::into_owned));
@@ -210,12 +277,28 @@ impl Overview {
             _ => {}
         }
         if let Some(code) = entry.text("code").filter(|_| entry.event != "exec.refused") {
-            *named(&mut self.failures, &code) += 1;
+            named(&mut self.failures, &code).add(place);
         }
     }
 
-    fn add_run(&mut self, ledger: usize, time: i64, entry: &Entry<'_>) {
-        let Some(id) = entry.run.as_deref() else { return };
+    fn add_turn(&mut self, entry: &Entry<'_>, place: Place, answer: Option<Step>) {
+        match (&*entry.event, answer) {
+            ("iteration", _) => {
+                self.state.turn_of = Some(place.0);
+                push(&mut self.turns, Step { place, turn: entry.turn, count: 1, ..Step::default() });
+            }
+            ("run_end", _) => self.state.turn_of = None,
+            (_, Some(used)) if self.state.turn_of == Some(place.0) => spend(&mut self.turns, &used),
+            (_, Some(used)) if !entry.is_failed() => push(&mut self.turns, used),
+            _ => {}
+        }
+    }
+
+    /// Adds the line to its run. What it used, if it is what came of a request to a model.
+    fn add_run(&mut self, time: i64, entry: &Entry<'_>, place: Place) -> Option<Step> {
+        let said = || usage(entry, place);
+        let asked = (entry.event == "llm.response").then(said);
+        let Some(id) = entry.run.as_deref() else { return asked };
         if entry.event == "run_start" && self.runs.len() < NAMES && !self.state.runs.contains_key(id) {
             self.state.runs.insert(id.to_owned(), self.runs.len());
             let text = |path: &str| entry.text(path).unwrap_or_default().into_owned();
@@ -227,41 +310,52 @@ impl Overview {
                 agent: entry.agent.as_deref().unwrap_or_default().to_owned(),
                 base: text("base"),
                 parent: entry.text("parent").map(std::borrow::Cow::into_owned),
-                ledger,
+                ledger: place.0,
                 started: time,
                 ..Run::default()
             });
         }
-        let Some(run) = self.state.runs.get(id).and_then(|at| self.runs.get_mut(*at)) else { return };
+        let Some(run) = self.state.runs.get(id).and_then(|at| self.runs.get_mut(*at)) else { return asked };
         run.ended = run.ended.max(time);
-        run.totals.add(entry);
+        run.is_asked |= entry.event.starts_with("llm.");
+        // What a program of another kind answered is only in its message.
+        let is_said = entry.event == "message" && !run.is_asked && entry.get("usage").is_some();
+        let answer = asked.or_else(|| is_said.then(said));
+        run.totals.add(entry, place, answer.as_ref());
         match &*entry.event {
             "run_start" | "run_resumed" => {
                 let limit = |name: &str| Some((name.to_owned(), 0.0, entry.number(&format!("limits.{name}"))?));
-                run.limits = ["max_iterations", "tokens", "usd"].into_iter().filter_map(limit).collect();
+                run.limits = ["max_iterations", "tokens", "usd", "deadline"].into_iter().filter_map(limit).collect();
             }
+            "iteration" => run.turn_began = time,
             "run_end" => run.status = entry.text("status").unwrap_or_default().into_owned(),
             "run_paused" => run.status = format!("paused: {}", entry.text("code").unwrap_or_default()),
             _ => {}
         }
+        answer
     }
 
-    fn add_span(&mut self, ledger: usize, time: i64, entry: &Entry<'_>) {
+    fn add_span(&mut self, ledger: usize, time: i64, entry: &Entry<'_>, is_answer: bool) {
         #[expect(clippy::cast_possible_truncation, reason = "a duration in milliseconds")]
         let took = entry.number("duration_ms").map(|took| took as i64);
         let id = || entry.text("id").unwrap_or_default().into_owned();
-        let run = || entry.run.as_deref().unwrap_or_default().to_owned();
+        let request = || {
+            let run = entry.run.as_deref().unwrap_or_default();
+            format!("{run} {}", entry.text("request_hash").unwrap_or_default())
+        };
+        let run = || self.runs.get(*self.state.runs.get(entry.run.as_deref()?)?);
         let (lane, start) = match &*entry.event {
-            "llm.request" => match self.state.failed.remove(&run()) {
+            "llm.request" => match self.state.failed.remove(&request()) {
                 Some(since) if entry.number("attempt").is_some_and(|attempt| attempt > 1.0) => (0, since),
                 _ => return,
             },
             "llm.response" => {
                 if entry.is_failed() && self.state.failed.len() < NAMES {
-                    self.state.failed.insert(run(), time);
+                    self.state.failed.insert(request(), time);
                 }
                 (0, time - took.unwrap_or(0))
             }
+            "message" if is_answer => (0, run().map_or(time, |run| run.turn_began).min(time)),
             "tool_result" => (1, time - took.unwrap_or(0)),
             "exec.result" => (2, time - took.unwrap_or(0)),
             "exec.refused" => (2, time),
@@ -296,16 +390,24 @@ impl Overview {
             self.totals.output_tokens = of.output_tokens;
             self.totals.cost_usd = of.cost_usd;
         }
-        for run in &mut self.runs {
-            let totals = &run.totals;
-            for (name, used, _) in &mut run.limits {
-                #[expect(clippy::cast_precision_loss, reason = "these are shown as bars")]
-                let spent = match name.as_str() {
-                    "tokens" => (totals.input_tokens + totals.output_tokens) as f64,
-                    "usd" => totals.cost_usd,
-                    _ => totals.turns as f64,
-                };
-                *used = spent;
+        // What an agent uses, the runs that it works for have used too.
+        for at in 0..self.runs.len() {
+            let (totals, took) = (self.runs[at].totals.clone(), self.runs[at].ended - self.runs[at].started);
+            let mut next = Some(at);
+            for depth in 0..DEPTH {
+                let Some(run) = next.and_then(|at| self.runs.get_mut(at)) else { break };
+                for (name, used, _) in &mut run.limits {
+                    #[expect(clippy::cast_precision_loss, reason = "these are shown as bars")]
+                    let spent = match name.as_str() {
+                        "tokens" => totals.input_tokens.saturating_add(totals.output_tokens) as f64,
+                        "usd" => totals.cost_usd,
+                        "deadline" if depth > 0 => 0.0,
+                        "deadline" => took as f64 / 1000.0,
+                        _ => totals.turns as f64,
+                    };
+                    *used += spent;
+                }
+                next = run.parent.as_ref().and_then(|parent| self.state.runs.get(parent)).copied();
             }
         }
     }

@@ -35,6 +35,9 @@ pub(crate) struct Fact {
     pub(crate) name: String,
     /// The value, with its unit.
     pub(crate) value: String,
+    /// The id of the line that it is about, where it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<String>,
 }
 
 /// How a line is shown.
@@ -65,6 +68,9 @@ fn title(row: &Row, entry: &Entry<'_>) -> String {
             "event" => Some(entry.event.clone()),
             "role" => entry.role.clone(),
             "agent" => entry.agent.clone(),
+            "turn" => entry.turn.map(|turn| Cow::Owned(turn.to_string())),
+            // Counted from 1, as refusals and people do.
+            "part" => entry.get(name).and_then(Json::whole).map(|part| Cow::Owned(part.saturating_add(1).to_string())),
             _ => entry.get(name).map(|value| Cow::Owned(value.pretty())),
         };
         text.push_str(&own.unwrap_or_default());
@@ -74,7 +80,7 @@ fn title(row: &Row, entry: &Entry<'_>) -> String {
 }
 
 fn facts(paths: &str, entry: &Entry<'_>) -> Vec<Fact> {
-    let value = |path: &str| Some(Fact { name: name_of(path), value: with_unit(path, entry.get(path)?) });
+    let value = |path: &str| Some(Fact { name: name_of(path), value: with_unit(path, entry.get(path)?), line: None });
     paths.split_whitespace().filter_map(value).collect()
 }
 
@@ -92,6 +98,7 @@ fn name_of(path: &str) -> String {
 fn with_unit(path: &str, value: Json<'_>) -> String {
     match value.number() {
         Some(number) if path.ends_with("_ms") => duration(number),
+        Some(number) if path.ends_with("deadline") => duration(number * 1000.0),
         Some(number) if path.ends_with("usd") => money(number),
         Some(number) if path.ends_with("bytes") => format!("{number} bytes"),
         _ => value.pretty(),
@@ -180,8 +187,11 @@ mod tests {
         assert_eq!((&*asked.title, asked.group), ("claude asks about Bash: rewrite", "tool"));
         assert_eq!(texts(&asked), ["ls | sort"]);
         assert_eq!(texts(&line("exec.intent", r#"{"line":"ls | sort"}"#)), ["ls | sort"]);
+        let refused = r#"{"rule":"restricted","asked":{"name":"shell","input":{"command":"rm -rf /"}}}"#;
+        assert_eq!(texts(&line("exec.refused", refused)), ["shell", "command: rm -rf /"]);
+        assert_eq!(texts(&line("exec.refused", r#"{"asked":["rm","a b"]}"#)), ["rm 'a b'"]);
         let part = line("exec.part", r#"{"part":1,"argv":["sort","-u"],"return_code":2}"#);
-        assert_eq!((&*part.title, part.tone), ("Part 1 ends: exit 2", "failed"));
+        assert_eq!((&*part.title, part.tone), ("Part 2 ends: exit 2", "failed"));
         assert_eq!(texts(&part), ["sort -u"]);
     }
 

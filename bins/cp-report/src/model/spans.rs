@@ -1,22 +1,30 @@
 //! What happened when, and how much of it: kept in so many pieces at most, however long it took.
 
+use serde::Serialize;
+
 /// What a span is drawn in.
 pub(crate) const LANES: [&str; 4] = ["model", "tools", "commands", "people"];
 
 /// The most spans that are kept of a lane.
 const MOST: usize = 400;
 
+/// A ledger, from 0, and a line in it.
+pub(crate) type Place = (usize, u64);
+
 /// Something that took time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Span {
+    /// 0 the model, 1 tools, 2 commands, 3 people.
     pub(crate) lane: usize,
     /// 0 fine, 1 failed, 2 refused, 3 only waiting.
     pub(crate) tone: u8,
     /// Milliseconds since 1970.
     pub(crate) start: i64,
+    /// The same, of its end.
     pub(crate) end: i64,
-    /// The ledger and the line that end it.
-    pub(crate) place: (usize, u64),
+    /// The line that ends it.
+    pub(crate) place: Place,
     /// How many it stands for.
     pub(crate) count: u64,
 }
@@ -47,37 +55,50 @@ pub(crate) fn thin(spans: &mut Vec<Span>) {
     }
 }
 
-/// Values in order, of which several become one step when there are too many.
-#[derive(Clone, Debug)]
-pub(crate) struct Steps {
-    /// How many values a step has.
-    pub(crate) width: u64,
-    /// The number of values.
+/// What a turn used; where there are no turns, an answer. Several become one when there are too many.
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Step {
+    /// The line that it begins with.
+    pub(crate) place: Place,
+    /// The number that its first turn has in its run; none of an answer.
+    pub(crate) turn: Option<u64>,
+    /// How many it stands for.
     pub(crate) count: u64,
-    /// The sum of each step, of two kinds.
-    pub(crate) sums: Vec<[u64; 2]>,
+    /// Tokens read.
+    pub(crate) input_tokens: u64,
+    /// Tokens written.
+    pub(crate) output_tokens: u64,
+    /// US dollars, as far as prices were known.
+    pub(crate) cost_usd: f64,
 }
 
-impl Default for Steps {
-    fn default() -> Self {
-        Self { width: 1, count: 0, sums: Vec::new() }
+impl Step {
+    fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.cost_usd += other.cost_usd;
     }
 }
 
-impl Steps {
-    pub(crate) fn push(&mut self, value: [u64; 2]) {
-        if self.count.is_multiple_of(self.width) {
-            if self.sums.len() == MOST / 2 {
-                self.sums =
-                    self.sums.chunks(2).map(|two| two.iter().fold([0; 2], |a, b| [a[0] + b[0], a[1] + b[1]])).collect();
-                self.width *= 2;
-            }
-            self.sums.push([0; 2]);
-        }
-        self.count += 1;
-        if let Some(last) = self.sums.last_mut() {
-            *last = [last[0].saturating_add(value[0]), last[1].saturating_add(value[1])];
-        }
+/// Adds to the steps, of which there are at most so many: then neighbours become one.
+pub(crate) fn push(steps: &mut Vec<Step>, new: Step) {
+    let width = steps.first().map_or(1, |step| step.count);
+    if let Some(last) = steps.last_mut().filter(|last| last.count < width) {
+        return last.add(&new);
+    }
+    if steps.len() == MOST / 2 {
+        let both = |two: &[Step]| two[1..].iter().fold(two[0].clone(), |mut sum, other| (sum.add(other), sum).1);
+        *steps = steps.chunks(2).map(both).collect();
+    }
+    steps.push(new);
+}
+
+/// Adds what was used to the last step.
+pub(crate) fn spend(steps: &mut [Step], used: &Step) {
+    if let Some(last) = steps.last_mut() {
+        last.add(&Step { count: 0, ..used.clone() });
     }
 }
 
@@ -87,22 +108,26 @@ mod tests {
 
     #[test]
     fn many_are_kept_as_few_and_nothing_is_lost() {
-        let mut steps = Steps::default();
+        let mut steps = Vec::new();
         let mut spans = Vec::new();
-        for at in 0..10_000 {
-            steps.push([1, 2]);
+        for at in 0_i64..10_000 {
+            let place = (0, at.unsigned_abs());
+            push(&mut steps, Step { place, count: 1, input_tokens: 1, ..Step::default() });
+            spend(&mut steps, &Step { output_tokens: 2, ..Step::default() });
             let tone = u8::from(at == 4321);
-            spans.push(Span { lane: 0, tone, start: at, end: at + 1, place: (0, at.unsigned_abs()), count: 1 });
+            spans.push(Span { lane: 0, tone, start: at, end: at + 1, place, count: 1 });
             if spans.len() > 2 * MOST {
                 thin(&mut spans);
             }
         }
         thin(&mut spans);
-        assert!(spans.len() <= MOST && steps.sums.len() <= MOST / 2, "{} {}", spans.len(), steps.sums.len());
+        assert!(spans.len() <= MOST && steps.len() <= MOST / 2, "{} {}", spans.len(), steps.len());
         assert_eq!(spans.iter().map(|span| span.count).sum::<u64>(), 10_000);
         assert!(spans.iter().any(|span| span.tone == 1 && span.place.1 == 4321));
-        assert_eq!(steps.sums.iter().fold([0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]), [10_000, 20_000]);
-        let after_doubling = steps.sums.iter().rev().skip(1).all(|sum| sum[0] == steps.width);
-        assert!(after_doubling, "{steps:?}");
+        let sums = steps.iter().fold([0; 3], |sum: [u64; 3], step| {
+            [sum[0] + step.count, sum[1] + step.input_tokens, sum[2] + step.output_tokens]
+        });
+        assert_eq!(sums, [10_000, 10_000, 20_000]);
+        assert!(steps.windows(2).all(|two| two[0].place.1 + two[0].count == two[1].place.1), "{steps:?}");
     }
 }

@@ -22,11 +22,13 @@ pub(super) enum Form {
     Input,
     /// A unified difference.
     Difference,
+    /// What was refused: a command line, or a tool and its arguments.
+    Asked,
     /// Any value, folded.
     Value,
 }
 
-use Form::{Command, Content, Difference, Input, Output, Value};
+use Form::{Asked, Command, Content, Difference, Input, Output, Value};
 
 macro_rules! rows {
     ($($event:literal $group:ident $title:literal [$($facts:literal)?] $($path:literal as $form:ident),*;)*) => {
@@ -44,11 +46,11 @@ pub(super) const ROWS: &[Row] = rows! {
     "run_resumed" session "The run goes on" ["limits.max_iterations limits.tokens limits.usd limits.deadline"];
     "run_paused" session "The run pauses: {code}" ["tally.iterations tally.tool_calls"] "message" as Content;
     "run_end" session "The run ends: {status}" ["tally.iterations tally.tool_calls tally.tool_errors tally.usage.input_tokens tally.usage.output_tokens tally.usage.cost_usd"];
-    "iteration" session "A turn begins" [""];
+    "iteration" session "Turn {turn} begins" [""];
     "agent_start" session "An agent begins: {run_id}" ["call"];
     "context_compacted" session "The context is made shorter" ["model"] "data.compacted" as Value, "content" as Content;
-    "llm.request" model "The model is asked: {model}" ["endpoint attempt messages tools bytes stream"];
-    "llm.response" model "The model answers: {model}" ["endpoint attempt code status duration_ms first_token_ms stop_reason usage.input_tokens usage.output_tokens usage.cache_read_tokens usage.cost_usd"] "message" as Content, "content" as Content;
+    "llm.request" model "The model is asked: {model}" ["batch prompt_id endpoint attempt messages tools bytes stream"];
+    "llm.response" model "The model answers: {model}" ["batch endpoint attempt code status duration_ms first_token_ms stop_reason usage.input_tokens usage.output_tokens usage.cache_read_tokens usage.cost_usd"] "message" as Content, "content" as Content;
     "llm.batch" model "A batch at the provider" ["code"] "message" as Content, "data.job" as Value;
     "message" message "{role}" ["model endpoint stop_reason usage.input_tokens usage.output_tokens usage.cost_usd"] "content" as Content;
     "tool_call" tool "Call of {name}" ["id"] "data.input" as Input;
@@ -60,7 +62,7 @@ pub(super) const ROWS: &[Row] = rows! {
     "exec.expanded" command "The words of part {part}" [""] "data.argv" as Command;
     "exec.part" command "Part {part} ends: exit {return_code}" ["signal ended duration_ms stdout.bytes stderr.bytes enforcement.profile enforcement.network"] "data.argv" as Command, "data.enforcement" as Value;
     "exec.result" command "The command ends: exit {return_code}" ["signal ended duration_ms stdout.bytes stderr.bytes enforcement.profile enforcement.network"] "data.enforcement" as Value;
-    "exec.refused" command "Refused: {rule}" ["code rule"] "message" as Content, "data.asked" as Value;
+    "exec.refused" command "Refused: {rule}" ["code rule"] "message" as Content, "data.asked" as Asked;
     "exec.evidence" command "What the command may touch" [""] "data" as Value;
     "exec.operation" command "{operation}" ["what.call"] "data.what" as Value;
     "host.session" session "{host}: {moment}" ["host_session cwd"];

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use crate::bundle::{Head, Ledger};
-use crate::model::{Fact, Overview, Totals, duration, money, word};
-use crate::svg::{bars, timeline};
+use super::writer::{Placed, id_of};
+use crate::bundle::Head;
+use crate::model::{Count, Fact, Overview, Place, Step, Totals, duration, money, word};
+use crate::svg::{Bar, bars, timeline};
 
 /// What stands above the lines.
 #[derive(Serialize)]
@@ -22,6 +23,8 @@ pub(crate) struct Heading {
     limits: Vec<Limit>,
     /// Sums, as tables.
     pub(crate) tables: Vec<Table>,
+    /// What the bars say, as a table.
+    pub(crate) turns: Option<Table>,
     /// The command that checks the same.
     command: String,
     /// When the bundle was made.
@@ -32,10 +35,14 @@ pub(crate) struct Heading {
     groups: [&'static str; 9],
     /// What the bars of tokens say.
     tokens_text: String,
+    /// What the bars of cost say.
+    cost_text: String,
     #[serde(skip)]
     pub(crate) timeline: Option<String>,
     #[serde(skip)]
     pub(crate) tokens: Option<String>,
+    #[serde(skip)]
+    pub(crate) costs: Option<String>,
 }
 
 /// A limit.
@@ -51,12 +58,14 @@ struct Limit {
 }
 
 /// A table.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Table {
     pub(crate) name: &'static str,
     pub(crate) columns: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<String>>,
+    /// The id of the line that each row is about; empty where there is none.
+    pub(crate) links: Vec<String>,
     #[serde(skip)]
     pub(crate) picture: Option<String>,
 }
@@ -64,7 +73,7 @@ pub(crate) struct Table {
 const GROUPS: [&str; 9] = ["message", "model", "tool", "command", "person", "session", "program", "ledger", "other"];
 
 fn fact(name: &str, value: impl Into<String>) -> Fact {
-    Fact { name: name.to_owned(), value: value.into() }
+    Fact { name: name.to_owned(), value: value.into(), line: None }
 }
 
 /// A moment without its fraction.
@@ -78,13 +87,13 @@ fn span(milliseconds: i64) -> String {
 }
 
 /// What stands above the lines of these ledgers.
-pub(crate) fn heading(head: &Head, ledgers: &[Ledger], overview: &Overview, is_overview: bool) -> Heading {
+pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_overview: bool) -> Heading {
     let roots: Vec<_> = overview.runs.iter().filter(|run| !overview.children.contains(&run.id)).collect();
     let run = match (is_overview, roots.as_slice()) {
         (false, [run]) if head.selection.session.is_none() => Some(*run),
         _ => None,
     };
-    let files = || ledgers.iter().map(|ledger| ledger.file.as_str()).collect::<Vec<_>>();
+    let files = || ledgers.iter().map(|placed| placed.ledger.file.as_str()).collect::<Vec<_>>();
     let session = head.selection.session.as_ref().or_else(|| overview.sessions.keys().next());
     let (kind, name) = match (is_overview, run, session) {
         (true, ..) => (
@@ -99,26 +108,46 @@ pub(crate) fn heading(head: &Head, ledgers: &[Ledger], overview: &Overview, is_o
     let totals = &overview.totals;
     let has_tables = matches!(kind, "Overview" | "Batch" | "Ledgers");
     let used = format!("{} read, {} written", totals.input_tokens, totals.output_tokens);
-    let step = overview.tokens.width;
-    let each = if step == 1 { "a bar for each answer".to_owned() } else { format!("a bar for {step} answers") };
+    let steps = &overview.turns;
+    let (one, many) =
+        if steps.iter().any(|step| step.turn.is_some()) { ("turn", "turns") } else { ("answer", "answers") };
+    let width = steps.first().map_or(1, |step| step.count);
+    let each = if width == 1 { format!("a bar for each {one}") } else { format!("a bar for {width} {many}") };
+    let id = |place: Place| id_of(ledgers, place);
+    let bar = |own: &'static str, value: &dyn Fn(&Step) -> ([u64; 2], String)| -> Vec<Bar> {
+        let bar = |(at, step): (usize, &Step)| {
+            let (values, said) = value(step);
+            let said = format!("{one} {}: {said}", which(at, step, width));
+            Bar { values, said, place: (!is_overview).then(|| (own, id(step.place))) }
+        };
+        steps.iter().enumerate().map(bar).collect()
+    };
+    let tokens = bar("c", &|step| {
+        let values = [step.input_tokens, step.output_tokens];
+        (values, format!("{} tokens read, {} written", values[0], values[1]))
+    });
+    let costs = bar("d", &|step| ([millionths(step.cost_usd), 0], money(step.cost_usd)));
     Heading {
         kind,
         name,
         task: run.map(|run| run.task.clone()).unwrap_or_default(),
-        facts: facts(overview, run),
+        facts: facts(overview, run, &id),
         limits: run.map(|run| run.limits.iter().map(limit).collect()).unwrap_or_default(),
-        tables: if has_tables { tables(overview) } else { runs(overview).into_iter().collect() },
+        tables: if has_tables { tables(overview, &id) } else { runs(overview, &id).into_iter().collect() },
+        turns: turns(steps, one, &id),
         command: command(head),
         made_at: moment(Some(&head.made_at)),
         version: env!("CARGO_PKG_VERSION"),
         groups: GROUPS,
         tokens_text: format!("{used}; {each}"),
-        timeline: if is_overview { None } else { timeline(&overview.lanes, span) },
-        tokens: bars("Tokens, in the order of the answers", &overview.tokens.sums),
+        cost_text: money(totals.cost_usd),
+        timeline: if is_overview { None } else { timeline(&overview.lanes, id, span) },
+        tokens: bars(&format!("Tokens of each of the {many}"), &tokens),
+        costs: bars(&format!("Cost of each of the {many}"), &costs),
     }
 }
 
-fn facts(overview: &Overview, run: Option<&crate::model::Run>) -> Vec<Fact> {
+fn facts(overview: &Overview, run: Option<&crate::model::Run>, id: &dyn Fn(Place) -> String) -> Vec<Fact> {
     let totals = &overview.totals;
     let mut facts = Vec::new();
     if let Some(run) = run {
@@ -134,29 +163,46 @@ fn facts(overview: &Overview, run: Option<&crate::model::Run>) -> Vec<Fact> {
     }
     facts.push(fact("cost", if totals.cost_usd > 0.0 { money(totals.cost_usd) } else { "unknown or none".to_owned() }));
     facts.push(fact("tokens", format!("{} read, {} written", totals.input_tokens, totals.output_tokens)));
-    let counts = [
-        ("turns", totals.turns),
-        ("answers", totals.answers),
-        ("retries", totals.retries),
-        ("calls", totals.calls),
-        ("commands", totals.commands),
-        ("refusals", totals.refusals),
-        ("approvals", totals.approvals),
-        ("failures", totals.failures),
-        ("lines", overview.lines),
-    ];
-    facts.extend(counts.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| fact(name, count.to_string())));
+    let counted = |(name, count): (&str, u64)| Fact {
+        line: overview.firsts.get(name).map(|place| id(*place)),
+        ..fact(name, count.to_string())
+    };
+    facts.extend(totals.counts().map(counted));
+    facts.push(fact("lines", overview.lines.to_string()));
     facts
+}
+
+fn turns(steps: &[Step], one: &'static str, id: &dyn Fn(Place) -> String) -> Option<Table> {
+    let row = |(at, step): (usize, &Step)| {
+        let name = which(at, step, steps[0].count);
+        let cost = if step.cost_usd > 0.0 { money(step.cost_usd) } else { "-".to_owned() };
+        (vec![name, step.input_tokens.to_string(), step.output_tokens.to_string(), cost], Some(id(step.place)))
+    };
+    table("Turns", one, &SUMS[4..], steps.iter().enumerate().map(row).collect())
+}
+
+fn millionths(usd: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a price, to be drawn")]
+    let millionths = (usd.max(0.0) * 1e6) as u64;
+    millionths
+}
+
+/// Which turns or answers a step has.
+fn which(at: usize, step: &Step, width: u64) -> String {
+    let first = step.turn.unwrap_or(at as u64 * width + 1);
+    if step.count > 1 { format!("{first} to {}", first.saturating_add(step.count - 1)) } else { first.to_string() }
 }
 
 fn limit((name, used, most): &(String, f64, f64)) -> Limit {
     let text = match name.as_str() {
         "usd" => format!("{} of {}", money(*used), money(*most)),
+        "deadline" => format!("{} of {}", duration(used * 1000.0), duration(most * 1000.0)),
         _ => format!("{used} of {most}"),
     };
     let name = match name.as_str() {
         "max_iterations" => "turns".to_owned(),
         "usd" => "cost".to_owned(),
+        "deadline" => "time".to_owned(),
         name => name.to_owned(),
     };
     Limit { name, used: *used, most: *most, high: most * 0.8, text }
@@ -174,63 +220,75 @@ fn sums(name: &str, totals: &Totals) -> Vec<String> {
     row
 }
 
-fn table(name: &'static str, first: &'static str, columns: &[&'static str], rows: Vec<Vec<String>>) -> Option<Table> {
+/// A table of rows, each with the id of the line that it is about.
+fn table(
+    name: &'static str,
+    first: &'static str,
+    columns: &[&'static str],
+    rows: Vec<(Vec<String>, Option<String>)>,
+) -> Option<Table> {
     let columns = [&[first], columns].concat();
-    (!rows.is_empty()).then_some(Table { name, columns, rows, picture: None })
+    let (rows, links): (_, Vec<_>) = rows.into_iter().map(|(row, link)| (row, link.unwrap_or_default())).unzip();
+    Some(Table { name, columns, rows, links, picture: None }).filter(|table: &Table| !table.rows.is_empty())
 }
 
 /// The runs, where there is more than one.
-fn runs(overview: &Overview) -> Option<Table> {
+fn runs(overview: &Overview, id: &dyn Fn(Place) -> String) -> Option<Table> {
     let row = |run: &crate::model::Run| {
         let took = span(run.ended - run.started);
-        [
+        let row = [
             vec![run.id.clone(), run.task.chars().take(80).collect(), run.status.clone(), took],
             sums("", &run.totals)[1..].to_vec(),
-        ]
-        .concat()
+        ];
+        (row.concat(), run.totals.first.map(id))
     };
     let rows: Vec<_> = overview.runs.iter().map(row).collect();
     let columns = [&["task", "outcome", "took"], &SUMS[..]].concat();
     table("Runs", "run", &columns, rows).filter(|table| table.rows.len() > 1)
 }
 
-fn tables(overview: &Overview) -> Vec<Table> {
-    let counted = |counts: &std::collections::BTreeMap<String, u64>| {
+fn tables(overview: &Overview, id: &dyn Fn(Place) -> String) -> Vec<Table> {
+    let counted = |counts: &std::collections::BTreeMap<String, Count>| {
         let mut counts: Vec<_> = counts.iter().collect();
-        counts.sort_by(|a, b| b.1.cmp(a.1));
-        counts.into_iter().map(|(name, count)| vec![name.clone(), count.to_string()]).collect::<Vec<_>>()
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(count.times));
+        counts
+            .into_iter()
+            .map(|(name, count)| (vec![name.clone(), count.times.to_string()], Some(id(count.first))))
+            .collect::<Vec<_>>()
     };
     let mut tools: Vec<_> = overview.tools.iter().collect();
     tools.sort_by(|a, b| b.1.total_ms.total_cmp(&a.1.total_ms));
     #[expect(clippy::cast_precision_loss, reason = "a duration for people")]
     let tool = |(name, times): (&String, &crate::model::Times)| {
         let mean = times.total_ms / times.count.max(1) as f64;
-        vec![
+        let row = [
             name.clone(),
             times.count.to_string(),
             duration(mean),
             duration(times.longest_ms),
             duration(times.total_ms),
-        ]
+        ];
+        (row.to_vec(), Some(id(times.longest)))
     };
     let latency = |(step, count): (usize, &u64)| {
-        vec![format!("at most {}", duration(2_f64.powi(i32::try_from(step).unwrap_or(0) + 1))), count.to_string()]
+        let row =
+            vec![format!("at most {}", duration(2_f64.powi(i32::try_from(step).unwrap_or(0) + 1))), count.to_string()];
+        (row, None)
     };
     let rows = |sums_of: &std::collections::BTreeMap<String, Totals>| {
-        sums_of.iter().map(|(name, totals)| sums(name, totals)).collect()
+        sums_of.iter().map(|(name, totals)| (sums(name, totals), totals.first.map(id))).collect()
     };
     let latencies = overview.latencies.iter().enumerate().filter(|(_, count)| **count > 0).map(latency).collect();
-    let picture: Vec<[u64; 2]> = overview.latencies.iter().map(|count| [*count, 0]).collect();
+    let picture: Vec<Bar> = overview.latencies.iter().map(|count| [*count, 0].into()).collect();
     let latencies = table("How long answers took", "time", &["answers"], latencies).map(|table| Table {
         picture: bars("How long answers took, each bar twice as long as the one before", &picture),
         ..table
     });
-    let days: Vec<[u64; 2]> =
-        overview.days.values().map(|totals| [totals.input_tokens, totals.output_tokens]).collect();
+    let days: Vec<Bar> = overview.days.values().map(|day| [day.input_tokens, day.output_tokens].into()).collect();
     let days = table("By day", "day", &SUMS, rows(&overview.days))
         .map(|table| Table { picture: bars("Tokens by day", &days).filter(|_| days.len() > 1), ..table });
     [
-        runs(overview),
+        runs(overview, id),
         days,
         table("By model", "model", &SUMS, rows(&overview.models)),
         table("Refusals by rule", "rule", &["times"], counted(&overview.refusals)),

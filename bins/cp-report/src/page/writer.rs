@@ -1,5 +1,6 @@
 //! Writes the page: what stands above the lines, the lines as they come, the lines of an agent inside those of the run that began it.
 
+use std::collections::HashSet;
 use std::fs::File;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
@@ -8,15 +9,16 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use sha2::{Digest as _, Sha256};
 
-use super::head::Heading;
+use super::head::{Heading, Table};
 use super::text;
 use crate::bundle::{Blob, Chunk, Ledger, Reader};
-use crate::model::{Entry, Shown, shown};
+use crate::model::{Entry, Overview, Pairs, Place, Shown, shown};
 
 const STYLE: &str = include_str!("../../assets/page.css");
 const SCRIPT: &str = include_str!("../../assets/page.js");
-const TEMPLATES: [(&str, &str); 6] = [
+const TEMPLATES: [(&str, &str); 7] = [
     ("head", include_str!("../../assets/head.html")),
+    ("table", include_str!("../../assets/table.html")),
     ("ledger", include_str!("../../assets/ledger.html")),
     ("turn", include_str!("../../assets/turn.html")),
     ("entry", include_str!("../../assets/entry.html")),
@@ -33,6 +35,10 @@ const SHOWN: usize = 64 << 10;
 
 /// A ledger, and where it is in the copy.
 pub(crate) struct Placed {
+    /// What it is called on this page and on others.
+    pub(crate) id: String,
+    /// Lines that ask for what does not come.
+    pub(crate) unanswered: HashSet<u64>,
     pub(crate) at: u64,
     pub(crate) ledger: Ledger,
     /// The run whose ledger it is.
@@ -41,13 +47,28 @@ pub(crate) struct Placed {
     pub(crate) is_spoken: bool,
 }
 
+impl Placed {
+    pub(crate) fn new(at: u64, ledger: Ledger, others: &[Self]) -> Self {
+        let digest = Sha256::digest(&ledger.origin);
+        let mut id = format!("{:08x}", u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]));
+        if others.iter().any(|other| other.id == id) {
+            id = format!("{id}x{}", others.len());
+        }
+        Self { id, unanswered: HashSet::new(), at, ledger, run: None, is_spoken: false }
+    }
+}
+
+/// The id of a line, on this page and on others.
+pub(super) fn id_of(ledgers: &[Placed], (ledger, seq): Place) -> String {
+    format!("l{}-{seq}", ledgers.get(ledger).map(|placed| &*placed.id).unwrap_or_default())
+}
+
 /// What the page is made of.
 pub(crate) struct Input<'a> {
     pub(crate) file: &'a File,
     pub(crate) size: u64,
     pub(crate) ledgers: &'a [Placed],
-    /// Runs that others have begun.
-    pub(crate) children: &'a [String],
+    pub(crate) overview: &'a Overview,
     pub(crate) keys: &'a [String],
     pub(crate) is_overview: bool,
 }
@@ -56,6 +77,8 @@ struct Writer<'a> {
     input: &'a Input<'a>,
     templates: Environment<'static>,
     is_written: Vec<bool>,
+    /// Lines that the timeline shows.
+    drawn: HashSet<Place>,
     bytes: Vec<u8>,
     out: &'a mut dyn FnMut(&[u8]) -> Result<()>,
 }
@@ -82,24 +105,32 @@ pub(crate) fn write(heading: &Heading, input: &Input<'_>, out: &mut dyn FnMut(&[
         templates.add_template(name, source).map_err(wrong)?;
     }
     let is_written = vec![false; input.ledgers.len()];
-    let mut writer = Writer { input, templates, is_written, bytes: Vec::new(), out };
+    let drawn = input.overview.lanes.iter().flatten().map(|span| span.place);
+    let drawn = if input.is_overview { HashSet::new() } else { drawn.collect() };
+    let mut writer = Writer { input, templates, is_written, drawn, bytes: Vec::new(), out };
     let hash = |text: &str| format!("sha256-{}", BASE64.encode(Sha256::digest(text)));
     let safe = |text: &str| Value::from_safe_string(text.to_owned());
     let picture = |text: &Option<String>| text.as_deref().map(safe);
-    let tables = heading.tables.iter().map(|table| {
-        context! { name => table.name, columns => table.columns.clone(), rows => table.rows.clone(), picture => picture(&table.picture) }
-    });
+    let grid = |table: &Table| {
+        let words = ["task", "outcome"];
+        let Table { name, columns, rows, links, .. } = table.clone();
+        writer.render("table", context! { name, columns, rows, links, words }).map(Value::from_safe_string)
+    };
+    let turns = heading.turns.as_ref().map(grid).transpose()?;
+    let table =
+        |table: &Table| Ok(context! { name => table.name, grid => grid(table)?, picture => picture(&table.picture) });
+    let tables = heading.tables.iter().map(table).collect::<Result<Vec<_>>>()?;
     writer.fill(
         "head",
         context! {
             script_hash => hash(SCRIPT), style_hash => hash(STYLE), style => safe(STYLE),
-            tables => tables.collect::<Vec<_>>(),
-            timeline => picture(&heading.timeline), tokens => picture(&heading.tokens),
+            tables, grid => turns,
+            timeline => picture(&heading.timeline), tokens => picture(&heading.tokens), costs => picture(&heading.costs),
             is_overview => input.is_overview,
             ..Value::from(Serde(heading))
         },
     )?;
-    let is_child = |run: &Option<String>| run.as_ref().is_some_and(|run| input.children.contains(run));
+    let is_child = |run: &Option<String>| run.as_ref().is_some_and(|run| input.overview.children.contains(run));
     let (children, others): (Vec<usize>, Vec<usize>) =
         (0..input.ledgers.len()).partition(|index| is_child(&input.ledgers[*index].run));
     // What was said is read first, what programs noted of it after that.
@@ -115,8 +146,12 @@ pub(crate) fn write(heading: &Heading, input: &Input<'_>, out: &mut dyn FnMut(&[
 
 impl Writer<'_> {
     fn fill(&mut self, name: &str, values: Value) -> Result<()> {
-        let text = self.templates.get_template(name).and_then(|template| template.render(values)).map_err(wrong)?;
+        let text = self.render(name, values)?;
         (self.out)(text.as_bytes())
+    }
+
+    fn render(&self, name: &str, values: Value) -> Result<String> {
+        self.templates.get_template(name).and_then(|template| template.render(values)).map_err(wrong)
     }
 
     /// Writes a block of bytes that the script reads.
@@ -135,18 +170,22 @@ impl Writer<'_> {
             return Ok(());
         }
         let placed = &self.input.ledgers[index];
-        self.fill("ledger", context! { index, depth, run => placed.run.as_deref(), ledger => Serde(&placed.ledger) })?;
+        let name = &*placed.id;
+        self.fill(
+            "ledger",
+            context! { index => name, depth, run => placed.run.as_deref(), ledger => Serde(&placed.ledger) },
+        )?;
         let said = serde_json::to_vec(&placed.ledger).unwrap_or_default();
         self.block(
             &format!(
-                "<details class=\"line\"><summary>what proves it</summary><script type=\"text/plain\" data-ledger=\"{index}\">"
+                "<details class=\"line\"><summary>what proves it</summary><script type=\"text/plain\" data-ledger=\"{name}\">"
             ),
             &said,
         )?;
         (self.out)(b"</details>\n")?;
         let mut reader = Reader::new(self.input.file, placed.at, self.input.size);
         reader.next()?;
-        let (mut proof, mut turns) = (String::new(), None::<u64>);
+        let (mut proof, mut turns, mut pairs) = (String::new(), None::<u64>, Pairs::default());
         while let Some((chunk, bytes)) = reader.next()? {
             signals::check()?;
             match chunk {
@@ -158,7 +197,8 @@ impl Writer<'_> {
                     if let Some(entry) = &entry {
                         self.turn(index, entry, &mut turns)?;
                     }
-                    self.line(index, entry.as_ref(), raw, &std::mem::take(&mut proof))?;
+                    let pair = entry.as_ref().map_or((None, false), |entry| pairs.see(entry));
+                    self.line(index, entry.as_ref(), raw, &std::mem::take(&mut proof), pair)?;
                     let agent = entry.filter(|entry| entry.event == "agent_start" && depth < DEPTH);
                     if let Some(run) = agent.and_then(|entry| Some(entry.text("run_id")?.into_owned())) {
                         let found = self.input.ledgers.iter().position(|placed| placed.run.as_ref() == Some(&run));
@@ -183,18 +223,43 @@ impl Writer<'_> {
         }
         *turns = begins.then(|| turns.map_or(1, |count| count + 1));
         if begins && is_new {
-            (self.out)(b"<div class=\"turns\">\n")?;
+            let is_long = self.input.overview.totals.turns > TOGETHER;
+            (self.out)(if is_long { b"<div class=\"turns\">\n" } else { b"<div>\n" })?;
         }
-        if begins { self.fill("turn", context! { index, level => 4, turn => entry.turn }) } else { Ok(()) }
+        if !begins {
+            return Ok(());
+        }
+        let (steps, ledgers) = (&self.input.overview.turns, self.input.ledgers);
+        let at = steps.partition_point(|step| step.place <= (index, entry.seq)).checked_sub(1);
+        let bar = at.filter(|_| !self.input.is_overview).map(|at| id_of(ledgers, steps[at].place));
+        self.fill("turn", context! { index => &*ledgers[index].id, level => 4, turn => entry.turn, bar })
     }
 
-    fn line(&mut self, index: usize, entry: Option<&Entry<'_>>, raw: &str, proof: &str) -> Result<()> {
+    fn line(
+        &mut self,
+        index: usize,
+        entry: Option<&Entry<'_>>,
+        raw: &str,
+        proof: &str,
+        pair: (Option<u64>, bool),
+    ) -> Result<()> {
         let said = entry.map_or_else(Shown::of_nothing, shown);
         let seq = entry.map_or_else(|| "unknown".to_owned(), |entry| entry.seq.to_string());
+        let Placed { id, unanswered, .. } = &self.input.ledgers[index];
+        let of = |seq| (index, seq);
+        let is_drawn = entry.is_some_and(|entry| self.drawn.contains(&of(entry.seq)));
+        let is_begun = pair.1 && entry.is_some_and(|entry| !unanswered.contains(&entry.seq));
+        let totals = &self.input.overview.totals;
+        let sum = match said.tone {
+            "refused" if totals.refusals > 0 => Some("refusals"),
+            "failed" if totals.failures > 0 => Some("failures"),
+            _ => None,
+        };
         self.fill(
             "entry",
             context! {
-                index, seq => &*seq, shown => Serde(&said),
+                answers => pair.0, is_begun, is_drawn, sum,
+                index => &**id, seq => &*seq, shown => Serde(&said),
                 ts => entry.map(|entry| entry.ts), clock => entry.map(|entry| entry.ts.get(11..23)),
                 role => entry.and_then(|entry| entry.role.as_deref()).filter(|role| *role == "user"),
                 is_minor => said.is_minor(entry),
@@ -203,7 +268,7 @@ impl Writer<'_> {
         let proof =
             if proof.is_empty() { String::new() } else { format!(" data-proof=\"{}\"", proof.replace('"', "&quot;")) };
         self.block(
-            &format!("<script type=\"text/plain\" data-of=\"{index}\" data-seq=\"{seq}\"{proof}>"),
+            &format!("<script type=\"text/plain\" data-of=\"{id}\" data-seq=\"{seq}\"{proof}>"),
             raw.as_bytes(),
         )?;
         (self.out)(b"</details></article>\n")
@@ -216,10 +281,11 @@ impl Writer<'_> {
         let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let is_cut = start.len() < blob.base64.len();
         let about = context! { hash => &*blob.hash, media_type => &*blob.media_type, size => blob.size, offset => blob.offset, missing => blob.missing };
-        self.fill("blob", context! { index, text, is_cut, blob => about })?;
+        let id = &*self.input.ledgers[index].id;
+        self.fill("blob", context! { index => id, text, is_cut, blob => about })?;
         let hash = blob.hash.replace(['"', '<', '&'], "");
         let start = format!(
-            "<details class=\"line\"><summary>its bytes in base 64</summary><script type=\"text/plain\" data-of=\"{index}\" data-blob=\"{hash}\" data-size=\"{}\" data-offset=\"{}\" data-missing=\"{}\">",
+            "<details class=\"line\"><summary>its bytes in base 64</summary><script type=\"text/plain\" data-of=\"{id}\" data-blob=\"{hash}\" data-size=\"{}\" data-offset=\"{}\" data-missing=\"{}\">",
             blob.size, blob.offset, blob.missing
         );
         self.block(&start, blob.base64.as_bytes())?;

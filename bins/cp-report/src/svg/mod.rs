@@ -3,5 +3,5 @@
 mod bars;
 mod timeline;
 
-pub(crate) use self::bars::bars;
+pub(crate) use self::bars::{Bar, bars};
 pub(crate) use self::timeline::timeline;

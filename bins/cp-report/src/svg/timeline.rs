@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::model::{LANES, Span};
+use crate::model::{LANES, Place, Span};
 
 const WIDTH: i64 = 1000;
 const LANE: i64 = 26;
@@ -12,7 +12,11 @@ const LEFT: i64 = 90;
 const TONES: [&str; 4] = ["fine", "failed", "refused", "waiting"];
 
 /// The picture; none where nothing took time.
-pub(crate) fn timeline(lanes: &[Vec<Span>; LANES.len()], text: impl Fn(i64) -> String) -> Option<String> {
+pub(crate) fn timeline(
+    lanes: &[Vec<Span>; LANES.len()],
+    id: impl Fn(Place) -> String,
+    text: impl Fn(i64) -> String,
+) -> Option<String> {
     let all = || lanes.iter().flatten();
     let start = all().map(|span| span.start).min()?;
     let whole = (all().map(|span| span.end).max()? - start).max(1);
@@ -38,10 +42,10 @@ pub(crate) fn timeline(lanes: &[Vec<Span>; LANES.len()], text: impl Fn(i64) -> S
             let left = x(span.start).min(WIDTH - wide);
             let several = if span.count > 1 { format!(", {} of them", span.count) } else { String::new() };
             let said = format!("{name}, {tone}, {}{several}", text(span.end - span.start));
-            let (ledger, seq) = span.place;
+            let id = id(span.place);
             let _ = write!(
                 svg,
-                "<a href=\"#l{ledger}-{seq}\" aria-label=\"{said}\"><title>{said}</title><rect class=\"{tone}\" x=\"{left}\" y=\"{}\" width=\"{wide}\" height=\"{}\"/></a>",
+                "<a id=\"t{id}\" href=\"#{id}\" aria-label=\"{said}\"><title>{said}</title><rect class=\"{tone}\" x=\"{left}\" y=\"{}\" width=\"{wide}\" height=\"{}\"/></a>",
                 top + 3,
                 LANE - 6,
             );
