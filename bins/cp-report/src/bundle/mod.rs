@@ -3,7 +3,7 @@
 mod record;
 mod spool;
 
-pub(crate) use cp_common::wire::bundle::{Blob, Head, Ledger};
+pub(crate) use cp_common::wire::bundle::{Blob, Head, Ledger, LeftOut};
 
 pub(crate) use self::record::{Record, each, proof};
 pub(crate) use self::spool::{Chunk, Reader, Spool};

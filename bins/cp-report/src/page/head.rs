@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::writer::{Placed, id_of};
-use crate::bundle::Head;
+use crate::bundle::{Head, LeftOut};
 use crate::model::{Count, Fact, Overview, Place, Step, Totals, duration, money, word};
 use crate::svg::{Bar, bars, timeline};
 
@@ -29,6 +29,8 @@ pub(crate) struct Heading {
     command: String,
     /// When the bundle was made.
     made_at: String,
+    /// What is not in the bundle, and why.
+    left_out: Vec<LeftOut>,
     /// The version of this program.
     version: &'static str,
     /// What lines are filtered by.
@@ -137,6 +139,7 @@ pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_o
         turns: turns(steps, one, &id),
         command: command(head),
         made_at: moment(Some(&head.made_at)),
+        left_out: head.left_out.clone(),
         version: env!("CARGO_PKG_VERSION"),
         groups: GROUPS,
         tokens_text: format!("{used}; {each}"),
