@@ -19,6 +19,7 @@ use super::shared::{Purse, Shared};
 use super::tools::Tools;
 use super::{prompts, resources};
 use crate::inbox::{self, Event, Post};
+use crate::said;
 
 /// How many calls run at the same time. More wait their turn.
 const SLOTS: usize = 8;
@@ -34,8 +35,7 @@ type Answered = std::result::Result<Value, Failure>;
 /// Serves the client at standard streams until it leaves.
 pub(crate) fn serve(names: &[String], purse: Purse, context: &mut Context) -> Result<()> {
     let tools = Tools::of(names)?;
-    // Standard output holds the lines of the protocol and nothing else.
-    context.out.ended_with(0);
+    said::begin(context)?;
     let (post, inbox) = inbox::open_at_most(LONGEST)?;
     let (shaken, shared, running, waiting) = (None, None, Vec::new(), VecDeque::new());
     let mut server = Server { context, tools, purse, post, shaken, shared, running, waiting };
@@ -140,7 +140,7 @@ impl Server<'_> {
             Err(refused) => failure(id, &refused),
         };
         let line = line.map_err(|e| Error::new(Code::Unknown, format!("an answer cannot be written: {e}")))?;
-        self.context.out.raw(line.as_bytes())
+        said::say(line.as_bytes(), self.context)
     }
 
     /// Answers a request; `None`: its answer comes later.
@@ -264,7 +264,7 @@ impl Server<'_> {
 
     /// Writes what a call has to say. Where that was its answer, the next one starts.
     fn done(&mut self, line: &[u8]) -> Result<()> {
-        self.context.out.raw(line)?;
+        said::say(line, self.context)?;
         if let Some(at) =
             self.running.iter().position(|ticket| ticket.answer.get().is_some_and(|answer| answer == line))
         {
