@@ -10,7 +10,7 @@ use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
 
 use crate::narrowed::narrowed;
-use crate::policy::{LIFETIME, Policy, Sandbox, Table};
+use crate::policy::{LIFETIME, Policy, Sandbox, Table, matches};
 use crate::spec::Spec;
 
 /// The variables that a server outside the sandbox has.
@@ -97,6 +97,17 @@ impl Launcher {
         }
     }
 
+    /// The rule by which each call of a server's tool requires approval, and why; none where it does not.
+    pub fn asks(&self, table: &Table, tool: &str, is_destructive: bool) -> Option<(&'static str, String)> {
+        let listed = self.policy.whole.get("tools").and_then(|tools| tools.get("approve")?.as_array());
+        let mut patterns = listed.into_iter().flatten().filter_map(toml::Value::as_str);
+        if patterns.any(|pattern| matches(pattern, tool)) {
+            return Some(("tools.approve", format!("tools.approve of the policy lists `{tool}`")));
+        }
+        let is_asked = table.approve.unwrap_or(is_destructive);
+        is_asked.then(|| ("tool.approve", format!("{tool} requires approval of each call")))
+    }
+
     /// Starts a server; one in the sandbox with a home that must be there until it has answered.
     pub fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
         self.started(spec, Child::start)
@@ -130,7 +141,7 @@ impl Launcher {
         let mut command = Command::new(coprocess::find("cp-exec")?);
         let base = self.base.as_os_str();
         command.arg("--home").arg(home).arg("--base").arg(base).arg("--cwd").arg(base).args(&self.flags);
-        command.args(["--format", "raw", "--stdin", "-", "--timeout"]);
+        command.args(["--format", "raw", "--stdin", "-", "--lasting", "--timeout"]);
         command.arg(LIFETIME.as_secs().to_string()).arg("--").args(argv);
         Ok(command)
     }

@@ -15,5 +15,5 @@ mod policy;
 
 pub use self::cure::unavailable;
 pub use self::launch::{Launcher, ScratchHome, not_fatal};
-pub use self::policy::{LIFETIME, Network, Sandbox, Table};
+pub use self::policy::{LIFETIME, Network, Sandbox, Table, matches};
 pub use self::spec::{LONGEST_NAME, Spec, is_in_names, is_name};
