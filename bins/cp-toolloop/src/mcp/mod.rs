@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cp_common::{Code, Context, Error, Result};
 pub(crate) use cp_mcp_wire::Tool as Offer;
 pub(crate) use cp_servers::{LONGEST_NAME, Spec, is_in_names, is_name};
-use cp_servers::{Launcher, unavailable};
+use cp_servers::{Launcher, is_door, unavailable};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -95,7 +95,9 @@ impl Servers {
         let mut tools = connection.tools(until).map_err(|e| unavailable(&e, spec, &table))?;
         tools.retain(|tool| table.allows(&tool.name));
         let instructions = connection.greeting.instructions.clone();
-        Ok(Offers { tools, started: started.clone(), instructions, approve: table.approve })
+        // Our own bridge asks itself.
+        let approve = if is_door(spec) { Some(false) } else { table.approve };
+        Ok(Offers { tools, started: started.clone(), instructions, approve })
     }
 
     /// Whether calls of a server's tool may be made at the same time as others of that kind.
