@@ -7,4 +7,4 @@ mod net;
 mod proxy;
 mod tls;
 
-pub use self::net::{Stop, stopped_by};
+pub use self::net::{Stop, is_ended, pause, stopped_by};

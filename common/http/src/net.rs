@@ -40,8 +40,7 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether they are to end.
-    pub fn is_stopped(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -54,6 +53,23 @@ pub fn stopped_by(stop: &Stop) {
 /// Ends the waits of this thread after so long, whatever the request was given.
 pub(super) fn hurry(left: Option<Duration>) {
     HURRY.set(left.map(|left| Instant::now() + left));
+}
+
+/// Waits so long. False: a signal or another thread has ended the wait.
+pub fn pause(time: Duration) -> bool {
+    let end = Instant::now() + time;
+    while !is_ended() {
+        match end.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => return true,
+            left => std::thread::sleep(left.min(SLICE)),
+        }
+    }
+    false
+}
+
+/// Whether a signal or another thread has ended the waits of this one.
+pub fn is_ended() -> bool {
+    cp_common::signals::interrupted() || STOP.with_borrow(Stop::is_stopped)
 }
 
 /// Resolves names in a thread that is left behind when the answer takes too long.
@@ -254,7 +270,7 @@ impl Wait {
 
     /// How long to wait now. Fails when the time is up or a signal came.
     fn slice(&self) -> Result<Duration, Error> {
-        if cp_common::signals::interrupted() || STOP.with_borrow(Stop::is_stopped) {
+        if is_ended() {
             return Err(Error::Io(io::Error::other("interrupted")));
         }
         match self.left() {
