@@ -1,1 +1,4 @@
 //! `cp-mcp` as an agent meets it.
+
+mod connect;
+mod connect_sdk;
