@@ -2,3 +2,5 @@
 
 mod connect;
 mod connect_sdk;
+mod proxy;
+mod session;

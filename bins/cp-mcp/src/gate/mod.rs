@@ -1,20 +1,30 @@
 //! What passes between a client and another server: checked by policy, recorded, and without secrets.
 
+mod calls;
+mod clean;
 mod client;
+mod journal;
 mod line;
+mod pins;
 mod server;
+mod tools;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
 use cp_common::keys::{hex, random};
+use cp_common::wire::Receipt;
 use cp_common::{Code, Context, Error, Result};
 use cp_servers::{Launcher, Table};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use self::calls::{Call, States};
+use self::clean::Members;
+use self::journal::Journal;
 use self::line::Id;
+use self::tools::{Listing, Pages};
 use crate::inbox::{self, Event, Post};
 
 /// How often a server is started again before it has answered a request.
@@ -44,7 +54,8 @@ pub(crate) fn pass<S: Server>(
     start: impl FnMut(Post, &Context) -> Result<S>,
     context: &mut Context,
 ) -> Result<()> {
-    let table = Launcher::of(context)?.table(name)?;
+    let launcher = Launcher::of(context)?;
+    let (table, journal) = (launcher.table(name)?, Journal::open(name, context)?);
     let (post, inbox) = inbox::open()?;
     // Standard output holds the lines of the protocol only: what fails is said on standard error.
     context.out.ended_with(0);
@@ -52,12 +63,19 @@ pub(crate) fn pass<S: Server>(
         name,
         start,
         post,
+        launcher,
         table,
+        journal,
         context,
         server: None,
         starts: 0,
         handshake: None,
-        pending: HashMap::new(),
+        is_known: false,
+        listing: None,
+        is_fresh: false,
+        told: HashSet::new(),
+        states: States::new(),
+        pending: BTreeMap::new(),
         own: None,
         prefix: format!("cp-{}-", hex(&random::<8>()?)),
         next: 0,
@@ -77,7 +95,9 @@ struct Gate<'a, S, F> {
     name: &'a str,
     start: F,
     post: Post,
+    launcher: Launcher,
     table: Table,
+    journal: Journal,
     context: &'a mut Context,
     /// None: it has left, and is started with the next request.
     server: Option<S>,
@@ -85,8 +105,17 @@ struct Gate<'a, S, F> {
     starts: u32,
     /// How the client began, where its era has a handshake.
     handshake: Option<Box<RawValue>>,
+    /// Whether the ledger has who the client is.
+    is_known: bool,
+    /// None: the server has to be asked before a tool is called.
+    listing: Option<Listing>,
+    /// Whether that came for the requests that go on now.
+    is_fresh: bool,
+    /// The changes that the person was told of.
+    told: HashSet<String>,
+    states: States,
     /// The client's requests without an answer, by their ids.
-    pending: HashMap<Id, Pending>,
+    pending: BTreeMap<Id, Pending>,
     /// The request of our own that is under way.
     own: Option<Own>,
     prefix: String,
@@ -101,12 +130,16 @@ struct Gate<'a, S, F> {
 struct Pending {
     id: Box<RawValue>,
     method: String,
+    /// The call that it is, its entry on the ledger, and when it was made.
+    call: Option<(Call, Receipt, Instant)>,
 }
 
 /// What we ask ourselves.
 enum Own {
     /// The client's handshake, once more.
     Handshake,
+    /// The next page of tools, with what each request says besides, and those before it.
+    List(Members, Pages),
 }
 
 impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
@@ -139,8 +172,10 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
 
     /// Starts the server, with the handshake where the client has made one.
     fn start(&mut self) -> Result<()> {
-        self.server = Some((self.start)(self.post.clone(), self.context)?);
         self.starts += 1;
+        let server = (self.start)(self.post.clone(), self.context)?;
+        self.journal.started(&server.described())?;
+        self.server = Some(server);
         if let Some(params) = self.handshake.clone() {
             self.ask("initialize", &params, Own::Handshake)?;
         }
