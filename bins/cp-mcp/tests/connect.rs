@@ -61,7 +61,9 @@ fn greets(request: &Request) -> Option<Reply> {
             Some(reply(200, "application/json", "Mcp-Session-Id: s1\r\n", whole.as_bytes()))
         }
         "tools/list" => {
-            Some(json(200, &result(&body["id"], &json!({"tools": [{"name": "a", "inputSchema": {"type": "object"}}]}))))
+            let names = ["a", "quick", "slow", "stuck", "refuse"];
+            let tools = names.map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
+            Some(json(200, &result(&body["id"], &json!({"tools": tools}))))
         }
         method if method.starts_with("notifications/") => Some(reply(202, "text/plain", "", b"")),
         _ => None,
