@@ -3,4 +3,6 @@
 mod connect;
 mod connect_sdk;
 mod proxy;
+mod proxy_hostile;
+mod proxy_servers;
 mod session;

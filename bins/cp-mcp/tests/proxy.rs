@@ -101,7 +101,8 @@ fn only_tools_that_the_policy_lists_are_offered_and_called() {
     assert!(is_error && text.contains("does not list"), "{text}");
     let left = session.leave();
     assert_eq!(left.stderr.matches("asked tools/call").count(), 1, "{left:?}");
-    let rules: Vec<Value> = entries(&place, "mcp.refused").iter().map(|entry| entry["data"]["rule"].clone()).collect();
+    let rules: Vec<Value> =
+        entries(&place, "mcp.refused").iter().map(|entry| entry["data"]["refused"]["rule"].clone()).collect();
     assert_eq!(rules, ["mcp.tools", "mcp.unknown"]);
     place.policy("");
     assert_eq!(open(&place, &server).call("drop", json!({})), ("drop".to_owned(), false));

@@ -29,6 +29,10 @@ impl Session {
         Self { process: place.subject().args(arguments).start(), next: 0, others: Vec::new() }
     }
 
+    pub(crate) fn pid(&self) -> i32 {
+        self.process.pid().as_raw_nonzero().get()
+    }
+
     pub(crate) fn write(&mut self, message: &Value) {
         self.process.write(format!("{message}\n"));
     }

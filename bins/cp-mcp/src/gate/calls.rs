@@ -1,19 +1,30 @@
 //! Calls of tools: which are made, which wait for a person, and which are refused.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Instant;
 
-use cp_common::program::approval;
-use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
+use cp_common::program::approval::{answered, command_line, find, new as waiting, pause, take};
+use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Receipt, Scope, Shown};
 use cp_common::{Code, Context, Error, Result, keys};
-use cp_ledger::format::approval::Said;
-use serde_json::json;
+use cp_ledger::format::approval::Said as Happened;
+use cp_mcp_wire::Party;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::clean::Members;
 use super::pins::{self, Pins};
 use super::tools::{Listed, Listing, Pages, Standing};
 use super::{Gate, Own, Server};
 use crate::inbox::Post;
+
+/// A call that was made.
+pub(super) struct Made {
+    pub(super) call: Call,
+    /// Its entry on the ledger.
+    pub(super) receipt: Receipt,
+    pub(super) began: Instant,
+}
 
 /// A call as the client makes it.
 pub(super) struct Call {
@@ -64,7 +75,8 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             }
         } else {
             let tools = || listing.tools.iter();
-            self.journal.pinned(&tools().map(|tool| (&*tool.name, &*tool.pin.hash)).collect())?;
+            let hashes: BTreeMap<_, _> = tools().map(|tool| (&tool.name, &tool.pin.hash)).collect();
+            self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": hashes }))?;
             let pins = tools().map(|tool| (tool.name.clone(), tool.pin.clone())).collect();
             pins::keep(self.name, &pins, self.context)?;
         }
@@ -92,13 +104,14 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         let binds = Binds { request: keys::hash(request.as_bytes()), ..Binds::default() };
         let approval = self.approval(Level::Owner, shown, binds)?;
         if self.is_granted(&approval)? {
-            self.journal.pinned(&BTreeMap::from([(&*tool.name, &*tool.pin.hash)]))?;
+            let hashes = BTreeMap::from([(&tool.name, &tool.pin.hash)]);
+            self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": hashes }))?;
             let mut pins = pins.clone();
             pins.insert(tool.name.clone(), tool.pin.clone());
             pins::keep(self.name, &pins, self.context)?;
             return Ok(Standing::Offered);
         }
-        let line = approval::command_line(self.context.home.root(), &approval.resume);
+        let line = command_line(self.context.home.root(), &approval.resume);
         if self.told.insert(approval.id.clone()) {
             self.context.warn(&format!("{why}; to see and accept it: {line}"));
         }
@@ -134,7 +147,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             tool.standing = if is_kept { Standing::Offered } else { self.changed(tool, &pins)? };
         }
         if let Standing::Changed(why, approval) = &tool.standing {
-            let line = approval::command_line(self.context.home.root(), &approval.resume);
+            let line = command_line(self.context.home.root(), &approval.resume);
             let hint = format!("a person sees and accepts it with `{line}` at a terminal; then repeat the call");
             return Err(Error::new(Code::Conflict, why.clone()).with("rule", "mcp.pinned").hint(hint));
         }
@@ -165,15 +178,16 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         if self.is_granted(&approval)? {
             return Ok(());
         }
-        Err(approval::pause(self.context.home.root(), &approval)?)
+        Err(pause(self.context.home.root(), &approval)?)
     }
 
-    /// A server asked for something before it could finish a call: that was approved, and goes on with what it is given.
-    pub(super) fn goes_on(&mut self, call: &Call, result: &RawValue) {
-        let members: Members = serde_json::from_str(result.get()).unwrap_or_default();
-        if let Some(state) = members.get("requestState") {
-            self.states.insert(going_on(call, state));
-        }
+    /// Records what a call came to.
+    pub(super) fn concluded(&mut self, made: Option<&Made>, is_error: bool, result: Option<&RawValue>) -> Result<()> {
+        let Some(Made { call, receipt, began }) = made else { return Ok(()) };
+        let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let hash = result.map(|result| keys::hash(result.get().as_bytes()));
+        let end = json!({ "call": receipt.seq, "tool": call.tool, "is_error": is_error, "sha256": hash, "duration_ms": duration_ms });
+        self.journal.note("mcp.result", &end).map(drop)
     }
 
     fn approval(&self, level: Level, shown: Shown, binds: Binds) -> Result<Approval> {
@@ -184,22 +198,69 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             session: self.context.session(),
             call_id: None,
         };
-        approval::new(asked_by, Action::Server, level, &[Scope::Once], shown, binds)
+        waiting(asked_by, Action::Server, level, &[Scope::Once], shown, binds)
     }
 
     /// Whether a yes to this was given, which is used up now. Else it waits for one.
     fn is_granted(&mut self, approval: &Approval) -> Result<bool> {
         let home = self.context.home.root().to_owned();
-        if let Some(spent) = approval::take(&home, approval)? {
-            approval::answered(&home, &approval.id)?;
-            self.journal.approval(Said::Spent(&spent.grant), approval)?;
+        if let Some(spent) = take(&home, approval)? {
+            answered(&home, &approval.id)?;
+            self.journal.approval(Happened::Spent(&spent.grant), approval)?;
             return Ok(true);
         }
-        if approval::find(&home, &approval.id).is_err() {
-            self.journal.approval(Said::Asked, approval)?;
-            approval::pause(&home, approval)?;
+        if find(&home, &approval.id).is_err() {
+            self.journal.approval(Happened::Asked, approval)?;
+            pause(&home, approval)?;
         }
         Ok(false)
+    }
+}
+
+/// A call, as the ledger has it before it is made or instead of that.
+#[derive(Serialize)]
+pub(super) struct Entry<'a> {
+    pub(super) server: &'a str,
+    pub(super) client: &'a Option<Party>,
+    pub(super) tool: &'a str,
+    pub(super) arguments: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) refused: Option<Value>,
+}
+
+/// Why a call was not made, as the ledger has it.
+pub(super) fn refused(error: &Error) -> Value {
+    json!({ "code": error.code().row().name, "rule": error.details().get("rule"), "why": error.message() })
+}
+
+/// What a result says of itself.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Said {
+    pub(super) is_error: bool,
+    input_requests: BTreeMap<String, Request>,
+    request_state: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Request {
+    method: String,
+}
+
+impl Said {
+    /// What the result of a call says.
+    pub(super) fn of(result: &RawValue) -> Self {
+        serde_json::from_str(result.get()).unwrap_or_default()
+    }
+
+    /// Whether it asks the client for this.
+    pub(super) fn asks(&self, method: &str) -> bool {
+        self.input_requests.values().any(|request| request.method == method)
+    }
+
+    /// The call that goes on with this result: it is the one that was approved.
+    pub(super) fn goes_on(&self, call: &Call, states: &mut States) {
+        states.extend(self.request_state.as_ref().map(|state| going_on(call, state)));
     }
 }
 

@@ -2,16 +2,17 @@
 
 use std::time::Instant;
 
-use cp_common::json;
+use cp_common::json::check;
 use cp_common::stream::lines::LINE_LIMIT;
 use cp_common::{Code, Context, Error, Result};
-use cp_mcp_wire::{Initialize, Message, Meta, parse};
+use cp_mcp_wire::{Failure, Initialize, Message, Meta, PARSE_ERROR, parse, read as read_line};
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::calls::Call;
+use super::calls::{Call, Entry, Made, refused};
 use super::clean::Members;
-use super::line::{INVALID_REQUEST, PARSE_ERROR, answer, id_of, message, refusal, unreadable};
+use super::line::{answer, id_of, message, refusal};
 use super::{Gate, Own, Pending, STARTS, Server};
 use crate::inbox::Post;
 
@@ -22,12 +23,10 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             return self.hold(line);
         }
         // What two readers could take for two things is passed to nobody.
-        if let Err(fault) = json::check(line) {
-            return self.say(&unreadable(PARSE_ERROR, &format!("not JSON: {fault}")));
-        }
-        match parse(line) {
-            Some(Message::Request { id, method, params }) => self.request(line, id, &method, params),
-            Some(Message::Notification { method, params }) => {
+        let read = check(line).map_err(|fault| (None, Failure::new(PARSE_ERROR, format!("not JSON: {fault}"))));
+        match read.and_then(|()| read_line(line)) {
+            Ok(Message::Request { id, method, params }) => self.request(line, id, &method, params),
+            Ok(Message::Notification { method, params }) => {
                 if method == "notifications/cancelled" {
                     self.cancelled(params)?;
                 }
@@ -36,17 +35,12 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                 let _ = self.send(&text);
                 Ok(())
             }
-            Some(Message::Answer { id, outcome }) => {
+            Ok(Message::Answer { id, outcome }) => {
                 let _ = self.send(&answer(id, &outcome));
                 Ok(())
             }
-            None => self.say(&unreadable(INVALID_REQUEST, "not a message of JSON-RPC, or a batch of them")),
+            Err((id, failure)) => self.say(&answer(id.unwrap_or(RawValue::NULL), &Err(failure))),
         }
-    }
-
-    /// Refuses what cannot be read as a line.
-    pub(super) fn refuse_line(&mut self, why: &str) -> Result<()> {
-        self.say(&unreadable(INVALID_REQUEST, why))
     }
 
     /// Keeps a line until what we ask ourselves is answered.
@@ -100,24 +94,27 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             "initialize" => self.handshake = params.map(ToOwned::to_owned),
             "tools/list" => {
                 let Some(listing) = self.listing.take() else { return Ok(()) };
-                let listed = listing.answer(self.journal.redactor())?;
+                let listed = listing.answer(&self.redactor)?;
                 self.listing = Some(listing);
                 return self.say(&answer(id, &Ok(&listed)));
             }
             "tools/call" => {
                 let asked = Call::of(params)?;
-                if let Err(error) = self.decide(&asked) {
-                    self.journal.refused(&asked.tool, Some(&asked.arguments), &error)?;
-                    return Err(error);
-                }
-                let receipt = self.journal.called(&asked.tool, &asked.arguments)?;
-                call = Some((asked, receipt, Instant::now()));
+                let decided = self.decide(&asked);
+                let Call { tool, arguments, .. } = &asked;
+                let (server, client, error) = (self.name, &self.client, decided.as_ref().err());
+                let entry = Entry { server, client, tool, arguments, refused: error.map(refused) };
+                let receipt = match decided {
+                    Ok(()) => self.journal.intend("mcp.call", &entry)?,
+                    Err(error) => return self.journal.note("mcp.refused", &entry).and(Err(error)),
+                };
+                call = Some(Made { call: asked, receipt, began: Instant::now() });
             }
             _ => {}
         }
         let sent = self.send(&message(Some(id), method, params));
-        if let (Err(_), Some((_, receipt, _))) = (&sent, &call) {
-            self.journal.result(receipt, true, 0, None)?;
+        if sent.is_err() {
+            self.concluded(call.as_ref(), true, None)?;
         }
         sent?;
         self.pending.insert(key, Pending { id: id.to_owned(), method: method.to_owned(), call });
@@ -131,7 +128,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             #[serde(rename = "_meta")]
             meta: Meta,
         }
-        if self.is_known && method != "initialize" {
+        if self.client.is_some() && method != "initialize" {
             return Ok(());
         }
         let params = params.map_or("null", RawValue::get);
@@ -142,8 +139,9 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             let Ok(Said { meta }) = serde_json::from_str(params) else { return Ok(()) };
             (meta.client, meta.version)
         };
-        self.is_known = true;
-        self.journal.session(client, &protocol)
+        let (server, client) = (self.name, self.client.insert(client));
+        let said = json!({ "server": server, "client": client, "protocol": protocol });
+        self.journal.note("mcp.session", &said).map(drop)
     }
 
     /// A request that the client gives up: what comes of it is not waited for.

@@ -3,7 +3,6 @@
 mod calls;
 mod clean;
 mod client;
-mod journal;
 mod line;
 mod pins;
 mod server;
@@ -14,18 +13,31 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
 use cp_common::keys::{hex, random};
-use cp_common::wire::Receipt;
 use cp_common::{Code, Context, Error, Result};
+use cp_mcp_wire::{Failure, INVALID_REQUEST, Party};
+use cp_redact::Redactor;
 use cp_servers::{Launcher, Table};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
-use self::calls::{Call, States};
+use self::calls::{Made, States};
 use self::clean::Members;
-use self::journal::Journal;
-use self::line::Id;
+use self::line::{Id, answer, message};
 use self::tools::{Listing, Pages};
 use crate::inbox::{self, Event, Post};
+use crate::record::Journal;
+
+/// What the gate puts on the ledger.
+pub(crate) const EVENTS: &[&str] = &[
+    "mcp.server",
+    "mcp.session",
+    "mcp.pinned",
+    "mcp.call",
+    "mcp.result",
+    "mcp.refused",
+    "approval.asked",
+    "approval.spent",
+];
 
 /// How often a server is started again before it has answered a request.
 const STARTS: u32 = 3;
@@ -55,7 +67,7 @@ pub(crate) fn pass<S: Server>(
     context: &mut Context,
 ) -> Result<()> {
     let launcher = Launcher::of(context)?;
-    let (table, journal) = (launcher.table(name)?, Journal::open(name, context)?);
+    let (table, journal) = (launcher.table(name)?, Journal::new(context)?);
     let (post, inbox) = inbox::open()?;
     // Standard output holds the lines of the protocol only: what fails is said on standard error.
     context.out.ended_with(0);
@@ -66,11 +78,12 @@ pub(crate) fn pass<S: Server>(
         launcher,
         table,
         journal,
+        redactor: Redactor::from_environment(),
         context,
         server: None,
         starts: 0,
         handshake: None,
-        is_known: false,
+        client: None,
         listing: None,
         is_fresh: false,
         told: HashSet::new(),
@@ -98,6 +111,7 @@ struct Gate<'a, S, F> {
     launcher: Launcher,
     table: Table,
     journal: Journal,
+    redactor: Redactor,
     context: &'a mut Context,
     /// None: it has left, and is started with the next request.
     server: Option<S>,
@@ -105,8 +119,8 @@ struct Gate<'a, S, F> {
     starts: u32,
     /// How the client began, where its era has a handshake.
     handshake: Option<Box<RawValue>>,
-    /// Whether the ledger has who the client is.
-    is_known: bool,
+    /// Who the client is, once the ledger has it.
+    client: Option<Party>,
     /// None: the server has to be asked before a tool is called.
     listing: Option<Listing>,
     /// Whether that came for the requests that go on now.
@@ -130,8 +144,7 @@ struct Gate<'a, S, F> {
 struct Pending {
     id: Box<RawValue>,
     method: String,
-    /// The call that it is, its entry on the ledger, and when it was made.
-    call: Option<(Call, Receipt, Instant)>,
+    call: Option<Made>,
 }
 
 /// What we ask ourselves.
@@ -158,7 +171,10 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             };
             match event {
                 Ok(Event::FromClient(line)) => self.from_client(&line)?,
-                Ok(Event::TooLong(number)) => self.refuse_line(&format!("line {number} is too long"))?,
+                Ok(Event::TooLong(number)) => {
+                    let failure = Failure::new(INVALID_REQUEST, format!("line {number} is too long"));
+                    self.say(&answer(RawValue::NULL, &Err(failure)))?;
+                }
                 Ok(Event::FromServer(line)) => self.from_server(&line)?,
                 Ok(Event::ServerLeft(left)) => self.server_left(left)?,
                 Ok(Event::ClientLeft(left)) => {
@@ -174,7 +190,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     fn start(&mut self) -> Result<()> {
         self.starts += 1;
         let server = (self.start)(self.post.clone(), self.context)?;
-        self.journal.started(&server.described())?;
+        self.journal.note("mcp.server", &json!({ "server": server.described() }))?;
         self.server = Some(server);
         if let Some(params) = self.handshake.clone() {
             self.ask("initialize", &params, Own::Handshake)?;
@@ -188,7 +204,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         let id = format!("\"{}{}\"", self.prefix, self.next);
         let id = RawValue::from_string(id).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         self.own = Some(own);
-        self.send(&line::message(Some(&id), method, Some(params)))
+        self.send(&message(Some(&id), method, Some(params)))
     }
 
     fn send(&mut self, line: &str) -> Result<()> {

@@ -1,14 +1,10 @@
 //! Lines of the server: answers to what was asked, and what it says by itself.
 
-use std::time::Instant;
-
-use cp_common::wire::Receipt;
-use cp_common::{Code, Context, Error, Result, keys};
+use cp_common::{Code, Context, Error, Result};
 use cp_mcp_wire::{Failure, Message, parse};
-use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::calls::Call;
+use super::calls::Said;
 use super::clean::{Members, cleaned, without_secrets};
 use super::line::{answer, id_of, message, refusal};
 use super::tools::Pages;
@@ -26,7 +22,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         match parse(line) {
             Some(Message::Answer { id, outcome }) => self.answered(&id_of(id), outcome),
             Some(Message::Request { id, method, .. }) if method == SAMPLING && !self.table.sampling => {
-                let failure = Failure { code: REJECTED, message: self.no_sampling(), data: Value::Null };
+                let failure = Failure::new(REJECTED, self.no_sampling());
                 let _ = self.send(&answer(id, &Err(failure)));
                 Ok(())
             }
@@ -35,7 +31,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                 if method == "notifications/tools/list_changed" {
                     self.listing = None;
                 }
-                let clean = params.and_then(|params| cleaned(self.journal.redactor(), params));
+                let clean = params.and_then(|params| cleaned(&self.redactor, params));
                 self.say(&message(None, &method, clean.as_deref().or(params)))
             }
             None => Ok(()),
@@ -63,52 +59,35 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     }
 
     /// An answer to the client, without secrets.
-    fn passed_on(&mut self, pending: &Pending, outcome: Result<&RawValue, Failure>) -> Result<()> {
-        let Pending { id, method, call } = pending;
-        let outcome = match outcome {
-            Ok(result) => {
-                let clean = cleaned(self.journal.redactor(), result);
-                let result = clean.as_deref().unwrap_or(result);
-                if let Some((made, ..)) = call {
-                    let asks = Asks::of(result);
-                    if asks.is_for_model && !self.table.sampling {
-                        let error = Error::new(Code::Forbidden, self.no_sampling());
-                        self.concluded(call.as_ref(), true, None)?;
-                        return self.say(&refusal(id, method, &error));
-                    }
-                    self.goes_on(made, result);
-                    self.concluded(call.as_ref(), asks.is_error, Some(result))?;
-                }
-                return self.say(&answer(id, &Ok(result)));
-            }
-            Err(Failure { code, message, data }) => {
-                let redactor = self.journal.redactor();
-                let clean = to_raw_value(&data).ok().and_then(|data| without_secrets(redactor, &data));
-                let data = clean.and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or(data);
-                Failure { code, message: redactor.redact_text(&message).0, data }
+    fn passed_on(&mut self, Pending { id, method, call }: &Pending, outcome: Result<&RawValue, Failure>) -> Result<()> {
+        let redactor = &self.redactor;
+        let result = match outcome {
+            Ok(result) => result,
+            Err(failure) => {
+                let clean = to_raw_value(&failure).ok().and_then(|raw| without_secrets(redactor, &raw));
+                let failure = clean.and_then(|clean| serde_json::from_str(clean.get()).ok()).unwrap_or(failure);
+                self.concluded(call.as_ref(), true, None)?;
+                return self.say(&answer(id, &Err(failure)));
             }
         };
-        self.concluded(call.as_ref(), true, None)?;
-        self.say(&answer(id, &Err(outcome)))
-    }
-
-    /// Records what a call came to.
-    pub(super) fn concluded(
-        &mut self,
-        call: Option<&(Call, Receipt, Instant)>,
-        is_error: bool,
-        result: Option<&RawValue>,
-    ) -> Result<()> {
-        let Some((_, receipt, began)) = call else { return Ok(()) };
-        let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let hash = result.map(|result| keys::hash(result.get().as_bytes()));
-        self.journal.result(receipt, is_error, took, hash.as_deref())
+        let clean = cleaned(redactor, result);
+        let result = clean.as_deref().unwrap_or(result);
+        if let Some(made) = call {
+            let said = Said::of(result);
+            if said.asks(SAMPLING) && !self.table.sampling {
+                self.concluded(Some(made), true, None)?;
+                return self.say(&refusal(id, method, &Error::new(Code::Forbidden, self.no_sampling())));
+            }
+            said.goes_on(&made.call, &mut self.states);
+            self.concluded(Some(made), said.is_error, Some(result))?;
+        }
+        self.say(&answer(id, &Ok(result)))
     }
 
     fn page(&mut self, mut asked: Members, mut pages: Pages, outcome: Result<&RawValue, Failure>) -> Result<()> {
         let added = match outcome {
             Ok(page) => pages.add(page),
-            Err(failure) => return self.not_listed(&Err(failure)),
+            Err(failure) => return self.refuse_held(|id, _| answer(id, &Err(failure.clone()))),
         };
         let listed = match added {
             Ok(Some(cursor)) => {
@@ -121,7 +100,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         };
         match listed {
             Err(error) if error.is_fatal() => Err(error),
-            Err(error) => self.not_listed(&Ok(error)),
+            Err(error) => self.refuse_held(|id, method| refusal(id, method, &error)),
             Ok(()) => {
                 self.is_fresh = true;
                 let released = self.release();
@@ -132,14 +111,11 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     }
 
     /// Answers what waited for the tools; the rest goes on.
-    fn not_listed(&mut self, why: &Result<Error, Failure>) -> Result<()> {
+    fn refuse_held(&mut self, refused: impl Fn(&RawValue, &str) -> String) -> Result<()> {
         for line in std::mem::take(&mut self.held) {
-            match (parse(&line), why) {
-                (Some(Message::Request { id, method, .. }), Ok(error)) if method.starts_with("tools/") => {
-                    self.say(&refusal(id, &method, error))?;
-                }
-                (Some(Message::Request { id, method, .. }), Err(failure)) if method.starts_with("tools/") => {
-                    self.say(&answer(id, &Err(failure.clone())))?;
+            match parse(&line) {
+                Some(Message::Request { id, method, .. }) if method.starts_with("tools/") => {
+                    self.say(&refused(id, &method))?;
                 }
                 _ => self.from_client(&line)?,
             }
@@ -162,38 +138,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             self.concluded(call.as_ref(), true, None)?;
             self.say(&refusal(&id, &method, &error))?;
         }
-        match self.own.take() {
-            Some(_) => self.held_refused(&error),
-            None => Ok(()),
-        }
-    }
-
-    /// Answers all that waited for a server that has left.
-    fn held_refused(&mut self, error: &Error) -> Result<()> {
-        for line in std::mem::take(&mut self.held) {
-            if let Some(Message::Request { id, method, .. }) = parse(&line) {
-                self.say(&refusal(id, &method, error))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What a result of a call says of itself.
-#[derive(Default, serde::Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Asks {
-    is_error: bool,
-    input_requests: Option<Value>,
-    #[serde(skip)]
-    is_for_model: bool,
-}
-
-impl Asks {
-    fn of(result: &RawValue) -> Self {
-        let mut asks: Self = serde_json::from_str(result.get()).unwrap_or_default();
-        let requests = asks.input_requests.as_ref().and_then(Value::as_object).into_iter().flatten();
-        asks.is_for_model = requests.into_iter().any(|(_, request)| request["method"] == SAMPLING);
-        asks
+        self.own = None;
+        self.refuse_held(|id, method| refusal(id, method, &error))
     }
 }
