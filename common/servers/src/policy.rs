@@ -11,8 +11,9 @@ use serde::Deserialize;
 /// How long a server may run in the sandbox: the longest that cp-exec gives one.
 pub const LIFETIME: Duration = Duration::from_hours(24);
 /// The keys of a table.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "command",
+    "url",
     "sandbox",
     "network",
     "env",
@@ -37,6 +38,8 @@ const KEYS_OF_MODELS: [&str; 4] = ["ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_A
 pub struct Table {
     /// What starts it, as on a command line.
     pub command: Option<String>,
+    /// Where it is, if it is reached over HTTP.
+    pub url: Option<String>,
     /// Where it runs.
     pub sandbox: Sandbox,
     /// The network that it sees.
