@@ -6,11 +6,12 @@ use cp_common::program::approval::bound;
 use cp_common::program::confirm::{fingerprint, inspect, issue, redeem};
 use cp_common::wire::Action;
 use cp_common::{Code, Error, Result};
+use cp_hosts::{After, Pending, Present};
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use serde_json::json;
 
-use super::change::{After, Pending, Present, change, locked, present};
+use super::change::{change, locked, present};
 use super::known::unchanged;
 use super::patch::patched;
 use super::paths::{path_of, writable};

@@ -1,10 +1,13 @@
 //! `cp-exec hook remove`: the configuration of a host as it was without the hook.
 
+use std::path::Path;
+
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
+use cp_hosts::{Args, Edit, change};
 
-use super::install::{Args, change};
-use crate::hosts::without_ours;
+use super::install::person;
+use crate::hosts::{file_of, without_ours};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "hook remove",
@@ -17,7 +20,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let host = args.place.host;
-    change("remove", (&args.place, &args.write), None, context, |text| {
-        text.map_or(Ok(None), |text| without_ours(host, text))
-    })
+    let edit = Edit { verb: DOC.path, event: "hook.remove", resource: "hook", next: None };
+    let person = person(context)?;
+    let file = |project: Option<&Path>| file_of(host, project, &person);
+    change(&edit, args, context, file, |text| text.map_or(Ok(None), |text| without_ours(host, text)))
 }
