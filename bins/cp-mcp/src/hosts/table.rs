@@ -31,14 +31,17 @@ pub(super) fn appended(text: &str, name: &str, entry: &Value) -> String {
 /// The text without that table and those below it; none if nothing else was ever in it.
 pub(super) fn removed(text: &str, name: &str) -> Option<String> {
     let (own, below) = (format!("[{SERVERS}.{name}]"), format!("[{SERVERS}.{name}."));
-    let (mut left, mut gone) = (Vec::<&str>::new(), false);
+    // The last one: what looks like it before may be a line of a text.
+    let last = text.split_inclusive('\n').filter(|line| line.trim() == own).count();
+    let (mut left, mut seen) = (Vec::<&str>::new(), 0);
     // What stands between the last line of a table and the next one is that one's.
     let mut between = Vec::new();
     let mut is_ours = false;
     for line in text.split_inclusive('\n') {
         let bare = line.trim();
         if bare.starts_with('[') {
-            is_ours = bare == own || bare.starts_with(&below);
+            seen += usize::from(bare == own);
+            is_ours = bare == own && seen == last || bare.starts_with(&below);
             left.append(&mut between);
             if is_ours && left.last().is_some_and(|line| line.trim().is_empty()) {
                 left.pop();
@@ -46,10 +49,7 @@ pub(super) fn removed(text: &str, name: &str) -> Option<String> {
         }
         match (is_ours, bare.is_empty() || bare.starts_with('#')) {
             (true, true) => between.push(line),
-            (true, false) => {
-                between.clear();
-                gone = true;
-            }
+            (true, false) => between.clear(),
             (false, _) => left.push(line),
         }
     }
@@ -58,6 +58,6 @@ pub(super) fn removed(text: &str, name: &str) -> Option<String> {
     let rest = left.concat();
     match rest.strip_suffix('\n').filter(|_| is_open) {
         Some(rest) => Some(rest.strip_suffix('\r').unwrap_or(rest).to_owned()),
-        None => (!gone || is_open || !rest.is_empty()).then_some(rest),
+        None => (is_open || !rest.is_empty()).then_some(rest),
     }
 }
