@@ -44,8 +44,8 @@ pub(crate) struct Server {
 }
 
 /// What stands there of a server that runs these words.
-fn entry(host: Host, argv: &[&str]) -> Value {
-    let (program, arguments) = argv.split_first().unwrap_or((&"", &[]));
+fn entry(host: Host, argv: &[String]) -> Value {
+    let (program, arguments) = (argv.first(), argv.get(1..));
     match host {
         Host::Claude => json!({"type": "stdio", "command": program, "args": arguments}),
         // Without this it refuses, where no person is, each tool that does not only read. Whether a call needs one is for our policy.
@@ -105,7 +105,7 @@ pub(crate) fn server(host: Host, text: &str) -> Result<Option<Server>> {
 }
 
 /// The text with our server in it, once, started with these words.
-pub(crate) fn with_ours(host: Host, argv: &[&str], text: Option<&str>) -> Result<String> {
+pub(crate) fn with_ours(host: Host, argv: &[String], text: Option<&str>) -> Result<String> {
     let entry = entry(host, argv);
     let paste = paste(host, &entry);
     let Some(text) = text else {

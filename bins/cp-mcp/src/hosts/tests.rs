@@ -9,7 +9,13 @@ use serde_json::{Value, json};
 use super::configured::Server;
 use super::{file_of, server, with_ours, without_ours};
 
-const ARGV: [&str; 4] = ["/opt/my \"own\"/cp-mcp", "--home", "/the/home", "serve"];
+fn argv(program: &str) -> Vec<String> {
+    [program, "--home", "/the/home", "serve"].map(str::to_owned).to_vec()
+}
+
+fn own() -> Vec<String> {
+    argv("/opt/my \"own\"/cp-mcp")
+}
 
 const JSON: [&str; 8] = [
     "{}",
@@ -43,18 +49,16 @@ fn cases() -> impl Iterator<Item = (Host, &'static str)> {
 #[test]
 fn what_is_put_in_is_there_once_and_comes_out_without_a_trace() {
     for (host, text) in cases() {
-        let with = with_ours(host, &ARGV, Some(text)).unwrap_or_else(|e| panic!("{host:?} {text:?}: {e}"));
-        let argv = ARGV.map(str::to_owned).to_vec();
-        assert_eq!(server(host, &with).unwrap(), Some(Server { argv, env: Vec::new() }), "{host:?}: {with}");
-        assert_eq!(with_ours(host, &ARGV, Some(&with)).unwrap(), with, "twice is once");
+        let with = with_ours(host, &own(), Some(text)).unwrap_or_else(|e| panic!("{host:?} {text:?}: {e}"));
+        assert_eq!(server(host, &with).unwrap(), Some(Server { argv: own(), env: Vec::new() }), "{host:?}: {with}");
+        assert_eq!(with_ours(host, &own(), Some(&with)).unwrap(), with, "twice is once");
         let same = |one: &mut dyn Iterator<Item = (u8, u8)>| one.take_while(|(a, b)| a == b).count();
         let before = same(&mut with.bytes().zip(text.bytes()));
         let after = same(&mut with.bytes().rev().zip(text.bytes().rev()));
         assert!(before + after >= text.len(), "one piece is put in, and every byte of others stays: {with}");
         assert_eq!(without_ours(host, &with).unwrap().as_deref(), Some(text), "{host:?}: {with:?}");
         assert_eq!(without_ours(host, text).unwrap().as_deref(), Some(text), "nothing of ours, nothing changes");
-        let newer = ["/usr/bin/cp-mcp", "serve"];
-        let moved = with_ours(host, &newer, Some(&with)).unwrap();
+        let moved = with_ours(host, &argv("/usr/bin/cp-mcp"), Some(&with)).unwrap();
         assert!(!moved.contains("/opt/my"), "{moved}");
         assert_eq!(without_ours(host, &moved).unwrap().as_deref(), Some(text), "{host:?}: {moved:?}");
     }
@@ -63,7 +67,7 @@ fn what_is_put_in_is_there_once_and_comes_out_without_a_trace() {
 #[test]
 fn a_file_of_ours_alone_goes_whole() {
     for &host in Host::value_variants() {
-        let made = with_ours(host, &ARGV, None).unwrap();
+        let made = with_ours(host, &own(), None).unwrap();
         assert!(made.ends_with('\n'), "{made}");
         assert_eq!(without_ours(host, &made).unwrap(), None, "{made}");
     }
@@ -71,15 +75,15 @@ fn a_file_of_ours_alone_goes_whole() {
 
 #[test]
 fn what_a_person_or_a_host_adds_to_ours_stays_and_goes_with_it() {
-    let made = with_ours(Host::Codex, &ARGV, Some("model = \"m\"\n")).unwrap();
+    let made = with_ours(Host::Codex, &own(), Some("model = \"m\"\n")).unwrap();
     let more = format!(
         "{made}startup_timeout_sec = 20 # slow disk\n\n[mcp_servers.cp.tools.cp_run]\napproval_mode = \"prompt\"\n\n# theirs\n[tui]\nx = 1\n"
     );
-    assert_eq!(with_ours(Host::Codex, &ARGV, Some(&more)).unwrap(), more);
+    assert_eq!(with_ours(Host::Codex, &own(), Some(&more)).unwrap(), more);
     assert_eq!(without_ours(Host::Codex, &more).unwrap().unwrap(), "model = \"m\"\n\n# theirs\n[tui]\nx = 1\n");
-    let made = with_ours(Host::Gemini, &ARGV, None).unwrap();
+    let made = with_ours(Host::Gemini, &own(), None).unwrap();
     let more = made.replace("\"command\"", "\"env\": {\"TZ\": \"UTC\", \"N\": 1}, \"command\"");
-    assert_eq!(with_ours(Host::Gemini, &ARGV, Some(&more)).unwrap(), more);
+    assert_eq!(with_ours(Host::Gemini, &own(), Some(&more)).unwrap(), more);
     let env = server(Host::Gemini, &more).unwrap().unwrap().env;
     assert_eq!(env, [("TZ".to_owned(), "UTC".to_owned())]);
 }
@@ -94,10 +98,10 @@ fn what_cannot_be_edited_is_refused_with_what_to_paste() {
     ];
     for &host in Host::value_variants().iter().filter(|&&host| host != Host::Codex) {
         for (text, why) in json {
-            let error = with_ours(host, &ARGV, Some(text)).unwrap_err();
+            let error = with_ours(host, &own(), Some(text)).unwrap_err();
             assert!(error.message().contains(why), "{host:?} {text}: {error}");
             let paste = &error.details()["paste"];
-            let pasted = with_ours(host, &ARGV, None).unwrap();
+            let pasted = with_ours(host, &own(), None).unwrap();
             assert_eq!(paste, &serde_json::from_str::<Value>(&pasted).unwrap());
             assert!(without_ours(host, text).is_err(), "{host:?} {text}");
         }
@@ -110,7 +114,7 @@ fn what_cannot_be_edited_is_refused_with_what_to_paste() {
         ("mcp_servers.other.command = 'x'\n", ""),
         ("nan = nan\n", ""),
     ] {
-        let outcome = with_ours(Host::Codex, &ARGV, Some(text));
+        let outcome = with_ours(Host::Codex, &own(), Some(text));
         if why.is_empty() {
             assert_eq!(without_ours(Host::Codex, &outcome.unwrap()).unwrap().as_deref(), Some(text));
             continue;
@@ -118,7 +122,7 @@ fn what_cannot_be_edited_is_refused_with_what_to_paste() {
         let error = outcome.unwrap_err();
         assert!(error.message().contains(why), "{text}: {error}");
         let pasted = error.details()["paste"].as_str().unwrap().to_owned() + "\n";
-        assert_eq!(pasted, with_ours(Host::Codex, &ARGV, None).unwrap());
+        assert_eq!(pasted, with_ours(Host::Codex, &own(), None).unwrap());
     }
     let inline = "[mcp_servers]\ncp = { command = \"/bin/cp-mcp\", args = [\"serve\"] }\n";
     let error = without_ours(Host::Codex, inline).unwrap_err();
@@ -134,7 +138,7 @@ fn another_server_of_that_name_stays() {
             Host::Codex => "[mcp_servers.cp]\nurl = \"http://x\"\n".to_owned(),
             Host::Claude | Host::Gemini | Host::Copilot | Host::Opencode => others.to_string(),
         };
-        let error = with_ours(host, &ARGV, Some(&text)).unwrap_err();
+        let error = with_ours(host, &own(), Some(&text)).unwrap_err();
         assert!(error.message().contains("is another server"), "{error}");
         assert_eq!(without_ours(host, &text).unwrap(), Some(text.clone()));
         assert_eq!(server(host, &text).unwrap(), None);

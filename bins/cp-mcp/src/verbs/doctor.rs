@@ -7,16 +7,17 @@ use cp_common::Context;
 use cp_common::program::{Check, Status};
 use cp_hosts::Host;
 
-use super::install::person;
+use super::install::{argv, person};
 use crate::hosts::{Seen, file_of, server, visit};
 
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
-    if let (Ok(person), Ok(here)) = (person(), context.base()) {
+    if let (Ok(person), Ok(here), Ok(own)) = (person(), context.base(), argv(context)) {
         for &host in Host::value_variants() {
             for (whose, project) in [("person", None), ("project", Some(here.as_path()))] {
                 let check = format!("{}_{whose}", host.name());
-                checks.extend(check_of(&check, host, &file_of(host, project, &person), &here));
+                let file = file_of(host, project, &person);
+                checks.extend(check_of(&check, host, &file, &here, project.is_some().then_some(&own)));
             }
         }
     }
@@ -27,8 +28,9 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     checks
 }
 
-/// What is to be said of a host's file; nothing of one that does not have us.
-fn check_of(check: &str, host: Host, file: &Path, here: &Path) -> Option<Check> {
+/// What is to be said of a host's file; nothing of one that does not have us. What a project has written is started only if it is what
+/// we would write: it may be the project of a stranger, whose servers the host starts once its person has agreed.
+fn check_of(check: &str, host: Host, file: &Path, here: &Path, only: Option<&Vec<String>>) -> Option<Check> {
     let text = std::fs::read_to_string(file).ok().filter(|text| text.contains("cp-mcp"))?;
     let place = file.display();
     let failed = |why: &str, fix: String| Some(Check::not_fine(check, Status::Fail, format!("{place}: {why}"), fix));
@@ -36,6 +38,11 @@ fn check_of(check: &str, host: Host, file: &Path, here: &Path) -> Option<Check> 
         Ok(server) => server?,
         Err(error) => return failed(error.message(), "correct the file; the host cannot read it either".to_owned()),
     };
+    if only.is_some_and(|own| server.argv != *own || !server.env.is_empty()) {
+        let message = format!("{place}: not as this cp-mcp writes it, so it was not started: {}", words(&server.argv));
+        let fix = format!("look at it; `cp-mcp install {} --project DIR` replaces it", host.name());
+        return Some(Check::not_fine(check, Status::Warn, message, fix));
+    }
     let milliseconds = |time: std::time::Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
     match visit(host, &server, here) {
         Ok(Seen { greeted, tools, called }) => {

@@ -19,8 +19,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let host = args.place.host;
-    let (program, home) = own(context)?;
-    let argv = [&program, "--home", &home, "serve"];
+    let argv = argv(context)?;
     let next = args.place.project.as_ref().and_then(|_| match host {
         Host::Claude => Some("start claude there: it asks once whether to use the server"),
         Host::Codex => Some("codex reads it in a project that you have trusted"),
@@ -29,6 +28,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     });
     let edit = Edit { verb: DOC.path, event: "mcp.install", resource: "server", next };
     change(&edit, args, context, file(host)?, |text| with_ours(host, &argv, text).map(Some))
+}
+
+/// The words by which a host starts this server.
+pub(super) fn argv(context: &Context) -> Result<Vec<String>> {
+    let (program, home) = own(context)?;
+    Ok(vec![program, "--home".to_owned(), home, "serve".to_owned()])
 }
 
 /// The directory of the person, as the hosts find it.
