@@ -16,6 +16,8 @@ mod hosts;
 
 mod inbox;
 
+mod record;
+
 #[cfg(test)]
 mod schemas;
 

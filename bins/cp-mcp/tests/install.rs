@@ -12,7 +12,7 @@ const HOSTS: [(&str, &str, &str); 5] = [
     ("codex", ".codex/config.toml", ".codex/config.toml"),
     ("gemini", ".gemini/settings.json", ".gemini/settings.json"),
     ("copilot", ".copilot/mcp-config.json", ".github/mcp.json"),
-    ("opencode", ".config/opencode/opencode.json", "opencode.json"),
+    ("opencode", ".config/opencode/opencode.json", ".opencode/opencode.json"),
 ];
 
 fn place() -> Place {

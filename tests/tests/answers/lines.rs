@@ -82,6 +82,21 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "cp-mcp install",
+        &[
+            "cp-mcp install codex --dry-run",
+            "cp-mcp install claude --project . --confirm $(cp-mcp install claude --project . --dry-run | token)",
+            "cp-mcp install claude",
+        ],
+    ),
+    (
+        "cp-mcp remove",
+        &[
+            "cp-mcp remove claude",
+            "cp-mcp install gemini --confirm $(cp-mcp install gemini --dry-run | token) >/dev/null; cp-mcp remove gemini --dry-run",
+        ],
+    ),
+    (
         "cp-exec hook",
         &[
             "question Bash '\"command\":\"echo hi\"' | cp-exec hook claude --format json",

@@ -22,8 +22,7 @@ pub(crate) fn file_of(host: Host, project: Option<&Path>, person: &Path) -> Path
         (Host::Gemini, _) => directory.join("settings.json"),
         (Host::Copilot, Some(_)) => directory.join("mcp.json"),
         (Host::Copilot, None) => directory.join("mcp-config.json"),
-        (Host::Opencode, Some(project)) => project.join("opencode.json"),
-        (Host::Opencode, None) => directory.join("opencode.json"),
+        (Host::Opencode, _) => directory.join("opencode.json"),
     }
 }
 

@@ -154,7 +154,7 @@ fn each_host_has_a_file_in_a_project() {
         "/p/.codex/config.toml",
         "/p/.gemini/settings.json",
         "/p/.github/mcp.json",
-        "/p/opencode.json",
+        "/p/.opencode/opencode.json",
     ];
     assert_eq!(files, expected);
 }

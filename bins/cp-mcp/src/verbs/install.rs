@@ -20,11 +20,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let host = args.place.host;
     let argv = argv(context)?;
-    let next = args.place.project.as_ref().and_then(|_| match host {
+    let next = args.place.project.as_ref().and(match host {
         Host::Claude => Some("start claude there: it asks once whether to use the server"),
-        Host::Codex => Some("codex reads it in a project that you have trusted"),
-        Host::Gemini => Some("gemini reads it in a folder that you have trusted"),
-        Host::Copilot | Host::Opencode => None,
+        Host::Codex | Host::Gemini | Host::Copilot => Some("the host reads it in a directory that you have trusted"),
+        Host::Opencode => None,
     });
     let edit = Edit { verb: DOC.path, event: "mcp.install", resource: "server", next };
     change(&edit, args, context, file(host)?, |text| with_ours(host, &argv, text).map(Some))
