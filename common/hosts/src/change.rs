@@ -77,6 +77,10 @@ pub struct Edit<'a> {
     pub resource: &'a str,
     /// What the person has to do then.
     pub next: Option<&'a str>,
+    /// The directory of the person.
+    pub person: PathBuf,
+    /// The file of a project, or of the person.
+    pub file: fn(Host, Option<&Path>, &Path) -> PathBuf,
 }
 
 /// This program and its home, as a host is to write them: absolute.
@@ -94,13 +98,11 @@ pub fn person() -> Option<PathBuf> {
     named("HOME")
 }
 
-/// Makes another text of a host's file, or none, behind the gate of a write and on the record. The file is that of a project, or of the
-/// person.
+/// Makes another text of a host's file, or none, behind the gate of a write and on the record.
 pub fn change(
     edit: &Edit<'_>,
     Args { place, write }: &Args,
     context: &mut Context,
-    file: impl FnOnce(Option<&Path>) -> PathBuf,
     made: impl FnOnce(Option<&str>) -> Result<Option<String>>,
 ) -> Result<()> {
     let host = place.host;
@@ -108,7 +110,7 @@ pub fn change(
         project.canonicalize().map_err(|e| Error::not_found(format!("the project: {e}")).in_file(project))
     };
     let project = place.project.as_ref().map(absolute).transpose()?;
-    let file = resolved(&file(project.as_deref()));
+    let file = resolved(&(edit.file)(host, project.as_deref(), &edit.person));
     context.home.check_writable(&file)?;
     let asked = Write { verb: edit.verb, arguments: &(host, &file), dangerous: false };
     confirm::write(&asked, write, context, |gate: Gate<'_, _>, context| {

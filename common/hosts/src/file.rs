@@ -65,11 +65,6 @@ impl After {
     pub fn new(bytes: Vec<u8>, permissions: Option<u32>) -> Self {
         Self { hash: Hash::of(&bytes), bytes, permissions }
     }
-
-    /// The hash of what it is to hold, and how long that is.
-    pub fn summary(&self) -> (String, usize) {
-        (self.hash.to_string(), self.bytes.len())
-    }
 }
 
 /// A file that is about to change.

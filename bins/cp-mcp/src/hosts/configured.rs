@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
 use cp_hosts::{Host, Text, named, pretty, uneditable};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::table;
 
@@ -71,115 +71,84 @@ fn ours(host: Host, whole: &Value) -> Option<Server> {
     is_ours.then_some(Server { argv, env })
 }
 
-/// A text as it can be edited.
-enum Edited {
-    Json(Text),
-    Toml,
-}
-
-/// A text that can be edited, and what it says. `paste` is what its owner can put in, where we cannot.
-fn checked(host: Host, text: &str, paste: &Value) -> Result<(Edited, Value)> {
-    if host == Host::Codex {
-        return table::parsed(text).map(|value| (Edited::Toml, value)).map_err(|e| refused(host, e, paste));
-    }
-    Text::checked(text, member(host), paste).map(|(text, value)| (Edited::Json(text), value))
-}
-
-fn refused(host: Host, why: String, paste: &Value) -> Error {
-    let error = uneditable(why, paste);
-    if host == Host::Codex { error.hint("correct the file, or put in yourself what `paste` shows") } else { error }
-}
-
-/// What the owner of a file can put in.
-fn paste(host: Host, entry: &Value) -> Value {
+/// What a text that can be edited says. `paste` is what its owner can put in, where we cannot.
+fn whole(host: Host, text: &str, paste: &Value) -> Result<Value> {
     match host {
-        Host::Codex => table::block(NAME, entry, "\n").into(),
-        Host::Claude | Host::Gemini | Host::Copilot | Host::Opencode => json!({ member(host): { NAME: entry } }),
+        Host::Codex => table::parsed(text).map_err(|e| refused(host, &e, paste)),
+        _ => Text::checked(text, member(host), paste).map(|(_, value)| value),
     }
+}
+
+fn refused(host: Host, why: &str, paste: &Value) -> Error {
+    let error = uneditable(why.to_owned(), paste);
+    if host == Host::Codex { error.hint("correct the file, or put in yourself what `paste` shows") } else { error }
 }
 
 /// Our server as a host's file has it.
 pub(crate) fn server(host: Host, text: &str) -> Result<Option<Server>> {
-    Ok(ours(host, &checked(host, text, &Value::Null)?.1))
+    Ok(ours(host, &whole(host, text, &Value::Null)?))
 }
 
 /// The text with our server in it, once, started with these words.
 pub(crate) fn with_ours(host: Host, argv: &[String], text: Option<&str>) -> Result<String> {
     let entry = entry(host, argv);
-    let paste = paste(host, &entry);
-    let Some(text) = text else {
-        return Ok(match host {
-            Host::Codex => table::block(NAME, &entry, "\n") + "\n",
-            Host::Claude | Host::Gemini | Host::Copilot | Host::Opencode => pretty(&paste, "  ") + "\n",
-        });
-    };
-    let (_, whole) = checked(host, text, &paste)?;
-    let there = &whole[member(host)][NAME];
+    let all = json!({ member(host): { NAME: entry } });
+    let is_toml = host == Host::Codex;
+    let made = if is_toml { table::block(NAME, &entry, "\n") } else { pretty(&all, "  ") };
+    let Some(text) = text else { return Ok(made + "\n") };
+    let paste = if is_toml { made.into() } else { all };
+    let before = whole(host, text, &paste)?;
+    let there = &before[member(host)][NAME];
     // What its person has added to ours stays, as long as it starts the same.
     if entry.as_object().into_iter().flatten().all(|(name, value)| there.get(name) == Some(value)) {
         return Ok(text.to_owned());
     }
-    if !there.is_null() && ours(host, &whole).is_none() {
-        return Err(refused(host, format!("`{}.{NAME}` is another server", member(host)), &paste)
+    if !there.is_null() && ours(host, &before).is_none() {
+        return Err(refused(host, &format!("`{}.{NAME}` is another server", member(host)), &paste)
             .hint("give that one another name, or put ours in yourself as `paste` shows, under another name"));
     }
     let Some(rest) = without_ours(host, text)? else { return with_ours(host, argv, None) };
-    let (edited, mut meant) = checked(host, &rest, &paste)?;
-    match edited {
-        Edited::Json(mut text) => {
-            match text.member(&[], member(host)) {
-                Some(servers) => text.append(&[servers], Some(NAME), &entry),
-                None => text.append(&[], Some(member(host)), &json!({ NAME: entry })),
-            }
-            Ok(text.into_text())
-        }
-        Edited::Toml => {
-            let with = table::appended(&rest, NAME, &entry);
-            if meant.get(member(host)).is_none() {
-                meant[member(host)] = json!({});
-            }
-            if let Some(servers) = meant[member(host)].as_object_mut() {
-                servers.insert(NAME.to_owned(), entry);
-            }
-            if table::parsed(&with).is_ok_and(|now| now == meant) {
-                return Ok(with);
-            }
-            let why = format!("a table [{}.{NAME}] cannot be added at the end of the file", member(host));
-            Err(refused(host, why, &paste))
-        }
+    if is_toml {
+        let with = table::appended(&rest, NAME, &entry);
+        let why = format!("a table [{}.{NAME}] cannot be added at the end of the file", member(host));
+        return if server(host, &with).is_ok_and(|server| server.is_some()) {
+            Ok(with)
+        } else {
+            Err(refused(host, &why, &paste))
+        };
     }
+    let (mut text, _) = Text::checked(&rest, member(host), &paste)?;
+    match text.member(&[], member(host)) {
+        Some(servers) => text.append(&[servers], Some(NAME), &entry),
+        None => text.append(&[], Some(member(host)), &paste[member(host)]),
+    }
+    Ok(text.into_text())
 }
 
 /// The text without our server; none if nothing is left of the file.
 pub(crate) fn without_ours(host: Host, text: &str) -> Result<Option<String>> {
-    let (edited, mut meant) = checked(host, text, &Value::Null)?;
-    if ours(host, &meant).is_none() {
+    let before = whole(host, text, &Value::Null)?;
+    if ours(host, &before).is_none() {
         return Ok(Some(text.to_owned()));
     }
-    match edited {
-        Edited::Json(mut text) => {
-            let servers = text.member(&[], member(host));
-            let way = servers.and_then(|servers| Some([servers, text.member(&[servers], NAME)?]));
-            Ok(way.is_none_or(|way| text.remove(&way)).then(|| text.into_text()))
+    if host == Host::Codex {
+        let without = table::removed(text, NAME);
+        let after = table::parsed(without.as_deref().unwrap_or_default());
+        if after.is_ok_and(|after| after[member(host)].get(NAME).is_none() && others(after) == others(before)) {
+            return Ok(without);
         }
-        Edited::Toml => {
-            let without = table::removed(text, NAME);
-            if let Some(whole) = meant.as_object_mut() {
-                let servers = whole.get_mut(member(host)).and_then(Value::as_object_mut);
-                let is_bare = servers.is_some_and(|servers| servers.shift_remove(NAME).is_some() && servers.is_empty());
-                if is_bare {
-                    whole.shift_remove(member(host));
-                }
-            }
-            let mut now = table::parsed(without.as_deref().unwrap_or_default()).unwrap_or_default();
-            if let Some(whole) = now.as_object_mut() {
-                whole.retain(|name, servers| name != member(host) || *servers != json!({}));
-            }
-            if now == meant {
-                return Ok(without);
-            }
-            let why = format!("`{}.{NAME}` is not a table of its own", member(host));
-            Err(refused(host, why, &Value::Null).hint("take it out yourself"))
-        }
+        let why = format!("`{}.{NAME}` is not a table of its own", member(host));
+        return Err(refused(host, &why, &Value::Null).hint("take it out yourself"));
     }
+    let (mut text, _) = Text::checked(text, member(host), &Value::Null)?;
+    let servers = text.member(&[], member(host));
+    let way = servers.and_then(|servers| Some([servers, text.member(&[servers], NAME)?]));
+    Ok(way.is_none_or(|way| text.remove(&way)).then(|| text.into_text()))
+}
+
+/// All that is not ours: the file, and the servers in it.
+fn others(mut whole: Value) -> (Value, Map<String, Value>) {
+    let mut servers = whole[member(Host::Codex)].take().as_object().cloned().unwrap_or_default();
+    servers.shift_remove(NAME);
+    (whole, servers)
 }

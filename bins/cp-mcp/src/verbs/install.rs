@@ -1,6 +1,6 @@
 //! `cp-mcp install`: this server in the configuration of a host, shown as a difference and confirmed. What else is there stays.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Error, Result};
@@ -25,8 +25,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Host::Codex | Host::Gemini | Host::Copilot => Some("the host reads it in a directory that you have trusted"),
         Host::Opencode => None,
     });
-    let edit = Edit { verb: DOC.path, event: "mcp.install", resource: "server", next };
-    change(&edit, args, context, file(host)?, |text| with_ours(host, &argv, text).map(Some))
+    let edit =
+        Edit { verb: DOC.path, event: "mcp.install", resource: "server", next, person: person()?, file: file_of };
+    change(&edit, args, context, |text| with_ours(host, &argv, text).map(Some))
 }
 
 /// The words by which a host starts this server.
@@ -38,10 +39,4 @@ pub(super) fn argv(context: &Context) -> Result<Vec<String>> {
 /// The directory of the person, as the hosts find it.
 pub(super) fn person() -> Result<PathBuf> {
     cp_hosts::person().ok_or_else(|| Error::config("HOME is not set").hint("set it to your directory"))
-}
-
-/// The file of a project, or of the person.
-pub(super) fn file(host: Host) -> Result<impl FnOnce(Option<&Path>) -> PathBuf> {
-    let person = person()?;
-    Ok(move |project: Option<&Path>| file_of(host, project, &person))
 }

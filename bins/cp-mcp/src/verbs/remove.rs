@@ -4,8 +4,8 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 use cp_hosts::{Args, Edit, change};
 
-use super::install::file;
-use crate::hosts::without_ours;
+use super::install::person;
+use crate::hosts::{file_of, without_ours};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "remove",
@@ -18,6 +18,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let host = args.place.host;
-    let edit = Edit { verb: DOC.path, event: "mcp.remove", resource: "server", next: None };
-    change(&edit, args, context, file(host)?, |text| text.map_or(Ok(None), |text| without_ours(host, text)))
+    let edit =
+        Edit { verb: DOC.path, event: "mcp.remove", resource: "server", next: None, person: person()?, file: file_of };
+    change(&edit, args, context, |text| text.map_or(Ok(None), |text| without_ours(host, text)))
 }

@@ -88,7 +88,7 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     let (pending, Edited { bytes, lines, count }) = edited(&engine.policy, edit)?;
     let path = pending.path.display().to_string();
     let after = After::new(bytes, None);
-    let (hash, length) = after.summary();
+    let (hash, length) = (after.hash.to_string(), after.bytes.len());
     let pending = Pending { after: Some(after), ..pending };
     let receipt = change(engine, "filesystem.edit_file", &[pending], None)?;
     let value = json!({ "path": path, "changes": count, "lines": lines, "bytes": length, "sha256": hash });

@@ -1,6 +1,6 @@
 //! `cp-exec hook install`: the hook in the configuration of a host, shown as a difference and confirmed. What else is there stays.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
@@ -24,10 +24,9 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let command = Command { host, program: &program, home: &home };
     let next =
         (host == Host::Codex).then_some("start codex and trust the hook (/hooks): until then codex passes it over");
-    let edit = Edit { verb: DOC.path, event: "hook.install", resource: "hook", next };
-    let person = person(context)?;
-    let file = |project: Option<&Path>| file_of(host, project, &person);
-    change(&edit, args, context, file, |text| with_ours(&command, text).map(Some))
+    let edit =
+        Edit { verb: DOC.path, event: "hook.install", resource: "hook", next, person: person(context)?, file: file_of };
+    change(&edit, args, context, |text| with_ours(&command, text).map(Some))
 }
 
 /// The directory of the person, as the hosts find it.

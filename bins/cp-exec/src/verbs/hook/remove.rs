@@ -1,7 +1,5 @@
 //! `cp-exec hook remove`: the configuration of a host as it was without the hook.
 
-use std::path::Path;
-
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 use cp_hosts::{Args, Edit, change};
@@ -20,8 +18,13 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let host = args.place.host;
-    let edit = Edit { verb: DOC.path, event: "hook.remove", resource: "hook", next: None };
-    let person = person(context)?;
-    let file = |project: Option<&Path>| file_of(host, project, &person);
-    change(&edit, args, context, file, |text| text.map_or(Ok(None), |text| without_ours(host, text)))
+    let edit = Edit {
+        verb: DOC.path,
+        event: "hook.remove",
+        resource: "hook",
+        next: None,
+        person: person(context)?,
+        file: file_of,
+    };
+    change(&edit, args, context, |text| text.map_or(Ok(None), |text| without_ours(host, text)))
 }
