@@ -18,6 +18,8 @@ mod inbox;
 
 mod record;
 
+mod said;
+
 #[cfg(test)]
 mod schemas;
 
@@ -40,7 +42,10 @@ pub static PROGRAM: Program = Program {
         ("GEMINI_CLI_HOME", "The directory whose `.gemini` has the settings of Gemini CLI"),
         ("XDG_CONFIG_HOME", "The directory whose `opencode` has the configuration of opencode"),
     ],
-    schemas: &[("host_changed", include_str!("../schemas/host_changed.json"))],
+    schemas: &[
+        ("item", include_str!("../schemas/item.json")),
+        ("host_changed", include_str!("../schemas/host_changed.json")),
+    ],
     checks: verbs::doctor::checks,
     credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,

@@ -1,11 +1,12 @@
 //! The checked-in schemas are those of the types. `UPDATE=1` rewrites them.
 
-use cp_common::wire::schemas::same_or_update;
+use cp_common::wire::schemas::{of_record, same_or_update};
 use schemars::schema_for;
 
 #[test]
 fn schemas_are_those_of_the_types() {
     let here = env!("CARGO_MANIFEST_DIR");
+    same_or_update(here, "item", &of_record(schema_for!(crate::said::Item<'_>)));
     let mut changed = schema_for!(cp_hosts::Changed);
     changed.insert("title".to_owned(), "host_changed".into());
     same_or_update(here, "host_changed", &changed);

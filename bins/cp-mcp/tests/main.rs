@@ -2,3 +2,4 @@
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod install;
+mod serve;
