@@ -6,4 +6,5 @@ mod failures;
 mod governed;
 mod model;
 mod outer;
+mod served;
 mod trust;

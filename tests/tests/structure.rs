@@ -11,7 +11,7 @@ const LAYERS: [&[&str]; 7] = [
     &["cp-redact"],
     &["cp-common"],
     &["cp-policy", "cp-ledger", "cp-http"],
-    &["cp-servers"],
+    &["cp-servers", "cp-hosts"],
     &[/* programs */],
     &["cp-testkit"],
 ];

@@ -7,7 +7,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+pub(crate) use cp_hosts::open_with;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 /// How many links one path may have, as for the kernel.
@@ -31,37 +32,6 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<OwnedFd>> {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
         Err(e) => Err(e.into()),
     }
-}
-
-/// Opens an absolute path that has no links, with these flags.
-pub(crate) fn open_with(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let (flags, how) = (flags | OFlags::CLOEXEC, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS);
-    match rustix::fs::openat2(CWD, path, flags, Mode::empty(), how) {
-        // Old kernels do not have the call, and a sandbox like ours hides it.
-        Err(Errno::NOSYS | Errno::PERM) => open_by_steps(path, flags),
-        other => other,
-    }
-}
-
-/// The same, one directory after the other.
-fn open_by_steps(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let steps = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut names = path.components().filter(|part| matches!(part, Component::Normal(_))).peekable();
-    let mut place = rustix::fs::open("/", steps, Mode::empty())?;
-    if names.peek().is_none() {
-        return rustix::fs::open("/", flags, Mode::empty());
-    }
-    while let Some(name) = names.next() {
-        let next = rustix::fs::openat(&place, name.as_os_str(), steps, Mode::empty())?;
-        if FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode).is_symlink() {
-            return Err(Errno::LOOP);
-        }
-        if names.peek().is_none() && !flags.contains(OFlags::PATH) {
-            return rustix::fs::openat(&place, name.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty());
-        }
-        place = next;
-    }
-    Ok(place)
 }
 
 /// Makes a directory, whose parent is opened through no link.
@@ -135,11 +105,9 @@ mod tests {
         for path in ["link", "link/deep", "again"] {
             let error = open(&root.join(path)).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::ELOOP), "{path}");
-            assert_eq!(open_by_steps(&root.join(path), OFlags::PATH).unwrap_err(), Errno::LOOP, "{path}");
         }
-        let (one, other) = (open(&root.join("real/deep")), open_by_steps(&root.join("real/deep"), OFlags::RDONLY));
+        let (one, other) = (open(&root.join("real/deep")), open_with(&root.join("real/deep"), OFlags::RDONLY));
         assert_eq!(node(&one.unwrap().unwrap()).unwrap(), node(&other.unwrap()).unwrap());
-        assert_eq!(open_by_steps(&root.join("real/missing"), OFlags::PATH).unwrap_err(), Errno::NOENT);
         assert_eq!(first_link(&root.join("link/deep")), Some(root.join("link")));
     }
 }

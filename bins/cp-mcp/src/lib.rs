@@ -12,6 +12,8 @@ mod gate;
 
 mod http;
 
+mod hosts;
+
 mod inbox;
 
 mod record;
@@ -33,8 +35,17 @@ pub static PROGRAM: Program = Program {
     implicit: None,
     groups: &[("Speak the protocol", &["serve", "proxy", "connect"]), ("Set up a host", &["install", "remove"])],
     doctor: &[],
-    environment: &[],
-    schemas: &[("item", include_str!("../schemas/item.json"))],
+    environment: &[
+        ("CLAUDE_CONFIG_DIR", "Where Claude Code has its configuration"),
+        ("CODEX_HOME", "Where Codex has its configuration"),
+        ("COPILOT_HOME", "Where Copilot has its configuration"),
+        ("GEMINI_CLI_HOME", "The directory whose `.gemini` has the settings of Gemini CLI"),
+        ("XDG_CONFIG_HOME", "The directory whose `opencode` has the configuration of opencode"),
+    ],
+    schemas: &[
+        ("item", include_str!("../schemas/item.json")),
+        ("host_changed", include_str!("../schemas/host_changed.json")),
+    ],
     checks: verbs::doctor::checks,
     credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,
@@ -53,8 +64,10 @@ enum Verb {
     Serve(verbs::serve::Args),
     Proxy(verbs::proxy::Args),
     Connect(verbs::connect::Args),
-    Install(verbs::install::Args),
-    Remove(verbs::remove::Args),
+    /// Put this server into the configuration of a host
+    Install(cp_hosts::Args),
+    /// Take it out again
+    Remove(cp_hosts::Args),
 }
 
 /// Runs the verb that was asked for.

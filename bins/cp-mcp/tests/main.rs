@@ -3,6 +3,7 @@
 
 mod connect;
 mod connect_sdk;
+mod install;
 mod proxy;
 mod proxy_hostile;
 mod proxy_servers;

@@ -95,7 +95,9 @@ const ROWS: [[&str; 4]; 66] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 13] = [
+const MORE: [[&str; 4]; 15] = [
+    ["cp-mcp install", "", "--project . --dry-run claude", ""],
+    ["cp-mcp remove", "", "--project . claude", ""],
     ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
     [

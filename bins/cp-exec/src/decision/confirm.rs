@@ -7,10 +7,10 @@ use cp_common::program::approval::{self, Spent};
 use cp_common::program::confirm::{self, issue, redeem};
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown, ShownPart};
 use cp_common::{Code, Error, Result, clock};
+use cp_hosts::difference;
 use serde::Serialize;
 
 use super::decide::decide;
-use super::difference::difference;
 use super::hashes::Hashes;
 use super::line::{Line, Part, decide_line};
 use super::ruling::Ruling;

@@ -6,7 +6,6 @@
 mod allowed;
 pub(crate) mod confirm;
 mod decide;
-mod difference;
 mod directory;
 mod environment;
 mod hashes;
@@ -25,7 +24,6 @@ mod words;
 mod written;
 
 pub(crate) use self::decide::{Considered, consider, decide, timeout_of};
-pub(crate) use self::difference::difference;
 pub(crate) use self::directory::Directory;
 pub(crate) use self::hashes::Hashes;
 pub(crate) use self::line::{Deciding, Line, Part, decide_line};

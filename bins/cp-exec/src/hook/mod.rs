@@ -9,42 +9,13 @@ mod words;
 
 use std::path::PathBuf;
 
+use cp_hosts::Host;
 use serde_json::{Map, Value};
 
 pub(crate) use self::decode::decode;
 pub(crate) use self::rewrite::{Line, Rewriting, candidate};
 pub(crate) use self::tools::{Deed, command, deed_of, told};
 pub(crate) use self::words::{Verdict, reported, words};
-
-/// An agent that runs us before its tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Host {
-    /// Claude Code
-    Claude,
-    /// Codex
-    Codex,
-    /// Gemini CLI
-    Gemini,
-    /// GitHub Copilot CLI
-    Copilot,
-    /// opencode
-    Opencode,
-}
-
-impl Host {
-    /// Its name on the command line and on the ledger.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Claude => "claude",
-            Self::Codex => "codex",
-            Self::Gemini => "gemini",
-            Self::Copilot => "copilot",
-            Self::Opencode => "opencode",
-        }
-    }
-}
 
 /// What a host tells.
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use cp_common::coprocess::{Child, Grace};
 use cp_common::home::write_whole;
 use cp_common::{Error, Result, signals};
+use cp_hosts::Host;
 use serde_json::{Value, json};
 
 use super::model::{Call, Model};
-use crate::hook::Host;
 
 /// How long a host may take.
 const LIMIT: Duration = Duration::from_mins(1);

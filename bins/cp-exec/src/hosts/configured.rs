@@ -3,11 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::wire::quoted;
-use cp_common::{Code, Error, Result, json, words};
+use cp_common::{Code, Error, Result, words};
+use cp_hosts::{Host, Text, pretty, uneditable};
 use serde_json::{Map, Value, json};
-
-use super::text::{Text, pretty};
-use crate::hook::Host;
 
 /// Seconds that a host waits for us, several times what we give ourselves.
 const LIMIT: u64 = 30;
@@ -19,26 +17,12 @@ const WORDS: &str = "const [program, ...words] = ";
 
 /// The file in which a host looks for hooks: of a project, or of the person.
 pub(crate) fn file_of(host: Host, project: Option<&Path>, home: &Path) -> PathBuf {
-    let named = |variable: &str| std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let (directory, file) = match host {
-        Host::Claude => (".claude", "settings.json"),
-        Host::Codex => (".codex", "hooks.json"),
-        Host::Gemini => (".gemini", "settings.json"),
-        Host::Copilot if project.is_some() => (".github", "hooks/cp-exec.json"),
-        Host::Copilot => (".copilot", "hooks/cp-exec.json"),
-        Host::Opencode => (".opencode", "plugin/cp-exec.js"),
-    };
-    if let Some(project) = project {
-        return project.join(directory).join(file);
-    }
-    let own = match host {
-        Host::Claude => named("CLAUDE_CONFIG_DIR"),
-        Host::Codex => named("CODEX_HOME"),
-        Host::Gemini => named("GEMINI_CLI_HOME").map(|home| home.join(directory)),
-        Host::Copilot => named("COPILOT_HOME"),
-        Host::Opencode => Some(named("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")).join("opencode")),
-    };
-    own.unwrap_or_else(|| home.join(directory)).join(file)
+    host.directory(project, home).join(match host {
+        Host::Claude | Host::Gemini => "settings.json",
+        Host::Codex => "hooks.json",
+        Host::Copilot => "hooks/cp-exec.json",
+        Host::Opencode => "plugin/cp-exec.js",
+    })
 }
 
 /// The events that a host asks us about, or tells us of.
@@ -207,22 +191,10 @@ fn is_plugin(text: &str) -> bool {
 
 /// A text that can be edited. `paste` is what its owner can put in, where we cannot.
 fn checked(text: &str, paste: &Value) -> Result<Text> {
-    let refused = |why: String| {
-        let hint = "correct the file, or put in yourself what `paste` shows; files with comments are not edited";
-        Error::new(Code::Conflict, why).with("rule", "format").with("paste", paste.clone()).hint(hint)
-    };
-    json::check(text.as_bytes()).map_err(|fault| {
-        let line = text.as_bytes()[..fault.offset.min(text.len())].split(|&byte| byte == b'\n').count();
-        refused(format!("not strict JSON: {}", fault.reason)).at_line(line as u64)
-    })?;
-    let value: Value = serde_json::from_str(text).map_err(|e| refused(e.to_string()))?;
-    let hooks = value.get("hooks");
-    let lists = hooks.and_then(Value::as_object).into_iter().flatten();
-    if !value.is_object() || hooks.is_some_and(|hooks| !hooks.is_object()) {
-        return Err(refused("`hooks` is not an object of an object".to_owned()));
+    let (text, value) = Text::checked(text, "hooks", paste)?;
+    let mut lists = value["hooks"].as_object().into_iter().flatten();
+    match lists.find(|(_, list)| !list.is_array()) {
+        Some((event, _)) => Err(uneditable(format!("`hooks.{event}` is not an array"), paste)),
+        None => Ok(text),
     }
-    if let Some((event, _)) = lists.into_iter().find(|(_, list)| !list.is_array()) {
-        return Err(refused(format!("`hooks.{event}` is not an array")));
-    }
-    Ok(Text::new(text))
 }

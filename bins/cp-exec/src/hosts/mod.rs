@@ -5,7 +5,6 @@ mod configured;
 mod model;
 #[cfg(test)]
 mod tests;
-mod text;
 
 pub(crate) use self::canary::{Canary, fire};
 pub(crate) use self::configured::{Command, file_of, lines, program_in, with_ours, without_ours};

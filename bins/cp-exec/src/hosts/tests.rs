@@ -1,10 +1,10 @@
 //! Laws of putting the hook into a host's text and taking it out, over texts as people write them.
 
+use cp_hosts::Host;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{Command, file_of, lines, program_in, with_ours, without_ours};
-use crate::hook::Host;
 
 const JSON_HOSTS: [Host; 4] = [Host::Claude, Host::Codex, Host::Gemini, Host::Copilot];
 

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 
 /// Files and directories of these names, wherever they are: start-up files of shells and programs, settings with credentials.
-const NAMES: [&str; 39] = [
+const NAMES: [&str; 40] = [
     ".bash_aliases",
     ".bash_login",
     ".bash_logout",
     ".bash_profile",
     ".bashrc",
+    ".claude.json",
     ".cshrc",
     ".curlrc",
     ".devcontainer.json",
@@ -51,7 +52,7 @@ const NAMES: [&str; 39] = [
 ];
 
 /// Names in a directory of this name: what editors and agents run for a workspace, and configuration below a home.
-const PAIRS: [(&str, &str); 26] = [
+const PAIRS: [(&str, &str); 29] = [
     (".claude", "hooks"),
     (".claude", "settings.json"),
     (".claude", "settings.local.json"),
@@ -61,16 +62,19 @@ const PAIRS: [(&str, &str); 26] = [
     (".config", "git"),
     (".config", "opencode"),
     (".copilot", "hooks"),
+    (".copilot", "mcp-config.json"),
     (".cursor", "hooks.json"),
     (".cursor", "mcp.json"),
     (".devcontainer", "devcontainer.json"),
     (".gemini", "settings.json"),
     (".github", "hooks"),
+    (".github", "mcp.json"),
     (".idea", "externalDependencies.xml"),
     (".idea", "runConfigurations"),
     (".idea", "startup.xml"),
     (".idea", "tools"),
     (".idea", "workspace.xml"),
+    (".opencode", "opencode.json"),
     (".opencode", "plugin"),
     (".opencode", "plugins"),
     (".vscode", "extensions.json"),

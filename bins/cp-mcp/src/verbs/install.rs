@@ -1,14 +1,42 @@
-//! `cp-mcp install`.
+//! `cp-mcp install`: this server in the configuration of a host, shown as a difference and confirmed. What else is there stays.
+
+use std::path::PathBuf;
 
 use cp_common::program::{Class, VerbDoc};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Context, Error, Result};
+use cp_hosts::{Args, Edit, Host, change, own};
 
-pub(crate) const DOC: VerbDoc = VerbDoc { path: "install", class: Class::Write, ..VerbDoc::EMPTY };
+use crate::hosts::{file_of, with_ours};
 
-/// Put this server into the configuration of a host
-#[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "install",
+    class: Class::Write,
+    output: "host_changed",
+    examples: &["{} install claude --project . --dry-run"],
+    events: &["mcp.install"],
+    ..VerbDoc::EMPTY
+};
 
-pub(crate) fn run(_args: &Args, _context: &mut Context) -> Result<()> {
-    Err(Error::new(Code::Unknown, "to be built"))
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let host = args.place.host;
+    let argv = argv(context)?;
+    let next = args.place.project.as_ref().and(match host {
+        Host::Claude => Some("start claude there: it asks once whether to use the server"),
+        Host::Codex | Host::Gemini | Host::Copilot => Some("the host reads it in a directory that you have trusted"),
+        Host::Opencode => None,
+    });
+    let edit =
+        Edit { verb: DOC.path, event: "mcp.install", resource: "server", next, person: person()?, file: file_of };
+    change(&edit, args, context, |text| with_ours(host, &argv, text).map(Some))
+}
+
+/// The words by which a host starts this server.
+pub(super) fn argv(context: &Context) -> Result<Vec<String>> {
+    let (program, home) = own(context)?;
+    Ok(vec![program, "--home".to_owned(), home, "serve".to_owned()])
+}
+
+/// The directory of the person, as the hosts find it.
+pub(super) fn person() -> Result<PathBuf> {
+    cp_hosts::person().ok_or_else(|| Error::config("HOME is not set").hint("set it to your directory"))
 }

@@ -70,6 +70,8 @@ pub(super) const ROWS: &[Row] = rows! {
     "host.result" tool "{host} has the result of {tool}" ["host_call failed output.bytes"] "data.secrets" as Value, "data.content" as Output;
     "hook.install" program "The hook of {host} is installed" ["file sha256"];
     "hook.remove" program "The hook of {host} is removed" ["file"];
+    "mcp.install" program "The server is put into {host}" ["file after"];
+    "mcp.remove" program "The server is taken out of {host}" ["file"];
     "undone" command "Undone" ["call"] "data" as Value;
     "policy.init" command "A policy is made" ["file sha256"];
     "approval.asked" person "Approval is asked for" ["id approval.action approval.level approval.shown.rule approval.shown.risk approval.shown.cwd approval.expires_at"] "message" as Content, "data.approval.shown.argv" as Command, "data.approval.shown.line" as Command, "data.approval.shown.input" as Input, "data.approval.shown.diff" as Difference;

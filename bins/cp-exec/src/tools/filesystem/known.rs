@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use cp_common::{Code, Error, Result};
+use cp_hosts::Present;
 use cp_ledger::format::line::Hash;
 use memchr::memmem;
 use serde::Deserialize;
 
-use super::change::Present;
 use crate::policy::Policy;
 
 #[derive(Deserialize)]

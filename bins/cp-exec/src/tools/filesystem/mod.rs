@@ -14,9 +14,9 @@ use std::path::Path;
 
 use cp_common::Result;
 use cp_common::program::confirm::Change;
+use cp_hosts::Pending;
 use serde_json::{Value, json};
 
-pub(crate) use self::change::{After, Pending, present};
 use self::paths::{path_of, readable, writable};
 use super::item::Item;
 use crate::digest::sha256;
@@ -71,7 +71,7 @@ pub(crate) fn change(policy: &Policy, operation: &FileOperation) -> Result<(Chan
             let changes = write::restored(policy, restore)?;
             let state = |pending: &Pending| json!([pending.path.display().to_string(), before(pending)]);
             let before = changes.iter().map(state).collect::<Vec<_>>();
-            let of = |pending: &Pending| pending.after.as_ref().map(|after| after.summary().0);
+            let of = |pending: &Pending| pending.after.as_ref().map(|after| after.hash.to_string());
             let after = changes.iter().map(of).collect::<Vec<_>>();
             let id = format!("{} files", changes.len());
             Ok((described("restore", id, before.into(), after.into()), false))

@@ -6,11 +6,12 @@ use cp_common::program::approval::bound;
 use cp_common::program::confirm::{fingerprint, inspect, issue, redeem};
 use cp_common::wire::Action;
 use cp_common::{Code, Error, Result};
+use cp_hosts::{After, Pending, Present};
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use serde_json::json;
 
-use super::change::{After, Pending, Present, change, locked, present};
+use super::change::{change, locked, present};
 use super::known::unchanged;
 use super::patch::patched;
 use super::paths::{path_of, writable};
@@ -87,7 +88,7 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     let (pending, Edited { bytes, lines, count }) = edited(&engine.policy, edit)?;
     let path = pending.path.display().to_string();
     let after = After::new(bytes, None);
-    let (hash, length) = after.summary();
+    let (hash, length) = (after.hash.to_string(), after.bytes.len());
     let pending = Pending { after: Some(after), ..pending };
     let receipt = change(engine, "filesystem.edit_file", &[pending], None)?;
     let value = json!({ "path": path, "changes": count, "lines": lines, "bytes": length, "sha256": hash });

@@ -10,12 +10,13 @@ use cp_common::output::{Severity, line_to_stderr};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result, coprocess, keys};
+use cp_hosts::Host;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::decided::{Asking, Decided, in_one_text};
 use crate::digest::sha256;
-use crate::hook::{self, Event, Host, Moment, Output, Tool, Verdict};
+use crate::hook::{self, Event, Moment, Output, Tool, Verdict};
 use crate::policy::Hosted;
 use crate::run::Engine;
 use crate::verbs::run::pause::paused;

@@ -9,10 +9,10 @@ use cp_common::home::resolved;
 use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::{Code, Context, Error, Result};
+use cp_hosts::Host;
 use serde::Deserialize;
 
 use super::install::person;
-use crate::hook::Host;
 use crate::hosts::{Canary, Command, file_of, fire, lines, program_in, with_ours};
 use crate::verbs::doctor::policy_check;
 

@@ -7,8 +7,7 @@ pub(crate) mod install;
 pub(crate) mod remove;
 
 use cp_common::{Context, Error, Result};
-
-use crate::hook::Host;
+use cp_hosts::Host;
 
 /// Decide about the tool calls of another agent, or set that up
 #[derive(clap::Args)]
@@ -22,10 +21,11 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    Install(install::Args),
+    /// Put the hook into the configuration of a host
+    Install(cp_hosts::Args),
     Doctor(doctor::Args),
     /// Take the hook out of the configuration of a host
-    Remove(install::Args),
+    Remove(cp_hosts::Args),
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {

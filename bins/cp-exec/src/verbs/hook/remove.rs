@@ -2,9 +2,10 @@
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
+use cp_hosts::{Args, Edit, change};
 
-use super::install::{Args, change};
-use crate::hosts::without_ours;
+use super::install::person;
+use crate::hosts::{file_of, without_ours};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "hook remove",
@@ -17,7 +18,13 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let host = args.place.host;
-    change("remove", (&args.place, &args.write), None, context, |text| {
-        text.map_or(Ok(None), |text| without_ours(host, text))
-    })
+    let edit = Edit {
+        verb: DOC.path,
+        event: "hook.remove",
+        resource: "hook",
+        next: None,
+        person: person(context)?,
+        file: file_of,
+    };
+    change(&edit, args, context, |text| text.map_or(Ok(None), |text| without_ours(host, text)))
 }

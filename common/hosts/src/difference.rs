@@ -11,7 +11,7 @@ const LONGEST: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The unified difference that a change of a file makes.
-pub(crate) fn difference(name: &str, before: &[u8], after: &[u8]) -> String {
+pub fn difference(name: &str, before: &[u8], after: &[u8]) -> String {
     let (Ok(before), Ok(after)) = (std::str::from_utf8(before), std::str::from_utf8(after)) else {
         return format!("{} bytes become {} bytes, which are not text\n", before.len(), after.len());
     };

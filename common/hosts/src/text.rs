@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use cp_common::{Code, Error, Result, json};
 use serde_json::Value;
 use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::value::RawValue;
@@ -13,7 +14,7 @@ type Span = Range<usize>;
 type Way<'a> = &'a [usize];
 
 /// A strict JSON text.
-pub(super) struct Text {
+pub struct Text {
     source: String,
     /// What one level is indented by, and how its lines end.
     unit: String,
@@ -27,30 +28,44 @@ struct Element {
 }
 
 impl Text {
-    /// A text that is known to be strict JSON.
-    pub(super) fn new(text: &str) -> Self {
+    /// A text that can be edited, with what it says: strict JSON, an object, in which the member of this name is an object if it is there.
+    /// `paste` is what its owner can put in, where we cannot.
+    pub fn checked(text: &str, member: &str, paste: &Value) -> Result<(Self, Value)> {
+        json::check(text.as_bytes()).map_err(|fault| {
+            let line = text.as_bytes()[..fault.offset.min(text.len())].split(|&byte| byte == b'\n').count();
+            uneditable(format!("not strict JSON: {}", fault.reason), paste).at_line(line as u64)
+        })?;
+        let value: Value = serde_json::from_str(text).map_err(|e| uneditable(e.to_string(), paste))?;
+        if !value.is_object() || value.get(member).is_some_and(|member| !member.is_object()) {
+            return Err(uneditable(format!("`{member}` is not an object of an object"), paste));
+        }
+        Ok((Self::new(text), value))
+    }
+
+    fn new(text: &str) -> Self {
         let blank = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
         let unit = text.lines().map(|line| &line[..blank(line)]).find(|unit| !unit.is_empty()).unwrap_or("  ");
         let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
         Self { source: text.to_owned(), unit: unit.to_owned(), newline }
     }
 
-    pub(super) fn into_text(self) -> String {
+    /// What became of it.
+    pub fn into_text(self) -> String {
         self.source
     }
 
     /// The number of a member, by its name.
-    pub(super) fn member(&self, way: Way<'_>, name: &str) -> Option<usize> {
+    pub fn member(&self, way: Way<'_>, name: &str) -> Option<usize> {
         self.elements(&self.span(way)).iter().position(|element| element.name.as_deref() == Some(name))
     }
 
     /// The texts of the values that an object or array holds, in order.
-    pub(super) fn children(&self, way: Way<'_>) -> Vec<&str> {
+    pub fn children(&self, way: Way<'_>) -> Vec<&str> {
         self.elements(&self.span(way)).into_iter().map(|element| &self.source[element.span]).collect()
     }
 
     /// Puts a value at the end of an object or an array.
-    pub(super) fn append(&mut self, way: Way<'_>, name: Option<&str>, value: &Value) {
+    pub fn append(&mut self, way: Way<'_>, name: Option<&str>, value: &Value) {
         let span = self.span(way);
         let name = name.map(|name| format!("{}: ", Value::from(name))).unwrap_or_default();
         let indent = format!("{}{}", self.newline, self.unit.repeat(way.len() + 1));
@@ -63,7 +78,7 @@ impl Text {
     }
 
     /// Takes an element away, and each container that was made for it and holds nothing else. False if that is the whole text.
-    pub(super) fn remove(&mut self, way: Way<'_>) -> bool {
+    pub fn remove(&mut self, way: Way<'_>) -> bool {
         let Some((&number, parent)) = way.split_last() else { return false };
         let span = self.span(parent);
         let elements = self.elements(&span);
@@ -114,8 +129,14 @@ impl Text {
     }
 }
 
+/// The refusal of a text that only its owner can edit.
+pub fn uneditable(why: String, paste: &Value) -> Error {
+    let hint = "correct the file, or put in yourself what `paste` shows; files with comments are not edited";
+    Error::new(Code::Conflict, why).with("rule", "format").with("paste", paste.clone()).hint(hint)
+}
+
 /// A value over several lines.
-pub(super) fn pretty(value: &Value, unit: &str) -> String {
+pub fn pretty(value: &Value, unit: &str) -> String {
     let mut bytes = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(unit.as_bytes()));
     // A `Value` has no member that cannot be written, and a `Vec` takes everything.

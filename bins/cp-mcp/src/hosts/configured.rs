@@ -1,0 +1,154 @@
+//! Where a host keeps its servers, in which shape, and what becomes of that text when ours is put in or taken out.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::{Error, Result};
+use cp_hosts::{Host, Text, named, pretty, uneditable};
+use serde_json::{Map, Value, json};
+
+use super::table;
+
+/// What hosts call us: a part of the name of each of our tools.
+const NAME: &str = "cp";
+
+/// The file in which a host looks for servers: of a project, or of the person.
+pub(crate) fn file_of(host: Host, project: Option<&Path>, person: &Path) -> PathBuf {
+    let directory = host.directory(project, person);
+    match (host, project) {
+        (Host::Claude, Some(project)) => project.join(".mcp.json"),
+        // Beside its directory, unless that was named.
+        (Host::Claude, None) => named("CLAUDE_CONFIG_DIR").unwrap_or_else(|| person.to_owned()).join(".claude.json"),
+        (Host::Codex, _) => directory.join("config.toml"),
+        (Host::Gemini, _) => directory.join("settings.json"),
+        (Host::Copilot, Some(_)) => directory.join("mcp.json"),
+        (Host::Copilot, None) => directory.join("mcp-config.json"),
+        (Host::Opencode, _) => directory.join("opencode.json"),
+    }
+}
+
+/// The member of that file that holds the servers.
+const fn member(host: Host) -> &'static str {
+    match host {
+        Host::Claude | Host::Gemini | Host::Copilot => "mcpServers",
+        Host::Codex => "mcp_servers",
+        Host::Opencode => "mcp",
+    }
+}
+
+/// How a host starts a server.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+}
+
+/// What stands there of a server that runs these words.
+fn entry(host: Host, argv: &[String]) -> Value {
+    let (program, arguments) = (argv.first(), argv.get(1..));
+    match host {
+        Host::Claude => json!({"type": "stdio", "command": program, "args": arguments}),
+        // Without this it refuses, where no person is, each tool that does not only read. Whether a call needs one is for our policy.
+        Host::Codex => json!({"command": program, "args": arguments, "default_tools_approval_mode": "approve"}),
+        Host::Gemini => json!({"command": program, "args": arguments}),
+        Host::Copilot => json!({"type": "local", "command": program, "args": arguments, "tools": ["*"]}),
+        Host::Opencode => json!({"type": "local", "command": argv, "enabled": true}),
+    }
+}
+
+/// Our server in what a host's file says, if it is there. Another program of that name is not ours.
+fn ours(host: Host, whole: &Value) -> Option<Server> {
+    let entry = &whole[member(host)][NAME];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let list = |value: &Value| value.as_array().into_iter().flatten().filter_map(text).collect::<Vec<_>>();
+    let argv = match &entry["command"] {
+        Value::String(program) => [vec![program.clone()], list(&entry["args"])].concat(),
+        command => list(command),
+    };
+    let env = entry["env"].as_object().or_else(|| entry["environment"].as_object());
+    let env = env.into_iter().flatten().filter_map(|(name, value)| Some((name.clone(), text(value)?))).collect();
+    let is_ours =
+        argv.first().is_some_and(|program| Path::new(program).file_name().is_some_and(|name| name == "cp-mcp"));
+    is_ours.then_some(Server { argv, env })
+}
+
+/// What a text that can be edited says. `paste` is what its owner can put in, where we cannot.
+fn whole(host: Host, text: &str, paste: &Value) -> Result<Value> {
+    match host {
+        Host::Codex => table::parsed(text).map_err(|e| refused(host, &e, paste)),
+        _ => Text::checked(text, member(host), paste).map(|(_, value)| value),
+    }
+}
+
+fn refused(host: Host, why: &str, paste: &Value) -> Error {
+    let error = uneditable(why.to_owned(), paste);
+    if host == Host::Codex { error.hint("correct the file, or put in yourself what `paste` shows") } else { error }
+}
+
+/// Our server as a host's file has it.
+pub(crate) fn server(host: Host, text: &str) -> Result<Option<Server>> {
+    Ok(ours(host, &whole(host, text, &Value::Null)?))
+}
+
+/// The text with our server in it, once, started with these words.
+pub(crate) fn with_ours(host: Host, argv: &[String], text: Option<&str>) -> Result<String> {
+    let entry = entry(host, argv);
+    let all = json!({ member(host): { NAME: entry } });
+    let is_toml = host == Host::Codex;
+    let made = if is_toml { table::block(NAME, &entry, "\n") } else { pretty(&all, "  ") };
+    let Some(text) = text else { return Ok(made + "\n") };
+    let paste = if is_toml { made.into() } else { all };
+    let before = whole(host, text, &paste)?;
+    let there = &before[member(host)][NAME];
+    // What its person has added to ours stays, as long as it starts the same.
+    if entry.as_object().into_iter().flatten().all(|(name, value)| there.get(name) == Some(value)) {
+        return Ok(text.to_owned());
+    }
+    if !there.is_null() && ours(host, &before).is_none() {
+        return Err(refused(host, &format!("`{}.{NAME}` is another server", member(host)), &paste)
+            .hint("give that one another name, or put ours in yourself as `paste` shows, under another name"));
+    }
+    let Some(rest) = without_ours(host, text)? else { return with_ours(host, argv, None) };
+    if is_toml {
+        let with = table::appended(&rest, NAME, &entry);
+        let why = format!("a table [{}.{NAME}] cannot be added at the end of the file", member(host));
+        return if server(host, &with).is_ok_and(|server| server.is_some()) {
+            Ok(with)
+        } else {
+            Err(refused(host, &why, &paste))
+        };
+    }
+    let (mut text, _) = Text::checked(&rest, member(host), &paste)?;
+    match text.member(&[], member(host)) {
+        Some(servers) => text.append(&[servers], Some(NAME), &entry),
+        None => text.append(&[], Some(member(host)), &paste[member(host)]),
+    }
+    Ok(text.into_text())
+}
+
+/// The text without our server; none if nothing is left of the file.
+pub(crate) fn without_ours(host: Host, text: &str) -> Result<Option<String>> {
+    let before = whole(host, text, &Value::Null)?;
+    if ours(host, &before).is_none() {
+        return Ok(Some(text.to_owned()));
+    }
+    if host == Host::Codex {
+        let without = table::removed(text, NAME);
+        let after = table::parsed(without.as_deref().unwrap_or_default());
+        if after.is_ok_and(|after| after[member(host)].get(NAME).is_none() && others(after) == others(before)) {
+            return Ok(without);
+        }
+        let why = format!("`{}.{NAME}` is not a table of its own", member(host));
+        return Err(refused(host, &why, &Value::Null).hint("take it out yourself"));
+    }
+    let (mut text, _) = Text::checked(text, member(host), &Value::Null)?;
+    let servers = text.member(&[], member(host));
+    let way = servers.and_then(|servers| Some([servers, text.member(&[servers], NAME)?]));
+    Ok(way.is_none_or(|way| text.remove(&way)).then(|| text.into_text()))
+}
+
+/// All that is not ours: the file, and the servers in it.
+fn others(mut whole: Value) -> (Value, Map<String, Value>) {
+    let mut servers = whole[member(Host::Codex)].take().as_object().cloned().unwrap_or_default();
+    servers.shift_remove(NAME);
+    (whole, servers)
+}

@@ -1,0 +1,116 @@
+//! A server, started as a host starts it: greeted in the host's version of the protocol, asked for its tools, and for one of them.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cp_common::coprocess::{Child, Grace};
+use cp_common::program::VERSION;
+use cp_common::{Code, Error, Result};
+use cp_hosts::Host;
+use cp_mcp_wire::{
+    CallResult, Initialize, MODERN, Message, Meta, Page, Party, notification, parse, request as line_of,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::configured::Server;
+
+/// The variables that every host hands on, and some nothing else.
+const ENVIRONMENT: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR", "TZ"];
+/// How long a server has for an answer: the shortest that a host waits for one to start.
+const LIMIT: Duration = Duration::from_secs(10);
+/// The tool that is called, which only says what would happen.
+const TOOL: &str = "cp_check";
+
+/// What a visit was like.
+pub(crate) struct Seen {
+    /// From the start of the program to its greeting.
+    pub greeted: Duration,
+    /// How many tools it has.
+    pub tools: usize,
+    /// From the call of one to its result.
+    pub called: Duration,
+}
+
+/// The version of the protocol in which a host begins.
+const fn version(host: Host) -> &'static str {
+    match host {
+        Host::Claude | Host::Copilot => MODERN,
+        Host::Codex | Host::Gemini => "2025-06-18",
+        Host::Opencode => "2025-11-25",
+    }
+}
+
+/// Starts a server in a directory, as the host would, and calls a tool.
+pub(crate) fn visit(host: Host, server: &Server, cwd: &Path) -> Result<Seen> {
+    let (program, arguments) = server.argv.split_first().ok_or_else(|| Error::config("the command is empty"))?;
+    let mut command = Command::new(program);
+    let handed_on = ENVIRONMENT.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    command.args(arguments).current_dir(cwd).env_clear().envs(handed_on).stderr(Stdio::piped());
+    command.envs(server.env.iter().map(|(name, value)| (name, value)));
+    let began = Instant::now();
+    let child = Child::start_group(&mut command, Grace::default())?;
+    let party = Party { name: format!("{}-doctor", host.name()), version: VERSION.to_owned() };
+    let mut visit = Visit { child, version: version(host), party, asked: 0 };
+    visit.greet()?;
+    let greeted = began.elapsed();
+    let tools = visit.ask::<Page>("tools/list", json!({}))?.tools;
+    if !tools.iter().any(|tool| tool.name == TOOL) {
+        return Err(Error::new(Code::Server, format!("it has {} tools, and {TOOL} is none of them", tools.len())));
+    }
+    let asked = Instant::now();
+    let result: CallResult = visit.ask("tools/call", json!({"name": TOOL, "arguments": {"command": "true"}}))?;
+    if result.is_error {
+        return Err(Error::new(Code::Server, format!("{TOOL} fails: {}", result.text(|_, _| false))));
+    }
+    Ok(Seen { greeted, tools: tools.len(), called: asked.elapsed() })
+}
+
+struct Visit {
+    child: Child,
+    version: &'static str,
+    party: Party,
+    asked: u64,
+}
+
+impl Visit {
+    fn greet(&mut self) -> Result<()> {
+        if self.version == MODERN {
+            return self.ask::<Value>("server/discover", json!({})).map(drop);
+        }
+        let (protocol_version, client_info) = (self.version.to_owned(), self.party.clone());
+        let asked = Initialize { protocol_version, capabilities: json!({}), client_info };
+        self.ask::<Value>("initialize", json!(asked))?;
+        self.send(notification("notifications/initialized", &json!({})))
+    }
+
+    fn send(&mut self, line: serde_json::Result<String>) -> Result<()> {
+        self.child.write(line.map_err(std::io::Error::from)?.as_bytes())
+    }
+
+    /// Sends a request, and waits for its answer.
+    fn ask<T: DeserializeOwned>(&mut self, method: &'static str, mut params: Value) -> Result<T> {
+        if self.version == MODERN {
+            let (version, client) = (MODERN.to_owned(), self.party.clone());
+            params["_meta"] = json!(Meta { version, client, capabilities: json!({}) });
+        }
+        self.asked += 1;
+        self.send(line_of(self.asked, method, &params))?;
+        let (id, until) = (self.asked.to_string(), Instant::now() + LIMIT);
+        loop {
+            if !self.child.wait_line(until.saturating_duration_since(Instant::now()))? {
+                return Err(Error::new(Code::Timeout, format!("no answer to {method} within {} s", LIMIT.as_secs())));
+            }
+            let Some(line) = self.child.next_line()? else { return Err(self.child.gone()) };
+            // What it sends besides is not for us.
+            let Some(Message::Answer { id: of, outcome }) = parse(line) else { continue };
+            if of.get() != id {
+                continue;
+            }
+            let refused = |why: String| Error::new(Code::Server, format!("{method} is not answered: {why}"));
+            let result = outcome.map_err(|failure| refused(failure.to_string()))?;
+            return serde_json::from_str(result.get()).map_err(|e| refused(e.to_string()));
+        }
+    }
+}

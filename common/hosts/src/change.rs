@@ -1,0 +1,177 @@
+//! A change of a host's file: shown, confirmed, on the record, and made.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use cp_common::context::options::WriteOptions;
+use cp_common::home::resolved;
+use cp_common::program::confirm::{self, Change, Gate, Write};
+use cp_common::wire::Reply;
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::format::line::Hash;
+use cp_ledger::{Entry, effect_ledger};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::difference::difference;
+use crate::file::{After, Pending, Present};
+use crate::host::{Host, named};
+use crate::open::open_with;
+
+/// What a verb is told that changes a host's configuration.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which.
+    #[command(flatten)]
+    pub place: Place,
+    /// How.
+    #[command(flatten)]
+    pub write: WriteOptions,
+}
+
+/// Whose configuration.
+#[derive(clap::Args)]
+pub struct Place {
+    /// The agent
+    #[arg(value_name = "HOST", value_enum)]
+    pub host: Host,
+    /// The configuration of a project, not your own
+    #[arg(long, value_name = "DIR")]
+    pub project: Option<PathBuf>,
+}
+
+/// What became of a configuration.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Changed {
+    /// The agent.
+    host: String,
+    /// Its file.
+    file: String,
+    /// Whether the file was changed now.
+    #[serde(rename = "changed")]
+    is_new: bool,
+    /// The hash of the file; null if it is gone.
+    sha256: Option<String>,
+    /// What is left to do.
+    next: Option<String>,
+}
+
+impl Reply for Changed {
+    fn text(&self) -> String {
+        let how = if self.is_new { "changed" } else { "unchanged" };
+        let next = self.next.iter().map(|next| format!("\n{next}"));
+        next.fold(format!("{how} {}", self.file), |text, next| text + &next)
+    }
+}
+
+/// What a change is called.
+pub struct Edit<'a> {
+    /// On the command line.
+    pub verb: &'a str,
+    /// On the ledger, with the action behind its dot.
+    pub event: &'a str,
+    /// What is put in or taken out.
+    pub resource: &'a str,
+    /// What the person has to do then.
+    pub next: Option<&'a str>,
+    /// The directory of the person.
+    pub person: PathBuf,
+    /// The file of a project, or of the person.
+    pub file: fn(Host, Option<&Path>, &Path) -> PathBuf,
+}
+
+/// This program and its home, as a host is to write them: absolute.
+pub fn own(context: &Context) -> Result<(String, String)> {
+    let program = std::env::current_exe().map_err(|e| Error::io("finding this program", e))?;
+    Ok((text_of(&program)?, text_of(&resolved(context.home.root()))?))
+}
+
+fn text_of(path: &Path) -> Result<String> {
+    path.to_str().map(str::to_owned).ok_or_else(|| Error::validation("the path is not UTF-8").in_file(path))
+}
+
+/// The directory of the person, as the hosts find it.
+pub fn person() -> Option<PathBuf> {
+    named("HOME")
+}
+
+/// Makes another text of a host's file, or none, behind the gate of a write and on the record.
+pub fn change(
+    edit: &Edit<'_>,
+    Args { place, write }: &Args,
+    context: &mut Context,
+    made: impl FnOnce(Option<&str>) -> Result<Option<String>>,
+) -> Result<()> {
+    let host = place.host;
+    let absolute = |project: &PathBuf| {
+        project.canonicalize().map_err(|e| Error::not_found(format!("the project: {e}")).in_file(project))
+    };
+    let project = place.project.as_ref().map(absolute).transpose()?;
+    let file = resolved(&(edit.file)(host, project.as_deref(), &edit.person));
+    context.home.check_writable(&file)?;
+    let asked = Write { verb: edit.verb, arguments: &(host, &file), dangerous: false };
+    confirm::write(&asked, write, context, |gate: Gate<'_, _>, context| {
+        let before = present(&file)?;
+        let text = before.as_ref().map(|before| std::str::from_utf8(&before.bytes)).transpose();
+        let text = text.map_err(|e| Error::new(Code::Conflict, e.to_string()).in_file(&file))?;
+        let after = made(text).map_err(|e| e.in_file(&file))?;
+        let hash = |text: Option<&str>| text.map(|text| Hash::of(text.as_bytes()).to_string());
+        let (old, new) = (hash(text), hash(after.as_deref()));
+        let name = file.display().to_string();
+        let changed = old != new;
+        let answer = Changed {
+            host: host.name().to_owned(),
+            file: name.clone(),
+            is_new: changed,
+            sha256: new.clone(),
+            next: edit.next.map(str::to_owned),
+        };
+        if !changed {
+            gate.nothing_to_do()?;
+            return Ok(Some(answer));
+        }
+        if before.as_ref().is_some_and(|before| before.permissions & 0o222 == 0) {
+            return Err(Error::new(Code::Forbidden, "the file is read-only")
+                .in_file(&file)
+                .hint("its owner can make it writable, for example with `chmod u+w`"));
+        }
+        let shown =
+            difference(&name, text.unwrap_or_default().as_bytes(), after.as_deref().unwrap_or_default().as_bytes());
+        let what = Change {
+            action: edit.event.rsplit('.').next().unwrap_or_default().to_owned(),
+            resource: edit.resource.to_owned(),
+            id: name.clone(),
+            before: json!({ "sha256": old }),
+            after: json!({ "sha256": new, "difference": shown }),
+        };
+        if !gate.pass(vec![what], context)? {
+            return Ok(None);
+        }
+        let entry = Entry::new(edit.event)
+            .with("host", &host)
+            .with("file", &name.as_str())
+            .with("before", &old)
+            .with("after", &new);
+        let mut ledger = effect_ledger(context, &format!("{}.jsonl", context.program))?;
+        ledger.append(entry)?;
+        ledger.sync()?;
+        if let Some(parent) = file.parent() {
+            std::fs::create_dir_all(parent).map_err(|e| Error::io("creating the directory", e).in_file(parent))?;
+        }
+        let after = after.map(|text| After::new(text.into_bytes(), None));
+        Pending { path: file.clone(), mode: "overwrite", before, after }.carry_out()?;
+        Ok(Some(answer))
+    })
+}
+
+/// The file at a path without links; none if nothing is there.
+fn present(path: &Path) -> Result<Option<Present>> {
+    match open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK) {
+        Err(Errno::NOENT) => Ok(None),
+        Err(e) => Err(Error::io("cannot be read", e).in_file(path)),
+        Ok(file) => Present::read(File::from(file), path).map(Some),
+    }
+}

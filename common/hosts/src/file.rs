@@ -1,0 +1,156 @@
+//! A file that changes whole or not at all, and only if it is still what was looked at.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use cp_common::{Code, Error, Result};
+use cp_ledger::format::line::Hash;
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
+
+use crate::open::open_with;
+
+/// The longest file that is changed, because all of it is kept.
+const LONGEST: u64 = 256 << 20;
+
+/// A regular file as it is.
+pub struct Present {
+    /// What it holds.
+    pub bytes: Vec<u8>,
+    /// Of what it holds.
+    pub hash: Hash,
+    /// Who may read and write it.
+    pub permissions: u32,
+    owner: (u32, u32),
+    stamp: Stamp,
+}
+
+/// What tells that it is still the same file, unchanged.
+type Stamp = (u64, u64, i64, i64, i64);
+
+/// What a file is to hold, with its permissions where it does not keep those it has.
+pub struct After {
+    /// All of it.
+    pub bytes: Vec<u8>,
+    /// Of what it will hold.
+    pub hash: Hash,
+    /// None: those that the file has.
+    pub permissions: Option<u32>,
+}
+
+impl Present {
+    /// The file at a path, which was opened through no link.
+    pub fn read(mut file: File, path: &Path) -> Result<Self> {
+        let failed = |e: std::io::Error| Error::io("cannot be read", e).in_file(path);
+        let meta = file.metadata().map_err(failed)?;
+        if !meta.is_file() {
+            return Err(Error::validation(format!("{} exists and is not a regular file", path.display())));
+        }
+        if meta.len() > LONGEST {
+            return Err(Error::validation(format!("{} has {} bytes", path.display(), meta.len()))
+                .hint(format!("what it holds is kept before a change, up to {LONGEST} bytes")));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        let stamp = stamp(&rustix::fs::fstat(&file).map_err(|e| failed(e.into()))?);
+        let hash = Hash::of(&bytes);
+        Ok(Self { bytes, hash, permissions: meta.mode() & 0o777, owner: (meta.uid(), meta.gid()), stamp })
+    }
+}
+
+impl After {
+    /// A file that will hold these bytes.
+    pub fn new(bytes: Vec<u8>, permissions: Option<u32>) -> Self {
+        Self { hash: Hash::of(&bytes), bytes, permissions }
+    }
+}
+
+/// A file that is about to change.
+pub struct Pending {
+    /// Absolute, and without links.
+    pub path: PathBuf,
+    /// How, as the record says it.
+    pub mode: &'static str,
+    /// None: it is new.
+    pub before: Option<Present>,
+    /// None: it is removed.
+    pub after: Option<After>,
+}
+
+fn stamp(stat: &Stat) -> Stamp {
+    #[expect(clippy::cast_possible_wrap, reason = "nanoseconds of a second")]
+    let nanoseconds = stat.st_mtime_nsec as i64;
+    (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime, nanoseconds)
+}
+
+impl Pending {
+    /// Makes the change. The path was resolved before, so a link on the way to it now was put there since.
+    pub fn carry_out(&self) -> Result<()> {
+        let (Some(name), Some(parent)) = (self.path.file_name(), self.path.parent()) else {
+            return Err(Error::validation("not a file name").with("rule", "path"));
+        };
+        let directory = open_with(parent, OFlags::PATH | OFlags::DIRECTORY).map_err(|e| match e {
+            rustix::io::Errno::NOENT => Error::not_found(format!("directory not found: {}", parent.display()))
+                .with("rule", "parent")
+                .hint("make the directory first, for example with `mkdir -p`, where that command is allowed"),
+            e => Error::io("cannot be opened", e).in_file(parent),
+        })?;
+        let failed = |e: std::io::Error| match e.kind() {
+            std::io::ErrorKind::AlreadyExists => self.overtaken(),
+            _ => Error::io("cannot be written", e).in_file(&self.path),
+        };
+        let Some(after) = &self.after else {
+            self.is_unchanged(&directory, name)?;
+            return rustix::fs::unlinkat(&directory, name, AtFlags::empty()).map_err(|e| failed(e.into()));
+        };
+        let temporary = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
+        let written = self.write(&directory, &temporary, after).map_err(failed);
+        let placed = written.and_then(|()| match &self.before {
+            Some(_) => {
+                self.is_unchanged(&directory, name)?;
+                rustix::fs::renameat(&directory, &temporary, &directory, name).map_err(|e| failed(e.into()))
+            }
+            // Without replacing: a file that came meanwhile stays.
+            None => rustix::fs::linkat(&directory, &temporary, &directory, name, AtFlags::empty())
+                .map_err(|e| failed(e.into())),
+        });
+        if placed.is_err() || self.before.is_none() {
+            let _ = rustix::fs::unlinkat(&directory, &temporary, AtFlags::empty());
+        }
+        placed
+    }
+
+    /// Writes the new content beside the file, with the owner and the permissions that it is to have.
+    fn write(&self, directory: impl std::os::fd::AsFd, temporary: &str, after: &After) -> std::io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, temporary, flags, Mode::from_raw_mode(0o644))?;
+        if let Some(before) = &self.before {
+            let stat = rustix::fs::fstat(&file)?;
+            let (uid, gid) = before.owner;
+            if (stat.st_uid, stat.st_gid) != before.owner {
+                rustix::fs::fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+            }
+        }
+        let kept = self.before.as_ref().map(|before| before.permissions);
+        if let Some(permissions) = after.permissions.or(kept) {
+            rustix::fs::fchmod(file.as_fd(), Mode::from_raw_mode(permissions))?;
+        }
+        let mut file = File::from(file);
+        file.write_all(&after.bytes)?;
+        file.sync_all()
+    }
+
+    fn is_unchanged(&self, directory: impl std::os::fd::AsFd, name: &std::ffi::OsStr) -> Result<()> {
+        let now = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stamp(&stat));
+        if now == self.before.as_ref().map(|before| before.stamp) { Ok(()) } else { Err(self.overtaken()) }
+    }
+
+    fn overtaken(&self) -> Error {
+        Error::new(Code::Conflict, format!("{} was changed meanwhile", self.path.display()))
+            .with("rule", "changed")
+            .with("path", self.path.display().to_string())
+            .hint("read it again")
+    }
+}

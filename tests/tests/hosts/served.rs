@@ -1,0 +1,48 @@
+//! With our server in the configuration, as `cp-mcp install` writes it: the model's calls come to our tools and are on the record.
+
+use cp_testkit::Place;
+use serde_json::json;
+
+use super::agent::{Agent, Host};
+use super::model::Call;
+
+/// Every line of every ledger in the home.
+fn ledgers(place: &Place) -> String {
+    place.sh("find \"$CP_HOME\" -name '*.jsonl' -exec cat {} +").stdout
+}
+
+#[test]
+fn claude_calls_the_server_that_was_put_in_and_has_none_where_it_was_not() {
+    if !Host::Claude.is_there() {
+        return;
+    }
+    for is_installed in [true, false] {
+        let agent = Agent::new(Host::Claude);
+        let place = &agent.place;
+        place.policy("[exec]\nallowed_commands = []\n[paths]\nread = [\".\"]\n");
+        place.work.write("notes/meeting.md", "text");
+        // The person's yes to the servers of the project; and tools that the model is told of at once.
+        let settings = json!({"enabledMcpjsonServers": ["cp"], "env": {"ENABLE_TOOL_SEARCH": "false"}});
+        place.user.write(".claude/settings.json", settings.to_string());
+        for name in ["cp-mcp", "cp-exec", "cp-session", "cp-log"] {
+            place.install(name);
+        }
+        if is_installed {
+            let install = || place.program("cp-mcp").args(["install", "claude", "--project", "."]);
+            let plan = install().arg("--dry-run").run().success().data();
+            install().args(["--confirm", plan["confirm_token"].as_str().unwrap()]).run().success();
+            let checks = place.program("cp-mcp").arg("doctor").run().success().data();
+            let ours = checks["checks"].as_array().unwrap().iter().find(|check| check["check"] == "claude_project");
+            assert_eq!(ours.unwrap()["status"], "pass", "{checks}");
+        }
+        let call = Call { tool: "mcp__cp__cp_search", input: json!({"path": "."}) };
+        let (outcome, model) = agent.run(vec![vec![call]]);
+        let results = model.results();
+        let shown = format!("{is_installed}: {outcome:?}\n{model:?}");
+        assert_eq!(outcome.status, 0, "{shown}");
+        assert_eq!(results.iter().any(|result| result.contains("meeting.md")), is_installed, "{shown}");
+        let recorded = ledgers(place);
+        let is_recorded = recorded.contains("\"event\":\"mcp.call\"") && recorded.contains("claude-code");
+        assert_eq!(is_recorded, is_installed, "{shown}\n{recorded}");
+    }
+}
