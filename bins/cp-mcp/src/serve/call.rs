@@ -72,7 +72,7 @@ fn recorded(call: &Call, stop: &Stop, shared: &Shared) -> Option<Answer> {
     let answer = noted
         .and_then(|_| done(call, stop, shared))
         .and_then(|answer| answer.filter(|_| !stop.came()).map(|answer| answer.shortened(&shared.ledger)).transpose());
-    let answer = answer.map_or_else(|error| (!stop.came()).then(|| Answer::of_error(&error)), |answer| answer);
+    let answer = answer.map_or_else(|error| (!stop.came()).then(|| Answer::of_error(error)), |answer| answer);
     let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let end = match &answer {
         None => json!({ "call": id, "tool": name, "outcome": "cancelled", "duration_ms": duration_ms }),
@@ -89,7 +89,7 @@ fn recorded(call: &Call, stop: &Stop, shared: &Shared) -> Option<Answer> {
     };
     match shared.journal().note("mcp.result", &end) {
         Ok(_) => answer,
-        Err(error) => Some(Answer::of_error(&error)),
+        Err(error) => Some(Answer::of_error(error)),
     }
 }
 
