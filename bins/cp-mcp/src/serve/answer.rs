@@ -55,7 +55,7 @@ impl Answer {
                 && !["total", "succeeded", "failed", "skipped", "truncated", "index"].contains(&name.as_str())
         });
         if let Some(Value::String(hint)) = data.get_mut("hint") {
-            *hint = in_our_names(&format!("\nHint: {hint}"))["\nHint: ".len()..].to_owned();
+            in_our_names(&format!("\nHint: {hint}"))["\nHint: ".len()..].clone_into(hint);
         }
         Self { text: Value::Object(data.clone()).to_string(), data, is_data: true, ..Self::default() }
     }

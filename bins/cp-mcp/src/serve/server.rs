@@ -245,13 +245,11 @@ impl Server<'_> {
         while self.running.len() < SLOTS
             && let Some(call) = self.waiting.pop_front()
         {
-            let shared = match &self.shared {
-                Some(shared) => Arc::clone(shared),
-                None => {
-                    let made = Shared::new(&call.client, self.purse, self.post.clone(), self.context)?;
-                    Arc::clone(self.shared.insert(Arc::new(made)))
-                }
-            };
+            if self.shared.is_none() {
+                let made = Shared::new(&call.client, self.purse, self.post.clone(), self.context)?;
+                self.shared = Some(Arc::new(made));
+            }
+            let Some(shared) = self.shared.clone() else { return Ok(()) };
             let ticket = Ticket::of(&call);
             let own = Arc::clone(&ticket);
             std::thread::Builder::new()
