@@ -110,10 +110,12 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
             let made = call.made(tool, input)?;
             let mut attempt = || shared.executor.call(Verb::Do, &made, stop, &mut looked);
             let result = match attempt() {
-                Err(error) if error.code() == Code::HumanRequired => match settled(error, call, shared, stop)? {
-                    Some(answer) => return Ok(Some(answer)),
-                    None => attempt()?,
-                },
+                Err(error) if error.code() == Code::HumanRequired => {
+                    match settled(error, &call.consent, &call.client, shared, stop)? {
+                        Some(answer) => return Ok(Some(answer)),
+                        None => attempt()?,
+                    }
+                }
                 result => result?,
             };
             Ok(result.map(Answer::of_result))

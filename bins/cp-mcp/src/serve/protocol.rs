@@ -26,6 +26,21 @@ pub(super) struct Client {
     pub asks: bool,
 }
 
+/// What a client says to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Word {
+    Accept,
+    Decline,
+    /// It was put away, which decides nothing.
+    Cancel,
+}
+
+/// What a client says in the result of a form.
+pub(super) fn word_of(result: &Value) -> Option<Word> {
+    Word::deserialize(result.get("action")?).ok()
+}
+
 impl Client {
     /// Whether each request stands for itself.
     pub(super) fn is_modern(&self) -> bool {

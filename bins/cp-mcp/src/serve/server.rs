@@ -13,9 +13,9 @@ use cp_mcp_wire::{
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::approval::{Consent, word_of};
+use super::approval::Consent;
 use super::call::{Call, Ticket, carry_out};
-use super::protocol::{Client, complete, greeting, members};
+use super::protocol::{Client, complete, greeting, members, word_of};
 use super::shared::{Purse, Shared};
 use super::tools::Tools;
 use super::{prompts, resources};
