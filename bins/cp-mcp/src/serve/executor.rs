@@ -12,6 +12,7 @@ use cp_common::coprocess::{Child, Grace, Part, find};
 use cp_common::wire::ToolCall;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::{Context, Error, Result};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 /// How often a wait looks whether the call was cancelled.
@@ -71,14 +72,13 @@ impl Executor {
         Self { idle: Mutex::default(), flags, hosted, policy: context.home.policy_file() }
     }
 
-    /// Gives a call to a coprocess, and its answer to `take`. `None`: it was cancelled, and all that it had started is killed.
-    pub(super) fn call<T>(
+    /// Gives a call to a coprocess. `None`: it was cancelled, and all that it had started is killed.
+    pub(super) fn call<T: DeserializeOwned>(
         &self,
         verb: Verb,
         call: &ToolCall,
         stop: &Stop,
         looked: &mut dyn FnMut(),
-        take: impl FnOnce(&Record<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
         let mut warm = self.warm(verb)?;
         warm.part.send(Kind::ToolCall, call)?;
@@ -88,7 +88,7 @@ impl Executor {
                 return Ok(None);
             }
         }
-        let outcome = warm.part.receive(|_, record| take(record));
+        let outcome = warm.part.receive(|_, record| record.read());
         if outcome.as_ref().is_ok() || outcome.as_ref().is_err_and(|error| !error.is_fatal()) {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(warm);
         }
@@ -106,14 +106,14 @@ impl Executor {
             return Ok(idle.swap_remove(at));
         }
         drop(idle);
-        let mut argv = vec![find("cp-exec")?.into_os_string()];
+        let mut command = Command::new(find("cp-exec")?);
         match verb {
-            Verb::Do => argv.extend(["--hosted".into(), self.hosted.clone().into()]),
-            Verb::Check => argv.push("check".into()),
-        }
-        argv.push("--closed".into());
-        argv.extend(self.flags.iter().cloned());
-        Ok(Warm { verb, policy, part: Part::start(&argv)? })
+            Verb::Do => command.args(["--hosted", &self.hosted]),
+            Verb::Check => command.arg("check"),
+        };
+        // What it says to people is in its answers, too.
+        command.arg("--closed").args(&self.flags).stderr(Stdio::piped());
+        Ok(Warm { verb, policy, part: Part::of(Child::start(&mut command, Grace::default())?) })
     }
 
     /// Asks a program one thing: its answer, and before it the lines of a stream as `items`. `None`: it was cancelled.

@@ -13,9 +13,8 @@ use cp_common::{Context, Error, Result, clock, coprocess};
 use cp_mcp_wire::request;
 use serde_json::{Value, json};
 
-use super::approval::Word;
 use super::executor::{Executor, Stop};
-use super::protocol::Client;
+use super::protocol::{Client, Word};
 use crate::inbox::{Event, Post};
 use crate::record::Journal;
 
