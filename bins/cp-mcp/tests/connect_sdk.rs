@@ -254,3 +254,25 @@ fn a_server_that_wants_a_login_is_reached_over_the_bridge() {
     client.program.kill();
     server.process.kill();
 }
+
+#[test]
+fn a_run_reaches_a_remote_server_through_the_same_door() {
+    for program in ["cp-llm", "cp-exec", "cp-toolloop"] {
+        cp_testkit::program(program);
+    }
+    let place = Place::of("cp-mcp");
+    let Some(server) = python(&place, "stream") else { return };
+    let call = json!({"tool_calls": [{"name": "add", "input": {"a": 20, "b": 3}}]});
+    let script = place.root.write("script", format!("{call}\n{{\"content\":\"Done.\"}}\n"));
+    let run = |url: &str| {
+        let given = format!("r={} connect {url}", cp_testkit::program("cp-mcp").display());
+        let run = place.program("cp-toolloop").args(["--mcp", &given, "x"]).with_programs();
+        run.env("CP_BACKEND", "stub").env("CP_STUB_SCRIPT", &script).limit(Duration::from_mins(3)).run()
+    };
+    let ran = run(&server.url()).success();
+    assert_eq!(ran.of("tool_result")[0]["content"], "23", "{ran:?}");
+    let lines = place.sh("find \"$CP_HOME\" -name '*.jsonl' -exec cat {} +").stdout;
+    assert!(lines.contains("\"mcp.call\"") && lines.contains(&server.url()), "{lines}");
+    assert!(run("https://mcp.invalid/mcp").stdout.contains("mcp.invalid"), "another is refused, and says so");
+    server.process.kill();
+}
