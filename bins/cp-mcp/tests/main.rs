@@ -1,5 +1,7 @@
 //! `cp-mcp` as an agent meets it.
 
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
+
 mod connect;
 mod connect_sdk;
 mod proxy;
