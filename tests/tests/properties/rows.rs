@@ -95,7 +95,7 @@ const ROWS: [[&str; 4]; 66] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 12] = [
+const MORE: [[&str; 4]; 13] = [
     ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
     [
@@ -113,6 +113,7 @@ const MORE: [[&str; 4]; 12] = [
     ["cp-shell register", "echo $N >$PWD/p$N.md", "--yes $PWD/p$N.md", ""],
     ["cp-shell reset", "", "--session $S --dry-run", ""],
     ["cp-report", "", "--format json bundle", "-"],
+    ["cp-mcp proxy", "", "--name cat -- /bin/cat </dev/null", "--name cat -- /bin/cat"],
 ];
 
 /// Makes a run that waits for a higher limit.

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
 use cp_common::keys::{hex, random};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Context, Error, Result, signals};
 use cp_mcp_wire::{Failure, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
 use cp_servers::{Launcher, Table};
@@ -97,6 +97,8 @@ pub(crate) fn pass<S: Server>(
     };
     gate.start()?;
     let passed = gate.run(&inbox);
+    // A signal does not cut this short, or there would be another last line.
+    let _effect = signals::effect();
     // A thread that waits to post is let go first, or the server would wait for it.
     drop(inbox);
     let closed = gate.server.as_mut().map_or(Ok(()), Server::close);
