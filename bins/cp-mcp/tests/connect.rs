@@ -463,7 +463,7 @@ fn the_headers_of_a_file_are_sent_and_never_shown() {
         "{}",
         outcome.stdout
     );
-    let ledgers = place.sh("cat \"$CP_HOME\"/ledger/* 2>/dev/null || true").stdout;
+    let ledgers = place.sh("find \"$CP_HOME\" -name '*.jsonl' -exec cat {} +").stdout;
     assert!(!format!("{}{}{ledgers}", outcome.stdout, outcome.stderr).contains(secret));
     mode(0o644);
     let error = place.feed(&arguments, "").failed(4, "E_CONFIG");

@@ -104,7 +104,7 @@ impl Client {
     }
 
     /// The text of what a tool answers.
-    fn call(&mut self, tool: &str, arguments: Value) -> String {
+    fn call(&mut self, tool: &str, arguments: &Value) -> String {
         let answer =
             self.ask("tools/call", json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 7}}));
         answer["result"]["content"][0]["text"]
@@ -135,11 +135,11 @@ fn the_python_sdk_is_listed_and_called_in_both_eras() {
             assert_eq!(found["result"]["supportedVersions"][0], "2026-07-28", "{found}");
         }
         assert_eq!(client.names(), ["add", "slow", "ask"]);
-        assert_eq!(client.call("add", json!({"a": 2, "b": 3})), "5");
-        assert_eq!(client.call("slow", json!({"steps": 3})), "done");
+        assert_eq!(client.call("add", &json!({"a": 2, "b": 3})), "5");
+        assert_eq!(client.call("slow", &json!({"steps": 3})), "done");
         assert_eq!(client.heard("notifications/progress"), if mode == "json" { 0 } else { 3 }, "{mode}");
         if mode == "stream" && !is_modern {
-            assert!(client.call("ask", json!({})).starts_with("accept: "));
+            assert!(client.call("ask", &json!({})).starts_with("accept: "));
             assert_eq!(client.heard("elicitation/create"), 1);
         }
         client.program.finish().success();
@@ -160,7 +160,7 @@ fn what_is_cancelled_stops_at_the_server() {
         let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
         client.program.write(format!("{cancel}\n"));
         until("the tool is cancelled", || place.work.read_if_there("cancelled") == "cancelled");
-        assert_eq!(client.call("add", json!({"a": 2, "b": 3})), "5");
+        assert_eq!(client.call("add", &json!({"a": 2, "b": 3})), "5");
         client.program.kill();
         server.process.kill();
     }
@@ -173,18 +173,18 @@ fn the_typescript_sdk_is_heard_resumed_and_found_again() {
         let Some(server) = typescript(&place, mode) else { return };
         let mut client = Client::connect(&place, &server.url(), false);
         assert_eq!(client.names(), ["echo", "grow", "leave"]);
-        assert_eq!(client.call("echo", json!({"message": "a\u{2028}ä\n\"b\""})), "a\u{2028}ä\n\"b\"");
+        assert_eq!(client.call("echo", &json!({"message": "a\u{2028}ä\n\"b\""})), "a\u{2028}ä\n\"b\"");
         if mode == "stream" {
-            assert_eq!(client.call("leave", json!({})), "came back");
+            assert_eq!(client.call("leave", &json!({})), "came back");
         }
         // What it says by itself comes on a stream of its own, which may still be on its way.
         while client.heard("notifications/tools/list_changed") == 0 {
-            assert_eq!(client.call("grow", json!({})), "grown");
+            assert_eq!(client.call("grow", &json!({})), "grown");
         }
         let forget = format!("http://127.0.0.1:{}/forget", server.port);
         let urllib = format!("import urllib.request as r; r.urlopen(r.Request('{forget}', method='POST'))");
         place.program("python3").args(["-c", &urllib]).run().success();
-        assert_eq!(client.call("echo", json!({"message": "again"})), "again");
+        assert_eq!(client.call("echo", &json!({"message": "again"})), "again");
         client.program.finish().success();
         server.process.kill();
     }
@@ -250,7 +250,29 @@ fn a_server_that_wants_a_login_is_reached_over_the_bridge() {
     let proxy = proxy.env("MCP_REMOTE_CONFIG_DIR", kept.to_str().unwrap()).limit(Duration::from_mins(3));
     let mut client = Client::of(proxy.start(), false);
     assert_eq!(client.names(), ["echo", "grow", "leave"]);
-    assert_eq!(client.call("echo", json!({"message": "hi"})), "hi");
+    assert_eq!(client.call("echo", &json!({"message": "hi"})), "hi");
     client.program.kill();
+    server.process.kill();
+}
+
+#[test]
+fn a_run_reaches_a_remote_server_through_the_same_door() {
+    for program in ["cp-llm", "cp-exec", "cp-toolloop"] {
+        cp_testkit::program(program);
+    }
+    let place = Place::of("cp-mcp");
+    let Some(server) = python(&place, "stream") else { return };
+    let call = json!({"tool_calls": [{"name": "add", "input": {"a": 20, "b": 3}}]});
+    let script = place.root.write("script", format!("{call}\n{{\"content\":\"Done.\"}}\n"));
+    let run = |url: &str| {
+        let given = format!("r={} connect {url}", cp_testkit::program("cp-mcp").display());
+        let run = place.program("cp-toolloop").args(["--mcp", &given, "x"]).with_programs();
+        run.env("CP_BACKEND", "stub").env("CP_STUB_SCRIPT", &script).limit(Duration::from_mins(3)).run()
+    };
+    let ran = run(&server.url()).success();
+    assert_eq!(ran.of("tool_result")[0]["content"], "23", "{ran:?}");
+    let lines = place.sh("find \"$CP_HOME\" -name '*.jsonl' -exec cat {} +").stdout;
+    assert!(lines.contains("\"mcp.call\"") && lines.contains(&server.url()), "{lines}");
+    assert!(run("https://mcp.invalid/mcp").stdout.contains("mcp.invalid"), "another is refused, and says so");
     server.process.kill();
 }

@@ -1,6 +1,8 @@
 //! `cp-mcp` as an agent meets it.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
+
 mod connect;
 mod connect_sdk;
 mod install;

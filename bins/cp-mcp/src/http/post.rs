@@ -28,13 +28,8 @@ impl Link {
         if said.method == "initialize" {
             *locked(&self.session) = Session { hello: Some(line.into()), ..Session::default() };
         }
-        let session = match said.version() {
-            Some(_) => Session::default(),
-            None => {
-                let _after = locked(&self.renewal);
-                locked(&self.session).clone()
-            }
-        };
+        let waited = said.version().is_none().then(|| locked(&self.renewal));
+        let session = waited.map_or_else(Session::default, |_| locked(&self.session).clone());
         let done = self.answered(line, said, session, end, &mut |message| self.pass(message));
         // Whoever cancels a request wants no answer.
         if cp_http::is_ended() {
