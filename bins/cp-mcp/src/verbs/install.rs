@@ -19,7 +19,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let host = args.place.host;
-    let argv = argv(context)?;
+    let words = argv(context)?;
     let next = args.place.project.as_ref().and(match host {
         Host::Claude => Some("start claude there: it asks once whether to use the server"),
         Host::Codex | Host::Gemini | Host::Copilot => Some("the host reads it in a directory that you have trusted"),
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     });
     let edit =
         Edit { verb: DOC.path, event: "mcp.install", resource: "server", next, person: person()?, file: file_of };
-    change(&edit, args, context, |text| with_ours(host, &argv, text).map(Some))
+    change(&edit, args, context, |text| with_ours(host, &words, text).map(Some))
 }
 
 /// The words by which a host starts this server.
