@@ -1,1 +1,3 @@
 //! `cp-mcp` as an agent meets it.
+
+mod hostile;
