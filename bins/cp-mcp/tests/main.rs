@@ -1,3 +1,5 @@
 //! `cp-mcp` as an agent meets it.
 
+mod conformance;
 mod hostile;
+mod libraries;
