@@ -10,7 +10,7 @@ const LAYERS: [&[&str]; 7] = [
     &["cp-json", "cp-schema", "cp-mcp-wire"],
     &["cp-redact"],
     &["cp-common"],
-    &["cp-policy", "cp-ledger"],
+    &["cp-policy", "cp-ledger", "cp-http"],
     &["cp-servers"],
     &[/* programs */],
     &["cp-testkit"],

@@ -99,6 +99,19 @@ impl Launcher {
 
     /// Starts a server; one in the sandbox with a home that must be there until it has answered.
     pub fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
+        self.started(spec, Child::start)
+    }
+
+    /// The same; what it writes on standard error is written to ours too.
+    pub fn start_aloud(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
+        self.started(spec, Child::start_aloud)
+    }
+
+    fn started(
+        &self,
+        spec: &Spec,
+        start: fn(&mut Command, Grace) -> Result<Child>,
+    ) -> Result<(Child, Option<ScratchHome>)> {
         let table = self.table(&spec.name)?;
         let spec = spec.expanded()?;
         let (mut command, home) = match table.sandbox {
@@ -108,7 +121,7 @@ impl Launcher {
                 (self.inside(&home.0, &spec.argv)?, Some(home))
             }
         };
-        let child = Child::start(command.current_dir(&self.base).stderr(Stdio::piped()), GRACE);
+        let child = start(command.current_dir(&self.base).stderr(Stdio::piped()), GRACE);
         Ok((child.map_err(|e| not_fatal(&e))?.called(format!("the server {}", spec.name)), home))
     }
 

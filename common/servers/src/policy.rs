@@ -11,8 +11,8 @@ use serde::Deserialize;
 /// How long a server may run in the sandbox: the longest that cp-exec gives.
 pub const LIFETIME: Duration = Duration::from_mins(10);
 /// The keys of a table.
-const KEYS: [&str; 10] =
-    ["command", "sandbox", "network", "env", "read", "write", "timeout", "start_timeout", "parallel", "approve"];
+const KEYS: [&str; 11] =
+    ["command", "url", "sandbox", "network", "env", "read", "write", "timeout", "start_timeout", "parallel", "approve"];
 /// How long a call of a tool may take.
 const CALL: Duration = Duration::from_mins(1);
 /// How long a server has to start and to list its tools: some take seconds.
@@ -27,6 +27,8 @@ const KEYS_OF_MODELS: [&str; 4] = ["ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_A
 pub struct Table {
     /// What starts it, as on a command line.
     pub command: Option<String>,
+    /// Where it is, if it is reached over HTTP.
+    pub url: Option<String>,
     /// Where it runs.
     pub sandbox: Sandbox,
     /// The network that it sees.

@@ -230,7 +230,7 @@ impl Endpoint {
     fn server(&self, dialect: Box<dyn Dialect>, setup: &Setup) -> Result<Server> {
         let base = dialect.base(self.base().unwrap_or_default()).to_owned();
         let key = if setup.needs_key { self.secret()? } else { None };
-        let client = Client::new(&base, setup.timeouts, setup.connections, variable, None)?;
+        let client = Client::new("cp-llm", &base, setup.timeouts, setup.connections, variable, None)?;
         let (headers, given) = (self.headers.clone(), setup.headers.clone());
         Ok(Server {
             endpoint: self.name.clone(),

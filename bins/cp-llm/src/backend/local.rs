@@ -76,7 +76,7 @@ pub(crate) fn answering() -> Vec<Found> {
     let asked = SERVERS.iter().filter_map(|(name, _)| {
         let base = base_of(name, variable)?;
         // No proxy stands before them.
-        let client = Client::new(&base, Timeouts { total: LIMIT, idle: None }, 1, |_| None, None).ok()?;
+        let client = Client::new("cp-llm", &base, Timeouts { total: LIMIT, idle: None }, 1, |_| None, None).ok()?;
         let dialect = Box::new(OpenAi { original: false });
         let endpoint = (*name).to_owned();
         let (headers, given) = (Vec::new(), Vec::new());

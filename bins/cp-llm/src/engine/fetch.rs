@@ -55,7 +55,7 @@ impl Fetch {
         let shown = url.split(['?', '#']).next().unwrap_or_default().to_owned();
         let failed = |e: Error| e.with("url", shown.as_str());
         let addresses = self.table.fetch.iter().flat_map(|host| addresses(host)).collect();
-        let client = Client::new(url, TIMEOUTS, 1, variable, Some(addresses))?;
+        let client = Client::new("cp-llm", url, TIMEOUTS, 1, variable, Some(addresses))?;
         let mut reply = client.get(url, &[], client::LIMIT).map_err(failed)?;
         if reply.status != 200 {
             let error = Error::new(status::code_of(reply.status, ""), format!("{shown}: status {}", reply.status));

@@ -1,8 +1,5 @@
 //! HTTP for a filter: one request at a time, each wait bounded and ended by a signal.
 
-pub(crate) mod client;
-mod net;
-pub(crate) mod proxy;
-pub(crate) mod sse;
+pub(crate) use cp_http::{client, sse};
+
 pub(crate) mod status;
-mod tls;

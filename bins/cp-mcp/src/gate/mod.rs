@@ -1,23 +1,170 @@
 //! What passes between a client and another server: checked by policy, recorded, and without secrets.
 
-use cp_common::{Code, Context, Error, Result};
+mod client;
+mod line;
+mod server;
 
-use crate::inbox::Post;
+use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Instant;
+
+use cp_common::keys::{hex, random};
+use cp_common::{Code, Context, Error, Result};
+use cp_servers::{Launcher, Table};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use self::line::Id;
+use crate::inbox::{self, Event, Post};
+
+/// How often a server is started again before it has answered a request.
+const STARTS: u32 = 3;
 
 /// A server behind the gate. What it says is posted as events; when it has left, that is the last of them.
 pub(crate) trait Server {
-    /// Sends it a line, without its line feed.
+    /// Sends it a line, without its line feed. Never waits for it to read.
     fn send(&mut self, line: &[u8]) -> Result<()>;
 
     /// Tells it that nothing more comes, and lets it leave within its grace.
     fn close(&mut self) -> Result<()>;
+
+    /// What it is, for the ledger.
+    fn described(&self) -> Value;
+
+    /// What its end means and what helps, given what it left with.
+    fn end(&mut self, left: Result<()>) -> Error {
+        left.err().unwrap_or_else(|| Error::new(Code::Server, "the server has left"))
+    }
 }
 
-/// Stands between the client and the server of this name until one of them leaves.
+/// Stands between the client and the server of this name until the client leaves. A server that leaves before is started again with the
+/// next request.
 pub(crate) fn pass<S: Server>(
-    _name: &str,
-    _start: impl FnOnce(Post, &Context) -> Result<S>,
-    _context: &mut Context,
+    name: &str,
+    start: impl FnMut(Post, &Context) -> Result<S>,
+    context: &mut Context,
 ) -> Result<()> {
-    Err(Error::new(Code::Unknown, "to be built"))
+    let table = Launcher::of(context)?.table(name)?;
+    let (post, inbox) = inbox::open()?;
+    // Standard output holds the lines of the protocol only: what fails is said on standard error.
+    context.out.ended_with(0);
+    let mut gate = Gate {
+        name,
+        start,
+        post,
+        table,
+        context,
+        server: None,
+        starts: 0,
+        handshake: None,
+        pending: HashMap::new(),
+        own: None,
+        prefix: format!("cp-{}-", hex(&random::<8>()?)),
+        next: 0,
+        held: VecDeque::new(),
+        left: None,
+    };
+    gate.start()?;
+    let passed = gate.run(&inbox);
+    // A thread that waits to post is let go first, or the server would wait for it.
+    drop(inbox);
+    let closed = gate.server.as_mut().map_or(Ok(()), Server::close);
+    passed.and(closed)
+}
+
+/// What stands between.
+struct Gate<'a, S, F> {
+    name: &'a str,
+    start: F,
+    post: Post,
+    table: Table,
+    context: &'a mut Context,
+    /// None: it has left, and is started with the next request.
+    server: Option<S>,
+    /// How often it was started since it answered last.
+    starts: u32,
+    /// How the client began, where its era has a handshake.
+    handshake: Option<Box<RawValue>>,
+    /// The client's requests without an answer, by their ids.
+    pending: HashMap<Id, Pending>,
+    /// The request of our own that is under way.
+    own: Option<Own>,
+    prefix: String,
+    next: u64,
+    /// Lines of the client that wait until that is done.
+    held: VecDeque<Vec<u8>>,
+    /// When the client left; what it asked before is still answered.
+    left: Option<Instant>,
+}
+
+/// A request of the client that has no answer yet.
+struct Pending {
+    id: Box<RawValue>,
+    method: String,
+}
+
+/// What we ask ourselves.
+enum Own {
+    /// The client's handshake, once more.
+    Handshake,
+}
+
+impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
+    fn run(&mut self, inbox: &Receiver<Event>) -> Result<()> {
+        loop {
+            let event = match inbox.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    self.context.out.flush()?;
+                    match self.left {
+                        None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                        Some(_) if self.pending.is_empty() && self.own.is_none() => return Ok(()),
+                        Some(until) => inbox.recv_timeout(until.saturating_duration_since(Instant::now())),
+                    }
+                }
+                event => event.map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match event {
+                Ok(Event::FromClient(line)) => self.from_client(&line)?,
+                Ok(Event::TooLong(number)) => self.refuse_line(&format!("line {number} is too long"))?,
+                Ok(Event::FromServer(line)) => self.from_server(&line)?,
+                Ok(Event::ServerLeft(left)) => self.server_left(left)?,
+                Ok(Event::ClientLeft(left)) => {
+                    left?;
+                    self.left = Some(Instant::now() + self.table.call_limit());
+                }
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Starts the server, with the handshake where the client has made one.
+    fn start(&mut self) -> Result<()> {
+        self.server = Some((self.start)(self.post.clone(), self.context)?);
+        self.starts += 1;
+        if let Some(params) = self.handshake.clone() {
+            self.ask("initialize", &params, Own::Handshake)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the server something ourselves.
+    fn ask(&mut self, method: &str, params: &RawValue, own: Own) -> Result<()> {
+        self.next += 1;
+        let id = format!("\"{}{}\"", self.prefix, self.next);
+        let id = RawValue::from_string(id).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        self.own = Some(own);
+        self.send(&line::message(Some(&id), method, Some(params)))
+    }
+
+    fn send(&mut self, line: &str) -> Result<()> {
+        match &mut self.server {
+            Some(server) => server.send(line.trim_end().as_bytes()),
+            None => Err(Error::new(Code::Server, format!("the server {} has left", self.name))),
+        }
+    }
+
+    /// A line for the client.
+    fn say(&mut self, line: &str) -> Result<()> {
+        self.context.out.raw(line.as_bytes())
+    }
 }

@@ -58,6 +58,15 @@ impl Child {
     /// Starts a command with pipes for its standard input and output. Standard error is as the command says; where that is a pipe, the
     /// beginning of what comes is kept for error messages.
     pub fn start(command: &mut Command, grace: Grace) -> Result<Self> {
+        Self::heard(command, grace, false)
+    }
+
+    /// Like [`Child::start`]; what it writes on standard error is written to ours too.
+    pub fn start_aloud(command: &mut Command, grace: Grace) -> Result<Self> {
+        Self::heard(command.stderr(Stdio::piped()), grace, true)
+    }
+
+    fn heard(command: &mut Command, grace: Grace, is_aloud: bool) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let name =
             Path::new(&program).file_name().map_or_else(|| program.clone(), |name| name.to_string_lossy().into_owned());
@@ -69,7 +78,7 @@ impl Child {
         let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(Error::new(Code::Io, format!("starting {name}: no pipes")).fatal());
         };
-        let errors = process.stderr.take().map(ErrorText::of);
+        let errors = process.stderr.take().map(|stderr| ErrorText::of(stderr, is_aloud));
         let input = Some(BufWriter::with_capacity(64 << 10, stdin));
         let is_ours = name.starts_with("cp-");
         Ok(Self { is_ours, name, process, input, output: Some(Lines::new(stdout)), errors, grace, leads_group: false })
@@ -242,12 +251,15 @@ struct ErrorText {
 }
 
 impl ErrorText {
-    fn of(mut stderr: ChildStderr) -> Self {
+    fn of(mut stderr: ChildStderr, is_aloud: bool) -> Self {
         let kept = Arc::<Mutex<Vec<u8>>>::default();
         let into = Arc::clone(&kept);
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = stderr.read(&mut buffer) {
+                if is_aloud {
+                    let _ = std::io::stderr().write_all(&buffer[..length]);
+                }
                 let mut kept = into.lock().unwrap_or_else(PoisonError::into_inner);
                 kept.extend_from_slice(&buffer[..length]);
                 let gone = kept.len().saturating_sub(KEPT);

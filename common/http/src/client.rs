@@ -5,28 +5,29 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use cp_common::program::VERSION;
 use cp_common::{Code, Error, Result, signals};
 use ureq::config::Config;
 use ureq::http::HeaderMap;
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
 use ureq::{AsSendBody, RequestBuilder};
 
-use super::tls::{OwnAuthorities, untrusted};
-use super::{net, proxy};
+use crate::tls::{OwnAuthorities, untrusted};
+use crate::{net, proxy};
 
 /// How long a name may take to resolve and a connection to open.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long to wait for the end of a stream whose last event has come, so that the connection can be used again.
 const LINGER: Duration = Duration::from_millis(100);
 /// A whole answer longer than this is not the answer of a model.
-pub(crate) const LIMIT: u64 = 64 << 20;
+pub const LIMIT: u64 = 64 << 20;
 
 /// What helps where a proxy fails.
 const PROXY: &str = "HTTPS_PROXY, http_proxy or ALL_PROXY names the proxy; NO_PROXY exempts a host from it";
 
 /// How long to wait for what.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timeouts {
+pub struct Timeouts {
     /// From the start of the request to the end of the answer.
     pub total: Duration,
     /// The longest silence of a server that streams.
@@ -34,25 +35,28 @@ pub(crate) struct Timeouts {
 }
 
 /// A client for one endpoint. Connections are kept and used again.
-pub(crate) struct Client {
+pub struct Client {
     agent: ureq::Agent,
     host: String,
     /// The proxy that requests go through: its host and port, never its password.
     route: Option<String>,
     timeouts: Timeouts,
+    /// How long a body may be.
+    limit: u64,
 }
 
 /// The URL of a server, which has a scheme that can be asked and a host.
-pub(crate) fn address(base: &str) -> Result<ureq::http::Uri> {
+pub fn address(base: &str) -> Result<ureq::http::Uri> {
     let uri = base.parse::<ureq::http::Uri>().ok();
     let asked = uri.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some());
     asked.ok_or_else(|| Error::config(format!("{base} is not a valid http or https URL")).fatal())
 }
 
 impl Client {
-    /// A client for the URLs under `base`. Certificates are not read before the first connection that needs them. With `but_public` it
+    /// A client of this program for the URLs under `base`. Certificates are not read before the first connection that needs them. With `but_public` it
     /// connects to no address that is not public but those; where there is a proxy, that decides.
-    pub(crate) fn new(
+    pub fn new(
+        program: &str,
         base: &str,
         timeouts: Timeouts,
         connections: usize,
@@ -67,14 +71,12 @@ impl Client {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            .user_agent(concat!("cp-llm/", env!("CARGO_PKG_VERSION")))
+            .user_agent(format!("{program}/{VERSION}"))
             .proxy(proxy)
             .max_idle_connections(connections)
             .max_idle_connections_per_host(connections)
             .timeout_resolve(Some(CONNECT))
-            .timeout_connect(Some(CONNECT))
-            .timeout_global(Some(timeouts.total))
-            .timeout_per_read(timeouts.idle);
+            .timeout_connect(Some(CONNECT));
         let file = variable("SSL_CERT_FILE").filter(|file| !file.is_empty() && scheme == "https");
         let own = file.map(|file| OwnAuthorities::of(Path::new(&file))).transpose()?.unwrap_or_default();
         let sockets = ().chain(ConnectProxyConnector::default()).chain(net::Sockets);
@@ -86,17 +88,35 @@ impl Client {
             host: uri.authority().map_or(host, |a| a.as_str().rsplit('@').next().unwrap_or(host)).to_owned(),
             route,
             timeouts,
+            limit: LIMIT,
         })
     }
 
+    /// The same connections for one that has so long, and whose body may have any length: whoever reads it bounds what is kept.
+    pub fn within(&self, total: Duration) -> Self {
+        let (agent, host, route) = (self.agent.clone(), self.host.clone(), self.route.clone());
+        Self { agent, host, route, timeouts: Timeouts { total, idle: None }, limit: u64::MAX }
+    }
+
     /// Sends a body: bytes, or what is read as it goes, whose length a header says.
-    pub(crate) fn post(&self, url: &str, headers: &[(String, String)], body: impl AsSendBody) -> Result<Reply<'_>> {
-        self.reply(with_headers(self.agent.post(url), headers).send(body), LIMIT)
+    pub fn post(&self, url: &str, headers: &[(String, String)], body: impl AsSendBody) -> Result<Reply<'_>> {
+        self.reply(self.request(self.agent.post(url), headers).send(body), self.limit)
     }
 
     /// Asks for a resource. One that is not read into memory may be larger than [`LIMIT`].
-    pub(crate) fn get(&self, url: &str, headers: &[(String, String)], limit: u64) -> Result<Reply<'_>> {
-        self.reply(with_headers(self.agent.get(url), headers).call(), limit)
+    pub fn get(&self, url: &str, headers: &[(String, String)], limit: u64) -> Result<Reply<'_>> {
+        self.reply(self.request(self.agent.get(url), headers).call(), limit)
+    }
+
+    /// Has a resource removed.
+    pub fn delete(&self, url: &str, headers: &[(String, String)]) -> Result<Reply<'_>> {
+        self.reply(self.request(self.agent.delete(url), headers).call(), self.limit)
+    }
+
+    fn request<B>(&self, request: RequestBuilder<B>, headers: &[(String, String)]) -> RequestBuilder<B> {
+        let Timeouts { total, idle } = self.timeouts;
+        let request = request.config().timeout_global(Some(total)).timeout_per_read(idle).build();
+        headers.iter().fold(request, |request, (name, value)| request.header(name, value))
     }
 
     fn reply(&self, outcome: Result<ureq::http::Response<ureq::Body>, ureq::Error>, limit: u64) -> Result<Reply<'_>> {
@@ -180,10 +200,6 @@ impl Client {
     }
 }
 
-fn with_headers<B>(request: RequestBuilder<B>, headers: &[(String, String)]) -> RequestBuilder<B> {
-    headers.iter().fold(request, |request, (name, value)| request.header(name, value))
-}
-
 /// The failure of a connection that was not made: nothing was sent.
 fn unopened(message: String) -> Error {
     Error::new(Code::Network, message).with("phase", "connect")
@@ -200,7 +216,7 @@ fn seconds(wait: Duration) -> String {
 }
 
 /// The start of an answer, and its body as it comes.
-pub(crate) struct Reply<'a> {
+pub struct Reply<'a> {
     client: &'a Client,
     /// The HTTP status.
     pub status: u16,
@@ -210,24 +226,24 @@ pub(crate) struct Reply<'a> {
 
 impl Reply<'_> {
     /// A header as text.
-    pub(crate) fn header(&self, name: &str) -> Option<String> {
+    pub fn header(&self, name: &str) -> Option<String> {
         self.headers.get(name)?.to_str().ok().map(str::to_owned)
     }
 
     /// The next bytes of the body; none at its end.
-    pub(crate) fn read<'b>(&mut self, buffer: &'b mut [u8]) -> Result<&'b [u8]> {
+    pub fn read<'b>(&mut self, buffer: &'b mut [u8]) -> Result<&'b [u8]> {
         let length = self.reader.read(buffer).map_err(|e| self.client.failure(ureq::Error::from(e)))?;
         Ok(&buffer[..length])
     }
 
     /// Appends the rest of the body. What came before a failure is kept.
-    pub(crate) fn read_all(&mut self, body: &mut Vec<u8>) -> Result<()> {
+    pub fn read_all(&mut self, body: &mut Vec<u8>) -> Result<()> {
         self.reader.read_to_end(body).map_err(|e| self.client.failure(ureq::Error::from(e)))?;
         Ok(())
     }
 
     /// Takes the end of the transfer off the connection, if it is there.
-    pub(crate) fn linger(mut self) {
+    pub fn linger(mut self) {
         net::hurry(Some(LINGER));
         let mut rest = [0; 1024];
         while self.reader.read(&mut rest).is_ok_and(|length| length > 0) {}

@@ -1,11 +1,12 @@
 //! Sockets whose waits end at a signal. Everything blocks on this thread, in slices, so that neither a stalled server nor a name
 //! that does not resolve keeps an interrupted program alive, and no second thread is needed to watch.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,11 +26,50 @@ const SLICE: Duration = Duration::from_millis(50);
 thread_local! {
     /// An earlier end for the waits of this thread.
     static HURRY: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// What ends them from another thread.
+    static STOP: RefCell<Stop> = RefCell::default();
+}
+
+/// Ends the waits of the threads that look for it.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Ends them.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Has `stop` end the waits of this thread.
+pub fn stopped_by(stop: &Stop) {
+    STOP.set(stop.clone());
 }
 
 /// Ends the waits of this thread after so long, whatever the request was given.
 pub(super) fn hurry(left: Option<Duration>) {
     HURRY.set(left.map(|left| Instant::now() + left));
+}
+
+/// Waits so long. False: a signal or another thread has ended the wait.
+pub fn pause(time: Duration) -> bool {
+    let end = Instant::now() + time;
+    while !is_ended() {
+        match end.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => return true,
+            left => std::thread::sleep(left.min(SLICE)),
+        }
+    }
+    false
+}
+
+/// Whether a signal or another thread has ended the waits of this one.
+pub fn is_ended() -> bool {
+    cp_common::signals::interrupted() || STOP.with_borrow(Stop::is_stopped)
 }
 
 /// Resolves names in a thread that is left behind when the answer takes too long.
@@ -230,8 +270,8 @@ impl Wait {
 
     /// How long to wait now. Fails when the time is up or a signal came.
     fn slice(&self) -> Result<Duration, Error> {
-        if cp_common::signals::interrupted() {
-            return Err(Error::Io(io::Error::other("interrupted by a signal")));
+        if is_ended() {
+            return Err(Error::Io(io::Error::other("interrupted")));
         }
         match self.left() {
             None => Ok(SLICE),

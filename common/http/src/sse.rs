@@ -8,7 +8,7 @@ const LIMIT: usize = 64 << 20;
 
 /// One event: its name (empty when the server gave none) and its data lines, joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Event {
+pub struct Event {
     /// The `event:` field.
     pub name: String,
     /// The `data:` fields.
@@ -17,7 +17,7 @@ pub(crate) struct Event {
 
 /// Takes bytes as they come, and gives the events that they complete.
 #[derive(Default)]
-pub(crate) struct Parser {
+pub struct Parser {
     line: Vec<u8>,
     event: Event,
     has_data: bool,
@@ -25,18 +25,32 @@ pub(crate) struct Parser {
     /// How many bytes of a byte order mark were seen; `None` once the first byte of text was.
     mark: Option<usize>,
     started: bool,
+    /// The last `id:`, which holds from the end of its event on.
+    coming: String,
+    id: String,
+    retry: Option<u64>,
 }
 
 const MARK: [u8; 3] = [0xEF, 0xBB, 0xBF];
 
 impl Parser {
     /// A parser at the start of a stream.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 
+    /// The `id:` of the last event that is whole; empty where there was none.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// How many milliseconds the server wants a reader to wait before it asks for the rest.
+    pub fn retry(&self) -> Option<u64> {
+        self.retry
+    }
+
     /// Takes the next bytes and gives each event they complete.
-    pub(crate) fn push(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event) -> Result<()>) -> Result<()> {
+    pub fn push(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event) -> Result<()>) -> Result<()> {
         while !self.started && !bytes.is_empty() {
             bytes = self.skip_mark(bytes);
         }
@@ -61,7 +75,7 @@ impl Parser {
     }
 
     /// The event at the end of a stream that closed without its last blank line. Whether it is whole, its data must tell.
-    pub(crate) fn finish(mut self) -> Option<Event> {
+    pub fn finish(mut self) -> Option<Event> {
         let last = (!self.line.is_empty()).then(|| self.end_line()).flatten();
         last.or_else(|| self.end_line())
     }
@@ -91,6 +105,7 @@ impl Parser {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
+            self.id.clone_from(&self.coming);
             return std::mem::take(&mut self.has_data).then_some(event);
         }
         let (name, value) = match memchr::memchr(b':', &line) {
@@ -106,7 +121,9 @@ impl Parser {
                 self.has_data = true;
             }
             b"event" => String::from_utf8_lossy(value).trim_end().clone_into(&mut self.event.name),
-            // A comment has an empty name; `id`, `retry` and the unknown mean nothing to a reader that never reconnects.
+            b"id" if !value.contains(&0) => self.coming = String::from_utf8_lossy(value).into_owned(),
+            b"retry" => self.retry = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).or(self.retry),
+            // A comment has an empty name; the unknown means nothing.
             _ => {}
         }
         None
@@ -169,6 +186,18 @@ mod tests {
         assert_eq!(data(b"data: a\n\ndata: [DONE]"), ["a", "[DONE]"]);
         assert_eq!(data(b"data: [DONE]\n"), ["[DONE]"]);
         assert_eq!(data(b"event: x\n"), [""; 0]);
+    }
+
+    #[test]
+    fn an_id_holds_from_the_end_of_its_event() {
+        let mut parser = Parser::new();
+        let mut after = |bytes: &[u8]| {
+            parser.push(bytes, |_| Ok(())).unwrap();
+            (parser.id().to_owned(), parser.retry())
+        };
+        assert_eq!(after(b"id: 7\nretry: 10\n"), (String::new(), Some(10)));
+        assert_eq!(after(b"data: a\n\nretry: soon\nid: 8\n"), ("7".to_owned(), Some(10)));
+        assert_eq!(after(b"\ndata: b\n\n"), ("8".to_owned(), Some(10)));
     }
 
     #[test]

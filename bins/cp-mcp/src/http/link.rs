@@ -1,0 +1,174 @@
+//! The connection to one server: where it is, its session, and what is under way.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cp_common::output::line_to_stderr;
+use cp_common::{Code, Error, Result};
+use cp_http::Stop;
+use cp_http::client::{Client, Reply};
+use cp_mcp_wire::{Failure, failure};
+use serde_json::value::RawValue;
+
+use super::headers::Headers;
+use super::mirror::Mirrors;
+use super::said::Said;
+use crate::inbox::{Event, Post};
+
+/// How many redirects are followed.
+const REDIRECTS: usize = 3;
+/// JSON-RPC: it could not be done.
+const INTERNAL_ERROR: i64 = -32603;
+
+/// The connection to one server.
+pub(super) struct Link {
+    pub(super) name: String,
+    pub(super) client: Client,
+    /// Where it is; another after a redirect.
+    pub(super) url: Mutex<String>,
+    pub(super) headers: Headers,
+    /// How long a call may take, and what comes before it.
+    pub(super) limits: (Duration, Duration),
+    pub(super) is_quiet: bool,
+    pub(super) post: Post,
+    pub(super) session: Mutex<Session>,
+    /// Held while a session is begun again.
+    pub(super) renewal: Mutex<()>,
+    pub(super) mirrors: Mutex<Mirrors>,
+    /// What ends each request that is under way.
+    pub(super) under_way: Mutex<HashMap<String, Stop>>,
+    /// What ends the stream of what the server says by itself.
+    pub(super) listening: Mutex<Stop>,
+}
+
+/// What holds from one request to the next, in the era with a handshake.
+#[derive(Clone, Default)]
+pub(super) struct Session {
+    /// The client's handshake; none in the other era.
+    pub(super) hello: Option<Arc<[u8]>>,
+    /// The version that both have settled on.
+    pub(super) version: Option<String>,
+    /// What the server calls the session.
+    pub(super) id: Option<String>,
+}
+
+/// What a lock holds: nothing is left half changed by a thread that panics.
+pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    /// How long the answer to a request may take.
+    pub(super) fn limit(&self, method: &str) -> Duration {
+        match method {
+            // It is answered by all that comes.
+            "subscriptions/listen" => Duration::from_hours(24 * 365),
+            "initialize" | "server/discover" | "tools/list" => self.limits.1,
+            _ => self.limits.0,
+        }
+    }
+
+    /// The same connections for a request with this end.
+    pub(super) fn until(&self, end: Instant) -> Client {
+        self.client.within(end.saturating_duration_since(Instant::now()))
+    }
+
+    /// Sends a message, and follows redirects as long as they stay on this server.
+    pub(super) fn send<'a>(
+        &self,
+        client: &'a Client,
+        line: &[u8],
+        said: &Said,
+        session: &Session,
+    ) -> Result<Reply<'a>> {
+        let mut headers = self.headed(session, "application/json, text/event-stream");
+        headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
+        headers.extend(said.headers(&locked(&self.mirrors)));
+        for _ in 0..REDIRECTS {
+            let url = locked(&self.url).clone();
+            let reply = client.post(&url, &headers, line).map_err(|e| self.explained(e))?;
+            let moved = reply.header("location").filter(|_| matches!(reply.status, 307 | 308));
+            match moved.and_then(|to| same_server(&url, &to)) {
+                Some(to) => *locked(&self.url) = to,
+                None => return Ok(reply),
+            }
+        }
+        Err(Error::config(format!("the server {} redirects again and again", self.name)))
+    }
+
+    /// The headers of a request.
+    pub(super) fn headed(&self, session: &Session, accepted: &str) -> Vec<(String, String)> {
+        let mut headers = self.headers.list.clone();
+        let version = ("MCP-Protocol-Version", session.version.as_deref());
+        for (name, value) in [("Accept", Some(accepted)), version, ("Mcp-Session-Id", session.id.as_deref())] {
+            headers.extend(value.map(|value| (name.to_owned(), value.to_owned())));
+        }
+        headers
+    }
+
+    /// A failure of the transport, with what helps here.
+    fn explained(&self, error: Error) -> Error {
+        match error.code() {
+            Code::Timeout => {
+                let hint = format!("timeout and start_timeout in [mcp.{}] of the policy give it more time", self.name);
+                error.hint(hint)
+            }
+            _ => error,
+        }
+    }
+
+    /// Passes a line on to the client, without what nobody may see. JSON has line feeds only where a space could stand.
+    pub(super) fn pass(&self, line: &[u8]) -> Result<()> {
+        let mut line = match std::str::from_utf8(line) {
+            Ok(text) => self.headers.scrub(text).into_bytes(),
+            Err(_) => return Err(Error::new(Code::Server, "the server sent bytes that are not UTF-8")),
+        };
+        line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
+        self.post.send(Event::FromServer(line)).map_err(|_| Error::new(Code::Io, "the client has left"))
+    }
+
+    /// Says why a message came to nothing: to the client where it waits for an answer, and on standard error.
+    pub(super) fn tell(&self, said: &Said, why: &Failure) {
+        if !self.is_quiet {
+            let error = Error::new(Code::Unknown, self.headers.scrub(&why.message)).without_secrets();
+            line_to_stderr(&format!("cp-mcp: the server {}: {}", self.name, error.message()));
+        }
+        let id = said.id.clone().and_then(|id| RawValue::from_string(id).ok());
+        if let Some(line) = id.and_then(|id| failure(&id, why).ok()) {
+            let _ = self.pass(line.as_bytes());
+        }
+    }
+}
+
+/// What a failure of ours is to the client.
+pub(super) fn failed(error: &Error) -> Failure {
+    let hint = error.hint_text().map(|hint| format!("\n{hint}")).unwrap_or_default();
+    let message = format!("{}: {}{hint}", error.code(), error.message());
+    Failure { code: INTERNAL_ERROR, message, data: error.to_value() }
+}
+
+/// Where a redirect leads, if that is another place on the same server.
+fn same_server(from: &str, to: &str) -> Option<String> {
+    let server = &from[..from.match_indices('/').nth(2).map_or(from.len(), |(at, _)| at)];
+    if to.starts_with('/') && !to.starts_with("//") {
+        return Some(format!("{server}{to}"));
+    }
+    to.strip_prefix(server).is_some_and(|rest| rest.starts_with('/')).then(|| to.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_is_followed_only_on_the_same_server() {
+        let to = |to: &str| same_server("http://localhost:1/mcp", to);
+        assert_eq!(to("/mcp/").as_deref(), Some("http://localhost:1/mcp/"));
+        assert_eq!(to("http://localhost:1/a").as_deref(), Some("http://localhost:1/a"));
+        for other in ["//evil/a", "http://localhost:12/a", "https://localhost:1/a", "http://localhost:1@evil/", "a", ""]
+        {
+            assert_eq!(to(other), None, "{other}");
+        }
+    }
+}

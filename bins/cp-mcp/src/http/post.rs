@@ -1,0 +1,173 @@
+//! One message of the client: sent, and what is answered passed on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cp_common::stream::lines::LINE_LIMIT;
+use cp_common::{Code, Error, Result};
+use cp_http::client::{Client, Reply};
+use cp_mcp_wire::{Failure, Greeting, Message, parse};
+use serde_json::value::RawValue;
+
+use super::link::{Link, Session, failed, locked};
+use super::refusal::Refused;
+use super::said::{Said, spelled};
+
+/// The notification that ends a handshake.
+pub(super) const READY: &str = "notifications/initialized";
+/// How much of a body is read at once.
+pub(super) const CHUNK: usize = 64 << 10;
+
+/// What becomes of a message that came.
+pub(super) type Each<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
+
+impl Link {
+    /// Sends a message of the client and passes on what is answered, or why nothing is. True: it was accepted.
+    pub(super) fn exchange(self: &Arc<Self>, line: &[u8], said: &Said) -> bool {
+        let end = Instant::now() + self.limit(&said.method);
+        if said.method == "initialize" {
+            *locked(&self.session) = Session { hello: Some(line.into()), ..Session::default() };
+        }
+        let done = self.answered(line, said, end, &mut |message| self.pass(message));
+        // Whoever cancels a request wants no answer.
+        if cp_http::is_ended() {
+            return false;
+        }
+        if let Err(why) = &done {
+            self.tell(said, why);
+            self.give_up(said, Instant::now() >= end);
+        }
+        done.is_ok()
+    }
+
+    /// Tells a server with sessions that nobody waits any more.
+    fn give_up(&self, said: &Said, is_late: bool) {
+        let (Some(id), true, session) = (&said.id, is_late, locked(&self.session).clone()) else { return };
+        if session.hello.is_some() {
+            let params = format!(r#"{{"requestId":{id},"reason":"timed out"}}"#);
+            let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
+            let client = self.client.within(Duration::from_secs(2));
+            let _ = self.send(&client, line.as_bytes(), &Said::default(), &session);
+        }
+    }
+
+    fn answered(self: &Arc<Self>, line: &[u8], said: &Said, end: Instant, each: &mut Each<'_>) -> Result<(), Failure> {
+        let client = self.until(end);
+        let session = if said.version().is_some() { Session::default() } else { locked(&self.session).clone() };
+        let sent = |session: &Session| self.send(&client, line, said, session).map_err(|e| failed(&e));
+        let mut reply = sent(&session)?;
+        if !is_success(&reply) {
+            let refused = Refused::read(reply);
+            let Some(lost) = session.id.filter(|_| refused.ends_session()) else {
+                return Err(refused.failure(said, self));
+            };
+            self.renew(&lost, end)?;
+            reply = sent(&locked(&self.session).clone())?;
+        }
+        if !is_success(&reply) {
+            return Err(Refused::read(reply).failure(said, self));
+        }
+        if said.method == "initialize" {
+            locked(&self.session).id = reply.header("mcp-session-id");
+        }
+        self.taken(&client, reply, said, each).map_err(|e| failed(&e))
+    }
+
+    /// Takes the answer, as one message or as a stream of them.
+    fn taken(&self, client: &Client, mut reply: Reply<'_>, said: &Said, each: &mut Each<'_>) -> Result<()> {
+        let media = reply.header("content-type").unwrap_or_default();
+        match media.split(';').next().unwrap_or_default().trim() {
+            _ if said.id.is_none() => Ok(()),
+            "application/json" => {
+                let body = whole(&mut reply)?;
+                let is_answered = self.message(&body, said, each)?;
+                if is_answered {
+                    Ok(())
+                } else {
+                    Err(Error::new(Code::Server, "the server's answer is none to the request"))
+                }
+            }
+            "text/event-stream" => self.follow(client, Some(reply), said, each),
+            _ => Err(Error::new(Code::Server, format!("the server answers with `{media}`, which is no message"))
+                .hint("is that the URL of its MCP endpoint?")),
+        }
+    }
+
+    /// Takes a message or a batch of them. True: the answer to the request was there.
+    pub(super) fn message(&self, bytes: &[u8], said: &Said, each: &mut Each<'_>) -> Result<bool> {
+        if bytes.trim_ascii_start().starts_with(b"[") {
+            let batch: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(|e| not_json(&e))?;
+            return batch
+                .iter()
+                .try_fold(false, |done, one| Ok(self.message(one.get().as_bytes(), said, each)? || done));
+        }
+        let is_answer = match parse(bytes) {
+            Some(Message::Answer { id, outcome }) if said.id == Some(spelled(id)) => {
+                self.learn(bytes, said, outcome.ok());
+                true
+            }
+            Some(Message::Answer { .. } | Message::Request { .. } | Message::Notification { .. }) => false,
+            None => return serde_json::from_slice::<&RawValue>(bytes).map(|_| false).map_err(|e| not_json(&e)),
+        };
+        each(bytes)?;
+        Ok(is_answer)
+    }
+
+    /// What an answer says for the requests after it.
+    fn learn(&self, line: &[u8], said: &Said, result: Option<&RawValue>) {
+        match (said.method.as_str(), result) {
+            ("initialize", Some(greeting)) => {
+                let greeting: Greeting = serde_json::from_str(greeting.get()).unwrap_or_default();
+                locked(&self.session).version = Some(greeting.protocol_version).filter(|version| !version.is_empty());
+            }
+            ("tools/list", Some(_)) if said.version().is_some() => locked(&self.mirrors).learn(line),
+            _ => {}
+        }
+    }
+
+    /// Begins the session again as the client did, unless another request has done that.
+    fn renew(self: &Arc<Self>, lost: &str, end: Instant) -> Result<(), Failure> {
+        let _one = locked(&self.renewal);
+        let hello = {
+            let mut session = locked(&self.session);
+            if session.id.as_deref() != Some(lost) {
+                return Ok(());
+            }
+            (session.id, session.version) = (None, None);
+            session.hello.clone().unwrap_or_default()
+        };
+        // The client has had this answer.
+        let mut each = |message: &[u8]| match parse(message) {
+            Some(Message::Answer { .. }) | None => Ok(()),
+            Some(Message::Request { .. } | Message::Notification { .. }) => self.pass(message),
+        };
+        self.answered(&hello, &Said::of(&hello), end, &mut each)?;
+        let ready = format!(r#"{{"jsonrpc":"2.0","method":"{READY}"}}"#);
+        self.answered(ready.as_bytes(), &Said::of(ready.as_bytes()), end, &mut |_| Ok(()))?;
+        self.listen();
+        Ok(())
+    }
+}
+
+fn is_success(reply: &Reply<'_>) -> bool {
+    (200..300).contains(&reply.status)
+}
+
+fn not_json(e: &serde_json::Error) -> Error {
+    Error::new(Code::Server, format!("the server sent what is not JSON: {e}"))
+}
+
+/// The whole body, if it is no longer than a line may be.
+fn whole(reply: &mut Reply<'_>) -> Result<Vec<u8>> {
+    let (mut body, mut buffer) = (Vec::new(), vec![0; CHUNK]);
+    loop {
+        match reply.read(&mut buffer)? {
+            [] => return Ok(body),
+            bytes if body.len() + bytes.len() > LINE_LIMIT => {
+                let message = format!("the server's answer is longer than {} MiB", LINE_LIMIT >> 20);
+                return Err(Error::new(Code::Server, message).with("bytes", body.len() + bytes.len()));
+            }
+            bytes => body.extend_from_slice(bytes),
+        }
+    }
+}

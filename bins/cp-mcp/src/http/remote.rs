@@ -1,0 +1,180 @@
+//! A server over HTTP behind the gate. Messages leave in the order in which the client wrote them; only requests wait beside each other,
+//! each in a thread of its own.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use cp_common::stream::lines::LINE_LIMIT;
+use cp_common::{Code, Context, Error, Result};
+use cp_http::client::{Client, Timeouts};
+use cp_http::{Stop, stopped_by};
+use cp_servers::Table;
+use serde_json::{Value, json};
+
+use super::address::Address;
+use super::headers::Headers;
+use super::link::{Link, Session, locked};
+use super::post::READY;
+use super::said::Said;
+use crate::gate::Server;
+use crate::inbox::Post;
+
+/// How many requests wait for their answers at the same time.
+const MOST: usize = 64;
+/// How many bytes of the client may wait here.
+const UNSENT: usize = 2 * LINE_LIMIT;
+/// How long the end of a session may take.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A server over HTTP.
+pub(crate) struct Remote {
+    link: Arc<Link>,
+    queue: Option<Sender<Job>>,
+    load: Arc<Load>,
+}
+
+/// A message that is to be sent, and what ends the wait for its answer.
+struct Job {
+    line: Vec<u8>,
+    said: Said,
+    stop: Stop,
+}
+
+/// How much is under way.
+#[derive(Default)]
+struct Load {
+    bytes: AtomicUsize,
+    requests: Mutex<usize>,
+    one_less: Condvar,
+}
+
+impl Remote {
+    /// A connection, which is opened with the first message.
+    pub(crate) fn open(
+        name: &str,
+        address: &Address,
+        headers: Headers,
+        table: &Table,
+        post: Post,
+        context: &Context,
+    ) -> Result<Self> {
+        let timeouts = Timeouts { total: table.call_limit(), idle: None };
+        // What stays on this machine goes through no proxy.
+        let variable = |name: &str| if address.is_loopback { None } else { std::env::var(name).ok() };
+        let link = Arc::new(Link {
+            name: name.to_owned(),
+            client: Client::new(context.program, &address.url, timeouts, MOST, variable, None)?,
+            url: Mutex::new(address.url.clone()),
+            headers,
+            limits: (table.call_limit(), table.start_limit()),
+            is_quiet: context.options.quiet,
+            post,
+            session: Mutex::new(Session::default()),
+            renewal: Mutex::default(),
+            mirrors: Mutex::default(),
+            under_way: Mutex::new(HashMap::new()),
+            listening: Mutex::default(),
+        });
+        let (queue, jobs) = channel();
+        let load = Arc::new(Load::default());
+        let (own, its) = (Arc::clone(&link), Arc::clone(&load));
+        spawn("to-server", move || dispatch(&own, &its, &jobs))?;
+        Ok(Self { link, queue: Some(queue), load })
+    }
+}
+
+impl Server for Remote {
+    fn send(&mut self, line: &[u8]) -> Result<()> {
+        let said = Said::of(line);
+        if let Some(id) = said.cancelled() {
+            let stop = locked(&self.link.under_way).remove(&id);
+            stop.iter().for_each(Stop::stop);
+            // Without a session the end of its stream is all that the server is told.
+            if locked(&self.link.session).hello.is_none() {
+                return Ok(());
+            }
+        }
+        let too_much = || Error::new(Code::RateLimited, format!("the server {} is too slow for that", self.link.name));
+        if self.load.bytes.fetch_add(line.len(), Ordering::Relaxed) > UNSENT {
+            self.load.bytes.fetch_sub(line.len(), Ordering::Relaxed);
+            return Err(too_much());
+        }
+        let stop = Stop::default();
+        locked(&self.link.under_way).extend(said.id.clone().map(|id| (id, stop.clone())));
+        let job = Job { line: line.to_vec(), said, stop };
+        self.queue.as_ref().and_then(|queue| queue.send(job).ok()).ok_or_else(too_much)
+    }
+
+    fn close(&mut self) -> Result<()> {
+        self.queue = None;
+        locked(&self.link.under_way).drain().for_each(|(_, stop)| stop.stop());
+        locked(&self.link.listening).stop();
+        let session = locked(&self.link.session).clone();
+        if session.id.is_some() {
+            let url = locked(&self.link.url).clone();
+            let headers = self.link.headed(&session, "application/json, text/event-stream");
+            // A server need not offer that.
+            let _ = self.link.client.within(FAREWELL).delete(&url, &headers);
+        }
+        Ok(())
+    }
+
+    fn described(&self) -> Value {
+        let url = locked(&self.link.url).clone();
+        json!({ "name": self.link.name, "url": url.split('?').next() })
+    }
+}
+
+/// Sends what the client says, each message when its turn has come.
+fn dispatch(link: &Arc<Link>, load: &Arc<Load>, jobs: &Receiver<Job>) {
+    for job in jobs {
+        let is_alone = job.said.id.is_none() || job.said.method == "initialize";
+        if is_alone {
+            settle(link, &job);
+            load.bytes.fetch_sub(job.line.len(), Ordering::Relaxed);
+            continue;
+        }
+        load.begin();
+        let (link, load) = (Arc::clone(link), Arc::clone(load));
+        let work = move || {
+            settle(&link, &job);
+            load.end(job.line.len());
+        };
+        if spawn("request", work).is_err() {
+            return;
+        }
+    }
+}
+
+fn settle(link: &Arc<Link>, Job { line, said, stop }: &Job) {
+    stopped_by(stop);
+    let is_accepted = link.exchange(line, said);
+    if let Some(id) = &said.id {
+        locked(&link.under_way).remove(id);
+    } else if is_accepted && said.method == READY {
+        link.listen();
+    }
+}
+
+impl Load {
+    /// Waits for a place.
+    fn begin(&self) {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.one_less.wait_while(requests, |requests| *requests >= MOST);
+        *waited.unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    fn end(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        *locked(&self.requests) -= 1;
+        self.one_less.notify_one();
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map(drop).map_err(|e| Error::io("starting a thread", e))
+}

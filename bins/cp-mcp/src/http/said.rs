@@ -1,0 +1,131 @@
+//! A line of the client, as far as the transport looks into it, and the headers that repeat it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use cp_mcp_wire::{Message, parse};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::mirror::Mirrors;
+
+/// What the client said.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// The id of a request, as JSON writes it.
+    pub(super) id: Option<String>,
+    /// Empty in an answer.
+    pub(super) method: String,
+    params: Params,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Params {
+    name: Option<String>,
+    uri: Option<String>,
+    arguments: Value,
+    #[serde(rename = "requestId")]
+    request: Value,
+    #[serde(rename = "_meta")]
+    meta: Meta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Meta {
+    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+    version: Option<String>,
+}
+
+impl Said {
+    /// Reads a line.
+    pub(super) fn of(line: &[u8]) -> Self {
+        let (id, method, params) = match parse(line) {
+            Some(Message::Request { id, method, params }) => (Some(spelled(id)), method, params),
+            Some(Message::Notification { method, params }) => (None, method, params),
+            Some(Message::Answer { .. }) | None => (None, String::new(), None),
+        };
+        let params = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+        Self { id, method, params }
+    }
+
+    /// The request that this cancels.
+    pub(super) fn cancelled(&self) -> Option<String> {
+        (self.method == "notifications/cancelled").then(|| self.params.request.to_string())
+    }
+
+    /// The version that a request without a session says by itself.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.params.meta.version.as_deref()
+    }
+
+    /// The headers of a request without a session: they repeat what it is about, so that what stands before the server can read it.
+    pub(super) fn headers(&self, mirrors: &Mirrors) -> Vec<(String, String)> {
+        let Some(version) = self.version() else { return Vec::new() };
+        let Params { name, uri, arguments, .. } = &self.params;
+        let name = match self.method.as_str() {
+            "tools/call" | "prompts/get" => name.as_deref(),
+            "resources/read" => uri.as_deref(),
+            _ => None,
+        };
+        let mut headers =
+            vec![("MCP-Protocol-Version".to_owned(), header(version)), ("Mcp-Method".to_owned(), header(&self.method))];
+        headers.extend(name.map(|name| ("Mcp-Name".to_owned(), header(name))));
+        if let Some(tool) = name.filter(|_| self.method == "tools/call") {
+            let values = mirrors.values(tool, arguments);
+            headers.extend(values.map(|(name, value)| (format!("Mcp-Param-{name}"), header(&value))));
+        }
+        headers
+    }
+}
+
+/// The one spelling of an id.
+pub(super) fn spelled(id: &RawValue) -> String {
+    serde_json::from_str::<Value>(id.get()).map_or_else(|_| id.get().to_owned(), |id| id.to_string())
+}
+
+/// A value that a header can hold: in base64 what would not come through it as it is.
+fn header(value: &str) -> String {
+    let is_plain = value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && value.trim() == value;
+    if is_plain && !(value.starts_with("=?base64?") && value.ends_with("?=")) {
+        return value.to_owned();
+    }
+    format!("=?base64?{}?=", STANDARD.encode(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_header_cannot_hold_is_encoded() {
+        for (value, written) in [
+            ("us-west1", "us-west1"),
+            ("", ""),
+            ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
+            (" padded ", "=?base64?IHBhZGRlZCA=?="),
+            ("line1\nline2", "=?base64?bGluZTEKbGluZTI=?="),
+            ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
+        ] {
+            assert_eq!(header(value), written);
+        }
+    }
+
+    #[test]
+    fn a_request_without_a_session_is_repeated_in_headers_and_one_with_it_is_not() {
+        let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+        let names = |method: &str, params: &str| {
+            let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#);
+            let headers = Said::of(line.as_bytes()).headers(&Mirrors::default());
+            headers.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", ")
+        };
+        let version = "MCP-Protocol-Version: 2026-07-28, ";
+        assert_eq!(names("tools/list", meta), format!("{version}Mcp-Method: tools/list"));
+        let called = names("tools/call", &format!(r#""name":"a","uri":"b",{meta}"#));
+        assert_eq!(called, format!("{version}Mcp-Method: tools/call, Mcp-Name: a"));
+        let read = names("resources/read", &format!(r#""name":"a","uri":"b",{meta}"#));
+        assert_eq!(read, format!("{version}Mcp-Method: resources/read, Mcp-Name: b"));
+        assert_eq!(names("tools/call", r#""name":"a""#), "");
+    }
+}
