@@ -14,6 +14,8 @@ mod http;
 
 mod inbox;
 
+mod record;
+
 use cp_common::program::{Credentials, Program};
 use cp_common::{Context, Result};
 

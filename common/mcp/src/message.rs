@@ -6,8 +6,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// JSON-RPC 2.0, section 5.1: the method does not exist.
+/// JSON-RPC 2.0, section 5.1: the line is not JSON.
+pub const PARSE_ERROR: i64 = -32700;
+/// The same: it is JSON, and not a message.
+pub const INVALID_REQUEST: i64 = -32600;
+/// The same: the method does not exist.
 pub const METHOD_NOT_FOUND: i64 = -32601;
+/// The same: the method does not take these parameters.
+pub const INVALID_PARAMS: i64 = -32602;
+/// The same: something failed here.
+pub const INTERNAL_ERROR: i64 = -32603;
+/// The protocol: the version of a request is not served.
+pub const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// What the other end sent.
 #[derive(Debug)]
@@ -57,6 +67,11 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
+    /// A failure without more.
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: Value::Null }
+    }
+
     /// The versions that the other end supports, where the failure lists them.
     pub fn versions(&self) -> Option<Vec<&str>> {
         let listed = ["supported", "supportedVersions"].iter().find_map(|name| self.data.get(name)?.as_array())?;
@@ -66,6 +81,8 @@ impl Failure {
 
 #[derive(Deserialize)]
 struct Incoming<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<&'a RawValue>,
     #[serde(borrow)]
     id: Option<&'a RawValue>,
     method: Option<String>,
@@ -81,22 +98,49 @@ pub fn parse(line: &[u8]) -> Option<Message<'_>> {
     if !line.trim_ascii_start().starts_with(b"{") {
         return None;
     }
-    let Incoming { id, method, params, result, error } = serde_json::from_slice(line).ok()?;
+    let Incoming { id, method, params, result, error, .. } = serde_json::from_slice(line).ok()?;
     Some(match (method, id, result, error) {
         (Some(method), Some(id), ..) => Message::Request { id, method, params },
         (Some(method), None, ..) => Message::Notification { method, params },
         (None, Some(id), _, Some(failure)) => Message::Answer { id, outcome: Err(failure) },
         (None, Some(id), Some(result), None) => Message::Answer { id, outcome: Ok(result) },
         (None, Some(id), None, None) => {
-            let message = "the answer has no result".to_owned();
-            Message::Answer { id, outcome: Err(Failure { code: 0, message, data: Value::Null }) }
+            Message::Answer { id, outcome: Err(Failure::new(0, "the answer has no result")) }
         }
         (None, None, ..) => return None,
     })
 }
 
+/// Reads a line as a server must: what is not a message is answered with a failure, under its id where that can be known.
+pub fn read(line: &[u8]) -> Result<Message<'_>, (Option<&RawValue>, Failure)> {
+    let invalid = |message: &str| Failure::new(INVALID_REQUEST, message);
+    let head: Incoming<'_> = serde_json::from_slice(line).map_err(|e| {
+        let failure = match serde_json::from_slice::<serde::de::IgnoredAny>(line) {
+            Ok(_) => invalid(&format!("not a JSON-RPC message: {e}")),
+            Err(_) => Failure::new(PARSE_ERROR, format!("not JSON: {e}")),
+        };
+        (None, failure)
+    })?;
+    // Anything else cannot be told from another id.
+    let id =
+        head.id.filter(|id| id.get().starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit()));
+    if head.id.is_some() && id.is_none() {
+        return Err((None, invalid("an id is a string or a number")));
+    }
+    let is_new = head.jsonrpc.is_some_and(|version| version.get() == "\"2.0\"");
+    let has_shape = |params: &&RawValue| !params.get().starts_with('{');
+    match parse(line) {
+        _ if !is_new => Err((id, invalid("`jsonrpc` is not \"2.0\""))),
+        None => Err((id, invalid("there is neither a method nor an answer with an id"))),
+        Some(_) if head.params.as_ref().is_some_and(has_shape) => {
+            Err((id, Failure::new(INVALID_PARAMS, "`params` is not an object")))
+        }
+        Some(message) => Ok(message),
+    }
+}
+
 /// The line of a request. Its parameters stay the bytes that they are.
-pub fn request(id: u64, method: &'static str, params: &impl Serialize) -> serde_json::Result<String> {
+pub fn request(id: impl fmt::Display, method: &'static str, params: &impl Serialize) -> serde_json::Result<String> {
     line(&format!(r#""id":{id},"method":"{method}","params""#), params)
 }
 
@@ -110,7 +154,7 @@ pub fn result(id: &RawValue, result: &impl Serialize) -> serde_json::Result<Stri
     line(&format!(r#""id":{id},"result""#), result)
 }
 
-/// The line that refuses a request.
+/// The line that refuses a request. [`RawValue::NULL`] is the id where it is not known.
 pub fn failure(id: &RawValue, error: &Failure) -> serde_json::Result<String> {
     line(&format!(r#""id":{id},"error""#), error)
 }
@@ -149,6 +193,35 @@ mod tests {
         let Some(Message::Request { id, params, .. }) = parse(line) else { panic!() };
         let answered = result(id, &params).unwrap();
         assert!(answered.contains(r#""id":"a\"1","result":{"n":12345678901234567890123}"#), "{answered}");
+    }
+
+    #[test]
+    fn a_server_says_what_is_wrong_with_a_line_under_its_id_where_that_is_known() {
+        let refused = |line: &str| {
+            let (id, failure) = read(line.as_bytes()).unwrap_err();
+            (id.map(|id| id.get().to_owned()), failure.code)
+        };
+        for line in ["{", "", "x", "{\"jsonrpc\":\"2.0\",\"id\":1,", "\u{0}"] {
+            assert_eq!(refused(line), (None, PARSE_ERROR), "{line}");
+        }
+        for line in ["[]", "1", "null", r#"{"jsonrpc":"2.0","method":1}"#, r#"{"jsonrpc":"2.0","id":{},"method":"x"}"#]
+        {
+            assert_eq!(refused(line), (None, INVALID_REQUEST), "{line}");
+        }
+        for line in
+            [r#"{"jsonrpc":"2.0","id":7}"#, r#"{"id":7,"method":"x"}"#, r#"{"jsonrpc":"1.0","id":7,"method":"x"}"#]
+        {
+            let code = if line.contains("2.0") { None } else { Some(INVALID_REQUEST) };
+            match code {
+                Some(code) => assert_eq!(refused(line), (Some("7".to_owned()), code), "{line}"),
+                None => assert!(matches!(read(line.as_bytes()), Ok(Message::Answer { outcome: Err(_), .. })), "{line}"),
+            }
+        }
+        assert_eq!(
+            refused(r#"{"jsonrpc":"2.0","id":"a","method":"x","params":[]}"#),
+            (Some("\"a\"".to_owned()), INVALID_PARAMS)
+        );
+        assert!(matches!(read(br#"{"jsonrpc":"2.0","method":"x","params":{}}"#), Ok(Message::Notification { .. })));
     }
 
     #[test]

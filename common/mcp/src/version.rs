@@ -35,6 +35,13 @@ pub struct Meta {
     pub capabilities: Value,
 }
 
+impl Meta {
+    /// The member that has the version.
+    pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+    /// The member that says what the client can do.
+    pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+}
+
 /// What `initialize` says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -31,6 +31,19 @@ pub fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<String>
     Ok(filled)
 }
 
+/// The names of its variables, each once, in their order.
+pub fn variables(template: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    for piece in pieces(template) {
+        if let Piece::Variable(name, _) = piece
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
+    }
+    names
+}
+
 /// Whether a text begins with a template, each variable of which stands for any text.
 pub fn begins_with(text: &str, template: &str) -> bool {
     let (mut rest, mut after_variable, mut has_variables) = (text, false, false);
@@ -81,6 +94,7 @@ mod tests {
     fn variables_are_filled_in_and_other_braces_stay() {
         let values = BTreeMap::from([("name".to_owned(), "{x}".to_owned())]);
         assert_eq!(fill("a {name} {\"k\":{}} {", &values).unwrap(), "a {x} {\"k\":{}} {");
+        assert_eq!(variables("{b} {a} {b} {} {\"a\"}"), ["b", "a"]);
         let e = fill("a\nb {other}", &values).unwrap_err();
         assert!(e.message().contains("line 2") && e.message().contains("other"));
     }

@@ -1,14 +1,43 @@
-//! `cp-mcp serve`.
+//! `cp-mcp serve`: our programs as tools of any agent, over standard streams.
 
-use cp_common::program::{Class, VerbDoc};
-use cp_common::{Code, Context, Error, Result};
+use std::path::PathBuf;
 
-pub(crate) const DOC: VerbDoc = VerbDoc { path: "serve", class: Class::Governed, ..VerbDoc::EMPTY };
+use cp_common::program::{Class, Input, VerbDoc};
+use cp_common::{Context, Error, Result};
+
+use crate::serve::{Purse, serve};
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "serve",
+    class: Class::Governed,
+    output: "mcp",
+    examples: &[r#"echo '{"jsonrpc":"2.0","id":1,"method":"server/discover"}' | {} serve"#],
+    input: &[Input::Bytes],
+    events: &["mcp.session", "mcp.call", "mcp.result", "approval.granted", "approval.denied"],
+    ..VerbDoc::EMPTY
+};
 
 /// Offer these programs as tools to any agent
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The directory that commands run in and that `.` means in policy (default: the working directory)
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Only these tools, by name
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    tools: Vec<String>,
+    /// The most dollars that cp_prompt may spend
+    #[arg(long, value_name = "X")]
+    budget_usd: Option<f64>,
+    /// The most tokens that cp_prompt may spend
+    #[arg(long, value_name = "N")]
+    budget_tokens: Option<u64>,
+}
 
-pub(crate) fn run(_args: &Args, _context: &mut Context) -> Result<()> {
-    Err(Error::new(Code::Unknown, "to be built"))
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    if let Some(root) = &args.root {
+        let root = root.canonicalize().map_err(|e| Error::not_found(format!("the root: {e}")).in_file(root))?;
+        context.options.base = Some(root);
+    }
+    serve(&args.tools, Purse { usd: args.budget_usd, tokens: args.budget_tokens }, context)
 }

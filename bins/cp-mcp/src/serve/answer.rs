@@ -1,0 +1,169 @@
+//! What a call came to, as the client gets it: the text and the data say the same, and what is too long is kept whole for later.
+
+use std::path::Path;
+
+use cp_common::wire::{Approval, ToolResult};
+use cp_common::{Error, Result};
+use cp_ledger::store::blob;
+use serde_json::{Map, Value, json};
+
+use super::resources::uri_of;
+
+/// The longest text of an answer, in bytes. Of a longer one the beginning is given, and where the whole is.
+const LONGEST: usize = 64 << 10;
+
+/// What a call came to.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// For the model.
+    pub text: String,
+    /// The same as data.
+    pub data: Map<String, Value>,
+    pub is_error: bool,
+    /// What has to be asked first, and the token of that.
+    pub asks: Option<(Value, String)>,
+    /// Where the whole is.
+    link: Option<Value>,
+    /// How long the whole is, in bytes, and where it is kept, for the record.
+    pub kept: Value,
+}
+
+impl Answer {
+    /// A text.
+    pub(super) fn of_text(text: impl Into<String>, is_error: bool) -> Self {
+        Self { text: text.into(), is_error, ..Self::default() }
+    }
+
+    /// What a tool of cp-exec answered.
+    pub(super) fn of_result(result: ToolResult) -> Self {
+        let mut answer = Self::of_text(result.content, result.is_error);
+        answer.data.insert("exit_code".to_owned(), result.exit_code.into());
+        answer.data.extend(result.receipt.map(|receipt| ("receipt".to_owned(), json!(receipt))));
+        answer
+    }
+
+    /// Data, whose text is its JSON.
+    pub(super) fn of_data(data: Value) -> Self {
+        let text = data.to_string();
+        let data = if let Value::Object(members) = data { members } else { Map::new() };
+        Self { text, data, ..Self::default() }
+    }
+
+    /// What another model answered.
+    pub(super) fn of_message(mut message: Value) -> Self {
+        let content = message["content"].take();
+        let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
+        let said = ["model", "endpoint", "stop_reason", "usage"].map(|name| (name.to_owned(), message[name].take()));
+        Self { text, data: Map::from_iter(said), ..Self::default() }
+    }
+
+    /// Why a call failed, and what to do about it.
+    pub(super) fn of_error(error: &Error) -> Self {
+        let hint = error.hint_text().map(|hint| format!("\nHint: {hint}")).unwrap_or_default();
+        let mut answer = Self::of_text(format!("{error}{hint}"), true);
+        let mut value = error.to_value();
+        // What is shown of an approval stands in the text where it is to be read.
+        if let Some(details) = value.get_mut("details").and_then(Value::as_object_mut) {
+            details.retain(|name, _| !matches!(name.as_str(), "approval" | "_untrusted"));
+        }
+        answer.data.insert("error".to_owned(), value);
+        answer
+    }
+
+    /// What the client has to ask first.
+    pub(super) fn asking(requests: Value, token: String) -> Self {
+        Self { asks: Some((requests, token)), ..Self::default() }
+    }
+
+    /// What has to be confirmed, where nobody can be asked: what would be done, and how it is called again.
+    pub(super) fn preview(shown: &str, token: &str, approval: &Approval) -> Self {
+        let text = format!(
+            "{shown}\n\nNothing was done. If this is meant, make the same call again with \"confirm\":\"{token}\"."
+        );
+        let mut answer = Self::of_text(text, true);
+        answer.data.insert("confirm".to_owned(), token.into());
+        answer.data.insert("approval".to_owned(), approval.id.clone().into());
+        answer
+    }
+
+    /// Keeps what is too long beside the ledger.
+    pub(super) fn shortened(mut self, ledger: &Path) -> Result<Self> {
+        self.kept = json!({ "bytes": self.text.len() });
+        if self.text.len() <= LONGEST {
+            return Ok(self);
+        }
+        let whole = self.text.len();
+        let hash = blob::store(ledger, self.text.as_bytes())?.to_string();
+        let uri = uri_of(&hash, 0);
+        self.kept = json!({ "blob": hash, "len": whole });
+        self.text.truncate(self.text.floor_char_boundary(LONGEST));
+        let members = [("bytes", whole.into()), ("resource", uri.clone().into())];
+        // Data that is all in its text is where the text is.
+        let is_json = self.data.values().any(|value| value.is_array() || value.is_object()) && !self.is_error;
+        if is_json && !self.data.contains_key("exit_code") && !self.data.contains_key("usage") {
+            self.data.clear();
+        }
+        self.data.extend(members.map(|(name, value): (&str, Value)| (name.to_owned(), value)));
+        self.data.insert("output".to_owned(), self.text.clone().into());
+        self.link = Some(json!({
+            "type": "resource_link", "uri": uri, "name": "whole output", "mimeType": "text/plain", "size": whole,
+            "description": format!("all {whole} bytes of the output, of which this is the beginning"),
+        }));
+        Ok(self)
+    }
+
+    /// As the result of a call.
+    pub(super) fn into_value(mut self, has_output: bool) -> Value {
+        if let Some((requests, state)) = self.asks {
+            return json!({ "resultType": "input_required", "inputRequests": requests, "requestState": state });
+        }
+        if has_output || self.is_error {
+            self.data.entry("output").or_insert_with(|| self.text.clone().into());
+        }
+        let mut content = vec![json!({ "type": "text", "text": self.text })];
+        content.extend(self.link);
+        json!({ "content": content, "structuredContent": self.data, "isError": self.is_error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_and_the_data_say_the_same() {
+        let value = Answer::of_text("done", false).into_value(true);
+        assert_eq!(
+            value,
+            json!({"content": [{"type": "text", "text": "done"}], "structuredContent": {"output": "done"}, "isError": false})
+        );
+        let value = Answer::of_data(json!({"items": [1]})).into_value(false);
+        assert_eq!(
+            (&value["content"][0]["text"], &value["structuredContent"]),
+            (&json!("{\"items\":[1]}"), &json!({"items": [1]}))
+        );
+        let failed = Answer::of_error(&Error::validation("no").hint("yes")).into_value(false);
+        assert_eq!(failed["structuredContent"]["output"], failed["content"][0]["text"]);
+        assert_eq!(
+            (&failed["isError"], &failed["structuredContent"]["error"]["code"]),
+            (&json!(true), &json!("E_VALIDATION"))
+        );
+    }
+
+    #[test]
+    fn a_long_text_is_kept_whole_and_its_beginning_is_given() {
+        let place = std::env::temp_dir().join(format!("cp-mcp-answer-{}", std::process::id()));
+        let ledger = place.join("l.jsonl");
+        let text = "é".repeat(LONGEST);
+        let answer = Answer::of_text(text.clone(), false).shortened(&ledger).unwrap();
+        let value = answer.into_value(true);
+        let shown = value["content"][0]["text"].as_str().unwrap();
+        assert!(shown.len() <= LONGEST && text.starts_with(shown) && value["structuredContent"]["output"] == shown);
+        assert_eq!(
+            (&value["content"][1]["size"], &value["structuredContent"]["bytes"]),
+            (&json!(text.len()), &json!(text.len()))
+        );
+        assert_eq!(value["content"][1]["uri"], value["structuredContent"]["resource"]);
+        std::fs::remove_dir_all(place).unwrap();
+    }
+}

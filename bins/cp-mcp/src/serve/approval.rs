@@ -1,0 +1,137 @@
+//! What needs a yes before it runs. Whoever is at the client may give it, where the policy leaves it to the agent; what is its owner's
+//! to decide is never asked here, because a client can answer by itself.
+
+use cp_common::program::approval::{answered, bound, description, grant};
+use cp_common::program::confirm::{issue, redeem};
+use cp_common::wire::{Approval, Grant, How, Level, Scope};
+use cp_common::{Code, Error, Result};
+use cp_ledger::format::approval::Said;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::answer::Answer;
+use super::call::Call;
+use super::executor::Stop;
+use super::shared::Shared;
+
+/// The name of the one question.
+const QUESTION: &str = "approve";
+
+/// What a client says to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Word {
+    Accept,
+    Decline,
+    /// It was put away, which decides nothing.
+    Cancel,
+}
+
+/// What a call brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Consent {
+    Nothing,
+    /// The answer to a question, and the token that the question came with.
+    Answer(String, Word),
+    /// The token of a preview.
+    Token(String),
+}
+
+impl Consent {
+    /// What the parameters of a call bring; the token of a preview is taken out of the arguments.
+    pub(super) fn of(params: &Map<String, Value>, arguments: &mut Map<String, Value>) -> Self {
+        let word = params.get("inputResponses").and_then(|answers| word_of(answers.get(QUESTION)?));
+        match (params.get("requestState").and_then(Value::as_str), word, arguments.remove("confirm")) {
+            (Some(state), Some(word), _) => Self::Answer(state.to_owned(), word),
+            (_, _, Some(Value::String(token))) => Self::Token(token),
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// What a client says in the result of a form.
+pub(super) fn word_of(result: &Value) -> Option<Word> {
+    Word::deserialize(result.get("action")?).ok()
+}
+
+/// Settles what a call waits for. `None`: there is a yes, and the same call goes on with it.
+pub(super) fn settled(paused: Error, call: &Call, shared: &Shared, stop: &Stop) -> Result<Option<Answer>> {
+    let Some(approval) = Approval::of(&paused).filter(|approval| approval.level == Level::Agent) else {
+        return Err(paused);
+    };
+    let word = match &call.consent {
+        Consent::Answer(token, word) => {
+            redeem(&shared.home, token, &bound(&approval)?)?;
+            *word
+        }
+        Consent::Token(token) => {
+            redeem(&shared.home, token, &bound(&approval)?)?;
+            granted(&approval, "agent", How::Resume, shared)?;
+            return Ok(None);
+        }
+        Consent::Nothing if !call.client.asks => {
+            let (token, _) = issue(&shared.home, &bound(&approval)?)?;
+            return Ok(Some(Answer::preview(&description(&approval), &token, &approval)));
+        }
+        Consent::Nothing if call.client.is_modern() => {
+            let (token, _) = issue(&shared.home, &bound(&approval)?)?;
+            let mut params = form(&approval);
+            params["mode"] = "form".into();
+            let requests = json!({ QUESTION: { "method": "elicitation/create", "params": params } });
+            return Ok(Some(Answer::asking(requests, token)));
+        }
+        Consent::Nothing => shared.ask("elicitation/create", &form(&approval), stop)?.unwrap_or(Word::Cancel),
+    };
+    let who = &call.client.party.name;
+    match word {
+        Word::Accept => granted(&approval, who, How::Approver, shared).map(|()| None),
+        Word::Decline => {
+            let why = "the person at the client declined it";
+            shared.journal().approval(Said::Denied { by: who, why }, &approval)?;
+            answered(&shared.home, &approval.id)?;
+            Err(Error::new(Code::Forbidden, format!("not approved: {why}")).with("rule", "approval"))
+        }
+        Word::Cancel => Err(paused),
+    }
+}
+
+/// A form without fields: to accept it is the yes.
+fn form(approval: &Approval) -> Value {
+    let message = format!("Allow it?\n{}", description(approval));
+    json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } })
+}
+
+/// Puts a yes on the ledger, and leaves it for the next start of exactly this.
+fn granted(approval: &Approval, by: &str, how: How, shared: &Shared) -> Result<()> {
+    let mut yes = Grant { by: by.to_owned(), how, scope: Scope::Once, receipt: None };
+    yes.receipt = Some(shared.journal().approval(Said::Granted(&yes), approval)?);
+    grant(&shared.home, approval, &yes).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(params: Value, arguments: Value) -> (Consent, Map<String, Value>) {
+        let (Value::Object(params), Value::Object(mut arguments)) = (params, arguments) else { panic!() };
+        (Consent::of(&params, &mut arguments), arguments)
+    }
+
+    #[test]
+    fn a_token_is_taken_out_of_the_arguments_and_an_answer_comes_first() {
+        assert_eq!(of(json!({}), json!({"command": "x"})).0, Consent::Nothing);
+        let (consent, left) = of(json!({}), json!({"confirm": "ct_1", "command": "x"}));
+        assert_eq!((consent, left.len()), (Consent::Token("ct_1".to_owned()), 1));
+        let answered = json!({"requestState": "ct_2", "inputResponses": {"approve": {"action": "decline"}}});
+        assert_eq!(of(answered, json!({"confirm": "ct_1"})).0, Consent::Answer("ct_2".to_owned(), Word::Decline));
+        for half in [
+            json!({"requestState": "ct_2"}),
+            json!({"inputResponses": {"approve": {"action": "accept"}}}),
+            json!({"requestState": "ct_2", "inputResponses": {"approve": {"action": "yes"}}}),
+            json!({"requestState": "ct_2", "inputResponses": {"other": {"action": "accept"}}}),
+            json!({"requestState": 1, "inputResponses": []}),
+        ] {
+            assert_eq!(of(half.clone(), json!({})).0, Consent::Nothing, "{half}");
+        }
+    }
+}

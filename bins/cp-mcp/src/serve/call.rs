@@ -1,0 +1,195 @@
+//! One call, from its record on the ledger to its answer.
+
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::Instant;
+
+use cp_common::wire::{Code, ToolCall, ToolResult};
+use cp_common::{Error, Result, signals};
+use cp_mcp_wire::{notification, result};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+use super::approval::{Consent, settled};
+use super::executor::{Stop, Verb};
+use super::protocol::{Client, complete};
+use super::shared::{Purse, Shared};
+use super::tools::Deed;
+use crate::inbox::Event;
+
+/// A call that a client makes.
+pub(super) struct Call {
+    pub id: Box<RawValue>,
+    pub name: String,
+    /// The hash of its arguments, for the record.
+    pub input_hash: String,
+    /// What it asks, where its arguments fit.
+    pub deed: Result<Deed>,
+    pub consent: Consent,
+    pub client: Client,
+    /// The token under which the client wants to hear of progress.
+    pub progress: Option<Value>,
+}
+
+/// A call that is under way.
+#[derive(Debug, Default)]
+pub(super) struct Ticket {
+    /// Its id, as it was written.
+    pub id: String,
+    pub stop: Stop,
+    /// The line that answers it; empty, where it was cancelled.
+    pub answer: OnceLock<Vec<u8>>,
+}
+
+impl Ticket {
+    pub(super) fn of(call: &Call) -> Arc<Self> {
+        Arc::new(Self { id: call.id.get().to_owned(), ..Self::default() })
+    }
+}
+
+/// Carries a call out and posts its answer; an empty line, where it was cancelled.
+pub(super) fn carry_out(call: &Call, ticket: &Ticket, shared: &Shared) {
+    // A signal ends what runs in its own way: nothing that was started is left behind.
+    let effect = signals::effect();
+    let line = recorded(call, &ticket.stop, shared).map(|answer| {
+        let value = answer.into_value(call.deed.as_ref().is_ok_and(Deed::has_text));
+        result(&call.id, &complete(value, call.client.is_modern(), None))
+    });
+    drop(effect);
+    let line = line.and_then(std::result::Result::ok).unwrap_or_default().into_bytes();
+    let _ = shared.post.send(Event::FromServer(ticket.answer.get_or_init(|| line).clone()));
+}
+
+/// The answer, with the call and its result on the ledger. What the programs do for it has records of its own, on the disk before.
+fn recorded(call: &Call, stop: &Stop, shared: &Shared) -> Option<Answer> {
+    let began = Instant::now();
+    let Call { name, client, input_hash, .. } = call;
+    let id = call.id();
+    let intent = json!({ "call": id, "tool": name, "input_hash": input_hash, "client": client.party, "protocol": client.version });
+    let noted = shared.journal().note("mcp.call", &intent);
+    let answer = noted
+        .and_then(|_| done(call, stop, shared))
+        .and_then(|answer| answer.filter(|_| !stop.came()).map(|answer| answer.shortened(&shared.ledger)).transpose());
+    let answer = answer.map_or_else(|error| (!stop.came()).then(|| Answer::of_error(&error)), |answer| answer);
+    let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let end = match &answer {
+        None => json!({ "call": id, "tool": name, "outcome": "cancelled", "duration_ms": duration_ms }),
+        Some(Answer { is_error, asks, kept, .. }) => {
+            let outcome = if asks.is_some() {
+                "asks"
+            } else if *is_error {
+                "failed"
+            } else {
+                "done"
+            };
+            json!({ "call": id, "tool": name, "outcome": outcome, "is_error": is_error, "output": kept, "duration_ms": duration_ms })
+        }
+    };
+    match shared.journal().note("mcp.result", &end) {
+        Ok(_) => answer,
+        Err(error) => Some(Answer::of_error(&error)),
+    }
+}
+
+/// What comes of a call. `None`: it was cancelled.
+fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
+    let began = Instant::now();
+    let mut told = None;
+    let mut looked = || {
+        let seconds = told.map_or(Some(0), |before| Some(began.elapsed().as_secs()).filter(|now| now > &before));
+        if let (Some(token), Some(seconds)) = (&call.progress, seconds) {
+            told = Some(seconds);
+            call.tell(token, seconds, shared);
+        }
+    };
+    looked();
+    match call.deed.as_ref().map_err(|error| Error::from_value(&error.to_value()))? {
+        Deed::Do { tool, input } => {
+            let made = call.made(tool, input)?;
+            let mut attempt =
+                || shared.executor.call(Verb::Do, &made, stop, &mut looked, |record| record.read::<ToolResult>());
+            let result = match attempt() {
+                Err(error) if error.code() == Code::HumanRequired => match settled(error, call, shared, stop)? {
+                    Some(answer) => return Ok(Some(answer)),
+                    None => attempt()?,
+                },
+                result => result?,
+            };
+            Ok(result.map(Answer::of_result))
+        }
+        Deed::Check(input) => {
+            let made = call.made("shell", input)?;
+            let decision =
+                shared.executor.call(Verb::Check, &made, stop, &mut looked, |record| record.read::<Value>())?;
+            Ok(decision.map(Answer::of_data))
+        }
+        Deed::Ask { program: "cp-llm", words, input, .. } => {
+            // One after the other: what one costs, the next has no more.
+            let mut purse = shared.purse.lock().unwrap_or_else(PoisonError::into_inner);
+            let words: Vec<String> = purse.options()?.into_iter().chain(words.iter().cloned()).collect();
+            let message = shared.executor.ask("cp-llm", &words, input, false, stop, &mut looked)?;
+            if let Some(message) = &message {
+                purse.pay(message);
+            }
+            Ok(message.map(Answer::of_message))
+        }
+        Deed::Ask { program, words, input, all } => {
+            Ok(shared.executor.ask(program, words, input, *all, stop, &mut looked)?.map(Answer::of_data))
+        }
+    }
+}
+
+impl Call {
+    /// Its id as a text.
+    fn id(&self) -> String {
+        serde_json::from_str(self.id.get()).unwrap_or_else(|_| self.id.get().to_owned())
+    }
+
+    /// As cp-exec takes it.
+    fn made(&self, tool: &str, input: &impl serde::Serialize) -> Result<ToolCall> {
+        let input = to_raw_value(input).map_err(|e| Error::validation(e.to_string()))?;
+        Ok(ToolCall { id: self.id(), name: tool.to_owned(), input, timeout: None, untrusted: Vec::new() })
+    }
+
+    fn tell(&self, token: &Value, seconds: u64, shared: &Shared) {
+        let message =
+            if seconds == 0 { format!("{} begins", self.name) } else { format!("{} for {seconds} s", self.name) };
+        let params = json!({ "progressToken": token, "progress": seconds, "message": message });
+        shared.tell(notification("notifications/progress", &params));
+    }
+}
+
+impl Purse {
+    /// What is left, as options of cp-llm.
+    fn options(self) -> Result<Vec<String>> {
+        if self.usd.is_some_and(|usd| usd <= 0.0) || self.tokens == Some(0) {
+            return Err(Error::new(Code::BudgetExhausted, "the budget of this server is spent")
+                .hint("start cp-mcp serve with a larger --budget-usd or --budget-tokens"));
+        }
+        let usd = self.usd.map(|usd| format!("--budget-usd={usd}"));
+        Ok(usd.into_iter().chain(self.tokens.map(|tokens| format!("--budget-tokens={tokens}"))).collect())
+    }
+
+    fn pay(&mut self, message: &Value) {
+        let usage = &message["usage"];
+        let tokens = ["input_tokens", "output_tokens"].iter().filter_map(|name| usage[*name].as_u64()).sum();
+        self.usd = self.usd.map(|usd| usd - usage["cost_usd"].as_f64().unwrap_or(0.0));
+        self.tokens = self.tokens.map(|left| left.saturating_sub(tokens));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_purse_pays_for_all_and_says_when_it_is_empty() {
+        let mut purse = Purse { usd: Some(0.5), tokens: Some(10) };
+        assert_eq!(purse.options().unwrap(), ["--budget-usd=0.5", "--budget-tokens=10"]);
+        purse.pay(&json!({"usage": {"input_tokens": 3, "output_tokens": 4, "cost_usd": null}}));
+        assert_eq!(purse, Purse { usd: Some(0.5), tokens: Some(3) });
+        purse.pay(&json!({"usage": {"input_tokens": 3, "output_tokens": 4, "cost_usd": 0.5}}));
+        assert_eq!(purse.options().unwrap_err().code(), Code::BudgetExhausted);
+        assert!(Purse::default().options().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,183 @@
+//! What carries out calls: cp-exec as coprocesses that wait for the next call, and programs that are asked once.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use cp_common::coprocess::{Child, Grace, Part, find};
+use cp_common::wire::ToolCall;
+use cp_common::wire::record::{Kind, Record};
+use cp_common::{Context, Error, Result};
+use serde_json::{Map, Value, json};
+
+/// How often a wait looks whether the call was cancelled.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Whether a call was cancelled.
+#[derive(Debug, Default)]
+pub(super) struct Stop(AtomicBool);
+
+impl Stop {
+    /// Cancels it.
+    pub(super) fn now(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was.
+    pub(super) fn came(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a coprocess does with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    /// Carries it out.
+    Do,
+    /// Decides about it.
+    Check,
+}
+
+/// A coprocess, and the policy that it has read.
+struct Warm {
+    verb: Verb,
+    policy: Stamp,
+    part: Part,
+}
+
+/// What tells that a file is still the same: none, where there is none.
+type Stamp = Option<(u64, u64, i64, i64)>;
+
+/// The coprocesses that wait for a call, and how all programs are started.
+pub(super) struct Executor {
+    idle: Mutex<Vec<Warm>>,
+    flags: Vec<OsString>,
+    /// Who is served, as cp-exec is told.
+    hosted: String,
+    policy: PathBuf,
+}
+
+impl Executor {
+    /// One in this context. Nothing is started before the first call.
+    pub(super) fn new(context: &Context, hosted: String) -> Self {
+        let mut flags = context.handed_on();
+        if !context.options.quiet {
+            flags.push("--quiet".into());
+        }
+        Self { idle: Mutex::default(), flags, hosted, policy: context.home.policy_file() }
+    }
+
+    /// Gives a call to a coprocess, and its answer to `take`. `None`: it was cancelled, and all that it had started is killed.
+    pub(super) fn call<T>(
+        &self,
+        verb: Verb,
+        call: &ToolCall,
+        stop: &Stop,
+        looked: &mut dyn FnMut(),
+        take: impl FnOnce(&Record<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut warm = self.warm(verb)?;
+        warm.part.send(Kind::ToolCall, call)?;
+        while !warm.part.wait(LOOK)? {
+            looked();
+            if stop.came() {
+                return Ok(None);
+            }
+        }
+        let outcome = warm.part.receive(|_, record| take(record));
+        if outcome.as_ref().is_ok() || outcome.as_ref().is_err_and(|error| !error.is_fatal()) {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(warm);
+        }
+        outcome.map(Some)
+    }
+
+    /// A coprocess that waits, or a new one: the policy is read when one starts, and another policy needs another.
+    fn warm(&self, verb: Verb) -> Result<Warm> {
+        let meta = std::fs::metadata(&self.policy).ok();
+        let policy = meta.map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = idle.extract_if(.., |warm| warm.policy != policy || !warm.part.child().is_running());
+        old.for_each(drop);
+        if let Some(at) = idle.iter().position(|warm| warm.verb == verb) {
+            return Ok(idle.swap_remove(at));
+        }
+        drop(idle);
+        let mut argv = vec![find("cp-exec")?.into_os_string()];
+        match verb {
+            Verb::Do => argv.extend(["--hosted".into(), self.hosted.clone().into()]),
+            Verb::Check => argv.push("check".into()),
+        }
+        argv.push("--closed".into());
+        argv.extend(self.flags.iter().cloned());
+        Ok(Warm { verb, policy, part: Part::start(&argv)? })
+    }
+
+    /// Asks a program one thing: its answer, and before it the lines of a stream as `items`. `None`: it was cancelled.
+    pub(super) fn ask(
+        &self,
+        program: &str,
+        words: &[String],
+        input: &str,
+        all: bool,
+        stop: &Stop,
+        looked: &mut dyn FnMut(),
+    ) -> Result<Option<Value>> {
+        let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+        let (before, operands) = words.split_at(end);
+        let mut command = Command::new(find(program)?);
+        command.args(before).args(self.flags(all)).args(["--format", "json"]).args(operands).stderr(Stdio::null());
+        let mut child = Child::start(&mut command, Grace::default())?.called(program);
+        child.feed(input.as_bytes())?;
+        let (mut items, mut last) = (Vec::new(), None);
+        loop {
+            while !child.wait_line(LOOK)? {
+                looked();
+                if stop.came() {
+                    return Ok(None);
+                }
+            }
+            let Some(line) = child.next_line()? else { break };
+            let record = Record::parse(line)?;
+            if record.closed {
+                last = Some(if record.ok {
+                    data(&record)?
+                } else {
+                    return Err(record.failure().with_absent("part", program));
+                });
+            } else {
+                items.push(if record.ok { data(&record)? } else { json!({ "error": record.failure().to_value() }) });
+            }
+        }
+        let Some(last) = last else { return Err(child.gone()) };
+        if items.is_empty() && last.get("total").is_none() {
+            return Ok(Some(last));
+        }
+        let mut answer = Map::from_iter([("items".to_owned(), items.into())]);
+        answer.extend(last.as_object().cloned().unwrap_or_default());
+        Ok(Some(answer.into()))
+    }
+
+    /// What hands the context on, without the session for what is about all of them.
+    fn flags(&self, all: bool) -> Vec<OsString> {
+        let mut flags = self.flags.clone();
+        if all && let Some(at) = flags.iter().position(|flag| flag == "--session") {
+            flags.drain(at..at + 2);
+        }
+        flags
+    }
+
+    /// Lets the coprocesses leave in their own time.
+    pub(super) fn finish(&self) -> Result<()> {
+        let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        idle.into_iter().try_for_each(|warm| warm.part.finish())
+    }
+}
+
+fn data(record: &Record<'_>) -> Result<Value> {
+    let data = record.data.ok_or_else(|| Error::validation("an answer without data"))?;
+    serde_json::from_str(data.get()).map_err(|e| Error::validation(e.to_string()))
+}

@@ -1,0 +1,158 @@
+//! What a request says of its client, and how an answer is written in the era of the request.
+
+use std::time::Duration;
+
+use cp_mcp_wire::{
+    Failure, Greeting, HANDSHAKES, INVALID_PARAMS, Initialize, LEGACY, MODERN, Meta, Party, UNSUPPORTED_VERSION,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+/// What the server says to a model.
+const INSTRUCTIONS: &str = "Commands and file changes are decided about by a policy, run in a sandbox and recorded. A refusal says which rule \
+                            refused and what to do instead.";
+
+/// How long a client may keep a list: it does not change while the server runs.
+const KEPT: Duration = Duration::from_secs(3600);
+
+/// The client of a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Client {
+    pub party: Party,
+    /// The version of the protocol.
+    pub version: String,
+    /// Whether its person can be asked with a form.
+    pub asks: bool,
+}
+
+impl Client {
+    /// Whether each request stands for itself.
+    pub(super) fn is_modern(&self) -> bool {
+        self.version == MODERN
+    }
+
+    fn new(party: Party, version: &str, capabilities: &Value) -> Self {
+        // An empty object is a form; one that lists other ways only is none.
+        let ways = capabilities.get("elicitation").and_then(Value::as_object);
+        let asks = ways.is_some_and(|ways| ways.is_empty() || ways.contains_key("form"));
+        Self { party, version: version.to_owned(), asks }
+    }
+
+    /// The client of a request that says so itself; none where it belongs to a handshake.
+    pub(super) fn of(params: &Map<String, Value>) -> Result<Option<Self>, Failure> {
+        #[derive(Deserialize)]
+        struct Lenient {
+            #[serde(rename = "io.modelcontextprotocol/clientInfo", default)]
+            client: Party,
+        }
+        let Some(meta) = params.get("_meta").filter(|meta| meta.get(Meta::VERSION).is_some()) else { return Ok(None) };
+        let invalid = |message: &str| Failure::new(INVALID_PARAMS, message);
+        let version = meta[Meta::VERSION].as_str().ok_or_else(|| invalid("the protocol version is not a string"))?;
+        if version != MODERN {
+            let message = format!("the version {version} is not served without a handshake");
+            let data = json!({ "supported": [MODERN], "requested": version });
+            return Err(Failure { data, ..Failure::new(UNSUPPORTED_VERSION, message) });
+        }
+        let capabilities = meta.get(Meta::CAPABILITIES).filter(|capabilities| capabilities.is_object());
+        let capabilities = capabilities.ok_or_else(|| invalid("`_meta` has no clientCapabilities"))?;
+        let party = Lenient::deserialize(meta).map(|lenient| lenient.client);
+        let party = party.map_err(|e| invalid(&format!("clientInfo: {e}")))?;
+        Ok(Some(Self::new(party, version, capabilities)))
+    }
+
+    /// The client of a handshake. It gets the version that it wants, where that is one.
+    pub(super) fn greeting(params: &Map<String, Value>) -> Result<Self, Failure> {
+        let asked = Initialize::deserialize(Value::Object(params.clone()));
+        let asked = asked.map_err(|e| Failure::new(INVALID_PARAMS, format!("initialize: {e}")))?;
+        let wanted = HANDSHAKES.into_iter().find(|version| *version == asked.protocol_version);
+        Ok(Self::new(asked.client_info, wanted.unwrap_or(LEGACY), &asked.capabilities))
+    }
+}
+
+/// The server.
+fn party() -> Party {
+    Party { name: "cp-mcp".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
+}
+
+/// What the server is, for either era.
+pub(super) fn greeting(client: Option<&Client>) -> Value {
+    let greeting = Greeting {
+        protocol_version: client.map(|client| client.version.clone()).unwrap_or_default(),
+        supported_versions: if client.is_none() { vec![MODERN.to_owned()] } else { Vec::new() },
+        capabilities: json!({ "tools": {}, "resources": {}, "prompts": {} }),
+        server_info: party(),
+        instructions: Some(INSTRUCTIONS.to_owned()),
+    };
+    serde_json::to_value(greeting).unwrap_or_default()
+}
+
+/// A result in the era of its request: without a session it says its type, who gives it, and how long it may be kept, where that is
+/// asked for.
+pub(super) fn complete(mut result: Value, is_modern: bool, may_be_kept: Option<bool>) -> Value {
+    let Some(members) = result.as_object_mut().filter(|_| is_modern) else { return result };
+    members.entry("resultType").or_insert("complete".into());
+    if let Some(may_be_kept) = may_be_kept {
+        let kept = if may_be_kept { KEPT } else { Duration::ZERO };
+        members.insert("ttlMs".to_owned(), u64::try_from(kept.as_millis()).unwrap_or_default().into());
+        members.insert("cacheScope".to_owned(), "private".into());
+    }
+    let meta = members.entry("_meta").or_insert_with(|| json!({}));
+    meta["io.modelcontextprotocol/serverInfo"] = serde_json::to_value(party()).unwrap_or_default();
+    result
+}
+
+/// The parameters of a request by name.
+pub(super) fn members(params: Option<&RawValue>) -> Result<Map<String, Value>, Failure> {
+    let read = |params: &RawValue| serde_json::from_str(params.get());
+    params.map_or_else(|| Ok(Map::new()), read).map_err(|e| Failure::new(INVALID_PARAMS, format!("params: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(meta: Value) -> Result<Option<Client>, Failure> {
+        let Value::Object(params) = json!({ "_meta": meta }) else { panic!() };
+        Client::of(&params)
+    }
+
+    #[test]
+    fn a_request_says_itself_who_asks_or_belongs_to_a_handshake() {
+        assert_eq!(of(json!({"progressToken": 1})).unwrap(), None);
+        let meta =
+            |version: &str, capabilities: Value| json!({Meta::VERSION: version, Meta::CAPABILITIES: capabilities});
+        let client = of(meta(MODERN, json!({"elicitation": {"form": {}}}))).unwrap().unwrap();
+        assert!(client.is_modern() && client.asks && client.party.name.is_empty());
+        assert!(!of(meta(MODERN, json!({"elicitation": {"url": {}}}))).unwrap().unwrap().asks);
+        let old = of(meta("2099-01-01", json!({}))).unwrap_err();
+        assert_eq!((old.code, old.versions()), (UNSUPPORTED_VERSION, Some(vec![MODERN])));
+        assert_eq!(of(json!({Meta::VERSION: MODERN})).unwrap_err().code, INVALID_PARAMS);
+        assert_eq!(of(json!({Meta::VERSION: 1})).unwrap_err().code, INVALID_PARAMS);
+    }
+
+    #[test]
+    fn a_handshake_gets_the_version_that_it_wants_or_the_last_one() {
+        for (wanted, given) in [("2024-11-05", "2024-11-05"), (MODERN, LEGACY), ("1999-01-01", LEGACY)] {
+            let Value::Object(params) = json!({"protocolVersion": wanted, "capabilities": {"elicitation": {}}}) else {
+                panic!()
+            };
+            let client = Client::greeting(&params).unwrap();
+            assert_eq!((client.version.as_str(), client.asks, client.is_modern()), (given, true, false));
+        }
+        assert_eq!(Client::greeting(&Map::new()).unwrap_err().code, INVALID_PARAMS);
+    }
+
+    #[test]
+    fn only_a_request_without_a_session_is_told_what_kind_of_answer_it_gets() {
+        assert_eq!(complete(json!({"tools": []}), false, Some(true)), json!({"tools": []}));
+        let modern = complete(json!({"tools": []}), true, Some(false));
+        assert_eq!(
+            (&modern["resultType"], &modern["ttlMs"], &modern["cacheScope"]),
+            (&json!("complete"), &json!(0), &json!("private"))
+        );
+        assert_eq!(modern["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "cp-mcp");
+        let asks = complete(json!({"resultType": "input_required"}), true, None);
+        assert!(asks["resultType"] == "input_required" && asks.get("ttlMs").is_none());
+    }
+}

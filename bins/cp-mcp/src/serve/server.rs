@@ -1,0 +1,290 @@
+//! The loop of the server: what the client writes is answered, calls are carried out beside it, and everything is written here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use cp_common::{Code, Context, Error, Result, keys};
+use cp_mcp_wire::{
+    Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Message, failure, read, result,
+};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::approval::{Consent, word_of};
+use super::call::{Call, Ticket, carry_out};
+use super::protocol::{Client, complete, greeting, members};
+use super::shared::{Purse, Shared};
+use super::tools::Tools;
+use super::{prompts, resources};
+use crate::inbox::{self, Event, Post};
+
+/// How many calls run at the same time. More wait their turn.
+const SLOTS: usize = 8;
+/// How many calls may wait. One more is refused.
+const WAITING: usize = 256;
+/// The longest line of a client, in bytes: cp-exec takes no longer request.
+const LONGEST: usize = 2 << 20;
+/// How long calls have to end by themselves when the client has written its last line.
+const GRACE: Duration = Duration::from_secs(5);
+
+type Answered = std::result::Result<Value, Failure>;
+
+/// Serves the client at standard streams until it leaves.
+pub(crate) fn serve(names: &[String], purse: Purse, context: &mut Context) -> Result<()> {
+    let tools = Tools::of(names)?;
+    // Standard output holds the lines of the protocol and nothing else.
+    context.out.ended_with(0);
+    let (post, inbox) = inbox::open()?;
+    let (shaken, shared, running, waiting) = (None, None, Vec::new(), VecDeque::new());
+    let mut server = Server { context, tools, purse, post, shaken, shared, running, waiting };
+    let left = server.work(&inbox);
+    server.leave(&inbox)?;
+    left
+}
+
+struct Server<'a> {
+    context: &'a mut Context,
+    tools: Tools,
+    purse: Purse,
+    post: Post,
+    /// The client of the handshake.
+    shaken: Option<Client>,
+    /// There from the first call on.
+    shared: Option<Arc<Shared>>,
+    running: Vec<Arc<Ticket>>,
+    waiting: VecDeque<Call>,
+}
+
+impl Server<'_> {
+    /// Answers until the client has written its last line and its calls have ended, or had their time.
+    fn work(&mut self, inbox: &Receiver<Event>) -> Result<()> {
+        let mut until = None;
+        loop {
+            let left = until.map(|until: Instant| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero() || self.running.is_empty()) {
+                return Ok(());
+            }
+            match self.next(inbox, left)? {
+                None => {}
+                Some(Event::FromClient(line)) if line.len() <= LONGEST => self.line(&line)?,
+                Some(Event::FromClient(line)) => self.too_long(line.len())?,
+                Some(Event::TooLong(_)) => self.too_long(usize::MAX)?,
+                Some(Event::FromServer(line)) => self.done(&line)?,
+                Some(Event::ClientLeft(left)) => {
+                    left?;
+                    until = Some(Instant::now() + GRACE);
+                }
+                Some(Event::ServerLeft(left)) => left?,
+            }
+        }
+    }
+
+    /// The next event. What was written is handed to the client before a wait.
+    fn next(&mut self, inbox: &Receiver<Event>, limit: Option<Duration>) -> Result<Option<Event>> {
+        match inbox.try_recv() {
+            Ok(event) => return Ok(Some(event)),
+            Err(TryRecvError::Disconnected) => return Err(Error::new(Code::Io, "nobody writes to the inbox")),
+            Err(TryRecvError::Empty) => self.context.out.flush()?,
+        }
+        match limit.map_or_else(|| inbox.recv().map_err(RecvTimeoutError::from), |limit| inbox.recv_timeout(limit)) {
+            Ok(event) => Ok(Some(event)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::new(Code::Io, "nobody writes to the inbox")),
+        }
+    }
+
+    /// Stops what still runs, and waits for the end of that: what it started is killed before this program is gone.
+    fn leave(&mut self, inbox: &Receiver<Event>) -> Result<()> {
+        self.waiting.clear();
+        self.running.iter().for_each(|ticket| ticket.stop.now());
+        while self.running.iter().any(|ticket| ticket.answer.get().is_none()) {
+            let _ = inbox.recv_timeout(GRACE);
+        }
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let finished = shared.executor.finish();
+        shared.journal().sync()?;
+        finished
+    }
+
+    fn too_long(&mut self, length: usize) -> Result<()> {
+        let length = if length == usize::MAX { "too many".to_owned() } else { length.to_string() };
+        let message = format!("the line has {length} bytes, and {LONGEST} are the most that are read");
+        self.answer(RawValue::NULL, Err(Failure::new(INVALID_REQUEST, message)))
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<()> {
+        match read(line) {
+            Err((id, failure)) => self.answer(id.unwrap_or(RawValue::NULL), Err(failure)),
+            Ok(Message::Request { id, method, params }) => match self.request(id, &method, params) {
+                Ok(Some(value)) => self.answer(id, Ok(value)),
+                Ok(None) => Ok(()),
+                Err(failure) => self.answer(id, Err(failure)),
+            },
+            Ok(Message::Notification { method, params }) => {
+                if method == "notifications/cancelled" {
+                    self.cancel(params);
+                }
+                Ok(())
+            }
+            Ok(Message::Answer { id, outcome }) => {
+                let word = outcome.ok().and_then(|result| word_of(&serde_json::from_str(result.get()).ok()?));
+                if let Some(shared) = &self.shared {
+                    shared.answered(id.get(), word);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn answer(&mut self, id: &RawValue, answered: Answered) -> Result<()> {
+        let line = match answered {
+            Ok(value) => result(id, &value),
+            Err(refused) => failure(id, &refused),
+        };
+        let line = line.map_err(|e| Error::new(Code::Unknown, format!("an answer cannot be written: {e}")))?;
+        self.context.out.raw(line.as_bytes())
+    }
+
+    /// Answers a request; `None`: its answer comes later.
+    fn request(
+        &mut self,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> std::result::Result<Option<Value>, Failure> {
+        let params = members(params)?;
+        if method == "initialize" {
+            let client = Client::greeting(&params)?;
+            let value = greeting(Some(&client));
+            self.shaken = Some(client);
+            return Ok(Some(value));
+        }
+        let own = Client::of(&params)?;
+        let is_modern = own.is_some();
+        let client = own.or_else(|| self.shaken.clone()).unwrap_or_default();
+        let (value, may_be_kept) = match method {
+            "server/discover" => return Ok(Some(complete(greeting(None), true, Some(true)))),
+            "ping" => (json!({}), None),
+            "tools/list" => (json!({ "tools": self.tools.listed() }), Some(true)),
+            "tools/call" => return self.call(id, params, client).map(|()| None),
+            "resources/list" => (json!({ "resources": [] }), Some(false)),
+            "resources/templates/list" => (resources::templates(), Some(true)),
+            "resources/read" => (self.resource(&params, is_modern)?, Some(true)),
+            "prompts/list" => (prompts::listed(self.context).map_err(|error| failed(&error))?, Some(false)),
+            "prompts/get" => (self.prompt(&params)?, None),
+            _ => return Err(Failure::new(METHOD_NOT_FOUND, format!("there is no method `{method}`"))),
+        };
+        Ok(Some(complete(value, is_modern, may_be_kept)))
+    }
+
+    fn resource(&self, params: &Map<String, Value>, is_modern: bool) -> Answered {
+        /// The code of those versions that have one of its own.
+        const NOT_FOUND: i64 = -32002;
+        let uri = text(params, "uri")?;
+        let unknown = Error::not_found(format!("there is no resource `{uri}`"));
+        let page = self.shared.as_ref().map_or(Err(unknown), |shared| resources::page(uri, &shared.ledger));
+        page.map_err(|error| {
+            let code = if is_modern { INVALID_PARAMS } else { NOT_FOUND };
+            let code = if error.code() == Code::NotFound { code } else { INTERNAL_ERROR };
+            Failure { data: json!({ "uri": uri }), ..Failure::new(code, error.to_string()) }
+        })
+    }
+
+    fn prompt(&self, params: &Map<String, Value>) -> Answered {
+        let given = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
+        let arguments: BTreeMap<String, String> = serde_json::from_value(given)
+            .map_err(|e| Failure::new(INVALID_PARAMS, format!("the arguments are not texts: {e}")))?;
+        prompts::text(text(params, "name")?, &arguments, self.context).map_err(|error| failed(&error))
+    }
+
+    /// Takes a call. It starts now, where a slot is free.
+    fn call(
+        &mut self,
+        id: &RawValue,
+        mut params: Map<String, Value>,
+        client: Client,
+    ) -> std::result::Result<(), Failure> {
+        let name = text(&params, "name")?.to_owned();
+        if !self.tools.has(&name) {
+            return Err(Failure::new(INVALID_PARAMS, format!("there is no tool `{name}`")));
+        }
+        if self.waiting.len() == WAITING {
+            return Err(Failure::new(INTERNAL_ERROR, format!("{WAITING} calls wait already")));
+        }
+        if self.running.iter().any(|ticket| ticket.id == id.get())
+            || self.waiting.iter().any(|call| call.id.get() == id.get())
+        {
+            return Err(Failure::new(INVALID_REQUEST, format!("a call with the id {id} is under way")));
+        }
+        let mut arguments = match params.remove("arguments") {
+            None => Map::new(),
+            Some(Value::Object(arguments)) => arguments,
+            Some(_) => return Err(Failure::new(INVALID_PARAMS, "the arguments are not an object")),
+        };
+        let input_hash = keys::hash(Value::Object(arguments.clone()).to_string().as_bytes());
+        let consent = Consent::of(&params, &mut arguments);
+        let root = self.context.base().map_err(|error| failed(&error))?;
+        let deed = self.tools.deed(&name, arguments, &root);
+        let progress = params.get("_meta").and_then(|meta| meta.get("progressToken")).cloned();
+        self.waiting.push_back(Call { id: id.to_owned(), name, input_hash, deed, consent, client, progress });
+        self.start().map_err(|error| failed(&error))
+    }
+
+    /// Starts what waits, while there are slots.
+    fn start(&mut self) -> Result<()> {
+        while self.running.len() < SLOTS
+            && let Some(call) = self.waiting.pop_front()
+        {
+            let shared = match &self.shared {
+                Some(shared) => Arc::clone(shared),
+                None => {
+                    let made = Shared::new(&call.client, self.purse, self.post.clone(), self.context)?;
+                    Arc::clone(self.shared.insert(Arc::new(made)))
+                }
+            };
+            let ticket = Ticket::of(&call);
+            let own = Arc::clone(&ticket);
+            std::thread::Builder::new()
+                .name(call.name.clone())
+                .spawn(move || carry_out(&call, &own, &shared))
+                .map_err(|e| Error::io("starting a thread", e))?;
+            self.running.push(ticket);
+        }
+        Ok(())
+    }
+
+    /// Writes what a call has to say. Where that was its answer, the next one starts.
+    fn done(&mut self, line: &[u8]) -> Result<()> {
+        self.context.out.raw(line)?;
+        if let Some(at) =
+            self.running.iter().position(|ticket| ticket.answer.get().is_some_and(|answer| answer == line))
+        {
+            self.running.swap_remove(at);
+        }
+        self.start()
+    }
+
+    /// Stops a call, or forgets one that has not started. Neither is answered.
+    fn cancel(&mut self, params: Option<&RawValue>) {
+        let Ok(params) = members(params) else { return };
+        let Some(id) = params.get("requestId").map(Value::to_string) else { return };
+        self.waiting.retain(|call| call.id.get() != id);
+        self.running.iter().filter(|ticket| ticket.id == id).for_each(|ticket| ticket.stop.now());
+    }
+}
+
+fn text<'a>(params: &'a Map<String, Value>, name: &str) -> std::result::Result<&'a str, Failure> {
+    let text = params.get(name).and_then(Value::as_str);
+    text.ok_or_else(|| Failure::new(INVALID_PARAMS, format!("`{name}` is not a text")))
+}
+
+/// An error of ours, as the protocol has it.
+fn failed(error: &Error) -> Failure {
+    let code = match error.code() {
+        Code::NotFound | Code::Validation => INVALID_PARAMS,
+        _ => INTERNAL_ERROR,
+    };
+    Failure { data: error.to_value(), ..Failure::new(code, error.to_string()) }
+}

@@ -1,0 +1,221 @@
+//! The tools that are offered, one for each risk, and what their arguments ask of which program.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use cp_common::spelling::nearest;
+use cp_common::{Error, Result};
+use cp_schema::Schema;
+use serde_json::{Map, Value, json};
+
+/// What the tools are, as `tools/list` gives them. `"$output"` stands for [`output`].
+const TOOLS: &str = include_str!("tools.json");
+
+/// The most entries of a query, unless it says how many.
+const ENTRIES: u64 = 50;
+
+/// The tools that are offered.
+pub(super) struct Tools(Vec<Tool>);
+
+/// A tool.
+struct Tool {
+    name: String,
+    /// As it is listed.
+    listed: Value,
+    arguments: OnceLock<std::result::Result<Schema, String>>,
+}
+
+/// What a call asks, and of whom.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Deed {
+    /// A tool of cp-exec.
+    Do { tool: &'static str, input: Map<String, Value> },
+    /// Whether cp-exec would run a command.
+    Check(Map<String, Value>),
+    /// One answer of a program: its words, what it reads, and whether it is about all sessions.
+    Ask { program: &'static str, words: Vec<String>, input: String, all: bool },
+}
+
+impl Deed {
+    /// Whether its answer is one text, and not data.
+    pub(super) fn has_text(&self) -> bool {
+        match self {
+            Self::Do { .. } | Self::Ask { program: "cp-llm", .. } => true,
+            Self::Check(_) | Self::Ask { .. } => false,
+        }
+    }
+}
+
+impl Tools {
+    /// Those of these names; all, where none is given.
+    pub(super) fn of(names: &[String]) -> Result<Self> {
+        let text = TOOLS.replace("\"$output\"", &output().to_string());
+        let all: Vec<Value> = serde_json::from_str(&text).map_err(|e| Error::validation(format!("the tools: {e}")))?;
+        let name_of = |tool: &Value| tool["name"].as_str().unwrap_or_default().to_owned();
+        let known: Vec<String> = all.iter().map(name_of).collect();
+        if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
+            let error = Error::usage(format!("there is no tool `{unknown}`"));
+            return Err(match nearest(unknown, known.iter().map(String::as_str)) {
+                Some(near) => error.hint(format!("did you mean `{near}`?")),
+                None => error.hint(format!("the tools are {}", known.join(", "))),
+            });
+        }
+        let offered = all.into_iter().map(|listed| Tool { name: name_of(&listed), listed, arguments: OnceLock::new() });
+        Ok(Self(offered.filter(|tool| names.is_empty() || names.contains(&tool.name)).collect()))
+    }
+
+    /// As `tools/list` gives them.
+    pub(super) fn listed(&self) -> Vec<&Value> {
+        self.0.iter().map(|tool| &tool.listed).collect()
+    }
+
+    /// Whether it is offered.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|tool| tool.name == name)
+    }
+
+    /// What a call asks, once its arguments fit.
+    pub(super) fn deed(&self, name: &str, arguments: Map<String, Value>, root: &Path) -> Result<Deed> {
+        let Some(tool) = self.0.iter().find(|tool| tool.name == name) else {
+            return Err(Error::not_found(format!("there is no tool `{name}`")));
+        };
+        let schema = tool.arguments.get_or_init(|| Schema::compile(tool.listed["inputSchema"].clone()));
+        let schema = schema.as_ref().map_err(|e| Error::validation(e.clone()))?;
+        let arguments = Value::Object(arguments);
+        if let Some(fault) = schema.faults(&arguments, 1).first() {
+            let place = if fault.pointer.is_empty() { "the arguments".to_owned() } else { fault.pointer.clone() };
+            return Err(Error::validation(format!("{place}: {}", fault.message)));
+        }
+        let Value::Object(arguments) = arguments else { return Err(Error::validation("the arguments: not an object")) };
+        Ok(asked(name, arguments, root))
+    }
+}
+
+/// The schema of what tools answer that have one text.
+fn output() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "output": { "type": "string" },
+            "exit_code": { "type": ["integer", "null"] },
+            "bytes": { "type": "integer", "description": "How long the whole is, where output is its beginning" },
+            "resource": { "type": "string", "description": "Where the whole is" },
+            "error": { "type": "object" },
+        },
+        "required": ["output"],
+    })
+}
+
+fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Deed {
+    let files = |operation: &str, mut input: Map<String, Value>| {
+        input.insert("operation".to_owned(), operation.into());
+        Deed::Do { tool: "filesystem", input }
+    };
+    match name {
+        "cp_check" => Deed::Check(arguments),
+        "cp_read" => {
+            let path = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
+            let is_directory = root.join(path).is_dir();
+            files(if is_directory { "list_directory" } else { "read_file" }, arguments)
+        }
+        "cp_search" => files(if arguments.contains_key("pattern") { "search" } else { "find" }, arguments),
+        "cp_write" => files("write_file", arguments),
+        "cp_edit" => files("edit_file", arguments),
+        "cp_run" => Deed::Do { tool: "shell", input: arguments },
+        "cp_prompt" => {
+            let mut words = Vec::new();
+            // An `@` would name a file.
+            let text = |text: String| if text.starts_with('@') { format!("@{text}") } else { text };
+            words.extend(taken(&mut arguments, "system").map(|system| format!("--system={}", text(system))));
+            words.extend(taken(&mut arguments, "model").map(|model| format!("--model={model}")));
+            words.push("--input=text".to_owned());
+            let input = taken(&mut arguments, "prompt").unwrap_or_default();
+            Deed::Ask { program: "cp-llm", words, input, all: false }
+        }
+        _ => {
+            let (program, verb) = match name {
+                "cp_session_search" => ("cp-session", "search"),
+                "cp_verify" => ("cp-log", "verify"),
+                _ => ("cp-log", "query"),
+            };
+            let mut words = vec![verb.to_owned()];
+            let operand = taken(&mut arguments, "query");
+            let all = arguments.remove("all") == Some(true.into()) || verb == "search";
+            if arguments.remove("newest_first") == Some(true.into()) {
+                words.push("--reverse".to_owned());
+            }
+            if verb != "verify" {
+                arguments.entry("limit").or_insert(ENTRIES.into());
+            }
+            let value = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            words.extend(arguments.into_iter().map(|(name, given)| format!("--{name}={}", value(given))));
+            words.extend(operand.into_iter().flat_map(|operand| ["--".to_owned(), operand]));
+            Deed::Ask { program, words, input: String::new(), all }
+        }
+    }
+}
+
+fn taken(arguments: &mut Map<String, Value>, name: &str) -> Option<String> {
+    match arguments.remove(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deed(name: &str, arguments: Value) -> Result<Deed> {
+        let Value::Object(arguments) = arguments else { panic!("{arguments}") };
+        Tools::of(&[]).unwrap().deed(name, arguments, Path::new("/"))
+    }
+
+    #[test]
+    fn every_tool_has_schemas_that_hold_and_says_its_risk() {
+        let tools = Tools::of(&[]).unwrap();
+        assert_eq!(tools.0.len(), 10);
+        for tool in &tools.0 {
+            for schema in ["inputSchema", "outputSchema"] {
+                Schema::compile(tool.listed[schema].clone()).unwrap();
+                // Models' providers take nothing else at the top.
+                assert!(tool.listed[schema]["type"] == "object" && tool.listed[schema].get("oneOf").is_none());
+            }
+            let reads = tool.listed["annotations"]["readOnlyHint"].as_bool().unwrap();
+            let changes = ["cp_run", "cp_write", "cp_edit", "cp_prompt"].contains(&tool.name.as_str());
+            assert_ne!(reads, changes, "{}", tool.name);
+        }
+    }
+
+    #[test]
+    fn only_the_tools_that_are_named_are_offered_and_an_unknown_one_has_a_neighbour() {
+        let tools = Tools::of(&["cp_read".to_owned()]).unwrap();
+        assert!(tools.has("cp_read") && !tools.has("cp_run") && tools.listed().len() == 1);
+        let Err(error) = Tools::of(&["cp_rum".to_owned()]) else { panic!() };
+        assert_eq!(error.hint_text(), Some("did you mean `cp_run`?"));
+    }
+
+    #[test]
+    fn arguments_become_a_request_and_what_does_not_fit_is_named() {
+        let read = deed("cp_read", json!({"path": "etc/hostname", "line": 2})).unwrap();
+        let Deed::Do { tool: "filesystem", input } = read else { panic!("{read:?}") };
+        assert_eq!(Value::Object(input), json!({"path": "etc/hostname", "line": 2, "operation": "read_file"}));
+        let listed = deed("cp_read", json!({"path": "etc"})).unwrap();
+        assert!(matches!(listed, Deed::Do { input, .. } if input["operation"] == "list_directory"));
+        let query = deed("cp_ledger_query", json!({"event": "-x", "newest_first": true, "all": true})).unwrap();
+        let Deed::Ask { program: "cp-log", words, all: true, .. } = query else { panic!("{query:?}") };
+        assert_eq!(words, ["query", "--reverse", "--event=-x", "--limit=50"]);
+        let search = deed("cp_session_search", json!({"query": "--help", "limit": 3})).unwrap();
+        assert!(matches!(search, Deed::Ask { words, .. } if words == ["search", "--limit=3", "--", "--help"]));
+        let prompt = deed("cp_prompt", json!({"prompt": "p", "system": "@/etc/passwd"})).unwrap();
+        assert!(matches!(prompt, Deed::Ask { words, .. } if words[0] == "--system=@@/etc/passwd"));
+        for (name, arguments, place) in [
+            ("cp_read", json!({}), "the arguments: "),
+            ("cp_read", json!({"path": 1}), "/path: "),
+            ("cp_run", json!({"command": "x", "shell": true}), "the arguments: "),
+        ] {
+            let error = deed(name, arguments).unwrap_err();
+            assert!(error.message().starts_with(place), "{error}");
+        }
+    }
+}
