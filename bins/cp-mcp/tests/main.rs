@@ -3,3 +3,7 @@
 mod conformance;
 mod hostile;
 mod libraries;
+mod proxy;
+mod proxy_hostile;
+mod proxy_servers;
+mod session;

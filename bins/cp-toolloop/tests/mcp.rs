@@ -58,7 +58,7 @@ fn a_call_ends_with_the_time_of_its_server_and_with_that_of_the_run() {
     let ran = place.run(&["--mcp", &format!("s={server}"), "--deadline", "5", "x"]);
     assert_eq!(ran.error()["code"], "E_BUDGET_EXHAUSTED", "{ran:?}");
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    place.policy("[mcp.s]\ntimeout = 601\n");
+    place.policy("[mcp.s]\ntimeout = 86401\n");
     assert_eq!(place.run(&["tools", "--mcp", &format!("s={server}")]).error()["code"], "E_CONFIG");
 }
 

@@ -31,7 +31,8 @@ fn cure(spec: &Spec, table: &Table, message: &str) -> Option<String> {
     if RUNNERS.contains(&&*called) {
         let outside = format!("or sandbox = \"none\" in [mcp.{name}] of the policy starts it with your rights");
         return Some(format!(
-            "{called} fetches programs, and the sandbox starts none of these: install the server and name its file; {outside}"
+            "{called} fetches programs, and the sandbox starts none of these: {}; {outside}",
+            installed(&called, name, &spec.argv[1..])
         ));
     }
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
@@ -49,6 +50,26 @@ fn cure(spec: &Spec, table: &Table, message: &str) -> Option<String> {
             "it ran in the sandbox; what it needs there is read, write, env or network in [mcp.{name}] of the policy"
         )
     }))
+}
+
+/// What to type instead of a program that fetches the server and starts it.
+fn installed(runner: &str, name: &str, arguments: &[String]) -> String {
+    const NAMES: [&str; 4] = ["--from", "--package", "-p", "--spec"];
+    let named = arguments.iter().zip(arguments.iter().skip(1)).find(|(word, _)| NAMES.contains(&word.as_str()));
+    let named = named.map(|(_, package)| package);
+    let is_operand = |word: &&String| !word.starts_with('-') && !["tool", "run"].contains(&word.as_str());
+    let operand = arguments.iter().filter(is_operand).find(|word| Some(*word) != named);
+    let package = named.or(operand).map_or("PACKAGE", String::as_str);
+    let program = operand.and_then(|word| word.split('@').next()).filter(|word| !word.is_empty()).unwrap_or("PROGRAM");
+    match runner {
+        "uvx" | "uv" => format!("`uv tool install {package}`, then {name}=\"$(uv tool dir --bin)/{program}\""),
+        "pipx" => {
+            format!("`pipx install {package}`, then {name}=\"$(pipx environment --value PIPX_BIN_DIR)/{program}\"")
+        }
+        _ => format!(
+            "`npm install -g {package}`, then {name}=\"$(npm prefix -g)/bin/PROGRAM\" with the program that this put there"
+        ),
+    }
 }
 
 /// The failure of a server that is needed.
@@ -76,6 +97,12 @@ mod tests {
         };
         assert!(cured("/root/.pyenv/shims/python3", "").contains("`pyenv which python3`"));
         assert!(cured("/usr/bin/npx", "").contains("sandbox = \"none\" in [mcp.s]"));
+        let install = |runner: &str, words: &str| {
+            installed(runner, "s", &words.split(' ').map(str::to_owned).collect::<Vec<_>>())
+        };
+        assert!(install("npx", "-y @a/b@1 x").starts_with("`npm install -g @a/b@1`, then s=\"$(npm prefix -g)/bin/"));
+        assert_eq!(install("uvx", "srv@1"), "`uv tool install srv@1`, then s=\"$(uv tool dir --bin)/srv\"");
+        assert_eq!(install("uvx", "--from pkg srv x"), "`uv tool install pkg`, then s=\"$(uv tool dir --bin)/srv\"");
         assert!(cured("/bin/x", "npm error code EAI_AGAIN").contains("network = \"host\" in [mcp.s]"));
         let hidden = cured("/bin/x", "open '/etc/passwd': Permission denied");
         assert!(hidden.contains("read = [\"/etc/passwd\"] in [mcp.s]"), "{hidden}");

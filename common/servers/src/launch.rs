@@ -1,5 +1,6 @@
 //! Starting a server: in the sandbox of cp-exec, under a policy of its own, or outside where the policy allows it.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
 
 use crate::narrowed::narrowed;
-use crate::policy::{LIFETIME, Policy, Sandbox, Table};
+use crate::policy::{LIFETIME, Policy, Sandbox, Table, matches};
 use crate::spec::Spec;
 
 /// The variables that a server outside the sandbox has.
@@ -32,6 +33,8 @@ pub struct Launcher {
     base: PathBuf,
     /// The ledger of what is started, and what else is handed on to cp-exec.
     flags: Vec<String>,
+    /// What is handed on to a program of ours that starts servers itself.
+    handed_on: Vec<OsString>,
 }
 
 /// The home that is made for a server in the sandbox: nothing but a policy. It is removed when this is dropped.
@@ -62,6 +65,7 @@ impl Launcher {
             home: resolved(context.home.root()),
             base: context.base()?,
             flags,
+            handed_on: context.handed_on(),
         })
     }
 
@@ -69,7 +73,14 @@ impl Launcher {
     #[cfg(any(test, feature = "testing"))]
     pub fn outside(name: &str, base: &Path) -> Self {
         let policy = Policy::of_text(&format!("[mcp.{name}]\nsandbox = \"none\"\n"));
-        Self { client: "a-test", policy, home: base.to_owned(), base: base.to_owned(), flags: Vec::new() }
+        Self {
+            client: "a-test",
+            policy,
+            home: base.to_owned(),
+            base: base.to_owned(),
+            flags: Vec::new(),
+            handed_on: Vec::new(),
+        }
     }
 
     /// The table of a server in the policy.
@@ -80,8 +91,9 @@ impl Launcher {
     /// The command of a server: the policy's own, where none is given.
     pub fn argv(&self, name: &str, given: Option<Vec<String>>) -> Result<Vec<String>> {
         let listed = self.table(name)?.command;
-        let listed = listed.map(|command| coprocess::command_words(&command).and_then(located)).transpose()?;
-        match (listed, given.map(located).transpose()?) {
+        let listed = listed.map(|command| coprocess::command_words(&command)).transpose()?;
+        let [listed, given] = [listed, given].map(|argv| argv.map(|argv| self.located(argv)).transpose());
+        match (listed?, given?) {
             (Some(listed), Some(given)) if listed != given => {
                 let message = format!("the policy has another command for the server {name}");
                 Err(Error::new(Code::Forbidden, message)
@@ -95,6 +107,17 @@ impl Launcher {
                     .hint("write --mcp NAME='/path/to/server arguments'"))
             }
         }
+    }
+
+    /// The rule by which each call of a server's tool requires approval, and why; none where it does not.
+    pub fn asks(&self, table: &Table, tool: &str, is_destructive: bool) -> Option<(&'static str, String)> {
+        let listed = self.policy.whole.get("tools").and_then(|tools| tools.get("approve")?.as_array());
+        let mut patterns = listed.into_iter().flatten().filter_map(toml::Value::as_str);
+        if patterns.any(|pattern| matches(pattern, tool)) {
+            return Some(("tools.approve", format!("tools.approve of the policy lists `{tool}`")));
+        }
+        let is_asked = table.approve.unwrap_or(is_destructive);
+        is_asked.then(|| ("tool.approve", format!("{tool} requires approval of each call")))
     }
 
     /// Starts a server; one in the sandbox with a home that must be there until it has answered.
@@ -115,6 +138,7 @@ impl Launcher {
         let table = self.table(&spec.name)?;
         let spec = spec.expanded()?;
         let (mut command, home) = match table.sandbox {
+            _ if is_door(&spec) => (self.door(&spec), None),
             Sandbox::None => (outside(&spec, &table.env)?, None),
             Sandbox::Tool => {
                 let home = self.scratch_home(&narrowed(&self.policy, &table, &spec, &self.home))?;
@@ -125,12 +149,46 @@ impl Launcher {
         Ok((child.map_err(|e| not_fatal(&e))?.called(format!("the server {}", spec.name)), home))
     }
 
+    /// Our own bridge with our context: it starts its server in the sandbox itself, and does what the table says.
+    fn door(&self, spec: &Spec) -> Command {
+        let (verb, rest) = spec.argv[1..].split_at(spec.argv.len().min(2) - 1);
+        let mut options = rest.iter().take_while(|word| *word != "--");
+        let is_named = options.any(|word| word == "--name" || word.starts_with("--name="));
+        let mut command = Command::new(&spec.argv[0]);
+        command.args(&self.handed_on).args(verb).envs(&spec.env);
+        if !is_named {
+            command.args(["--name", &spec.name]);
+        }
+        command.args(rest);
+        command
+    }
+
+    /// A command with the path of its program, which may be named without one, as other hosts do.
+    fn located(&self, mut argv: Vec<String>) -> Result<Vec<String>> {
+        let program = argv.first_mut().ok_or_else(|| Error::usage("the command is empty"))?;
+        let path = if program.contains('/') {
+            Some(coprocess::find(program)?)
+        } else {
+            let listed = self.policy.whole.get("exec").and_then(|exec| exec.get("path")?.as_array());
+            let mut listed = listed.into_iter().flatten().filter_map(toml::Value::as_str);
+            let ours = program.starts_with("cp-").then(|| coprocess::find(program).ok()).flatten();
+            ours.or_else(|| coprocess::on_path(program))
+                .or_else(|| listed.find_map(|directory| coprocess::find(&format!("{directory}/{program}")).ok()))
+        };
+        let path = path.ok_or_else(|| {
+            Error::not_found(format!("the program `{program}` was not found on PATH"))
+                .hint("write its path; directories of PATH that others can write are passed over")
+        })?;
+        *program = std::path::absolute(path)?.display().to_string();
+        Ok(argv)
+    }
+
     /// cp-exec as a chain loader: the server reads and writes our pipes.
     fn inside(&self, home: &Path, argv: &[String]) -> Result<Command> {
         let mut command = Command::new(coprocess::find("cp-exec")?);
         let base = self.base.as_os_str();
         command.arg("--home").arg(home).arg("--base").arg(base).arg("--cwd").arg(base).args(&self.flags);
-        command.args(["--format", "raw", "--stdin", "-", "--timeout"]);
+        command.args(["--format", "raw", "--stdin", "-", "--lasting", "--timeout"]);
         command.arg(LIFETIME.as_secs().to_string()).arg("--").args(argv);
         Ok(command)
     }
@@ -155,16 +213,10 @@ fn remove_abandoned(above: &Path) {
     }
 }
 
-/// A command with the path of its program, which may be named without one, as other hosts do.
-fn located(mut argv: Vec<String>) -> Result<Vec<String>> {
-    let program = argv.first_mut().ok_or_else(|| Error::usage("the command is empty"))?;
-    let path = if program.contains('/') { Some(coprocess::find(program)?) } else { coprocess::on_path(program) };
-    let path = path.ok_or_else(|| {
-        Error::not_found(format!("the program `{program}` was not found on PATH"))
-            .hint("write its path; directories of PATH that others can write are passed over")
-    })?;
-    *program = std::path::absolute(path)?.display().to_string();
-    Ok(argv)
+/// Whether this is our own bridge, and no other program of its name.
+pub fn is_door(spec: &Spec) -> bool {
+    let ours = coprocess::find("cp-mcp").ok().map(|path| resolved(&path));
+    ours.is_some_and(|ours| spec.argv.first().is_some_and(|program| resolved(Path::new(program)) == ours))
 }
 
 /// A server with the rights of whoever runs us, but not with their whole environment.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::resolved;
 
-use crate::policy::{LIFETIME, Policy, Table};
+use crate::policy::{Policy, Table};
 use crate::spec::Spec;
 
 /// What of our home no server sees.
@@ -29,10 +29,9 @@ fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Tab
     let variables = table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?.into())));
     env.extend(variables);
     env.extend(spec.env.iter().map(|(name, value)| (name.clone(), value.clone().into())));
-    let own: [(&str, toml::Value); 6] = [
+    let own: [(&str, toml::Value); 5] = [
         ("allowed_commands", vec![program.to_owned()].into()),
         ("network", table.network.name().into()),
-        ("timeout", LIFETIME.as_secs_f64().into()),
         // Whoever named the server named its arguments.
         ("argument_rules", "off".into()),
         ("intent", "off".into()),
@@ -132,7 +131,6 @@ mod tests {
         assert_eq!(list("exec", "allowed_commands"), ["/opt/x/server"]);
         assert_eq!(list("exec", "restricted_commands"), ["dd"]);
         assert_eq!(parsed["exec"]["network"].as_str(), Some("loopback"));
-        assert_eq!(parsed["exec"]["timeout"].as_float(), Some(600.0));
         assert_eq!(parsed["exec"]["rule"][0]["match"][0].as_str(), Some("x a"));
         assert_eq!(list("paths", "read"), [".", "~/a \"b\"", "/data"]);
         assert_eq!(list("paths", "write"), [".", "/data"]);

@@ -8,17 +8,28 @@ use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
 use serde::Deserialize;
 
-/// How long a server may run in the sandbox: the longest that cp-exec gives.
-pub const LIFETIME: Duration = Duration::from_mins(10);
+/// How long a server may run in the sandbox: the longest that cp-exec gives one.
+pub const LIFETIME: Duration = Duration::from_hours(24);
 /// The keys of a table.
-const KEYS: [&str; 11] =
-    ["command", "url", "sandbox", "network", "env", "read", "write", "timeout", "start_timeout", "parallel", "approve"];
+const KEYS: [&str; 13] = [
+    "command",
+    "url",
+    "sandbox",
+    "network",
+    "env",
+    "read",
+    "write",
+    "timeout",
+    "start_timeout",
+    "parallel",
+    "approve",
+    "tools",
+    "sampling",
+];
 /// How long a call of a tool may take.
 const CALL: Duration = Duration::from_mins(1);
 /// How long a server has to start and to list its tools: some take seconds.
 const START: Duration = Duration::from_secs(30);
-/// The longest of both.
-const LONGEST: f64 = 86_400.0;
 /// Variables with the keys of models begin with one of these.
 const KEYS_OF_MODELS: [&str; 4] = ["ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_API"];
 /// The table of a server.
@@ -47,6 +58,10 @@ pub struct Table {
     pub parallel: bool,
     /// Whether its calls require approval; where this is not given, those of tools that it calls destructive do.
     pub approve: Option<bool>,
+    /// The names of its tools that may be called; `*` stands for any run of characters. Where this is not given, all may.
+    pub tools: Option<Vec<String>>,
+    /// Whether it may ask the model of its client.
+    pub sampling: bool,
 }
 
 impl Table {
@@ -60,12 +75,14 @@ impl Table {
         self.start_timeout.map_or(START, Duration::from_secs_f64)
     }
 
+    /// Whether a tool of it may be called.
+    pub fn allows(&self, tool: &str) -> bool {
+        self.tools.as_ref().is_none_or(|tools| tools.iter().any(|pattern| matches(pattern, tool)))
+    }
+
     /// What is wrong with its times.
     fn wrong_time(&self) -> Option<String> {
-        let most = match self.sandbox {
-            Sandbox::Tool => LIFETIME.as_secs_f64(),
-            Sandbox::None => LONGEST,
-        };
+        let most = LIFETIME.as_secs_f64();
         let times = [("timeout", self.timeout), ("start_timeout", self.start_timeout)];
         let wrong = times.into_iter().find(|(_, time)| time.is_some_and(|time| !(time > 0.0 && time <= most)));
         wrong.map(|(key, _)| format!("{key} must be more than 0 and at most {most} seconds"))
@@ -169,6 +186,16 @@ impl Policy {
     }
 }
 
+/// Whether a name fits a pattern, in which `*` stands for any run of characters.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((head, rest)) => name.strip_prefix(head).is_some_and(|tail| {
+            (0..=tail.len()).filter(|at| tail.is_char_boundary(*at)).any(|at| matches(rest, &tail[at..]))
+        }),
+    }
+}
+
 /// Whether a variable holds the key of a provider of models: no server is given one.
 pub(crate) fn is_key_of_model(variable: &str) -> bool {
     KEYS_OF_MODELS.iter().any(|prefix| variable.starts_with(prefix))
@@ -181,4 +208,15 @@ fn home_of(uid: u32) -> Option<String> {
         let fields: Vec<&str> = line.split(':').collect();
         (fields.get(2)? == &uid.to_string()).then(|| fields.get(5).map(|&home| home.to_owned())).flatten()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        assert!(matches("*", "x") && matches("de*y", "deploy") && matches("deploy", "deploy"));
+        assert!(!matches("deploy", "deploy_all") && !matches("*_all", "deploy") && matches("a*b*c", "aXbYc"));
+    }
 }

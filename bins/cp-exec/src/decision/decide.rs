@@ -18,7 +18,7 @@ use super::served::{point_to, redirect, served};
 use super::written::governed_stays;
 use crate::arguments::Arguments;
 use crate::digest::sha256;
-use crate::policy::{LONGEST, Policy, Verdict};
+use crate::policy::{Policy, Verdict};
 use crate::request::Command;
 
 /// What is decided about a command, before its sandbox is planned.
@@ -116,9 +116,9 @@ pub(super) fn consider_in(
 /// The time limit of what asks for one, or for none.
 pub(crate) fn timeout_of(policy: &Policy, asked: Option<f64>) -> Result<Duration> {
     let seconds = asked.unwrap_or(policy.exec().timeout);
-    if !seconds.is_finite() || seconds <= 0.0 || seconds > LONGEST {
-        return Err(Error::validation(format!("timeout must be more than 0 and at most {LONGEST} seconds"))
-            .with("rule", "timeout"));
+    if !seconds.is_finite() || seconds <= 0.0 || seconds > policy.longest {
+        let message = format!("timeout must be more than 0 and at most {} seconds", policy.longest);
+        return Err(Error::validation(message).with("rule", "timeout"));
     }
     Ok(Duration::from_secs_f64(seconds))
 }

@@ -10,7 +10,7 @@ use cp_common::{Context, Error, Result};
 
 use super::bounds::{Access, Bounds, patterns};
 use super::capabilities::{Module, modules};
-use super::file::{Confirm, Exec, Loaded, load};
+use super::file::{Confirm, Exec, LONGEST, Loaded, load};
 use super::governed::Governed;
 use super::patterns::{Anchors, Pattern, expand};
 use crate::place::{Link, follow};
@@ -40,6 +40,8 @@ pub(crate) struct Policy {
     modules: Arc<[Module]>,
     /// Links on the way to the home and to programs, by which they are known too.
     pub links: Vec<Link>,
+    /// The longest time that a command may be given, in seconds.
+    pub longest: f64,
 }
 
 /// Who acts, as every entry on the ledger names them.
@@ -128,8 +130,14 @@ impl Policy {
             cp_home: cp_home.clone(),
             links,
             base: anchors.base,
+            longest: LONGEST,
             loaded,
         })
+    }
+
+    /// Lets a command run for a day.
+    pub(crate) fn lets_last(&mut self) {
+        self.longest = 86_400.0;
     }
 
     /// Takes away everything by which a command could change something: what may be written, and the network.

@@ -1,17 +1,10 @@
 //! Lines of the protocol as the gate writes them: the members that it has read, and no others that a server could read in another way.
 
 use cp_common::{Code, Error};
-use cp_mcp_wire::{CallResult, Failure, failure, result};
+use cp_mcp_wire::{CallResult, Failure, INTERNAL_ERROR, INVALID_REQUEST, failure, result};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-
-/// JSON-RPC 2.0, section 5.1: it is not JSON.
-pub(super) const PARSE_ERROR: i64 = -32700;
-/// It is not a request.
-pub(super) const INVALID_REQUEST: i64 = -32600;
-/// It could not be done.
-pub(super) const INTERNAL_ERROR: i64 = -32603;
 
 /// An id, however it was spelled.
 pub(super) type Id = String;
@@ -54,10 +47,5 @@ pub(super) fn refusal(id: &RawValue, method: &str, error: &Error) -> String {
         return result(id, &CallResult::of_text(text, true)).unwrap_or_default();
     }
     let code = if error.code() == Code::Validation { INVALID_REQUEST } else { INTERNAL_ERROR };
-    failure(id, &Failure { code, message: text, data: Value::Null }).unwrap_or_default()
-}
-
-/// The line about a line without an id that could be read.
-pub(super) fn unreadable(code: i64, message: &str) -> String {
-    failure(RawValue::NULL, &Failure { code, message: message.to_owned(), data: Value::Null }).unwrap_or_default()
+    answer(id, &Err(Failure::new(code, text)))
 }

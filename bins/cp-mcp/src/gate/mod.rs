@@ -1,21 +1,43 @@
 //! What passes between a client and another server: checked by policy, recorded, and without secrets.
 
+mod calls;
+mod clean;
 mod client;
 mod line;
+mod pins;
 mod server;
+mod tools;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
+use cp_mcp_wire::{Failure, INVALID_REQUEST, Party};
+use cp_redact::Redactor;
 use cp_servers::{Launcher, Table};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
-use self::line::Id;
+use self::calls::{Made, States};
+use self::clean::Members;
+use self::line::{Id, answer, message};
+use self::tools::{Listing, Pages};
 use crate::inbox::{self, Event, Post};
+use crate::record::Journal;
+
+/// What the gate puts on the ledger.
+pub(crate) const EVENTS: &[&str] = &[
+    "mcp.server",
+    "mcp.session",
+    "mcp.pinned",
+    "mcp.call",
+    "mcp.result",
+    "mcp.refused",
+    "approval.asked",
+    "approval.spent",
+];
 
 /// How often a server is started again before it has answered a request.
 const STARTS: u32 = 3;
@@ -44,7 +66,8 @@ pub(crate) fn pass<S: Server>(
     start: impl FnMut(Post, &Context) -> Result<S>,
     context: &mut Context,
 ) -> Result<()> {
-    let table = Launcher::of(context)?.table(name)?;
+    let launcher = Launcher::of(context)?;
+    let (table, journal) = (launcher.table(name)?, Journal::new(context)?);
     let (post, inbox) = inbox::open()?;
     // Standard output holds the lines of the protocol only: what fails is said on standard error.
     context.out.ended_with(0);
@@ -52,12 +75,20 @@ pub(crate) fn pass<S: Server>(
         name,
         start,
         post,
+        launcher,
         table,
+        journal,
+        redactor: Redactor::from_environment(),
         context,
         server: None,
         starts: 0,
         handshake: None,
-        pending: HashMap::new(),
+        client: None,
+        listing: None,
+        is_fresh: false,
+        told: HashSet::new(),
+        states: States::new(),
+        pending: BTreeMap::new(),
         own: None,
         prefix: format!("cp-{}-", hex(&random::<8>()?)),
         next: 0,
@@ -77,7 +108,10 @@ struct Gate<'a, S, F> {
     name: &'a str,
     start: F,
     post: Post,
+    launcher: Launcher,
     table: Table,
+    journal: Journal,
+    redactor: Redactor,
     context: &'a mut Context,
     /// None: it has left, and is started with the next request.
     server: Option<S>,
@@ -85,8 +119,17 @@ struct Gate<'a, S, F> {
     starts: u32,
     /// How the client began, where its era has a handshake.
     handshake: Option<Box<RawValue>>,
+    /// Who the client is, once the ledger has it.
+    client: Option<Party>,
+    /// None: the server has to be asked before a tool is called.
+    listing: Option<Listing>,
+    /// Whether that came for the requests that go on now.
+    is_fresh: bool,
+    /// The changes that the person was told of.
+    told: HashSet<String>,
+    states: States,
     /// The client's requests without an answer, by their ids.
-    pending: HashMap<Id, Pending>,
+    pending: BTreeMap<Id, Pending>,
     /// The request of our own that is under way.
     own: Option<Own>,
     prefix: String,
@@ -101,12 +144,15 @@ struct Gate<'a, S, F> {
 struct Pending {
     id: Box<RawValue>,
     method: String,
+    call: Option<Made>,
 }
 
 /// What we ask ourselves.
 enum Own {
     /// The client's handshake, once more.
     Handshake,
+    /// The next page of tools, with what each request says besides, and those before it.
+    List(Members, Pages),
 }
 
 impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
@@ -125,7 +171,10 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             };
             match event {
                 Ok(Event::FromClient(line)) => self.from_client(&line)?,
-                Ok(Event::TooLong(number)) => self.refuse_line(&format!("line {number} is too long"))?,
+                Ok(Event::TooLong(number)) => {
+                    let failure = Failure::new(INVALID_REQUEST, format!("line {number} is too long"));
+                    self.say(&answer(RawValue::NULL, &Err(failure)))?;
+                }
                 Ok(Event::FromServer(line)) => self.from_server(&line)?,
                 Ok(Event::ServerLeft(left)) => self.server_left(left)?,
                 Ok(Event::ClientLeft(left)) => {
@@ -139,8 +188,10 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
 
     /// Starts the server, with the handshake where the client has made one.
     fn start(&mut self) -> Result<()> {
-        self.server = Some((self.start)(self.post.clone(), self.context)?);
         self.starts += 1;
+        let server = (self.start)(self.post.clone(), self.context)?;
+        self.journal.note("mcp.server", &json!({ "server": server.described() }))?;
+        self.server = Some(server);
         if let Some(params) = self.handshake.clone() {
             self.ask("initialize", &params, Own::Handshake)?;
         }
@@ -153,7 +204,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         let id = format!("\"{}{}\"", self.prefix, self.next);
         let id = RawValue::from_string(id).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         self.own = Some(own);
-        self.send(&line::message(Some(&id), method, Some(params)))
+        self.send(&message(Some(&id), method, Some(params)))
     }
 
     fn send(&mut self, line: &str) -> Result<()> {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Builder;
+use std::time::Duration;
 
 use cp_common::coprocess::Child;
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::lines::{LINE_LIMIT, Lines, Next};
 use cp_common::{Code, Context, Error, Result};
 use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_name, not_fatal, unavailable};
@@ -17,7 +18,15 @@ use serde_json::{Value, json};
 use crate::gate::{self, Server};
 use crate::inbox::{Event, Post};
 
-pub(crate) const DOC: VerbDoc = VerbDoc { path: "proxy", class: Class::Governed, ..VerbDoc::EMPTY };
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "proxy",
+    class: Class::Governed,
+    output: "mcp",
+    examples: &["{} proxy --name s -- /bin/cat </dev/null"],
+    input: &[Input::Bytes],
+    events: gate::EVENTS,
+    ..VerbDoc::EMPTY
+};
 
 /// How many lines may wait until the server reads them.
 const QUEUE: usize = 256;
@@ -86,21 +95,30 @@ impl Process {
 
 fn read(mut output: Lines<ChildStdout>, post: &Post) {
     let left = loop {
-        match output.next(&mut || Ok(())) {
-            Ok(Next::Line(line)) => {
-                if post.send(Event::FromServer(output.bytes(&line).to_vec())).is_err() {
-                    return;
-                }
-            }
-            Ok(Next::TooLong(_)) => {
-                let message = format!("the server wrote a line that is longer than {} MiB", LINE_LIMIT >> 20);
-                break Err(Error::new(Code::Server, message));
-            }
-            Ok(Next::End) => break Ok(()),
+        let event = match next(&mut output) {
+            Ok(Some(line)) => Event::FromServer(line),
+            Ok(None) => break Ok(()),
             Err(error) => break Err(error),
+        };
+        if post.send(event).is_err() {
+            return;
         }
     };
     let _ = post.send(Event::ServerLeft(left));
+}
+
+/// The next line. The end of one that is too long is not waited for.
+fn next(output: &mut Lines<ChildStdout>) -> Result<Option<Vec<u8>>> {
+    while !output.wait_line(Duration::from_hours(1))? {}
+    if !output.is_too_long() {
+        match output.next(&mut || Ok(()))? {
+            Next::Line(line) => return Ok(Some(output.bytes(&line).to_vec())),
+            Next::End => return Ok(None),
+            Next::TooLong(_) => {}
+        }
+    }
+    let message = format!("the server wrote a line that is longer than {} MiB", LINE_LIMIT >> 20);
+    Err(Error::new(Code::Server, message))
 }
 
 impl Server for Process {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cp_common::{Code, Context, Error, Result};
 pub(crate) use cp_mcp_wire::Tool as Offer;
 pub(crate) use cp_servers::{LONGEST_NAME, Spec, is_in_names, is_name};
-use cp_servers::{Launcher, unavailable};
+use cp_servers::{Launcher, is_door, unavailable};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -92,9 +92,12 @@ impl Servers {
         let until = Instant::now() + table.start_limit().min(left.unwrap_or(Duration::MAX));
         let Running { connection, started, .. } =
             self.running(spec, Duration::ZERO, until).map_err(|e| unavailable(&e, spec, &table))?;
-        let tools = connection.tools(until).map_err(|e| unavailable(&e, spec, &table))?;
+        let mut tools = connection.tools(until).map_err(|e| unavailable(&e, spec, &table))?;
+        tools.retain(|tool| table.allows(&tool.name));
         let instructions = connection.greeting.instructions.clone();
-        Ok(Offers { tools, started: started.clone(), instructions, approve: table.approve })
+        // Our own bridge asks itself.
+        let approve = if is_door(spec) { Some(false) } else { table.approve };
+        Ok(Offers { tools, started: started.clone(), instructions, approve })
     }
 
     /// Whether calls of a server's tool may be made at the same time as others of that kind.
@@ -116,6 +119,10 @@ impl Servers {
     /// Calls a tool of a server, which has the time of its table to answer, or what is left if that is less.
     pub(crate) fn call(&mut self, spec: &Spec, tool: &str, input: &RawValue, left: Option<Duration>) -> Result<Asked> {
         let table = self.launcher.table(&spec.name)?;
+        if !table.allows(tool) {
+            let message = format!("the policy does not let the tool {tool} of the server {} be called", spec.name);
+            return Err(Error::new(Code::Forbidden, message).with("rule", "mcp.tools"));
+        }
         let limit = table.call_limit().min(left.unwrap_or(Duration::MAX));
         let running = self.running(spec, limit, Instant::now() + table.start_limit())?;
         let process = running.process;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cp_ledger::format::line::Hash;
 use cp_mcp_wire::Greeting;
-use cp_servers::{Sandbox, Spec, Table};
+use cp_servers::{Sandbox, Spec, Table, is_door};
 use serde::Serialize;
 
 /// The largest file beside the program whose hash is taken, in bytes: a script, and not what it works on.
@@ -39,8 +39,8 @@ impl Started {
     pub(super) fn of(spec: &Spec, table: &Table, greeting: &Greeting) -> Self {
         let env = table.env.iter().chain(spec.env.keys()).cloned().collect();
         let sandbox = match table.sandbox {
-            Sandbox::Tool => "tool",
-            Sandbox::None => "none",
+            Sandbox::Tool if !is_door(spec) => "tool",
+            Sandbox::Tool | Sandbox::None => "none",
         };
         Self {
             name: spec.name.clone(),

@@ -5,6 +5,7 @@ use std::time::Instant;
 use cp_common::program::approval::{self, Verdict};
 use cp_common::wire::Approval;
 use cp_common::{Context, Error, Result, coprocess};
+use cp_servers::matches;
 use serde::Deserialize;
 
 use crate::tools::tool::{Origin, Tool};
@@ -46,26 +47,5 @@ impl Approver {
     /// The program's answer, waited for until then at most. `None`: there is no program.
     pub(crate) fn ask(&self, approval: &Approval, until: Option<Instant>) -> Result<Option<Verdict>> {
         self.argv.as_ref().map(|argv| approval::ask(argv, approval, until)).transpose()
-    }
-}
-
-/// Whether a name fits a pattern, in which `*` stands for any run of characters.
-fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((head, rest)) => name.strip_prefix(head).is_some_and(|tail| {
-            (0..=tail.len()).filter(|at| tail.is_char_boundary(*at)).any(|at| matches(rest, &tail[at..]))
-        }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn a_star_stands_for_anything() {
-        assert!(matches("*", "x") && matches("de*y", "deploy") && matches("deploy", "deploy"));
-        assert!(!matches("deploy", "deploy_all") && !matches("*_all", "deploy") && matches("a*b*c", "aXbYc"));
     }
 }

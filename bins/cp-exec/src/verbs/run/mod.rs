@@ -93,6 +93,9 @@ pub(crate) struct Args {
     /// The tool call of another agent that it serves, as HOST/SESSION/CALL: only a hook writes it
     #[arg(long, value_name = "CALL", hide = true)]
     hosted: Option<String>,
+    /// It serves whoever started it, for a day at most, and goes with it: only what starts such a server writes it
+    #[arg(long, hide = true)]
+    lasting: bool,
     #[command(flatten)]
     write: WriteOptions,
     #[command(flatten)]
@@ -107,6 +110,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut engine = Engine::new(context, &args.tools, args.root.as_deref())?;
     if let Some(hosted) = &args.hosted {
         engine.serve(Hosted::of(hosted)?);
+    }
+    if args.lasting {
+        engine.policy.lets_last();
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     }
     if args.read_only {
         engine.policy.only_reading();

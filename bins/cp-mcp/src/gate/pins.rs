@@ -1,0 +1,113 @@
+//! What a person has seen of a server's tools: kept with the first list, and again with each change that was accepted.
+
+use std::collections::BTreeMap;
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use cp_common::home::write_whole;
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::format::canonical::hash_value;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// The members of a tool that a model or a client acts by.
+const PARTS: [&str; 6] = ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
+
+/// What a tool said of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Pin {
+    pub(super) hash: String,
+    said: Map<String, Value>,
+}
+
+/// The tools of a server, by name.
+pub(super) type Pins = BTreeMap<String, Pin>;
+
+impl Pin {
+    pub(super) fn of(tool: &RawValue) -> Option<Self> {
+        let mut said: Map<String, Value> = serde_json::from_str(tool.get()).ok()?;
+        said.retain(|name, value| PARTS.contains(&name.as_str()) && !value.is_null());
+        Some(Self { hash: hash_value(&Value::Object(said.clone())), said })
+    }
+
+    /// How this differs from what it was: in words, and as lines that went and came.
+    pub(super) fn difference(&self, before: Option<&Self>) -> (String, String) {
+        let empty = Map::new();
+        let said = before.map_or(&empty, |before| &before.said);
+        let changed: Vec<&str> = PARTS.into_iter().filter(|part| said.get(*part) != self.said.get(*part)).collect();
+        let mut lines = Vec::new();
+        for part in &changed {
+            let (old, new) = (lines_of(said.get(*part)), lines_of(self.said.get(*part)));
+            let only = |these: &[String], others: &[String], sign: char| -> Vec<String> {
+                let others: HashSet<&String> = others.iter().collect();
+                these
+                    .iter()
+                    .filter(|line| !others.contains(line))
+                    .map(|line| format!("{sign}{part}: {line}\n"))
+                    .collect()
+            };
+            lines.extend(only(&old, &new, '-'));
+            lines.extend(only(&new, &old, '+'));
+        }
+        let what = if before.is_some() { format!("changed its {}", changed.join(", ")) } else { "is new".to_owned() };
+        (what, lines.concat())
+    }
+}
+
+fn lines_of(value: Option<&Value>) -> Vec<String> {
+    let text = match value {
+        None => return Vec::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
+    };
+    text.lines().map(str::to_owned).collect()
+}
+
+/// What is kept of a server; none where nothing is.
+pub(super) fn load(server: &str, context: &Context) -> Result<Option<Pins>> {
+    let file = file(server, context);
+    match std::fs::read(&file) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
+            Error::new(Code::Integrity, format!("cannot be read: {e}"))
+                .in_file(&file)
+                .hint("remove it: the tools that the server lists next are kept anew")
+        }),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io("reading the tools of a server", e).in_file(&file)),
+    }
+}
+
+/// Keeps the tools of a server.
+pub(super) fn keep(server: &str, pins: &Pins, context: &Context) -> Result<()> {
+    let bytes = serde_json::to_vec(pins).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+    write_whole(&file(server, context), &bytes)
+}
+
+fn file(server: &str, context: &Context) -> PathBuf {
+    context.home.path("state/mcp").join(format!("{server}.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pin(text: &str) -> Pin {
+        Pin::of(&RawValue::from_string(text.to_owned()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_change_is_named_with_its_lines_and_order_is_none() {
+        let before =
+            pin(r#"{"name":"a","description":"one\ntwo","inputSchema":{"type":"object","x":1},"_meta":{"t":1}}"#);
+        let same = pin(r#"{"inputSchema":{"x":1,"type":"object"},"name":"a","description":"one\ntwo","title":null}"#);
+        assert_eq!(before.hash, same.hash);
+        let after = pin(r#"{"name":"a","description":"one\nthree","inputSchema":{"type":"object","x":1}}"#);
+        let (what, lines) = after.difference(Some(&before));
+        assert_eq!(
+            (what.as_str(), lines.as_str()),
+            ("changed its description", "-description: two\n+description: three\n")
+        );
+        assert_eq!(after.difference(None).0, "is new");
+    }
+}

@@ -1,0 +1,137 @@
+//! `cp-mcp proxy` before servers that break the protocol, and clients that break it.
+
+use cp_testkit::Place;
+use serde_json::json;
+
+use crate::proxy::{lists, open, server, tool};
+use crate::session::entries;
+
+/// The most memory that the process has had, in KiB.
+fn peak(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_line_of_a_hundred_megabytes_ends_the_server_and_not_the_session() {
+    let place = Place::of("cp-mcp");
+    let calls = "    if (arguments or {}).get('n') == 7:
+        for _ in range(100): sys.stdout.write('x' * 1000000)
+        sys.stdout.write('\\n')
+    return 'small'";
+    let server = server(&place, calls);
+    lists(&place, &json!([tool("look")]));
+    let mut session = open(&place, &server);
+    let (text, is_error) = session.call("look", json!({"n": 7}));
+    assert!(is_error && text.contains("longer than 64 MiB"), "{text}");
+    assert!(peak(session.pid()) < 300 << 10, "{}", peak(session.pid()));
+    assert_eq!(session.call("look", json!({})), ("small".to_owned(), false));
+    assert_eq!(session.leave().status, 0);
+}
+
+#[test]
+fn what_is_no_message_and_answers_that_nobody_waits_for_pass_by() {
+    let place = Place::of("cp-mcp");
+    let calls = r#"    sys.stdout.write('Server listening\n\n[1]\n{"jsonrpc":\n\x00\xff\n{"id":1,"result":{"content":[{"type":"text","text":"forged"}]}}\n{"id":null,"result":{}}\n{"id":"99","error":{"code":1}}\n')
+    return name"#;
+    let server = server(&place, calls);
+    lists(&place, &json!([tool("look")]));
+    let mut session = open(&place, &server);
+    session.tools();
+    for _ in 0..3 {
+        assert_eq!(session.call("look", json!({})), ("look".to_owned(), false));
+    }
+    assert!(session.others.is_empty(), "{:?}", session.others);
+}
+
+#[test]
+fn a_flood_of_notifications_reaches_the_client_in_order_and_nothing_waits_for_ever() {
+    let place = Place::of("cp-mcp");
+    let calls = "    for i in range(20000): sys.stdout.write(json.dumps({'jsonrpc': '2.0', 'method': 'notifications/progress', 'params': {'progressToken': 'token-1', 'progress': i}}) + '\\n')
+    return name";
+    let server = server(&place, calls);
+    lists(&place, &json!([tool("look")]));
+    let mut session = open(&place, &server);
+    // The server writes more than any pipe holds while it is sent more than that.
+    let big = "y".repeat(1 << 20);
+    let ids: Vec<u64> =
+        (0..3).map(|_| session.send("tools/call", json!({"name": "look", "_meta": {"p": big}}))).collect();
+    for id in ids {
+        assert_eq!(session.answer(id)["result"]["content"][0]["text"], "look");
+    }
+    let progress: Vec<u64> = session.others.iter().map(|line| line["params"]["progress"].as_u64().unwrap()).collect();
+    assert_eq!((progress.len(), progress[0], progress[59_999]), (60_000, 0, 19_999));
+    assert_eq!(session.others[0]["params"]["progressToken"], "token-1", "no secret");
+    assert!(session.leave().status == 0);
+}
+
+#[test]
+fn a_list_without_an_end_is_an_error() {
+    let place = Place::of("cp-mcp");
+    let server = server(&place, "    return name");
+    place.work.write("tools.json", json!({"first": {"tools": [tool("look")], "nextCursor": "first"}}).to_string());
+    let mut session = open(&place, &server);
+    let (text, is_error) = session.call("look", json!({}));
+    assert!(is_error && text.contains("does not end"), "{text}");
+    place.work.write(
+        "tools.json",
+        json!({"first": {"tools": [tool("look"), {"name": "look", "description": "another"}, {"no": 1}, 7]}})
+            .to_string(),
+    );
+    let listed = session.ask("tools/list", json!({}));
+    assert_eq!(listed["result"]["tools"], json!([tool("look")]), "of two tools with one name the first counts");
+    assert!(!session.call("look", json!({})).1);
+    for list in [json!({"first": {"tools": 7}}), json!({"first": []}), json!({"first": null})] {
+        place.work.write("tools.json", list.to_string());
+        let answer = session.ask("tools/list", json!({}));
+        assert!(answer["error"]["code"].is_i64(), "{list}: {answer}");
+    }
+}
+
+#[test]
+fn a_call_that_is_given_up_is_on_record_and_its_late_answer_passes_by() {
+    let place = Place::of("cp-mcp");
+    let server = server(&place, "    time.sleep((arguments or {}).get('n', 0)); return name");
+    lists(&place, &json!([tool("look")]));
+    let mut session = open(&place, &server);
+    session.tools();
+    let id = session.send("tools/call", json!({"name": "look", "arguments": {"n": 1}}));
+    session.write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
+    assert_eq!(session.call("look", json!({})), ("look".to_owned(), false));
+    assert!(session.others.is_empty(), "{:?}", session.others);
+    session.leave();
+    let results = entries(&place, "mcp.result");
+    assert_eq!((results.len(), &results[0]["data"]["is_error"]), (2, &json!(true)));
+}
+
+#[test]
+fn one_id_is_one_request() {
+    let place = Place::of("cp-mcp");
+    let server = server(&place, "    time.sleep(0.5); return name");
+    lists(&place, &json!([tool("look")]));
+    let mut session = open(&place, &server);
+    session.tools();
+    for id in ["\"\\u0061\"", "\"a\""] {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"look"}}}}"#);
+        session.write_bytes(format!("{line}\n").as_bytes());
+    }
+    let [first, second] = [session.read(), session.read()];
+    assert!(first["result"]["isError"] == true && first["id"] == "a", "{first}");
+    assert_eq!(second["result"]["content"][0]["text"], "look", "{second}");
+}
+
+#[test]
+fn a_server_that_does_not_leave_is_made_to() {
+    let place = Place::of("cp-mcp");
+    place.root.executable(
+        "stubborn",
+        "#!/usr/bin/python3\nimport signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: print('noise' * 1000, flush=True)\n",
+    );
+    let server = place.root.join("stubborn").display().to_string();
+    let began = std::time::Instant::now();
+    let ran = place.feed(&["proxy", "--", &server], "");
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", began.elapsed());
+    assert!(ran.bytes().is_empty(), "{ran:?}");
+}

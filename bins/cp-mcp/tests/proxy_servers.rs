@@ -1,0 +1,111 @@
+//! Servers that others wrote behind `cp-mcp proxy`, and our own bridge as a server of cp-toolloop.
+
+use cp_testkit::{Place, counterpart, packages, required};
+use serde_json::{Value, json};
+
+use crate::proxy::{lists, server, tool};
+use crate::session::{Session, entries};
+
+/// The command of a reference server.
+fn reference(name: &str) -> Option<[String; 2]> {
+    let node = counterpart("node")?;
+    let file = packages().join(format!("node_modules/@modelcontextprotocol/server-{name}/dist/index.js"));
+    let is_there = required(&format!("the MCP server {name} (.ci/run installs it)"), file.is_file());
+    is_there.then(|| [node.display().to_string(), file.display().to_string()])
+}
+
+#[track_caller]
+fn opened(place: &Place, name: &str, command: &[String], more: &[&str]) -> Session {
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    Session::open(place, &[&["proxy", "--name", name, "--"][..], &command, more].concat())
+}
+
+#[test]
+fn the_server_of_everything_is_called_through_the_gate() {
+    let Some(command) = reference("everything") else { return };
+    let place = Place::of("cp-mcp");
+    let mut session = opened(&place, "all", &command, &[]);
+    assert!(session.tools().contains(&"get-sum".to_owned()));
+    let text = "a \"b\" 'c' \\ \n\t{\"d\": [1]} ä 👍 $HOME `id`";
+    assert_eq!(session.call("echo", json!({"message": text})), (format!("Echo: {text}"), false));
+    assert_eq!(session.call("get-sum", json!({"a": 2, "b": 3})).0, "The sum of 2 and 3 is 5.");
+    assert!(session.call("get-sum", json!({"a": "2"})).0.contains("do not fit its schema"));
+    let id = session.send(
+        "tools/call",
+        json!({"name": "trigger-long-running-operation", "arguments": {"duration": 1, "steps": 3}, "_meta": {"progressToken": "p"}}),
+    );
+    assert!(session.answer(id)["result"]["content"][0]["text"].as_str().unwrap().contains("completed"));
+    assert!(session.others.iter().any(|line| line["params"]["progressToken"] == "p"), "{:?}", session.others);
+    let image = session.ask("tools/call", json!({"name": "get-tiny-image"}));
+    assert!(image.to_string().contains("iVBORw0KGgo"), "{image}");
+    let structured =
+        session.ask("tools/call", json!({"name": "get-structured-content", "arguments": {"location": "Chicago"}}));
+    assert!(structured["result"]["structuredContent"]["temperature"].is_number(), "{structured}");
+    let environment: Value = serde_json::from_str(&session.call("get-env", json!({})).0).unwrap();
+    assert!(environment.get("CP_HOME").is_none() && environment.get("PATH").is_some(), "{environment}");
+    assert!(session.ask("resources/list", json!({}))["result"]["resources"].is_array());
+    assert!(session.ask("prompts/list", json!({}))["result"]["prompts"].is_array());
+    assert_eq!(session.leave().status, 0);
+    assert_eq!(
+        opened(&place, "all", &command, &[]).tools().len(),
+        entries(&place, "mcp.pinned")[0]["data"]["tools"].as_object().unwrap().len()
+    );
+}
+
+#[test]
+fn the_server_of_files_writes_only_where_the_policy_says() {
+    let Some(command) = reference("filesystem") else { return };
+    let place = Place::of("cp-mcp");
+    place.root.directory("aside");
+    let [work, aside] = ["work", "aside"].map(|name| place.root.join(name).display().to_string());
+    place.policy("[mcp.fs]\napprove = false\n");
+    let mut session = opened(&place, "fs", &command, &[&work, &aside]);
+    let write = |directory: &str| json!({"path": format!("{directory}/a.txt"), "content": "two\nlines\n"});
+    assert!(!session.call("write_file", write(&work)).1);
+    assert_eq!(session.call("read_text_file", json!({"path": format!("{work}/a.txt")})).0, "two\nlines\n");
+    assert!(session.call("write_file", write(&aside)).1);
+    session.leave();
+    place.policy(&format!("[mcp.fs]\napprove = false\nwrite = [\"{aside}\"]\n"));
+    assert!(!opened(&place, "fs", &command, &[&work, &aside]).call("write_file", write(&aside)).1);
+}
+
+#[test]
+fn the_server_of_memories_gets_the_variable_that_the_policy_lists() {
+    let Some(command) = reference("memory") else { return };
+    let place = Place::of("cp-mcp");
+    // The command of the policy, without one on the command line.
+    place.policy(&format!("[mcp.memory]\ncommand = \"{} {}\"\n", command[0], command[1]));
+    let mut session = Session::open(&place, &["proxy", "--name", "memory"]);
+    assert!(session.tools().contains(&"read_graph".to_owned()));
+    assert!(session.call("read_graph", json!({})).0.contains("entities"));
+}
+
+#[test]
+fn our_own_bridge_is_a_server_of_a_run() {
+    let place = Place::of("cp-toolloop");
+    let server = server(&place, "    return name + str((arguments or {}).get('n'))");
+    lists(&place, &json!([tool("look"), tool("drop")]));
+    place.policy("[mcp.r]\ntools = [\"look\"]\napprove = false\n");
+    let calls = |name: &str| json!({"tool_calls": [{"name": name, "input": {"n": 4}}]}).to_string();
+    place.root.write("script", [calls("look"), calls("drop"), json!({"content": "done"}).to_string()].join("\n"));
+    let script = place.root.join("script");
+    let bridge = format!("r=cp-mcp proxy -- {server}");
+    let run = |arguments: &[&str]| {
+        place.subject().args(arguments).env("CP_BACKEND", "stub").env("CP_STUB_SCRIPT", &script).run()
+    };
+    let ran = run(&["--mcp", &bridge, "x"]);
+    let results: Vec<String> =
+        ran.of("tool_result").iter().map(|data| data["content"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(results, ["look4", "Tool not permitted: drop"], "{ran:?}");
+    // One ledger has what the loop, the bridge and the sandbox did.
+    let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
+    let entries = place.home.records(format!("planes/ho1/runs/{run}.jsonl"));
+    let of = |event: &str| entries.iter().filter(|entry| entry["event"] == event).count();
+    assert_eq!((of("mcp.call"), of("mcp.result")), (1, 1), "{entries:?}");
+    assert!(
+        entries.iter().any(|entry| entry["event"] == "exec.intent" && entry["data"]["argv"][0] == *server),
+        "{entries:?}"
+    );
+    let noted = entries.iter().find(|entry| !entry["data"]["server"]["protocol"].is_null()).unwrap();
+    assert_eq!(noted["data"]["server"]["sandbox"], "none", "{noted}");
+}
