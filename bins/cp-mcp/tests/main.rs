@@ -1,6 +1,8 @@
 //! `cp-mcp` as an agent meets it.
 
 mod conformance;
+mod connect;
+mod connect_sdk;
 mod hostile;
 mod libraries;
 mod proxy;

@@ -87,7 +87,7 @@ impl Link {
         headers.extend(said.headers(&locked(&self.mirrors)));
         for _ in 0..REDIRECTS {
             let url = locked(&self.url).clone();
-            let reply = client.post(&url, &headers, line).map_err(|e| self.explained(e))?;
+            let reply = client.post(&url, &headers, line)?;
             let moved = reply.header("location").filter(|_| matches!(reply.status, 307 | 308));
             match moved.and_then(|to| same_server(&url, &to)) {
                 Some(to) => *locked(&self.url) = to,
@@ -107,15 +107,14 @@ impl Link {
         headers
     }
 
-    /// A failure of the transport, with what helps here.
-    fn explained(&self, error: Error) -> Error {
-        match error.code() {
-            Code::Timeout => {
-                let hint = format!("timeout and start_timeout in [mcp.{}] of the policy give it more time", self.name);
-                error.hint(hint)
-            }
-            _ => error,
+    /// What a failure of the transport is to the client.
+    pub(super) fn failed(&self, said: &Said, error: &Error) -> Failure {
+        if error.code() != Code::Timeout || error.details().get("phase") == Some(&"connect".into()) {
+            return failed(error);
         }
+        let limit = self.limit(&said.method).as_secs_f64();
+        let late = Error::new(Code::Timeout, format!("the server {} has not answered within {limit} s", self.name));
+        failed(&late.hint(format!("timeout and start_timeout in [mcp.{}] of the policy give it more time", self.name)))
     }
 
     /// Passes a line on to the client, without what nobody may see. JSON has line feeds only where a space could stand.

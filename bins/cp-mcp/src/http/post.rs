@@ -9,7 +9,7 @@ use cp_http::client::{Client, Reply};
 use cp_mcp_wire::{Failure, Greeting, Message, parse};
 use serde_json::value::RawValue;
 
-use super::link::{Link, Session, failed, locked};
+use super::link::{Link, Session, locked};
 use super::refusal::Refused;
 use super::said::{Said, spelled};
 
@@ -54,7 +54,7 @@ impl Link {
     fn answered(self: &Arc<Self>, line: &[u8], said: &Said, end: Instant, each: &mut Each<'_>) -> Result<(), Failure> {
         let client = self.until(end);
         let session = if said.version().is_some() { Session::default() } else { locked(&self.session).clone() };
-        let sent = |session: &Session| self.send(&client, line, said, session).map_err(|e| failed(&e));
+        let sent = |session: &Session| self.send(&client, line, said, session).map_err(|e| self.failed(said, &e));
         let mut reply = sent(&session)?;
         if !is_success(&reply) {
             let refused = Refused::read(reply);
@@ -70,7 +70,7 @@ impl Link {
         if said.method == "initialize" {
             locked(&self.session).id = reply.header("mcp-session-id");
         }
-        self.taken(&client, reply, said, each).map_err(|e| failed(&e))
+        self.taken(&client, reply, said, each).map_err(|e| self.failed(said, &e))
     }
 
     /// Takes the answer, as one message or as a stream of them.

@@ -1,0 +1,503 @@
+//! `cp-mcp connect`, over servers whose every byte is chosen.
+
+use cp_testkit::server::{Reply, Request, Server, Step, chunk, events, json, reply, stream_head};
+use cp_testkit::{Background, Outcome, Place, until};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+fn place() -> Place {
+    Place::of("cp-mcp")
+}
+
+/// The line of a request, in the era with a handshake.
+fn line(id: u64, method: &str, params: &Value) -> String {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string() + "\n"
+}
+
+fn hello() -> String {
+    let params =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    format!("{}{ready}\n", line(0, "initialize", &params))
+}
+
+fn call(id: u64, tool: &str) -> String {
+    line(id, "tools/call", &json!({"name": tool, "arguments": {}}))
+}
+
+/// The same in the era without one.
+fn modern(id: u64, method: &str, params: Value) -> String {
+    let mut params = params;
+    params["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"}, "io.modelcontextprotocol/clientCapabilities": {}});
+    line(id, method, &params)
+}
+
+/// The answer to a request.
+fn result(id: &Value, result: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "result": result})
+}
+
+fn text(id: &Value, text: &str) -> Value {
+    result(id, &json!({"content": [{"type": "text", "text": text}]}))
+}
+
+fn data(message: &Value) -> Vec<u8> {
+    format!("event: message\ndata: {message}\n\n").into_bytes()
+}
+
+/// What a server does that shakes hands and has nothing of its own to say.
+fn greets(request: &Request) -> Option<Reply> {
+    if request.line().starts_with("GET") || request.line().starts_with("DELETE") {
+        return Some(reply(405, "text/plain", "", b""));
+    }
+    let body = request.json();
+    match body["method"].as_str()? {
+        "initialize" => {
+            let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}});
+            let whole = result(&body["id"], &greeting).to_string();
+            Some(reply(200, "application/json", "Mcp-Session-Id: s1\r\n", whole.as_bytes()))
+        }
+        "tools/list" => {
+            Some(json(200, &result(&body["id"], &json!({"tools": [{"name": "a", "inputSchema": {"type": "object"}}]}))))
+        }
+        method if method.starts_with("notifications/") => Some(reply(202, "text/plain", "", b"")),
+        _ => None,
+    }
+}
+
+/// A server that answers calls so.
+fn serving(answer: impl Fn(&Request, &Value) -> Reply + Send + Sync + 'static) -> Server {
+    Server::replying(move |request| greets(request).unwrap_or_else(|| answer(request, &request.json()["id"])))
+}
+
+fn fed(place: &Place, server: &Server, input: &str) -> Outcome {
+    place.feed(&["connect", "--name", "s", &format!("{}/mcp", server.url())], input)
+}
+
+fn started(place: &Place, server: &Server) -> Background {
+    place.subject().args(["connect", "--name", "s", &format!("{}/mcp", server.url())]).start()
+}
+
+/// The messages of an outcome by their ids; those that have none under null.
+fn answers(outcome: &Outcome) -> BTreeMap<String, Value> {
+    let lines = outcome.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.map(|message| (message["id"].to_string(), message)).collect()
+}
+
+/// The failure of a call that this server answers so.
+fn failure(answer: impl Fn(&Request, &Value) -> Reply + Send + Sync + 'static) -> Value {
+    let (place, server) = (place(), serving(answer));
+    let outcome = fed(&place, &server, &(hello() + &call(1, "a"))).success();
+    assert!(outcome.stderr.contains("the server s: E_"), "{}", outcome.stderr);
+    answers(&outcome)["1"]["error"]["data"].clone()
+}
+
+fn methods(server: &Server) -> Vec<String> {
+    let word = |request: Request| match request.line().split(' ').next() {
+        Some("POST") => request.json()["method"].as_str().unwrap_or("answer").to_owned(),
+        verb => verb.unwrap_or_default().to_owned(),
+    };
+    server.requests().into_iter().map(word).collect()
+}
+
+#[test]
+fn a_session_is_named_in_each_request_and_ended() {
+    let (place, server) = (place(), serving(|_, id| json(200, &text(id, "hi"))));
+    let outcome = fed(&place, &server, &(hello() + &call(1, "a"))).success();
+    let answers = answers(&outcome);
+    assert_eq!(answers["0"]["result"]["serverInfo"]["name"], "s");
+    assert_eq!(answers["1"]["result"]["content"][0]["text"], "hi");
+    let requests = server.requests();
+    assert!(requests[0].header("mcp-session-id").is_none() && requests[0].header("mcp-protocol-version").is_none());
+    for request in &requests[1..] {
+        assert_eq!(request.header("mcp-session-id"), Some("s1"), "{request:?}");
+        assert_eq!(request.header("mcp-protocol-version"), Some("2025-11-25"), "{request:?}");
+        assert_eq!(request.header("mcp-method"), None, "{request:?}");
+    }
+    for request in requests.iter().filter(|request| request.line().starts_with("POST")) {
+        assert_eq!(request.header("accept"), Some("application/json, text/event-stream"));
+        assert_eq!(request.header("content-type"), Some("application/json"));
+        assert!(request.header("user-agent").unwrap().starts_with("cp-mcp/"));
+    }
+    let mut seen = methods(&server);
+    assert_eq!((seen.pop().unwrap().as_str(), seen[0].as_str()), ("DELETE", "initialize"));
+    assert!(seen.contains(&"GET".to_owned()), "{seen:?}");
+}
+
+#[test]
+fn without_a_session_headers_repeat_what_a_request_is_about() {
+    let place = place();
+    let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+    let server = Server::replying(move |request| {
+        let body = request.json();
+        let of = match body["method"].as_str().unwrap() {
+            "tools/list" => json!({"tools": [{"name": "ä", "inputSchema": schema}], "resultType": "complete"}),
+            _ => json!({"content": []}),
+        };
+        json(200, &result(&body["id"], &of))
+    });
+    let mut client = started(&place, &server);
+    client.write(modern(1, "tools/list", json!({})));
+    client.line();
+    client.write(modern(2, "tools/call", json!({"name": "ä", "arguments": {"region": "us-west1"}})));
+    client.line();
+    client.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":9}}\n");
+    client.finish().success();
+    let requests = server.requests();
+    assert_eq!(methods(&server), ["tools/list", "tools/call"], "nothing else is said without a session");
+    let header = |name: &str| requests[1].header(name).map(ToOwned::to_owned);
+    assert_eq!(header("mcp-protocol-version").unwrap(), "2026-07-28");
+    assert_eq!(
+        (header("mcp-method").unwrap(), header("mcp-name").unwrap()),
+        ("tools/call".into(), "=?base64?w6Q=?=".into())
+    );
+    assert_eq!((header("mcp-param-region").unwrap(), header("mcp-session-id")), ("us-west1".into(), None));
+}
+
+#[test]
+fn a_lost_session_is_begun_again_once() {
+    for (status, body) in [(404, "gone"), (400, "{\"error\":{\"code\":-32000,\"message\":\"No valid session ID\"}}")] {
+        let begun = AtomicUsize::new(0);
+        let server = Server::replying(move |request| {
+            let Some(mut greeting) = greets(request) else {
+                let is_new = request.header("mcp-session-id") == Some("s2");
+                let id = &request.json()["id"];
+                return if is_new {
+                    json(200, &text(id, "found"))
+                } else {
+                    reply(status, "application/json", "", body.as_bytes())
+                };
+            };
+            let is_hello = request.line().starts_with("POST") && request.json()["method"] == "initialize";
+            if is_hello && begun.fetch_add(1, Ordering::SeqCst) > 0 {
+                let Step::Bytes(bytes) = greeting.remove(0) else { panic!() };
+                greeting = vec![Step::Bytes(String::from_utf8(bytes).unwrap().replace(": s1", ": s2").into_bytes())];
+            }
+            greeting
+        });
+        let place = place();
+        let outcome = fed(&place, &server, &(hello() + &call(1, "a") + &call(2, "a"))).success();
+        let answers = answers(&outcome);
+        assert_eq!(answers["1"]["result"]["content"][0]["text"], "found");
+        assert_eq!(answers["2"]["result"]["content"][0]["text"], "found");
+        assert_eq!(outcome.stdout.matches("serverInfo").count(), 1, "the client is greeted once: {}", outcome.stdout);
+        assert_eq!(methods(&server).iter().filter(|method| *method == "initialize").count(), 2);
+    }
+    let error = failure(|_, _| reply(404, "text/plain", "", b"no such session"));
+    assert_eq!(error["code"], "E_NOT_FOUND", "{error}");
+}
+
+#[test]
+fn a_stream_has_messages_before_the_answer_and_may_be_spread_over_lines() {
+    let server = serving(|_, id| {
+        let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}});
+        let spread = format!(
+            ": ping\n\nid: 1\ndata:\n\nevent: other\ndata: x\n\ndata: {{\"jsonrpc\":\"2.0\",\r\ndata: \"id\":{id},\"result\":{{}}}}\n\n"
+        );
+        events(&[&data(&progress), spread.as_bytes(), b"data: {\"jsonrpc\":\"2.0\",\"method\":\"late\"}\n\n"])
+    });
+    let place = place();
+    let outcome = fed(&place, &server, &(hello() + &call(1, "a"))).success();
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(lines[1].contains("notifications/progress"), "{lines:?}");
+    assert_eq!(answers(&outcome)["1"]["result"], json!({}));
+}
+
+#[test]
+fn pretty_json_and_batches_are_single_lines() {
+    let server = serving(|_, id| {
+        let batch = format!(
+            "[\n {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/a\"}},\r\n {{\"jsonrpc\":\"2.0\",\"id\":{id},\n\"result\":{{\n}}}}]"
+        );
+        reply(200, "application/json; charset=utf-8", "", batch.as_bytes())
+    });
+    let place = place();
+    let outcome = fed(&place, &server, &(hello() + &call(1, "a"))).success();
+    assert!(answers(&outcome)["1"]["result"].is_object() && outcome.stdout.contains("notifications/a"));
+}
+
+#[test]
+fn a_stream_that_breaks_off_is_taken_up_where_it_has_ids() {
+    let place = place();
+    let server = Server::replying(|request| match (request.line(), request.header("last-event-id")) {
+        ("GET /mcp", Some("e1")) => events(&[
+            &data(&json!({"jsonrpc": "2.0", "method": "notifications/rest"})),
+            b"id: e2\n",
+            &data(&text(&json!(1), "whole")),
+        ]),
+        ("GET /mcp", Some(_)) => panic!("{request:?}"),
+        _ => greets(request).unwrap_or_else(|| {
+            vec![stream_head(), chunk(b"id: e1\nretry: 10\ndata:\n\nid: e2\ndata: {\"json"), Step::Close]
+        }),
+    });
+    let outcome = fed(&place, &server, &(hello() + &call(1, "a"))).success();
+    assert_eq!(answers(&outcome)["1"]["result"]["content"][0]["text"], "whole", "{}", outcome.stderr);
+    assert_eq!(outcome.stdout.matches("notifications/rest").count(), 1);
+    let error = failure(|_, _| vec![stream_head(), chunk(b"data: {\"jsonrpc\"\n"), Step::Close]);
+    assert_eq!((error["code"].as_str(), error["retryable"].as_bool()), (Some("E_NETWORK"), Some(true)), "{error}");
+}
+
+#[test]
+fn what_the_server_says_by_itself_is_heard_and_answered() {
+    let place = place();
+    let server = Server::replying(|request| {
+        let asks = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}});
+        match request.line() {
+            "GET /mcp" if request.header("last-event-id").is_none() => {
+                vec![stream_head(), chunk(&data(&asks)), Step::Stall]
+            }
+            line if line.starts_with("POST") && request.json().get("result").is_some() => {
+                reply(202, "text/plain", "", b"")
+            }
+            _ => greets(request).unwrap(),
+        }
+    });
+    let mut client = started(&place, &server);
+    client.write(hello());
+    let lines = [client.line(), client.line()].concat();
+    assert!(lines.contains("elicitation/create"), "{lines}");
+    client.write("{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"result\":{\"action\":\"decline\"}}\n");
+    until("it comes", || methods(&server).contains(&"answer".to_owned()));
+    client.finish().success();
+}
+
+#[test]
+fn requests_follow_the_notification_before_them() {
+    let is_ready = AtomicBool::new(false);
+    let server = Server::replying(move |request| {
+        if request.line().starts_with("POST") && request.json()["method"] == "notifications/initialized" {
+            std::thread::sleep(Duration::from_millis(300));
+            is_ready.store(true, Ordering::SeqCst);
+        }
+        let is_ready = is_ready.load(Ordering::SeqCst);
+        greets(request)
+            .unwrap_or_else(|| json(200, &text(&request.json()["id"], if is_ready { "ready" } else { "too early" })))
+    });
+    let place = place();
+    let outcome = fed(&place, &server, &(hello() + &call(1, "a"))).success();
+    assert_eq!(answers(&outcome)["1"]["result"]["content"][0]["text"], "ready");
+}
+
+#[test]
+fn slow_requests_wait_beside_each_other_and_all_are_answered() {
+    let server = serving(|request, id| {
+        let mut steps = vec![Step::Wait(if request.json()["params"]["name"] == "slow" { 500 } else { 0 })];
+        steps.extend(json(200, &text(id, "done")));
+        steps
+    });
+    let place = place();
+    let many: String = (1..=150).map(|id| call(id, if id == 1 { "slow" } else { "quick" })).collect();
+    let outcome = fed(&place, &server, &(hello() + &many)).success();
+    let ids: Vec<Value> =
+        outcome.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].clone()).collect();
+    assert_eq!(ids.len(), 151);
+    assert_ne!(ids[1], json!(1), "the slow one is not the first");
+    assert!(server.connections() < 100, "connections are used again: {}", server.connections());
+}
+
+#[test]
+fn a_cancelled_request_is_let_go_and_the_server_is_told() {
+    let server = serving(|request, id| {
+        if request.json()["params"]["name"] == "stuck" {
+            vec![stream_head(), Step::Stall]
+        } else {
+            json(200, &text(id, "hi"))
+        }
+    });
+    let place = place();
+    let mut client = started(&place, &server);
+    client.write(hello() + &call(1, "stuck"));
+    client.line();
+    until("it comes", || methods(&server).contains(&"tools/call".to_owned()));
+    client.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}\n");
+    client.write(call(2, "a"));
+    assert_eq!(client.record()["id"], 2);
+    assert!(methods(&server).contains(&"notifications/cancelled".to_owned()));
+    client.kill();
+}
+
+#[test]
+fn a_call_has_the_time_that_the_policy_gives_it() {
+    let place = place();
+    place.policy("[mcp.s]\ntimeout = 1\n");
+    let server = serving(|request, id| {
+        if request.json()["params"]["name"] == "stuck" {
+            vec![stream_head(), Step::Stall]
+        } else {
+            json(200, &text(id, "hi"))
+        }
+    });
+    let mut client = started(&place, &server);
+    client.write(hello() + &call(1, "stuck") + &call(2, "a"));
+    client.line();
+    assert_eq!(client.record()["id"], 2);
+    let late = client.record();
+    assert_eq!((late["id"].as_u64(), late["error"]["data"]["code"].as_str()), (Some(1), Some("E_TIMEOUT")), "{late}");
+    assert!(late["error"]["message"].as_str().unwrap().contains("[mcp.s]"), "{late}");
+    until("it comes", || methods(&server).contains(&"notifications/cancelled".to_owned()));
+    client.finish().success();
+}
+
+#[test]
+fn a_message_that_is_too_long_is_refused() {
+    let mebibyte = vec![b'x'; 1 << 20];
+    let stream = mebibyte.clone();
+    let error = failure(move |_, _| {
+        let long = std::iter::repeat_n(chunk(&stream), 100);
+        [stream_head(), chunk(b"data: \"")].into_iter().chain(long).collect()
+    });
+    assert_eq!(error["code"], "E_SERVER", "{error}");
+    let error = failure(move |_, _| {
+        let head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+        std::iter::once(Step::Bytes(head)).chain(std::iter::repeat_n(chunk(&mebibyte), 100)).collect()
+    });
+    assert!(error["message"].as_str().unwrap().contains("64 MiB"), "{error}");
+}
+
+#[test]
+fn what_is_no_answer_is_a_failure_of_that_request() {
+    let code = |error: &Value| error["code"].as_str().unwrap_or_default().to_owned();
+    let error = failure(|_, _| reply(200, "text/html", "", b"<html>"));
+    assert_eq!(code(&error), "E_SERVER");
+    assert!(error["message"].as_str().unwrap().contains("text/html"), "{error}");
+    for (status, expected) in
+        [(403, "E_FORBIDDEN"), (405, "E_NOT_FOUND"), (418, "E_VALIDATION"), (429, "E_RATE_LIMITED"), (503, "E_SERVER")]
+    {
+        let error = failure(move |_, _| reply(status, "text/plain", "", b"not\nnow"));
+        assert_eq!(code(&error), expected, "{error}");
+        assert!(error["message"].as_str().unwrap().ends_with(": not now"), "{error}");
+    }
+    for body in [&b"{\"jsonrpc\""[..], b"null!", b"{\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{}}", b"\xff"] {
+        assert_eq!(code(&failure(move |_, _| reply(200, "application/json", "", body))), "E_SERVER");
+    }
+    // An error of the protocol stays the server's own.
+    let server =
+        serving(|_, _| json(400, &json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32602, "message": "bad"}})));
+    let place = place();
+    let outcome = fed(&place, &server, &(hello() + &call(1, "a"))).success();
+    assert_eq!(answers(&outcome)["1"]["error"], json!({"code": -32602, "message": "bad"}));
+}
+
+#[test]
+fn a_server_with_sessions_does_not_know_the_question_for_the_other_era() {
+    for (status, body) in
+        [(400, "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32000,\"message\":\"x\"}}"), (404, ""), (405, "")]
+    {
+        let server = Server::replying(move |_| reply(status, "application/json", "", body.as_bytes()));
+        let place = place();
+        let outcome = fed(&place, &server, &modern(1, "server/discover", json!({}))).success();
+        assert_eq!(answers(&outcome)["1"]["error"]["code"], -32601, "{}", outcome.stdout);
+    }
+    let known = json!({"code": -32022, "message": "no", "data": {"supported": ["2027-01-01"]}});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "error": known});
+    let server = Server::replying(move |_| json(400, &body));
+    let place = place();
+    let outcome = fed(&place, &server, &modern(1, "server/discover", json!({}))).success();
+    assert_eq!(answers(&outcome)["1"]["error"], known);
+}
+
+#[test]
+fn redirects_are_followed_on_the_same_server_only() {
+    let other = serving(|_, id| json(200, &text(id, "elsewhere")));
+    let to = format!("Location: {}/mcp\r\n", other.url());
+    let error = failure(move |_, _| reply(307, "text/plain", &to, b""));
+    assert_eq!(error["code"], "E_CONFIG", "{error}");
+    assert!(error["details"]["hint"].as_str().unwrap().contains(&other.url()), "{error}");
+    assert!(other.requests().is_empty());
+    let server = Server::replying(|request| match request.line() {
+        "POST /mcp" => reply(308, "text/plain", "Location: /mcp/\r\n", b""),
+        _ => greets(request).unwrap_or_else(|| json(200, &text(&request.json()["id"], "here"))),
+    });
+    let place = place();
+    let outcome = fed(&place, &server, &(hello() + &call(1, "a"))).success();
+    assert_eq!(answers(&outcome)["1"]["result"]["content"][0]["text"], "here");
+    let server = Server::replying(|_| reply(307, "text/plain", "Location: /mcp\r\n", b""));
+    let outcome = fed(&place, &server, &hello()).success();
+    assert!(outcome.stdout.contains("again and again"), "{}", outcome.stdout);
+}
+
+#[test]
+fn a_login_is_answered_with_what_to_do() {
+    let asks = "WWW-Authenticate: Bearer resource_metadata=\"http://127.0.0.1/x\"\r\n";
+    let error = failure(move |_, _| reply(401, "application/json", asks, b"{\"error\":\"invalid_token\"}"));
+    let hint = error["details"]["hint"].as_str().unwrap();
+    assert_eq!(error["code"], "E_AUTH", "{error}");
+    for part in [
+        "--header-file",
+        "mcp-remote-client http://127.0.0.1:",
+        "cp-mcp proxy --name s",
+        "MCP_REMOTE_CONFIG_DIR",
+        "[mcp.s]",
+    ] {
+        assert!(hint.contains(part), "{hint}");
+    }
+}
+
+#[test]
+fn the_headers_of_a_file_are_sent_and_never_shown() {
+    let place = place();
+    let secret = "tok-9f3k2m5x7q";
+    let file = place.work.write("headers", format!("# for s\nAuthorization: Bearer {secret}\nX-Team: a\n"));
+    let path = file.display().to_string();
+    let server = serving(|request, id| {
+        let given = request.header("authorization").unwrap_or("nothing").to_owned();
+        match request.json()["params"]["name"].as_str() {
+            Some("refuse") => reply(401, "text/plain", "", format!("{given} is wrong").as_bytes()),
+            _ => json(200, &text(id, &format!("got {given}, {}", request.header("x-team").unwrap_or_default()))),
+        }
+    });
+    let url = format!("{}/mcp", server.url());
+    let arguments = ["connect", "--name", "s", "--header-file", &path, &url];
+    let mode = |mode| std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o600);
+    let outcome = place.feed(&arguments, hello() + &call(1, "a") + &call(2, "refuse")).success();
+    let answers = answers(&outcome);
+    assert_eq!(answers["1"]["result"]["content"][0]["text"], "got [REDACTED], a");
+    assert!(
+        answers["2"]["error"]["message"].as_str().unwrap().contains("--header-file is not accepted"),
+        "{}",
+        outcome.stdout
+    );
+    let ledgers = place.sh("cat \"$CP_HOME\"/ledger/* 2>/dev/null || true").stdout;
+    assert!(!format!("{}{}{ledgers}", outcome.stdout, outcome.stderr).contains(secret));
+    mode(0o644);
+    let error = place.feed(&arguments, "").failed(4, "E_CONFIG");
+    assert!(error["details"]["hint"].as_str().unwrap().starts_with("chmod 600"), "{error}");
+    mode(0o600);
+    place.work.write("headers", format!("Host: {secret}\n"));
+    let error = place.feed(&arguments, "").failed(4, "E_CONFIG");
+    assert!(!error.to_string().contains(secret) && error["message"].as_str().unwrap().contains("line 1"), "{error}");
+    place.feed(&["connect", "--header-file", "/nowhere", &url], "").failed(4, "E_CONFIG");
+}
+
+#[test]
+fn the_policy_says_which_servers_are_reached() {
+    let place = place();
+    let rule = |outcome: Outcome| outcome.failed(4, "E_FORBIDDEN")["details"]["rule"].as_str().unwrap().to_owned();
+    let far = "https://mcp.invalid/mcp";
+    let run = |arguments: &[&str]| place.feed(&[&["connect"], arguments].concat(), hello());
+    assert_eq!(rule(run(&["http://mcp.invalid/mcp"])), "mcp.encryption");
+    assert_eq!(rule(run(&[far])), "mcp.network");
+    run(&["not a URL"]).failed(2, "E_USAGE");
+    run(&["--name", "a b", far]).failed(2, "E_USAGE");
+    run(&["--name", "s"]).failed(2, "E_USAGE");
+    run(&[]).failed(2, "E_USAGE");
+    // What is permitted gets as far as the network.
+    let tried = |outcome: Outcome| assert!(outcome.success().stdout.contains("E_NETWORK"));
+    place.policy(&format!("[mcp.s]\nurl = \"{far}\"\n[mcp.mcp-invalid]\nnetwork = \"host\"\n"));
+    tried(run(&[far]));
+    tried(run(&["--name", "s", far]));
+    tried(run(&["--name", "s"]));
+    assert_eq!(rule(run(&["--name", "s", "https://mcp.invalid/other"])), "mcp.url");
+    assert_eq!(rule(run(&["--name", "other", far])), "mcp.network");
+    let server = serving(|_, id| json(200, &text(id, "hi")));
+    let proxied =
+        place.subject().args(["connect", &format!("{}/mcp", server.url())]).env("http_proxy", "http://127.0.0.1:1");
+    assert!(
+        proxied.stdin(hello()).run().success().stdout.contains("serverInfo"),
+        "this machine is reached without a proxy"
+    );
+}

@@ -1,0 +1,1 @@
+//! `cp-mcp connect`, over the servers of the official SDKs.
