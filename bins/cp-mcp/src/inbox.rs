@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Builder;
 
-use cp_common::stream::lines::{Lines, Next};
+use cp_common::stream::lines::{LINE_LIMIT, Lines, Next};
 use cp_common::{Code, Error, Result};
 
 /// How many events may wait: a client that floods us waits in its pipe.
@@ -28,20 +28,25 @@ pub(crate) type Post = SyncSender<Event>;
 
 /// Opens the inbox, and begins to read standard input into it.
 pub(crate) fn open() -> Result<(Post, Receiver<Event>)> {
+    open_at_most(LINE_LIMIT)
+}
+
+/// The same, where no line may be longer than this.
+pub(crate) fn open_at_most(longest: usize) -> Result<(Post, Receiver<Event>)> {
     let (post, inbox) = sync_channel(WAITING);
     let client = post.clone();
     Builder::new()
         .name("client".to_owned())
         .spawn(move || {
-            let left = read(&client);
+            let left = read(&client, longest);
             let _ = client.send(Event::ClientLeft(left));
         })
         .map_err(|e| Error::io("starting a thread", e))?;
     Ok((post, inbox))
 }
 
-fn read(client: &Post) -> Result<()> {
-    let mut lines = Lines::new(std::io::stdin());
+fn read(client: &Post, longest: usize) -> Result<()> {
+    let mut lines = Lines::new(std::io::stdin()).at_most(longest);
     let gone = |_| Error::new(Code::Io, "nobody reads the inbox");
     loop {
         match lines.next(&mut || Ok(()))? {

@@ -16,6 +16,11 @@ mod inbox;
 
 mod record;
 
+mod said;
+
+#[cfg(test)]
+mod schemas;
+
 use cp_common::program::{Credentials, Program};
 use cp_common::{Context, Result};
 
@@ -29,7 +34,7 @@ pub static PROGRAM: Program = Program {
     groups: &[("Speak the protocol", &["serve", "proxy", "connect"]), ("Set up a host", &["install", "remove"])],
     doctor: &[],
     environment: &[],
-    schemas: &[],
+    schemas: &[("item", include_str!("../schemas/item.json"))],
     checks: verbs::doctor::checks,
     credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,

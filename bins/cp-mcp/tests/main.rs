@@ -1,4 +1,5 @@
 //! `cp-mcp` as an agent meets it.
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod conformance;
 mod connect;
@@ -8,4 +9,5 @@ mod libraries;
 mod proxy;
 mod proxy_hostile;
 mod proxy_servers;
+mod serve;
 mod session;

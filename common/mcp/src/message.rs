@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -83,7 +84,7 @@ impl Failure {
 struct Incoming<'a> {
     #[serde(borrow)]
     jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "given")]
     id: Option<&'a RawValue>,
     method: Option<String>,
     #[serde(borrow)]
@@ -93,13 +94,18 @@ struct Incoming<'a> {
     error: Option<Failure>,
 }
 
+/// An id that is null is not one that was left out.
+fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(from).map(Some)
+}
+
 /// Reads a line. `None`: it is not a message, and passes by, because servers print banners.
 pub fn parse(line: &[u8]) -> Option<Message<'_>> {
     if !line.trim_ascii_start().starts_with(b"{") {
         return None;
     }
     let Incoming { id, method, params, result, error, .. } = serde_json::from_slice(line).ok()?;
-    Some(match (method, id, result, error) {
+    Some(match (method, id.filter(|id| id.get() != "null"), result, error) {
         (Some(method), Some(id), ..) => Message::Request { id, method, params },
         (Some(method), None, ..) => Message::Notification { method, params },
         (None, Some(id), _, Some(failure)) => Message::Answer { id, outcome: Err(failure) },
@@ -114,12 +120,13 @@ pub fn parse(line: &[u8]) -> Option<Message<'_>> {
 /// Reads a line as a server must: what is not a message is answered with a failure, under its id where that can be known.
 pub fn read(line: &[u8]) -> Result<Message<'_>, (Option<&RawValue>, Failure)> {
     let invalid = |message: &str| Failure::new(INVALID_REQUEST, message);
+    if !line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(line).is_ok() {
+        return Err((None, invalid("a message is one object a line")));
+    }
     let head: Incoming<'_> = serde_json::from_slice(line).map_err(|e| {
-        let failure = match serde_json::from_slice::<serde::de::IgnoredAny>(line) {
-            Ok(_) => invalid(&format!("not a JSON-RPC message: {e}")),
-            Err(_) => Failure::new(PARSE_ERROR, format!("not JSON: {e}")),
-        };
-        (None, failure)
+        let is_json = serde_json::from_slice::<IgnoredAny>(line).is_ok();
+        let (code, what) = if is_json { (INVALID_REQUEST, "not a message") } else { (PARSE_ERROR, "not JSON") };
+        (None, Failure::new(code, format!("{what}: {e}")))
     })?;
     // Anything else cannot be told from another id.
     let id =
@@ -204,8 +211,14 @@ mod tests {
         for line in ["{", "", "x", "{\"jsonrpc\":\"2.0\",\"id\":1,", "\u{0}"] {
             assert_eq!(refused(line), (None, PARSE_ERROR), "{line}");
         }
-        for line in ["[]", "1", "null", r#"{"jsonrpc":"2.0","method":1}"#, r#"{"jsonrpc":"2.0","id":{},"method":"x"}"#]
-        {
+        for line in [
+            "[]",
+            "1",
+            "null",
+            r#"{"jsonrpc":"2.0","method":1}"#,
+            r#"{"jsonrpc":"2.0","id":{},"method":"x"}"#,
+            r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#,
+        ] {
             assert_eq!(refused(line), (None, INVALID_REQUEST), "{line}");
         }
         for line in

@@ -82,6 +82,12 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "cp-mcp serve",
+        &[
+            r#"allow; echo '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"cp_run","arguments":{"command":"echo hi"}}}' | cp-mcp serve --json"#,
+        ],
+    ),
+    (
         "cp-exec hook",
         &[
             "question Bash '\"command\":\"echo hi\"' | cp-exec hook claude --format json",

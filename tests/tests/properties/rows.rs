@@ -95,7 +95,7 @@ const ROWS: [[&str; 4]; 66] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 12] = [
+const MORE: [[&str; 4]; 13] = [
     ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
     [
@@ -113,6 +113,7 @@ const MORE: [[&str; 4]; 12] = [
     ["cp-shell register", "echo $N >$PWD/p$N.md", "--yes $PWD/p$N.md", ""],
     ["cp-shell reset", "", "--session $S --dry-run", ""],
     ["cp-report", "", "--format json bundle", "-"],
+    ["cp-mcp serve", "", "--format json <called", "--format json"],
 ];
 
 /// Makes a run that waits for a higher limit.
@@ -211,6 +212,7 @@ cp-log bundle L >bundle
 for f in torn R; do cp-log append -f $f m; done; printf 'torn\nmore' >>torn
 printf 'a\nb\n' >lines; mkfifo f
 echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Read","tool_input":{"file_path":"a"}}' >question
+echo '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"cp_check","arguments":{"command":"true"}}}' >called
 S=$(cp-session start --format text)
 for m in a b c; do cp-session append --session $S -- $m; cp-session append --session $S --role assistant -- $m; done
 cp-llm --backend stub -- text >message

@@ -20,10 +20,14 @@ pub(super) struct Answer {
     /// The same as data.
     pub data: Map<String, Value>,
     pub is_error: bool,
+    /// Whether the text is the data.
+    is_data: bool,
     /// What has to be asked first, and the token of that.
     pub asks: Option<(Value, String)>,
     /// Where the whole is.
     link: Option<Value>,
+    /// Where it was recorded.
+    meta: Option<Value>,
     /// How long the whole is, in bytes, and where it is kept, for the record.
     pub kept: Value,
 }
@@ -36,17 +40,24 @@ impl Answer {
 
     /// What a tool of cp-exec answered.
     pub(super) fn of_result(result: ToolResult) -> Self {
-        let mut answer = Self::of_text(result.content, result.is_error);
-        answer.data.insert("exit_code".to_owned(), result.exit_code.into());
-        answer.data.extend(result.receipt.map(|receipt| ("receipt".to_owned(), json!(receipt))));
-        answer
+        let text = if result.is_error { in_our_names(&result.content) } else { result.content };
+        let data = result.exit_code.map(|code| ("exit_code".to_owned(), code.into()));
+        let meta = result.receipt.map(|receipt| json!({ "cp/receipt": receipt }));
+        Self { data: data.into_iter().collect(), meta, ..Self::of_text(text, result.is_error) }
     }
 
     /// Data, whose text is its JSON.
     pub(super) fn of_data(data: Value) -> Self {
-        let text = data.to_string();
-        let data = if let Value::Object(members) = data { members } else { Map::new() };
-        Self { text, data, ..Self::default() }
+        let mut data = if let Value::Object(members) = data { members } else { Map::new() };
+        // Of a stream what counts its lines, and what is not there.
+        data.retain(|name, value| {
+            !value.is_null()
+                && !["total", "succeeded", "failed", "skipped", "truncated", "index"].contains(&name.as_str())
+        });
+        if let Some(Value::String(hint)) = data.get_mut("hint") {
+            *hint = in_our_names(&format!("\nHint: {hint}"))["\nHint: ".len()..].to_owned();
+        }
+        Self { text: Value::Object(data.clone()).to_string(), data, is_data: true, ..Self::default() }
     }
 
     /// What another model answered.
@@ -62,9 +73,10 @@ impl Answer {
         let hint = error.hint_text().map(|hint| format!("\nHint: {hint}")).unwrap_or_default();
         let mut answer = Self::of_text(format!("{error}{hint}"), true);
         let mut value = error.to_value();
-        // What is shown of an approval stands in the text where it is to be read.
+        // The text has the rest.
+        value.as_object_mut().map(|members| members.remove("message"));
         if let Some(details) = value.get_mut("details").and_then(Value::as_object_mut) {
-            details.retain(|name, _| !matches!(name.as_str(), "approval" | "_untrusted"));
+            details.retain(|name, _| !matches!(name.as_str(), "approval" | "_untrusted" | "hint"));
         }
         answer.data.insert("error".to_owned(), value);
         answer
@@ -98,9 +110,7 @@ impl Answer {
         self.kept = json!({ "blob": hash, "len": whole });
         self.text.truncate(self.text.floor_char_boundary(LONGEST));
         let members = [("bytes", whole.into()), ("resource", uri.clone().into())];
-        // Data that is all in its text is where the text is.
-        let is_json = self.data.values().any(|value| value.is_array() || value.is_object()) && !self.is_error;
-        if is_json && !self.data.contains_key("exit_code") && !self.data.contains_key("usage") {
+        if self.is_data {
             self.data.clear();
         }
         self.data.extend(members.map(|(name, value): (&str, Value)| (name.to_owned(), value)));
@@ -122,8 +132,26 @@ impl Answer {
         }
         let mut content = vec![json!({ "type": "text", "text": self.text })];
         content.extend(self.link);
-        json!({ "content": content, "structuredContent": self.data, "isError": self.is_error })
+        let mut value = json!({ "content": content, "structuredContent": self.data, "isError": self.is_error });
+        if let (Value::Object(members), Some(meta)) = (&mut value, self.meta) {
+            members.insert("_meta".to_owned(), meta);
+        }
+        value
     }
+}
+
+/// What cp-exec says to do, which comes last, in the names that its operations have here.
+fn in_our_names(text: &str) -> String {
+    const NAMES: [(&str, &str); 6] = [
+        (r#"send {"tool":"filesystem","operation":"read_file","arguments":{"path":"…"}}"#, "use cp_read"),
+        (r#"send {"tool":"filesystem","operation":"list_directory","arguments":{"path":"…"}}"#, "use cp_read"),
+        (r#"send {"tool":"filesystem","operation":"find","arguments":{"path":"…","glob":"…"}}"#, "use cp_search"),
+        ("use find ", "use cp_search "),
+        ("edit_file", "cp_edit"),
+        ("write_file", "cp_write"),
+    ];
+    let (before, hint) = text.rfind("\nHint: ").map_or((text, ""), |at| text.split_at(at));
+    before.to_owned() + &NAMES.iter().fold(hint.to_owned(), |hint, (theirs, ours)| hint.replace(theirs, ours))
 }
 
 #[cfg(test)]
@@ -148,6 +176,16 @@ mod tests {
             (&failed["isError"], &failed["structuredContent"]["error"]["code"]),
             (&json!(true), &json!("E_VALIDATION"))
         );
+    }
+
+    #[test]
+    fn only_what_is_said_to_do_is_put_into_our_names() {
+        let text = "write_file said edit_file\nHint: use edit_file to change it";
+        assert_eq!(in_our_names(text), "write_file said edit_file\nHint: use cp_edit to change it");
+        assert_eq!(in_our_names("edit_file"), "edit_file");
+        let data =
+            Answer::of_data(json!({"hint": "use find to look for it, or write_file", "code": null, "index": 0})).data;
+        assert_eq!(Value::Object(data), json!({"hint": "use cp_search to look for it, or cp_write"}));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(super) struct Call {
     pub name: String,
     /// The hash of its arguments, for the record.
     pub input_hash: String,
+    /// How long they are.
+    pub bytes: usize,
     /// What it asks, where its arguments fit.
     pub deed: Result<Deed>,
     pub consent: Consent,

@@ -19,13 +19,14 @@ use super::shared::{Purse, Shared};
 use super::tools::Tools;
 use super::{prompts, resources};
 use crate::inbox::{self, Event, Post};
+use crate::said;
 
 /// How many calls run at the same time. More wait their turn.
 const SLOTS: usize = 8;
-/// How many calls may wait. One more is refused.
-const WAITING: usize = 256;
+/// How many calls may wait, and how long they may be together, in bytes. One more is refused.
+const WAITING: (usize, usize) = (256, 16 << 20);
 /// The longest line of a client, in bytes: cp-exec takes no longer request.
-const LONGEST: usize = 2 << 20;
+const LONGEST: usize = 5 << 18;
 /// How long calls have to end by themselves when the client has written its last line.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -34,9 +35,8 @@ type Answered = std::result::Result<Value, Failure>;
 /// Serves the client at standard streams until it leaves.
 pub(crate) fn serve(names: &[String], purse: Purse, context: &mut Context) -> Result<()> {
     let tools = Tools::of(names)?;
-    // Standard output holds the lines of the protocol and nothing else.
-    context.out.ended_with(0);
-    let (post, inbox) = inbox::open()?;
+    said::begin(context)?;
+    let (post, inbox) = inbox::open_at_most(LONGEST)?;
     let (shaken, shared, running, waiting) = (None, None, Vec::new(), VecDeque::new());
     let mut server = Server { context, tools, purse, post, shaken, shared, running, waiting };
     let left = server.work(&inbox);
@@ -68,9 +68,11 @@ impl Server<'_> {
             }
             match self.next(inbox, left)? {
                 None => {}
-                Some(Event::FromClient(line)) if line.len() <= LONGEST => self.line(&line)?,
-                Some(Event::FromClient(line)) => self.too_long(line.len())?,
-                Some(Event::TooLong(_)) => self.too_long(usize::MAX)?,
+                Some(Event::FromClient(line)) => self.line(&line)?,
+                Some(Event::TooLong(number)) => {
+                    let message = format!("line {number} is longer than {LONGEST} bytes");
+                    self.answer(RawValue::NULL, Err(Failure::new(INVALID_REQUEST, message)))?;
+                }
                 Some(Event::FromServer(line)) => self.done(&line)?,
                 Some(Event::ClientLeft(left)) => {
                     left?;
@@ -108,12 +110,6 @@ impl Server<'_> {
         finished
     }
 
-    fn too_long(&mut self, length: usize) -> Result<()> {
-        let length = if length == usize::MAX { "too many".to_owned() } else { length.to_string() };
-        let message = format!("the line has {length} bytes, and {LONGEST} are the most that are read");
-        self.answer(RawValue::NULL, Err(Failure::new(INVALID_REQUEST, message)))
-    }
-
     fn line(&mut self, line: &[u8]) -> Result<()> {
         match read(line) {
             Err((id, failure)) => self.answer(id.unwrap_or(RawValue::NULL), Err(failure)),
@@ -144,7 +140,7 @@ impl Server<'_> {
             Err(refused) => failure(id, &refused),
         };
         let line = line.map_err(|e| Error::new(Code::Unknown, format!("an answer cannot be written: {e}")))?;
-        self.context.out.raw(line.as_bytes())
+        said::say(line.as_bytes(), self.context)
     }
 
     /// Answers a request; `None`: its answer comes later.
@@ -167,7 +163,7 @@ impl Server<'_> {
         let (value, may_be_kept) = match method {
             "server/discover" => return Ok(Some(complete(greeting(None), true, Some(true)))),
             "ping" => (json!({}), None),
-            "tools/list" => (json!({ "tools": self.tools.listed() }), Some(true)),
+            "tools/list" => (json!({ "tools": self.tools.listed(self.context) }), Some(true)),
             "tools/call" => return self.call(id, params, client).map(|()| None),
             "resources/list" => (json!({ "resources": [] }), Some(false)),
             "resources/templates/list" => (resources::templates(), Some(true)),
@@ -210,8 +206,9 @@ impl Server<'_> {
         if !self.tools.has(&name) {
             return Err(Failure::new(INVALID_PARAMS, format!("there is no tool `{name}`")));
         }
-        if self.waiting.len() == WAITING {
-            return Err(Failure::new(INTERNAL_ERROR, format!("{WAITING} calls wait already")));
+        let bytes: usize = self.waiting.iter().map(|call| call.bytes).sum();
+        if self.waiting.len() >= WAITING.0 || bytes >= WAITING.1 {
+            return Err(Failure::new(INTERNAL_ERROR, format!("{} calls wait already", self.waiting.len())));
         }
         if self.running.iter().any(|ticket| ticket.id == id.get())
             || self.waiting.iter().any(|call| call.id.get() == id.get())
@@ -223,12 +220,22 @@ impl Server<'_> {
             Some(Value::Object(arguments)) => arguments,
             Some(_) => return Err(Failure::new(INVALID_PARAMS, "the arguments are not an object")),
         };
-        let input_hash = keys::hash(Value::Object(arguments.clone()).to_string().as_bytes());
+        let input = Value::Object(arguments.clone()).to_string();
+        let input_hash = keys::hash(input.as_bytes());
         let consent = Consent::of(&params, &mut arguments);
         let root = self.context.base().map_err(|error| failed(&error))?;
         let deed = self.tools.deed(&name, arguments, &root);
         let progress = params.get("_meta").and_then(|meta| meta.get("progressToken")).cloned();
-        self.waiting.push_back(Call { id: id.to_owned(), name, input_hash, deed, consent, client, progress });
+        self.waiting.push_back(Call {
+            id: id.to_owned(),
+            name,
+            input_hash,
+            bytes: input.len(),
+            deed,
+            consent,
+            client,
+            progress,
+        });
         self.start().map_err(|error| failed(&error))
     }
 
@@ -257,7 +264,7 @@ impl Server<'_> {
 
     /// Writes what a call has to say. Where that was its answer, the next one starts.
     fn done(&mut self, line: &[u8]) -> Result<()> {
-        self.context.out.raw(line)?;
+        said::say(line, self.context)?;
         if let Some(at) =
             self.running.iter().position(|ticket| ticket.answer.get().is_some_and(|answer| answer == line))
         {

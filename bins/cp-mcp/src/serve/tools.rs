@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use cp_common::spelling::nearest;
-use cp_common::{Error, Result};
+use cp_common::{Context, Error, Result, coprocess};
 use cp_schema::Schema;
 use serde_json::{Map, Value, json};
 
@@ -64,9 +64,22 @@ impl Tools {
         Ok(Self(offered.filter(|tool| names.is_empty() || names.contains(&tool.name)).collect()))
     }
 
-    /// As `tools/list` gives them.
-    pub(super) fn listed(&self) -> Vec<&Value> {
-        self.0.iter().map(|tool| &tool.listed).collect()
+    /// As `tools/list` gives them. What the policy lets nothing be changed by is not said to destroy.
+    pub(super) fn listed(&self, context: &Context) -> Vec<Value> {
+        let shown =
+            coprocess::ask("cp-exec", &["policy", "show"], b"", context).and_then(|answer| answer.data::<Value>());
+        let is = |pointer: &str, value: Value| shown.as_ref().is_ok_and(|shown| shown.pointer(pointer) == Some(&value));
+        let writes = !is("/policy/paths/write", json!([]));
+        let reaches = !is("/policy/exec/network", "none".into());
+        let changes = |name: &str| writes || (reaches && name == "cp_run");
+        let listed = self.0.iter().map(|tool| {
+            let mut listed = tool.listed.clone();
+            if listed["annotations"]["destructiveHint"] == true && !changes(&tool.name) {
+                listed["annotations"]["destructiveHint"] = false.into();
+            }
+            listed
+        });
+        listed.collect()
     }
 
     /// Whether it is offered.
@@ -190,7 +203,7 @@ mod tests {
     #[test]
     fn only_the_tools_that_are_named_are_offered_and_an_unknown_one_has_a_neighbour() {
         let tools = Tools::of(&["cp_read".to_owned()]).unwrap();
-        assert!(tools.has("cp_read") && !tools.has("cp_run") && tools.listed().len() == 1);
+        assert!(tools.has("cp_read") && !tools.has("cp_run") && tools.0.len() == 1);
         let Err(error) = Tools::of(&["cp_rum".to_owned()]) else { panic!() };
         assert_eq!(error.hint_text(), Some("did you mean `cp_run`?"));
     }

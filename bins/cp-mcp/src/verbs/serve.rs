@@ -10,8 +10,12 @@ use crate::serve::{Purse, serve};
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "serve",
     class: Class::Governed,
-    output: "mcp",
-    examples: &[r#"echo '{"jsonrpc":"2.0","id":1,"method":"server/discover"}' | {} serve"#],
+    output: "item",
+    also: &["summary"],
+    examples: &[
+        r#"echo '{"jsonrpc":"2.0","id":1,"method":"server/discover"}' | {} serve --json"#,
+        r#"echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | {} serve --tools cp_read,cp_search >lines"#,
+    ],
     input: &[Input::Bytes],
     events: &["mcp.session", "mcp.call", "mcp.result", "approval.granted", "approval.denied"],
     ..VerbDoc::EMPTY

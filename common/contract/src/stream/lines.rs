@@ -29,7 +29,7 @@ pub struct Line {
 pub enum Next {
     /// A line that is not blank.
     Line(Line),
-    /// A line over [`LINE_LIMIT`], skipped; its place in the input, from 1.
+    /// A line over the limit, skipped; its place in the input, from 1.
     TooLong(u64),
     /// The end of the input.
     End,
@@ -63,6 +63,13 @@ impl<F: AsFd> Lines<F> {
             wake: None,
             limit: LINE_LIMIT,
         }
+    }
+
+    /// Takes no line that is longer than this.
+    #[must_use]
+    pub fn at_most(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
     }
 
     /// Goes on to the end of the input when a signal comes: what the writer upstream still says is kept.

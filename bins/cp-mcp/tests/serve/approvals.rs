@@ -1,0 +1,155 @@
+//! What needs a yes: asked in each era, shown where nobody can be asked, and left to the owner where the policy says so.
+
+use cp_testkit::Place;
+use serde_json::{Value, json};
+
+use super::client::{Client, ERAS, Era, POLICY, entries, place, text};
+
+fn asks() -> Value {
+    json!({ "elicitation": { "form": {} } })
+}
+
+fn rm() -> Value {
+    json!({ "name": "cp_run", "arguments": { "command": "rm a.txt" } })
+}
+
+fn with_file() -> Place {
+    let place = place();
+    place.work.write("a.txt", "old\n");
+    place
+}
+
+/// The retry of a call with the word of a client.
+fn retry(mut call: Value, asked: &Value, action: &str) -> Value {
+    call["requestState"] = asked["requestState"].clone();
+    call["inputResponses"] = json!({ "approve": { "action": action } });
+    call
+}
+
+#[test]
+fn without_a_session_the_question_is_the_result_and_its_token_is_good_once() {
+    let place = with_file();
+    let mut client = Client::start(&place, Era::Modern, asks());
+    let asked = client.request("tools/call", rm())["result"].clone();
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let question = &asked["inputRequests"]["approve"];
+    assert_eq!((&question["method"], &question["params"]["mode"]), (&json!("elicitation/create"), &json!("form")));
+    assert!(question["params"]["message"].as_str().unwrap().contains("rm a.txt"), "{asked}");
+    assert!(place.work.join("a.txt").exists());
+    // Another call, or another file, is not what was asked about.
+    let other = json!({ "name": "cp_run", "arguments": { "command": "rm ./a.txt" } });
+    let refused = client.request("tools/call", retry(other, &asked, "accept"))["result"].clone();
+    assert!(refused["isError"] == true && place.work.join("a.txt").exists(), "{refused}");
+    let done = client.request("tools/call", retry(rm(), &asked, "accept"))["result"].clone();
+    assert_eq!((&done["isError"], &done["resultType"]), (&json!(false), &json!("complete")), "{done}");
+    assert!(!place.work.join("a.txt").exists());
+    place.work.write("a.txt", "again");
+    let spent = client.request("tools/call", retry(rm(), &asked, "accept"))["result"].clone();
+    assert!(spent["isError"] == true && place.work.join("a.txt").exists(), "{spent}");
+    client.leave();
+    let granted = &entries(&place, "approval.granted")[0]["data"];
+    assert_eq!((&granted["by"], &granted["how"]), (&json!("by-hand"), &json!("approver")));
+    assert_eq!((entries(&place, "approval.asked").len() > 0, entries(&place, "approval.spent").len()), (true, 1));
+}
+
+#[test]
+fn a_no_is_a_no_and_no_word_decides_nothing() {
+    for (action, code) in [("decline", "E_FORBIDDEN"), ("cancel", "E_HUMAN_REQUIRED")] {
+        let place = with_file();
+        let mut client = Client::start(&place, Era::Modern, asks());
+        let asked = client.request("tools/call", rm())["result"].clone();
+        let refused = client.request("tools/call", retry(rm(), &asked, action))["result"].clone();
+        assert_eq!(refused["structuredContent"]["error"]["code"], code, "{refused}");
+        let again = client.request("tools/call", retry(rm(), &asked, "accept"))["result"].clone();
+        assert!(again["isError"] == true && place.work.join("a.txt").exists(), "{again}");
+        client.leave();
+        assert_eq!(entries(&place, "approval.denied").len(), usize::from(action == "decline"));
+    }
+}
+
+#[test]
+fn after_a_handshake_the_client_is_asked_while_the_call_waits() {
+    for (action, runs) in [("accept", true), ("decline", false), ("cancel", false)] {
+        let place = with_file();
+        let mut client = Client::start(&place, Era::Handshake, json!({ "elicitation": {} }));
+        let id = client.send("tools/call", rm());
+        let question = client.server.record();
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        assert!(
+            question["params"]["message"].as_str().unwrap().contains("rm a.txt") && place.work.join("a.txt").exists()
+        );
+        // Another answer than the one that is waited for changes nothing.
+        client.server.write("{\"jsonrpc\":\"2.0\",\"id\":\"cp-99\",\"result\":{\"action\":\"accept\"}}\n");
+        let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": action } });
+        client.server.write(format!("{answer}\n"));
+        let done = client.answer(id)["result"].clone();
+        assert_eq!((done["isError"] == false, !place.work.join("a.txt").exists()), (runs, runs), "{action}: {done}");
+        client.leave();
+    }
+}
+
+#[test]
+fn an_overwrite_shows_the_difference() {
+    let place = with_file();
+    let mut client = Client::start(&place, Era::Modern, asks());
+    let write =
+        json!({ "name": "cp_write", "arguments": { "path": "a.txt", "content": "new\n", "mode": "overwrite" } });
+    let asked = client.request("tools/call", write.clone())["result"].clone();
+    let message = asked["inputRequests"]["approve"]["params"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("-old") && message.contains("+new"), "{message}");
+    // The file is another now, so the yes was for something else.
+    place.work.write("a.txt", "other\n");
+    let changed = client.request("tools/call", retry(write.clone(), &asked, "accept"))["result"].clone();
+    assert!(changed["isError"] == true && place.work.read("a.txt") == "other\n", "{changed}");
+    let asked = client.request("tools/call", write.clone())["result"].clone();
+    let done = client.request("tools/call", retry(write, &asked, "accept"))["result"].clone();
+    assert_eq!((&done["isError"], place.work.read("a.txt").as_str()), (&json!(false), "new\n"), "{done}");
+    client.leave();
+}
+
+#[test]
+fn where_nobody_can_be_asked_a_preview_has_the_token_that_does_it() {
+    for era in ERAS {
+        let place = with_file();
+        // A client that can only open addresses has no form.
+        let mut client = Client::start(&place, era, json!({ "elicitation": { "url": {} } }));
+        let shown = client.call("cp_run", json!({ "command": "rm a.txt" }));
+        assert!(shown["isError"] == true && text(&shown).contains("Nothing was done"), "{shown}");
+        let token = shown["structuredContent"]["confirm"].clone();
+        let forged = client.call("cp_run", json!({ "command": "rm a.txt", "confirm": "ct_00" }));
+        assert!(forged["isError"] == true && place.work.join("a.txt").exists(), "{forged}");
+        let done = client.call("cp_run", json!({ "command": "rm a.txt", "confirm": token }));
+        assert_eq!((&done["isError"], place.work.join("a.txt").exists()), (&json!(false), false), "{done}");
+        place.work.write("a.txt", "again");
+        let spent = client.call("cp_run", json!({ "command": "rm a.txt", "confirm": token }));
+        assert!(spent["isError"] == true && place.work.join("a.txt").exists(), "{spent}");
+        client.leave();
+    }
+}
+
+#[test]
+fn what_is_the_owners_is_never_asked_of_a_client_and_passes_once_it_is_approved() {
+    for era in ERAS {
+        let place = with_file();
+        place.policy(&POLICY.replace("cgroup = false", "confirm = \"owner\""));
+        let mut client = Client::start(&place, era, json!({ "elicitation": {} }));
+        let paused = client.request("tools/call", rm())["result"].clone();
+        let error = &paused["structuredContent"]["error"];
+        assert_eq!((&paused["isError"], &error["code"]), (&json!(true), &json!("E_HUMAN_REQUIRED")), "{paused}");
+        let id = error["details"]["id"].as_str().unwrap().to_owned();
+        assert!(text(&paused).contains(&format!("approve {id}")), "{paused}");
+        // No token does it, whoever made it.
+        let forged = json!({ "requestState": "ct_00", "inputResponses": { "approve": { "action": "accept" } } });
+        let mut call = rm();
+        call.as_object_mut().unwrap().extend(forged.as_object().unwrap().clone());
+        assert_eq!(client.request("tools/call", call)["result"]["isError"], true);
+        assert!(place.work.join("a.txt").exists());
+        let mut terminal = place.program("cp-exec").args(["approve", &id]).terminal(80);
+        terminal.wait_for("Allow it? y = yes, n = no: ");
+        terminal.send("y\r");
+        terminal.end();
+        let done = client.request("tools/call", rm())["result"].clone();
+        assert_eq!((&done["isError"], place.work.join("a.txt").exists()), (&json!(false), false), "{done}");
+        client.leave();
+    }
+}

@@ -1,0 +1,157 @@
+//! The protocol itself: greetings, lists, and what is answered to what is not understood.
+
+use serde_json::{Value, json};
+
+use super::client::{Client, ERAS, Era, place};
+
+#[test]
+fn both_eras_are_greeted_and_list_the_same() {
+    let place = place();
+    let mut lists = Vec::new();
+    for era in ERAS {
+        let mut client = Client::start(&place, era, json!({}));
+        let tools = client.request("tools/list", json!({}))["result"].clone();
+        assert_eq!(tools["resultType"].as_str(), (era == Era::Modern).then_some("complete"), "{era:?}");
+        assert_eq!(tools["ttlMs"].is_u64(), era == Era::Modern);
+        lists.push(tools["tools"].clone());
+        assert_eq!(client.request("resources/list", json!({}))["result"]["resources"], json!([]));
+        let templates = client.request("resources/templates/list", json!({}))["result"]["resourceTemplates"].clone();
+        assert_eq!(templates[0]["uriTemplate"], "cp-blob:{hash}{?offset}");
+        assert_eq!(client.request("prompts/list", json!({}))["result"]["prompts"], json!([]));
+        let pong = client.request("ping", json!({}))["result"].clone();
+        assert_eq!(pong.get("resultType").is_some(), era == Era::Modern);
+        client.leave();
+    }
+    assert_eq!(lists[0], lists[1]);
+    assert_eq!(lists[0].as_array().unwrap().len(), 10);
+}
+
+#[test]
+fn discovery_names_the_version_and_another_one_is_refused() {
+    let place = place();
+    let mut client = Client::start(&place, Era::Modern, json!({}));
+    let found = client.request("server/discover", json!({}))["result"].clone();
+    assert_eq!(found["supportedVersions"], json!(["2026-07-28"]));
+    assert!(found["capabilities"]["tools"].is_object() && found["serverInfo"]["name"] == "cp-mcp", "{found}");
+    let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2099-01-01", "io.modelcontextprotocol/clientCapabilities": {} });
+    let line = json!({ "jsonrpc": "2.0", "id": "x", "method": "tools/list", "params": { "_meta": meta } });
+    client.server.write(format!("{line}\n"));
+    let refused = client.server.record();
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("x"), &json!(-32022)));
+    assert_eq!(refused["error"]["data"], json!({ "supported": ["2026-07-28"], "requested": "2099-01-01" }));
+    client.leave();
+}
+
+#[test]
+fn a_handshake_of_any_version_gets_one_that_is_served() {
+    let place = place();
+    for (wanted, given) in [
+        ("2024-11-05", "2024-11-05"),
+        ("2025-03-26", "2025-03-26"),
+        ("2025-11-25", "2025-11-25"),
+        ("3000", "2025-11-25"),
+    ] {
+        let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": wanted, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } } });
+        let ran = place.feed(&["serve"], format!("{hello}\n")).success();
+        let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(answer["result"]["protocolVersion"], given);
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_answered_by_the_book_and_the_next_line_is_read() {
+    let place = place();
+    let lines = [
+        ("x", json!(null), -32700),
+        ("{\"jsonrpc\":\"2.0\",\"id\":1,", json!(null), -32700),
+        ("[]", json!(null), -32600),
+        ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]", json!(null), -32600),
+        ("{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}", json!(null), -32600),
+        ("{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}", json!(null), -32600),
+        ("{\"jsonrpc\":\"1.0\",\"id\":2,\"method\":\"ping\"}", json!(2), -32600),
+        ("{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"ping\",\"params\":[]}", json!(3), -32602),
+        ("{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"tools/fly\"}", json!(4), -32601),
+        ("{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}", json!(5), -32602),
+        ("{\"jsonrpc\":\"2.0\",\"id\":6,\"method\":\"tools/call\"}", json!(6), -32602),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"name\":\"cp_run\",\"arguments\":[]}}",
+            json!(7),
+            -32602,
+        ),
+        ("{\"jsonrpc\":\"2.0\",\"id\":8,\"method\":\"initialize\",\"params\":{}}", json!(8), -32602),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"resources/read\",\"params\":{\"uri\":\"file:///etc/passwd\"}}",
+            json!(9),
+            -32002,
+        ),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":10,\"method\":\"prompts/get\",\"params\":{\"name\":\"none\"}}",
+            json!(10),
+            -32602,
+        ),
+    ];
+    let mut server = place.subject().arg("serve").start();
+    for (line, id, code) in lines {
+        server.write(format!("{line}\n"));
+        let answer = server.record();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(code)), "{line}: {answer}");
+    }
+    // What is no request gets no answer: the next answer is that of the ping.
+    server.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/unknown\"}\n{\"jsonrpc\":\"2.0\",\"id\":\"gone\",\"result\":{}}\n");
+    server.write("{\"jsonrpc\":\"2.0\",\"id\":\"p\",\"method\":\"ping\"}\n");
+    assert_eq!(server.record(), json!({"jsonrpc": "2.0", "id": "p", "result": {}}));
+    assert_eq!(server.finish().status, 0);
+}
+
+#[test]
+fn only_the_tools_that_are_named_are_there() {
+    let place = place();
+    let mut client = Client::with(&place, Era::Modern, json!({}), &["--tools", "cp_read,cp_check"]);
+    let tools = client.request("tools/list", json!({}))["result"]["tools"].clone();
+    let names: Vec<&str> = tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["cp_check", "cp_read"]);
+    let refused = client.request("tools/call", json!({ "name": "cp_run", "arguments": { "command": "echo x" } }));
+    assert_eq!(refused["error"]["code"], -32602);
+    client.leave();
+    let error = place.run(&["serve", "--tools", "cp_rum"]).failed(2, "E_USAGE");
+    assert_eq!(error["details"]["hint"], "did you mean `cp_run`?");
+    place.run(&["serve", "--root", "none"]).failed(3, "E_NOT_FOUND");
+}
+
+#[test]
+fn what_the_policy_lets_nothing_be_changed_by_is_not_said_to_destroy() {
+    let place = place();
+    let hint = |place: &cp_testkit::Place| {
+        let mut client = Client::start(place, Era::Handshake, json!({}));
+        let tools = client.request("tools/list", json!({}))["result"]["tools"].clone();
+        client.leave();
+        let run = tools.as_array().unwrap().iter().find(|tool| tool["name"] == "cp_run").unwrap().clone();
+        run["annotations"]["destructiveHint"].clone()
+    };
+    assert_eq!(hint(&place), true);
+    place.policy("[paths]\nwrite = []\n");
+    assert_eq!(hint(&place), false);
+}
+
+#[test]
+fn agents_and_registered_prompts_are_prompts() {
+    let place = place();
+    place.sh("cp-shell init >/dev/null").success();
+    place.home.write("agents/writer/soul.md", "You write.\n");
+    place.home.write("config/agents.json", "{\"writer\":{}}");
+    place.home.write("governed_prompts/PRM-TEST-001.md", "Speak {tone}.");
+    place.sh("cp-shell register PRM-TEST-001 --confirm $(cp-shell register PRM-TEST-001 --dry-run | jq -r .data.confirm_token)").success();
+    let mut client = Client::start(&place, Era::Modern, json!({}));
+    let prompts = client.request("prompts/list", json!({}))["result"]["prompts"].clone();
+    assert_eq!(prompts[0]["name"], "agent-writer");
+    let registered = prompts.as_array().unwrap().iter().find(|prompt| prompt["name"] == "PRM-TEST-001").unwrap();
+    assert_eq!(registered["arguments"], json!([{ "name": "tone", "required": true }]));
+    let soul = client.request("prompts/get", json!({ "name": "agent-writer" }))["result"].clone();
+    assert_eq!(soul["messages"][0]["content"]["text"], "You write.");
+    let asked = json!({ "name": "PRM-TEST-001", "arguments": { "tone": "softly" } });
+    let filled = client.request("prompts/get", asked)["result"].clone();
+    assert!(filled["messages"][0]["content"]["text"].as_str().unwrap().starts_with("Speak softly."), "{filled}");
+    let refused = client.request("prompts/get", json!({ "name": "PRM-TEST-001" }))["error"].clone();
+    assert!(refused["code"] == -32602 && refused["message"].as_str().unwrap().contains("tone"), "{refused}");
+    client.leave();
+}
