@@ -69,7 +69,7 @@ fn a_line_as_long_as_a_call_may_be_is_answered_and_a_longer_one_is_refused_in_bo
         } else {
             assert!(answer["id"].is_null() && answer["error"]["code"] == -32600, "{answer}");
         }
-        assert!(serve.peak_mib() <= 100.0, "{length} bytes: {} MiB", serve.peak_mib());
+        assert!(serve.peak_mib() <= 20.0, "{length} bytes: {} MiB", serve.peak_mib());
         let mut stdin = writer.join().unwrap();
         std::io::Write::write_all(&mut stdin, format!("{}\n", ping(json!(2))).as_bytes()).unwrap();
         serve.answer_to(&json!(2));

@@ -21,7 +21,7 @@ impl Dice {
 fn each_request_gets_one_answer_or_was_cancelled_in_whatever_company_it_comes() {
     let seeds = if std::env::var_os("CP_LONG").is_some() { 100 } else { 4 };
     for seed in 1..=seeds {
-        let mut dice = Dice(seed * 0x9E37_79B9_7F4A_7C15);
+        let mut dice = Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
         let mut serve = Serve::greeted();
         // How often each may be answered.
         let mut expected: BTreeMap<String, (usize, usize)> = BTreeMap::new();
