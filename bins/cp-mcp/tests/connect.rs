@@ -61,7 +61,9 @@ fn greets(request: &Request) -> Option<Reply> {
             Some(reply(200, "application/json", "Mcp-Session-Id: s1\r\n", whole.as_bytes()))
         }
         "tools/list" => {
-            Some(json(200, &result(&body["id"], &json!({"tools": [{"name": "a", "inputSchema": {"type": "object"}}]}))))
+            let names = ["a", "quick", "slow", "stuck", "refuse"];
+            let tools = names.map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
+            Some(json(200, &result(&body["id"], &json!({"tools": tools}))))
         }
         method if method.starts_with("notifications/") => Some(reply(202, "text/plain", "", b"")),
         _ => None,
@@ -461,7 +463,7 @@ fn the_headers_of_a_file_are_sent_and_never_shown() {
         "{}",
         outcome.stdout
     );
-    let ledgers = place.sh("cat \"$CP_HOME\"/ledger/* 2>/dev/null || true").stdout;
+    let ledgers = place.sh("find \"$CP_HOME\" -name '*.jsonl' -exec cat {} +").stdout;
     assert!(!format!("{}{}{ledgers}", outcome.stdout, outcome.stderr).contains(secret));
     mode(0o644);
     let error = place.feed(&arguments, "").failed(4, "E_CONFIG");

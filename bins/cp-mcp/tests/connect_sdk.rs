@@ -1,1 +1,278 @@
-//! `cp-mcp connect`, over the servers of the official SDKs.
+//! `cp-mcp connect`, over the servers of the official SDKs, and the bridge for those that want a login.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cp_testkit::{Background, Place, counterpart, packages, required, until};
+use serde_json::{Value, json};
+
+/// A server of an SDK, on a port of its own.
+struct Sdk {
+    port: u16,
+    process: Background,
+}
+
+impl Sdk {
+    fn start(place: &Place, interpreter: &str, script: &str, arguments: &[&str]) -> Option<Self> {
+        let program = counterpart(interpreter)?;
+        let modules = packages().join("node_modules");
+        let python = packages().join("python/lib");
+        let is_there =
+            if script.ends_with("py") { python.is_dir() } else { modules.join("@modelcontextprotocol/sdk").is_dir() };
+        if !required("the SDKs of MCP (.ci/run installs them)", is_there) {
+            return None;
+        }
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/servers").join(script);
+        let command = place.program(program).arg(file).arg(port.to_string()).args(arguments).env("NODE_PATH", modules);
+        let process = command.limit(Duration::from_mins(3)).start();
+        let server = Self { port, process };
+        until("the server listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
+        Some(server)
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/mcp", self.port)
+    }
+}
+
+fn python(place: &Place, mode: &str) -> Option<Sdk> {
+    Sdk::start(place, "python3", "sdk.py", &[mode, place.work.at("cancelled").to_str().unwrap()])
+}
+
+fn typescript(place: &Place, mode: &str) -> Option<Sdk> {
+    Sdk::start(place, "node", "sdk.cjs", &[mode])
+}
+
+/// A client of one era that waits for each answer.
+struct Client {
+    program: Background,
+    is_modern: bool,
+    next: u64,
+    /// What came beside answers.
+    others: Vec<Value>,
+}
+
+impl Client {
+    fn of(program: Background, is_modern: bool) -> Self {
+        let mut client = Self { program, is_modern, next: 1, others: Vec::new() };
+        let capabilities = json!({"elicitation": {}});
+        if !is_modern {
+            let party = json!({"name": "t", "version": "1"});
+            let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": party});
+            assert!(client.ask("initialize", params)["result"]["serverInfo"].is_object());
+            client.program.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
+        }
+        client
+    }
+
+    fn connect(place: &Place, url: &str, is_modern: bool) -> Self {
+        Self::of(place.subject().args(["connect", "--name", "s", url]).limit(Duration::from_mins(3)).start(), is_modern)
+    }
+
+    fn send(&mut self, method: &str, mut params: Value) -> u64 {
+        if self.is_modern {
+            params["_meta"]["io.modelcontextprotocol/protocolVersion"] = "2026-07-28".into();
+            params["_meta"]["io.modelcontextprotocol/clientInfo"] = json!({"name": "t", "version": "1"});
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
+        }
+        let id = self.next;
+        self.next += 1;
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.program.write(format!("{line}\n"));
+        id
+    }
+
+    fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.program.record();
+            if message["id"] == id && message.get("method").is_none() {
+                return message;
+            }
+            if message["method"] == "elicitation/create" {
+                let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": {"action": "accept", "content": {"word": "yes"}}});
+                self.program.write(format!("{answer}\n"));
+            }
+            self.others.push(message);
+        }
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.answer(id)
+    }
+
+    /// The text of what a tool answers.
+    fn call(&mut self, tool: &str, arguments: &Value) -> String {
+        let answer =
+            self.ask("tools/call", json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 7}}));
+        answer["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{answer}\n{:?}", self.program))
+            .to_owned()
+    }
+
+    fn names(&mut self) -> Vec<String> {
+        let page = self.ask("tools/list", json!({}));
+        let tools = page["result"]["tools"].as_array().unwrap_or_else(|| panic!("{page}"));
+        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn heard(&self, method: &str) -> usize {
+        self.others.iter().filter(|message| message["method"] == method).count()
+    }
+}
+
+#[test]
+fn the_python_sdk_is_listed_and_called_in_both_eras() {
+    for (mode, is_modern) in [("stream", false), ("stream", true), ("json", false), ("stateless", false)] {
+        let place = Place::of("cp-mcp");
+        let Some(server) = python(&place, mode) else { return };
+        let mut client = Client::connect(&place, &server.url(), is_modern);
+        if is_modern {
+            let found = client.ask("server/discover", json!({}));
+            assert_eq!(found["result"]["supportedVersions"][0], "2026-07-28", "{found}");
+        }
+        assert_eq!(client.names(), ["add", "slow", "ask"]);
+        assert_eq!(client.call("add", &json!({"a": 2, "b": 3})), "5");
+        assert_eq!(client.call("slow", &json!({"steps": 3})), "done");
+        assert_eq!(client.heard("notifications/progress"), if mode == "json" { 0 } else { 3 }, "{mode}");
+        if mode == "stream" && !is_modern {
+            assert!(client.call("ask", &json!({})).starts_with("accept: "));
+            assert_eq!(client.heard("elicitation/create"), 1);
+        }
+        client.program.finish().success();
+        server.process.kill();
+    }
+}
+
+#[test]
+fn what_is_cancelled_stops_at_the_server() {
+    for is_modern in [false, true] {
+        let place = Place::of("cp-mcp");
+        let Some(server) = python(&place, "stream") else { return };
+        let mut client = Client::connect(&place, &server.url(), is_modern);
+        client.names();
+        let id = client
+            .send("tools/call", json!({"name": "slow", "arguments": {"steps": 400}, "_meta": {"progressToken": 7}}));
+        assert_eq!(client.program.record()["method"], "notifications/progress");
+        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+        client.program.write(format!("{cancel}\n"));
+        until("the tool is cancelled", || place.work.read_if_there("cancelled") == "cancelled");
+        assert_eq!(client.call("add", &json!({"a": 2, "b": 3})), "5");
+        client.program.kill();
+        server.process.kill();
+    }
+}
+
+#[test]
+fn the_typescript_sdk_is_heard_resumed_and_found_again() {
+    for mode in ["stream", "json"] {
+        let place = Place::of("cp-mcp");
+        let Some(server) = typescript(&place, mode) else { return };
+        let mut client = Client::connect(&place, &server.url(), false);
+        assert_eq!(client.names(), ["echo", "grow", "leave"]);
+        assert_eq!(client.call("echo", &json!({"message": "a\u{2028}ä\n\"b\""})), "a\u{2028}ä\n\"b\"");
+        if mode == "stream" {
+            assert_eq!(client.call("leave", &json!({})), "came back");
+        }
+        // What it says by itself comes on a stream of its own, which may still be on its way.
+        while client.heard("notifications/tools/list_changed") == 0 {
+            assert_eq!(client.call("grow", &json!({})), "grown");
+        }
+        let forget = format!("http://127.0.0.1:{}/forget", server.port);
+        let urllib = format!("import urllib.request as r; r.urlopen(r.Request('{forget}', method='POST'))");
+        place.program("python3").args(["-c", &urllib]).run().success();
+        assert_eq!(client.call("echo", &json!({"message": "again"})), "again");
+        client.program.finish().success();
+        server.process.kill();
+    }
+}
+
+#[test]
+fn a_server_that_dies_in_mid_stream_is_a_failure_of_that_call() {
+    let place = Place::of("cp-mcp");
+    let Some(server) = python(&place, "stream") else { return };
+    let mut client = Client::connect(&place, &server.url(), false);
+    client.names();
+    let id =
+        client.send("tools/call", json!({"name": "slow", "arguments": {"steps": 400}, "_meta": {"progressToken": 7}}));
+    assert_eq!(client.program.record()["method"], "notifications/progress");
+    server.process.kill();
+    let answer = client.answer(id);
+    assert_eq!(answer["error"]["data"]["code"], "E_NETWORK", "{answer}");
+    let answer = client.ask("tools/list", json!({}));
+    assert_eq!(answer["error"]["data"]["code"], "E_NETWORK", "{answer}");
+    client.program.finish().success();
+}
+
+/// The recipe of the manual, as it is typed.
+#[test]
+fn a_server_that_wants_a_login_is_reached_over_the_bridge() {
+    let place = Place::of("cp-mcp");
+    let (Some(server), Some(bridge)) = (typescript(&place, "login"), counterpart("mcp-remote")) else { return };
+    let (url, kept) = (server.url(), place.work.directory("login"));
+    let mut refused = Client {
+        program: place.subject().args(["connect", &url]).start(),
+        is_modern: true,
+        next: 1,
+        others: Vec::new(),
+    };
+    let answer = refused.ask("tools/list", json!({}));
+    assert_eq!(answer["error"]["data"]["code"], "E_AUTH", "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("cp-mcp proxy --name 127-0-0-1"), "{answer}");
+    refused.program.finish().success();
+    // Nothing is logged in yet, and no browser can be opened.
+    let login =
+        place.program("sh").args(["-c", "exec \"$0\" \"$1\" 2>log"]).arg(bridge.with_file_name("mcp-remote-client"));
+    let login = login.arg(&url).env("MCP_REMOTE_CONFIG_DIR", kept.to_str().unwrap());
+    let login = login.limit(Duration::from_mins(3)).start();
+    let mut page = None;
+    until("it says where to log in", || {
+        let said = place.work.read_if_there("log");
+        page = said
+            .split_whitespace()
+            .find(|word| word.contains("/authorize?") && said.contains(&format!("{word}\n")))
+            .map(ToOwned::to_owned);
+        page.is_some()
+    });
+    let open = format!("import urllib.request as r; r.urlopen('{}')", page.unwrap());
+    place.program("python3").args(["-c", &open]).run().success();
+    login.wait().success();
+    let modules = packages().join("node_modules").canonicalize().unwrap();
+    place.policy(&format!(
+        "[mcp.s]\nnetwork = \"host\"\nenv = [\"MCP_REMOTE_CONFIG_DIR\"]\nwrite = [\"{}\"]\nread = [\"{}\"]\n",
+        kept.to_str().unwrap(),
+        modules.display()
+    ));
+    let proxy = place.subject().args(["proxy", "--name", "s", "--"]).arg(bridge.canonicalize().unwrap()).arg(&url);
+    let proxy = proxy.env("MCP_REMOTE_CONFIG_DIR", kept.to_str().unwrap()).limit(Duration::from_mins(3));
+    let mut client = Client::of(proxy.start(), false);
+    assert_eq!(client.names(), ["echo", "grow", "leave"]);
+    assert_eq!(client.call("echo", &json!({"message": "hi"})), "hi");
+    client.program.kill();
+    server.process.kill();
+}
+
+#[test]
+fn a_run_reaches_a_remote_server_through_the_same_door() {
+    for program in ["cp-llm", "cp-exec", "cp-toolloop"] {
+        cp_testkit::program(program);
+    }
+    let place = Place::of("cp-mcp");
+    let Some(server) = python(&place, "stream") else { return };
+    let call = json!({"tool_calls": [{"name": "add", "input": {"a": 20, "b": 3}}]});
+    let script = place.root.write("script", format!("{call}\n{{\"content\":\"Done.\"}}\n"));
+    let run = |url: &str| {
+        let given = format!("r={} connect {url}", cp_testkit::program("cp-mcp").display());
+        let run = place.program("cp-toolloop").args(["--mcp", &given, "x"]).with_programs();
+        run.env("CP_BACKEND", "stub").env("CP_STUB_SCRIPT", &script).limit(Duration::from_mins(3)).run()
+    };
+    let ran = run(&server.url()).success();
+    assert_eq!(ran.of("tool_result")[0]["content"], "23", "{ran:?}");
+    let lines = place.sh("find \"$CP_HOME\" -name '*.jsonl' -exec cat {} +").stdout;
+    assert!(lines.contains("\"mcp.call\"") && lines.contains(&server.url()), "{lines}");
+    assert!(run("https://mcp.invalid/mcp").stdout.contains("mcp.invalid"), "another is refused, and says so");
+    server.process.kill();
+}

@@ -93,6 +93,7 @@ impl Client {
     }
 
     /// The same connections for one that has so long, and whose body may have any length: whoever reads it bounds what is kept.
+    #[must_use]
     pub fn within(&self, total: Duration) -> Self {
         let (agent, host, route) = (self.agent.clone(), self.host.clone(), self.route.clone());
         Self { agent, host, route, timeouts: Timeouts { total, idle: None }, limit: u64::MAX }

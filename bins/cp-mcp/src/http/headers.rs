@@ -8,17 +8,8 @@ use cp_common::{Error, Result};
 /// What is shorter is a word that stands in many texts.
 const SHORTEST: usize = 8;
 /// What the transport writes itself.
-const OURS: [&str; 9] = [
-    "accept",
-    "connection",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "last-event-id",
-    "transfer-encoding",
-    "upgrade",
-];
+const OURS: &str =
+    " accept connection content-length content-type expect host last-event-id transfer-encoding upgrade ";
 
 /// Headers and their secrets. It has no `Debug` and no `Display`.
 #[derive(Clone, Default)]
@@ -49,7 +40,7 @@ impl Headers {
                 return Err(wrong("not a header"));
             }
             let lower = name.to_ascii_lowercase();
-            if OURS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
+            if OURS.contains(&format!(" {lower} ")) || lower.starts_with("mcp-") {
                 return Err(wrong(&format!("the header {name} is written by the connection itself")));
             }
             headers.keep(value);

@@ -28,7 +28,9 @@ impl Link {
         if said.method == "initialize" {
             *locked(&self.session) = Session { hello: Some(line.into()), ..Session::default() };
         }
-        let done = self.answered(line, said, end, &mut |message| self.pass(message));
+        let waited = said.version().is_none().then(|| locked(&self.renewal));
+        let session = waited.map_or_else(Session::default, |_| locked(&self.session).clone());
+        let done = self.answered(line, said, session, end, &mut |message| self.pass(message));
         // Whoever cancels a request wants no answer.
         if cp_http::is_ended() {
             return false;
@@ -51,9 +53,15 @@ impl Link {
         }
     }
 
-    fn answered(self: &Arc<Self>, line: &[u8], said: &Said, end: Instant, each: &mut Each<'_>) -> Result<(), Failure> {
+    fn answered(
+        self: &Arc<Self>,
+        line: &[u8],
+        said: &Said,
+        session: Session,
+        end: Instant,
+        each: &mut Each<'_>,
+    ) -> Result<(), Failure> {
         let client = self.until(end);
-        let session = if said.version().is_some() { Session::default() } else { locked(&self.session).clone() };
         let sent = |session: &Session| self.send(&client, line, said, session).map_err(|e| self.failed(said, &e));
         let mut reply = sent(&session)?;
         if !is_success(&reply) {
@@ -128,22 +136,20 @@ impl Link {
     /// Begins the session again as the client did, unless another request has done that.
     fn renew(self: &Arc<Self>, lost: &str, end: Instant) -> Result<(), Failure> {
         let _one = locked(&self.renewal);
-        let hello = {
-            let mut session = locked(&self.session);
-            if session.id.as_deref() != Some(lost) {
-                return Ok(());
-            }
-            (session.id, session.version) = (None, None);
-            session.hello.clone().unwrap_or_default()
-        };
+        let session = locked(&self.session).clone();
+        if session.id.as_deref() != Some(lost) {
+            return Ok(());
+        }
+        let hello = session.hello.unwrap_or_default();
         // The client has had this answer.
         let mut each = |message: &[u8]| match parse(message) {
             Some(Message::Answer { .. }) | None => Ok(()),
             Some(Message::Request { .. } | Message::Notification { .. }) => self.pass(message),
         };
-        self.answered(&hello, &Said::of(&hello), end, &mut each)?;
+        self.answered(&hello, &Said::of(&hello), Session::default(), end, &mut each)?;
+        let session = locked(&self.session).clone();
         let ready = format!(r#"{{"jsonrpc":"2.0","method":"{READY}"}}"#);
-        self.answered(ready.as_bytes(), &Said::of(ready.as_bytes()), end, &mut |_| Ok(()))?;
+        self.answered(ready.as_bytes(), &Said::default(), session, end, &mut |_| Ok(()))?;
         self.listen();
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result};
 use cp_servers::{Launcher, is_name};
 
@@ -11,7 +11,15 @@ use crate::http::Remote;
 use crate::http::address::Address;
 use crate::http::headers::Headers;
 
-pub(crate) const DOC: VerbDoc = VerbDoc { path: "connect", class: Class::Governed, ..VerbDoc::EMPTY };
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "connect",
+    class: Class::Governed,
+    output: "mcp",
+    examples: &["{} connect http://127.0.0.1:1/mcp </dev/null"],
+    input: &[Input::Bytes],
+    events: gate::EVENTS,
+    ..VerbDoc::EMPTY
+};
 
 /// Stand before a server that is reached over HTTP
 #[derive(clap::Args)]
