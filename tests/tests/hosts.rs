@@ -2,6 +2,7 @@
 //! what each of them does when a hook fails.
 
 mod agent;
+mod called;
 mod failures;
 mod governed;
 mod model;

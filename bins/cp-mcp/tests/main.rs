@@ -1,11 +1,12 @@
 //! `cp-mcp` as an agent meets it.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
-#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
-
+mod conformance;
 mod connect;
 mod connect_sdk;
+mod hostile;
 mod install;
+mod libraries;
 mod proxy;
 mod proxy_hostile;
 mod proxy_servers;

@@ -124,7 +124,8 @@ pub fn read(line: &[u8]) -> Result<Message<'_>, (Option<&RawValue>, Failure)> {
         return Err((None, invalid("a message is one object a line")));
     }
     let head: Incoming<'_> = serde_json::from_slice(line).map_err(|e| {
-        let is_json = serde_json::from_slice::<IgnoredAny>(line).is_ok();
+        // Which looks at the bytes of texts, too.
+        let is_json = serde_json::from_slice::<&RawValue>(line).is_ok();
         let (code, what) = if is_json { (INVALID_REQUEST, "not a message") } else { (PARSE_ERROR, "not JSON") };
         (None, Failure::new(code, format!("{what}: {e}")))
     })?;

@@ -1,0 +1,120 @@
+//! Too much of something.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Serve, call, counts, ping, request};
+
+#[test]
+fn ten_thousand_pings_that_nobody_reads_the_answers_of_wait_in_the_pipe() {
+    let mut serve = Serve::greeted();
+    let pings: String = (0..10_000).map(|id| format!("{}\n", ping(json!(id)))).collect();
+    let length = pings.len();
+    let (writer, written) = serve.flood(pings.into_bytes());
+    // It reads no more once nobody reads what it answers.
+    let mut before = usize::MAX;
+    while before != written.load(Ordering::SeqCst) {
+        before = written.load(Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert!(before < length, "it keeps the answers to all of them");
+    assert!(serve.peak_mib() <= 10.0, "{} MiB", serve.peak_mib());
+
+    for _ in 0..10_000 {
+        serve.next();
+    }
+    assert!(serve.peak_mib() <= 10.0, "{} MiB", serve.peak_mib());
+    drop(writer.join().unwrap());
+    let counts = counts(&serve.end());
+    assert_eq!((counts.len(), counts.values().max()), (10_000, Some(&1)));
+}
+
+#[test]
+fn more_calls_than_it_has_slots_wait_for_one_and_each_is_answered() {
+    let mut serve = Serve::greeted();
+    let calls: String = (0..200)
+        .map(|id| {
+            let call = match id % 4 {
+                0 => call(json!(id), "cp_read", json!({"path": "small"})),
+                1 => call(json!(id), "cp_run", json!({"argv": ["true"]})),
+                2 => call(json!(id), "cp_check", json!({"command": "true"})),
+                _ => call(json!(id), "cp_run", json!({"argv": ["mv", "small", "gone"]})),
+            };
+            format!("{call}\n")
+        })
+        .collect();
+    let (writer, _) = serve.flood(calls.into_bytes());
+    for _ in 0..200 {
+        let answer = serve.next();
+        let id = answer["id"].as_u64().unwrap();
+        assert_eq!(answer["result"]["isError"] == true, id % 4 == 3, "{answer}");
+    }
+    assert!(serve.peak_mib() <= 10.0, "{} MiB", serve.peak_mib());
+    drop(writer.join().unwrap());
+    let counts = counts(&serve.end());
+    assert_eq!((counts.len(), counts.values().max()), (200, Some(&1)));
+}
+
+#[test]
+fn a_line_as_long_as_a_call_may_be_is_answered_and_a_longer_one_is_refused_in_bounded_memory() {
+    for (length, is_read) in [(1 << 20, true), (63 << 20, false), (100 << 20, false)] {
+        let mut serve = Serve::greeted();
+        let line = format!("{}\n", call(json!(1), "cp_check", json!({"command": "x".repeat(length)})));
+        let (writer, _) = serve.flood(line.into_bytes());
+        let answer = serve.next();
+        if is_read {
+            assert_eq!(answer["id"], 1, "{}", answer["error"]);
+        } else {
+            assert!(answer["id"].is_null() && answer["error"]["code"] == -32600, "{answer}");
+        }
+        assert!(serve.peak_mib() <= 20.0, "{length} bytes: {} MiB", serve.peak_mib());
+        let mut stdin = writer.join().unwrap();
+        std::io::Write::write_all(&mut stdin, format!("{}\n", ping(json!(2))).as_bytes()).unwrap();
+        serve.answer_to(&json!(2));
+        drop(stdin);
+        assert_eq!(serve.end().len(), 2);
+    }
+}
+
+#[test]
+fn what_is_nested_too_deep_is_refused_and_does_not_overflow_the_stack() {
+    let mut serve = Serve::greeted();
+    let deep = |open: &str, close: &str| format!("{}1{}", open.repeat(100_000), close.repeat(100_000));
+    let values = [deep("[", "]"), deep("{\"a\":", "}"), "[".repeat(100_000), deep("[{\"a\":", "}]")];
+    for value in &values {
+        for line in [
+            value.clone(),
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":{value}}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"cp_check","arguments":{{"command":{value}}}}}}}"#
+            ),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"cp_run","arguments":{{"argv":["true"],"env":{value}}}}}}}"#
+            ),
+            format!(r#"{{"jsonrpc":"2.0","id":{value},"method":"ping"}}"#),
+        ] {
+            serve.lines(format!("{line}\n"));
+            let came = serve.is_alive();
+            let [answer] = &came[..] else { panic!("{}…: {came:?}", &line[..60]) };
+            assert!(answer["id"].is_null() || answer["id"] == 1, "{answer}");
+        }
+    }
+    assert!(serve.peak_mib() <= 20.0, "{} MiB", serve.peak_mib());
+    serve.end();
+}
+
+#[test]
+fn a_list_of_all_that_can_be_asked_for_is_answered_a_thousand_times() {
+    let mut serve = Serve::greeted();
+    let methods = ["tools/list", "resources/list", "prompts/list", "resources/templates/list"];
+    let lines: String = (0..1000).map(|id| format!("{}\n", request(json!(id), methods[id % 4], json!({})))).collect();
+    let (writer, _) = serve.flood(lines.into_bytes());
+    for _ in 0..1000 {
+        serve.next();
+    }
+    assert!(serve.peak_mib() <= 10.0, "{} MiB", serve.peak_mib());
+    drop(writer.join().unwrap());
+    assert_eq!(counts(&serve.end()).len(), 1000);
+}
