@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,20 +20,7 @@ use serde_json::{Map, Value, json};
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Whether a call was cancelled.
-#[derive(Debug, Default)]
-pub(super) struct Stop(AtomicBool);
-
-impl Stop {
-    /// Cancels it.
-    pub(super) fn now(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it was.
-    pub(super) fn came(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+pub(super) type Stop = AtomicBool;
 
 /// What a coprocess does with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +72,7 @@ impl Executor {
         warm.part.send(Kind::ToolCall, call)?;
         while !warm.part.wait(LOOK)? {
             looked();
-            if stop.came() {
+            if stop.load(Relaxed) {
                 return Ok(None);
             }
         }
@@ -136,7 +124,7 @@ impl Executor {
         loop {
             while !child.wait_line(LOOK)? {
                 looked();
-                if stop.came() {
+                if stop.load(Relaxed) {
                     return Ok(None);
                 }
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -102,7 +103,7 @@ impl Server<'_> {
     /// Stops what still runs, and waits for the end of that: what it started is killed before this program is gone.
     fn leave(&mut self, inbox: &Receiver<Event>) -> Result<()> {
         self.waiting.clear();
-        self.running.iter().for_each(|ticket| ticket.stop.now());
+        self.running.iter().for_each(|ticket| ticket.stop.store(true, Relaxed));
         while self.running.iter().any(|ticket| ticket.answer.get().is_none()) {
             let _ = inbox.recv_timeout(GRACE);
         }
@@ -277,7 +278,7 @@ impl Server<'_> {
         let Ok(params) = members(params) else { return };
         let Some(id) = params.get("requestId").map(Value::to_string) else { return };
         self.waiting.retain(|call| call.id.get() != id);
-        self.running.iter().filter(|ticket| ticket.id == id).for_each(|ticket| ticket.stop.now());
+        self.running.iter().filter(|ticket| ticket.id == id).for_each(|ticket| ticket.stop.store(true, Relaxed));
     }
 }
 
