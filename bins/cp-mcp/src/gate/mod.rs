@@ -172,12 +172,12 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                 event => event.map_err(|_| RecvTimeoutError::Disconnected),
             };
             match event {
-                Ok(Event::FromClient(line)) => self.from_client(&line)?,
+                Ok(Event::FromClient(line)) => self.client_says(&line)?,
                 Ok(Event::TooLong(number)) => {
                     let failure = Failure::new(INVALID_REQUEST, format!("line {number} is too long"));
                     self.say(&answer(RawValue::NULL, &Err(failure)))?;
                 }
-                Ok(Event::FromServer(line)) => self.from_server(&line)?,
+                Ok(Event::FromServer(line)) => self.server_says(&line)?,
                 Ok(Event::ServerLeft(left)) => self.server_left(left)?,
                 Ok(Event::ClientLeft(left)) => {
                     left?;
