@@ -27,7 +27,22 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     ("cp-compose system", &["cp-compose system -s 'be brief'"]),
-    ("cp-mcp proxy", &["cp-mcp proxy --name cat -- /bin/cat </dev/null", "cp-mcp proxy"]),
+    (
+        "cp-mcp proxy",
+        &[
+            r#"echo '{"jsonrpc":"2.0","method":"hello"}' | cp-mcp proxy --json --name cat -- /bin/cat"#,
+            "cp-mcp proxy --json --name cat -- /bin/cat </dev/null",
+            "cp-mcp proxy",
+        ],
+    ),
+    (
+        "cp-mcp connect",
+        &[
+            r#"echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | cp-mcp connect --json http://127.0.0.1:1/mcp"#,
+            "cp-mcp connect --json http://127.0.0.1:1/mcp </dev/null",
+            "cp-mcp connect http://example.org/mcp",
+        ],
+    ),
     (
         "cp-report",
         &[

@@ -95,7 +95,7 @@ const ROWS: [[&str; 4]; 66] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 16] = [
+const MORE: [[&str; 4]; 17] = [
     ["cp-mcp install", "", "--project . --dry-run claude", ""],
     ["cp-mcp remove", "", "--project . claude", ""],
     ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
@@ -116,7 +116,8 @@ const MORE: [[&str; 4]; 16] = [
     ["cp-shell reset", "", "--session $S --dry-run", ""],
     ["cp-report", "", "--format json bundle", "-"],
     ["cp-mcp serve", "", "--format json <called", "--format json"],
-    ["cp-mcp proxy", "", "--name cat -- /bin/cat </dev/null", "--name cat -- /bin/cat"],
+    ["cp-mcp proxy", "", "--format json --name cat -- /bin/cat </dev/null", "--format json --name cat -- /bin/cat"],
+    ["cp-mcp connect", "", "--format json http://127.0.0.1:1/ </dev/null", "--format json http://127.0.0.1:1/"],
 ];
 
 /// Makes a run that waits for a higher limit.

@@ -26,6 +26,7 @@ use self::line::{Id, answer, message};
 use self::tools::{Listing, Pages};
 use crate::inbox::{self, Event, Post};
 use crate::record::Journal;
+use crate::said;
 
 /// What the gate puts on the ledger.
 pub(crate) const EVENTS: &[&str] = &[
@@ -69,8 +70,7 @@ pub(crate) fn pass<S: Server>(
     let launcher = Launcher::of(context)?;
     let (table, journal) = (launcher.table(name)?, Journal::new(context)?);
     let (post, inbox) = inbox::open()?;
-    // Standard output holds the lines of the protocol only: what fails is said on standard error.
-    context.out.ended_with(0);
+    said::begin(context)?;
     let mut gate = Gate {
         name,
         start,
@@ -218,6 +218,6 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
 
     /// A line for the client.
     fn say(&mut self, line: &str) -> Result<()> {
-        self.context.out.raw(line.as_bytes())
+        said::say(line.as_bytes(), self.context)
     }
 }

@@ -14,8 +14,9 @@ use crate::http::headers::Headers;
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "connect",
     class: Class::Governed,
-    output: "mcp",
-    examples: &["{} connect http://127.0.0.1:1/mcp </dev/null"],
+    output: "item",
+    also: &["summary"],
+    examples: &[r#"echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | {} connect --json http://127.0.0.1:1/mcp"#],
     input: &[Input::Bytes],
     events: gate::EVENTS,
     ..VerbDoc::EMPTY

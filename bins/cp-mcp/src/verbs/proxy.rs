@@ -21,8 +21,9 @@ use crate::inbox::{Event, Post};
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "proxy",
     class: Class::Governed,
-    output: "mcp",
-    examples: &["{} proxy --name s -- /bin/cat </dev/null"],
+    output: "item",
+    also: &["summary"],
+    examples: &[r#"echo '{"jsonrpc":"2.0","method":"hello"}' | {} proxy --name s --json -- /bin/cat"#],
     input: &[Input::Bytes],
     events: gate::EVENTS,
     ..VerbDoc::EMPTY
