@@ -30,7 +30,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
     (
         "cp-mcp proxy",
         &[
-            r#"echo '{"jsonrpc":"2.0","method":"hello"}' | cp-mcp proxy --json --name cat -- /bin/cat"#,
+            r#"{ echo '{"jsonrpc":"2.0","method":"hello"}'; sleep 0.5; } | cp-mcp proxy --json --name cat -- /bin/cat"#,
             "cp-mcp proxy --json --name cat -- /bin/cat </dev/null",
             "cp-mcp proxy",
         ],
@@ -210,6 +210,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "seq 3 | cp-log append -f \"$(printf 'caf\\351')\"",
         ],
     ),
+    ("cp-log bundle", &[r"head -c 2000000 /dev/zero | tr '\0' x | cp-log append >/dev/null; cp-log bundle"]),
     (
         "cp-log blob",
         &[

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::writer::{Placed, id_of};
+use super::placed::{Placed, id_of};
 use crate::bundle::{Head, LeftOut};
 use crate::model::{Count, Fact, Overview, Place, Step, Totals, duration, money, word};
 use crate::svg::{Bar, bars, timeline};

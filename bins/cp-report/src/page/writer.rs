@@ -7,12 +7,13 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::{Error, Result, signals};
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
-use sha2::{Digest as _, Sha256};
 
 use super::head::{Heading, Table};
+use super::placed::{Placed, id_of};
 use super::text;
-use crate::bundle::{Blob, Chunk, Ledger, Reader};
+use crate::bundle::{Blob, Chunk, Reader};
 use crate::model::{Entry, Overview, Pairs, Place, Shown, shown};
+use sha2::{Digest as _, Sha256};
 
 const STYLE: &str = include_str!("../../assets/page.css");
 const SCRIPT: &str = include_str!("../../assets/page.js");
@@ -32,36 +33,6 @@ const DEPTH: usize = 8;
 const TOGETHER: u64 = 50;
 /// How much of a large value is shown as text.
 const SHOWN: usize = 64 << 10;
-
-/// A ledger, and where it is in the copy.
-pub(crate) struct Placed {
-    /// What it is called on this page and on others.
-    pub(crate) id: String,
-    /// Lines that ask for what does not come.
-    pub(crate) unanswered: HashSet<u64>,
-    pub(crate) at: u64,
-    pub(crate) ledger: Ledger,
-    /// The run whose ledger it is.
-    pub(crate) run: Option<String>,
-    /// Whether somebody speaks in it.
-    pub(crate) is_spoken: bool,
-}
-
-impl Placed {
-    pub(crate) fn new(at: u64, ledger: Ledger, others: &[Self]) -> Self {
-        let digest = Sha256::digest(&ledger.origin);
-        let mut id = format!("{:08x}", u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]));
-        if others.iter().any(|other| other.id == id) {
-            id = format!("{id}x{}", others.len());
-        }
-        Self { id, unanswered: HashSet::new(), at, ledger, run: None, is_spoken: false }
-    }
-}
-
-/// The id of a line, on this page and on others.
-pub(super) fn id_of(ledgers: &[Placed], (ledger, seq): Place) -> String {
-    format!("l{}-{seq}", ledgers.get(ledger).map(|placed| &*placed.id).unwrap_or_default())
-}
 
 /// What the page is made of.
 pub(crate) struct Input<'a> {
