@@ -15,7 +15,7 @@ enum Where {
 use Where::{Printed, Stored};
 
 /// The texts that come back as they were given, because that is what the verb is for. `*` is every verb.
-const KEPT: [(&str, &str, Where); 34] = [
+const KEPT: [(&str, &str, Where); 36] = [
     // The place of a file that the caller named, in the answer about it.
     ("cp-log append", "--file", Printed),
     ("cp-log create", "FILE", Printed),
@@ -53,6 +53,9 @@ const KEPT: [(&str, &str, Where); 34] = [
     ("cp-llm batch submit", "--system", Stored),
     ("cp-llm batch submit", "--model", Stored),
     ("cp-llm batch submit", "--fail-on", Stored),
+    // The name of the ledger that a call is recorded in.
+    ("cp-mcp serve", "--ledger", Stored),
+    ("cp-mcp serve", "--run", Stored),
     // What a run needs to go on, in a file for its owner only.
     ("cp-toolloop", "--backend", Stored),
     ("cp-toolloop", "--stub-script", Stored),

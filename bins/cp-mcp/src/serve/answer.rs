@@ -55,7 +55,7 @@ impl Answer {
                 && !["total", "succeeded", "failed", "skipped", "truncated", "index"].contains(&name.as_str())
         });
         if let Some(Value::String(hint)) = data.get_mut("hint") {
-            *hint = in_our_names(&format!("\nHint: {hint}"))["\nHint: ".len()..].to_owned();
+            in_our_names(&format!("\nHint: {hint}"))["\nHint: ".len()..].clone_into(hint);
         }
         Self { text: Value::Object(data.clone()).to_string(), data, is_data: true, ..Self::default() }
     }
@@ -69,7 +69,8 @@ impl Answer {
     }
 
     /// Why a call failed, and what to do about it.
-    pub(super) fn of_error(error: &Error) -> Self {
+    pub(super) fn of_error(error: Error) -> Self {
+        let error = error.without_secrets();
         let hint = error.hint_text().map(|hint| format!("\nHint: {hint}")).unwrap_or_default();
         let mut answer = Self::of_text(format!("{error}{hint}"), true);
         let mut value = error.to_value();
@@ -170,7 +171,7 @@ mod tests {
             (&value["content"][0]["text"], &value["structuredContent"]),
             (&json!("{\"items\":[1]}"), &json!({"items": [1]}))
         );
-        let failed = Answer::of_error(&Error::validation("no").hint("yes")).into_value(false);
+        let failed = Answer::of_error(Error::validation("no").hint("yes")).into_value(false);
         assert_eq!(failed["structuredContent"]["output"], failed["content"][0]["text"]);
         assert_eq!(
             (&failed["isError"], &failed["structuredContent"]["error"]["code"]),

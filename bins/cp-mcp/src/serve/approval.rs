@@ -6,26 +6,15 @@ use cp_common::program::confirm::{issue, redeem};
 use cp_common::wire::{Approval, Grant, How, Level, Scope};
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
-use super::call::Call;
 use super::executor::Stop;
+use super::protocol::{Client, Word, word_of};
 use super::shared::Shared;
 
 /// The name of the one question.
 const QUESTION: &str = "approve";
-
-/// What a client says to a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Word {
-    Accept,
-    Decline,
-    /// It was put away, which decides nothing.
-    Cancel,
-}
 
 /// What a call brings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,17 +38,18 @@ impl Consent {
     }
 }
 
-/// What a client says in the result of a form.
-pub(super) fn word_of(result: &Value) -> Option<Word> {
-    Word::deserialize(result.get("action")?).ok()
-}
-
 /// Settles what a call waits for. `None`: there is a yes, and the same call goes on with it.
-pub(super) fn settled(paused: Error, call: &Call, shared: &Shared, stop: &Stop) -> Result<Option<Answer>> {
+pub(super) fn settled(
+    paused: Error,
+    consent: &Consent,
+    client: &Client,
+    shared: &Shared,
+    stop: &Stop,
+) -> Result<Option<Answer>> {
     let Some(approval) = Approval::of(&paused).filter(|approval| approval.level == Level::Agent) else {
         return Err(paused);
     };
-    let word = match &call.consent {
+    let word = match consent {
         Consent::Answer(token, word) => {
             redeem(&shared.home, token, &bound(&approval)?)?;
             *word
@@ -69,11 +59,11 @@ pub(super) fn settled(paused: Error, call: &Call, shared: &Shared, stop: &Stop) 
             granted(&approval, "agent", How::Resume, shared)?;
             return Ok(None);
         }
-        Consent::Nothing if !call.client.asks => {
+        Consent::Nothing if !client.asks => {
             let (token, _) = issue(&shared.home, &bound(&approval)?)?;
             return Ok(Some(Answer::preview(&description(&approval), &token, &approval)));
         }
-        Consent::Nothing if call.client.is_modern() => {
+        Consent::Nothing if client.is_modern() => {
             let (token, _) = issue(&shared.home, &bound(&approval)?)?;
             let mut params = form(&approval);
             params["mode"] = "form".into();
@@ -82,7 +72,7 @@ pub(super) fn settled(paused: Error, call: &Call, shared: &Shared, stop: &Stop) 
         }
         Consent::Nothing => shared.ask("elicitation/create", &form(&approval), stop)?.unwrap_or(Word::Cancel),
     };
-    let who = &call.client.party.name;
+    let who = &client.party.name;
     match word {
         Word::Accept => granted(&approval, who, How::Approver, shared).map(|()| None),
         Word::Decline => {

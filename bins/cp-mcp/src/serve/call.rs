@@ -1,9 +1,10 @@
 //! One call, from its record on the ledger to its answer.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Instant;
 
-use cp_common::wire::{Code, ToolCall, ToolResult};
+use cp_common::wire::{Code, ToolCall};
 use cp_common::{Error, Result, signals};
 use cp_mcp_wire::{notification, result};
 use serde_json::value::{RawValue, to_raw_value};
@@ -69,27 +70,23 @@ fn recorded(call: &Call, stop: &Stop, shared: &Shared) -> Option<Answer> {
     let id = call.id();
     let intent = json!({ "call": id, "tool": name, "input_hash": input_hash, "client": client.party, "protocol": client.version });
     let noted = shared.journal().note("mcp.call", &intent);
-    let answer = noted
-        .and_then(|_| done(call, stop, shared))
-        .and_then(|answer| answer.filter(|_| !stop.came()).map(|answer| answer.shortened(&shared.ledger)).transpose());
-    let answer = answer.map_or_else(|error| (!stop.came()).then(|| Answer::of_error(&error)), |answer| answer);
+    let answer = noted.and_then(|_| done(call, stop, shared)).and_then(|answer| {
+        answer.filter(|_| !stop.load(Relaxed)).map(|answer| answer.shortened(&shared.ledger)).transpose()
+    });
+    let answer = answer.unwrap_or_else(|error| (!stop.load(Relaxed)).then(|| Answer::of_error(error)));
     let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let end = match &answer {
-        None => json!({ "call": id, "tool": name, "outcome": "cancelled", "duration_ms": duration_ms }),
-        Some(Answer { is_error, asks, kept, .. }) => {
-            let outcome = if asks.is_some() {
-                "asks"
-            } else if *is_error {
-                "failed"
-            } else {
-                "done"
-            };
-            json!({ "call": id, "tool": name, "outcome": outcome, "is_error": is_error, "output": kept, "duration_ms": duration_ms })
-        }
+    let outcome = match &answer {
+        None => "cancelled",
+        Some(answer) if answer.asks.is_some() => "asks",
+        Some(answer) if answer.is_error => "failed",
+        Some(_) => "done",
     };
+    let is_error = outcome == "failed";
+    let output = answer.as_ref().map(|answer| &answer.kept);
+    let end = json!({ "call": id, "tool": name, "outcome": outcome, "is_error": is_error, "output": output, "duration_ms": duration_ms });
     match shared.journal().note("mcp.result", &end) {
         Ok(_) => answer,
-        Err(error) => Some(Answer::of_error(&error)),
+        Err(error) => Some(Answer::of_error(error)),
     }
 }
 
@@ -108,21 +105,21 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
     match call.deed.as_ref().map_err(|error| Error::from_value(&error.to_value()))? {
         Deed::Do { tool, input } => {
             let made = call.made(tool, input)?;
-            let mut attempt =
-                || shared.executor.call(Verb::Do, &made, stop, &mut looked, |record| record.read::<ToolResult>());
+            let mut attempt = || shared.executor.call(Verb::Do, &made, stop, &mut looked);
             let result = match attempt() {
-                Err(error) if error.code() == Code::HumanRequired => match settled(error, call, shared, stop)? {
-                    Some(answer) => return Ok(Some(answer)),
-                    None => attempt()?,
-                },
+                Err(error) if error.code() == Code::HumanRequired => {
+                    match settled(error, &call.consent, &call.client, shared, stop)? {
+                        Some(answer) => return Ok(Some(answer)),
+                        None => attempt()?,
+                    }
+                }
                 result => result?,
             };
             Ok(result.map(Answer::of_result))
         }
         Deed::Check(input) => {
             let made = call.made("shell", input)?;
-            let decision =
-                shared.executor.call(Verb::Check, &made, stop, &mut looked, |record| record.read::<Value>())?;
+            let decision: Option<Value> = shared.executor.call(Verb::Check, &made, stop, &mut looked)?;
             Ok(decision.map(Answer::of_data))
         }
         Deed::Ask { program: "cp-llm", words, input, .. } => {

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,26 +13,14 @@ use cp_common::coprocess::{Child, Grace, Part, find};
 use cp_common::wire::ToolCall;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::{Context, Error, Result};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 /// How often a wait looks whether the call was cancelled.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Whether a call was cancelled.
-#[derive(Debug, Default)]
-pub(super) struct Stop(AtomicBool);
-
-impl Stop {
-    /// Cancels it.
-    pub(super) fn now(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it was.
-    pub(super) fn came(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+pub(super) type Stop = AtomicBool;
 
 /// What a coprocess does with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,24 +60,23 @@ impl Executor {
         Self { idle: Mutex::default(), flags, hosted, policy: context.home.policy_file() }
     }
 
-    /// Gives a call to a coprocess, and its answer to `take`. `None`: it was cancelled, and all that it had started is killed.
-    pub(super) fn call<T>(
+    /// Gives a call to a coprocess. `None`: it was cancelled, and all that it had started is killed.
+    pub(super) fn call<T: DeserializeOwned>(
         &self,
         verb: Verb,
         call: &ToolCall,
         stop: &Stop,
         looked: &mut dyn FnMut(),
-        take: impl FnOnce(&Record<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
         let mut warm = self.warm(verb)?;
         warm.part.send(Kind::ToolCall, call)?;
         while !warm.part.wait(LOOK)? {
             looked();
-            if stop.came() {
+            if stop.load(Relaxed) {
                 return Ok(None);
             }
         }
-        let outcome = warm.part.receive(|_, record| take(record));
+        let outcome = warm.part.receive(|_, record| record.read());
         if outcome.as_ref().is_ok() || outcome.as_ref().is_err_and(|error| !error.is_fatal()) {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(warm);
         }
@@ -106,14 +94,14 @@ impl Executor {
             return Ok(idle.swap_remove(at));
         }
         drop(idle);
-        let mut argv = vec![find("cp-exec")?.into_os_string()];
+        let mut command = Command::new(find("cp-exec")?);
         match verb {
-            Verb::Do => argv.extend(["--hosted".into(), self.hosted.clone().into()]),
-            Verb::Check => argv.push("check".into()),
-        }
-        argv.push("--closed".into());
-        argv.extend(self.flags.iter().cloned());
-        Ok(Warm { verb, policy, part: Part::start(&argv)? })
+            Verb::Do => command.args(["--hosted", &self.hosted]),
+            Verb::Check => command.arg("check"),
+        };
+        // What it says to people is in its answers, too.
+        command.arg("--closed").args(&self.flags).stderr(Stdio::piped());
+        Ok(Warm { verb, policy, part: Part::of(Child::start(&mut command, Grace::default())?) })
     }
 
     /// Asks a program one thing: its answer, and before it the lines of a stream as `items`. `None`: it was cancelled.
@@ -136,7 +124,7 @@ impl Executor {
         loop {
             while !child.wait_line(LOOK)? {
                 looked();
-                if stop.came() {
+                if stop.load(Relaxed) {
                     return Ok(None);
                 }
             }

@@ -14,7 +14,7 @@ const INSTRUCTIONS: &str = "Commands and file changes are decided about by a pol
                             refused and what to do instead.";
 
 /// How long a client may keep a list: it does not change while the server runs.
-const KEPT: Duration = Duration::from_secs(3600);
+const KEPT: Duration = Duration::from_hours(1);
 
 /// The client of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +24,21 @@ pub(super) struct Client {
     pub version: String,
     /// Whether its person can be asked with a form.
     pub asks: bool,
+}
+
+/// What a client says to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Word {
+    Accept,
+    Decline,
+    /// It was put away, which decides nothing.
+    Cancel,
+}
+
+/// What a client says in the result of a form.
+pub(super) fn word_of(result: &Value) -> Option<Word> {
+    Word::deserialize(result.get("action")?).ok()
 }
 
 impl Client {
@@ -112,23 +127,23 @@ pub(super) fn members(params: Option<&RawValue>) -> Result<Map<String, Value>, F
 mod tests {
     use super::*;
 
-    fn of(meta: Value) -> Result<Option<Client>, Failure> {
+    fn of(meta: &Value) -> Result<Option<Client>, Failure> {
         let Value::Object(params) = json!({ "_meta": meta }) else { panic!() };
         Client::of(&params)
     }
 
     #[test]
     fn a_request_says_itself_who_asks_or_belongs_to_a_handshake() {
-        assert_eq!(of(json!({"progressToken": 1})).unwrap(), None);
+        assert_eq!(of(&json!({"progressToken": 1})).unwrap(), None);
         let meta =
             |version: &str, capabilities: Value| json!({Meta::VERSION: version, Meta::CAPABILITIES: capabilities});
-        let client = of(meta(MODERN, json!({"elicitation": {"form": {}}}))).unwrap().unwrap();
+        let client = of(&meta(MODERN, json!({"elicitation": {"form": {}}}))).unwrap().unwrap();
         assert!(client.is_modern() && client.asks && client.party.name.is_empty());
-        assert!(!of(meta(MODERN, json!({"elicitation": {"url": {}}}))).unwrap().unwrap().asks);
-        let old = of(meta("2099-01-01", json!({}))).unwrap_err();
+        assert!(!of(&meta(MODERN, json!({"elicitation": {"url": {}}}))).unwrap().unwrap().asks);
+        let old = of(&meta("2099-01-01", json!({}))).unwrap_err();
         assert_eq!((old.code, old.versions()), (UNSUPPORTED_VERSION, Some(vec![MODERN])));
-        assert_eq!(of(json!({Meta::VERSION: MODERN})).unwrap_err().code, INVALID_PARAMS);
-        assert_eq!(of(json!({Meta::VERSION: 1})).unwrap_err().code, INVALID_PARAMS);
+        assert_eq!(of(&json!({Meta::VERSION: MODERN})).unwrap_err().code, INVALID_PARAMS);
+        assert_eq!(of(&json!({Meta::VERSION: 1})).unwrap_err().code, INVALID_PARAMS);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The loop of the server: what the client writes is answered, calls are carried out beside it, and everything is written here.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -12,9 +14,9 @@ use cp_mcp_wire::{
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::approval::{Consent, word_of};
+use super::approval::Consent;
 use super::call::{Call, Ticket, carry_out};
-use super::protocol::{Client, complete, greeting, members};
+use super::protocol::{Client, complete, greeting, members, word_of};
 use super::shared::{Purse, Shared};
 use super::tools::Tools;
 use super::{prompts, resources};
@@ -38,7 +40,7 @@ pub(crate) fn serve(names: &[String], purse: Purse, context: &mut Context) -> Re
     said::begin(context)?;
     let (post, inbox) = inbox::open_at_most(LONGEST)?;
     let (shaken, shared, running, waiting) = (None, None, Vec::new(), VecDeque::new());
-    let mut server = Server { context, tools, purse, post, shaken, shared, running, waiting };
+    let mut server = Server { root: context.base()?, context, tools, purse, post, shaken, shared, running, waiting };
     let left = server.work(&inbox);
     server.leave(&inbox)?;
     left
@@ -47,6 +49,7 @@ pub(crate) fn serve(names: &[String], purse: Purse, context: &mut Context) -> Re
 struct Server<'a> {
     context: &'a mut Context,
     tools: Tools,
+    root: PathBuf,
     purse: Purse,
     post: Post,
     /// The client of the handshake.
@@ -100,7 +103,7 @@ impl Server<'_> {
     /// Stops what still runs, and waits for the end of that: what it started is killed before this program is gone.
     fn leave(&mut self, inbox: &Receiver<Event>) -> Result<()> {
         self.waiting.clear();
-        self.running.iter().for_each(|ticket| ticket.stop.now());
+        self.running.iter().for_each(|ticket| ticket.stop.store(true, Relaxed));
         while self.running.iter().any(|ticket| ticket.answer.get().is_none()) {
             let _ = inbox.recv_timeout(GRACE);
         }
@@ -168,7 +171,7 @@ impl Server<'_> {
             "resources/list" => (json!({ "resources": [] }), Some(false)),
             "resources/templates/list" => (resources::templates(), Some(true)),
             "resources/read" => (self.resource(&params, is_modern)?, Some(true)),
-            "prompts/list" => (prompts::listed(self.context).map_err(|error| failed(&error))?, Some(false)),
+            "prompts/list" => (prompts::listed(self.context).map_err(failed)?, Some(false)),
             "prompts/get" => (self.prompt(&params)?, None),
             _ => return Err(Failure::new(METHOD_NOT_FOUND, format!("there is no method `{method}`"))),
         };
@@ -184,7 +187,7 @@ impl Server<'_> {
         page.map_err(|error| {
             let code = if is_modern { INVALID_PARAMS } else { NOT_FOUND };
             let code = if error.code() == Code::NotFound { code } else { INTERNAL_ERROR };
-            Failure { data: json!({ "uri": uri }), ..Failure::new(code, error.to_string()) }
+            Failure { data: json!({ "uri": uri }), ..Failure::new(code, error.without_secrets().to_string()) }
         })
     }
 
@@ -192,7 +195,7 @@ impl Server<'_> {
         let given = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
         let arguments: BTreeMap<String, String> = serde_json::from_value(given)
             .map_err(|e| Failure::new(INVALID_PARAMS, format!("the arguments are not texts: {e}")))?;
-        prompts::text(text(params, "name")?, &arguments, self.context).map_err(|error| failed(&error))
+        prompts::text(text(params, "name")?, &arguments, self.context).map_err(failed)
     }
 
     /// Takes a call. It starts now, where a slot is free.
@@ -223,8 +226,7 @@ impl Server<'_> {
         let input = Value::Object(arguments.clone()).to_string();
         let input_hash = keys::hash(input.as_bytes());
         let consent = Consent::of(&params, &mut arguments);
-        let root = self.context.base().map_err(|error| failed(&error))?;
-        let deed = self.tools.deed(&name, arguments, &root);
+        let deed = self.tools.deed(&name, arguments, &self.root);
         let progress = params.get("_meta").and_then(|meta| meta.get("progressToken")).cloned();
         self.waiting.push_back(Call {
             id: id.to_owned(),
@@ -236,7 +238,7 @@ impl Server<'_> {
             client,
             progress,
         });
-        self.start().map_err(|error| failed(&error))
+        self.start().map_err(failed)
     }
 
     /// Starts what waits, while there are slots.
@@ -244,13 +246,11 @@ impl Server<'_> {
         while self.running.len() < SLOTS
             && let Some(call) = self.waiting.pop_front()
         {
-            let shared = match &self.shared {
-                Some(shared) => Arc::clone(shared),
-                None => {
-                    let made = Shared::new(&call.client, self.purse, self.post.clone(), self.context)?;
-                    Arc::clone(self.shared.insert(Arc::new(made)))
-                }
-            };
+            if self.shared.is_none() {
+                let made = Shared::new(&call.client, self.purse, self.post.clone(), self.context)?;
+                self.shared = Some(Arc::new(made));
+            }
+            let Some(shared) = self.shared.clone() else { return Ok(()) };
             let ticket = Ticket::of(&call);
             let own = Arc::clone(&ticket);
             std::thread::Builder::new()
@@ -278,7 +278,7 @@ impl Server<'_> {
         let Ok(params) = members(params) else { return };
         let Some(id) = params.get("requestId").map(Value::to_string) else { return };
         self.waiting.retain(|call| call.id.get() != id);
-        self.running.iter().filter(|ticket| ticket.id == id).for_each(|ticket| ticket.stop.now());
+        self.running.iter().filter(|ticket| ticket.id == id).for_each(|ticket| ticket.stop.store(true, Relaxed));
     }
 }
 
@@ -288,7 +288,8 @@ fn text<'a>(params: &'a Map<String, Value>, name: &str) -> std::result::Result<&
 }
 
 /// An error of ours, as the protocol has it.
-fn failed(error: &Error) -> Failure {
+fn failed(error: Error) -> Failure {
+    let error = error.without_secrets();
     let code = match error.code() {
         Code::NotFound | Code::Validation => INVALID_PARAMS,
         _ => INTERNAL_ERROR,

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,9 +14,8 @@ use cp_common::{Context, Error, Result, clock, coprocess};
 use cp_mcp_wire::request;
 use serde_json::{Value, json};
 
-use super::approval::Word;
 use super::executor::{Executor, Stop};
-use super::protocol::Client;
+use super::protocol::{Client, Word};
 use crate::inbox::{Event, Post};
 use crate::record::Journal;
 
@@ -88,7 +88,7 @@ impl Shared {
 
     /// Asks the client something, and waits as long as a token lives. `None`: it has no answer, or the call was cancelled.
     pub(super) fn ask(&self, method: &'static str, params: &Value, stop: &Stop) -> Result<Option<Word>> {
-        let id = format!("\"cp-{}\"", self.next.fetch_add(1, Ordering::Relaxed));
+        let id = format!("\"cp-{}\"", self.next.fetch_add(1, Relaxed));
         let (sender, answer) = sync_channel(1);
         self.questions().insert(id.clone(), sender);
         self.tell(request(&id, method, params));
@@ -96,12 +96,12 @@ impl Shared {
         let word = loop {
             match answer.recv_timeout(LOOK) {
                 Ok(word) => break Some(word),
-                Err(RecvTimeoutError::Timeout) if !stop.came() && Instant::now() < until => {}
+                Err(RecvTimeoutError::Timeout) if !stop.load(Relaxed) && Instant::now() < until => {}
                 Err(_) => break None,
             }
         };
         self.questions().remove(&id);
-        if stop.came() { Err(Error::new(Code::Interrupted, "cancelled")) } else { Ok(word) }
+        if stop.load(Relaxed) { Err(Error::new(Code::Interrupted, "cancelled")) } else { Ok(word) }
     }
 
     /// Hands an answer of the client to whoever asked. Without a word it decides nothing.

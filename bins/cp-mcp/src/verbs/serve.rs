@@ -30,10 +30,10 @@ pub(crate) struct Args {
     /// Only these tools, by name
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     tools: Vec<String>,
-    /// The most dollars that cp_prompt may spend
+    /// The most dollars that other models may cost, all calls together
     #[arg(long, value_name = "X")]
     budget_usd: Option<f64>,
-    /// The most tokens that cp_prompt may spend
+    /// The most tokens that other models may take, all calls together
     #[arg(long, value_name = "N")]
     budget_tokens: Option<u64>,
 }

@@ -4,28 +4,28 @@ use cp_testkit::{Background, Place};
 use serde_json::{Value, json};
 
 /// What the tests allow.
-pub const POLICY: &str =
+pub(super) const POLICY: &str =
     "[exec]\nallowed_commands = [\"echo\", \"sleep\", \"rm\", \"seq\", \"printf\", \"false\"]\ncgroup = false\n";
 
 /// The two eras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Era {
+pub(super) enum Era {
     Handshake,
     Modern,
 }
 
-pub const ERAS: [Era; 2] = [Era::Handshake, Era::Modern];
+pub(super) const ERAS: [Era; 2] = [Era::Handshake, Era::Modern];
 
 /// A client, with the server that it started.
-pub struct Client {
-    pub server: Background,
+pub(super) struct Client {
+    pub(super) server: Background,
     era: Era,
     capabilities: Value,
     next: u64,
 }
 
 /// A place with a policy.
-pub fn place() -> Place {
+pub(super) fn place() -> Place {
     let place = Place::of("cp-mcp");
     place.policy(POLICY);
     place
@@ -33,12 +33,12 @@ pub fn place() -> Place {
 
 impl Client {
     /// Starts a server and greets it.
-    pub fn start(place: &Place, era: Era, capabilities: Value) -> Self {
+    pub(super) fn start(place: &Place, era: Era, capabilities: Value) -> Self {
         Self::with(place, era, capabilities, &[])
     }
 
     /// The same with options.
-    pub fn with(place: &Place, era: Era, capabilities: Value, options: &[&str]) -> Self {
+    pub(super) fn with(place: &Place, era: Era, capabilities: Value, options: &[&str]) -> Self {
         let server = place.subject().arg("serve").args(options).start();
         let mut client = Self { server, era, capabilities, next: 0 };
         if era == Era::Handshake {
@@ -53,7 +53,7 @@ impl Client {
     }
 
     /// Sends a request and gives its id.
-    pub fn send(&mut self, method: &str, mut params: Value) -> u64 {
+    pub(super) fn send(&mut self, method: &str, mut params: Value) -> u64 {
         self.next += 1;
         if self.era == Era::Modern {
             let meta = params.as_object_mut().unwrap().entry("_meta").or_insert_with(|| json!({}));
@@ -67,34 +67,36 @@ impl Client {
     }
 
     /// Sends a request and gives the line that answers it.
-    pub fn request(&mut self, method: &str, params: Value) -> Value {
+    pub(super) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params);
         self.answer(id)
     }
 
     /// The line that answers a request, which is the next one.
-    pub fn answer(&mut self, id: u64) -> Value {
+    pub(super) fn answer(&mut self, id: u64) -> Value {
         let line = self.server.record();
         assert_eq!(line["id"], id, "{line}");
         line
     }
 
     /// Calls a tool and gives its result.
-    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        let line = self.request("tools/call", json!({ "name": tool, "arguments": arguments }));
+    pub(super) fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let mut params = json!({ "name": tool });
+        params["arguments"] = arguments;
+        let line = self.request("tools/call", params);
         assert!(line["error"].is_null(), "{line}");
         line["result"].clone()
     }
 
     /// Ends its input; it must leave as one that was asked to.
-    pub fn leave(self) {
+    pub(super) fn leave(self) {
         let ran = self.server.finish();
         assert_eq!(ran.status, 0, "{}", ran.stderr);
     }
 }
 
 /// The text of a result; what is in its data must say the same.
-pub fn text(result: &Value) -> String {
+pub(super) fn text(result: &Value) -> String {
     let text = result["content"][0]["text"].as_str().unwrap().to_owned();
     match &result["structuredContent"]["output"] {
         Value::String(output) => assert_eq!(*output, text),
@@ -104,12 +106,12 @@ pub fn text(result: &Value) -> String {
 }
 
 /// Everything on the ledgers of all sessions.
-pub fn ledger(place: &Place) -> Vec<Value> {
+pub(super) fn ledger(place: &Place) -> Vec<Value> {
     let ran = place.sh("cp-log query --format json --limit 10000 $(find $CP_HOME -name '*.jsonl')");
     ran.of("entry")
 }
 
 /// The entries of an event.
-pub fn entries(place: &Place, event: &str) -> Vec<Value> {
+pub(super) fn entries(place: &Place, event: &str) -> Vec<Value> {
     ledger(place).into_iter().filter(|entry| entry["event"] == event).collect()
 }

@@ -10,7 +10,7 @@ fn a_long_output_is_a_beginning_and_a_link_whose_pages_are_the_whole() {
         let place = place();
         let mut client = Client::start(&place, era, json!({}));
         let result = client.call("cp_run", json!({ "command": "seq 100000" }));
-        let whole: String = (1..=100_000).map(|number| format!("{number}\n")).collect();
+        let whole: String = (1..=100_000).map(|number| number.to_string() + "\n").collect();
         let shown = result["content"][0]["text"].as_str().unwrap();
         assert!(shown.len() <= 64 << 10 && whole.starts_with(shown) && result["structuredContent"]["output"] == shown);
         let link = &result["content"][1];

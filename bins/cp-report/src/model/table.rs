@@ -56,6 +56,11 @@ pub(super) const ROWS: &[Row] = rows! {
     "tool_screened" tool "Screened: {name}" ["id"] "data.outcome" as Value;
     "tool_sifted" tool "Result changed: {name}" ["id content_sha256"];
     "mcp.server" tool "A server of tools" [""] "data.server" as Value;
+    "mcp.session" session "A client speaks the Model Context Protocol" ["client.name client.version protocol host_session"];
+    "mcp.pinned" tool "The tools of {server} are kept" [""] "data.tools" as Value;
+    "mcp.call" tool "The client calls {tool}" ["call client.name server input_hash"];
+    "mcp.result" tool "Result of {tool}" ["call outcome is_error duration_ms output.bytes"];
+    "mcp.refused" tool "Refused: {rule}" ["call tool server"] "message" as Content;
     "exec.intent" command "A command starts" ["tool rule risk profile network cwd timeout_ms confirmed"] "data.argv" as Command, "data.line" as Command;
     "exec.expanded" command "The words of part {part}" [""] "data.argv" as Command;
     "exec.part" command "Part {part} ends: exit {return_code}" ["signal ended duration_ms stdout.bytes stderr.bytes enforcement.profile enforcement.network"] "data.argv" as Command, "data.enforcement" as Value;
