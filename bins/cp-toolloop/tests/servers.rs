@@ -184,6 +184,17 @@ fn the_policy_knows_the_command_of_a_server() {
 }
 
 #[test]
+fn only_the_tools_that_the_policy_lists_are_offered() {
+    let place = ToolLoop::new();
+    let server = format!("s={}", server(&place, "'ok'"));
+    place.script(&[r#"{"tool_calls":[{"name":"look"}]}"#]);
+    place.policy("[mcp.s]\ntools = [\"lo*\"]\n");
+    assert_eq!(place.run(&["--mcp", &server, "x"]).results(), ["ok"]);
+    place.policy("[mcp.s]\ntools = []\n");
+    assert_eq!(place.run(&["--mcp", &server, "x"]).results(), ["Tool not permitted: look"]);
+}
+
+#[test]
 fn a_table_that_is_wrong_is_an_error_that_names_the_cure() {
     let place = ToolLoop::new();
     for (table, message, hint) in [

@@ -153,10 +153,11 @@ impl Launcher {
     fn door(&self, spec: &Spec) -> Command {
         let (verb, rest) = spec.argv[1..].split_at(spec.argv.len().min(2) - 1);
         let mut options = rest.iter().take_while(|word| *word != "--");
+        let takes_name = verb.iter().any(|verb| ["proxy", "connect"].contains(&verb.as_str()));
         let is_named = options.any(|word| word == "--name" || word.starts_with("--name="));
         let mut command = Command::new(&spec.argv[0]);
         command.args(&self.handed_on).args(verb).envs(&spec.env);
-        if !is_named {
+        if takes_name && !is_named {
             command.args(["--name", &spec.name]);
         }
         command.args(rest);

@@ -27,6 +27,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     ("cp-compose system", &["cp-compose system -s 'be brief'"]),
+    ("cp-mcp proxy", &["cp-mcp proxy --name cat -- /bin/cat </dev/null", "cp-mcp proxy"]),
     (
         "cp-report",
         &[

@@ -95,7 +95,7 @@ const ROWS: [[&str; 4]; 66] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 13] = [
+const MORE: [[&str; 4]; 14] = [
     ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
     [
@@ -114,6 +114,7 @@ const MORE: [[&str; 4]; 13] = [
     ["cp-shell reset", "", "--session $S --dry-run", ""],
     ["cp-report", "", "--format json bundle", "-"],
     ["cp-mcp serve", "", "--format json <called", "--format json"],
+    ["cp-mcp proxy", "", "--name cat -- /bin/cat </dev/null", "--name cat -- /bin/cat"],
 ];
 
 /// Makes a run that waits for a higher limit.

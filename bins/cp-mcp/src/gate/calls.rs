@@ -53,8 +53,7 @@ impl Call {
 impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     /// Asks the server for its tools. What the client's own request says besides is said with it.
     pub(super) fn list(&mut self, params: Option<&RawValue>) -> Result<()> {
-        let mut asked: Members =
-            params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_else(Members::new);
+        let mut asked: Members = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
         asked.retain(|name, _| name == "_meta");
         self.next_page(asked, Pages::default())
     }

@@ -18,7 +18,7 @@ use crate::inbox::Post;
 
 impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     /// Takes a line of the client.
-    pub(super) fn from_client(&mut self, line: &[u8]) -> Result<()> {
+    pub(super) fn client_says(&mut self, line: &[u8]) -> Result<()> {
         if matches!(self.own, Some(Own::Handshake)) {
             return self.hold(line);
         }
@@ -55,7 +55,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     /// Goes on with the lines that waited.
     pub(super) fn release(&mut self) -> Result<()> {
         let held = std::mem::take(&mut self.held);
-        held.iter().try_for_each(|line| self.from_client(line))
+        held.iter().try_for_each(|line| self.client_says(line))
     }
 
     fn request(&mut self, line: &[u8], id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<()> {

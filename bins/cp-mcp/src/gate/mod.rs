@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
 use cp_common::keys::{hex, random};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Context, Error, Result, signals};
 use cp_mcp_wire::{Failure, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
 use cp_servers::{Launcher, Table};
@@ -97,6 +97,8 @@ pub(crate) fn pass<S: Server>(
     };
     gate.start()?;
     let passed = gate.run(&inbox);
+    // A signal does not cut this short, or there would be another last line.
+    let _effect = signals::effect();
     // A thread that waits to post is let go first, or the server would wait for it.
     drop(inbox);
     let closed = gate.server.as_mut().map_or(Ok(()), Server::close);
@@ -170,12 +172,12 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                 event => event.map_err(|_| RecvTimeoutError::Disconnected),
             };
             match event {
-                Ok(Event::FromClient(line)) => self.from_client(&line)?,
+                Ok(Event::FromClient(line)) => self.client_says(&line)?,
                 Ok(Event::TooLong(number)) => {
                     let failure = Failure::new(INVALID_REQUEST, format!("line {number} is too long"));
                     self.say(&answer(RawValue::NULL, &Err(failure)))?;
                 }
-                Ok(Event::FromServer(line)) => self.from_server(&line)?,
+                Ok(Event::FromServer(line)) => self.server_says(&line)?,
                 Ok(Event::ServerLeft(left)) => self.server_left(left)?,
                 Ok(Event::ClientLeft(left)) => {
                     left?;

@@ -18,7 +18,7 @@ const REJECTED: i64 = -1;
 
 impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     /// Takes a line of the server. Banners and answers that nobody waits for pass by.
-    pub(super) fn from_server(&mut self, line: &[u8]) -> Result<()> {
+    pub(super) fn server_says(&mut self, line: &[u8]) -> Result<()> {
         match parse(line) {
             Some(Message::Answer { id, outcome }) => self.answered(&id_of(id), outcome),
             Some(Message::Request { id, method, .. }) if method == SAMPLING && !self.table.sampling => {
@@ -117,7 +117,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                 Some(Message::Request { id, method, .. }) if method.starts_with("tools/") => {
                     self.say(&refused(id, &method))?;
                 }
-                _ => self.from_client(&line)?,
+                _ => self.client_says(&line)?,
             }
         }
         Ok(())

@@ -212,8 +212,8 @@ impl<F: AsFd> Lines<F> {
             self.buffer = Vec::new();
         }
         let filled = self.buffer.len();
-        // No more than a pipe holds: to clear room for all that is there again at each read would be quadratic.
-        self.buffer.resize(filled + CHUNK, 0);
+        // A pipe gives one chunk at a time: to make room for as much as is there would take the square of a long line's time.
+        self.buffer.resize(filled + filled.clamp(CHUNK, 4 * CHUNK), 0);
         let read = read_some(self.source.as_fd(), &mut self.buffer[filled..], self.drains);
         self.buffer.truncate(filled + *read.as_ref().unwrap_or(&0));
         self.ended = read? == 0;
