@@ -112,14 +112,15 @@ fn the_suite_finds_nothing_wrong_with_what_serve_answers() {
     }
 }
 
-/// What the inspector prints.
-fn inspect(place: &Place, arguments: &[&str]) -> Value {
+/// What the inspector prints; its status is 5 where a tool says that it failed.
+#[track_caller]
+fn inspect(place: &Place, status: i32, arguments: &[&str]) -> Value {
     let inspector = packages().join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js");
     let inspector = place.program(node()).arg(inspector).arg("--cli").arg(program("cp-mcp"));
     let home = format!("CP_HOME={}", place.home.display());
     let inspector = inspector.args(["serve", "-e", &home, "--method"]).args(arguments);
     let ran = inspector.limit(Duration::from_mins(1)).run();
-    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(ran.status, status, "{ran:?}");
     serde_json::from_str(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"))
 }
 
@@ -130,13 +131,13 @@ fn the_inspector_on_the_command_line_lists_and_calls() {
     }
     let place = place();
     // With this it fails where a schema is one that some models do not take.
-    let tools = inspect(&place, &["tools/list", "--strict"]);
+    let tools = inspect(&place, 0, &["tools/list", "--strict"]);
     let names: Vec<&str> = tools["tools"].as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
     assert!(names.contains(&"cp_run") && names.contains(&"cp_read"), "{names:?}");
-    assert!(inspect(&place, &["resources/list"])["resources"].is_array());
-    assert!(inspect(&place, &["prompts/list"])["prompts"].is_array());
-    let read = inspect(&place, &["tools/call", "--tool-name", "cp_read", "--tool-arg", "path=small"]);
+    assert!(inspect(&place, 0, &["resources/list"])["resources"].is_array());
+    assert!(inspect(&place, 0, &["prompts/list"])["prompts"].is_array());
+    let read = inspect(&place, 0, &["tools/call", "--tool-name", "cp_read", "--tool-arg", "path=small"]);
     assert!(read["isError"] != true && read["content"][0]["text"].as_str().unwrap().contains("a line"), "{read}");
-    let refused = inspect(&place, &["tools/call", "--tool-name", "cp_run", "--tool-arg", "command=mv small gone"]);
+    let refused = inspect(&place, 5, &["tools/call", "--tool-name", "cp_run", "--tool-arg", "command=mv small gone"]);
     assert_eq!(refused["isError"], true, "{refused}");
 }

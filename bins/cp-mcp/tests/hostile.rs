@@ -59,7 +59,7 @@ impl Serve {
         let count = Arc::clone(&written);
         let writer = std::thread::spawn(move || {
             for piece in bytes.chunks(4096) {
-                stdin.write_all(piece).expect("it reads its standard input");
+                stdin.write_all(piece).unwrap();
                 count.fetch_add(piece.len(), Ordering::SeqCst);
             }
             stdin
@@ -111,17 +111,17 @@ impl Serve {
     /// The most memory that it had so far, without the pages of its file.
     fn peak_mib(&self) -> f64 {
         let pid = self.child.pid().as_raw_nonzero();
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let of = |name: &str| -> u32 {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel counts it");
-            line.trim_matches(|c: char| !c.is_ascii_digit()).parse().expect("a number")
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap()
         };
         f64::from(of("VmHWM:") - of("RssFile:").min(of("VmHWM:"))) / 1024.0
     }
 
     /// Whether a command with this word in its arguments runs anywhere.
     fn runs(marker: &str) -> bool {
-        let processes = std::fs::read_dir("/proc").expect("processes are listed").flatten();
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
         let mut lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
         lines.any(|line| line.starts_with(b"sleep\0") && line.ends_with(format!("{marker}\0").as_bytes()))
     }
@@ -130,6 +130,13 @@ impl Serve {
     fn wait_until_runs(marker: &str, does: bool) {
         until(&format!("`sleep {marker}` runs: {does}"), || Self::runs(marker) == does);
     }
+}
+
+/// Messages as a client writes them.
+fn lines_of(messages: impl Iterator<Item = Value>) -> Vec<u8> {
+    let mut text = Vec::new();
+    messages.for_each(|message| text.extend(format!("{message}\n").bytes()));
+    text
 }
 
 fn is_answer(message: &Value) -> bool {

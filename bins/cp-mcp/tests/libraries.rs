@@ -52,10 +52,10 @@ impl Library {
         match self {
             Self::Python => place.program(packages().join("python/bin/python")).arg(clients.join("client.py")),
             Self::TypeScript => {
-                let node = counterpart("node").expect("it is on the path");
+                let node = counterpart("node").unwrap();
                 place.program(node).arg(clients.join("client.mjs")).env("PACKAGES", packages())
             }
-            Self::Rust => place.program(rust_client().expect("it is built")),
+            Self::Rust => place.program(rust_client().unwrap()),
         }
     }
 }

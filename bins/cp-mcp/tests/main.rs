@@ -1,6 +1,5 @@
 //! `cp-mcp` as an agent meets it.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure to set up is a failed test")]
-#![expect(clippy::format_collect, reason = "what is sent is not long")]
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 #![expect(clippy::needless_pass_by_value, reason = "what is sent is written as a literal")]
 
 mod conformance;

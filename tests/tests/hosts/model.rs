@@ -119,7 +119,14 @@ fn responses((number, turn): (usize, Turn)) -> Vec<(&'static str, Value)> {
         if let Value::String(text) = &call.input {
             json!({"type": "custom_tool_call", "call_id": id(number, index), "name": call.tool, "input": text})
         } else {
-            json!({"type": "function_call", "call_id": id(number, index), "name": call.tool, "arguments": call.input.to_string()})
+            // The tools of a server are a namespace.
+            let (namespace, name) =
+                call.tool.rsplit_once("__").map_or((None, call.tool), |(of, name)| (Some(of), name));
+            let mut item = json!({"type": "function_call", "call_id": id(number, index), "name": name, "arguments": call.input.to_string()});
+            if let Some(namespace) = namespace {
+                item["namespace"] = namespace.into();
+            }
+            item
         }
     };
     let mut items: Vec<Value> = turn.iter().enumerate().map(item).collect();

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Serve, call, counts, ping, request};
+use super::{Serve, call, counts, lines_of, ping, request};
 
 #[test]
 fn ten_thousand_pings_that_nobody_reads_the_answers_of_wait_in_the_pipe() {
     let mut serve = Serve::greeted();
-    let pings: String = (0..10_000).map(|id| format!("{}\n", ping(json!(id)))).collect();
+    let pings = lines_of((0..10_000).map(|id| ping(json!(id))));
     let length = pings.len();
-    let (writer, written) = serve.flood(pings.into_bytes());
+    let (writer, written) = serve.flood(pings);
     // It reads no more once nobody reads what it answers.
     let mut before = usize::MAX;
     while before != written.load(Ordering::SeqCst) {
@@ -34,18 +34,13 @@ fn ten_thousand_pings_that_nobody_reads_the_answers_of_wait_in_the_pipe() {
 #[test]
 fn more_calls_than_it_has_slots_wait_for_one_and_each_is_answered() {
     let mut serve = Serve::greeted();
-    let calls: String = (0..200)
-        .map(|id| {
-            let call = match id % 4 {
-                0 => call(json!(id), "cp_read", json!({"path": "small"})),
-                1 => call(json!(id), "cp_run", json!({"argv": ["true"]})),
-                2 => call(json!(id), "cp_check", json!({"command": "true"})),
-                _ => call(json!(id), "cp_run", json!({"argv": ["mv", "small", "gone"]})),
-            };
-            format!("{call}\n")
-        })
-        .collect();
-    let (writer, _) = serve.flood(calls.into_bytes());
+    let calls = (0..200).map(|id| match id % 4 {
+        0 => call(json!(id), "cp_read", json!({"path": "small"})),
+        1 => call(json!(id), "cp_run", json!({"argv": ["true"]})),
+        2 => call(json!(id), "cp_check", json!({"command": "true"})),
+        _ => call(json!(id), "cp_run", json!({"argv": ["mv", "small", "gone"]})),
+    });
+    let (writer, _) = serve.flood(lines_of(calls));
     for _ in 0..200 {
         let answer = serve.next();
         let id = answer["id"].as_u64().unwrap();
@@ -109,8 +104,8 @@ fn what_is_nested_too_deep_is_refused_and_does_not_overflow_the_stack() {
 fn a_list_of_all_that_can_be_asked_for_is_answered_a_thousand_times() {
     let mut serve = Serve::greeted();
     let methods = ["tools/list", "resources/list", "prompts/list", "resources/templates/list"];
-    let lines: String = (0..1000).map(|id| format!("{}\n", request(json!(id), methods[id % 4], json!({})))).collect();
-    let (writer, _) = serve.flood(lines.into_bytes());
+    let lines = lines_of((0..1000).map(|id| request(json!(id), methods[id % 4], json!({}))));
+    let (writer, _) = serve.flood(lines);
     for _ in 0..1000 {
         serve.next();
     }
