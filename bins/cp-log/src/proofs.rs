@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::{Code, Error, Result};
 use cp_ledger::proof::checkpoint::read_checkpoint;
-use cp_ledger::proof::leaves::{walk, walk_files};
+use cp_ledger::proof::leaves::{grow, walk};
 use cp_ledger::proof::note::{Checkpoint, Note};
 use cp_ledger::proof::tree::{Node, Ranges, Tree, consistency};
 
@@ -22,16 +22,21 @@ pub(crate) fn newest(path: &Path) -> Result<(Note, Checkpoint)> {
 /// What is to be signed of a ledger as it is now, and the key that its line 0 names. Refused unless it goes on from each of the earlier
 /// checkpoints.
 pub(crate) fn current(files: &[PathBuf], before: &[&Checkpoint]) -> Result<(Checkpoint, Option<String>)> {
-    let (mut tree, mut roots) = (Tree::default(), vec![None; before.len()]);
-    let walked = walk_files(files, |leaf| {
-        tree.push(leaf);
+    let mut roots = vec![None; before.len()];
+    let (walked, tree) = grow(files, |tree| {
         for (before, root) in before.iter().zip(&mut roots) {
             if before.size == tree.size() {
                 *root = Some(tree.root());
             }
         }
-        ControlFlow::Continue(())
     })?;
+    if let Some(before) = before.iter().find(|before| before.size < walked.absent && before.origin == walked.origin) {
+        let message =
+            format!("the {} lines that were signed before end in a closed segment that is absent", before.size);
+        return Err(Error::not_found(message)
+            .in_file(files.last().map_or(Path::new(""), PathBuf::as_path))
+            .hint("put it back beside the ledger, sign, and then take it away"));
+    }
     let checkpoint = Checkpoint { origin: walked.origin, size: walked.size, root: tree.root() };
     let is_other = |(before, root): &(&&Checkpoint, &Option<Node>)| {
         before.origin != checkpoint.origin || **root != Some(before.root)

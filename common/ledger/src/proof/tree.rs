@@ -44,6 +44,16 @@ impl Tree {
         self.size += 1;
     }
 
+    /// The tree of so many leaves that has these full subtrees, if it would have so many.
+    pub fn with_edge(size: u64, full: Vec<Node>) -> Option<Self> {
+        (full.len() == size.count_ones() as usize).then_some(Self { size, full })
+    }
+
+    /// The roots of the full subtrees, the largest first: all that it takes to go on.
+    pub fn edge(&self) -> &[Node] {
+        &self.full
+    }
+
     /// The root; that of no leaves is the hash of nothing.
     pub fn root(&self) -> Node {
         let mut nodes = self.full.iter().rev();
@@ -59,6 +69,12 @@ pub struct Recent {
     base: Tree,
     newest: VecDeque<Node>,
     whole: Tree,
+}
+
+impl From<Tree> for Recent {
+    fn from(tree: Tree) -> Self {
+        Self { base: tree.clone(), newest: VecDeque::new(), whole: tree }
+    }
 }
 
 impl Recent {
