@@ -1,6 +1,7 @@
 //! `cp-log export`: entries for other tools. OpenTelemetry JSON, a request a record;
 //! with `--format raw` bare lines, as a collector's file receiver reads them.
 
+use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,13 +58,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let targets = to_read(&args.files, context)?;
     let mut origins = Origins::of(&targets, context);
     let (mut unread, most) = (Vec::new(), args.batch as usize);
-    let mut batches = [Signal::Span, Signal::Log].map(|signal| Batch { signal, of: Vec::new(), count: 0 });
+    let mut batches = [Signal::Span, Signal::Log].map(|signal| Batch { signal, items: Vec::new() });
     let mut each = |view: &View<'_>, origin: Option<&str>| {
         let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(view.entry) else { return Ok(()) };
         let (signal, item) = otlp(&entry, view.written);
         let batch = &mut batches[usize::from(signal == Signal::Log)];
-        batch.add(origin, item);
-        if batch.count >= most { batch.send(context) } else { Ok(()) }
+        batch.items.push((origin.map(str::to_owned), item));
+        if batch.items.len() >= most { batch.send(context) } else { Ok(()) }
     };
     each_entry(&targets, &mut origins, &select, &mut each, &mut |_, error| {
         unread.push(error);
@@ -80,45 +81,34 @@ enum Signal {
     Log,
 }
 
-/// What one request will hold.
+/// What one request will hold: each item with the name of its ledger.
 struct Batch {
     signal: Signal,
-    /// The items of one ledger after the other, each with the ledger's name.
-    of: Vec<(Option<String>, Vec<Value>)>,
-    count: usize,
+    items: Vec<(Option<String>, Value)>,
 }
 
 impl Batch {
-    fn add(&mut self, origin: Option<&str>, item: Value) {
-        self.count += 1;
-        match self.of.last_mut() {
-            Some((last, items)) if last.as_deref() == origin => items.push(item),
-            _ => self.of.push((origin.map(str::to_owned), vec![item])),
-        }
-    }
-
     /// Writes the request, if there is one.
     fn send(&mut self, context: &mut Context) -> Result<()> {
-        if self.count == 0 {
+        if self.items.is_empty() {
             return Ok(());
         }
-        let (resources, scopes, items) = match self.signal {
+        let (resources, scopes, name) = match self.signal {
             Signal::Span => ("resourceSpans", "scopeSpans", "spans"),
             Signal::Log => ("resourceLogs", "scopeLogs", "logRecords"),
         };
-        let scope = json!({"name": "cp-log", "version": env!("CARGO_PKG_VERSION")});
-        let of = self.of.drain(..).map(|(origin, list)| {
+        let attribute = |key: &str, value: &str| json!({"key": key, "value": {"stringValue": value}});
+        let of = self.items.chunk_by(|(one, _), (next, _)| one == next).map(|items| {
             // No two hosts write one ledger, so its name tells them apart.
-            let names = [("service.name", Some("cp-tools".to_owned())), ("service.instance.id", origin)];
-            let attributes: Vec<_> = names
-                .into_iter()
-                .filter_map(|(key, name)| Some(json!({"key": key, "value": {"stringValue": name?}})))
-                .collect();
-            json!({"resource": {"attributes": attributes}, scopes: [{"scope": scope, "schemaUrl": CONVENTIONS, items: list}]})
+            let origin = items[0].0.iter().map(|origin| attribute("service.instance.id", origin));
+            let attributes: Vec<_> = iter::once(attribute("service.name", "cp-tools")).chain(origin).collect();
+            let items: Vec<_> = items.iter().map(|(_, item)| item).collect();
+            let scope = json!({"name": "cp-log", "version": env!("CARGO_PKG_VERSION")});
+            json!({"resource": {"attributes": attributes}, scopes: [{"scope": scope, "schemaUrl": CONVENTIONS, name: items}]})
         });
         let request = json!({resources: of.collect::<Vec<_>>()});
         context.out.record_raw(Kind::Item, &wire::raw(&request)?)?;
-        (0..std::mem::take(&mut self.count)).for_each(|_| context.out.item_succeeded());
+        self.items.drain(..).for_each(|_| context.out.item_succeeded());
         Ok(())
     }
 }

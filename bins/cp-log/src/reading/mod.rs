@@ -33,17 +33,25 @@ pub(crate) fn each_entry(
     failed: &mut dyn FnMut(&Target, Error) -> Result<()>,
 ) -> Result<()> {
     for target in targets {
-        let mut reading = origins.enter(&target.path);
+        let beginning = origins.files.get(&target.path);
+        let from = beginning.and_then(|beginning| origins.read.get(beginning)).copied().unwrap_or_default();
+        let (mut to, mut repeated) = (from, 0);
         let mut step = |step: Step<'_>| {
-            if let Step::Entry(view) = step
-                && reading.is_new(view.seq)
-            {
-                each(&view, reading.origin.as_deref())?;
+            match step {
+                Step::Entry(view) if view.seq < from => repeated += 1,
+                Step::Entry(view) => {
+                    to = view.seq.saturating_add(1);
+                    each(&view, beginning.map(|(origin, _)| origin.as_str()))?;
+                }
+                Step::Fault(_) | Step::Wait => {}
             }
             Ok(ControlFlow::Continue(()))
         };
         let outcome = Reader::open(target, Direction::Forward).and_then(|mut reader| reader.each(select, &mut step));
-        origins.leave(reading);
+        origins.repeated += repeated;
+        if let Some(beginning) = beginning {
+            origins.read.insert(beginning.clone(), to);
+        }
         match outcome {
             Ok(_) => {}
             Err(e) if e.is_fatal() => return Err(e),

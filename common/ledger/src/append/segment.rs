@@ -23,11 +23,11 @@ pub(super) fn seal(path: &Path) -> Result<Entry> {
     let first = first_seq(path)?;
     let (walked, tree) = grow(&files_of(path)?, |_| ())?;
     let seal = Entry::new("segment.seal")
-        .with("count", &(walked.size - first))
+        .with("count", &(tree.size() - first))
         .with("first", &first)
-        .with("last", &walked.size.saturating_sub(1))
+        .with("last", &tree.size().saturating_sub(1))
         .with("root", &BASE64.encode(tree.root()))
-        .with("size", &walked.size);
+        .with("size", &tree.size());
     Ok(Past::of(&walked, &tree).tell(seal))
 }
 

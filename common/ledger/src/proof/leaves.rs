@@ -7,7 +7,7 @@ use cp_common::{Code, Error, Result, json, signals};
 
 use crate::format::line::{Hash, Line, inside, members};
 use crate::proof::opening::Opening;
-use crate::proof::tree::{Node, Tree, leaf};
+use crate::proof::tree::{Tree, leaf};
 use crate::read::End;
 use crate::read::segments::{segments_of, unpacked_name};
 use crate::read::source::lines_of;
@@ -18,23 +18,8 @@ pub struct Walked {
     pub origin: String,
     /// The public key that line 0 says signs its checkpoints.
     pub signer: Option<String>,
-    /// How many lines there were.
-    pub size: u64,
-    /// How many of them were not here.
+    /// How many lines were not here.
     pub absent: u64,
-}
-
-/// Passes the leaves of a ledger's tree to `each`, in order, until it breaks or the lines end. Damage is a failure.
-pub fn walk(path: &Path, mut each: impl FnMut(Node) -> ControlFlow<()>) -> Result<Walked> {
-    let (mut begun, mut size) = ((None, None), 0);
-    each_line(&files_of(path)?, |line| {
-        if size == 0 {
-            begun = beginning(line);
-        }
-        size += 1;
-        Ok(each(leaf(&line.hash().raw())))
-    })?;
-    found(begun, size, 0, path)
 }
 
 /// The tree of a ledger's lines, shown to `each` whenever it has grown. Where closed segments are absent it begins behind the last of them.
@@ -55,13 +40,14 @@ pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, T
     each(&tree);
     each_line_from(&files[from..], absent, |line| {
         if tree.size() == 0 {
-            begun = beginning(line);
+            begun = (begun_with(line, b"origin"), begun_with(line, b"verifier"));
         }
         tree.push(leaf(&line.hash().raw()));
         each(&tree);
         Ok(ControlFlow::Continue(()))
     })?;
-    let walked = found(begun, tree.size(), absent, files.last().map_or(Path::new(""), PathBuf::as_path))?;
+    let no_beginning = || Error::validation("not a ledger: it has no opening line").in_file(&files[files.len() - 1]);
+    let walked = Walked { origin: begun.0.ok_or_else(no_beginning)?, signer: begun.1, absent };
     Ok((walked, tree))
 }
 
@@ -125,18 +111,6 @@ fn each_line_from(
         }
     }
     Ok(())
-}
-
-/// The name and the key that line 0 gives.
-fn beginning(line: &Line<'_>) -> (Option<String>, Option<String>) {
-    (begun_with(line, b"origin"), begun_with(line, b"verifier"))
-}
-
-fn found((origin, signer): (Option<String>, Option<String>), size: u64, absent: u64, path: &Path) -> Result<Walked> {
-    match origin {
-        Some(origin) => Ok(Walked { origin, signer, size, absent }),
-        None => Err(Error::validation("not a ledger: it has no opening line").in_file(path)),
-    }
 }
 
 /// A text in the data of the first line.
