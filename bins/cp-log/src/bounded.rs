@@ -74,10 +74,9 @@ impl Bounded {
         Some(match (self.member(ledger), fault, covered) {
             (None, ..) => Standing::Added,
             (Some(_), Some(Kind::Rollback), _) => Standing::WentBack,
-            // What was bound ends in a closed segment that is absent.
-            (Some(_), Some(Kind::Segment), _) => Standing::Damaged,
+            // The one where what was bound ends in a closed segment that is absent, the other where its lines are damaged.
+            (Some(_), Some(Kind::Segment), _) | (Some(_), None, None) => Standing::Damaged,
             (Some(_), Some(_), _) => Standing::Changed,
-            (Some(_), None, None) => Standing::Damaged,
             (Some(_), None, Some(size)) if last.is_some_and(|last| last >= size) => Standing::Grown,
             (Some(_), None, Some(_)) => Standing::Intact,
         })

@@ -24,11 +24,15 @@ fn ledger() -> Ledgers {
 }
 
 fn take_away(place: &Ledgers, names: &[&str]) {
-    names.iter().for_each(|name| std::fs::rename(place.path(name), place.path(&format!("cold/{name}"))).unwrap());
+    for name in names {
+        std::fs::rename(place.path(name), place.path(&format!("cold/{name}"))).unwrap();
+    }
 }
 
 fn put_back(place: &Ledgers, names: &[&str]) {
-    names.iter().for_each(|name| std::fs::rename(place.path(&format!("cold/{name}")), place.path(name)).unwrap());
+    for name in names {
+        std::fs::rename(place.path(&format!("cold/{name}")), place.path(name)).unwrap();
+    }
 }
 
 /// What is said to be absent, and what the last file proves, of a ledger that is intact.
@@ -122,13 +126,12 @@ fn what_a_file_says_of_the_lines_before_it_is_proved_by_them_or_by_the_signature
     let other = format!("{}{}", if node.starts_with('A') { "B" } else { "A" }, &node[1..]);
     let (node, other) = (node.to_owned(), other);
     let origin = opening["origin"].as_str().unwrap().to_owned();
-    let forgeries: [(&dyn Fn(&str) -> String, &str); 3] = [
-        (&|body| body.replace(&node, &other), "fork"),
-        (&|body| body.replace(&format!("[\"{node}\","), "["), "segment"),
-        (&|body| body.replace(&origin, "example.com/other"), "fork"),
-    ];
-    for (forge, of_signature) in forgeries {
-        rewrite(&place, "l.jsonl", forge);
+    for (from, to, of_signature) in [
+        (node.clone(), other.clone(), "fork"),
+        (format!("[\"{node}\","), "[".to_owned(), "segment"),
+        (origin, "example.com/other".to_owned(), "fork"),
+    ] {
+        rewrite(&place, "l.jsonl", |body| body.replace(&from, &to));
         assert_ne!(place.work.bytes("l.jsonl"), good);
         assert!(is_found("segment"), "by the lines before it");
         take_away(&place, &CLOSED);

@@ -73,7 +73,8 @@ fn a_batch_has_many_entries_and_says_of_which_ledger_they_are() {
     };
     let (one, sizes) = told("1");
     assert!(sizes.iter().all(|(_, size)| *size == 1));
-    assert_eq!(one.iter().filter(|(_, origin, _)| *origin == origins[1].to_string()).count(), 11);
+    let second = origins[1].to_string();
+    assert_eq!(one.iter().filter(|(_, origin, _)| *origin == second).count(), 11);
     let (many, sizes) = told("4");
     assert_eq!(many, one);
     let of = |kind: &str| sizes.iter().filter(|(found, _)| *found == kind).map(|(_, size)| *size).collect::<Vec<_>>();

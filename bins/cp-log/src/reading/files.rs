@@ -104,7 +104,7 @@ pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Tar
 }
 
 /// How long a program before a pipe has to send its first bytes.
-const GRACE: Duration = Duration::from_millis(200);
+const GRACE: Duration = Duration::from_millis(500);
 
 /// Gives who fills a pipe a moment: which of two programs started sooner must not decide what is read.
 pub(crate) fn await_input() -> Result<()> {

@@ -105,7 +105,7 @@ fn each_line_from(
             if each(&line)?.is_break() {
                 return Ok(());
             }
-            if size % 4096 == 0 {
+            if size.is_multiple_of(4096) {
                 signals::check()?;
             }
         }

@@ -258,6 +258,22 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_goes_on_from_its_edge_alone() {
+        for cut in 0..=40 {
+            let edge = ours(cut).edge().to_vec();
+            let mut tree = Tree::with_edge(cut, edge.clone()).unwrap();
+            let mut recent = Recent::from(tree.clone());
+            assert_eq!(recent.root_at(cut), Some(ours(cut).root()));
+            for n in cut..40 {
+                tree.push(leaf(&data(n)));
+                recent.push(leaf(&data(n)));
+            }
+            assert_eq!((tree.root(), recent.root_at(40)), (ours(40).root(), Some(ours(40).root())), "{cut}");
+            assert!(Tree::with_edge(cut, [edge, vec![leaf(&data(0))]].concat()).is_none());
+        }
+    }
+
+    #[test]
     fn a_recent_root_is_known_again_and_an_older_one_is_not() {
         let (mut recent, mut roots, mut tree) = (Recent::default(), Vec::new(), Tree::default());
         for n in 0..3000 {
