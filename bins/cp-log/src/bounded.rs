@@ -28,9 +28,9 @@ impl Bounded {
         Ok(bound)
     }
 
-    /// Looks up what each ledger is named. Two of one name get a notice, and each of them has to hold.
+    /// Looks up what each ledger is named. Of two that have one name each has to hold; one that was moved gets a notice.
     pub(crate) fn of(bound: Bound, groups: &[Group], context: &mut Context) -> Result<Self> {
-        let (mut origins, mut seen) = (HashMap::new(), HashMap::<String, &Path>::new());
+        let mut origins = HashMap::new();
         for group in groups {
             let Some(first) = group.files.first().filter(|_| !group.is_part()) else { continue };
             if is_stdin(&first.path) || first.path.exists() && !first.path.is_file() {
@@ -39,10 +39,9 @@ impl Bounded {
             }
             // What cannot be read is reported with the rest.
             let Ok(Some(origin)) = origin_of(&first.path) else { continue };
-            if let Some(other) = seen.insert(origin.clone(), &group.ledger) {
-                let message =
-                    format!("{} and {} have the same origin {origin}", other.display(), group.ledger.display());
-                context.out.notice("origin_twice", Severity::Warning, message);
+            if let Some((_, member)) = bound.find(&origin).filter(|(_, one)| !group.ledger.ends_with(&one.file)) {
+                let message = format!("{} was bound as {}", group.ledger.display(), member.file);
+                context.out.notice("moved", Severity::Warning, message);
             }
             origins.insert(group.ledger.clone(), origin);
         }
@@ -75,8 +74,9 @@ impl Bounded {
         Some(match (self.member(ledger), fault, covered) {
             (None, ..) => Standing::Added,
             (Some(_), Some(Kind::Rollback), _) => Standing::WentBack,
+            // The one where what was bound ends in a closed segment that is absent, the other where its lines are damaged.
+            (Some(_), Some(Kind::Segment), _) | (Some(_), None, None) => Standing::Damaged,
             (Some(_), Some(_), _) => Standing::Changed,
-            (Some(_), None, None) => Standing::Damaged,
             (Some(_), None, Some(size)) if last.is_some_and(|last| last >= size) => Standing::Grown,
             (Some(_), None, Some(_)) => Standing::Intact,
         })

@@ -1,6 +1,7 @@
-//! `cp-log export`: entries for other tools. OpenTelemetry JSON, one request a record;
+//! `cp-log export`: entries for other tools. OpenTelemetry JSON, a request a record;
 //! with `--format raw` bare lines, as a collector's file receiver reads them.
 
+use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use cp_common::{Context, Result, wire};
 use cp_ledger::format::line::Hash;
 use serde_json::{Map, Value, json};
 
-use crate::reading::{Filters, Select, View, each_entry, to_read};
+use crate::reading::{Filters, Origins, Select, View, each_entry, to_read};
 
 /// The version of the semantic conventions that the names are from. The generative ones may change in the next. What they do not name
 /// begins with `cp.`.
@@ -35,7 +36,10 @@ pub(crate) struct Args {
     to: Format,
     #[command(flatten)]
     filters: Filters,
-    /// Ledgers, or directories of them (default: the session's, else all of home's)
+    /// Up to so many spans, or log records, in a request; they come later than those of the other kind then
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    batch: u32,
+    /// Ledgers, other files of JSON lines, archives of them, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -52,22 +56,65 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let Format::Otlp = args.to;
     context.out.streaming()?;
     let targets = to_read(&args.files, context)?;
-    let mut unread = Vec::new();
-    let mut each = |view: &View<'_>| {
+    let mut origins = Origins::of(&targets, context);
+    let (mut unread, most) = (Vec::new(), args.batch as usize);
+    let mut batches = [Signal::Span, Signal::Log].map(|signal| Batch { signal, items: Vec::new() });
+    let mut each = |view: &View<'_>, origin: Option<&str>| {
         let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(view.entry) else { return Ok(()) };
-        context.out.record_raw(Kind::Item, &wire::raw(&otlp(&entry, view.written))?)?;
-        context.out.item_succeeded();
-        Ok(())
+        let (signal, item) = otlp(&entry, view.written);
+        let batch = &mut batches[usize::from(signal == Signal::Log)];
+        batch.items.push((origin.map(str::to_owned), item));
+        if batch.items.len() >= most { batch.send(context) } else { Ok(()) }
     };
-    each_entry(&targets, &select, &mut each, &mut |_, error| {
+    each_entry(&targets, &mut origins, &select, &mut each, &mut |_, error| {
         unread.push(error);
         Ok(())
     })?;
+    batches.iter_mut().try_for_each(|batch| batch.send(context))?;
     unread.into_iter().try_for_each(|error| context.out.item_failed(error))
 }
 
-/// One export request with the one span or log record that an entry is.
-fn otlp(entry: &Map<String, Value>, written: &[u8]) -> Value {
+/// What an entry is in OpenTelemetry. A request has one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    Span,
+    Log,
+}
+
+/// What one request will hold: each item with the name of its ledger.
+struct Batch {
+    signal: Signal,
+    items: Vec<(Option<String>, Value)>,
+}
+
+impl Batch {
+    /// Writes the request, if there is one.
+    fn send(&mut self, context: &mut Context) -> Result<()> {
+        if self.items.is_empty() {
+            return Ok(());
+        }
+        let (resources, scopes, name) = match self.signal {
+            Signal::Span => ("resourceSpans", "scopeSpans", "spans"),
+            Signal::Log => ("resourceLogs", "scopeLogs", "logRecords"),
+        };
+        let attribute = |key: &str, value: &str| json!({"key": key, "value": {"stringValue": value}});
+        let of = self.items.chunk_by(|(one, _), (next, _)| one == next).map(|items| {
+            // No two hosts write one ledger, so its name tells them apart.
+            let origin = items[0].0.iter().map(|origin| attribute("service.instance.id", origin));
+            let attributes: Vec<_> = iter::once(attribute("service.name", "cp-tools")).chain(origin).collect();
+            let items: Vec<_> = items.iter().map(|(_, item)| item).collect();
+            let scope = json!({"name": "cp-log", "version": env!("CARGO_PKG_VERSION")});
+            json!({"resource": {"attributes": attributes}, scopes: [{"scope": scope, "schemaUrl": CONVENTIONS, name: items}]})
+        });
+        let request = json!({resources: of.collect::<Vec<_>>()});
+        context.out.record_raw(Kind::Item, &wire::raw(&request)?)?;
+        self.items.drain(..).for_each(|_| context.out.item_succeeded());
+        Ok(())
+    }
+}
+
+/// The span or log record that an entry is.
+fn otlp(entry: &Map<String, Value>, written: &[u8]) -> (Signal, Value) {
     let empty = Map::new();
     let data = entry.get("data").and_then(Value::as_object).unwrap_or(&empty);
     // A line that no ledger holds has none of its own.
@@ -77,8 +124,6 @@ fn otlp(entry: &Map<String, Value>, written: &[u8]) -> Value {
     // What belongs together is one trace: a run, else a session; an entry of neither stands alone.
     let group = text(entry, "run").or_else(|| text(entry, "session")).unwrap_or(hash);
     let trace = Hash::of(group.as_bytes()).hex()[..32].to_owned();
-    let resource = json!({"attributes": [{"key": "service.name", "value": {"stringValue": "cp-tools"}}]});
-    let scope = json!({"name": "cp-log", "version": env!("CARGO_PKG_VERSION")});
     let name = text(entry, "event").unwrap_or("entry");
     let operation = Operation::of(name, data);
     let attributes = attributes(operation, entry, data);
@@ -88,8 +133,7 @@ fn otlp(entry: &Map<String, Value>, written: &[u8]) -> Value {
             "timeUnixNano": end.to_string(), "severityNumber": if error_type(data).is_some() { 17 } else { 9 },
             "eventName": name, "body": body, "attributes": attributes, "traceId": trace, "spanId": "",
         });
-        return json!({"resourceLogs": [{"resource": resource, "scopeLogs": [
-            {"scope": scope, "schemaUrl": CONVENTIONS, "logRecords": [record]}]}]});
+        return (Signal::Log, record);
     };
     let start = end.saturating_sub(took);
     let name = operation.and_then(|operation| operation.span_name(data)).unwrap_or_else(|| name.to_owned());
@@ -100,7 +144,7 @@ fn otlp(entry: &Map<String, Value>, written: &[u8]) -> Value {
         "startTimeUnixNano": start.to_string(), "endTimeUnixNano": end.to_string(), "attributes": attributes,
         "status": if error_type(data).is_some() { json!({"code": 2, "message": text(entry, "message")}) } else { json!({}) },
     });
-    json!({"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": scope, "schemaUrl": CONVENTIONS, "spans": [span]}]}]})
+    (Signal::Span, span)
 }
 
 /// What the conventions call what was done.

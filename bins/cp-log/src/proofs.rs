@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::{Code, Error, Result};
 use cp_ledger::proof::checkpoint::read_checkpoint;
-use cp_ledger::proof::leaves::{walk, walk_files};
+use cp_ledger::proof::leaves::{each_line, files_of, grow};
 use cp_ledger::proof::note::{Checkpoint, Note};
-use cp_ledger::proof::tree::{Node, Ranges, Tree, consistency};
+use cp_ledger::proof::tree::{Node, Ranges, Tree, consistency, leaf};
 
 /// The first line of a proof.
 pub(crate) const PROOF: &str = "c2sp.org/tlog-proof@v1";
@@ -22,17 +22,22 @@ pub(crate) fn newest(path: &Path) -> Result<(Note, Checkpoint)> {
 /// What is to be signed of a ledger as it is now, and the key that its line 0 names. Refused unless it goes on from each of the earlier
 /// checkpoints.
 pub(crate) fn current(files: &[PathBuf], before: &[&Checkpoint]) -> Result<(Checkpoint, Option<String>)> {
-    let (mut tree, mut roots) = (Tree::default(), vec![None; before.len()]);
-    let walked = walk_files(files, |leaf| {
-        tree.push(leaf);
+    let mut roots = vec![None; before.len()];
+    let (walked, tree) = grow(files, |tree| {
         for (before, root) in before.iter().zip(&mut roots) {
             if before.size == tree.size() {
                 *root = Some(tree.root());
             }
         }
-        ControlFlow::Continue(())
     })?;
-    let checkpoint = Checkpoint { origin: walked.origin, size: walked.size, root: tree.root() };
+    if let Some(before) = before.iter().find(|before| before.size < walked.absent && before.origin == walked.origin) {
+        let message =
+            format!("the {} lines that were signed before end in a closed segment that is absent", before.size);
+        return Err(Error::not_found(message)
+            .in_file(files.last().map_or(Path::new(""), PathBuf::as_path))
+            .hint("put it back beside the ledger, sign, and then take it away"));
+    }
+    let checkpoint = Checkpoint { origin: walked.origin, size: tree.size(), root: tree.root() };
     let is_other = |(before, root): &(&&Checkpoint, &Option<Node>)| {
         before.origin != checkpoint.origin || **root != Some(before.root)
     };
@@ -67,10 +72,11 @@ pub(crate) fn request_text(ledger: &Path, note: &Note, checkpoint: &Checkpoint, 
 pub(crate) fn hashes(ledger: &Path, checkpoint: &Checkpoint, ranges: Vec<Range<u64>>) -> Result<Vec<Node>> {
     let (mut parts, mut tree) = (Ranges::new(ranges), Tree::default());
     if checkpoint.size > 0 {
-        walk(ledger, |leaf| {
+        each_line(&files_of(ledger)?, |line| {
+            let leaf = leaf(&line.hash().raw());
             parts.push(leaf);
             tree.push(leaf);
-            if tree.size() == checkpoint.size { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            Ok(if tree.size() == checkpoint.size { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
     }
     if tree.size() != checkpoint.size || tree.root() != checkpoint.root {

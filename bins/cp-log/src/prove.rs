@@ -1,6 +1,5 @@
 //! `cp-log prove`: the proof that a line is in a ledger, or that a ledger goes on from an earlier size, for those who have neither.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use cp_common::program::{Class, VerbDoc};
@@ -8,7 +7,7 @@ use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use cp_ledger::proof::bound::Bound;
 use cp_ledger::proof::checkpoint::checkpoint_path;
-use cp_ledger::proof::leaves::walk;
+use cp_ledger::proof::leaves::{files_of, origin_of};
 use cp_ledger::proof::note::Checkpoint;
 use cp_ledger::proof::tree::{Node, inclusion};
 use serde::Serialize;
@@ -99,7 +98,8 @@ fn line(ledger: &Path, seq: u64, checkpoint: &Checkpoint, hint: &str) -> Result<
 /// The proof of a line in its ledger, inside the proof of the ledger in the bound.
 fn by_bound(ledger: &Path, seq: u64, path: &Path) -> Result<Proved> {
     let bound = Bound::load(path)?;
-    let origin = walk(ledger, |_| ControlFlow::Break(()))?.origin;
+    let not_a_ledger = || Error::validation("not a ledger: it has no opening line").in_file(ledger);
+    let origin = origin_of(&files_of(ledger)?[0])?.ok_or_else(not_a_ledger)?;
     let Some((index, member)) = bound.find(&origin) else {
         let message = format!("the ledger {origin} is not in the bound {}", path.display());
         return Err(Error::not_found(message).in_file(ledger).hint("bind it with cp-log bind"));

@@ -9,7 +9,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 
 use crate::reading::{
-    Direction, Filters, Merge, Place, Printer, Rank, Reader, Select, Step, Target, by_ledger, to_read,
+    Direction, Filters, Merge, Origins, Place, Printer, Rank, Reader, Select, Step, Target, by_ledger, to_read,
 };
 
 /// The entry of this verb in `reference`.
@@ -55,7 +55,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let pages = Pages::<Place>::of("cp-log query", &asked, &args.query)?;
     let select = Select::over(&args.filters, &args.files, context)?;
     let mut printer = Printer::new(args.query.limit).through(args.jq.as_deref())?;
-    let ledgers = by_ledger(to_read(&args.files, context)?);
+    let targets = to_read(&args.files, context)?;
+    if targets.len() > 1 {
+        Origins::of(&targets, context);
+    }
+    let ledgers = by_ledger(targets);
     if !printer.is_bare() {
         context.out.streaming()?;
     }

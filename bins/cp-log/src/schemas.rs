@@ -82,11 +82,11 @@ fn the_schema_of_an_export_is_that_of_its_lines() {
         &json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "Otlp",
-            "description": "An export request of OpenTelemetry: one span or one log record, bare, one a line.",
+            "description": "An export request of OpenTelemetry: spans or log records, bare, one request a line.",
             "type": "object",
             "properties": {
-                "resourceSpans": {"type": "array", "minItems": 1, "maxItems": 1},
-                "resourceLogs": {"type": "array", "minItems": 1, "maxItems": 1},
+                "resourceSpans": {"type": "array", "minItems": 1},
+                "resourceLogs": {"type": "array", "minItems": 1},
             },
             "additionalProperties": false,
         }),

@@ -9,7 +9,7 @@ use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::reading::{Filters, Select, View, each_entry, to_read};
+use crate::reading::{Filters, Origins, Select, View, each_entry, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -40,6 +40,8 @@ pub(crate) struct Stats {
     unread: Vec<Unread>,
     /// How many lines were counted.
     entries: u64,
+    /// How many were not, because a copy of their ledger was read, too.
+    repeated: u64,
     /// The earliest time in them.
     from: Option<String>,
     /// The latest time in them.
@@ -153,7 +155,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let targets = to_read(&args.files, context)?;
     let mut sums = Sums::default();
     let mut stats = Stats::default();
-    let mut each = |view: &View<'_>| {
+    let mut origins = Origins::of(&targets, context);
+    let mut each = |view: &View<'_>, _: Option<&str>| {
         let Ok(line) = serde_json::from_slice::<Line<'_>>(view.entry) else { return Ok(()) };
         stats.entries += 1;
         if line.ts.is_some_and(|ts| stats.from.as_deref().is_none_or(|from| ts < from)) {
@@ -166,13 +169,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Ok(())
     };
     let (mut unread, mut first) = (Vec::new(), None);
-    each_entry(&targets, &select, &mut each, &mut |target, error| {
+    each_entry(&targets, &mut origins, &select, &mut each, &mut |target, error| {
         let (file, code, message) =
             (target.path.display().to_string(), error.code().row().name, error.message().to_owned());
         unread.push(Unread { file, code, message });
         first.get_or_insert(error);
         Ok(())
     })?;
+    stats.repeated = origins.repeated;
     stats.files = (targets.len() - unread.len()) as u64;
     match first {
         Some(error) if stats.files == 0 => return Err(error),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cp_common::wire::Reply;
 use cp_common::{Code, Error};
-use cp_ledger::proof::fault::{Fault, NotProved};
+use cp_ledger::proof::fault::{Absent, Fault, NotProved};
 use cp_ledger::proof::verifier::Report;
 use serde::Serialize;
 
@@ -39,6 +39,9 @@ pub(crate) struct Verified {
     proved: BTreeMap<&'static str, u64>,
     /// What could not be proved, and why.
     not_proved: Vec<NotProved>,
+    /// Closed segments before this file that are not here, which is no fault where the file says enough of them to go on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) absent: Vec<Absent>,
     /// How the ledger stands to the bound, with its last file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bound: Option<Standing>,
@@ -88,6 +91,7 @@ impl Verified {
             faults: report.faults.clone(),
             proved,
             not_proved,
+            absent: Vec::new(),
             bound: None,
             is_unchained: report.lines > 0 && report.unchained == report.lines,
         }

@@ -19,7 +19,7 @@ use cp_ledger::read::segments;
 use cp_ledger::read::source::is_stdin;
 
 use crate::bounded::Bounded;
-use crate::reading::{Group, Target, to_read};
+use crate::reading::{Group, Origins, Target, await_input, to_read};
 use crate::verified::{Standing, Verified};
 
 /// The entry of this verb in `reference`.
@@ -135,6 +135,11 @@ impl Requirements {
                 }
             }
             Ok(fault) => found.fault = fault,
+            // What was demanded must not be left open because segments were taken away.
+            Err(_) if whole.is_cold() && (is_bound || key.is_some() || self.checkpoint.is_some()) => {
+                let message = format!("the {} lines that were signed end in an absent segment", checkpoint.size);
+                found.fault = Some((Kind::Segment, message + ": put it back, or sign again while it is here"));
+            }
             Err(why) => found.not_proved("checkpoint", why),
         }
     }
@@ -168,6 +173,9 @@ fn wrong_signature(note: &Note, key: &Verifier) -> Option<(Kind, String)> {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    if args.files.is_empty() {
+        await_input()?;
+    }
     let targets = to_read(&args.files, context)?;
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let options =
@@ -175,6 +183,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let key = args.key.as_deref().map(Verifier::load).transpose()?;
     let bound = args.bound.as_deref().map(|path| Bounded::load(path, key.as_ref())).transpose()?;
     let groups = Group::all(&targets, context);
+    Origins::of(&targets, context);
     let bounded = bound.map(|bound| Bounded::of(bound, &groups, context)).transpose()?;
     let requirements = Requirements { dialect: args.dialect, checkpoint: args.checkpoint.clone(), key, bounded };
     if requirements.bounded.is_none()
@@ -280,6 +289,9 @@ impl<'a> Walk<'a> {
             },
             None | Some(Dialect::Cp) => {}
         }
+        if can_be_read_twice && self.before.is_some() && self.whole.is_gap_before(path)? {
+            self.before = None;
+        }
         let mut report = self.lines(path, context)?;
         let mut found = Found::default();
         if !can_be_read_twice {
@@ -311,6 +323,7 @@ impl<'a> Walk<'a> {
             }
         }
         let mut verified = Verified::new(path, &report, proved, not_proved);
+        verified.absent = found.absent;
         verified.bound = self.standing.take();
         Ok(verified)
     }

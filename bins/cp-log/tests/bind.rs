@@ -235,24 +235,51 @@ fn nothing_to_bind_is_an_error_and_a_dry_run_signs_nothing() {
 }
 
 #[test]
-fn two_thousand_ledgers_need_few_open_files() {
+fn each_shard_that_is_dropped_swapped_doubled_or_cut_is_found() {
     let place = Ledgers::new();
     std::fs::create_dir(place.path("shards")).unwrap();
     place.lines(&["keygen", "K"], "");
-    // Each needs an origin of its own: a first line is made anew, by the formula of the format.
-    place.lines(&["create", "l.jsonl"], "");
-    let first = place.work.read("l.jsonl");
-    let origin = place.stored("l.jsonl")[0]["data"]["origin"].as_str().unwrap().to_owned();
-    for n in 0..2000 {
-        let name = format!("example.com/{n}");
-        let beginning = cp_ledger::format::line::Hash::of(format!("cp-ledger/1\n{name}\n").as_bytes());
-        let start = first.find(",\"event\"").unwrap();
-        let members = first[start..first.find(",\"prev\"").unwrap()].replace(&origin, &name);
-        let mut line = Vec::new();
-        let time = "2026-11-21T03:00:00.000000Z";
-        cp_ledger::format::line::compose(0, time, members.as_bytes(), &beginning, &mut line).unwrap();
-        place.work.write(format!("shards/{n}.jsonl"), line);
+    for n in 0..9 {
+        place.ledger(&format!("shards/{n}.jsonl"), 3 + n);
     }
+    place.lines(&["bind", "shards", "--key", "K", "-o", "b.note"], "");
+    let verify = |exit: i32| place.feed(&["verify", "--bound", "b.note", "--key", "K.pub", "shards"], "").code(exit);
+    assert_eq!(verify(0).closing()["meta"]["notices"], Value::Null);
+    let good: Vec<Vec<u8>> = (0..9).map(|n| place.work.bytes(format!("shards/{n}.jsonl"))).collect();
+    for n in 0..9 {
+        let (name, other) = (format!("shards/{n}.jsonl"), (n + 1) % 9);
+        let notices = |exit: i32| verify(exit).closing()["meta"]["notices"].clone();
+        std::fs::remove_file(place.path(&name)).unwrap();
+        assert!(verify(1).stdout.contains(&format!("{n}.jsonl: missing: the bound has cp-ledger/")), "drop {n}");
+        // In the place of another one, and both with each other.
+        place.work.write(&name, &good[other]);
+        assert!(verify(1).stdout.contains(&format!("{n}.jsonl: missing")), "copied over {n}");
+        place.work.write(format!("shards/{other}.jsonl"), &good[n]);
+        let told = notices(0).to_string();
+        assert!(told.contains(&format!("{name} was bound as {other}.jsonl")), "{told}");
+        assert!(told.contains(&format!("shards/{other}.jsonl was bound as {n}.jsonl")), "{told}");
+        place.work.write(format!("shards/{other}.jsonl"), &good[other]);
+        place.work.write(&name, &good[n]);
+        place.work.write("shards/x.jsonl", &good[n]);
+        let told = notices(0).to_string();
+        assert!(told.contains("origin_twice") && told.contains(&name) && told.contains("shards/x.jsonl"), "{told}");
+        std::fs::remove_file(place.path("shards/x.jsonl")).unwrap();
+        // At a line, and within one.
+        let lines: Vec<&[u8]> = good[n].split_inclusive(|byte| *byte == b'\n').collect();
+        for cut in [lines[..lines.len() - 1].concat(), good[n][..good[n].len() - 5].to_vec()] {
+            place.work.write(&name, cut);
+            assert!(verify(1).stdout.contains("\"bound\":\"went_back\""), "cut {n}");
+        }
+        place.work.write(&name, &good[n]);
+    }
+    assert_eq!(verify(0).closing()["meta"]["notices"], Value::Null);
+}
+
+#[test]
+fn two_thousand_ledgers_need_few_open_files() {
+    let place = Ledgers::new();
+    place.lines(&["keygen", "K"], "");
+    place.many(2000);
     let limited = |words: &str| {
         let done = place.sh(&format!("ulimit -n 64; exec cp-log {words}"));
         (done.status, done.stdout)

@@ -31,6 +31,60 @@ fn what_took_time_is_a_span_and_the_rest_are_log_records() {
     assert_eq!(find("error.type"), None);
 }
 
+#[test]
+fn a_batch_has_many_entries_and_says_of_which_ledger_they_are() {
+    let place = Ledgers::new();
+    let rows = |count: usize| {
+        let row = |n: usize| format!("{{\"event\":\"e\",\"data\":{{\"n\":{n}{}}}}}", [",\"duration_ms\":5", ""][n % 2]);
+        (0..count).map(row).collect::<Vec<_>>().join("\n")
+    };
+    let origins = ["a", "b"].map(|name| {
+        let file = format!("{name}.jsonl");
+        place.lines(&["append", "-f", &file, "--rows"], &rows(10));
+        place.stored(&file)[0]["data"]["origin"].clone()
+    });
+    let told = |batch: &str| {
+        let words = ["export", "--to", "otlp", "--batch", batch, "a.jsonl", "b.jsonl"];
+        let mut found = Vec::new();
+        let mut sizes = Vec::new();
+        let records = place.lines(&words, "");
+        for request in records.iter().filter(|record| record["type"] == "item").map(|record| &record["data"]) {
+            assert_eq!(request.as_object().unwrap().len(), 1, "one signal a request");
+            let (resources, scopes, items) = match request.get("resourceSpans") {
+                Some(resources) => (resources, "scopeSpans", "spans"),
+                None => (&request["resourceLogs"], "scopeLogs", "logRecords"),
+            };
+            let before = found.len();
+            for resource in resources.as_array().unwrap() {
+                let attributes = resource["resource"]["attributes"].as_array().unwrap();
+                assert_eq!((attributes.len(), &attributes[1]["key"]), (2, &json!("service.instance.id")));
+                for item in resource[scopes][0][items].as_array().unwrap() {
+                    let seq = item["attributes"].as_array().unwrap();
+                    let seq = seq.iter().find(|one| one["key"] == "cp.ledger.seq").unwrap();
+                    let origin = attributes[1]["value"]["stringValue"].clone();
+                    found.push((items, origin.to_string(), seq["value"]["intValue"].to_string()));
+                }
+            }
+            sizes.push((items, found.len() - before));
+        }
+        assert_eq!(records.last().unwrap()["data"]["succeeded"], 22);
+        found.sort();
+        (found, sizes)
+    };
+    let (one, sizes) = told("1");
+    assert!(sizes.iter().all(|(_, size)| *size == 1));
+    let second = origins[1].to_string();
+    assert_eq!(one.iter().filter(|(_, origin, _)| *origin == second).count(), 11);
+    let (many, sizes) = told("4");
+    assert_eq!(many, one);
+    let of = |kind: &str| sizes.iter().filter(|(found, _)| *found == kind).map(|(_, size)| *size).collect::<Vec<_>>();
+    assert_eq!((of("spans"), of("logRecords")), (vec![4, 4, 2], vec![4, 4, 4]));
+    assert_eq!(told("100000").1, [("spans", 10), ("logRecords", 12)]);
+    for wrong in ["0", "100001", "x"] {
+        place.run(&["export", "--to", "otlp", "--batch", wrong, "a.jsonl"]).failed(2, "E_USAGE");
+    }
+}
+
 /// The names of these conventions, as their registry has them at version 1.41.0.
 const NAMES: [&str; 15] = [
     "error.type",

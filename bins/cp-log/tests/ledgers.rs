@@ -49,4 +49,23 @@ impl Ledgers {
         let input = (1..lines).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n");
         self.lines(&["append", "-f", name, "--event", "tick", "--sync", "none"], &input);
     }
+
+    /// Makes so many ledgers of one line in `shards`, each with a name of its own.
+    pub(crate) fn many(&self, count: usize) {
+        std::fs::create_dir(self.path("shards")).unwrap();
+        // Each needs an origin of its own: a first line is made anew, by the formula of the format.
+        self.lines(&["create", "l.jsonl"], "");
+        let first = self.work.read("l.jsonl");
+        let origin = self.stored("l.jsonl")[0]["data"]["origin"].as_str().unwrap().to_owned();
+        for n in 0..count {
+            let name = format!("example.com/{n}");
+            let beginning = cp_ledger::format::line::Hash::of(format!("cp-ledger/1\n{name}\n").as_bytes());
+            let start = first.find(",\"event\"").unwrap();
+            let members = first[start..first.find(",\"prev\"").unwrap()].replace(&origin, &name);
+            let mut line = Vec::new();
+            let time = "2026-11-21T03:00:00.000000Z";
+            cp_ledger::format::line::compose(0, time, members.as_bytes(), &beginning, &mut line).unwrap();
+            self.work.write(format!("shards/{n}.jsonl"), line);
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod append;
 mod audit;
 mod bind;
 mod bundle;
+mod cold;
 mod create;
 mod export;
 mod faults;

@@ -139,3 +139,29 @@ fn merged_files_come_in_the_order_of_time() {
     let limited = place.lines(&["query", "--merge", "--event", "e", "--limit", "2", "."], "");
     assert_eq!((limited.len(), limited[2]["data"]["has_more"].as_bool()), (3, Some(true)));
 }
+
+#[test]
+fn eleven_hundred_ledgers_are_all_read_with_few_open_files() {
+    let place = Ledgers::new();
+    place.many(1100);
+    for words in ["query --merge", "query --reverse", "query", "verify", "export --to otlp"] {
+        let done = place.sh(&format!("ulimit -n 64; exec cp-log {words} shards")).success();
+        assert_eq!(done.records().len(), 1101, "{words}");
+        assert_eq!(done.closing()["meta"]["notices"], serde_json::Value::Null, "{words}");
+    }
+    let sums = place.sh("ulimit -n 64; exec cp-log stats shards").success().data();
+    assert_eq!(
+        (&sums["entries"], &sums["files"], &sums["unread"]),
+        (&1100.into(), &1100.into(), &serde_json::json!([]))
+    );
+    // The order is that of time, also of ledgers whose files were closed in between.
+    for (at, n) in ["7", "1099", "500"].iter().enumerate() {
+        let file = format!("shards/{n}.jsonl");
+        let time = format!("2026-11-21T03:00:0{}Z", at + 1);
+        place.subject().args(["append", "-f", &file, "--event", n, "m"]).now(&time).run().success();
+    }
+    let done = place.sh("ulimit -n 64; exec cp-log query --merge shards").success();
+    let entries = done.records();
+    let last: Vec<_> = entries[1100..1103].iter().map(|entry| &entry["data"]["event"]).collect();
+    assert_eq!(last, ["7", "1099", "500"]);
+}

@@ -89,6 +89,66 @@ fn data_that_waits_on_standard_input_is_not_ignored() {
         assert!(refused["error"]["details"]["hint"].as_str().unwrap().contains("add -"), "{verb}");
     }
     place.sh("cp-log query l.jsonl < l.jsonl; cp-log query < /dev/null").success();
+    // A program before the pipe need not have been quicker.
+    let changed = place.work.read("l.jsonl").replace("line 1", "line 9");
+    place.work.write("changed.jsonl", changed);
+    let mut child = place.subject().args(["verify"]).start();
+    child.write(place.work.bytes("changed.jsonl"));
+    assert_eq!(child.wait().code(2).error()["code"], "E_USAGE");
+    assert_eq!(place.sh("cat changed.jsonl | cp-log verify").code(2).error()["code"], "E_USAGE");
+    assert_eq!(place.sh("cat changed.jsonl | cp-log verify -").code(1).error()["code"], "E_INTEGRITY");
+}
+
+#[test]
+fn a_standard_input_without_data_is_none() {
+    let place = Ledgers::new();
+    for script in ["cp-log verify < /dev/null", "cp-log verify <&-", "true | cp-log verify", "cp-log stats <&-"] {
+        place.sh(script).success();
+    }
+    // A pipe that a script inherits and nobody writes to.
+    place.subject().args(["verify"]).start().wait().success();
+}
+
+#[test]
+fn what_comes_through_any_pipe_is_read_like_standard_input() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 5000);
+    place.sh("zstd -q l.jsonl; gzip -k l.jsonl; mkfifo named.jsonl").success();
+    let file = place.closing(&["verify", "l.jsonl"], "", 0)["data"].take();
+    let same = |verified: &Value| {
+        for member in ["intact", "lines", "bytes", "first_seq", "last_seq", "hash", "tail", "faults"] {
+            assert_eq!(verified[member], file[member], "{member}: {verified}");
+        }
+        for what in ["lines", "json"] {
+            assert_eq!(verified["proved"][what], file["proved"][what]);
+        }
+    };
+    for script in [
+        "zstdcat l.jsonl.zst | cp-log verify -",
+        "zcat l.jsonl.gz | cp-log verify -",
+        "cp-log verify - < l.jsonl.zst",
+        "cat l.jsonl | cp-log verify /dev/stdin",
+        "cp-log verify /dev/stdin < l.jsonl.zst",
+        "cp-log verify <(zstdcat l.jsonl.zst)",
+        "cat l.jsonl > named.jsonl & cp-log verify named.jsonl",
+    ] {
+        same(&place.shell("bash", script).run().success().data());
+    }
+    let cut = "zstdcat l.jsonl.zst | sed 's/line 4321/line 1234/' |";
+    for operand in ["-", "/dev/stdin", "<(cat)"] {
+        let told = place.shell("bash", &format!("{cut} cp-log verify {operand}")).run().code(1).error();
+        assert_eq!((&told["details"]["kind"], &told["details"]["seq"]), (&json!("hash"), &json!(4321)), "{operand}");
+    }
+    for operand in ["-", "/dev/stdin", "<(cat)"] {
+        let run = |verb: &str| {
+            let script = format!("zstdcat l.jsonl.zst | cp-log {verb} {operand}");
+            place.shell("bash", &script).run().success()
+        };
+        assert_eq!(run("stats").data()["entries"], 5000);
+        assert_eq!(run("query --event tick").closing()["data"]["count"], 4999);
+        assert_eq!(run("export --to otlp --batch 1000").of("item").len(), 5);
+    }
+    place.sh("cat l.jsonl | cp-log query - /dev/stdin").failed(2, "E_USAGE");
 }
 
 #[test]

@@ -33,6 +33,50 @@ fn sums_are_by_event_agent_model_and_session() {
 }
 
 #[test]
+fn each_line_of_ledgers_and_their_copies_counts_once_and_copies_are_named() {
+    let place = Ledgers::new();
+    place.lines(&["append", "-f", "d/l.jsonl", "--rows"], ROWS);
+    place.lines(&["rotate", "d/l.jsonl"], "");
+    std::fs::create_dir(place.path("e")).unwrap();
+    for name in ["l.00000000000000000000.jsonl", "l.jsonl"] {
+        std::fs::copy(place.path(&format!("d/{name}")), place.path(&format!("e/{name}"))).unwrap();
+    }
+    let sums = |files: &[&str], more: &[&str]| {
+        let closing = place.closing(&[&["stats"], files, more].concat(), "", 0);
+        (closing["data"].clone(), closing["meta"]["notices"].clone())
+    };
+    let (alone, quiet) = sums(&["d"], &[]);
+    assert_eq!((&alone["entries"], &alone["repeated"], quiet), (&json!(6), &json!(0), json!(null)));
+    // One that went on after it was copied has its own lines counted, whichever comes first.
+    place.lines(&["append", "-f", "d/l.jsonl", "--rows"], ROWS);
+    place.ledger("other.jsonl", 2);
+    for files in [&["d", "e"][..], &["e", "d"], &["d", "e", "d/l.jsonl"], &["d", "e/l.00000000000000000000.jsonl"]] {
+        let (both, notices) = sums(files, &[]);
+        assert_eq!((&both["entries"], &both["total"]["cost_usd"]), (&json!(9), &json!(1.0)), "{files:?}");
+        assert_eq!(notices.as_array().unwrap().len(), 1);
+        let message = notices[0]["message"].as_str().unwrap();
+        assert!(message.contains("d/l.jsonl") && message.contains("e/l.jsonl"), "{message}");
+        let (some, _) = sums(files, &["--event", "tool_call"]);
+        assert_eq!(some["entries"], 2, "{files:?}");
+    }
+    // Positive control: what has another name counts.
+    assert_eq!(sums(&["d", "other.jsonl"], &[]), sums(&["other.jsonl", "d"], &[]));
+    assert_eq!(sums(&["d", "other.jsonl"], &[]).0["entries"], 11);
+    // A closed segment that lies elsewhere is no copy.
+    std::fs::remove_file(place.path("d/l.00000000000000000000.jsonl")).unwrap();
+    let (parts, quiet) = sums(&["d", "e/l.00000000000000000000.jsonl"], &[]);
+    assert_eq!((&parts["entries"], quiet), (&json!(9), json!(null)));
+    for (words, count) in [(&["query"][..], 15), (&["query", "--merge"], 15), (&["export", "--to", "otlp"], 9)] {
+        std::fs::copy(place.path("e/l.00000000000000000000.jsonl"), place.path("d/l.00000000000000000000.jsonl"))
+            .unwrap();
+        let records = place.lines(&[words, &["d", "e"]].concat(), "");
+        assert_eq!(records.len() - 1, count, "{words:?}");
+        assert_eq!(records[count]["meta"]["notices"][0]["type"], "origin_twice", "{words:?}");
+    }
+    assert_eq!(place.closing(&["verify", "d", "e"], "", 0)["meta"]["notices"][0]["type"], "origin_twice");
+}
+
+#[test]
 fn a_blob_comes_back_by_its_hash() {
     let place = Ledgers::new();
     place.lines(&["append", "-f", "l.jsonl"], &"x".repeat(2 << 20));

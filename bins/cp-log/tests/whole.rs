@@ -96,7 +96,7 @@ fn what_cannot_be_proved_is_said() {
     place.lines(&["rotate", "l.jsonl"], "");
     place.lines(&["rotate", "l.jsonl"], "");
     let second = "l.00000000000000000006.jsonl";
-    assert_eq!(open(&place.closing(&["verify", second], "", 0)), ["beginning", "seals"]);
+    assert_eq!(open(&place.closing(&["verify", second], "", 0)), ["beginning"]);
     place.closing(&["verify", "--key", "K.pub", second], "", 2);
 }
 
@@ -323,7 +323,9 @@ fn whatever_is_changed_removed_swapped_or_doubled_is_found_and_named() {
         for file in &changed {
             write(&place.path(&files[*file]), &good[*file]);
         }
-        prop_assert!(said.contains("E_INTEGRITY"), "{change:?} of {}: {said}", files[file]);
+        // A closed segment may be taken away, but not in silence.
+        let is_absent = said.contains("\"absent\":[{") && matches!(change, Change::RemoveFile);
+        prop_assert!(is_absent || said.contains("E_INTEGRITY"), "{change:?} of {}: {said}", files[file]);
         // A changed blob is named by its hash, a changed file by its name, or by the one that misses it. Where lines are gone that
         // referred to a blob, nothing can miss it.
         let is_named = |file: &usize| said.contains(files[*file].rsplit('/').next().unwrap());

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::wire::Receipt;
 use cp_common::{Result, signals};
+use cp_ledger::proof::opening::Opening;
 use cp_ledger::read::segments::segments_of;
 use cp_ledger::read::source::lines_of;
 use serde_json::Value;
@@ -38,6 +39,7 @@ impl Receipts {
             files.push(ledger.clone());
             files.retain(|file| file.is_file());
             let is_there = !files.is_empty();
+            let (mut absent, mut next) = (Vec::new(), 0);
             for file in files {
                 let mut lines = lines_of(&file)?;
                 while let Some(raw) = lines.next()? {
@@ -45,6 +47,10 @@ impl Receipts {
                     if line.seq() % 4096 == 0 {
                         signals::check()?;
                     }
+                    if Opening::of(&line).is_some_and(|opening| opening.tree.is_some() && line.seq() > next) {
+                        absent.push(next..line.seq());
+                    }
+                    next = line.seq().saturating_add(1);
                     let Some(waiting) = named.remove(&line.seq()) else { continue };
                     let found = if line.is_intact() { line.hash().to_string() } else { "damaged".to_owned() };
                     for (claimed, source) in waiting {
@@ -55,7 +61,9 @@ impl Receipts {
             }
             for (seq, waiting) in named {
                 for (_, source) in waiting {
-                    let verdict = if is_there {
+                    let verdict = if absent.iter().any(|lines| lines.contains(&seq)) {
+                        Verdict::Unknown(format!("line {seq} of {} is in a segment that is absent", ledger.display()))
+                    } else if is_there {
                         Verdict::Broken(format!("{} has no line {seq}", ledger.display()))
                     } else {
                         Verdict::Unknown(format!("{} is not there", ledger.display()))

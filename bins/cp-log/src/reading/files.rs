@@ -3,13 +3,15 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::stream::filter::input_waits;
-use cp_common::{Context, Error, Result, json};
+use cp_common::{Context, Error, Result, json, signals};
 use cp_ledger::home::session_directory;
 use cp_ledger::read::segments::{ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
+use rustix::fs::FileType;
 
 /// A file to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +24,7 @@ pub(crate) struct Target {
 }
 
 /// A ledger with its files, the oldest first; in the order of operands, then of paths.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Rank {
     pub(crate) operand: usize,
     pub(crate) ledger: PathBuf,
@@ -99,6 +101,19 @@ pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Tar
         found.operand += 1;
     }
     Ok(found.targets)
+}
+
+/// How long a program before a pipe has to send its first bytes.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Gives who fills a pipe a moment: which of two programs started sooner must not decide what is read.
+pub(crate) fn await_input() -> Result<()> {
+    let stdin = rustix::stdio::stdin();
+    let kind = rustix::fs::fstat(stdin).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    if matches!(kind, Ok(FileType::Fifo | FileType::Socket)) {
+        signals::wait_readable(stdin, Some(GRACE))?;
+    }
+    Ok(())
 }
 
 /// Refuses to leave bytes unread that somebody sent: whether they are to be read has to be said.

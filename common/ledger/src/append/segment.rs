@@ -4,7 +4,6 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
-use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -14,26 +13,22 @@ use cp_common::{Code, Error, Result, clock, json};
 use crate::file::sync_directory;
 use crate::format::Entry;
 use crate::format::line::{self, Hash, Line, inside, members};
-use crate::proof::leaves::walk;
-use crate::proof::tree::Tree;
+use crate::proof::leaves::{files_of, grow};
+use crate::proof::opening::Past;
 use crate::read::segments::{first_seq, is_closed, name_of};
 use crate::read::tail::{Tail, hash_of, read_all};
 
 /// The entry that closes a segment.
 pub(super) fn seal(path: &Path) -> Result<Entry> {
     let first = first_seq(path)?;
-    let mut tree = Tree::default();
-    let size = walk(path, |leaf| {
-        tree.push(leaf);
-        ControlFlow::Continue(())
-    })?
-    .size;
-    Ok(Entry::new("segment.seal")
-        .with("count", &(size - first))
+    let (walked, tree) = grow(&files_of(path)?, |_| ())?;
+    let seal = Entry::new("segment.seal")
+        .with("count", &(tree.size() - first))
         .with("first", &first)
-        .with("last", &size.saturating_sub(1))
+        .with("last", &tree.size().saturating_sub(1))
         .with("root", &BASE64.encode(tree.root()))
-        .with("size", &size))
+        .with("size", &tree.size());
+    Ok(Past::of(&walked, &tree).tell(seal))
 }
 
 /// A file that was closed.
@@ -87,7 +82,10 @@ fn first_lines(file: &File, path: &Path, tail: &Tail, segment: &Path) -> Result<
         .ok_or_else(|| Error::new(Code::Integrity, "the seal is damaged").in_file(path).fatal())?;
     let hash = hash_of(file, 0, tail.end).map_err(doing)?;
     let name = segment.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let opening = Entry::new("segment.open").with("file", &name).with("len", &tail.end).with("sha256", hash.hex());
+    let mut opening = Entry::new("segment.open").with("file", &name).with("len", &tail.end).with("sha256", hash.hex());
+    if let Some(past) = seal.member("data").and_then(|data| serde_json::from_slice::<Past>(data).ok()) {
+        opening = past.tell(opening);
+    }
     let mut body = Vec::new();
     opening.compose(&mut body);
     let (mut lines, now) = (Vec::new(), clock::now());

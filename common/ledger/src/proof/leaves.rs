@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use cp_common::{Code, Error, Result, json, signals};
 
 use crate::format::line::{Hash, Line, inside, members};
-use crate::proof::tree::{Node, leaf};
+use crate::proof::opening::Opening;
+use crate::proof::tree::{Tree, leaf};
 use crate::read::End;
-use crate::read::segments::segments_of;
+use crate::read::segments::{segments_of, unpacked_name};
 use crate::read::source::lines_of;
 
 /// What was walked.
@@ -17,13 +18,37 @@ pub struct Walked {
     pub origin: String,
     /// The public key that line 0 says signs its checkpoints.
     pub signer: Option<String>,
-    /// How many lines there were.
-    pub size: u64,
+    /// How many lines were not here.
+    pub absent: u64,
 }
 
-/// Passes the leaves of a ledger's tree to `each`, in order, until it breaks or the lines end. Damage is a failure.
-pub fn walk(path: &Path, each: impl FnMut(Node) -> ControlFlow<()>) -> Result<Walked> {
-    walk_files(&files_of(path)?, each)
+/// The tree of a ledger's lines, shown to `each` whenever it has grown. Where closed segments are absent it begins behind the last of them.
+pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, Tree)> {
+    let (mut from, mut tree, mut begun) = (0, Tree::default(), (None, None));
+    for at in (0..files.len()).rev() {
+        let is_next = |opening: &Opening| {
+            at.checked_sub(1).and_then(|before| unpacked_name(&files[before])).is_some_and(|name| opening.follows(name))
+        };
+        if let Some(opening) = Opening::of_file(&files[at])?.filter(|opening| !is_next(opening))
+            && let (Some(edge), Some(past)) = (opening.tree, opening.past)
+        {
+            (from, tree, begun) = (at, edge, (Some(past.origin), past.verifier));
+            break;
+        }
+    }
+    let absent = tree.size();
+    each(&tree);
+    each_line_from(&files[from..], absent, |line| {
+        if tree.size() == 0 {
+            begun = (begun_with(line, b"origin"), begun_with(line, b"verifier"));
+        }
+        tree.push(leaf(&line.hash().raw()));
+        each(&tree);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let no_beginning = || Error::validation("not a ledger: it has no opening line").in_file(&files[files.len() - 1]);
+    let walked = Walked { origin: begun.0.ok_or_else(no_beginning)?, signer: begun.1, absent };
+    Ok((walked, tree))
 }
 
 /// The files of a ledger, the oldest first.
@@ -33,28 +58,30 @@ pub fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// [`walk`] over the files of a ledger, where they are known.
-pub fn walk_files(files: &[PathBuf], mut each: impl FnMut(Node) -> ControlFlow<()>) -> Result<Walked> {
-    let (mut begun, mut size) = ((None, None), 0);
-    each_line(files, |line| {
-        if size == 0 {
-            begun = (begun_with(line, b"origin"), begun_with(line, b"verifier"));
-        }
-        size += 1;
-        Ok(each(leaf(&line.hash().raw())))
-    })?;
-    found(begun, size, files.last().map_or(Path::new(""), PathBuf::as_path))
-}
-
 /// The name that the first line of a file gives to a ledger, if it is a stored line that gives one.
 pub fn origin_of(first: &Path) -> Result<Option<String>> {
-    let mut lines = lines_of(first)?;
-    Ok(lines.next()?.and_then(|raw| begun_with(&raw.stored()?, b"origin")))
+    Ok(head_of(first)?.and_then(|(_, origin)| origin))
+}
+
+/// The number of the first line of a file, and the name that it gives to the ledger; `None` if it is not a stored line.
+pub fn head_of(file: &Path) -> Result<Option<(u64, Option<String>)>> {
+    let mut lines = lines_of(file)?;
+    let first = lines.next()?.and_then(|raw| raw.stored());
+    Ok(first.map(|line| (line.seq(), begun_with(&line, b"origin"))))
 }
 
 /// Passes the lines of a ledger's files to `each`, in order, until it breaks or the lines end. Damage is a failure.
-pub fn each_line(files: &[PathBuf], mut each: impl FnMut(&Line<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
-    let (mut prev, mut size) = (None::<Hash>, 0);
+pub fn each_line(files: &[PathBuf], each: impl FnMut(&Line<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
+    each_line_from(files, 0, each)
+}
+
+/// [`each_line`] where the first has the number `size`.
+fn each_line_from(
+    files: &[PathBuf],
+    mut size: u64,
+    mut each: impl FnMut(&Line<'_>) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    let mut prev = None::<Hash>;
     for file in files {
         let mut reader = lines_of(file)?;
         while let Some(raw) = reader.next()? {
@@ -64,6 +91,10 @@ pub fn each_line(files: &[PathBuf], mut each: impl FnMut(&Line<'_>) -> Result<Co
             let fits =
                 |line: &Line<'_>| line.is_intact() && line.seq() == size && prev.is_none_or(|prev| prev == line.prev());
             let Some(line) = raw.stored().filter(fits) else {
+                if let Some(opening) = raw.stored().as_ref().and_then(Opening::of).filter(|one| one.tree.is_some()) {
+                    let message = format!("{} or what is before it is absent, and this needs its lines", opening.file);
+                    return Err(Error::not_found(message).in_file(file).hint("put it back beside the ledger"));
+                }
                 return Err(Error::new(Code::Integrity, "the line does not follow from those before it")
                     .with("offset", raw.offset)
                     .at_line(raw.number)
@@ -74,19 +105,12 @@ pub fn each_line(files: &[PathBuf], mut each: impl FnMut(&Line<'_>) -> Result<Co
             if each(&line)?.is_break() {
                 return Ok(());
             }
-            if size % 4096 == 0 {
+            if size.is_multiple_of(4096) {
                 signals::check()?;
             }
         }
     }
     Ok(())
-}
-
-fn found((origin, signer): (Option<String>, Option<String>), size: u64, path: &Path) -> Result<Walked> {
-    match origin {
-        Some(origin) => Ok(Walked { origin, signer, size }),
-        None => Err(Error::validation("not a ledger: it has no opening line").in_file(path)),
-    }
 }
 
 /// A text in the data of the first line.

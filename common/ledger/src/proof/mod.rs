@@ -6,6 +6,7 @@ pub mod dialect;
 pub mod fault;
 pub mod leaves;
 pub mod note;
+pub mod opening;
 pub mod plane_index;
 mod reference;
 pub mod tree;

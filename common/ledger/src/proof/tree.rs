@@ -44,6 +44,16 @@ impl Tree {
         self.size += 1;
     }
 
+    /// The tree of so many leaves that has these full subtrees, if it would have so many.
+    pub fn with_edge(size: u64, full: Vec<Node>) -> Option<Self> {
+        (full.len() == size.count_ones() as usize).then_some(Self { size, full })
+    }
+
+    /// The roots of the full subtrees, the largest first: all that it takes to go on.
+    pub fn edge(&self) -> &[Node] {
+        &self.full
+    }
+
     /// The root; that of no leaves is the hash of nothing.
     pub fn root(&self) -> Node {
         let mut nodes = self.full.iter().rev();
@@ -59,6 +69,12 @@ pub struct Recent {
     base: Tree,
     newest: VecDeque<Node>,
     whole: Tree,
+}
+
+impl From<Tree> for Recent {
+    fn from(tree: Tree) -> Self {
+        Self { base: tree.clone(), newest: VecDeque::new(), whole: tree }
+    }
 }
 
 impl Recent {
@@ -239,6 +255,22 @@ mod tests {
             tree.push(leaf(data));
         }
         assert_eq!(hex(&tree.root()), "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328");
+    }
+
+    #[test]
+    fn a_tree_goes_on_from_its_edge_alone() {
+        for cut in 0..=40 {
+            let edge = ours(cut).edge().to_vec();
+            let mut tree = Tree::with_edge(cut, edge.clone()).unwrap();
+            let mut recent = Recent::from(tree.clone());
+            assert_eq!(recent.root_at(cut), Some(ours(cut).root()));
+            for n in cut..40 {
+                tree.push(leaf(&data(n)));
+                recent.push(leaf(&data(n)));
+            }
+            assert_eq!((tree.root(), recent.root_at(40)), (ours(40).root(), Some(ours(40).root())), "{cut}");
+            assert!(Tree::with_edge(cut, [edge, vec![leaf(&data(0))]].concat()).is_none());
+        }
     }
 
     #[test]

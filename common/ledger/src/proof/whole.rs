@@ -10,12 +10,13 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::format::line::{Hash, Line};
-use crate::proof::fault::{Fault, Kind, NotProved};
+use crate::proof::fault::{Absent, Fault, Kind, NotProved};
 use crate::proof::note::{Checkpoint, Verifier};
+use crate::proof::opening::{Opening, Past};
 use crate::proof::reference::{CHECKPOINT, RECOVERED, SEAL};
-use crate::proof::tree::{Node, Recent, leaf};
+use crate::proof::tree::{Node, Recent, Tree, leaf};
 use crate::proof::verifier::Report;
-use crate::read::segments::{is_closed, number_in, unpacked_name, without_packing};
+use crate::read::segments::{is_closed, number_in, unpacked_name};
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
 use crate::store::blob::{self, Flaw};
@@ -29,9 +30,12 @@ pub struct Whole {
     ledger: PathBuf,
     /// Whether only some closed segments were named, so that others are not missed.
     is_part: bool,
-    origin: Option<String>,
+    /// What line 0 says, or of it the line behind absent segments.
+    begun: Option<Begun>,
     signer: Option<Verifier>,
-    /// There from line 0 on, as long as nothing is damaged.
+    /// Whether closed segments are absent.
+    is_cold: bool,
+    /// There from line 0 on, or from behind absent segments, as long as nothing is damaged.
     tree: Option<Recent>,
     /// The size that a checkpoint is about, and the root that the lines have there.
     wanted: Option<(u64, Option<Node>)>,
@@ -47,6 +51,7 @@ struct Before {
     len: u64,
     sha256: Hash,
     is_closed: bool,
+    last: Option<u64>,
 }
 
 /// What was found out in one file.
@@ -58,16 +63,11 @@ pub struct Found {
     pub proved: BTreeMap<&'static str, u64>,
     /// What could not be.
     pub not_proved: Vec<NotProved>,
+    /// The closed segments that are not here.
+    pub absent: Vec<Absent>,
 }
 
-#[derive(Deserialize)]
-struct Opening {
-    file: String,
-    len: u64,
-    sha256: String,
-}
-
-#[derive(Deserialize)]
+#[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Begun {
     origin: String,
     verifier: Option<String>,
@@ -80,6 +80,8 @@ struct Seal {
     last: u64,
     root: String,
     size: u64,
+    #[serde(flatten)]
+    past: Option<Past>,
 }
 
 #[derive(Deserialize)]
@@ -109,8 +111,9 @@ impl Whole {
             // Packing a file does not move what lies beside it.
             ledger: name.map_or_else(|| ledger.to_owned(), |name| ledger.with_file_name(name)),
             is_part,
-            origin: None,
+            begun: None,
             signer: None,
+            is_cold: false,
             tree: None,
             wanted: wanted.map(|size| (size, None)),
             before: None,
@@ -124,11 +127,21 @@ impl Whole {
         self.signer.as_ref()
     }
 
+    /// Whether closed segments are absent.
+    pub fn is_cold(&self) -> bool {
+        self.is_cold
+    }
+
+    /// Whether the next file goes on from one that is absent, and says enough for that.
+    pub fn is_gap_before(&self, path: &Path) -> Result<bool> {
+        let is_next = |opening: &Opening| self.before.as_ref().is_some_and(|before| opening.follows(&before.name));
+        Ok(Opening::of_file(path)?.is_some_and(|opening| opening.tree.is_some() && !is_next(&opening)))
+    }
+
     /// How the lines differ from those that a checkpoint covers. The error says why that cannot be known.
     pub fn deviation(&self, checkpoint: &Checkpoint, last: Option<u64>) -> Result<Option<(Kind, String)>, String> {
         let lines = last.map_or(0, |last| last + 1);
-        if self.origin.as_ref().is_some_and(|origin| *origin != checkpoint.origin) {
-            let origin = self.origin.as_deref().unwrap_or_default();
+        if let Some(Begun { origin, .. }) = self.begun.as_ref().filter(|begun| begun.origin != checkpoint.origin) {
             return Ok(Some((Kind::Fork, format!("the checkpoint is about {}, not {origin}", checkpoint.origin))));
         }
         if lines < checkpoint.size {
@@ -194,7 +207,7 @@ impl Whole {
             self.fault(&end, Kind::Segment, message);
         }
         let sha256 = Hash::from_raw(&hasher.unwrap_or_default().finalize().into());
-        self.before = Some(Before { name, len: report.bytes, sha256, is_closed });
+        self.before = Some(Before { name, len: report.bytes, sha256, is_closed, last: end.seq });
         Ok(std::mem::take(&mut self.found))
     }
 
@@ -232,18 +245,10 @@ impl Whole {
         }
         if let Some(begun) = data_of::<Begun>(line, "ledger.open").filter(|_| line.seq() == 0 && self.before.is_none())
         {
-            self.origin = Some(begun.origin);
-            self.signer = begun.verifier.as_deref().and_then(Verifier::from_text);
-            self.tree = Some(Recent::default());
-            if let Some((0, root)) = &mut self.wanted {
-                *root = self.tree.as_ref().and_then(|tree| tree.root_at(0));
-            }
-            if begun.verifier.is_some() && self.signer.is_none() {
-                self.not_proved("signature", "the key that line 0 names cannot be read".to_owned());
-            }
+            self.begin(begun, Recent::default());
             return self.proved("beginning");
         }
-        let Some(opening) = data_of::<Opening>(line, "segment.open") else {
+        let Some(opening) = Opening::of(line) else {
             if let Some(before) = &self.before {
                 let message = format!("{name} does not begin as what follows {}", before.name);
                 self.fault(place, Kind::Segment, message);
@@ -251,31 +256,77 @@ impl Whole {
             return;
         };
         match &self.before {
-            None if self.is_part => {
-                let why = format!("{} and what is before it were not asked for", opening.file);
-                self.not_proved("beginning", why);
-            }
-            None => {
-                let message = format!("{} of {} bytes, which comes before, is missing", opening.file, opening.len);
-                self.fault(place, Kind::Segment, message);
-            }
-            // The stem may be another: a ledger may be copied under another name as a whole.
-            Some(before) if numbered(&before.name) != numbered(&opening.file) => {
-                let message = format!("{}, which comes before, is missing; {} is there", opening.file, before.name);
-                self.fault(place, Kind::Segment, message);
-            }
-            Some(before) if before.len != opening.len || before.sha256.hex() != opening.sha256 => {
+            Some(before) if opening.follows(&before.name) => {
+                let is_it = before.len == opening.len && before.sha256.hex() == opening.sha256;
                 let message = format!("{} is not the file of {} bytes that was closed", before.name, opening.len);
-                self.fault(place, Kind::Segment, message);
+                let root = self.tree.as_ref().and_then(|tree| tree.root_at(opening.seq));
+                if !is_it {
+                    self.fault(place, Kind::Segment, message);
+                } else if opening.past.is_some_and(|past| !self.is_past(&past, opening.tree.as_ref(), root)) {
+                    let message = format!("{name} says of the lines before it what they are not");
+                    self.fault(place, Kind::Segment, message);
+                } else {
+                    self.proved("segments");
+                }
             }
-            Some(_) => self.proved("segments"),
+            before => {
+                let next = before.as_ref().map_or(0, |before| before.last.map_or(0, |last| last + 1));
+                let told = before.as_ref().map_or(String::new(), |before| format!("; {} is there", before.name));
+                let is_asked_for = before.is_some() || !self.is_part;
+                let fits = opening.before().is_some_and(|number| (next..opening.seq).contains(&number));
+                match (opening.past, opening.tree) {
+                    (Some(past), Some(tree)) if fits && self.is_past(&past, Some(&tree), None) => {
+                        self.begin(Begun { origin: past.origin, verifier: past.verifier }, tree.into());
+                        if is_asked_for {
+                            self.is_cold = true;
+                            let (file, first, last) = (opening.file.clone(), next, opening.seq - 1);
+                            self.found.absent.push(Absent { file, first, last });
+                            let why = format!("{} is absent, and lines {first} to {last} are not here", opening.file);
+                            return self.not_proved("segments", why + ": put it back to prove them");
+                        }
+                    }
+                    _ if is_asked_for => {
+                        let message =
+                            format!("{} of {} bytes, which comes before, is missing{told}", opening.file, opening.len);
+                        return self.fault(place, Kind::Segment, message);
+                    }
+                    _ => {}
+                }
+                self.not_proved("beginning", format!("{} and what is before it were not asked for", opening.file));
+            }
         }
+    }
+
+    /// Goes on with what is known of the lines so far.
+    fn begin(&mut self, begun: Begun, tree: Recent) {
+        if self.begun.is_none() {
+            self.signer = begun.verifier.as_deref().and_then(Verifier::from_text);
+            if begun.verifier.is_some() && self.signer.is_none() {
+                self.not_proved("signature", "the key that line 0 names cannot be read".to_owned());
+            }
+            self.begun = Some(begun);
+        }
+        if let Some((size, root)) = &mut self.wanted
+            && *size == tree.size()
+        {
+            *root = tree.root_at(*size);
+        }
+        self.tree = Some(tree);
+    }
+
+    /// Whether what is said of the lines before is so, as far as they are known.
+    fn is_past(&self, past: &Past, tree: Option<&Tree>, root: Option<Node>) -> bool {
+        let Past { origin, verifier, .. } = past;
+        self.begun.as_ref().is_none_or(|begun| (&begun.origin, &begun.verifier) == (origin, verifier))
+            && tree.is_some_and(|tree| root.is_none_or(|root| tree.root() == root))
     }
 
     fn event(&mut self, line: &Line<'_>, place: &Place) -> Result<()> {
         if let Some(seal) = data_of::<Seal>(line, SEAL).filter(|_| is_seal(line)) {
             let fits =
                 seal.last == seal.size.saturating_sub(1) && seal.first.checked_add(seal.count) == Some(seal.size);
+            let tree = |past: &Past| past.tree(seal.size).filter(|tree| BASE64.encode(tree.root()) == seal.root);
+            let fits = fits && seal.past.as_ref().is_none_or(|past| self.is_past(past, tree(past).as_ref(), None));
             self.root(place, "seals", seal.size, &seal.root, fits);
         } else if let Some(signed) = data_of::<Signed>(line, CHECKPOINT) {
             self.root(place, "checkpoint_entries", signed.size, &signed.root, signed.size <= line.seq());
@@ -298,7 +349,7 @@ impl Whole {
             return self.not_proved(what, format!("line {line}: lines before it are damaged or not here"));
         };
         match tree.root_at(size) {
-            _ if !fits => self.fault(place, Kind::Seal, format!("says that there were {size} lines before it")),
+            _ if !fits => self.fault(place, Kind::Seal, format!("does not fit the {size} lines before it")),
             None => self.not_proved(what, format!("line {line}: it is about {size} lines, too far back")),
             Some(found) if BASE64.encode(found) == root => self.proved(what),
             Some(_) => {
@@ -367,11 +418,6 @@ impl Place {
     fn of(raw: &Raw<'_>, line: &Line<'_>) -> Self {
         Self { line: raw.number, offset: raw.offset, seq: Some(line.seq()) }
     }
-}
-
-/// The part of a closed segment's name that does not change when a ledger gets another name.
-fn numbered(name: &str) -> Option<u64> {
-    number_in(without_packing(name)).map(|(_, number)| number)
 }
 
 /// Whether a line is a seal: it says that all lines before it are closed. Anybody may write an entry of that name.

@@ -12,12 +12,9 @@ use super::archive::{MAGIC, Packing};
 use super::backward::Backward;
 use super::forward::{Lines, read_at, read_stream};
 
-/// The operand that means standard input.
-pub const STDIN: &str = "-";
-
-/// Whether an operand means standard input.
+/// Whether an operand means standard input. Its other names may not be opened again: a socket cannot be.
 pub fn is_stdin(path: &Path) -> bool {
-    path.as_os_str() == STDIN
+    ["-", "/dev/stdin", "/dev/fd/0"].iter().any(|name| path.as_os_str() == *name)
 }
 
 /// What was found at a path.
