@@ -235,12 +235,15 @@ fn a_call_that_is_cancelled_is_gone_with_all_that_it_started() {
             let mut lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
             lines.any(|line| line == format!("sleep\0{marker}\0").into_bytes())
         };
-        // It runs when the file is there.
-        let call = json!({"command": format!("seq 1 > started && sleep {marker} | sleep {marker}")});
-        let started = place.work.join("started");
-        let told = client.step(&json!({"do": "call", "name": "cp_run", "arguments": call, "cancel_at": started}));
+        let call = json!({"argv": ["sleep", marker]});
+        // The client goes away from the call when this file is there.
+        let path = place.root.join("away");
+        let step = json!({"do": "call", "name": "cp_run", "arguments": call, "cancel_at": path});
+        client.0.write(format!("{step}\n"));
+        until("the call runs", runs);
+        place.root.write("away", "");
+        let told = client.0.record();
         assert_eq!(told["result"]["cancelled"], true, "{library:?} {era:?}: {told}");
-        assert!(started.exists());
         until(&format!("{library:?} {era:?}: nothing of the call runs"), || !runs());
         // The server is there yet.
         let told = client.call("cp_read", json!({"path": "small"}));
