@@ -41,15 +41,23 @@ fn schemas_are_those_of_the_types() {
         ("context", schema_for!(describe::ContextAnswer)),
         ("doctor", schema_for!(describe::Doctor)),
         ("changelog", schema_for!(describe::Changelog)),
-        (wire::bundle::BUNDLE, schema_for!(wire::bundle::Head)),
-        (wire::bundle::LEDGER, schema_for!(wire::bundle::Ledger)),
-        (wire::bundle::LINE, schema_for!(wire::bundle::Line<'_>)),
-        (wire::bundle::BLOB, schema_for!(wire::bundle::Blob<'_>)),
+        (wire::bundle::BUNDLE, summed(schema_for!(wire::bundle::Head))),
+        (wire::bundle::LEDGER, summed(schema_for!(wire::bundle::Ledger))),
+        (wire::bundle::LINE, summed(schema_for!(wire::bundle::Line<'_>))),
+        (wire::bundle::BLOB, summed(schema_for!(wire::bundle::Blob<'_>))),
         ("completions", schema_for!(describe::Completions)),
     ];
     for (name, schema) in schemas {
         same_or_update(env!("CARGO_MANIFEST_DIR"), name, &schema);
     }
+}
+
+/// A record of a bundle, which ends with the hash of what stands before it.
+fn summed(mut schema: Schema) -> Schema {
+    let sum = json!({"description": "The hash of the bytes of this line before this member.", "type": "string"});
+    schema.pointer_mut("/properties").unwrap()["sum"] = sum;
+    schema.pointer_mut("/required").unwrap().as_array_mut().unwrap().push("sum".into());
+    schema
 }
 
 fn codes(core: bool) -> Value {

@@ -28,7 +28,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "bundle",
     class: Class::Query,
     output: "bundled",
-    also: &[format::BUNDLE, format::LEDGER, format::LINE, format::BLOB],
+    also: &[format::BUNDLE, format::LEDGER, format::LINE, format::BLOB, format::SUMMARY],
     examples: &["{} append hello && {} bundle -o b.jsonl"],
     ..VerbDoc::EMPTY
 };

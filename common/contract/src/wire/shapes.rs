@@ -47,7 +47,7 @@ pub struct Summary {
     /// Those that were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_files: Option<u64>,
-    /// Of an audit: the ledgers.
+    /// Of an audit or a bundle: the ledgers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledgers: Option<u64>,
     /// The claims that hold.
@@ -59,6 +59,21 @@ pub struct Summary {
     /// Those that cannot be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<u64>,
+    /// Of a bundle: the lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines: Option<u64>,
+    /// Its large values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blobs: Option<u64>,
+    /// The hash of everything before this line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The same as in `meta`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    /// The hash of the bytes of this line before this member.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sum: Option<String>,
     /// True where nothing was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<bool>,

@@ -28,7 +28,7 @@ pub(super) fn seal(path: &Path) -> Result<Entry> {
         .with("last", &tree.size().saturating_sub(1))
         .with("root", &BASE64.encode(tree.root()))
         .with("size", &tree.size());
-    Ok(Past::of(&walked, &tree).tell(seal))
+    Ok(Past::of(&tree, walked.origin, walked.signer).tell(seal))
 }
 
 /// A file that was closed.

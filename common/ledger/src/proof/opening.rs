@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use crate::format::Entry;
 use crate::format::line::Line;
-use crate::proof::leaves::Walked;
 use crate::proof::tree::{Node, Tree, leaf};
 use crate::read::segments::number_in;
 use crate::read::source::lines_of;
@@ -25,10 +24,9 @@ pub struct Past {
 }
 
 impl Past {
-    /// What is to be said of lines that were walked.
-    pub fn of(walked: &Walked, tree: &Tree) -> Self {
-        let edge = tree.edge().iter().map(|node| BASE64.encode(node)).collect();
-        Self { edge, origin: walked.origin.clone(), verifier: walked.signer.clone() }
+    /// What is to be said of the lines of this tree.
+    pub fn of(tree: &Tree, origin: String, verifier: Option<String>) -> Self {
+        Self { edge: tree.edge().iter().map(|node| BASE64.encode(node)).collect(), origin, verifier }
     }
 
     /// Puts it into an entry.
