@@ -1,7 +1,7 @@
 //! Any bytes as server-sent events: the same events, however they are split.
 #![no_main]
 
-#[path = "../../../bins/cp-llm/src/http/sse.rs"]
+#[path = "../../../common/http/src/sse.rs"]
 mod parser;
 
 use parser::{Event, Parser};
