@@ -349,3 +349,20 @@ fn what_was_asked_before_the_client_left_is_answered() {
     assert_eq!(ran.status, 0, "{ran:?}");
     assert_eq!(ran.records()[0]["result"]["content"][0]["text"], "look");
 }
+
+#[test]
+fn a_call_has_the_time_that_the_policy_gives_it_and_others_go_on() {
+    let place = Place::of("cp-mcp");
+    let server = server(&place, "    if (arguments or {}).get('n') == 9: time.sleep(1)\n    return name");
+    lists(&place, &json!([tool("look")]));
+    place.policy("[mcp.scripted]\ntimeout = 0.3\n");
+    let mut session = open(&place, &server);
+    let (text, is_error) = session.call("look", json!({"n": 9}));
+    assert!(is_error && text.contains("within 0.3 s") && text.contains("timeout in [mcp.scripted]"), "{text}");
+    // What it says too late is for nobody.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(session.call("look", json!({})), ("look".to_owned(), false));
+    assert_eq!(session.leave().status, 0);
+    let results = entries(&place, "mcp.result");
+    assert_eq!(results.iter().map(|entry| &entry["data"]["is_error"]).collect::<Vec<_>>(), [true, false]);
+}

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use self::calls::{Made, States};
 use self::clean::Members;
-use self::line::{Id, answer, message};
+use self::line::{Id, answer, message, refusal};
 use self::tools::{Listing, Pages};
 use crate::inbox::{self, Event, Post};
 use crate::record::Journal;
@@ -163,9 +163,12 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             let event = match inbox.try_recv() {
                 Err(TryRecvError::Empty) => {
                     self.context.out.flush()?;
-                    match self.left {
+                    if self.left.is_some() && self.pending.is_empty() && self.own.is_none() {
+                        return Ok(());
+                    }
+                    let ends = self.pending.values().filter_map(|pending| self.end_of(pending)).chain(self.left).min();
+                    match ends {
                         None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                        Some(_) if self.pending.is_empty() && self.own.is_none() => return Ok(()),
                         Some(until) => inbox.recv_timeout(until.saturating_duration_since(Instant::now())),
                     }
                 }
@@ -183,9 +186,36 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                     left?;
                     self.left = Some(Instant::now() + self.table.call_limit());
                 }
+                Err(RecvTimeoutError::Timeout) if self.left.is_none_or(|left| Instant::now() < left) => {
+                    self.give_up()?
+                }
                 Err(_) => return Ok(()),
             }
         }
+    }
+
+    /// When a call has had its time, where the policy gives it one.
+    fn end_of(&self, pending: &Pending) -> Option<Instant> {
+        self.table.timeout.and(pending.call.as_ref()).map(|made| made.began + self.table.call_limit())
+    }
+
+    /// Ends the calls that have had their time: the server is told, and so is the client.
+    fn give_up(&mut self) -> Result<()> {
+        let now = Instant::now();
+        let late = |pending: &Pending| self.end_of(pending).is_some_and(|end| end <= now);
+        let ids: Vec<Id> = self.pending.iter().filter(|(_, pending)| late(pending)).map(|(id, _)| id.clone()).collect();
+        for Pending { id, method, call } in ids.iter().filter_map(|id| self.pending.remove(id)).collect::<Vec<_>>() {
+            let cancelled = json!({ "requestId": id, "reason": "timed out" }).to_string();
+            let cancelled = RawValue::from_string(cancelled).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+            // One that has left needs no word.
+            let _ = self.send(&message(None, "notifications/cancelled", Some(&cancelled)));
+            let limit = self.table.call_limit().as_secs_f64();
+            let error = Error::new(Code::Timeout, format!("the server {} did not answer within {limit} s", self.name))
+                .hint(format!("timeout in [mcp.{}] of the policy gives it more time", self.name));
+            self.concluded(call.as_ref(), true, None)?;
+            self.say(&refusal(&id, &method, &error))?;
+        }
+        Ok(())
     }
 
     /// Starts the server, with the handshake where the client has made one.
