@@ -7,6 +7,8 @@ use std::time::Duration;
 use cp_testkit::{Background, Place, counterpart, packages, required, until};
 use serde_json::{Value, json};
 
+use crate::libraries;
+
 /// A server of an SDK, on a port of its own.
 struct Sdk {
     port: u16,
@@ -275,4 +277,18 @@ fn a_run_reaches_a_remote_server_through_the_same_door() {
     assert!(lines.contains("\"mcp.call\"") && lines.contains(&server.url()), "{lines}");
     assert!(run("https://mcp.invalid/mcp").stdout.contains("mcp.invalid"), "another is refused, and says so");
     server.process.kill();
+}
+
+#[test]
+fn the_official_libraries_reach_a_server_far_away() {
+    let place = Place::of("cp-mcp");
+    let Some(server) = python(&place, "stream") else { return };
+    for (library, era) in libraries::all() {
+        let mut client = libraries::Client::new(&place, library, era, None, &["connect", "--name", "s", &server.url()]);
+        let listed = client.step(&json!({"do": "tools"}))["result"]["tools"].clone();
+        assert!(listed.as_array().unwrap().iter().any(|tool| tool["name"] == "add"), "{library:?} {era:?}: {listed}");
+        let told = client.call("add", json!({"a": 2, "b": 3}));
+        assert_eq!(libraries::text(&told), "5", "{library:?} {era:?}: {told}");
+        client.end();
+    }
 }

@@ -22,7 +22,7 @@ pub(crate) enum Era {
 }
 
 /// All of them in both eras.
-fn all() -> impl Iterator<Item = (Library, Era)> {
+pub(crate) fn all() -> impl Iterator<Item = (Library, Era)> {
     let libraries =
         [Library::Python, Library::TypeScript, Library::Rust].into_iter().filter(|library| library.is_there());
     libraries.flat_map(|library| [(library, Era::Auto), (library, Era::Legacy)])
@@ -112,7 +112,7 @@ impl Client {
 }
 
 /// The text of a result.
-fn text(told: &Value) -> String {
+pub(crate) fn text(told: &Value) -> String {
     let content = told["result"]["content"].as_array().into_iter().flatten();
     content.filter_map(|part| part["text"].as_str()).collect()
 }
