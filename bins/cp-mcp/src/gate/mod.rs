@@ -187,7 +187,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                     self.left = Some(Instant::now() + self.table.call_limit());
                 }
                 Err(RecvTimeoutError::Timeout) if self.left.is_none_or(|left| Instant::now() < left) => {
-                    self.give_up()?
+                    self.give_up()?;
                 }
                 Err(_) => return Ok(()),
             }
