@@ -130,14 +130,15 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// Lines of JSON, as a ledger or a stream has them.
+/// Lines of JSON, as a ledger has them. The end of one that is being written now is not a line yet.
 #[track_caller]
 pub fn records_of(bytes: &[u8]) -> Vec<Value> {
-    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let (whole, begun) = bytes.split_at(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+    let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let parse = |line: &[u8]| {
         serde_json::from_slice(line).unwrap_or_else(|e| panic!("not JSON ({e}): {}", String::from_utf8_lossy(line)))
     };
-    lines.map(parse).collect()
+    lines.map(parse).chain(serde_json::from_slice(begun).ok()).collect()
 }
 
 #[cfg(test)]
