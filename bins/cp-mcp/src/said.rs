@@ -1,4 +1,4 @@
-//! What the client is told: the lines of the protocol and nothing else. With `--format json` each of them is in a record, for whoever
+//! What goes to the client: the lines of the protocol and nothing else. With `--format json` each of them is in a record, for whoever
 //! looks on.
 
 use cp_common::output::Format;

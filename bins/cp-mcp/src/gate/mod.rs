@@ -48,6 +48,11 @@ pub(crate) trait Server {
     /// Sends it a line, without its line feed. Never waits for it to read.
     fn send(&mut self, line: &[u8]) -> Result<()>;
 
+    /// Whether it ends calls that take too long by itself.
+    fn keeps_time(&self) -> bool {
+        false
+    }
+
     /// Tells it that nothing more comes, and lets it leave within its grace.
     fn close(&mut self) -> Result<()>;
 
@@ -196,10 +201,12 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
 
     /// When a call has had its time, where the policy gives it one.
     fn end_of(&self, pending: &Pending) -> Option<Instant> {
-        self.table.timeout.and(pending.call.as_ref()).map(|made| made.began + self.table.call_limit())
+        let keeps_time = self.server.as_ref().is_some_and(Server::keeps_time);
+        let made = self.table.timeout.and(pending.call.as_ref()).filter(|_| !keeps_time);
+        made.map(|made| made.began + self.table.call_limit())
     }
 
-    /// Ends the calls that have had their time: the server is told, and so is the client.
+    /// Ends the calls that have had their time: they are cancelled at the server, and the client gets a failed result.
     fn give_up(&mut self) -> Result<()> {
         let now = Instant::now();
         let late = |pending: &Pending| self.end_of(pending).is_some_and(|end| end <= now);

@@ -8,7 +8,7 @@ use cp_common::output::line_to_stderr;
 use cp_common::{Code, Error, Result};
 use cp_http::Stop;
 use cp_http::client::{Client, Reply};
-use cp_mcp_wire::{Failure, failure};
+use cp_mcp_wire::{Failure, INTERNAL_ERROR, failure};
 use serde_json::value::RawValue;
 
 use super::headers::Headers;
@@ -18,8 +18,6 @@ use crate::inbox::{Event, Post};
 
 /// How many redirects are followed.
 const REDIRECTS: usize = 3;
-/// JSON-RPC: it could not be done.
-const INTERNAL_ERROR: i64 = -32603;
 
 /// The connection to one server.
 pub(super) struct Link {

@@ -92,7 +92,7 @@ impl Server for Remote {
         if let Some(id) = said.cancelled() {
             let stop = locked(&self.link.under_way).remove(&id);
             stop.iter().for_each(Stop::stop);
-            // Without a session the end of its stream is all that the server is told.
+            // Without a session the end of its stream is what cancels it at the server.
             if locked(&self.link.session).hello.is_none() {
                 return Ok(());
             }
@@ -106,6 +106,10 @@ impl Server for Remote {
         locked(&self.link.under_way).extend(said.id.clone().map(|id| (id, stop.clone())));
         let job = Job { line: line.to_vec(), said, stop };
         self.queue.as_ref().and_then(|queue| queue.send(job).ok()).ok_or_else(too_much)
+    }
+
+    fn keeps_time(&self) -> bool {
+        true
     }
 
     fn close(&mut self) -> Result<()> {

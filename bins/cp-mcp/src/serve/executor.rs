@@ -45,7 +45,7 @@ type Stamp = Option<(u64, u64, i64, i64)>;
 pub(super) struct Executor {
     idle: Mutex<Vec<Warm>>,
     flags: Vec<OsString>,
-    /// Who is served, as cp-exec is told.
+    /// Who is served, as `--hosted` of cp-exec takes it.
     hosted: String,
     policy: PathBuf,
 }
