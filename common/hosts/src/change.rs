@@ -20,7 +20,7 @@ use crate::file::{After, Pending, Present};
 use crate::host::{Host, named};
 use crate::open::open_with;
 
-/// What a verb is told that changes a host's configuration.
+/// What a verb takes that changes a host's configuration.
 #[derive(clap::Args)]
 pub struct Args {
     /// Which.

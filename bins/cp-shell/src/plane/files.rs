@@ -117,7 +117,7 @@ impl Files {
         })
     }
 
-    /// What the last bytes of a file say; whether they are all of it is told. None if there is no such file.
+    /// What the last bytes of a file say, and whether they are all of it. None if there is no such file.
     pub(crate) fn said_at_end<T: 'static>(
         &self,
         below: &Path,

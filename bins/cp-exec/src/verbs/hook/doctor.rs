@@ -131,7 +131,7 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
     if same { Ok(()) } else { Err("not as this cp-exec writes it, so it may not close".to_owned()) }
 }
 
-/// Has the host asked for a command that is refused, and looks whether our refusal is what its model is told.
+/// Has the host asked for a command that is refused, and looks whether our refusal is what reaches its model.
 fn canary(check: &str, host: Host, program: &Path, file: &Path, here: &Path, context: &Context) -> Result<Check> {
     #[derive(Deserialize)]
     struct Decision {
