@@ -82,7 +82,7 @@ fn end(session: &Session) -> Result<Ended> {
             None => vec![Entry::new(END).session(&session.id).with("turns", &turns)],
         })
     })?;
-    let earlier = before.map(|(seq, hash)| Receipt::new(ledger.path(), seq, hash));
+    let earlier = before.map(|(seq, hash)| ledger.receipt(seq, &hash));
     Ok(Ended {
         session_id: session.id.clone(),
         turns,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cp_common::wire::{Block, Content, Turn};
 use cp_common::{Code, Error, Result, json};
-use cp_ledger::format::line::Line;
+use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::read::{self, End, Raw};
 use cp_ledger::store::blob;
 use serde::{Deserialize, Serialize};
@@ -286,12 +286,12 @@ pub(crate) fn tip(file: &Path) -> Result<Option<(u64, String)>> {
 }
 
 /// The number and hash of the entry that ended the session, if it has ended. Entries that may follow an end are skipped.
-pub(crate) fn ended(file: &Path) -> Result<Option<(u64, String)>> {
+pub(crate) fn ended(file: &Path) -> Result<Option<(u64, Hash)>> {
     let mut lines = read::backward(file)?;
     while let Some(raw) = lines.next()? {
         let Some(line) = raw.stored() else { continue };
         if line.is_event(END) {
-            return Ok(Some((line.seq(), line.hash().to_string())));
+            return Ok(Some((line.seq(), line.hash())));
         }
         if [MESSAGE, START, CLEAR, RESUMED].iter().any(|event| line.is_event(event)) {
             break;

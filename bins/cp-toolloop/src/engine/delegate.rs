@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cp_common::wire::{Prompt, Receipt, Scope, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, signals};
+use cp_ledger::proof::leaves::receipt_of;
 use cp_ledger::read;
 use serde_json::json;
 
@@ -196,5 +197,5 @@ impl Engine {
 fn tip(ledger: &Path) -> Option<Receipt> {
     let mut lines = read::backward(ledger).ok()?;
     let line = lines.next().ok()??.stored()?;
-    Some(Receipt::new(ledger, line.seq(), line.hash().to_string()))
+    Some(receipt_of(ledger, &line))
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use cp_common::Result;
 use cp_common::wire::Receipt;
+use cp_ledger::proof::leaves::receipt_of;
 use cp_ledger::read;
 use serde::Deserialize;
 
@@ -72,7 +73,7 @@ pub(crate) fn find(ledger: &Path, call: &str) -> Result<Found> {
         if is_about && line.is_event("exec.result") {
             let ended = serde_json::from_slice::<Ended>(data).ok();
             let whole = ended.filter(|end| end.cut.is_none() && (end.return_code.is_some() || end.signal.is_some()));
-            let receipt = Receipt::new(ledger, line.seq(), line.hash().to_string());
+            let receipt = receipt_of(ledger, &line);
             return Ok(whole.map_or(Found::Unknown, |ended| Found::Ended(ended, receipt)));
         }
         let began = ["exec.intent", "approval.spent"].iter().any(|event| line.is_event(event));

@@ -102,6 +102,16 @@ pub enum InputKind {
     Rows,
 }
 
+/// What items that failed are to the exit status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum RowFailures {
+    /// Where none succeeded, that is a failure of the whole
+    #[default]
+    Count,
+    /// None is a failure of the whole: each has its record
+    Ok,
+}
+
 /// The options of a verb that reads a stream.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Options of a stream")]
@@ -119,6 +129,16 @@ pub struct StreamOptions {
     /// Exit with 1 when some items failed
     #[arg(long, hide_short_help = true)]
     pub strict_exit: bool,
+    /// Whether failed items count for the exit status: with ok it tells only what is no item's fault
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value_t,
+        conflicts_with = "strict_exit",
+        hide_short_help = true
+    )]
+    pub row_failures: RowFailures,
     /// Whether to go on after an item that failed
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, hide_short_help = true)]
     pub continue_on_error: bool,
@@ -129,6 +149,15 @@ impl StreamOptions {
     pub fn kind(&self) -> Option<InputKind> {
         if self.rows { Some(InputKind::Rows) } else { self.input }
     }
+}
+
+/// The name of a shard, which ledger entries and summaries repeat.
+pub fn shard_name(text: &str) -> std::result::Result<String, &'static str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/=-".contains(c);
+    if (1..=128).contains(&text.len()) && text.chars().all(is_plain) {
+        return Ok(text.to_owned());
+    }
+    Err("must be 1 to 128 letters, digits and . _ : / = -")
 }
 
 /// The options of a query.

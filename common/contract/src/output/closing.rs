@@ -80,6 +80,7 @@ impl Output {
     fn failure(&self) -> Option<Code> {
         match (&self.upstream_end, &self.first_failure) {
             (Some(end), _) => Some(end.code),
+            (None, Some(_)) if self.rows_may_fail => None,
             (None, Some(error)) if self.counts.succeeded == 0 => Some(error.code()),
             (None, Some(_)) if self.strict_exit => Some(Code::Partial),
             _ => None,
@@ -93,7 +94,8 @@ impl Output {
 
     fn close_stream(&mut self) -> Result<u8> {
         self.release()?;
-        let status = self.failure_status();
+        let failure = self.failure();
+        let status = failure.map_or(0, |code| code.row().exit);
         if self.format != Format::Json {
             return Ok(status);
         }
@@ -106,17 +108,13 @@ impl Output {
             details.extend(self.counts.members());
             error.insert("details".to_owned(), Value::Object(details));
             self.fail_summary(&in_order(error, end.code))?;
-        } else if let (Some(error), true) = (&self.first_failure, self.counts.succeeded == 0) {
+        } else if let (Some(error), Some(code)) = (&self.first_failure, failure) {
             let message = match self.counts.failed {
+                failed if code == Code::Partial => format!("{failed} items failed"),
                 1 => error.message().to_owned(),
                 failed => format!("all {failed} items failed, the first: {}", error.message()),
             };
-            let summary = Error::new(error.code(), message);
-            self.fail_summary(&self.with_counts(&summary))?;
-        } else if self.first_failure.is_some() && self.strict_exit {
-            let failed = self.counts.failed;
-            let summary = Error::new(Code::Partial, format!("{failed} items failed"));
-            self.fail_summary(&self.with_counts(&summary))?;
+            self.fail_summary(&self.with_counts(&Error::new(code, message)))?;
         } else {
             let mut data = self.counts.members();
             data.append(&mut self.extras);

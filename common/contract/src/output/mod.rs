@@ -169,6 +169,7 @@ pub struct Output {
     extras: Map<String, Value>,
     fields: Option<Fields>,
     pub(crate) strict_exit: bool,
+    pub(crate) rows_may_fail: bool,
     reader: Reader,
 }
 
@@ -202,6 +203,7 @@ impl Output {
             extras: Map::new(),
             fields: None,
             strict_exit: false,
+            rows_may_fail: false,
             reader: Reader::EndsUs,
         }
     }

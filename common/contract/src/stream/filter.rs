@@ -9,7 +9,7 @@ use rustix::fs::{FileType, SeekFrom, fstat, seek};
 use serde_json::value::RawValue;
 
 use crate::context::Context;
-use crate::context::options::{InputKind, StreamOptions};
+use crate::context::options::{InputKind, RowFailures, StreamOptions};
 use crate::output::{Fate, Place, Severity, has_owner};
 use crate::signals;
 use crate::stream::lines::{LINE_LIMIT, Lines, Next};
@@ -123,8 +123,13 @@ pub fn text_of(bytes: &[u8]) -> Result<&str> {
 /// Runs a filter over its input.
 pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, context: &mut Context) -> Result<()> {
     context.out.strict_exit = options.strict_exit;
+    context.out.rows_may_fail = options.row_failures == RowFailures::Ok;
     has_owner(options.closed);
     context.out.filtering();
+    if context.out.rows_may_fail {
+        // A failure that closes the output by itself would be one of the whole.
+        context.out.streaming()?;
+    }
     match source {
         Source::Argument(text) => {
             if let Some(kind) = options.kind().filter(|kind| *kind != InputKind::Text) {
@@ -425,7 +430,8 @@ fn end_of(
     context: &mut Context,
 ) -> Result<()> {
     if seen.lines == 0 {
-        return Err(empty());
+        // A shard may have no rows; a text that is not there is a slip.
+        return if options.kind() == Some(InputKind::Rows) { context.out.streaming() } else { Err(empty()) };
     }
     let is_records = matches!(kind, Some(InputKind::Records));
     if is_records && !seen.closed {

@@ -16,6 +16,9 @@ pub struct Receipt {
     /// Its bytes in base64 where they are not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger_bytes: Option<String>,
+    /// The ledger's own name, which is the same wherever the file lies; absent where its first line gives none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     /// The entry's place in it, from 0.
     pub seq: u64,
     /// The entry's hash, `sha256:` and 64 hex digits.
@@ -24,8 +27,8 @@ pub struct Receipt {
 
 impl Receipt {
     /// The proof of a line of a ledger.
-    pub fn new(ledger: &Path, seq: u64, hash: String) -> Self {
-        Self { ledger: ledger.display().to_string(), ledger_bytes: bytes_of(ledger), seq, hash }
+    pub fn new(ledger: &Path, origin: Option<String>, seq: u64, hash: String) -> Self {
+        Self { ledger: ledger.display().to_string(), ledger_bytes: bytes_of(ledger), origin, seq, hash }
     }
 }
 

@@ -8,6 +8,7 @@ mod rollback;
 mod segment;
 mod torn;
 
+use std::cell::OnceCell;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,7 @@ use self::ready::{drawn_origin, foreign};
 use crate::file::{Absent, Shared};
 use crate::format::Entry;
 use crate::format::line::{self, Hash, PREV_LEN, TAIL_LEN, TS_LEN};
+use crate::proof::leaves::origin_of;
 use crate::read::segments::name_of;
 use crate::read::tail;
 use crate::store::vault::{self, Vault};
@@ -54,6 +56,8 @@ pub struct Ledger {
     /// Where those values go, once one did.
     vault: Option<Vault>,
     known: Option<Known>,
+    /// What the first line calls the ledger, once it was asked for.
+    origin: OnceCell<Option<String>>,
     /// There while the lock is held.
     effect: Option<signals::Effect>,
     /// Bodies that wait for [`Ledger::commit`], one after the other, and where each ends.
@@ -157,6 +161,7 @@ impl Ledger {
             sealed: Vec::new(),
             vault: None,
             known: None,
+            origin: OnceCell::new(),
             effect: None,
             staged: Vec::new(),
             ends: Vec::new(),
@@ -230,7 +235,9 @@ impl Ledger {
 
     /// The proof of a line that this ledger wrote.
     pub fn receipt(&self, seq: u64, hash: &Hash) -> Receipt {
-        Receipt::new(&self.named, seq, hash.to_string())
+        // A line that was written is not taken back because a name cannot be read.
+        let origin = self.origin.get_or_init(|| origin_of(&self.path).ok().flatten());
+        Receipt::new(&self.named, origin.clone(), seq, hash.to_string())
     }
 
     /// Gets an entry ready without writing it: in normal form, without secrets, short enough for a line.

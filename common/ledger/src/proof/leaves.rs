@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, json, signals};
 
 use crate::format::line::{Hash, Line, inside, members};
@@ -61,6 +62,12 @@ pub fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
 /// The name that the first line of a file gives to a ledger, if it is a stored line that gives one.
 pub fn origin_of(first: &Path) -> Result<Option<String>> {
     Ok(head_of(first)?.and_then(|(_, origin)| origin))
+}
+
+/// What names a line of a ledger, as who wrote it was told.
+pub fn receipt_of(ledger: &Path, line: &Line<'_>) -> Receipt {
+    let origin = origin_of(ledger).ok().flatten();
+    Receipt::new(ledger, origin, line.seq(), line.hash().to_string())
 }
 
 /// The number of the first line of a file, and the name that it gives to the ledger; `None` if it is not a stored line.
