@@ -13,8 +13,29 @@ peak() {
     awk '{ printf "%.1f", $1 / 1024 }' memory.txt
 }
 
-# row NAME VALUE LIMIT UNIT: prints a row, and whether it is within its budget.
-row() {
-    awk -v name="$1" -v value="$2" -v limit="$3" -v unit="$4" \
-        'BEGIN { printf "%-34s %9.2f %-4s at most %7.2f  %s\n", name, value, unit, limit, (value <= limit ? "ok" : "OVER") }'
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
+
+# figure NAME VALUE UNIT BOUND VERDICT NOTE: a line of the table, and where `figures` names a file, of that too.
+figure() {
+    awk -v name="$1" -v value="$2" -v unit="$3" -v bound="$4" -v verdict="$5" -v note="$6" -v group="${group:-}" -v file="${figures:-}" 'BEGIN {
+        value = (value >= 1000 ? sprintf("%.0f", value) : sprintf("%.2f", value)) (unit == "" ? "" : " " unit)
+        printf "%-40s %14s  %-18s %-5s %s\n", name, value, bound, verdict, note
+        if (file != "") printf "%s\t%s\t%s\t%s\t%s\t%s\n", group, name, value, bound, verdict, note >>file
+    }'
 }
+
+# within VALUE LIMIT: whether the first number is not more than the second.
+within() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; }
+
+# row NAME VALUE LIMIT UNIT [REASON]: what must be little enough. The reason says why it is not, where it is not.
+row() {
+    if within "$2" "$3"; then figure "$1" "$2" "$4" "at most $3" ok ''; else figure "$1" "$2" "$4" "at most $3" OVER "${5:-}"; fi
+}
+
+# least NAME VALUE LIMIT UNIT [REASON]: what must be enough.
+least() {
+    if within "$3" "$2"; then figure "$1" "$2" "$4" "at least $3" ok ''; else figure "$1" "$2" "$4" "at least $3" UNDER "${5:-}"; fi
+}
+
+# fact NAME VALUE UNIT [NOTE]: what a peer does, or what the others are measured by.
+fact() { figure "$1" "$2" "$3" '' '' "${4:-}"; }

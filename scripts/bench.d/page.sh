@@ -1,0 +1,26 @@
+#!/bin/sh
+# Prints the figures of a run as docs/BENCHMARKS.md: page.sh FIGURES.
+set -eu
+
+version() { command -v "$1" >/dev/null 2>&1 && "$@" 2>&1 | head -n 1 | tr -d '\r'; }
+
+cat <<END
+# Benchmarks
+
+Written by \`scripts/bench --write\` on $(date -u +%Y-%m-%d): release build, $(nproc) processors ($(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)),
+Linux $(uname -r). Ratios are taken in one run, against the peers that are named; a limit is ours. What is over its limit has its reason beside it.
+
+END
+awk -F '\t' '
+    $1 != group {
+        group = $1
+        printf "%s## %s\n\n| what | measured | limit | |\n|---|---:|---|---|\n", NR > 1 ? "\n" : "", group
+    }
+    { printf "| %s | %s | %s | %s%s%s |\n", $2, $3, $4, $5, $5 != "" && $6 != "" ? ": " : "", $6 }
+' "$1"
+printf '\n## Peers\n\n'
+for peer in 'aichat --version' 'bwrap --version' 'curl --version' 'jq --version' 'llm --version' 'openssl version' 'python3 --version' 'rg --version' \
+    'sqlite3 --version' 'timeout --version'; do
+    # shellcheck disable=SC2086
+    ! said=$(version $peer) || printf -- '- %s\n' "$said"
+done
