@@ -25,7 +25,7 @@ pub(super) fn hosts() -> Vec<Host> {
     let all = if std::env::var_os("CP_LONG").is_some() {
         vec![Claude, Codex, Gemini, Opencode, Copilot]
     } else {
-        vec![Claude, Codex, Gemini, Opencode]
+        vec![Claude, Codex]
     };
     all.into_iter().filter(|host| host.is_there()).collect()
 }
@@ -54,7 +54,7 @@ impl Host {
     }
 
     pub(super) fn is_there(self) -> bool {
-        required(&format!("{} (.ci/run installs it)", self.name()), self.program().is_file())
+        required(&format!("{} (.ci/run installs it, all of them with CP_LONG=1)", self.name()), self.program().is_file())
     }
 
     /// A call of its shell.
