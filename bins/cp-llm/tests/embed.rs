@@ -96,7 +96,7 @@ fn what_may_succeed_later_is_tried_again_and_a_request_fails_for_all_its_texts()
         (&json!(1), &json!("E_VALIDATION"))
     );
     let details = &records[1]["error"]["details"];
-    assert_eq!((&details["row"], &details["_untrusted"]), (&json!({"n":1}), &json!(["/row"])));
+    assert_eq!((&details["row"], &details["_untrusted"]), (&json!({"n":1}), &json!(["/upstream_message", "/row"])));
     assert!(llm.ledger().iter().any(|line| line["hash"] == details["receipt"]["hash"]), "{details}");
     // One vector for two texts would be joined to the wrong one.
     let ran = Llm::asking("openai", &Server::playing(vec![good])).feed(&["embed", "-m", "v", "--rows"], &rows(2));

@@ -33,7 +33,7 @@ use self::gate::Gates;
 use self::journal::{Journal, Try};
 use self::prices::Prices;
 use self::purse::Purse;
-use self::recorded::request_hash;
+pub(crate) use self::recorded::request_hash;
 use self::retry::{RetryPolicy, is_refusal};
 use self::schema::AnswerSchema;
 pub(crate) use self::work::{Work, with_row};

@@ -59,7 +59,7 @@ impl Engine {
 }
 
 /// The hash of a request, as cp-ledger(5) has it: of its dialect and its body.
-pub(super) fn request_hash(work: &Work, body: &[u8]) -> String {
+pub(crate) fn request_hash(work: &Work, body: &[u8]) -> String {
     keys::hash(&[work.target().endpoint.dialect.name().as_bytes(), b"\n", body].concat())
 }
 

@@ -136,7 +136,7 @@ pub(crate) struct Args {
     /// The output of an earlier run: what it answers is not sent again
     #[arg(long, value_name = "OUT", help_heading = "Many at once", hide_short_help = true)]
     pub resume: Option<PathBuf>,
-    /// The name of this shard of the rows: ledger entries and the summary have it
+    /// The name of this shard of the rows: the entries of its requests and the summary have it
     #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many at once", hide_short_help = true)]
     pub shard: Option<String>,
     /// How many requests to have under way at the same time
