@@ -95,6 +95,9 @@ fn what_may_succeed_later_is_tried_again_and_a_request_fails_for_all_its_texts()
         (&records[1]["error"]["details"]["index"], &records[1]["error"]["code"]),
         (&json!(1), &json!("E_VALIDATION"))
     );
+    let details = &records[1]["error"]["details"];
+    assert_eq!((&details["row"], &details["_untrusted"]), (&json!({"n":1}), &json!(["/upstream_message", "/row"])));
+    assert!(llm.ledger().iter().any(|line| line["hash"] == details["receipt"]["hash"]), "{details}");
     // One vector for two texts would be joined to the wrong one.
     let ran = Llm::asking("openai", &Server::playing(vec![good])).feed(&["embed", "-m", "v", "--rows"], &rows(2));
     assert_eq!(ran.first_error()["code"], "E_SERVER", "{}", ran.stdout);

@@ -24,6 +24,7 @@ mod programs;
 mod purse;
 mod requests;
 mod responses;
+mod rows;
 mod secrets;
 mod storm;
 mod stub;

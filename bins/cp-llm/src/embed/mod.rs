@@ -19,7 +19,7 @@ pub(crate) use self::options::Args;
 use crate::backend::endpoint::Target;
 use crate::dialect::Request;
 use crate::engine::purse::Purse;
-use crate::engine::{Engine, Listener, Work};
+use crate::engine::{Engine, Listener, Work, with_row};
 
 /// What the reference says of this verb.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -126,7 +126,8 @@ impl Filter for Embed<'_> {
         let turns = || messages.iter().map(|turn| turn.content.text()).collect::<Vec<_>>().join("\n\n");
         let text = text.or_else(|| content.map(|content| content.text())).unwrap_or_else(turns);
         if text.trim().is_empty() {
-            return Err(Error::validation("the text is empty").hint("a row is {\"text\":\"…\"}, or as a prompt has it"));
+            let error = Error::validation("the text is empty").hint("a row is {\"text\":\"…\"}, or as a prompt has it");
+            return Err(with_row(error, row.as_deref()));
         }
         let bytes: usize = self.waiting.iter().map(|waiting| waiting.text.len()).sum();
         if self.waiting.len() >= self.args.batch.into() || bytes + text.len() > MOST {
@@ -163,14 +164,15 @@ impl Embed<'_> {
         }
         signals::check()?;
         let options = self.args.stream_options;
-        let places: Vec<Place> = waiting.iter().map(|waiting| waiting.place).collect();
+        let places: Vec<_> = waiting.iter().map(|waiting| (waiting.place, waiting.row.clone())).collect();
         match self.asked(waiting, context) {
-            Ok(list) => list.iter().zip(places).try_for_each(|(embedded, place)| {
+            Ok(list) => list.iter().zip(places).try_for_each(|(embedded, (place, _))| {
                 filter::settle(place, options, context, |context| context.out.record(Kind::Item, embedded))
             })?,
             Err(error) if error.is_fatal() || error.code() == Code::Interrupted => return Err(error),
-            Err(error) => places.into_iter().try_for_each(|place| {
-                filter::settle(place, options, context, |_| Err(Error::from_value(&error.to_value())))
+            Err(error) => places.into_iter().try_for_each(|(place, row)| {
+                let error = with_row(Error::from_value(&error.to_value()), row.as_deref());
+                filter::settle(place, options, context, |_| Err(error))
             })?,
         }
         // What was paid for is in the reader's hands before the next failure can take it.

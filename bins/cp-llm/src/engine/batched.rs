@@ -65,11 +65,9 @@ impl Engine {
             let usage = answer.usage.unwrap_or_default();
             Usage { cost_usd: price.map(|price| price.of_batch(&usage)), ..usage }
         });
-        let receipt = self.journal.answered(&this, work, &exchange, usage.as_ref(), None)?;
-        Ok(exchange.outcome.and_then(|answer| {
-            let message = message::of(answer, usage.unwrap_or_default(), work, this.backend);
-            self.matched(Message { receipt: Some(receipt), ..message })
-        }))
+        self.journal.answered(&this, work, &exchange, usage.as_ref(), None)?;
+        let message = |answer| self.matched(message::of(answer, usage.unwrap_or_default(), work, &this));
+        Ok(exchange.outcome.and_then(message).map_err(|error| work.failure(error)))
     }
 
     /// The message with its words as JSON, where they must match a schema.

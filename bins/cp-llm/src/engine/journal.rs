@@ -26,6 +26,8 @@ pub(crate) struct Journal {
     agent: String,
     session: Option<String>,
     run: Option<String>,
+    /// The shard that its entries name.
+    pub shard: Option<String>,
     /// Whether the text of prompts and answers goes on the ledger too.
     keeps_content: bool,
 }
@@ -55,6 +57,7 @@ impl Journal {
             keeps_content: log_content || session.is_some() || run.is_some(),
             session,
             run,
+            shard: None,
         })
     }
 
@@ -91,7 +94,7 @@ impl Journal {
         exchange: &Exchange,
         usage: Option<&Usage>,
         took: Option<Duration>,
-    ) -> Result<Receipt> {
+    ) -> Result<()> {
         let mut entry = self
             .entry("llm.response", this, work)
             .with("status", &exchange.status)
@@ -118,7 +121,7 @@ impl Journal {
                 entry = with_some(entry.with("reason", &error.details().get("reason")), "usage", usage);
             }
         }
-        self.append(this.network.is_some(), entry)
+        self.append(this.network.is_some(), entry).map(|receipt| work.keep_receipt(receipt))
     }
 
     /// Records that rows have become a provider's job, or why they have not.
@@ -133,7 +136,8 @@ impl Journal {
     /// Records that an answer was taken from a recording, and nothing was sent.
     pub(super) fn recalled(&self, from: &str, key: &str, work: &Work) -> Result<()> {
         let this = Try { backend: from, network: None, attempt: 0, request_hash: key, batch: None };
-        self.append(false, self.entry("llm.response", &this, work).with("cached", &true)).map(|_| ())
+        let entry = self.entry("llm.response", &this, work).with("cached", &true);
+        self.append(false, entry).map(|receipt| work.keep_receipt(receipt))
     }
 
     fn entry(&self, event: &str, this: &Try<'_>, work: &Work) -> Entry {
@@ -148,7 +152,7 @@ impl Journal {
 
     /// An entry of whose event nothing is said so far. The agent and the session are ours where the prompt names none.
     fn begun(&self, event: &str, agent: Option<&String>, session: Option<&String>) -> Entry {
-        let entry = Entry::new(event).agent(agent.unwrap_or(&self.agent));
+        let entry = with_some(Entry::new(event), "shard", self.shard.as_ref()).agent(agent.unwrap_or(&self.agent));
         let entry = session.or(self.session.as_ref()).into_iter().fold(entry, Entry::session);
         self.run.iter().fold(entry, Entry::run)
     }

@@ -3,11 +3,12 @@
 use cp_common::wire::{Message, ToolCall, Usage};
 use serde_json::value::RawValue;
 
+use super::journal::Try;
 use super::work::Work;
 use crate::dialect::Answer;
 
 /// The message, with what the prompt hands on.
-pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Message {
+pub(super) fn of(answer: Answer, usage: Usage, work: &Work, this: &Try<'_>) -> Message {
     let calls = answer.calls.into_iter().map(|call| ToolCall {
         timeout: None,
         id: call.id,
@@ -23,7 +24,7 @@ pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Me
         blocks: answer.blocks,
         input: work.prompt.input().to_vec(),
         model: answer.model.unwrap_or_else(|| work.request().model.clone()),
-        backend: backend.to_owned(),
+        backend: this.backend.to_owned(),
         endpoint: work.target().endpoint.name.clone(),
         stop_reason: answer.stop,
         usage,
@@ -33,7 +34,8 @@ pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Me
         row: work.prompt.row.clone(),
         parsed: None,
         extracted: None,
-        receipt: None,
+        receipt: work.receipt(),
+        request_hash: Some(this.request_hash.to_owned()),
         untrusted: Vec::new(),
     };
     message.mark();

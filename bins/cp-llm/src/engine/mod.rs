@@ -33,10 +33,10 @@ use self::gate::Gates;
 use self::journal::{Journal, Try};
 use self::prices::Prices;
 use self::purse::Purse;
-use self::recorded::request_hash;
+pub(crate) use self::recorded::request_hash;
 use self::retry::{RetryPolicy, is_refusal};
 use self::schema::AnswerSchema;
-pub(crate) use self::work::Work;
+pub(crate) use self::work::{Work, with_row};
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
 use crate::backend::price::Price;
@@ -135,6 +135,10 @@ impl Engine {
 
     /// Answers one prompt, in the shape that was asked for.
     pub(crate) fn message(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        self.shaped(work, listener).map_err(|error| work.failure(error))
+    }
+
+    fn shaped(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         let mut message = self.answered(work, listener)?;
         let Some(schema) = self.schema.as_ref().filter(|_| message.tool_calls.is_empty()) else { return Ok(message) };
         let text = message.content.text();
@@ -144,10 +148,10 @@ impl Engine {
         };
         listener.warn(&format!("the answer does not match the schema ({}); asking again", mismatch.reason));
         work.add_turns([Turn::text("assistant", &text), Turn::text("user", &mismatch.correction())]);
-        let first = message.usage;
+        let first = message;
         message = self.answered(work, listener)?;
-        message.usage = message::sum(&first, &message.usage);
-        self.matched(message)
+        message.usage = message::sum(&first.usage, &message.usage);
+        self.matched(Message { request_hash: first.request_hash, ..message })
     }
 
     /// Finds the conversation that the backend keeps, where it keeps one. An answer that may be asked for once more belongs in none.
@@ -188,6 +192,11 @@ impl Engine {
         work.encoded(self.ready(work)?.backend.as_ref())
     }
 
+    /// The hash of the request as it stands, as its ledger entries have it.
+    pub(crate) fn request_hash(&self, work: &Work) -> Result<String> {
+        Ok(request_hash(work, &self.recorded_form(work)?))
+    }
+
     /// What answers the request as it stands.
     pub(crate) fn ready(&self, work: &Work) -> Result<Ready> {
         self.backends.of(&work.target().endpoint)
@@ -196,11 +205,11 @@ impl Engine {
     /// Asks with the attachments that are named by URL. Recordings and the history have their names.
     fn asked_whole(&self, first: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         let filled = self.fetch.fill(&work.request().messages)?;
-        let named = filled.map(|(turns, fetched)| work.replace_turns(turns, fetched));
-        let outcome = self.asked(first, work, listener);
-        if let Some(turns) = named {
-            work.replace_turns(turns, Vec::new());
+        if let Some((turns, fetched)) = filled {
+            work.fill_turns(turns, fetched);
         }
+        let outcome = self.asked(first, work, listener);
+        work.empty_turns();
         outcome
     }
 
@@ -248,7 +257,7 @@ impl Engine {
     fn tries(&self, work: &Work, listener: &mut dyn Listener) -> Result<Message, Failed> {
         let Ready { backend, network } = self.ready(work)?;
         let body = self.body(work)?;
-        let request_hash = request_hash(work, &self.recorded_form(work)?);
+        let request_hash = self.request_hash(work)?;
         let (mut attempt, mut failed) = (1, 0);
         let mut was_refused = false;
         loop {
@@ -325,16 +334,15 @@ impl Engine {
             Some(usage) => error.with("usage", json!(usage)),
             None => error,
         });
-        let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), Some(start.elapsed()));
+        let recorded = self.journal.answered(this, work, &exchange, usage.as_ref(), Some(start.elapsed()));
         let counts = slowed?;
         let failed = |error| Failed { error, shown, counts };
-        let receipt = receipt.map_err(failed)?;
+        recorded.map_err(failed)?;
         let answer = exchange.outcome.map_err(failed)?;
         settled.map_err(|error| {
             failed(error.with("partial", answer.content.text()).with("_untrusted", vec!["/partial"]))
         })?;
-        let message = message::of(answer, usage.unwrap_or_default(), work, this.backend);
-        Ok(Message { receipt: Some(receipt), ..message })
+        Ok(message::of(answer, usage.unwrap_or_default(), work, this))
     }
 
     /// What costs nothing has no price to count with.

@@ -20,7 +20,8 @@ impl Engine {
         let key = &keys[0];
         let found = keys.iter().find_map(|key| cassette.find(key).transpose());
         if let Some(recorded) = found.transpose()? {
-            self.journal.recalled(cassette.name(), &request_hash(work, &request), work)?;
+            let request_hash = request_hash(work, &request);
+            self.journal.recalled(cassette.name(), &request_hash, work)?;
             if work.request().stream {
                 thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
                 let text = recorded.content.text();
@@ -28,6 +29,7 @@ impl Engine {
             }
             let Prompt { session_id, agent, row, .. } = work.prompt.clone();
             let mut message = Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded };
+            (message.receipt, message.request_hash) = (work.receipt(), Some(request_hash));
             message.endpoint.clone_from(&work.target().endpoint.name);
             if !cassette.is_replayed() {
                 // It was paid for once, and is not counted again.
@@ -47,16 +49,17 @@ impl Engine {
     /// The body that a recording is found by: it depends neither on how the answer comes nor on where the backend keeps the conversation.
     pub(super) fn recorded_form(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
         let request = work.request();
-        if !request.stream && request.conversation.is_none() {
+        if !request.stream && request.conversation.is_none() && !work.is_filled() {
             return self.body(work);
         }
-        let plain = Request { stream: false, conversation: None, ..request.clone() };
+        let messages = work.named_turns().to_vec();
+        let plain = Request { stream: false, conversation: None, messages, ..request.clone() };
         self.ready(work)?.backend.body(&plain).map(Arc::new)
     }
 }
 
 /// The hash of a request, as cp-ledger(5) has it: of its dialect and its body.
-pub(super) fn request_hash(work: &Work, body: &[u8]) -> String {
+pub(crate) fn request_hash(work: &Work, body: &[u8]) -> String {
     keys::hash(&[work.target().endpoint.dialect.name().as_bytes(), b"\n", body].concat())
 }
 

@@ -1,11 +1,12 @@
 //! A prompt with everything decided: the request, the models to ask, and the body that is sent, encoded once.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
-use cp_common::Result;
-use cp_common::wire::{Prompt, Turn};
-use serde_json::{Map, Value};
+use cp_common::wire::{Prompt, Receipt, Turn};
+use cp_common::{Code, Error, Result};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 use super::fetch::Fetched;
 use crate::backend::Backend;
@@ -16,8 +17,9 @@ use crate::dialect::{Conversation, Request};
 pub(crate) struct Work {
     /// The prompt as it came.
     pub prompt: Prompt,
-    /// The attachments that were fetched for it.
+    /// The attachments that were fetched for it, and the turns that name them, while the request has their bytes.
     pub(super) fetched: Vec<Fetched>,
+    named: Option<Vec<Turn>>,
     /// The models to ask, in order; there is a first one.
     targets: Vec<Target>,
     /// Which of them the request is for.
@@ -28,6 +30,8 @@ pub(crate) struct Work {
     request: Request,
     /// The body of the request, once it was needed. Whatever changes the request forgets it.
     body: OnceCell<Arc<Vec<u8>>>,
+    /// Where the outcome of the last try is recorded.
+    receipt: RefCell<Option<Receipt>>,
 }
 
 impl Work {
@@ -35,8 +39,17 @@ impl Work {
     pub(crate) fn new(prompt: Prompt, request: Request, first: Target, others: Vec<Target>) -> Self {
         let params = request.params.clone();
         let targets = [vec![first], others].concat();
-        let fetched = Vec::new();
-        let mut work = Self { prompt, fetched, targets, at: 0, params, request, body: OnceCell::new() };
+        let mut work = Self {
+            prompt,
+            fetched: Vec::new(),
+            named: None,
+            targets,
+            at: 0,
+            params,
+            request,
+            body: OnceCell::new(),
+            receipt: RefCell::default(),
+        };
         work.aim();
         work
     }
@@ -82,11 +95,29 @@ impl Work {
         self.body = OnceCell::new();
     }
 
-    /// Puts other turns in the place of those of the request, and gives these.
-    pub(super) fn replace_turns(&mut self, turns: Vec<Turn>, fetched: Vec<Fetched>) -> Vec<Turn> {
+    /// Puts turns with the attachments that were fetched in the place of those that name them.
+    pub(super) fn fill_turns(&mut self, turns: Vec<Turn>, fetched: Vec<Fetched>) {
         self.fetched = fetched;
+        self.named = Some(std::mem::replace(&mut self.request.messages, turns));
         self.body = OnceCell::new();
-        std::mem::replace(&mut self.request.messages, turns)
+    }
+
+    /// Takes what was fetched out again.
+    pub(super) fn empty_turns(&mut self) {
+        if let Some(turns) = self.named.take() {
+            (self.fetched, self.request.messages) = (Vec::new(), turns);
+            self.body = OnceCell::new();
+        }
+    }
+
+    /// Whether the request has the bytes of attachments that its prompt names.
+    pub(super) fn is_filled(&self) -> bool {
+        self.named.is_some()
+    }
+
+    /// The turns of the request, with attachments as the prompt names them.
+    pub(super) fn named_turns(&self) -> &[Turn] {
+        self.named.as_ref().unwrap_or(&self.request.messages)
     }
 
     /// Adds turns to the conversation.
@@ -100,4 +131,31 @@ impl Work {
         self.request.conversation = Some(conversation);
         self.body = OnceCell::new();
     }
+
+    /// Notes where the outcome of a try was recorded.
+    pub(super) fn keep_receipt(&self, receipt: Receipt) {
+        *self.receipt.borrow_mut() = Some(receipt);
+    }
+
+    /// Where the outcome of the last try is recorded.
+    pub(super) fn receipt(&self) -> Option<Receipt> {
+        self.receipt.borrow().clone()
+    }
+
+    /// A failure of this prompt, with its row and its receipt. One that is not the prompt's has neither.
+    pub(super) fn failure(&self, error: Error) -> Error {
+        if error.is_fatal() && error.code() != Code::Interrupted {
+            return error;
+        }
+        let error = self.receipt().into_iter().fold(error, |error, receipt| error.with("receipt", json!(receipt)));
+        with_row(error, self.prompt.row.as_deref())
+    }
+}
+
+/// The failure of a prompt with its row, which is what answers and failures are joined by.
+pub(crate) fn with_row(error: Error, row: Option<&RawValue>) -> Error {
+    let Some(row) = row.and_then(|row| serde_json::from_str::<Value>(row.get()).ok()) else { return error };
+    let mut untrusted = error.details().get("_untrusted").and_then(Value::as_array).cloned().unwrap_or_default();
+    untrusted.push("/row".into());
+    error.with("row", row).with("_untrusted", untrusted)
 }

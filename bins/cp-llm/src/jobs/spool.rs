@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::home::make_directory;
-use cp_common::keys::{self, hex, random};
+use cp_common::keys::{hex, random};
 use cp_common::output::Place;
 use cp_common::{Error, Result};
 use sha2::{Digest as _, Sha256};
@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::job::Item;
 use super::provider::Provider;
 use crate::digest;
-use crate::engine::Work;
+use crate::engine::{Work, request_hash};
 
 /// After how long rows that never became a batch are removed.
 const ABANDONED: Duration = Duration::from_hours(24);
@@ -77,7 +77,7 @@ impl Spool {
         }
         let part = &mut self.parts[at];
         let line = provider.line(part.count, &part.path, body);
-        let mut item = serde_json::to_vec(&Item::of(work, place, keys::hash(body), body.len() as u64))
+        let mut item = serde_json::to_vec(&Item::of(work, place, request_hash(work, body), body.len() as u64))
             .map_err(|e| failed(e.into()))?;
         item.push(b'\n');
         part.requests.write_all(&line).and_then(|()| part.items.write_all(&item)).map_err(failed)?;

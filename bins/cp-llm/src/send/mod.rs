@@ -58,6 +58,9 @@ const LEDGER_TIME: Duration = Duration::from_millis(500);
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
     args.check_input(&source)?;
+    if let Some(shard) = &args.shard {
+        context.out.extra("shard", shard.as_str());
+    }
     let (engine, requests) = args.prepared(context)?;
     let engine = Arc::new(engine);
     let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
@@ -66,7 +69,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         args,
         engine,
         requests,
-        earlier: args.resume.as_deref().map(EarlierRun::read).transpose()?,
+        earlier: args.resume.as_deref().map(|out| EarlierRun::read(out, args.dry_run)).transpose()?,
         batch,
         aside: args.aside(),
         printed: 0,
@@ -202,9 +205,9 @@ impl Send<'_> {
     }
 
     /// Whether an earlier run has the answer.
-    fn is_done(&self, work: &Work, context: &Context) -> Result<bool> {
+    fn is_done(&self, work: &mut Work, context: &Context) -> Result<bool> {
         match (&self.earlier, context.out.place().index) {
-            (Some(earlier), Some(index)) => earlier.has(index, work.prompt.input()),
+            (Some(earlier), Some(index)) => earlier.has(index, work, &self.engine),
             _ => Ok(false),
         }
     }
@@ -246,8 +249,8 @@ impl Filter for Send<'_> {
             let message = format!("the session's turns were not sent, and these are not stored in it: {how}");
             context.out.notice("session_not_used", Severity::Info, message);
         }
-        let work = self.requests.work(&body);
-        if let Ok(work) = &work
+        let mut work = self.requests.work(&body);
+        if let Ok(work) = &mut work
             && self.is_done(work, context)?
         {
             context.out.skip_item();

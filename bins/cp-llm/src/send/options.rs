@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cp_common::context::given;
-use cp_common::context::options::{StreamOptions, text_or_file};
+use cp_common::context::options::{StreamOptions, shard_name, text_or_file};
 use cp_common::output::Format;
 use cp_common::stream::filter::Source;
 use cp_common::wire::ToolSpec;
@@ -136,6 +136,9 @@ pub(crate) struct Args {
     /// The output of an earlier run: what it answers is not sent again
     #[arg(long, value_name = "OUT", help_heading = "Many at once", hide_short_help = true)]
     pub resume: Option<PathBuf>,
+    /// The name of this shard of the rows: the entries of its requests and the summary have it
+    #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many at once", hide_short_help = true)]
+    pub shard: Option<String>,
     /// How many requests to have under way at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Many at once")]
     pub jobs: u16,
@@ -218,7 +221,7 @@ impl Args {
         let purse = if sends { Purse::open(&terms)? } else { None };
         let max_wait = seconds("--retry-max-wait", self.retry_max_wait)?;
         let retries = RetryPolicy { retries: self.retries, max_wait };
-        let engine = Engine {
+        let mut engine = Engine {
             fail_on: self.fail_on.clone(),
             schema,
             cassette,
@@ -227,6 +230,7 @@ impl Args {
             gates: Gates::new(self.jobs.into()),
             ..Engine::new(context, backends, retries, fetch, logs_content)?
         };
+        engine.journal.shard.clone_from(&self.shard);
         Ok((engine, requests))
     }
 
@@ -275,7 +279,7 @@ impl Args {
 /// The longest list of tools, in bytes.
 const LONGEST: u64 = 4 << 20;
 /// The options that do not apply to a batch.
-const DIRECT: &str = "--stream --dry-run --jobs --unordered --resume --record --replay --cache --budget-file --rpm --tpm \
+const DIRECT: &str = "--stream --dry-run --jobs --unordered --resume --shard --record --replay --cache --budget-file --rpm --tpm \
     --retries --retry-max-wait --idle-timeout";
 
 fn is_named(option: &str) -> bool {

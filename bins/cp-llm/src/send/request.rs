@@ -15,7 +15,7 @@ use super::parameters::own;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Endpoint, Target};
 use crate::dialect::Request;
-use crate::engine::Work;
+use crate::engine::{Work, with_row};
 use crate::policy::Policy;
 
 /// Makes requests of prompts: what the options say for every prompt, and what the policy permits.
@@ -62,7 +62,15 @@ impl RequestBuilder {
     }
 
     fn work_of(&self, data: &RawValue) -> Result<Work> {
-        self.permitted(record::read::<Prompt>(data)?.checked()?, params_of(data)?)
+        let work = || self.permitted(record::read::<Prompt>(data)?.checked()?, params_of(data)?);
+        work().map_err(|error| {
+            #[derive(Deserialize)]
+            struct Head<'a> {
+                #[serde(borrow)]
+                row: Option<&'a RawValue>,
+            }
+            with_row(error, record::read::<Head<'_>>(data).ok().and_then(|head| head.row))
+        })
     }
 
     fn permitted(&self, mut prompt: Prompt, params: Map<String, Value>) -> Result<Work> {

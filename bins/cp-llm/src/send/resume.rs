@@ -1,49 +1,64 @@
 //! `--resume OUT`: the output of an earlier run says which prompts have their message, and those are not sent again.
 
-use std::collections::HashMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use cp_common::context::given;
 use cp_common::wire::Turn;
 use cp_common::{Code, Error, Result};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::engine::{Engine, Work};
 
 /// What an earlier run has answered.
 pub(super) struct EarlierRun {
     file: PathBuf,
-    /// The index of each prompt that was answered, and a hash of its turns.
-    answered: HashMap<u64, u64>,
+    /// The index of each prompt that was answered, and a hash of the hash of its request.
+    requests: Vec<(u64, u64)>,
+    /// The same of messages that do not have that hash, and a hash of their turns.
+    turns: Vec<(u64, u64)>,
+    /// The output itself, which is locked as long as it is open.
+    _output: File,
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct Line<'a> {
     #[serde(rename = "type")]
     kind: Option<String>,
     ok: Option<bool>,
-    data: Option<Data>,
+    #[serde(borrow)]
+    data: Option<Data<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Data {
+struct Data<'a> {
     index: Option<u64>,
-    #[serde(default)]
-    input: Vec<Turn>,
+    request_hash: Option<String>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
 }
 
 impl EarlierRun {
     /// Reads the output of the earlier run. A last line that was torn when it was killed is cut off, so that what is appended now
-    /// begins on a line of its own.
-    pub(super) fn read(file: &Path) -> Result<Self> {
-        let mut earlier = Self { file: file.to_owned(), answered: HashMap::new() };
+    /// begins on a line of its own. Until this process ends no other one resumes the same output; a dry run only looks.
+    pub(super) fn read(file: &Path, is_dry: bool) -> Result<Self> {
         let wrong = |e: std::io::Error| Error::io("reading the earlier output", e).in_file(file).fatal();
-        let input = match given::seekable(file) {
-            Err(e) if e.code() == Code::NotFound => return Ok(earlier),
-            other => other.map_err(Error::fatal)?,
+        // What comes through a pipe is nobody else's.
+        let is_stream = given::is_input(file.as_os_str()) || file.exists() && !file.is_file();
+        let is_ours = !is_dry && !is_stream;
+        let output = match is_ours {
+            true => locked(file),
+            false if is_stream || file.exists() => given::seekable(file),
+            false => given::seekable(Path::new("/dev/null")),
         };
-        let mut reader = BufReader::new(&input);
+        let output = output.map_err(Error::fatal)?;
+        let (mut requests, mut turns) = (Vec::new(), Vec::new());
+        let mut reader = BufReader::new(&output);
         let (mut line, mut whole) = (Vec::new(), 0);
         loop {
             line.clear();
@@ -52,12 +67,8 @@ impl EarlierRun {
                 break;
             }
             if !line.ends_with(b"\n") {
-                if file.is_file() {
-                    OpenOptions::new()
-                        .write(true)
-                        .open(file)
-                        .and_then(|output| output.set_len(whole))
-                        .map_err(wrong)?;
+                if is_ours {
+                    output.set_len(whole).map_err(wrong)?;
                 }
                 break;
             }
@@ -65,30 +76,81 @@ impl EarlierRun {
             let Ok(Line { kind: Some(kind), ok: Some(true), data: Some(data) }) = serde_json::from_slice(&line) else {
                 continue;
             };
-            if let ("message", Some(index)) = (kind.as_str(), data.index) {
-                earlier.answered.insert(index, fingerprint(&data.input));
+            match (data.index.filter(|_| kind == "message"), data.request_hash) {
+                (Some(index), Some(hash)) => requests.push((index, fingerprint(&hash))),
+                (Some(index), None) => turns.push((index, fingerprint_of_turns(&turns_of(data.input)))),
+                (None, _) => {}
             }
         }
-        Ok(earlier)
+        requests.sort_by_key(|(index, _)| *index);
+        turns.sort_by_key(|(index, _)| *index);
+        Ok(Self { file: file.to_owned(), requests, turns, _output: output })
     }
 
-    /// Whether the prompt with this index has its message. A prompt with other turns at that index is another input.
-    pub(super) fn has(&self, index: u64, input: &[Turn]) -> Result<bool> {
-        match self.answered.get(&index) {
-            None => Ok(false),
-            Some(known) if *known == fingerprint(input) => Ok(true),
-            Some(_) => {
-                Err(Error::new(Code::Conflict, format!("the earlier output answers another prompt with index {index}"))
-                    .in_file(&self.file)
-                    .hint("give the input that it was made from")
-                    .fatal())
+    /// Whether the prompt with this index has its message: one that answers the request to any of the models that may be asked. With
+    /// another request at that index, the input or an option is another one.
+    pub(super) fn has(&self, index: u64, work: &mut Work, engine: &Engine) -> Result<bool> {
+        let mut unknown = None;
+        if let Some(known) = last_of(&self.requests, index) {
+            for at in 0..work.targets().len() {
+                work.turn_to(at);
+                match engine.request_hash(work) {
+                    Ok(hash) if fingerprint(&hash) == known => return Ok(true),
+                    Ok(_) => {}
+                    // An endpoint that cannot be asked any more may have answered.
+                    Err(error) => unknown = Some(error),
+                }
+            }
+        } else {
+            match last_of(&self.turns, index) {
+                Some(known) if known != fingerprint_of_turns(work.prompt.input()) => {}
+                known => return Ok(known.is_some()),
             }
         }
+        let message = format!("the earlier output answers another request with index {index}");
+        Err(unknown
+            .unwrap_or_else(|| {
+                Error::new(Code::Conflict, message)
+                    .in_file(&self.file)
+                    .with("index", index)
+                    .hint("give the input, the model and the options that it was made with, or begin another output")
+            })
+            .fatal())
     }
 }
 
-fn fingerprint(input: &[Turn]) -> u64 {
+/// The output, made where it is not there, with the lock that one process has at a time.
+fn locked(file: &Path) -> Result<File> {
+    let output = match OpenOptions::new().read(true).append(true).create(true).open(file) {
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => given::seekable(file)?,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Err(Error::not_found("no such directory").in_file(file)),
+        opened => opened.map_err(|e| Error::io("opening the earlier output", e).in_file(file))?,
+    };
+    match flock(&output, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(output),
+        Err(Errno::WOULDBLOCK) => Err(Error::new(Code::Conflict, "another process resumes this output")
+            .in_file(file)
+            .hint("wait until it has ended; each shard needs an output of its own")),
+        Err(e) => Err(Error::io("cannot lock", e).in_file(file)),
+    }
+}
+
+/// The last of those that have this index.
+fn last_of(sorted: &[(u64, u64)], index: u64) -> Option<u64> {
+    let after = sorted.partition_point(|(at, _)| *at <= index);
+    sorted[..after].last().filter(|(at, _)| *at == index).map(|(_, hash)| *hash)
+}
+
+fn turns_of(input: Option<&RawValue>) -> Vec<Turn> {
+    input.and_then(|input| serde_json::from_str(input.get()).ok()).unwrap_or_default()
+}
+
+fn fingerprint_of_turns(input: &[Turn]) -> u64 {
+    fingerprint(&serde_json::to_string(input).unwrap_or_default())
+}
+
+fn fingerprint(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    serde_json::to_string(input).unwrap_or_default().hash(&mut hasher);
+    text.hash(&mut hasher);
     hasher.finish()
 }

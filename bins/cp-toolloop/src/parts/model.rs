@@ -126,6 +126,7 @@ fn message_of(call: ToolCall, backend: &str) -> Message {
         parsed: None,
         extracted: None,
         receipt: None,
+        request_hash: None,
         untrusted: Vec::new(),
     }
 }

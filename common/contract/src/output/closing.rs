@@ -106,6 +106,7 @@ impl Output {
                 _ => Map::new(),
             };
             details.extend(self.counts.members());
+            details.append(&mut self.extras);
             error.insert("details".to_owned(), Value::Object(details));
             self.fail_summary(&in_order(error, end.code))?;
         } else if let (Some(error), Some(code)) = (&self.first_failure, failure) {

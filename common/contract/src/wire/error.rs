@@ -153,7 +153,7 @@ pub const EXITS: [(u8, &str); 11] = [
 ];
 
 /// Details that are of no use when they are changed.
-const VERBATIM: [&str; 4] = ["resume", "otherwise", "confirm_token", "cursor"];
+const VERBATIM: [&str; 6] = ["resume", "otherwise", "confirm_token", "cursor", "row", "receipt"];
 
 /// A text without the secrets in it: those of a known shape, those that a name promises, and those of this process's environment.
 pub(crate) fn without_secrets(text: &str) -> String {

@@ -1,0 +1,274 @@
+//! Rows over many processes: each is answered or has failed once, paid for once, whoever cuts the input and whatever is killed.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
+use cp_testkit::server::{Step, json as json_answer};
+use cp_testkit::{Background, Outcome, Server, until};
+use serde_json::{Value, json};
+
+use crate::llm::Llm;
+use crate::messages::whole;
+
+/// A row that asks this.
+fn row(n: usize, text: &str) -> String {
+    json!({"messages":[{"role":"user","content":text}],"row":{"n":n}}).to_string() + "\n"
+}
+
+fn rows(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
+    numbers.into_iter().map(|n| row(n, &format!("row {n}"))).collect()
+}
+
+/// A server that repeats what it is asked, and refuses `bad`.
+fn echo() -> Server {
+    Server::replying(|request| {
+        match request.json()["messages"].as_array().unwrap().last().unwrap()["content"].as_str() {
+            Some("bad") => json_answer(400, &json!({"error":{"message":"no"}})),
+            text => [vec![Step::Wait(3)], whole("openai", text.unwrap())].concat(),
+        }
+    })
+}
+
+/// The options of a shard.
+fn shard<'a>(name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["-m", "m", "--rows", "--row-failures", "ok", "--shard", name], more].concat()
+}
+
+/// What came of each row: the text or the code. What has no row is counted by its code.
+fn outcomes(records: &[Value]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for record in records.iter().filter(|record| record["type"] != "summary") {
+        let (row, what) = match &record["error"] {
+            Value::Null => (&record["data"]["row"], &record["data"]["content"]),
+            error => (&error["details"]["row"], &error["code"]),
+        };
+        assert_eq!(found.insert(row.to_string(), what.to_string()), None, "two records of {row}");
+    }
+    found
+}
+
+/// The line of the ledger that a receipt names, which must be the one it was given for.
+fn on_the_ledger(llm: &Llm, receipt: &Value) -> Value {
+    let ledger = llm.ledger();
+    let line = ledger[usize::try_from(receipt["seq"].as_u64().unwrap()).unwrap()].clone();
+    assert_eq!((&line["hash"], &line["event"]), (&receipt["hash"], &json!("llm.response")), "{receipt}");
+    assert!(
+        receipt["origin"].is_string() && receipt["origin"] == ledger[0]["data"]["origin"],
+        "{receipt}: {}",
+        ledger[0]
+    );
+    line
+}
+
+#[test]
+fn what_comes_of_a_row_does_not_depend_on_how_the_rows_were_cut() {
+    let server = echo();
+    let mut input = rows(0..62);
+    input.extend([row(62, "bad"), row(63, "known before"), json!({"messages":[],"row":{"n":64}}).to_string() + "\n"]);
+    input.push("no row\n".to_owned());
+    let mut first = None;
+    for count in [1, 3, 8, 64] {
+        let llm = Llm::asking("openai", &server);
+        llm.feed(&["-m", "m", "--rows", "--cache"], &input[63]).success();
+        let size = input.len().div_ceil(count);
+        let (mut records, mut totals) = (Vec::new(), [0; 3]);
+        for number in 0..count {
+            let name = format!("{number}/{count}");
+            let from = (number * size).min(input.len());
+            let part = &input[from..(from + size).min(input.len())];
+            let ran = llm.feed(&shard(&name, &["--jobs", "4", "--cache"]), &part.concat());
+            let summary = ran.closing();
+            assert_eq!((ran.status, &summary["type"], &summary["data"]["shard"]), (0, &json!("summary"), &json!(name)));
+            assert_eq!(
+                (&summary["data"]["total"], ran.records().len()),
+                (&json!(part.len()), part.len() + 1),
+                "{summary}"
+            );
+            for (sum, member) in totals.iter_mut().zip(["total", "succeeded", "failed"]) {
+                *sum += summary["data"][member].as_u64().unwrap();
+            }
+            records.extend(ran.records());
+        }
+        assert_eq!(totals, [66, 63, 3]);
+        let cached = records.iter().filter(|record| record["data"]["cached"] == true);
+        assert_eq!(cached.map(|record| &record["data"]["row"]["n"]).collect::<Vec<_>>(), [63]);
+        let outcomes = outcomes(&records);
+        assert_eq!(outcomes.len(), 66);
+        assert_eq!((&*outcomes["{\"n\":62}"], &*outcomes["{\"n\":0}"]), ("\"E_VALIDATION\"", "\"row 0\""));
+        assert_eq!(first.get_or_insert_with(|| outcomes.clone()), &outcomes);
+    }
+    let ran = Llm::new().feed(&["--rows"], "");
+    assert_eq!((ran.status, &ran.only()["data"]["total"]), (0, &json!(0)));
+}
+
+#[test]
+fn failures_of_rows_have_their_row_and_their_receipt() {
+    let key = "AKIAIOSFODNN7EXAMPLE";
+    let bad = json!({"messages":[{"role":"user","content":"bad"}],"row":{"id":key}}).to_string() + "\n";
+    let invalid = json!({"messages":"x","row":{"id":2},"secret":"not the row"}).to_string() + "\n";
+    let input = [&row(0, "fine"), &bad, &invalid, "{\"messages\":1}\n", "{\"row\":\n"].concat();
+    for jobs in ["1", "4"] {
+        let server = echo();
+        let llm = Llm::asking("openai", &server);
+        let ran = llm.feed(&shard("s=1", &["--jobs", jobs, "--cache"]), &input);
+        let records = ran.records();
+        let answer = &records[0]["data"];
+        let line = on_the_ledger(&llm, &answer["receipt"]);
+        assert_eq!((&line["data"]["shard"], &line["data"]["request_hash"]), (&json!("s=1"), &answer["request_hash"]));
+        let details = |n: usize| records[n]["error"]["details"].clone();
+        assert_eq!(
+            (&details(1)["row"], &details(1)["_untrusted"]),
+            (&json!({"id":key}), &json!(["/upstream_message", "/row"]))
+        );
+        assert_eq!(on_the_ledger(&llm, &details(1)["receipt"])["data"]["code"], "E_VALIDATION");
+        assert_eq!((&details(2)["row"], &details(2)["receipt"]), (&json!({"id":2}), &Value::Null));
+        for n in 1..5 {
+            assert_eq!((&details(n)["index"], &details(n)["line"]), (&json!(n), &json!(n + 1)), "{}", details(n));
+            assert!(n < 3 || details(n).get("row").is_none());
+        }
+        assert!(
+            llm.ledger()
+                .iter()
+                .filter(|line| line["event"].as_str().unwrap().starts_with("llm."))
+                .all(|line| line["data"]["shard"] == "s=1")
+        );
+        // An answer from the cache is recorded in this run, and its receipt is that of this run.
+        let again = llm.feed(&shard("s=2", &["--jobs", jobs, "--cache"]), &row(0, "fine")).records()[0]["data"].clone();
+        let line = on_the_ledger(&llm, &again["receipt"]);
+        assert_eq!((&line["data"]["cached"], &line["data"]["shard"]), (&json!(true), &json!("s=2")), "{line}");
+        assert_eq!((&again["request_hash"], &again["cached"]), (&answer["request_hash"], &json!(true)));
+    }
+}
+
+#[test]
+fn what_is_no_rows_fault_fails_the_shard_and_the_summary_names_no_row() {
+    let server = Server::playing(vec![json_answer(401, &json!({"error":{"message":"no"}}))]);
+    let llm = Llm::asking("openai", &server);
+    let ran = llm.feed(&shard("7", &["--jobs", "2"]), &rows(0..3).concat());
+    let details = ran.closing()["error"]["details"].clone();
+    assert_eq!((ran.status, &details["shard"], details.get("row")), (4, &json!("7"), None), "{}", ran.stdout);
+    assert!(llm.feed(&["--shard", "a b"], "").stdout.contains("E_USAGE"));
+}
+
+/// Starts to go on with an output, as the shell does.
+fn resume(llm: &Llm, out: &str, arguments: &[&str], input: &str) -> Background {
+    let input_file = llm.work.write(format!("{out}.in"), input);
+    let append = OpenOptions::new().create(true).append(true).open(llm.work.join(out)).unwrap();
+    let command = llm.command(&[&["-m", "m", "--rows", "--resume", out], arguments].concat());
+    command.stdin_from(File::open(input_file).unwrap()).stdout_to(append).start()
+}
+
+#[test]
+fn one_process_at_a_time_resumes_an_output() {
+    let server = Server::playing(vec![vec![Step::Stall], whole("openai", "fine")]);
+    let llm = Llm::asking("openai", &server);
+    let input = rows(0..3).concat();
+    assert_eq!(llm.feed(&["-m", "m", "--rows", "--resume", "out", "--dry-run"], &input).success().of("item").len(), 3);
+    assert!(!llm.work.join("out").exists());
+    // The output is made here, and not by the shell.
+    let mut first = llm.start(&["-m", "m", "--rows", "--resume", "out"]);
+    first.write(&input);
+    until("the first has asked", || server.requests().len() == 1);
+    let second = llm.feed(&["-m", "m", "--rows", "--resume", "out"], &input);
+    let error = second.failed(6, "E_CONFLICT");
+    assert!(error["message"].as_str().unwrap().contains("another process"), "{error}");
+    assert_eq!((server.requests().len(), llm.work.read("out")), (1, String::new()));
+    // A torn line is cut off once the one who wrote it has gone.
+    first.kill();
+    llm.work.write("out", "torn");
+    let third = resume(&llm, "out", &[], &input).wait().success();
+    assert_eq!((third.stdout.len(), server.requests().len()), (0, 4));
+    assert_eq!(outcomes(&llm.work.records("out")).len(), 3);
+}
+
+#[test]
+fn an_output_is_resumed_only_with_the_requests_that_it_answers() {
+    let server = Server::replying(|request| match &request.json() {
+        asked if asked["model"] == "down" => json_answer(500, &json!({})),
+        asked if asked["messages"].to_string().contains("corrected") => whole("openai", "{\"name\":\"x\"}"),
+        _ => whole("openai", "fine"),
+    });
+    let llm = Llm::asking("openai", &server);
+    let input = rows(0..2).concat();
+    let ask = |system: &str, more: &[&str]| -> Outcome {
+        let asked = ["--rows", "--retries", "0", "--resume", "out", "-s", system];
+        llm.feed(&[&asked, more].concat(), &input)
+    };
+    let first = ask("be brief", &["-m", "down,m"]).success();
+    llm.work.write("out", &first.stdout);
+    let asked = server.requests().len();
+    assert_eq!(ask("be brief", &["-m", "down,m"]).success().closing()["data"]["skipped"], 2);
+    assert_eq!(ask("be brief", &["-m", "m", "--stream"]).success().closing()["data"]["skipped"], 2);
+    let others: [(&str, &[&str]); 5] = [
+        ("be long", &["-m", "m"]),
+        ("be brief", &["-m", "other"]),
+        ("be brief", &["-m", "m", "--temperature", "1"]),
+        ("be brief", &["-m", "m", "-o", "top_p=0.5"]),
+        ("be brief", &["-m", "m", "--schema", "name"]),
+    ];
+    for (system, other) in others {
+        for jobs in ["1", "4"] {
+            let ran = ask(system, &[other, &["--jobs", jobs]].concat());
+            let error = ran.closing()["error"].clone();
+            assert_eq!((ran.status, &error["code"]), (6, &json!("E_CONFLICT")), "{other:?}: {}", ran.stdout);
+            assert_eq!(
+                (&error["details"]["index"], error["details"]["hint"].is_string()),
+                (&json!(0), true),
+                "{error}"
+            );
+        }
+    }
+    assert_eq!(server.requests().len(), asked);
+    // Where an answer took two questions, the request is the first.
+    let schema = ["-m", "m", "--schema", "name"];
+    llm.work.write("out", "");
+    llm.work.write("out", ask("be brief", &schema).success().stdout);
+    assert_eq!(server.requests().len(), asked + 4);
+    assert_eq!(ask("be brief", &schema).success().closing()["data"]["skipped"], 2);
+    // Messages of an older version are known by their turns.
+    let old: Vec<Value> = first
+        .records()
+        .into_iter()
+        .map(|mut record| {
+            record["data"].as_object_mut().unwrap().remove("request_hash");
+            record
+        })
+        .collect();
+    llm.work.write("out", old.iter().map(|record| record.to_string() + "\n").collect::<String>());
+    assert_eq!(ask("be brief", &["-m", "other"]).success().closing()["data"]["skipped"], 2);
+    let swapped = llm.feed(&["-m", "m", "--rows", "--resume", "out"], &rows([1, 0]).concat());
+    assert_eq!((swapped.status, &swapped.closing()["error"]["code"]), (6, &json!("E_CONFLICT")));
+}
+
+#[test]
+fn shards_that_are_killed_and_resumed_answer_each_row_once() {
+    let server = echo();
+    let llm = Llm::asking("openai", &server);
+    let outs: Vec<String> = (0..8).map(|number| format!("out-{number}")).collect();
+    let input = |number: usize| rows(number * 40..number * 40 + 40).concat();
+    let start = |number: usize| resume(&llm, &outs[number], &["--jobs", "4", "--shard", &outs[number]], &input(number));
+    let running: Vec<Background> = (0..8).map(start).collect();
+    let mut moments: Vec<usize> =
+        (0..8_u64).map(|_| usize::try_from(RandomState::new().build_hasher().finish() % 300).unwrap()).collect();
+    moments.sort_unstable();
+    for (mut shard, moment) in running.into_iter().zip(&moments) {
+        until("so many requests have come, or the shard has ended", || {
+            server.requests().len() >= *moment || shard.has_ended()
+        });
+        shard.kill();
+    }
+    for number in 0..8 {
+        start(number).wait().success();
+    }
+    let mut records = Vec::new();
+    for out in &outs {
+        let lines = llm.work.records(out);
+        assert_eq!(lines.last().unwrap()["data"]["shard"], **out);
+        records.extend(lines);
+    }
+    let outcomes = outcomes(&records);
+    assert!((0..320).all(|n| outcomes[&json!({"n":n}).to_string()] == format!("\"row {n}\"")), "{moments:?}");
+    // At most four for each job are sent or wait to be printed.
+    assert!(server.requests().len() <= 320 + 8 * 4 * 4, "{moments:?}: {}", server.requests().len());
+}
