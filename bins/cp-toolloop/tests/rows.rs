@@ -97,7 +97,7 @@ fn the_summary_has_what_all_runs_used() {
         let counts =
             ["runs", "succeeded", "failed", "iterations", "tool_calls"].map(|name| data[name].as_u64().unwrap());
         assert_eq!((ran.status, counts), (0, [5, 4, 1, 9, 5]), "{ran:?}");
-        assert_eq!((&data["usage"]["input_tokens"], &data["usage"]["cost_usd"]), (&json!(27), &json!(0.0)), "{ran:?}");
+        assert_eq!(data["usage"]["input_tokens"], 27, "{ran:?}");
         let failed = ran.first_error();
         let details = &failed["details"];
         assert_eq!(
@@ -121,7 +121,6 @@ fn runs_go_on_at_the_same_time_and_come_in_the_order_of_their_rows() {
     assert_eq!(ran.results(), ["met\n", "met\n"]);
     let indexes: Vec<u64> = ran.of("tool_result").iter().map(|data| data["index"].as_u64().unwrap()).collect();
     assert_eq!(indexes, [0, 1]);
-    assert!(!place.home.join("agents").exists() || ran.stdout.contains("run_resumed"));
     let text = over_rows(&place, &rows(0..2), &["--jobs", "2", "--format", "text"]);
     assert_eq!(text.stdout, "done 0\ndone 1\n", "{text:?}");
 }
@@ -160,7 +159,7 @@ fn a_run_that_a_person_ended_gives_its_answer_and_one_that_was_cancelled_is_not_
     let records = records_of(place.written("out").as_bytes());
     let failed: Vec<&Value> = records.iter().filter(|line| line["type"] == "error").collect();
     let resume = failed[0]["error"]["details"]["resume"].as_str().unwrap();
-    place.run(&[words_of(resume), vec!["--max-iterations", "2"]].concat()).success();
+    place.run(&words_of(resume)).success();
     place.run(&["cancel", failed[1]["error"]["details"]["run_id"].as_str().unwrap()]).success();
     let ran = over_rows(&place, &rows(0..2), &["--resume", "out"]);
     assert_eq!((ran.status, answers(&ran.records())), (0, expected(0..1)), "{ran:?}");
@@ -180,7 +179,9 @@ fn one_output_is_written_by_one_process() {
         assert!(before.len() <= place.written("calls").len() && second.of("item").is_empty());
         place.work.write("go", "");
         assert_eq!(first.finish().status, 0);
-        ["go", "calls", "out"].map(|name| std::fs::remove_file(place.work.join(name)).unwrap());
+        for name in ["go", "calls", "out"] {
+            std::fs::remove_file(place.work.join(name)).unwrap();
+        }
     }
 }
 

@@ -137,9 +137,9 @@ impl Rows {
                 total.add(&files.run, &ended.tally);
                 (Some(records), ended.failure)
             }
-            Err(error) => (None, Some(error)),
+            Err(error) => (None, Some(error.with("run_id", files.run.as_str()))),
         };
-        let mut failure = failure.map(|failure| of_row(&failure, place, &files.run));
+        let mut failure = failure.map(|failure| of_row(failure, place));
         let shown = |context: &mut Context| records.map_or(Ok(()), |records| show(records, context));
         if let Some(stopped) = failure.take_if(|failure| failure.code() == Code::Interrupted) {
             // One that was stopped alone does not stop the others.
@@ -171,6 +171,7 @@ fn ended(files: &RunFiles, context: &Context) -> Result<Work> {
             Code::Conflict,
             format!("the run of the row is over, and its answer is not kept ({})", files.run),
         )
+        .with("row", context.out.place().index)
         .with("run_id", files.run.as_str())
         .hint("it was cancelled: without its lines in the earlier output the row is begun again")),
     }
@@ -218,11 +219,14 @@ fn show(mut records: File, context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// The failure of a row: it never ends the stream by itself.
-fn of_row(error: &Error, place: Place, run: &str) -> Error {
+/// The failure of a row: what stops its run does not stop the others.
+pub(super) fn of_row(error: Error, place: Place) -> Error {
+    if error.is_reader_gone() {
+        return error;
+    }
     let mut value = error.to_value();
     if let Some(Value::Object(details)) = value.get_mut("details") {
         details.retain(|name, _| !COUNTS.contains(&name.as_str()));
     }
-    Error::from_value(&value).with("row", place.index).with("run_id", run)
+    Error::from_value(&value).with("row", place.index)
 }

@@ -13,7 +13,7 @@ use cp_common::{Context, Error, Result, clock};
 
 use super::earlier::{EarlierRun, locked};
 use super::options::{ModelOptions, ToolOptions, events_from, positive, positive_count};
-use super::rows::Rows;
+use super::rows::{Rows, of_row};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::mcp::{Servers, Spec, is_name};
@@ -204,6 +204,7 @@ impl Filter for Runs<'_> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let is_row = matches!(body, Body::Row(_));
         let mut prompt = match body {
             Body::Text(text) => Prompt::of_text(text_of(text)?),
             Body::Record(record) => record.read::<Prompt>()?.checked()?,
@@ -233,7 +234,7 @@ impl Filter for Runs<'_> {
             if outcome.is_ok() && self.args.record.is_none() {
                 let _ = std::fs::remove_file(files.recording());
             }
-            return outcome.map_err(|error| error.with("row", index));
+            return outcome.map_err(|error| if is_row { of_row(error, place) } else { error });
         };
         let earlier = match &self.earlier {
             Some(earlier) => earlier.at(index, &plan.request())?,
