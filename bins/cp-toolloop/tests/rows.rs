@@ -113,8 +113,8 @@ fn the_summary_has_what_all_runs_used() {
 #[test]
 fn runs_go_on_at_the_same_time_and_come_in_the_order_of_their_rows() {
     // Row 0 waits for what row 1 writes, and that for what row 0 writes; then row 1 is done first.
-    let tool = r#"n=$(cat | tr -cd 0-9); o=$((1 - n)); echo x >at$n; until [ -e at$o ]; do sleep 0.02; done
-        if [ $n = 0 ]; then until [ -e end ]; do sleep 0.02; done; else echo x >end; fi; echo met"#;
+    let tool = "n=$(cat | tr -cd 0-9); o=$((1 - n)); echo x >at$n; until [ -e at$o ]; do sleep 0.02; done
+        if [ $n = 0 ]; then until [ -e end ]; do sleep 0.02; done; else echo x >end; fi; echo met";
     let place = place(2, tool);
     let ran = over_rows(&place, &rows(0..2), &["--jobs", "2"]);
     assert_eq!((ran.status, answers(&ran.records())), (0, expected(0..2)), "{ran:?}");
@@ -169,7 +169,7 @@ fn a_run_that_a_person_ended_gives_its_answer_and_one_that_was_cancelled_is_not_
 
 #[test]
 fn one_output_is_written_by_one_process() {
-    let place = place(2, r#"cat >>calls; until [ -e go ]; do sleep 0.02; done; echo did"#);
+    let place = place(2, "cat >>calls; until [ -e go ]; do sleep 0.02; done; echo did");
     for more in [&["--jobs", "2"][..], &["--jobs", "2", "--resume", "out"]] {
         let first = appending(&place, &rows(0..2), more);
         place.until_written("calls");
@@ -187,7 +187,7 @@ fn one_output_is_written_by_one_process() {
 
 #[test]
 fn a_signal_stops_the_runs_and_says_which() {
-    let place = place(2, r#"cat >>calls; echo $$ >pid; until [ -e go ]; do sleep 0.02; done; echo did"#);
+    let place = place(2, "cat >>calls; until [ -e go ]; do sleep 0.02; done; echo did");
     let child = appending(&place, &rows(0..2), &["--jobs", "2"]);
     until("two calls", || place.written("calls").matches('n').count() == 2);
     child.signal(Signal::TERM);

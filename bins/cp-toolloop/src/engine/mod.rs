@@ -112,7 +112,7 @@ impl Engine {
                 match self.run.note(|journal| journal.paused(&error, &tally)) {
                     Ok(receipt) => error = error.with("receipt", json!(receipt)),
                     Err(unwritten) => {
-                        context.warn(&format!("the stop could not be written to the ledger: {unwritten}"))
+                        context.warn(&format!("the stop could not be written to the ledger: {unwritten}"));
                     }
                 }
                 if let Err(unwritten) = self.run.keep() {
