@@ -11,6 +11,7 @@ mod mcp;
 mod project;
 mod replay;
 mod resume;
+mod rows;
 mod run;
 mod servers;
 mod sweep;

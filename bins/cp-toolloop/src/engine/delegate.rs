@@ -141,9 +141,9 @@ impl Engine {
     /// Waits for an agent. What only a person can decide there, only a person can decide here.
     pub(super) fn returned(&mut self, pending: &Pending, agent: Agent, context: &Context) -> Result<ToolResult> {
         let run = agent.run.clone();
-        let ended = agent.ended(self.run.deadline.map(|deadline| deadline + REPORT_TIME));
+        let ended = agent.ended(self.run.deadline.map(|deadline| deadline + REPORT_TIME), &mut |_| Ok(()));
         self.shares.remove(&pending.at);
-        let Some(Ended { text, spent, failure }) = ended? else { return Err(self.run.out_of_time()) };
+        let Some(Ended { text, tally, failure }) = ended? else { return Err(self.run.out_of_time()) };
         if let Some(failure) = &failure {
             match failure.code() {
                 Code::HumanRequired => return Err(self.human_below(&run, failure)),
@@ -156,7 +156,7 @@ impl Engine {
                 _ => {}
             }
         }
-        self.run.step(Step::Spent(pending.at, spent))?;
+        self.run.step(Step::Spent(pending.at, Spent::from(&tally)))?;
         let is_error = failure.is_some();
         let answer = match failure {
             None => text,

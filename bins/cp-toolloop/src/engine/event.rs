@@ -32,6 +32,9 @@ pub(crate) struct Event {
     /// How the conversation was made shorter.
     #[serde(skip_serializing_if = "Option::is_none")]
     compacted: Option<Compacted>,
+    /// A hash of what is asked, and of whom.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<String>,
     /// The tools that the model may call.
     #[serde(skip_serializing_if = "Option::is_none")]
     tools: Option<Vec<String>>,
@@ -47,6 +50,7 @@ impl Event {
             ledger: Some(ledger.display().to_string()),
             replayed: None,
             compacted: None,
+            request: Some(plan.request()),
             tools: Some(plan.tools.iter().map(|tool| tool.name.clone()).collect()),
         }
     }
@@ -65,6 +69,7 @@ impl Event {
             ledger: None,
             replayed: None,
             compacted: None,
+            request: None,
             tools: None,
         }
     }

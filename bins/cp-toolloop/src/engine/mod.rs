@@ -16,6 +16,7 @@ use cp_common::program::approval;
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Approval, Message};
 use cp_common::{Code, Context, Error, Result, signals};
+use serde_json::json;
 
 use self::event::Event;
 use self::repeats::Repeats;
@@ -26,6 +27,7 @@ use crate::parts::{Parts, model};
 use crate::state::conversation::{Unshown, told_apart};
 use crate::state::run::Run;
 use crate::state::step::{Decision, Step};
+use crate::state::tally::Total;
 use crate::tools::arguments::Arguments;
 
 /// What drives a run: the run itself, the programs that work for it, and what is remembered from call to call.
@@ -68,17 +70,17 @@ impl Engine {
     }
 
     /// Runs to the end, or to what stops it. Either way everything that happened is on record. Meanwhile the run's own ledger is the one
-    /// that every effect goes to.
-    pub(crate) fn drive(mut self, context: &mut Context) -> Result<()> {
-        let Some(ledger) = self.run.ledger().map(ToOwned::to_owned) else { return self.drive_here(context) };
+    /// that every effect goes to. What it used is added to `total`.
+    pub(crate) fn drive(mut self, total: &mut Total, context: &mut Context) -> Result<()> {
+        let Some(ledger) = self.run.ledger().map(ToOwned::to_owned) else { return self.drive_here(total, context) };
         let run = self.run.plan.run.clone();
         let outside = (context.options.ledger.replace(ledger), context.options.run.replace(run));
-        let outcome = self.drive_here(context);
+        let outcome = self.drive_here(total, context);
         (context.options.ledger, context.options.run) = outside;
         outcome
     }
 
-    fn drive_here(&mut self, context: &mut Context) -> Result<()> {
+    fn drive_here(&mut self, total: &mut Total, context: &mut Context) -> Result<()> {
         // The reader may leave; what the run does must not depend on that.
         context.out.outlive_reader();
         let outcome = self.go_on(context);
@@ -95,7 +97,7 @@ impl Engine {
                 Ok(())
             }
             Err(error) => {
-                let error = self.run.resumable(error, context.home.root());
+                let mut error = self.run.resumable(error, context.home.root());
                 if context.out.format() != Format::Json
                     && let Some(approval) = Approval::of(&error)
                 {
@@ -107,8 +109,11 @@ impl Engine {
                 } else if !self.run.conversation.calls.is_empty() {
                     self.parts.model.stop();
                 }
-                if let Err(unwritten) = self.run.note(|journal| journal.paused(&error, &tally)) {
-                    context.warn(&format!("the stop could not be written to the ledger: {unwritten}"));
+                match self.run.note(|journal| journal.paused(&error, &tally)) {
+                    Ok(receipt) => error = error.with("receipt", json!(receipt)),
+                    Err(unwritten) => {
+                        context.warn(&format!("the stop could not be written to the ledger: {unwritten}"));
+                    }
                 }
                 if let Err(unwritten) = self.run.keep() {
                     context.warn(&format!("the run so far could not be recorded: {unwritten}"));
@@ -116,7 +121,7 @@ impl Engine {
                 Err(error)
             }
         };
-        tally.close(&self.run.plan.run, &mut context.out);
+        total.add(&self.run.plan.run, &tally);
         outcome
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{self, Child, Grace};
 use cp_common::wire::record::{self, Kind, Record};
-use cp_common::wire::{Message, Prompt, Usage};
+use cp_common::wire::{Message, Prompt};
 use cp_common::{Context, Error, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Deserialize;
@@ -18,8 +18,7 @@ use crate::mcp::Spec;
 use crate::state::conversation::Conversation;
 use crate::state::files::RunFiles;
 use crate::state::plan::{ModelCommand, Plan};
-use crate::state::step_log;
-use crate::state::tally::Spent;
+use crate::state::tally::Tally;
 
 /// SIGTERM is how an agent is stopped, and it has to stop its own coprocesses first.
 const GRACE: Grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_secs(5) };
@@ -48,7 +47,7 @@ pub(crate) struct Share {
 pub(crate) struct Ended {
     /// The text of its last message.
     pub(crate) text: String,
-    pub(crate) spent: Spent,
+    pub(crate) tally: Tally,
     /// Why it is not done.
     pub(crate) failure: Option<Error>,
 }
@@ -62,15 +61,6 @@ pub(crate) struct Agent {
 enum State {
     Runs(Child),
     Over(Ended),
-}
-
-/// The counts of a closing line, which has them in its data or in its error's details.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Counts {
-    iterations: u64,
-    agent_iterations: u64,
-    usage: Usage,
 }
 
 impl Agent {
@@ -91,17 +81,21 @@ impl Agent {
         Ok(Self { run, state: State::Runs(child) })
     }
 
-    /// Waits for its end, or until then.
-    pub(crate) fn ended(self, until: Option<Instant>) -> Result<Option<Ended>> {
+    /// Waits for its end, or until then, and shows each record before its end to `pass`.
+    pub(crate) fn ended(
+        self,
+        until: Option<Instant>,
+        pass: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Option<Ended>> {
         match self.state {
             State::Over(ended) => Ok(Some(ended)),
-            State::Runs(child) => wait(child, until),
+            State::Runs(child) => wait(child, until, pass),
         }
     }
 }
 
 /// An agent never outlives its run: one that is not done by then is stopped as if by a person, so it can go on.
-fn wait(mut child: Child, until: Option<Instant>) -> Result<Option<Ended>> {
+fn wait(mut child: Child, until: Option<Instant>, pass: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<Option<Ended>> {
     let (mut text, mut failed) = (String::new(), None);
     loop {
         if let Some(until) = until
@@ -117,6 +111,7 @@ fn wait(mut child: Child, until: Option<Instant>) -> Result<Option<Ended>> {
         if record.closed {
             return Ok(Some(closing(&record, text, failed)));
         }
+        pass(line)?;
         if !record.ok {
             failed = Some(record.failure());
         }
@@ -126,25 +121,20 @@ fn wait(mut child: Child, until: Option<Instant>) -> Result<Option<Ended>> {
 /// The end that a closing line reports. A line before it may have reported why the one task failed.
 fn closing(record: &Record<'_>, text: String, failed: Option<Error>) -> Ended {
     let failure = (!record.ok).then(|| record.failure());
-    let counts: Counts = match &failure {
+    // It has the counts in its data, or in its error's details.
+    let tally: Tally = match &failure {
         None => record.read().unwrap_or_default(),
         Some(failure) => serde_json::from_value(Value::Object(failure.details())).unwrap_or_default(),
     };
-    let spent = Spent { iterations: counts.iterations + counts.agent_iterations, usage: counts.usage };
-    Ended { text, spent, failure: failure.map(|failure| failed.unwrap_or(failure)) }
+    Ended { text, tally, failure: failure.map(|failure| failed.unwrap_or(failure)) }
 }
 
 impl Ended {
     /// What an agent came to that ended while no process waited for it: its recording is kept until its run's result is on record.
     pub(crate) fn kept(files: &RunFiles, context: &Context) -> Result<Option<Self>> {
-        let recording = files.recording();
-        if !recording.exists() {
-            return Ok(None);
-        }
-        let steps = step_log::recorded(&recording, &context.home)?;
-        let (_, conversation) = Conversation::of_steps(steps)?;
+        let Some(conversation) = Conversation::kept(files, &context.home)? else { return Ok(None) };
         let text = conversation.answer.as_ref().map(|message| message.content.text()).unwrap_or_default();
-        Ok(Some(Self { text, spent: Spent::from(&conversation.tally), failure: None }))
+        Ok(Some(Self { text, tally: conversation.tally, failure: None }))
     }
 }
 
@@ -168,11 +158,7 @@ fn shared_arguments(plan: &Plan, context: &Context) -> Vec<OsString> {
         }
     }
     arguments.extend(["--format", "json", "--parent", plan.run.as_str()].map(OsString::from));
-    let programs =
-        [("--approver", &plan.approver), ("--before-tool", &plan.before_tool), ("--after-tool", &plan.after_tool)];
-    for (option, program) in programs {
-        arguments.extend(program.iter().flat_map(|program| [option, program]).map(OsString::from));
-    }
+    arguments.extend(plan.approver.iter().flat_map(|program| ["--approver", program]).map(OsString::from));
     arguments
 }
 
@@ -215,6 +201,9 @@ pub(crate) fn to_start(
     }
     arguments.extend(plan.limits.context_tokens.map(|tokens| format!("--context-tokens={tokens}")));
     arguments.extend(plan.budget_file.iter().map(|file| format!("--budget-file={}", file.display())));
+    let hooks = [("before", &plan.before_tool), ("after", &plan.after_tool)];
+    let given = hooks.into_iter().filter_map(|(when, program)| Some((when, program.as_ref()?)));
+    arguments.extend(given.map(|(when, program)| format!("--{when}-tool={program}")));
     arguments.extend(share.options(deadline));
     // Its result is kept until it is on our record too.
     let record = ["--record".into(), RunFiles::of(run, context).recording().into()];

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cp_common::home::Home;
 use cp_common::wire::{Approval, Block, Content, Grant, Message, Prompt, Scope, ToolCall, ToolResult, Turn};
 use cp_common::{Code, Error, Result};
 
@@ -111,6 +112,15 @@ impl Conversation {
     /// Where a stored run stands, whoever runs it.
     pub(crate) fn stored(files: &RunFiles) -> Result<Self> {
         Self::of_steps(step_log::peek(files)?).map(|(_, conversation)| conversation)
+    }
+
+    /// Where a run ended whose recording is kept until its answer is where it belongs; none where that is so.
+    pub(crate) fn kept(files: &RunFiles, home: &Home) -> Result<Option<Self>> {
+        let recording = files.recording();
+        if !recording.exists() {
+            return Ok(None);
+        }
+        Self::of_steps(step_log::recorded(&recording, home)?).map(|(_, conversation)| Some(conversation))
     }
 
     /// Goes one step on.

@@ -23,6 +23,7 @@ pub(crate) struct Journal {
     run: String,
     agent: String,
     session: Option<String>,
+    shard: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -39,7 +40,13 @@ impl Journal {
         // The parts sync the same file before each effect, and their sync covers what was written before.
         let ledger = Ledger::open(path, Sync::Batch)?;
         let agent = context.agent(plan.prompt.agent.as_deref());
-        Ok(Self { ledger, run: plan.run.clone(), agent, session: plan.prompt.session_id.clone() })
+        Ok(Self {
+            ledger,
+            run: plan.run.clone(),
+            agent,
+            session: plan.prompt.session_id.clone(),
+            shard: plan.shard.clone(),
+        })
     }
 
     /// Where the ledger is.
@@ -70,7 +77,7 @@ impl Journal {
             .with("tools", &pinned)
             .with("limits", &plan.limits)
             .with("messages", &plan.prompt.messages.len());
-        self.append(entry)
+        self.append(self.of_shard(entry))
     }
 
     /// Somebody took a stopped run over.
@@ -158,7 +165,7 @@ impl Journal {
 
     /// The run is over.
     pub(crate) fn end(&mut self, status: &str, tally: &Tally) -> Result<Receipt> {
-        let receipt = self.append(self.entry("run_end").with("status", status).with("tally", tally))?;
+        let receipt = self.append(self.of_shard(self.entry("run_end").with("status", status).with("tally", tally)))?;
         self.ledger.sync()?;
         Ok(receipt)
     }
@@ -187,6 +194,13 @@ impl Journal {
         let entry = Entry::new(event).agent(&self.agent).run(&self.run);
         match &self.session {
             Some(session) => entry.session(session),
+            None => entry,
+        }
+    }
+
+    fn of_shard(&self, entry: Entry) -> Entry {
+        match &self.shard {
+            Some(shard) => entry.with("shard", shard),
             None => entry,
         }
     }

@@ -58,9 +58,18 @@ pub(crate) struct Plan {
     /// The budget that its model shares with other processes, those of its agents among them.
     #[serde(default)]
     pub(crate) budget_file: Option<PathBuf>,
+    /// The part of a larger work that this run belongs to.
+    #[serde(default)]
+    pub(crate) shard: Option<String>,
 }
 
 impl Plan {
+    /// A hash of what is asked, and of whom: the prompt, with its tools, and how the model is asked.
+    pub(crate) fn request(&self) -> String {
+        let program = self.model.argv.first().map(|program| name_of(program));
+        keys::hash(&serde_json::to_vec(&(&self.prompt, program, self.model.argv.get(1..))).unwrap_or_default())
+    }
+
     /// The options of cp-llm that share a budget. The file keeps the limits, and those of an agent are only a share of them.
     pub(crate) fn shared_budget(&self, limits: &Limits) -> Vec<String> {
         let Some(file) = &self.budget_file else { return Vec::new() };

@@ -166,13 +166,12 @@ impl StepLog {
     pub(crate) fn close(self, record: Option<&Path>) -> Result<()> {
         let failed = |e: std::io::Error| self.failed("closing", e);
         let Some(record) = record else { return std::fs::remove_file(&self.path).map_err(failed) };
-        let text = std::fs::read(&self.path).map_err(failed)?;
-        let kept = write_whole(record, &text);
+        let kept = self.keep(record);
         std::fs::rename(&self.path, &self.recording).map_err(failed)?;
         kept
     }
 
-    /// Keeps what there is so far of a run that is recorded. The recording of an agent is for its run, which has the state itself.
+    /// Keeps what there is so far of a run that is recorded. What is recorded beside its ledger only has the state there until it is over.
     pub(crate) fn keep(&self, record: &Path) -> Result<()> {
         if *record == self.recording {
             return Ok(());

@@ -81,15 +81,47 @@ impl Tally {
         let usage = &self.usage;
         usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
     }
+}
 
-    /// Puts the counts into the closing line.
-    pub(crate) fn close(&self, run: &str, out: &mut Output) {
-        out.extra("run_id", run);
-        out.extra("iterations", self.iterations);
-        out.extra("agent_iterations", self.agent_iterations);
-        out.extra("tool_calls", self.tool_calls);
-        out.extra("tool_errors", self.tool_errors);
-        out.extra("usage", json!(self.usage));
+/// What the runs of a command line used.
+#[derive(Debug, Default)]
+pub(crate) struct Total {
+    runs: u64,
+    /// The last of them.
+    run: String,
+    tally: Tally,
+}
+
+impl Total {
+    /// Adds a run, whatever became of it.
+    pub(crate) fn add(&mut self, run: &str, tally: &Tally) {
+        let sum = &mut self.tally;
+        if sum.iterations == 0 {
+            *sum = *tally;
+        } else if tally.iterations > 0 {
+            // One that asked nobody has no price, and needs none.
+            sum.add(&tally.usage);
+            sum.iterations += tally.iterations;
+            sum.agent_iterations += tally.agent_iterations;
+            sum.tool_calls += tally.tool_calls;
+            sum.tool_errors += tally.tool_errors;
+        }
+        self.runs += 1;
+        run.clone_into(&mut self.run);
+    }
+
+    /// Puts the counts into the closing line, if there was a run.
+    pub(crate) fn close(self, out: &mut Output) {
+        match self.runs {
+            0 => return,
+            1 => out.extra("run_id", self.run),
+            runs => out.extra("runs", runs),
+        }
+        out.extra("iterations", self.tally.iterations);
+        out.extra("agent_iterations", self.tally.agent_iterations);
+        out.extra("tool_calls", self.tally.tool_calls);
+        out.extra("tool_errors", self.tally.tool_errors);
+        out.extra("usage", json!(self.tally.usage));
     }
 }
 

@@ -20,6 +20,7 @@ use crate::state::run::{Records, Run};
 use crate::state::step::Decision;
 use crate::state::step_log::StepLog;
 use crate::state::summary::{has_begun, refuse_earlier};
+use crate::state::tally::Total;
 use crate::state::waiting::{Waiting, waiting_in};
 
 /// The verb's entry in `reference`.
@@ -111,7 +112,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     run.conversation.show_answer_again();
     Event::resumed(&run.plan, &files.ledger, run.conversation.unshown.len()).show(context)?;
     let parts = Parts::new(&run.plan, &run.conversation.limits, approver, None)?;
-    Engine::resumed(run, parts, repeats, forwarded).drive(context)?;
+    let mut total = Total::default();
+    let outcome = Engine::resumed(run, parts, repeats, forwarded).drive(&mut total, context);
+    total.close(&mut context.out);
+    outcome?;
     context.out.item_succeeded();
     Ok(())
 }

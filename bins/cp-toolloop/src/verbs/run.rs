@@ -1,16 +1,19 @@
-//! The verb that is meant when none is named: a text or a prompt in, a run for each.
+//! The verb that is meant when none is named: a text, prompts or rows in, a run for each.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cp_common::context::options::{StreamOptions, text_or_file};
+use cp_common::context::options::{StreamOptions, shard_name, text_or_file};
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
+use super::earlier::{EarlierRun, locked};
 use super::options::{ModelOptions, ToolOptions, events_from, positive, positive_count};
+use super::rows::{Rows, of_row};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::mcp::{Servers, Spec, is_name};
@@ -24,6 +27,7 @@ use crate::state::journal::Journal;
 use crate::state::plan::{self, Limits, ModelCommand, Plan, keeps_budgets};
 use crate::state::run::{Records, Run};
 use crate::state::step_log::StepLog;
+use crate::state::tally::Total;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::instructions;
 use crate::tools::sources::Sources;
@@ -72,6 +76,15 @@ pub(crate) struct Args {
     /// How many calls of one answer run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), help_heading = "Limits", hide_short_help = true)]
     parallel: u8,
+    /// How many runs of rows go on at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
+    jobs: u8,
+    /// The output of an earlier run over the same rows: what it has is not done again, and what was begun goes on
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
+    resume: Option<PathBuf>,
+    /// The part of a larger work that this is: the ledgers and the summary repeat it
+    #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many rows", hide_short_help = true)]
+    shard: Option<String>,
     /// The program that approves or denies calls that require approval, by its exit status
     #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure")]
     approver: Option<String>,
@@ -124,8 +137,21 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return replayed(recording, &source, context);
     }
     let system = args.system.as_deref().map(text_or_file).transpose()?;
-    let mut runs = Runs { args, system, ready: None };
-    filter::run(&mut runs, source, args.stream_options, context)
+    if let Some(shard) = &args.shard {
+        context.out.extra("shard", shard.as_str());
+    }
+    let earlier = args.resume.as_deref().map(|file| EarlierRun::read(file, context)).transpose()?;
+    // An earlier output that is still written is nobody else's to go on with.
+    let _lock = (source == Source::Input && earlier.is_none()).then(|| locked(Path::new("/proc/self/fd/1")).ok());
+    let in_parallel = source == Source::Input && (args.jobs > 1 || earlier.is_some());
+    let rows = in_parallel.then(|| Rows::new(args.jobs.into(), args.record.is_some())).transpose()?;
+    let mut runs = Runs { args, system, ready: None, earlier, rows, total: Total::default() };
+    let outcome = filter::run(&mut runs, source, args.stream_options, context);
+    if let (Err(error), Some(rows)) = (&outcome, &mut runs.rows) {
+        rows.remaining(error, args.stream_options, &mut runs.total, context);
+    }
+    runs.total.close(&mut context.out);
+    outcome
 }
 
 /// Plays a recording. A text, if there is one, must be the one that was asked then.
@@ -143,7 +169,10 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
         Limits { max_iterations: u64::MAX, tokens: None, usd: None, context_tokens: None, deadline: None };
     // What is played again is not recorded again.
     let run = Run::new(Plan { record: None, ..plan }, conversation, None);
-    Engine::replaying(run, replay)?.drive(context)?;
+    let mut total = Total::default();
+    let outcome = Engine::replaying(run, replay)?.drive(&mut total, context);
+    total.close(&mut context.out);
+    outcome?;
     context.out.item_succeeded();
     Ok(())
 }
@@ -154,6 +183,11 @@ struct Runs<'a> {
     system: Option<String>,
     /// Made when the first prompt is there: an empty input starts nothing.
     ready: Option<Ready>,
+    /// What was done before.
+    earlier: Option<EarlierRun>,
+    /// The runs of rows that have processes of their own.
+    rows: Option<Rows>,
+    total: Total,
 }
 
 /// What all runs of a command line have in common.
@@ -170,6 +204,7 @@ impl Filter for Runs<'_> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let is_row = matches!(body, Body::Row(_));
         let mut prompt = match body {
             Body::Text(text) => Prompt::of_text(text_of(text)?),
             Body::Record(record) => record.read::<Prompt>()?.checked()?,
@@ -186,9 +221,51 @@ impl Filter for Runs<'_> {
         if let Some(name) = &self.args.name {
             RunFiles::check_free(name, context)?;
         }
-        let plan = ready.plan(self.args, prompt, context)?;
+        let place = context.out.place();
+        let mut plan = ready.plan(self.args, prompt, context)?;
         // Servers that were started to list their tools are used on.
-        start(plan, ready.catalogue.servers.take(), context)
+        let servers = ready.catalogue.servers.take();
+        let Some(index) = place.index else { return start(plan, servers, &mut self.total, context) };
+        let files = RunFiles::of(&plan.run, context);
+        // The answer is kept until it is in the reader's hands.
+        plan.record.get_or_insert_with(|| files.recording());
+        let Some(rows) = &mut self.rows else {
+            let outcome = start(plan, servers, &mut self.total, context);
+            if outcome.is_ok() && self.args.record.is_none() {
+                let _ = std::fs::remove_file(files.recording());
+            }
+            return outcome.map_err(|error| if is_row { of_row(error, place) } else { error });
+        };
+        let earlier = match &self.earlier {
+            Some(earlier) => earlier.at(index, &plan.request())?,
+            None => None,
+        };
+        if earlier.is_some_and(|earlier| earlier.is_answered) {
+            context.out.skip_item();
+            return Ok(());
+        }
+        while !rows.has_room() && rows.wait(self.args.stream_options, &mut self.total, context)? {}
+        rows.give(&plan, earlier.map(|earlier| earlier.run.as_str()), context)
+    }
+
+    fn wakes(&self) -> Result<Option<OwnedFd>> {
+        self.rows.as_ref().map(Rows::wakes).transpose()
+    }
+
+    fn idle(&mut self, context: &mut Context) -> Result<()> {
+        let Some(rows) = &mut self.rows else { return Ok(()) };
+        while rows.advance(self.args.stream_options, &mut self.total, context)? {}
+        Ok(())
+    }
+
+    fn catch_up(&mut self, context: &mut Context) -> Result<()> {
+        let Some(rows) = &mut self.rows else { return Ok(()) };
+        while rows.wait(self.args.stream_options, &mut self.total, context)? {}
+        Ok(())
+    }
+
+    fn finish(&mut self, context: &mut Context) -> Result<()> {
+        self.catch_up(context)
     }
 }
 
@@ -251,6 +328,7 @@ impl Ready {
             parent: args.parent.clone(),
             record: args.record.as_ref().map(|file| written("--record", file, context)).transpose()?,
             budget_file: args.budget_file.as_ref().map(|file| written("--budget-file", file, context)).transpose()?,
+            shard: args.shard.clone(),
         })
     }
 }
@@ -269,7 +347,7 @@ fn written(option: &'static str, file: &Path, context: &Context) -> Result<PathB
     Ok(std::path::absolute(file)?)
 }
 
-fn start(plan: Plan, servers: Option<Servers>, context: &mut Context) -> Result<()> {
+fn start(plan: Plan, servers: Option<Servers>, total: &mut Total, context: &mut Context) -> Result<()> {
     let files = RunFiles::of(&plan.run, context);
     let approver = Approver::new(plan.approver.as_deref(), context)?;
     // A program that cannot be is found out before anything is kept.
@@ -282,7 +360,7 @@ fn start(plan: Plan, servers: Option<Servers>, context: &mut Context) -> Result<
     let conversation = Conversation::new(&plan);
     let mut run = Run::new(plan, conversation, Some(Records { steps, journal }));
     run.keep_policy(context)?;
-    Engine::new(run, parts).drive(context)
+    Engine::new(run, parts).drive(total, context)
 }
 
 /// A base that the state of a run and the tools of MCP servers can have: both are JSON.

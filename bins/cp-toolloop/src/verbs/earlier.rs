@@ -1,0 +1,110 @@
+//! `--resume OUT`: the output of an earlier run says which rows have their answer, and which runs were begun for the others.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+
+use cp_common::{Code, Context, Error, Result};
+use rustix::fs::{FlockOperation, flock};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// What an earlier run has done.
+pub(super) struct EarlierRun {
+    file: PathBuf,
+    /// By index.
+    rows: HashMap<u64, EarlierRow>,
+    /// While it is held, nobody else goes on with the same output.
+    _lock: File,
+}
+
+/// What it has done about a row.
+#[derive(Default)]
+pub(super) struct EarlierRow {
+    /// The run that was begun.
+    pub(super) run: String,
+    /// The hash of what was asked.
+    request: String,
+    /// Whether its last message is there.
+    pub(super) is_answered: bool,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    data: Data,
+}
+
+#[derive(Deserialize)]
+struct Data {
+    index: u64,
+    run_id: Option<String>,
+    request: Option<String>,
+    tool_calls: Option<Vec<IgnoredAny>>,
+}
+
+impl EarlierRun {
+    /// Reads the output of the earlier run, which is made where there is none. A last line that was torn when it was killed is cut off, so
+    /// that what is appended now begins on a line of its own.
+    pub(super) fn read(file: &Path, context: &Context) -> Result<Self> {
+        context.home.check_writable(file)?;
+        let wrong = |e: std::io::Error| Error::io("reading the earlier output", e).in_file(file).fatal();
+        drop(OpenOptions::new().append(true).create(true).open(file).map_err(wrong)?);
+        let lock = locked(file)?;
+        let mut rows = HashMap::<u64, EarlierRow>::new();
+        let mut reader = BufReader::new(&lock);
+        let (mut line, mut whole) = (Vec::new(), 0);
+        while reader.read_until(b'\n', &mut line).map_err(wrong)? > 0 {
+            if !line.ends_with(b"\n") {
+                OpenOptions::new().write(true).open(file).and_then(|output| output.set_len(whole)).map_err(wrong)?;
+                break;
+            }
+            whole += line.len() as u64;
+            if let Ok(Line { kind, data }) = serde_json::from_slice(&line) {
+                let row = rows.entry(data.index).or_default();
+                match (kind, data) {
+                    ("item", Data { run_id: Some(run), request: Some(request), .. }) if row.run != run => {
+                        *row = EarlierRow { run, request, is_answered: false };
+                    }
+                    ("message", data) => row.is_answered |= data.tool_calls.is_some_and(|calls| calls.is_empty()),
+                    _ => {}
+                }
+            }
+            line.clear();
+        }
+        Ok(Self { file: file.to_owned(), rows, _lock: lock })
+    }
+
+    /// What was done about the row with this index. A row that asks something else there is another input.
+    pub(super) fn at(&self, index: u64, request: &str) -> Result<Option<&EarlierRow>> {
+        match self.rows.get(&index) {
+            Some(row) if row.request != request => {
+                let message = format!(
+                    "the earlier output is of another row with index {index}, or of other tools or another model"
+                );
+                Err(Error::new(Code::Conflict, message)
+                    .in_file(&self.file)
+                    .with("row", index)
+                    .hint("give the rows and the options that it was made with, or begin another output")
+                    .fatal())
+            }
+            row => Ok(row),
+        }
+    }
+}
+
+/// A regular file that only one process at a time has locked.
+pub(super) fn locked(file: &Path) -> Result<File> {
+    let opened = File::open(file).map_err(|e| Error::io("opening the earlier output", e).in_file(file))?;
+    if !opened.metadata().is_ok_and(|meta| meta.is_file()) {
+        return Err(Error::validation("not a regular file").in_file(file));
+    }
+    flock(&opened, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        Error::new(Code::Conflict, "another process writes this output now")
+            .in_file(file)
+            .hint("wait for it to end, then resume")
+    })?;
+    Ok(opened)
+}

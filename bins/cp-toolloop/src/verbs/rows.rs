@@ -1,0 +1,232 @@
+//! `--jobs` and `--resume`: the run of each row is begun here, and goes on in a process of its own. Its records come in the order of the rows.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use cp_common::context::options::StreamOptions;
+use cp_common::output::{Format, Place};
+use cp_common::stream::filter;
+use cp_common::stream::jobs::Jobs;
+use cp_common::wire::Message;
+use cp_common::wire::record::{self, Kind, Record};
+use cp_common::{Code, Context, Error, Result, signals};
+use serde_json::Value;
+
+use crate::engine::event::Event;
+use crate::parts::agent::{self, Agent, Ended, Share};
+use crate::state::conversation::Conversation;
+use crate::state::files::RunFiles;
+use crate::state::plan::{Limits, Plan};
+use crate::state::step_log::StepLog;
+use crate::state::tally::Total;
+
+/// How long the processes have to stop and to say so.
+const STOP_TIME: Duration = Duration::from_secs(6);
+/// What the closing line of a run adds to the details of its error.
+const COUNTS: [&str; 9] =
+    ["total", "succeeded", "failed", "skipped", "iterations", "agent_iterations", "tool_calls", "tool_errors", "usage"];
+
+/// A run, and what is to be done about it.
+struct Task {
+    place: Place,
+    files: RunFiles,
+    work: Work,
+}
+
+enum Work {
+    /// It goes on, in a process with these arguments.
+    Runs(Vec<OsString>),
+    /// It ended while nobody waited for it: its answer is printed.
+    Ended(Box<Conversation>),
+}
+
+/// What came of it.
+struct Worked {
+    place: Place,
+    files: RunFiles,
+    /// What it printed, and how it ended.
+    outcome: Result<(File, Ended)>,
+}
+
+/// The runs under way.
+pub(super) struct Rows {
+    jobs: Jobs<Task, Worked>,
+    /// Whether recordings stay, as the caller asked.
+    keeps: bool,
+    /// Each of them is stopped before this process ends.
+    _effect: signals::Effect,
+}
+
+impl Rows {
+    /// So many runs at the same time.
+    pub(super) fn new(most: usize, keeps: bool) -> Result<Self> {
+        Ok(Self { jobs: Jobs::new(most, false, worked)?, keeps, _effect: signals::effect() })
+    }
+
+    /// What is readable when a run may have ended.
+    pub(super) fn wakes(&self) -> Result<OwnedFd> {
+        self.jobs.wakes()
+    }
+
+    /// Whether one more can be given.
+    pub(super) fn has_room(&self) -> bool {
+        self.jobs.has_room()
+    }
+
+    /// Begins the run of a row, or goes on with the one that was begun for it before.
+    pub(super) fn give(&mut self, plan: &Plan, begun: Option<&str>, context: &mut Context) -> Result<()> {
+        let earlier = begun.and_then(|run| RunFiles::find(run, context).ok());
+        let (files, work) = if let Some(files) = earlier {
+            let work = if files.state().exists() { None } else { Some(ended(&files, context)?) };
+            (files, work)
+        } else {
+            let files = RunFiles::of(&plan.run, context);
+            // Who resumes knows of the run before anything is done in it.
+            Event::start(plan, &files.ledger).show(context)?;
+            StepLog::create(&files, &context.home, plan)?;
+            (files, None)
+        };
+        let work = work.unwrap_or_else(|| {
+            let Limits { max_iterations: iterations, tokens, usd, deadline, .. } = plan.limits;
+            let deadline = deadline.map(Duration::from_secs_f64);
+            let share = Share { iterations, tokens, usd };
+            Work::Runs(agent::to_resume(plan, &files.run, Vec::new(), &share, deadline, context))
+        });
+        context.out.defer_item();
+        self.jobs.give(Task { place: context.out.place(), files, work })
+    }
+
+    /// Prints what a run came to whose turn it is. False when none has ended.
+    pub(super) fn advance(&mut self, options: StreamOptions, total: &mut Total, context: &mut Context) -> Result<bool> {
+        let Some(worked) = self.jobs.take() else { return Ok(false) };
+        self.settle(worked, options, total, context).map(|()| true)
+    }
+
+    /// Waits for the run whose turn it is, and prints what it came to. False when none is under way.
+    pub(super) fn wait(&mut self, options: StreamOptions, total: &mut Total, context: &mut Context) -> Result<bool> {
+        context.out.flush()?;
+        let Some(worked) = self.jobs.wait()? else { return Ok(false) };
+        self.settle(worked, options, total, context).map(|()| true)
+    }
+
+    /// Prints what is under way when the stream ends: to the end of each run, or as far as it came where a signal stops them.
+    pub(super) fn remaining(&mut self, end: &Error, options: StreamOptions, total: &mut Total, context: &mut Context) {
+        self.jobs.take_back();
+        let rest = self.jobs.drain(if signals::interrupted() { STOP_TIME } else { Duration::MAX });
+        let options = StreamOptions { continue_on_error: true, ..options };
+        // A reader who has gone gets no more.
+        for worked in rest.into_iter().filter(|_| !end.is_reader_gone()) {
+            if self.settle(worked, options, total, context).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn settle(
+        &self,
+        Worked { place, files, outcome }: Worked,
+        options: StreamOptions,
+        total: &mut Total,
+        context: &mut Context,
+    ) -> Result<()> {
+        let (records, failure) = match outcome {
+            Ok((records, ended)) => {
+                total.add(&files.run, &ended.tally);
+                (Some(records), ended.failure)
+            }
+            Err(error) => (None, Some(error.with("run_id", files.run.as_str()))),
+        };
+        let mut failure = failure.map(|failure| of_row(failure, place));
+        let shown = |context: &mut Context| records.map_or(Ok(()), |records| show(records, context));
+        if let Some(stopped) = failure.take_if(|failure| failure.code() == Code::Interrupted) {
+            // One that was stopped alone does not stop the others.
+            let here = context.out.place();
+            context.out.set_place(place);
+            shown(context)?;
+            context.out.item_failed(stopped)?;
+            context.out.set_place(here);
+            return Ok(());
+        }
+        filter::settle(place, options, context, |context| {
+            shown(context)?;
+            failure.map_or(Ok(()), Err)?;
+            context.out.flush()?;
+            if !self.keeps {
+                // The reader has the answer now.
+                let _ = std::fs::remove_file(files.recording());
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What is left of a run that is over.
+fn ended(files: &RunFiles, context: &Context) -> Result<Work> {
+    match Conversation::kept(files, &context.home)? {
+        Some(kept) => Ok(Work::Ended(Box::new(kept))),
+        None => Err(Error::new(
+            Code::Conflict,
+            format!("the run of the row is over, and its answer is not kept ({})", files.run),
+        )
+        .with("row", context.out.place().index)
+        .with("run_id", files.run.as_str())
+        .hint("it was cancelled: without its lines in the earlier output the row is begun again")),
+    }
+}
+
+/// Lets a run go on to its end.
+fn worked(Task { place, files, work }: Task) -> Worked {
+    let outcome = carried_out(&files, work);
+    Worked { place, files, outcome }
+}
+
+fn carried_out(files: &RunFiles, work: Work) -> Result<(File, Ended)> {
+    let wrong = |e| Error::io("keeping the records of a run", e);
+    let mut records = tempfile::tempfile().map_err(wrong)?;
+    let ended = match work {
+        Work::Runs(arguments) => {
+            let agent = Agent::start(files.run.clone(), &arguments, None)?;
+            agent.ended(None, &mut |line| records.write_all(&[line, b"\n"].concat()).map_err(wrong))?
+        }
+        Work::Ended(kept) => {
+            records.write_all(&record::open_line(Kind::Message.name(), &kept.answer)?).map_err(wrong)?;
+            Some(Ended { text: String::new(), tally: kept.tally, failure: None })
+        }
+    };
+    Ok((records, ended.ok_or_else(|| Error::new(Code::Timeout, "the run did not end"))?))
+}
+
+/// Prints the records of a run: those that it would have printed here.
+fn show(mut records: File, context: &mut Context) -> Result<()> {
+    let wrong = |e| Error::io("reading the records of a run", e);
+    records.rewind().map_err(wrong)?;
+    for line in BufReader::new(records).split(b'\n') {
+        let line = line.map_err(wrong)?;
+        let record = Record::parse(&line)?;
+        let (Some(kind), Some(data)) = (record.kind, record.data) else { continue };
+        if context.out.format() == Format::Json {
+            context.out.record_raw(kind, data)?;
+        } else if kind == Kind::Message {
+            let message: Message = record.read()?;
+            if message.tool_calls.is_empty() {
+                context.out.record(kind, &message)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The failure of a row: what stops its run does not stop the others.
+pub(super) fn of_row(error: Error, place: Place) -> Error {
+    if error.is_reader_gone() {
+        return error;
+    }
+    let mut value = error.to_value();
+    if let Some(Value::Object(details)) = value.get_mut("details") {
+        details.retain(|name, _| !COUNTS.contains(&name.as_str()));
+    }
+    Error::from_value(&value).with("row", place.index)
+}
