@@ -20,6 +20,7 @@ mod manual;
 mod pipelines;
 mod properties;
 mod queries;
+mod scripts_ci;
 mod scripts_cp_ask;
 mod scripts_cp_ask_named;
 mod scripts_cp_sh;

@@ -146,6 +146,8 @@ fn a_tool_of_a_directory_gets_its_arguments_and_describes_itself() {
         let exec = Exec::new(who);
         let tool = "#!/usr/bin/env python3\nimport json, sys\nif sys.argv[1:] == ['--describe']:\n    print(json.dumps({'name': 'adder', 'parameters': {}}))\n    sys.exit()\na = json.load(sys.stdin)\nassert json.loads(sys.argv[1]) == a\nif a['x'] < 0: sys.exit('negative')\nprint(a['x'] + a['y'])\n";
         exec.executable("tools/adder", tool);
+        // What was there before stays, also where a tool that describes itself may write nothing.
+        exec.executable(".git/hooks/pre-commit", "#!/bin/sh\n");
         let tools = exec.work.join("tools");
         let tools = tools.to_str().unwrap();
         let call = |operation: &str, arguments: &str| {
@@ -157,6 +159,7 @@ fn a_tool_of_a_directory_gets_its_arguments_and_describes_itself() {
         assert_eq!(answers[1]["data"]["stdout"], "3\n");
         assert_eq!(answers[2]["error"]["code"], "E_COMMAND_FAILED");
         assert_eq!(answers[2]["error"]["details"]["stderr"], "negative\n");
+        assert!(exec.work.join(".git/hooks/pre-commit").exists());
 
         // Without a policy a tool runs too; one that a policy leaves out does not.
         std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();

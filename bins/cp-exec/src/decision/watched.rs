@@ -57,8 +57,9 @@ impl Watched {
         Ok(Self { trees: trees.clone(), known, repositories, closed, absent, listed, walk })
     }
 
-    /// Gives up the layers of what the run may not write after all.
+    /// Gives up the trees and layers of what the run may not write after all: what is there is then not taken for the run's.
     pub(crate) fn only_in(&mut self, view: &mut View) {
+        self.trees.retain(|tree| view.write.contains(tree));
         self.repositories.retain(|(path, _)| view.write.iter().any(|root| path.starts_with(root)));
         view.repositories = self.repositories.iter().map(|(path, _)| path.clone()).collect();
     }

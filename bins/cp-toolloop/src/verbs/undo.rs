@@ -55,6 +55,9 @@ pub(crate) struct Undone {
     files: Vec<File>,
     /// The ledger that the changes are on.
     ledger: String,
+    /// Whether that is only shown.
+    #[serde(skip)]
+    is_shown: bool,
 }
 
 /// A file that was put back.
@@ -71,7 +74,8 @@ struct File {
 impl Reply for Undone {
     fn text(&self) -> String {
         let lines = self.files.iter().map(|file| format!("{} {}", file.action, file.path));
-        let last = format!("{} is undone; files put back: {}", self.run_id, self.files.len());
+        let is = if self.is_shown { "would be undone; files to put back" } else { "is undone; files put back" };
+        let last = format!("{} {is}: {}", self.run_id, self.files.len());
         lines.chain([last]).collect::<Vec<_>>().join("\n")
     }
 }
@@ -96,7 +100,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let run = path.map_or_else(|| args.run.clone(), |path| path.display().to_string());
     let AppendOptions { dry_run, request_id } = &args.append;
     let undone = if *dry_run {
-        Undo::of(args, context)?.undone()
+        Undone { is_shown: true, ..Undo::of(args, context)?.undone() }
     } else {
         let asked = ("undo", run, &args.call);
         idempotency::once(request_id.as_deref(), &asked, context, |context| Undo::of(args, context)?.done(context))?
@@ -138,7 +142,8 @@ impl<'a> Undo<'a> {
 
     fn undone(&self) -> Undone {
         let files = self.steps.iter().map(Step::done).collect();
-        Undone { run_id: self.files.run.clone(), files, ledger: self.files.ledger.display().to_string() }
+        let ledger = self.files.ledger.display().to_string();
+        Undone { run_id: self.files.run.clone(), files, ledger, is_shown: false }
     }
 }
 
