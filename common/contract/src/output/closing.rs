@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{ClosingLine, FLUSH_AT, Format, Held, Output, Reader, Shape, last};
+use super::{ClosingLine, FLUSH_AT, Fails, Format, Held, Output, Reader, Shape, last};
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Result};
 
@@ -80,10 +80,10 @@ impl Output {
     fn failure(&self) -> Option<Code> {
         match (&self.upstream_end, &self.first_failure) {
             (Some(end), _) => Some(end.code),
-            (None, Some(_)) if self.rows_may_fail => None,
+            (None, None) => None,
+            (None, Some(_)) if self.fails == Fails::Never => None,
             (None, Some(error)) if self.counts.succeeded == 0 => Some(error.code()),
-            (None, Some(_)) if self.strict_exit => Some(Code::Partial),
-            _ => None,
+            (None, Some(_)) => (self.fails == Fails::WhereOneDid).then_some(Code::Partial),
         }
     }
 

@@ -118,6 +118,14 @@ enum Shape {
     Stream,
 }
 
+/// When a stream fails because of its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fails {
+    WhereAllDid,
+    WhereOneDid,
+    Never,
+}
+
 /// Whether the closing line is among what is or was in the buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClosingLine {
@@ -168,8 +176,7 @@ pub struct Output {
     notices: Vec<Notice>,
     extras: Map<String, Value>,
     fields: Option<Fields>,
-    pub(crate) strict_exit: bool,
-    pub(crate) rows_may_fail: bool,
+    pub(crate) fails: Fails,
     reader: Reader,
 }
 
@@ -202,8 +209,7 @@ impl Output {
             notices: Vec::new(),
             extras: Map::new(),
             fields: None,
-            strict_exit: false,
-            rows_may_fail: false,
+            fails: Fails::WhereAllDid,
             reader: Reader::EndsUs,
         }
     }

@@ -76,7 +76,7 @@ fn each_failure_is_a_record_and_few_are_said() {
 fn when_some_fail_the_stream_is_ok_unless_strict() {
     for (strict, expected) in [(false, 0), (true, 1)] {
         let mut out = output();
-        out.strict_exit = strict;
+        out.fails = if strict { Fails::WhereOneDid } else { Fails::WhereAllDid };
         out.streaming().unwrap();
         out.item_succeeded();
         out.item_failed(Error::not_found("no a")).unwrap();

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::context::Context;
 use crate::context::options::{InputKind, RowFailures, StreamOptions};
-use crate::output::{Fate, Place, Severity, has_owner};
+use crate::output::{Fails, Fate, Place, Severity, has_owner};
 use crate::signals;
 use crate::stream::lines::{LINE_LIMIT, Lines, Next};
 use crate::wire::record::{self, Kind, Record};
@@ -122,11 +122,14 @@ pub fn text_of(bytes: &[u8]) -> Result<&str> {
 
 /// Runs a filter over its input.
 pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, context: &mut Context) -> Result<()> {
-    context.out.strict_exit = options.strict_exit;
-    context.out.rows_may_fail = options.row_failures == RowFailures::Ok;
+    context.out.fails = match options.row_failures {
+        RowFailures::Ok => Fails::Never,
+        RowFailures::Count if options.strict_exit => Fails::WhereOneDid,
+        RowFailures::Count => Fails::WhereAllDid,
+    };
     has_owner(options.closed);
     context.out.filtering();
-    if context.out.rows_may_fail {
+    if context.out.fails == Fails::Never {
         // A failure that closes the output by itself would be one of the whole.
         context.out.streaming()?;
     }
