@@ -146,13 +146,14 @@ fn torn_lines_are_passed_over_and_said_and_nothing_is_lost_behind_them() {
     let server = echo(0);
     let llm = Llm::asking("openai", &server);
     llm.feed(&CACHED, &row("one")).success();
-    for tear in ["{\"key\":\"sha256:00", "{\"key\":\"x\",\"backend\":\"b\",\"request\":{},\"message\":{}}"] {
+    let tears = ["{\"key\":\"sha256:00", "{\"key\":\"x\",\"backend\":\"b\",\"request\":{},\"message\":{}}"];
+    for tear in tears {
         OpenOptions::new().append(true).open(llm.work.join("c")).unwrap().write_all(tear.as_bytes()).unwrap();
         let ran = llm.feed(&CACHED, &(row("one") + &row(tear))).success();
         assert_eq!((cached(&ran), said(&ran).len()), (1, 2), "{}", ran.stdout);
     }
-    let ran = llm.feed(&CACHED, &row("one")).success();
-    assert!(cached(&ran) == 1 && ran.stderr.contains("c: lines that are no whole recordings, and are passed over: 2"));
+    let ran = llm.feed(&CACHED, &["one", tears[0], tears[1]].map(row).concat()).success();
+    assert!(cached(&ran) == 3 && ran.stderr.contains("c: lines that are no whole recordings, and are passed over: 2"));
     assert_eq!(server.requests().len(), 3);
     llm.work.write("c", "notes of mine\n");
     llm.feed(&CACHED, &row("one")).failed(4, "E_CONFIG");
@@ -167,11 +168,18 @@ fn an_index_that_is_not_of_this_cache_is_made_anew() {
     llm.feed(&CACHED, &many).success();
     let whole = llm.work.bytes("c.index");
     let mut elsewhere = whole.clone();
-    // Every offset is another one: they stand behind sixteen bytes of a key, after a head of 96 bytes.
-    elsewhere[96..].chunks_mut(24).filter(|slot| slot[16] != 0 || slot[17] != 0).for_each(|slot| slot[16] ^= 2);
+    // Each key has the line of the first one: an offset stands behind sixteen bytes of a key, after a head of 96 bytes.
+    for slot in elsewhere[96..].chunks_mut(24).filter(|slot| slot[16..] != [0; 8]) {
+        slot[16..].copy_from_slice(&1_u64.to_le_bytes());
+    }
     for damaged in [Vec::new(), b"notes of mine\n".to_vec(), whole[..whole.len() - 1].to_vec(), elsewhere] {
         llm.work.write("c.index", &damaged);
-        assert_eq!(cached(&llm.feed(&CACHED, &many).success()), 6);
+        let ran = llm.feed(&CACHED, &many).success();
+        assert!(
+            cached(&ran) == 6 && said(&ran).iter().all(|(question, answer, _)| question == answer),
+            "{}",
+            ran.stdout
+        );
         assert_eq!(llm.work.bytes("c.index").len(), whole.len());
     }
     // More answers than the table has room for.
