@@ -225,7 +225,9 @@ fn happen(llm: &Llm, event: &Event) {
                 std::thread::sleep(Duration::from_millis(u64::from(after / 2)));
                 children.remove(0).kill();
             }
-            children.into_iter().for_each(|child| drop(child.wait().success()));
+            for child in children {
+                child.wait().success();
+            }
         }
         Event::Merge(from, in_place) => {
             llm.feed(&["-m", "m", "--rows", "--cache=d"], &questions(*from)).success();

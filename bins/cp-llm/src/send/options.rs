@@ -118,6 +118,7 @@ pub(crate) struct Args {
     replay: Option<PathBuf>,
     /// Answer again what was answered before, and keep new answers
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = "Answers that are kept", hide_short_help = true)]
+    #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
     cache: Option<Option<PathBuf>>,
     /// The most dollars to spend
     #[arg(long, value_name = "X", help_heading = "Limits")]
@@ -273,13 +274,10 @@ impl Args {
             (Some(file), ..) => Cassette::record(file).map(Some),
             (_, Some(file), _) => Cassette::replay(file).map(Some),
             (.., Some(named)) => {
-                let file = match named {
-                    Some(file) => file.clone(),
-                    None => {
-                        make_directory(&context.home.path("state"))?;
-                        context.home.state("llm-cache.jsonl")
-                    }
-                };
+                let file = named.clone().unwrap_or_else(|| context.home.state("llm-cache.jsonl"));
+                if named.is_none() {
+                    make_directory(&context.home.path("state"))?;
+                }
                 Cassette::cache(&file, &|message| context.warn(message)).map(Some)
             }
             _ => Ok(None),
