@@ -6,6 +6,7 @@ mod aside;
 mod attachments;
 mod batch;
 mod blocks;
+mod cache;
 mod counterparts;
 mod daily;
 mod embed;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cp_testkit::server::{Step, chunk, json as json_answer, reply, stream_head};
-use cp_testkit::{Background, Server, until};
+use cp_testkit::{Background, Outcome, Server, until};
 use serde_json::{Value, json};
 
 use crate::limits::rows;
@@ -88,6 +88,54 @@ fn what_a_killed_process_had_asked_for_counts_and_no_more() {
     let stub = llm.feed(&sharing(&["--backend", "stub"]), &rows(1));
     assert_eq!(stub.status, 0, "{}", stub.stdout);
     assert_eq!((&purse(&llm)["spent"]["tokens"], &purse(&llm)["reserved"]), (&json!(10 + 10 + 5), &json!([])));
+    assert_eq!(llm.work.names(), ["purse"]);
+}
+
+#[test]
+fn sixty_four_processes_share_a_budget_to_the_last_token() {
+    let llm = Llm::new();
+    let together = |arguments: &[&str], count: usize| -> Vec<Outcome> {
+        let children: Vec<_> = (0..64).map(|_| start(&llm, arguments, count)).collect();
+        children.into_iter().map(Background::wait).collect()
+    };
+    let enough = ["--backend", "stub", "--jobs", "2", "--budget-tokens", "100000"];
+    for ran in together(&enough, 6) {
+        assert_eq!((ran.status, ran.of("message").len()), (0, 6), "{}", ran.stdout);
+    }
+    assert_eq!(purse(&llm)["spent"]["tokens"], 64 * 6 * 5);
+    // There are 400 answers of 5 tokens in what is left of this limit.
+    let limit = (64 * 6 * 5 + 2000).to_string();
+    let ran = together(&["--backend", "stub", "--jobs", "2", "--budget-tokens", &limit], 12);
+    let answers: usize = ran.iter().map(|ran| ran.of("message").len()).sum();
+    assert_eq!((answers, purse(&llm)["spent"]["tokens"].to_string()), (400, limit.clone()));
+    let failed: Vec<_> = ran.iter().filter(|ran| ran.status != 0).map(|ran| ran.closing()["error"].clone()).collect();
+    assert!(!failed.is_empty());
+    for error in failed {
+        let code = error["code"].as_str().unwrap();
+        assert_eq!(
+            (code, error["details"]["spent_tokens"].to_string()),
+            ("E_BUDGET_EXHAUSTED", limit.clone()),
+            "{error}"
+        );
+    }
+    assert_eq!(llm.work.names(), ["purse"]);
+}
+
+#[test]
+fn fifty_that_are_killed_leave_all_but_what_they_had_under_way() {
+    let server = Server::playing([vec![vec![Step::Stall]; 50], vec![answer("stop")]].concat());
+    let llm = Llm::asking("openai", &server);
+    let arguments = ["-m", "m", "--max-tokens", "10", "--budget-tokens", "20000"];
+    let children: Vec<_> = (0..50).map(|_| start(&llm, &arguments, 1)).collect();
+    until("all are under way", || server.requests().len() == 50);
+    children.into_iter().for_each(Background::kill);
+    // A request is thought to use a token for four bytes, and what it may write.
+    let under_way: usize = server.requests().iter().map(|request| request.json().to_string().len() / 4 + 10).sum();
+    let ran = llm.feed(&sharing(&["-m", "m"]), &rows(200));
+    let used = ran.of("message").len() * 200;
+    assert_eq!((ran.status, purse(&llm)["reserved"].clone()), (9, json!([])), "{}", ran.closing());
+    let left = 20000 - under_way;
+    assert!((left..left + 200).contains(&used), "{used} tokens used, {under_way} under way");
     assert_eq!(llm.work.names(), ["purse"]);
 }
 

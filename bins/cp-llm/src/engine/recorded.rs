@@ -18,31 +18,49 @@ impl Engine {
         let request = self.recorded_form(work)?;
         let keys = keys_of(cassette, work, backend.name(), &request);
         let key = &keys[0];
-        let found = keys.iter().find_map(|key| cassette.find(key).transpose());
-        if let Some(recorded) = found.transpose()? {
-            let request_hash = request_hash(work, &request);
-            self.journal.recalled(cassette.name(), &request_hash, work)?;
-            if work.request().stream {
-                thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
-                let text = recorded.content.text();
-                text.split_inclusive(' ').try_for_each(|piece| listener.text(piece))?;
-            }
-            let Prompt { session_id, agent, row, .. } = work.prompt.clone();
-            let mut message = Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded };
-            (message.receipt, message.request_hash) = (work.receipt(), Some(request_hash));
-            message.endpoint.clone_from(&work.target().endpoint.name);
-            if !cassette.is_replayed() {
-                // It was paid for once, and is not counted again.
-                message.cached = true;
-                message.usage = Usage { cost_usd: message.usage.cost_usd.map(|_| 0.0), ..Usage::default() };
-            }
-            return Ok(message);
+        let mut found = cassette.find(&keys)?;
+        // Who wants an answer that is being asked for waits here for it, and neither for money nor at the gate.
+        let claim = if found.is_none() { cassette.claim(key)? } else { None };
+        if claim.is_some() {
+            found = cassette.find(&keys)?;
         }
-        if cassette.is_replayed() {
-            return Err(cassette.miss(key, &request));
+        if let Some(recorded) = found {
+            drop(claim);
+            return self.recalled(cassette, recorded, &request, work, listener);
+        }
+        if let Some(miss) = cassette.miss(key, &request) {
+            return Err(miss);
         }
         let message = self.asked_whole(first, work, listener)?;
         cassette.keep(key, backend.name(), &request, &message)?;
+        Ok(message)
+    }
+
+    /// The message that a recorded one is for this prompt.
+    fn recalled(
+        &self,
+        cassette: &Cassette,
+        recorded: Message,
+        request: &[u8],
+        work: &Work,
+        listener: &mut dyn Listener,
+    ) -> Result<Message> {
+        let request_hash = request_hash(work, request);
+        self.journal.recalled(cassette.name(), &request_hash, work)?;
+        if work.request().stream {
+            thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
+            let text = recorded.content.text();
+            text.split_inclusive(' ').try_for_each(|piece| listener.text(piece))?;
+        }
+        let Prompt { session_id, agent, row, .. } = work.prompt.clone();
+        let mut message = Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded };
+        (message.receipt, message.request_hash) = (work.receipt(), Some(request_hash));
+        message.endpoint.clone_from(&work.target().endpoint.name);
+        if !cassette.is_replayed() {
+            // It was paid for once, and is not counted again.
+            message.cached = true;
+            message.usage = Usage { cost_usd: message.usage.cost_usd.map(|_| 0.0), ..Usage::default() };
+        }
         Ok(message)
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cp_common::context::given;
 use cp_common::context::options::{StreamOptions, shard_name, text_or_file};
+use cp_common::home::make_directory;
 use cp_common::output::Format;
 use cp_common::stream::filter::Source;
 use cp_common::wire::ToolSpec;
@@ -22,7 +23,7 @@ use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::Setup;
 use crate::backend::ready::Backends;
 use crate::engine::Engine;
-use crate::engine::cassette::{Cassette, Use};
+use crate::engine::cassette::Cassette;
 use crate::engine::gate::Gates;
 use crate::engine::purse::{self, Purse};
 use crate::engine::retry::RetryPolicy;
@@ -116,8 +117,9 @@ pub(crate) struct Args {
     )]
     replay: Option<PathBuf>,
     /// Answer again what was answered before, and keep new answers
-    #[arg(long, help_heading = "Answers that are kept", hide_short_help = true)]
-    cache: bool,
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = "Answers that are kept", hide_short_help = true)]
+    #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
+    cache: Option<Option<PathBuf>>,
     /// The most dollars to spend
     #[arg(long, value_name = "X", help_heading = "Limits")]
     budget_usd: Option<f64>,
@@ -179,9 +181,9 @@ impl Args {
         let endpoints =
             Endpoints::load(&context.config, self.backend.as_deref())?.looking(sends && permission().is_ok());
         // A replay takes the recording's where nothing else names one.
-        let endpoints = match cassette.as_ref().filter(|_| is_replayed) {
-            Some(cassette) => endpoints.or_default(|| cassette.backend())?,
-            None => endpoints,
+        let endpoints = match &cassette {
+            Some(Cassette::Replay(replay)) => endpoints.or_default(|| replay.backend())?,
+            _ => endpoints,
         };
         let models = self.model.iter().filter(|model| !model.is_empty());
         let models = models.map(|model| endpoints.target(model)).collect::<Result<_>>()?;
@@ -267,12 +269,23 @@ impl Args {
             return Ok(None);
         }
         // What goes on with a run writes to its output, and what counts a budget to its file.
-        for file in [&self.record, &self.resume, &self.budget_file].into_iter().flatten() {
+        for file in
+            [&self.record, &self.resume, &self.budget_file, self.cache.as_ref().unwrap_or(&None)].into_iter().flatten()
+        {
             context.home.check_writable(file)?;
         }
-        let cache = self.cache.then(|| context.home.state("llm-cache.jsonl"));
-        let named = [(&self.record, Use::Record), (&self.replay, Use::Replay), (&cache, Use::Cache)];
-        named.into_iter().find_map(|(file, mode)| file.as_deref().map(|file| Cassette::open(file, mode))).transpose()
+        match (&self.record, &self.replay, &self.cache) {
+            (Some(file), ..) => Cassette::record(file).map(Some),
+            (_, Some(file), _) => Cassette::replay(file).map(Some),
+            (.., Some(named)) => {
+                let file = named.clone().unwrap_or_else(|| context.home.state("llm-cache.jsonl"));
+                if named.is_none() {
+                    make_directory(&context.home.path("state"))?;
+                }
+                Cassette::cache(&file, &|message| context.warn(message)).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 }
 

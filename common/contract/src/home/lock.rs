@@ -1,6 +1,10 @@
 //! A lock on a file, waited for until a signal comes.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -21,6 +25,21 @@ pub fn lock(file: impl AsFd) -> Result<()> {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK | Errno::INTR) => waited(file),
         Err(e) => Err(Error::io("cannot lock", e)),
+    }
+}
+
+/// Opens the file at a path and locks it: the one that is there, and not one that was replaced or removed while we waited.
+pub fn locked(path: &Path, open: impl Fn() -> Result<File>) -> Result<File> {
+    loop {
+        let file = open()?;
+        lock(&file).map_err(|e| e.in_file(path).fatal())?;
+        let ours = file.metadata().map_err(|e| Error::from(e).in_file(path).fatal())?;
+        match path.metadata() {
+            Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => return Ok(file),
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(Error::from(e).in_file(path).fatal()),
+        }
     }
 }
 

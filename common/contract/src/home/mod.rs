@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub use self::agents::DEFAULT_AGENT;
 pub use self::class::{GOVERNED_ROOTS, PathClass, classify, classify_below, governed_roots, resolved, resolved_below};
 pub use self::files::{create_whole, make_directory, write_whole};
-pub use self::lock::lock;
+pub use self::lock::{lock, locked};
 
 pub use self::sessions::{HostNote, Session};
 

@@ -3,10 +3,10 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use cp_common::home::{lock, write_whole};
+use cp_common::home::{locked, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::{Error, Result};
 
@@ -42,8 +42,8 @@ impl PurseFile {
 
     /// Changes what is in it, and returns when the disk has it.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Sheet) -> T) -> Result<T> {
-        let locked = self.locked()?;
-        let before = self.parsed(&locked)?;
+        let file = locked(&self.path, || open(&self.path).map_err(|e| self.wrong(e)))?;
+        let before = self.parsed(&file)?;
         let mut sheet = before.clone();
         self.release_gone(&mut sheet);
         let outcome = change(&mut sheet);
@@ -58,21 +58,6 @@ impl PurseFile {
     /// What is in it now. Whoever replaces it replaces it whole, so no lock is needed.
     pub(super) fn read(&self) -> Result<Sheet> {
         self.parsed(&open(&self.path).map_err(|e| self.wrong(e))?)
-    }
-
-    /// The file, locked: the one that is there, and not one that was replaced while we waited.
-    fn locked(&self) -> Result<File> {
-        loop {
-            let file = open(&self.path).map_err(|e| self.wrong(e))?;
-            lock(&file).map_err(|e| e.in_file(&self.path).fatal())?;
-            let ours = file.metadata().map_err(|e| self.wrong(e))?;
-            match self.path.metadata() {
-                Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => return Ok(file),
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(e) => return Err(self.wrong(e)),
-            }
-        }
     }
 
     fn parsed(&self, file: &File) -> Result<Sheet> {

@@ -1,0 +1,274 @@
+//! The cache as many processes share it: asked once, found by all, whatever becomes of the file and of those that write to it.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use cp_testkit::server::{Request, Step, json as json_answer};
+use cp_testkit::{Background, Outcome, Server, until};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::llm::Llm;
+use crate::messages::whole;
+
+const CACHED: [&str; 4] = ["-m", "m", "--rows", "--cache=c"];
+
+fn row(text: &str) -> String {
+    json!({"messages":[{"role":"user","content":text}]}).to_string() + "\n"
+}
+
+/// What a request asks.
+fn asked(request: &Request) -> String {
+    request.json()["messages"][0]["content"].as_str().unwrap().to_owned()
+}
+
+/// A server that says again what it was asked, after so many milliseconds.
+fn echo(wait: u64) -> Server {
+    Server::replying(move |request| [vec![Step::Wait(wait)], whole("openai", &asked(request))].concat())
+}
+
+/// The question, the answer and whether it was cached, of each message.
+fn said(ran: &Outcome) -> Vec<(String, String, bool)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let messages = ran.of("message").into_iter();
+    messages.map(|data| (text(&data["input"][0]["content"]), text(&data["content"]), data["cached"] == true)).collect()
+}
+
+fn cached(ran: &Outcome) -> usize {
+    said(ran).iter().filter(|(.., is_cached)| *is_cached).count()
+}
+
+fn start(llm: &Llm, rows: &str) -> Background {
+    let mut child = llm.start(&[&CACHED[..], &["--jobs", "4"]].concat());
+    child.write(rows);
+    child.close_stdin();
+    child
+}
+
+#[test]
+fn a_cache_is_the_file_that_is_named_and_caches_merge_as_files() {
+    let server = echo(0);
+    let llm = Llm::asking("openai", &server);
+    for (file, text) in [("a", "one"), ("b", "two"), ("a", "three")] {
+        llm.run(&["-m", "m", &format!("--cache={file}"), text]).success();
+    }
+    assert_eq!(llm.work.names(), ["a", "a.index", "b", "b.index"]);
+    assert!(!llm.home.join("state/llm-cache.jsonl").exists());
+    llm.sh("cat a b > c && rm a b *.index").success();
+    let ran = llm.feed(&CACHED, &["one", "two", "three", "four"].map(row).concat()).success();
+    assert_eq!((server.requests().len(), cached(&ran)), (4, 3), "{}", ran.stdout);
+    assert!(said(&ran).iter().all(|(question, answer, _)| question == answer), "{}", ran.stdout);
+    // A file inside the home that is not for this has no answers added.
+    let inside = llm.home.join("config/policy.toml");
+    assert_eq!(llm.run(&["-m", "m", &format!("--cache={}", inside.display()), "x"]).status, 4);
+    assert!(!inside.exists());
+}
+
+#[test]
+fn equal_prompts_under_way_are_one_request_in_one_process_and_in_many() {
+    let server = echo(300);
+    let llm = Llm::asking("openai", &server);
+    let ran = llm.feed(&[&CACHED[..], &["--jobs", "8"]].concat(), &row("same").repeat(8)).success();
+    assert_eq!((server.requests().len(), said(&ran).len(), cached(&ran)), (1, 8, 7), "{}", ran.stdout);
+    // Entries of what was asked and of what was cached name the request alike.
+    let ledger = llm.ledger();
+    let hashes: Vec<&str> = ledger.iter().filter_map(|entry| entry["data"]["request_hash"].as_str()).collect();
+    assert!(hashes.len() == 9 && hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+    let children: Vec<_> = (0..8).map(|_| start(&llm, &row("again"))).collect();
+    let sum: usize = children.into_iter().map(|child| cached(&child.wait().success())).sum();
+    assert_eq!((server.requests().len(), sum), (2, 7));
+    assert_eq!(llm.work.names(), ["c", "c.index"]);
+}
+
+#[test]
+fn who_waits_for_an_answer_keeps_no_other_request_waiting() {
+    // The answer to `slow` comes after `fast` was asked; no more than four requests begin at the same time.
+    let fast = Arc::new((Mutex::new(false), Condvar::new()));
+    let server = Server::replying(move |request| {
+        let (was_asked, told) = &*fast;
+        let mut was_asked = was_asked.lock().unwrap();
+        if asked(request) == "fast" {
+            *was_asked = true;
+            told.notify_all();
+        } else {
+            let waited = told.wait_timeout_while(was_asked, Duration::from_secs(20), |was_asked| !*was_asked).unwrap();
+            assert!(!waited.1.timed_out(), "the other was not asked");
+        }
+        whole("openai", "fine")
+    });
+    let llm = Llm::asking("openai", &server);
+    let arguments = ["--jobs", "8", "--budget-tokens", "1000", "--max-tokens", "400"];
+    let ran = llm.feed(&[&CACHED[..], &arguments].concat(), &(row("slow").repeat(7) + &row("fast"))).success();
+    assert_eq!((server.requests().len(), cached(&ran)), (2, 6), "{}", ran.stdout);
+}
+
+#[test]
+fn where_the_one_who_asks_fails_or_is_killed_the_next_one_asks() {
+    let refused = [vec![Step::Wait(200)], json_answer(400, &json!({"error":{"message":"no"}}))].concat();
+    let server = Server::playing(vec![refused, whole("openai", "fine"), vec![Step::Stall], whole("openai", "fine")]);
+    let llm = Llm::asking("openai", &server);
+    let ran = llm.feed(&[&CACHED[..], &["--jobs", "4"]].concat(), &row("same").repeat(4));
+    assert_eq!((ran.of("message").len(), cached(&ran), server.requests().len()), (3, 2, 2), "{}", ran.stdout);
+    let killed = start(&llm, &row("other"));
+    until("it asks", || server.requests().len() == 3);
+    let mut waits = start(&llm, &row("other"));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!waits.has_ended() && server.requests().len() == 3);
+    killed.kill();
+    assert_eq!(waits.wait().success().of("message").len(), 1);
+    assert_eq!((server.requests().len(), llm.work.names()), (4, vec!["c".to_owned(), "c.index".to_owned()]));
+}
+
+#[test]
+fn what_another_process_adds_is_found_by_one_that_runs() {
+    let server = echo(0);
+    let llm = Llm::asking("openai", &server);
+    let mut runs = llm.start(&CACHED);
+    for (question, requests) in [("first", 1), ("second", 2), ("third", 3)] {
+        llm.feed(&CACHED, &row(question)).success();
+        runs.write(row(question));
+        assert_eq!((runs.record()["data"]["cached"].clone(), server.requests().len()), (json!(true), requests));
+        // Where the file is replaced, what is there now counts.
+        llm.sh("cp c c2 && mv c2 c").success();
+    }
+    runs.write(row("own"));
+    runs.record();
+    runs.close_stdin();
+    runs.wait().success();
+    assert_eq!(llm.work.records("c").len(), 4);
+}
+
+#[test]
+fn torn_lines_are_passed_over_and_said_and_nothing_is_lost_behind_them() {
+    let server = echo(0);
+    let llm = Llm::asking("openai", &server);
+    llm.feed(&CACHED, &row("one")).success();
+    let tears = ["{\"key\":\"sha256:00", "{\"key\":\"x\",\"backend\":\"b\",\"request\":{},\"message\":{}}"];
+    for tear in tears {
+        OpenOptions::new().append(true).open(llm.work.join("c")).unwrap().write_all(tear.as_bytes()).unwrap();
+        let ran = llm.feed(&CACHED, &(row("one") + &row(tear))).success();
+        assert_eq!((cached(&ran), said(&ran).len()), (1, 2), "{}", ran.stdout);
+    }
+    let ran = llm.feed(&CACHED, &["one", tears[0], tears[1]].map(row).concat()).success();
+    assert!(cached(&ran) == 3 && ran.stderr.contains("c: lines that are no whole recordings, and are passed over: 2"));
+    assert_eq!(server.requests().len(), 3);
+    llm.work.write("c", "notes of mine\n");
+    llm.feed(&CACHED, &row("one")).failed(4, "E_CONFIG");
+    assert_eq!(llm.work.read("c"), "notes of mine\n");
+}
+
+#[test]
+fn an_index_that_is_not_of_this_cache_is_made_anew() {
+    let server = echo(0);
+    let llm = Llm::asking("openai", &server);
+    let many: String = (0..6).map(|n| row(&format!("row {n}"))).collect();
+    llm.feed(&CACHED, &many).success();
+    let whole = llm.work.bytes("c.index");
+    let mut elsewhere = whole.clone();
+    // Each key has the line of the first one: an offset stands behind sixteen bytes of a key, after a head of 96 bytes.
+    for slot in elsewhere[96..].chunks_mut(24).filter(|slot| slot[16..] != [0; 8]) {
+        slot[16..].copy_from_slice(&1_u64.to_le_bytes());
+    }
+    for damaged in [Vec::new(), b"notes of mine\n".to_vec(), whole[..whole.len() - 1].to_vec(), elsewhere] {
+        llm.work.write("c.index", &damaged);
+        let ran = llm.feed(&CACHED, &many).success();
+        assert!(
+            cached(&ran) == 6 && said(&ran).iter().all(|(question, answer, _)| question == answer),
+            "{}",
+            ran.stdout
+        );
+        assert_eq!(llm.work.bytes("c.index").len(), whole.len());
+    }
+    // More answers than the table has room for.
+    let rows: String = (0..1600).map(|n| row(&format!("row {n}"))).collect();
+    let stub = ["--backend", "stub", "--rows", "--cache=c"];
+    llm.feed(&stub, &rows).success();
+    assert!(llm.work.bytes("c.index").len() > whole.len());
+    assert_eq!((cached(&llm.feed(&stub, &rows).success()), cached(&llm.feed(&CACHED, &many))), (1600, 6));
+    assert_eq!(server.requests().len(), 6);
+}
+
+/// What becomes of a cache.
+#[derive(Clone, Debug)]
+enum Event {
+    /// Four processes ask, each from a question on; one of them may be killed after so many milliseconds.
+    Ask([u8; 4], Option<u8>),
+    /// A process with another file asks, and the files are put together.
+    Merge(u8, bool),
+    Tear(u8),
+    LoseIndex,
+    CutIndex(u16),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (any::<[u8; 4]>(), any::<Option<u8>>()).prop_map(|(from, killed)| Event::Ask(from, killed)),
+        1 => (any::<u8>(), any::<bool>()).prop_map(|(from, in_place)| Event::Merge(from, in_place)),
+        1 => any::<u8>().prop_map(Event::Tear),
+        1 => Just(Event::LoseIndex),
+        1 => any::<u16>().prop_map(Event::CutIndex),
+    ]
+}
+
+fn questions(from: u8) -> String {
+    (0..6).map(|n| row(&format!("question {}", (from / 4 + n) % 40))).collect()
+}
+
+fn happen(llm: &Llm, event: &Event) {
+    match event {
+        Event::Ask(from, killed) => {
+            let mut children: Vec<_> = from.iter().map(|from| start(llm, &questions(*from))).collect();
+            if let Some(after) = killed {
+                std::thread::sleep(Duration::from_millis(u64::from(after / 2)));
+                children.remove(0).kill();
+            }
+            for child in children {
+                child.wait().success();
+            }
+        }
+        Event::Merge(from, in_place) => {
+            llm.feed(&["-m", "m", "--rows", "--cache=d"], &questions(*from)).success();
+            llm.sh(if *in_place { "cp c e; cat d e > c" } else { "cat c d > e; mv e c" });
+        }
+        Event::Tear(at) => {
+            let text = llm.work.read_if_there("c");
+            let torn = &text[..text.len().min(usize::from(*at))];
+            let mut file = OpenOptions::new().append(true).create(true).open(llm.work.join("c")).unwrap();
+            file.write_all(torn.trim_end().as_bytes()).unwrap();
+        }
+        Event::LoseIndex => drop(std::fs::remove_file(llm.work.join("c.index"))),
+        Event::CutIndex(length) => {
+            let index = OpenOptions::new().write(true).create(true).truncate(false).open(llm.work.join("c.index"));
+            index.unwrap().set_len(u64::from(*length)).unwrap();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("CP_LONG").is_some() { 64 } else { 3 }))]
+
+    #[test]
+    fn whatever_happens_every_answer_that_is_kept_is_found_and_none_is_another_ones(
+        events in prop::collection::vec(event(), 4..12)
+    ) {
+        let llm = Llm::asking("openai", &echo(5));
+        for event in &events {
+            happen(&llm, event);
+        }
+        let mut kept = BTreeSet::new();
+        for line in llm.work.read_if_there("c").lines() {
+            if let Ok(recording) = serde_json::from_str::<Value>(line) {
+                kept.insert(recording["request"]["messages"][0]["content"].as_str().unwrap().to_owned());
+            }
+        }
+        let all: String = (0..40).map(|n| row(&format!("question {n}"))).collect();
+        let ran = llm.feed(&CACHED, &all).success();
+        let said = said(&ran);
+        prop_assert!(said.iter().all(|(question, answer, _)| question == answer), "{:?}", said);
+        let found: BTreeSet<String> = said.into_iter().filter(|(.., is_cached)| *is_cached).map(|(question, ..)| question).collect();
+        prop_assert_eq!(found, kept);
+    }
+}
