@@ -751,7 +751,7 @@ cp_words() {
                 | if $terminal then .out = (if .begun then "\n" else $said | harmless end) else . end
                 | .begun = false
               else . end
-            | .hints = .hints + ($r.error.details // {} | [(.hint // empty | "  Hint: \(.)\n"), (.resume // empty | "  Resume: \(.)\n")] | join(""))
+            | .hints = .hints + ($r.error.details // {} | [(.hint // empty | "  Hint: \(gsub("\n"; "\n  "))\n"), (.resume // empty | "  Resume: \(.)\n")] | join(""))
             | if $r.meta == null then .
               elif $r.ok then if $terminal then . else .out = .last end
               else .failed = true | if .begun then .out = "\n" else . end

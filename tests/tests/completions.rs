@@ -139,6 +139,6 @@ fn the_script_of_bash_is_clean() {
         let script = Place::new().sh(&format!("{program} completions bash --format raw | shellcheck -s bash -"));
         assert_eq!((script.status, script.stdout.as_str()), (0, ""), "{program}");
     }
-    let page = std::fs::read_to_string(repository().join("man/cp-tools.7")).unwrap();
-    assert!(page.contains(".Sh COMPLETIONS"), "cp-tools(7) says how to install them");
+    let page = std::fs::read_to_string(repository().join("man/cp-options.7")).unwrap();
+    assert!(page.contains(".Sh COMPLETIONS"), "cp-options(7) says how to install them");
 }

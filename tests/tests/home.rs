@@ -2,8 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use cp_testkit::Place;
+use cp_testkit::{Place, Server, server};
 use cp_tests::check_contract;
+use serde_json::json;
 
 #[test]
 fn init_makes_what_is_absent_and_nothing_twice() {
@@ -53,6 +54,66 @@ fn the_same_request_id_gives_the_first_answer() {
     assert_eq!(first["data"], second["data"]);
     let other = place.sh("cp-shell init --request-id a --home other; cp-shell init --request-id a").closing();
     assert_eq!(first["data"], other["data"], "ids belong to a home");
+}
+
+/// What a newcomer types first, with nothing but a home and a path, where Ollama would listen at this address.
+fn first_words(ollama: &str) -> Vec<String> {
+    let place = Place::new();
+    let line = format!("env -i HOME=\"$HOME\" PATH=\"$PATH\" OLLAMA_HOST={ollama} cp-ask hi");
+    let ran = place.sh(&line).code(4);
+    assert_eq!(ran.stdout, "");
+    ran.stderr.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_first_answer_without_a_key_is_three_lines_that_say_what_to_do() {
+    let said = first_words("127.0.0.1:9");
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert!(said[1].contains("ANTHROPIC_API_KEY") && said[1].contains("-m MODEL"), "{said:?}");
+    assert!(said[1].contains("ollama serve"), "{said:?}");
+    // What the last line promises is so.
+    assert!(said[2].contains("`cp-ask --backend stub hi`"), "{said:?}");
+    assert_eq!(Place::new().sh("cp-ask --backend stub hi").stdout, "stub response 1\n");
+
+    let answers = || Server::replying(|_| server::json(200, &json!({"object": "list", "data": [{"id": "near:1b"}]})));
+    let near = answers();
+    let said = first_words(near.url().trim_start_matches("http://"));
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert!(said[1].contains("-m ollama/near:1b") && said[1].contains("ANTHROPIC_API_KEY"), "{said:?}");
+    // Where the address is none of this machine's as it is written, nobody is asked.
+    let far = answers();
+    assert!(first_words(&far.url().replace("127.0.0.1", "127.1")).iter().all(|line| !line.contains("near")));
+    assert_eq!((near.requests().len(), far.requests().len()), (1, 0));
+}
+
+#[test]
+fn the_checklist_has_a_mark_before_each_check_and_the_cure_below() {
+    let ran = Place::new().sh("cp-llm doctor --format text; cp-exec doctor --format text");
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    let is_check = |line: &str| ["✓ ", "! ", "✗ "].iter().any(|mark| line.starts_with(mark));
+    let counts: Vec<&&str> = lines.iter().filter(|line| line.contains(" pass, ") && line.contains(" fail")).collect();
+    assert_eq!(counts.len(), 2, "{}", ran.stdout);
+    assert!(lines.iter().all(|line| is_check(line) || line.starts_with("  ") || counts.contains(&line)), "{lines:?}");
+    let at = lines.iter().position(|line| line.starts_with("! backend: ")).unwrap();
+    assert!(lines[at + 1].starts_with("  Hint: set ANTHROPIC_API_KEY") && lines[at + 2].starts_with("  without"));
+}
+
+#[test]
+fn the_prices_that_init_writes_are_read_and_price_the_models_that_they_name() {
+    let place = Place::new();
+    let names = ["claude-sonnet-4-5-20250929", "gpt-5-mini", "unknown"];
+    let server = Server::replying(move |_| {
+        let models: Vec<_> = names.iter().map(|id| json!({"id": id})).collect();
+        server::json(200, &json!({"object": "list", "data": models}))
+    });
+    let models =
+        format!("OPENAI_BASE_URL={}/v1 cp-llm models | jq -c '[.data.items[] | [.id, .priced]]'", server.url());
+    let ran = place.sh(&format!("{models}; cp-shell init >made; {models}"));
+    let [before, after] =
+        [false, true].map(|priced| json!([[names[0], priced], [names[1], priced], [names[2], false]]).to_string());
+    assert_eq!(ran.stdout, format!("{before}\n{after}\n"), "{}", ran.stderr);
+    let file = place.home.read("config/prices.toml");
+    assert!(file.contains("2025-12") && file.contains("check your provider's page"));
 }
 
 #[test]

@@ -20,16 +20,23 @@ fn pages() -> Vec<(String, String)> {
 /// The shells that a reader may type an example into.
 const SHELLS: [&str; 2] = ["dash", "bash"];
 
+/// A place that has the examples of `docs`, as a checkout has them.
+fn checkout() -> Place {
+    let place = Place::new();
+    std::os::unix::fs::symlink(repository().join("docs"), place.work.join("docs")).unwrap();
+    place
+}
+
 /// Runs the blocks of a file in each shell. Those of a page go on from each other, as it is read; others are alone.
 fn run(path: &Path, blocks: &[Block], go_on: bool, written: fn(&str) -> String) {
     let name = path.file_name().unwrap().to_string_lossy();
     for shell in SHELLS {
-        let mut place = Place::new();
+        let mut place = checkout();
         let mut differences = Vec::new();
         for block in blocks {
             differences.extend(transcript::run(&name, shell, block, &place));
             if !go_on {
-                place = Place::new();
+                place = checkout();
             }
         }
         transcript::same_or_update(path, &differences, written);
@@ -79,7 +86,7 @@ fn flags(page: &str) -> Vec<&str> {
 fn a_page_says_what_its_program_says_and_names_every_option() {
     for program in PROGRAMS {
         let page = std::fs::read_to_string(repository().join(format!("man/{program}.1"))).unwrap();
-        let overview = std::fs::read_to_string(repository().join("man/cp-tools.7")).unwrap();
+        let overview = std::fs::read_to_string(repository().join("man/cp-options.7")).unwrap();
         let reference = Place::new().sh(&format!("{program} reference")).closing()["data"].clone();
         let about = page.lines().find_map(|line| line.strip_prefix(".Nd ")).unwrap_or_default();
         assert_eq!(

@@ -41,7 +41,7 @@ fn names<'a>(reference: &'a Value, member: &'a str) -> impl Iterator<Item = &'a 
 
 #[test]
 fn a_page_describes_the_options_of_its_program_and_no_others() {
-    let overview = options(page("cp-tools.7").lines());
+    let overview = options(page("cp-options.7").lines());
     for program in PROGRAMS {
         let reference = reference(program);
         let text = page(&format!("{program}.1"));
@@ -50,7 +50,7 @@ fn a_page_describes_the_options_of_its_program_and_no_others() {
             names(&reference, "name").chain(names(&reference, "short")).filter(|name| name.starts_with('-')).collect();
         let missing: Vec<_> =
             table.iter().filter(|name| !named.contains(**name) && !overview.contains(**name)).collect();
-        assert!(missing.is_empty(), "neither {program}(1) nor cp-tools(7) has {missing:?}");
+        assert!(missing.is_empty(), "neither {program}(1) nor cp-options(7) has {missing:?}");
         let unknown: Vec<_> = own.iter().filter(|name| !table.contains(name.as_str())).collect();
         assert!(unknown.is_empty(), "{program}(1) describes what is no option: {unknown:?}");
     }

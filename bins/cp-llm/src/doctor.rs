@@ -15,6 +15,9 @@ use crate::policy::Policy;
 /// The longest time to wait for a server.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// The longest time to wait for a server of this machine.
+const NEAR: Duration = Duration::from_millis(500);
+
 /// The longest time to wait for a program, which may have a model to load.
 const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 
@@ -33,9 +36,12 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let file = context.home.path("config/prices.toml");
     checks.push(match Prices::load(&file) {
         Ok(_) if file.exists() => Check::pass("prices", file.display().to_string()),
-        Ok(_) => {
-            Check::not_fine("prices", Status::Warn, "no prices: costs are null", format!("write {}", file.display()))
-        }
+        Ok(_) => Check::not_fine(
+            "prices",
+            Status::Warn,
+            "no prices: costs are null",
+            format!("`cp-shell init` writes {} with those of common models", file.display()),
+        ),
         Err(e) => failing("prices", Status::Fail, &e, "correct the file"),
     });
     checks
@@ -63,9 +69,10 @@ fn of_endpoints(endpoints: &Endpoints, may_look: bool, context: &Context) -> Vec
             found.unwrap_or_else(|e| failing("endpoint", Status::Warn, &e, "correct [endpoints] in config/cp.toml"));
         checks.push(Check { check: "endpoint".to_owned(), ..found });
     }
-    let found = if may_look { local::answering() } else { Vec::new() };
+    let found = if may_look { local::answering(NEAR) } else { Vec::new() };
     for local in found.iter().filter(|local| !is_meant(local.name)) {
-        let how = local.command().unwrap_or_else(|| "it has no model yet".to_owned());
+        let how = local.model().map(|model| format!("`cp-llm -m {model} TEXT`"));
+        let how = how.unwrap_or_else(|| "it has no model yet".to_owned());
         checks.push(Check::pass("local", format!("{} answers at {}: {how}", local.name, local.base)));
     }
     checks

@@ -33,7 +33,7 @@ fn a_newcomer_is_shown_the_server_that_answers_and_the_command_that_asks_it() {
     let server = ollama(&["`bad`", "smollm2:135m"]);
     let llm = with(&server);
     let hint_of = hint(&llm.run(&["hi"]));
-    assert!(hint_of.contains("`cp-llm -m ollama/smollm2:135m TEXT`"), "{hint_of}");
+    assert!(hint_of.contains("-m ollama/smollm2:135m for the model"), "{hint_of}");
     let ran = llm.run(&["-m", "ollama/smollm2:135m", "hi"]);
     assert_eq!((ran.status, &ran.only()["data"]["endpoint"]), (0, &json!("ollama")), "{}", ran.stdout);
     assert!(hint(&with(&ollama(&[])).run(&["hi"])).contains("ollama answers but has no model"));

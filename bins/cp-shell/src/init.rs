@@ -29,7 +29,7 @@ pub(crate) struct Args {
 }
 
 /// What a home begins with: path, text, and what the file is for.
-const STARTERS: [(&str, &str, &str); 8] = [
+const STARTERS: [(&str, &str, &str); 9] = [
     ("config/cp.toml", include_str!("../starter/cp.toml"), "settings: flags and environment win over it"),
     (
         "config/shell.toml",
@@ -37,6 +37,7 @@ const STARTERS: [(&str, &str, &str); 8] = [
         "what a session with a person needs: history, hub, memory",
     ),
     ("config/cp.env", include_str!("../starter/cp.env"), "assignments that the scripts read for unset names"),
+    ("config/prices.toml", include_str!("../starter/prices.toml"), "what tokens cost: check them with your provider"),
     ("config/agents.json", include_str!("../starter/agents.json"), "the agents: an id, its soul, its model"),
     ("config/governed_roots.json", include_str!("../starter/governed_roots.json"), "which paths are pristine"),
     ("agents/default/soul.md", SOUL, "the system text of the agent `default`"),

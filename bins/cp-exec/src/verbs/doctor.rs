@@ -133,13 +133,9 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
         format!("interface {abi}, {}", landlock.status),
         "use a kernel of 6.12 or later, with `landlock` in its list of security modules (lsm=)",
     );
-    check("seccomp", enforcement.seccomp, enforcement.seccomp.to_string(), "use a kernel with CONFIG_SECCOMP_FILTER");
-    check(
-        "no_new_privs",
-        enforcement.no_new_privs,
-        enforcement.no_new_privs.to_string(),
-        "use a kernel of 3.5 or later",
-    );
+    let words = |there: bool| if there { "in force" } else { "absent" }.to_owned();
+    check("seccomp", enforcement.seccomp, words(enforcement.seccomp), "use a kernel with CONFIG_SECCOMP_FILTER");
+    check("no_new_privs", enforcement.no_new_privs, words(enforcement.no_new_privs), "use a kernel of 3.5 or later");
     for layer in [Layer::Mount, Layer::Pid, Layer::Network, Layer::Ipc, Layer::Uts] {
         let there = enforcement.has(layer);
         let why = enforcement.missing.iter().find(|text| text.starts_with(layer.name()));
@@ -186,7 +182,7 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
             "set exec.run_as in the policy, or run cp-exec as an ordinary user",
         ));
     } else {
-        checks.push(Check::pass("uid", enforcement.uid.to_string()));
+        checks.push(Check::pass("uid", format!("commands run as {}", enforcement.uid)));
     }
 }
 

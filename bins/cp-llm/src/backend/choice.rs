@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cp_common::home::config::{Config, Origin, Value};
 use cp_common::program::{CredentialSource, Credentials};
@@ -11,6 +12,9 @@ use super::endpoint::{DialectName, Endpoint, Target};
 use super::local::{self, Found};
 use super::provider::{PROVIDERS, Provider};
 use super::tables;
+
+/// How long an error may look for servers of this machine.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Every endpoint, and what the names of models mean.
 pub(crate) struct Endpoints {
@@ -128,18 +132,18 @@ impl Endpoints {
 
     /// What a newcomer sees first: a server of this machine that answers needs nothing but its name.
     fn nothing_configured(&self) -> Error {
-        let keys =
-            "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY (or OPENAI_BASE_URL for a server of your own)";
-        let found = if self.may_look { local::answering() } else { Vec::new() };
-        let commands: Vec<String> = found.iter().filter_map(Found::command).collect();
-        let hint = match (commands.is_empty(), found.first()) {
-            (false, _) => format!("type {} for the model that runs here, or {keys}", commands.join(" or ")),
+        let keys = "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and give -m MODEL";
+        let found = if self.may_look { local::answering(LOOK) } else { Vec::new() };
+        let models: Vec<String> = found.iter().filter_map(Found::model).collect();
+        let hint = match (models.is_empty(), found.first()) {
+            (false, _) => format!("give -m {} for the model that runs here, or {keys}", models.join(" or -m ")),
             (true, Some(found)) => format!("{} answers but has no model: load one, or {keys}", found.name),
-            (true, None) => format!(
-                "{keys}, or start a local server (`ollama serve`, then `ollama pull MODEL` and `cp-llm -m ollama/MODEL TEXT`), or give --backend stub to try without one"
-            ),
+            (true, None) => {
+                format!("{keys}, or run one here: `ollama serve`, then `ollama pull MODEL` and -m ollama/MODEL")
+            }
         };
-        Error::config("no backend is configured").hint(hint).fatal()
+        let offline = "without any of them `cp-ask --backend stub hi` works: the stub answers offline";
+        Error::config("no backend is configured").hint(format!("{hint}\n{offline}")).fatal()
     }
 
     /// Whether `config/cp.toml` or the environment names it.

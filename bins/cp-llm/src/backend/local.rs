@@ -1,5 +1,6 @@
 //! The servers that people run on their own machines, and the address where each listens by default.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::ModelList as _;
@@ -62,29 +63,38 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The command that asks it, as it can be typed.
-    pub(crate) fn command(&self) -> Option<String> {
+    /// The model to ask it for, as it can be typed.
+    pub(crate) fn model(&self) -> Option<String> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+".contains(c);
         let model = self.models.iter().find(|model| !model.is_empty() && model.chars().all(is_plain))?;
-        Some(format!("`cp-llm -m {}/{model} TEXT`", self.name))
+        Some(format!("{}/{model}", self.name))
     }
 }
 
-/// The servers of this machine that answer, each with its models. Where nothing listens that is said at once.
-pub(crate) fn answering() -> Vec<Found> {
-    const LIMIT: Duration = Duration::from_millis(500);
-    let asked = SERVERS.iter().filter_map(|(name, _)| {
-        let base = base_of(name, variable)?;
-        // No proxy stands before them.
-        let client = Client::new("cp-llm", &base, Timeouts { total: LIMIT, idle: None }, 1, |_| None, None).ok()?;
-        let dialect = Box::new(OpenAi { original: false });
-        let endpoint = (*name).to_owned();
-        let (headers, given) = (Vec::new(), Vec::new());
-        let server =
-            Server { endpoint, name: "openai", dialect, base: base.clone(), key: None, headers, given, client };
-        Some(Found { name, base, models: server.models().ok()? })
-    });
-    asked.collect()
+/// The servers of this machine that answer within this time, each with its models. Where nothing listens that is said at once.
+pub(crate) fn answering(limit: Duration) -> Vec<Found> {
+    std::thread::scope(|scope| {
+        let asked = SERVERS.map(|(name, _)| scope.spawn(move || found(name, limit)));
+        asked.into_iter().filter_map(|asked| asked.join().ok()?).collect()
+    })
+}
+
+fn found(name: &'static str, limit: Duration) -> Option<Found> {
+    let base = base_of(name, variable).filter(|base| is_of_this_machine(base))?;
+    // No proxy stands before them.
+    let client = Client::new("cp-llm", &base, Timeouts { total: limit, idle: None }, 1, |_| None, None).ok()?;
+    let dialect = Box::new(OpenAi { original: false });
+    let (headers, given) = (Vec::new(), Vec::new());
+    let endpoint = name.to_owned();
+    let server = Server { endpoint, name: "openai", dialect, base: base.clone(), key: None, headers, given, client };
+    Some(Found { name, base, models: server.models().ok()? })
+}
+
+/// Whether a base URL names a loopback address: nobody else is asked without being named.
+fn is_of_this_machine(base: &str) -> bool {
+    let authority = base.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host).trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -106,6 +116,16 @@ mod tests {
             ("[::1]:12", "http://[::1]:12/v1"),
         ] {
             assert_eq!(ollama(host), base, "{host}");
+        }
+    }
+
+    #[test]
+    fn only_loopback_is_this_machine() {
+        for host in ["", "0.0.0.0", "::", "localhost:1", "[::1]:12", "127.1.2.3"] {
+            assert!(is_of_this_machine(&ollama(host)), "{host}");
+        }
+        for host in ["box", "192.168.1.2", "127.0.0.1.example.com", "https://localhost.example.com", "[fe80::1]:12"] {
+            assert!(!is_of_this_machine(&ollama(host)), "{host}");
         }
     }
 }

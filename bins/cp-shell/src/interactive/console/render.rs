@@ -75,7 +75,7 @@ impl Style {
         text.push_str(&harmless(message));
         if let Some(hint) = hint {
             text.push_str("\n  Hint: ");
-            text.push_str(&harmless(hint));
+            text.push_str(&harmless(hint).replace('\n', "\n  "));
         }
         text.push('\n');
         text

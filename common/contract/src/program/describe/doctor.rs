@@ -38,10 +38,13 @@ impl Reply for Doctor {
                 Status::Warn => "!",
                 Status::Fail => "✗",
             };
-            let fix = check.fix.as_ref().map(|fix| format!("\n  Hint: {fix}")).unwrap_or_default();
+            let fix =
+                check.fix.as_ref().map(|fix| format!("\n  Hint: {}", fix.replace('\n', "\n  "))).unwrap_or_default();
             format!("{mark} {}: {}{fix}", check.check, check.message)
         };
-        self.checks.iter().map(line).collect::<Vec<_>>().join("\n")
+        let count = |(word, n): (&String, &Value)| format!("{n} {word}");
+        let counts = self.summary.iter().map(count).collect::<Vec<_>>().join(", ");
+        self.checks.iter().map(line).chain([counts]).collect::<Vec<_>>().join("\n")
     }
 }
 
