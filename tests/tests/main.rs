@@ -20,6 +20,7 @@ mod manual;
 mod pipelines;
 mod properties;
 mod queries;
+mod scale;
 mod scripts_cp_ask;
 mod scripts_cp_ask_named;
 mod scripts_cp_sh;
