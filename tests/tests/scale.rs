@@ -6,6 +6,7 @@ use std::time::Duration;
 use cp_testkit::{Place, Program, Signal, counterpart, repository, required, until};
 use cp_tests::transcript::{block_below, examples_of_page, steps};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 fn page() -> String {
     std::fs::read_to_string(repository().join("man/cp-scale.7")).unwrap()
@@ -80,7 +81,7 @@ fn the_demo_holds_what_it_says() {
 }
 
 /// As ssh, but for the other computer.
-const SSH: &str = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\necho \"$1\" >>hosts\nshift\n[ \"$1\" != -- ] || shift\nexec sh -c \"$*\"\n";
+const SSH: &str = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\necho \"$1\" >>hosts\nshift\n[ \"$1\" != -- ] || shift\nexec env SHELL=/bin/sh sh -c \"$*\"\n";
 
 /// As sbatch, but for the cluster: runs the tasks of an array, some at a time and in any order.
 const SBATCH: &str = r#"#!/bin/sh
@@ -161,9 +162,7 @@ fn the_sql_of_the_page_verifies_a_chain() {
         return;
     }
     place.work.write("verify.sql", block_below(&page(), "LEDGERS ELSEWHERE"));
-    place
-        .sh(r#"printf 'plain\n"quoted", \\ and ‘more’ \360\237\246\212\n\nlast\n' | cp-log append -f whole.jsonl"#)
-        .success();
+    place.sh(r#"printf '"quoted", \\ and ‘more’ \360\237\246\212\nlast\n' | cp-log append -f whole.jsonl"#).success();
     let whole = place.work.read("whole.jsonl");
     let lines: Vec<&str> = whole.split_inclusive('\n').collect();
     let script = "import duckdb, json; print(json.dumps(duckdb.execute(open('verify.sql').read()).fetchone()))";
@@ -178,6 +177,13 @@ fn the_sql_of_the_page_verifies_a_chain() {
         let mut other = lines.clone();
         other[at] = &changed;
         assert_ne!(counted(&other).1, 0, "line {at} changed");
+        if at + 1 < lines.len() {
+            let body = &changed[..changed.len() - 83];
+            let hash = Sha256::digest(body).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+            let forged = format!("{body},\"hash\":\"sha256:{hash}\"}}\n");
+            other[at] = &forged;
+            assert_ne!(counted(&other).1, 0, "line {at} changed, and hashed again");
+        }
         let twice = [&lines[..=at], &lines[at..]].concat();
         assert_ne!(counted(&twice).1, 0, "line {at} twice");
     }
@@ -207,6 +213,7 @@ fn spark_runs_a_killed_shard_again_and_pays_once() {
     }
     let Some(submit) = counterpart("spark-submit") else { return };
     let python = submit.parent().unwrap();
+    let of_eight = |title: &str| block_below(&page(), title).replace(", 64)", ", 8)");
     let spark = |place: &Place, line: &str| {
         let environment = format!(
             "export PATH=$PWD/bin:$PATH:{} SPARK_LOCAL_IP=127.0.0.1 PYSPARK_PYTHON={0}/python\n",
@@ -216,16 +223,16 @@ fn spark_runs_a_killed_shard_again_and_pays_once() {
         let ran = place.shell("sh", &(environment + line)).limit(Duration::from_mins(10)).run();
         assert_eq!(ran.status, 0, "{line}: {ran:?}");
         assert!(place.work.at("bin").names().contains(&"killed".to_owned()), "{line}: none was killed");
-        assert_whole(place, 400, 64, "records", 1);
+        assert_whole(place, 400, 8, "records", 1);
     };
     // Four failures of a task are one too many; a cluster of two workers, each a process with one core.
     for master in ["local[2,4]", "local-cluster[2,1,1024]"] {
-        let place = job(400, 64);
-        place.work.write("engine.py", block_below(&page(), "PySpark"));
+        let place = job(400, 8);
+        place.work.write("engine.py", of_eight("PySpark"));
         spark(&place, &format!("spark-submit --master '{master}' engine.py"));
         assert!(place.work.at("answers.parquet").names().contains(&"_SUCCESS".to_owned()));
     }
-    let place = job(400, 64);
-    place.work.write("engine.scala", block_below(&page(), "Scala") + "println(\"counted\")\nSystem.exit(0)\n");
+    let place = job(400, 8);
+    place.work.write("engine.scala", of_eight("Scala") + "println(\"counted\")\nSystem.exit(0)\n");
     spark(&place, "spark-shell --master 'local[2,4]' -I engine.scala </dev/null | grep counted");
 }
