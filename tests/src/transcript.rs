@@ -160,6 +160,13 @@ pub fn examples_of_page(page: &str) -> Vec<Block> {
     blocks
 }
 
+/// The first literal block of a manual page below the heading of this title, without mdoc's escapes.
+pub fn block_below(page: &str, title: &str) -> String {
+    let lines = page.lines().skip_while(|line| line.get(4..) != Some(title));
+    let block = lines.skip_while(|line| !line.starts_with(".Bd ")).skip(1).take_while(|line| *line != ".Ed");
+    block.map(|line| unescaped(line) + "\n").collect()
+}
+
 /// The blocks of a page of Markdown that are marked as a console.
 pub fn consoles_of_markdown(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
@@ -244,6 +251,12 @@ mod tests {
             ".Sh EXAMPLES\n.Bd -literal\n$ one\n\\&.a\\eb\nc\n\n$ two\nkept\n.Ed\nend\n"
         );
         assert_eq!(unescaped(&escaped(".a\\b")), ".a\\b");
+    }
+
+    #[test]
+    fn a_block_is_the_one_below_its_heading() {
+        let page = ".Ss A\n.Bd -literal\na\n.Ed\n.Ss B\ntext\n.Bd -literal\nb \\e\n.Ed\n";
+        assert_eq!(block_below(page, "B"), "b \\\n");
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod pipelines;
 mod properties;
 mod queries;
 mod scripts_ci;
+mod scale;
 mod scripts_cp_ask;
 mod scripts_cp_ask_named;
 mod scripts_cp_sh;

@@ -54,7 +54,10 @@ impl Host {
     }
 
     pub(super) fn is_there(self) -> bool {
-        required(&format!("{} (.ci/run installs it, all of them with CP_LONG=1)", self.name()), self.program().is_file())
+        required(
+            &format!("{} (.ci/run installs it, all of them with CP_LONG=1)", self.name()),
+            self.program().is_file(),
+        )
     }
 
     /// A call of its shell.
