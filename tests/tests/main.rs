@@ -13,6 +13,7 @@ mod help;
 mod home;
 mod hooks;
 mod hosts;
+mod install;
 mod llama;
 mod loop_elixir;
 mod loops;

@@ -65,7 +65,7 @@ pub(crate) struct Task {
 
 pub(crate) enum Todo {
     /// It is answered without a process, or refused.
-    Answered(Result<Item>),
+    Answered(Result<Box<Item>>),
     /// It is ready to run.
     Run(Box<Prepared>),
 }
@@ -79,13 +79,13 @@ pub(crate) struct Finished {
 }
 
 enum What {
-    Answered(Result<Item>),
+    Answered(Result<Box<Item>>),
     Ran(Box<Prepared>, Outcomes),
 }
 
 enum Answer {
     Done(Box<Done>),
-    Item(Item),
+    Item(Box<Item>),
 }
 
 /// Does what needs neither policy nor ledger, on any thread.
@@ -133,7 +133,7 @@ fn answer(engine: &mut Engine, finished: Finished, context: &mut Context) -> Res
     match finished.asked {
         Asked::Row(_) => match outcome? {
             Answer::Done(done) => context.out.record(Kind::ExecResult, &done.into_answer()?),
-            Answer::Item(item) => context.out.record(Kind::Item, &item),
+            Answer::Item(item) => context.out.record(Kind::Item, &*item),
         },
         Asked::Call(call) => context.out.record(Kind::ToolResult, &call.result(outcome, finished.began)?),
     }

@@ -254,10 +254,10 @@ fn prepare(
 ) -> Result<(Todo, Vec<String>)> {
     let (ruling, stdin) = match request {
         Request::File(operation) => {
-            return Ok((Todo::Answered(Ok(filesystem::operate(engine, operation, spent)?)), Vec::new()));
+            return Ok((Todo::Answered(Ok(Box::new(filesystem::operate(engine, operation, spent)?))), Vec::new()));
         }
         Request::System(operation) => {
-            return Ok((Todo::Answered(Ok(machine::answer(engine, *operation)?)), Vec::new()));
+            return Ok((Todo::Answered(Ok(Box::new(machine::answer(engine, *operation)?))), Vec::new()));
         }
         Request::Command(command) => {
             let consent = spent.map_or(Consent::Token(command.confirm.as_deref()), Consent::Set);

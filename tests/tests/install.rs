@@ -1,0 +1,190 @@
+//! `scripts/install` and `scripts/release`: what a person installs, and what is made for that.
+
+use std::time::Duration;
+
+use cp_ledger::proof::note::{Note, Verifier};
+use cp_testkit::{Outcome, PROGRAMS, Place, Program, counterpart, program, repository};
+
+/// A script with `$S`, the scripts, `$B`, the programs as they were built, `$P`, a prefix, and a `PATH` without any of them.
+fn script(place: &Place, text: &str) -> Program {
+    let command = place.program("sh").args(["-ec", text]).env("B", program("cp-log").parent().unwrap());
+    command.env("P", place.root.join("usr")).env("S", repository().join("scripts"))
+}
+
+fn sh(place: &Place, text: &str) -> Outcome {
+    script(place, text).run()
+}
+
+/// The same with the tools of the person who makes a release, in two hours at most.
+fn maker(place: &Place, text: &str) -> Outcome {
+    let [home, path] = ["HOME", "PATH"].map(|name| std::env::var_os(name).unwrap());
+    script(place, text).env("HOME", home).env("PATH", path).limit(Duration::from_hours(2)).run()
+}
+
+/// Puts scripts into `built` that run the programs: to pack those themselves takes long.
+fn built(place: &Place) {
+    for name in PROGRAMS {
+        place.work.executable(format!("built/{name}"), format!("#!/bin/sh\nexec {} \"$@\"\n", program(name).display()));
+    }
+}
+
+fn release(place: &Place, directory: &str, options: &str) -> Outcome {
+    maker(place, &format!("\"$S/release\" {directory} --key key --build-dir built {options}"))
+}
+
+#[test]
+fn what_is_installed_works_and_goes_without_a_trace() {
+    let place = Place::new();
+    let ran = sh(
+        &place,
+        r#""$S/install" --prefix "$P" --build-dir "$B" | sed "s:$P:P:g; s/ [0-9.]* / V /"
+        ! find "$P" -lname '/*' | grep . && find "$P" -xtype l
+        (cd "$P/lib/cp-tools/current" && sha256sum --quiet --check SHA256SUMS && find . -type f | wc -l && wc -l <SHA256SUMS)
+        PATH=$P/bin:$PATH
+        cp-ask --backend stub hi
+        . cp.sh && config_init && cp_agent
+        cp-ask completions fish | head -n 1
+        mman -M "$P/share/man" cp-llm | sed -n 1p | tr -s ' ' && mman -M "$P/share/man" cp-loop-bash | sed -n 1p | tr -s ' '
+        bash -c '. "$P/share/bash-completion/completions/cp-log" && complete -p cp-log'
+        head -n 1 "$P/share/zsh/site-functions/_cp-ask"
+        cd / && PATH=/usr/bin:/bin && "$P/bin/cp-toolloop" --tool-backend bash --backend stub --format text -- hi 2>&1 | head -n 1
+        PATH=$P/bin:$PATH && "$S/install" --prefix "$P" --build-dir "$B" | wc -l"#,
+    );
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    let [installed, path, files, listed, said @ ..] = &lines[..] else { panic!("{}{}", ran.stdout, ran.stderr) };
+    assert_eq!((*installed, *path), ("cp-tools V is installed in P", "Add to your profile: PATH=P/bin:$PATH"));
+    assert_eq!(files.parse::<u32>().unwrap(), listed.parse::<u32>().unwrap() + 1, "all but the list are listed");
+    let expected = [
+        "stub response 1",
+        "default",
+        "# The completions of cp-ask for fish: cp-ask completions fish | source",
+        "CP-LLM(1) General Commands Manual CP-LLM(1)",
+        "CP-TOOLLOOP(1) General Commands Manual CP-TOOLLOOP(1)",
+    ];
+    assert_eq!(said[..5], expected, "{}", ran.stderr);
+    assert!(
+        said[5].ends_with(" cp-log")
+            && said[6] == "#compdef cp-ask"
+            && said[7].ends_with("the loop bash cannot ask the backend stub"),
+        "{said:?}"
+    );
+    assert_eq!(said[8..], ["1"], "nothing to add where it is on PATH");
+
+    place.root.write("usr/bin/mine", "");
+    let ran =
+        sh(&place, r#""$S/install" --uninstall --prefix "$P" && "$S/install" --uninstall --prefix "$P" && find "$P""#);
+    let root = place.root.join("usr").display().to_string();
+    let expected =
+        format!("removed cp-tools from {root}\nnothing is installed in {root}\n{root}\n{root}/bin\n{root}/bin/mine\n");
+    assert_eq!(ran.stdout, expected, "{}", ran.stderr);
+}
+
+#[test]
+fn what_is_in_the_way_is_named_before_anything_is_changed() {
+    let place = Place::new();
+    built(&place);
+    let ran = sh(
+        &place,
+        r#"mkdir -p "$P/bin" "$P/share/man" && echo mine >"$P/bin/cp-log" && ln -s nowhere "$P/bin/cp.sh" && ln -s /tmp "$P/share/man/man7"
+        before=$(find "$P"); code=0; "$S/install" --prefix "$P" --build-dir built 2>&1 || code=$?; echo "$code"
+        [ "$before" = "$(find "$P")" ] && mv "$P/bin/cp-log" "$P/mine" && rm "$P/bin/cp.sh" "$P/share/man/man7"
+        "$S/install" --prefix "$P" --build-dir built --dry-run | wc -l; ls "$P"
+        "$S/install" --prefix "$P" --build-dir built >/dev/null
+        rm "$P/bin/cp-llm" && ln -s /bin/true "$P/bin/cp-llm" && "$S/install" --uninstall --prefix "$P" >/dev/null; find "$P" -type l -o -type f"#,
+    );
+    let root = place.root.join("usr").display().to_string();
+    let (refused, after) =
+        ran.stdout.replace(&root, "P").split_once("\n4\n").map(|(a, b)| (a.to_owned(), b.to_owned())).expect("exit 4");
+    let named: Vec<&str> = refused.lines().skip(1).map(str::trim).collect();
+    assert_eq!(named, ["P/share/man/man7", "P/bin/cp-log", "P/bin/cp.sh"], "{refused}");
+    let after: Vec<&str> = after.lines().collect();
+    assert!(after[0].parse::<u32>().unwrap() > 60, "{after:?}");
+    assert_eq!(after[1..], ["bin", "mine", "share", "P/mine", "P/bin/cp-llm"], "{}", ran.stderr);
+}
+
+#[test]
+fn another_version_takes_its_place_at_once() {
+    let place = Place::new();
+    built(&place);
+    let ran = sh(
+        &place,
+        r#""$S/install" --prefix "$P" --build-dir built >/dev/null && cp -r "$P/lib/cp-tools/current/" new
+        cd new && rm share/man/man7/cp.sh.7 && printf '#!/bin/sh\necho cp-log 9.0.0\n' >bin/cp-log
+        ! "$S/install" --prefix "$P" --from . >/dev/null 2>&1
+        find bin share -type f | xargs sha256sum >SHA256SUMS && "$S/install" --prefix "$P" --from . >/dev/null
+        cd "$P" && lib/cp-tools/current/bin/cp-log && readlink lib/cp-tools/current && ls -A lib/cp-tools/previous/ lib/cp-tools | sort && find bin share -xtype l
+        test ! -L share/man/man7/cp.sh.7 && test -e share/man/man7/cp-tools.7"#,
+    );
+    let current = format!("{}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(ran.stdout.lines().take(2).collect::<Vec<_>>(), ["cp-log 9.0.0", "9.0.0"], "{}", ran.stderr);
+    assert!(ran.status == 0 && ran.stdout.contains(&current) && !ran.stdout.contains(".update"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_release_is_signed_the_same_each_time_and_can_be_installed() {
+    let place = Place::new();
+    built(&place);
+    place.sh("cp-log keygen --name cp-tools/test key").success();
+    let ran = release(&place, "one", "--grade security");
+    assert!(ran.status == 0, "{}", ran.stderr);
+    release(&place, "two", "--grade security").success();
+    assert_eq!(sh(&place, "diff -r one two && cat one/latest").stdout, concat!(env!("CARGO_PKG_VERSION"), "\n"));
+    assert!(release(&place, "one", "").stderr.contains("a release never changes"));
+
+    let version = env!("CARGO_PKG_VERSION");
+    let read = |name: &str| place.work.read(format!("one/v{version}/{name}"));
+    let note = Note::parse(&read("SHA256SUMS.note")).expect("a signed note");
+    let key = Verifier::from_text(&place.work.read("key.pub")).unwrap();
+    assert_eq!(note.is_signed_by(&key), Some(true));
+    assert_eq!(note.text, format!("cp-tools/release\n{version}\nsecurity\n{}", read("SHA256SUMS")));
+    let list: serde_json::Value = serde_json::from_str(&read(&format!("cp-tools-{version}.cdx.json"))).unwrap();
+    let names: Vec<_> = list["components"].as_array().unwrap().iter().map(|component| &component["name"]).collect();
+    assert!(names.contains(&&"serde".into()) && !names.contains(&&"proptest".into()), "{names:?}");
+
+    let ran = sh(
+        &place,
+        r#"cd one/v*/ && sha256sum --quiet --check SHA256SUMS && tar -xzf *.tar.gz -C ../.. && cd ../../cp-tools-*/
+        ./install --prefix "$P" >/dev/null && "$P/bin/cp-ask" --backend stub hi
+        cmp install "$S/install" && ./install --uninstall --prefix "$P" >/dev/null && ls -A "$P/.." | grep -c usr || echo gone
+        echo >>share/cp-tools/skill/SKILL.md && ./install --prefix "$P" 2>&1 | tail -n 1"#,
+    );
+    assert!(ran.stdout.starts_with("stub response 1\n"), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.trim_end().ends_with("is not a whole tree of cp-tools"), "{}", ran.stdout);
+}
+
+#[test]
+fn the_package_is_installed_and_purged() {
+    let (Some(_), place) = (counterpart("dpkg-deb"), Place::new()) else { return };
+    built(&place);
+    place.sh("cp-log keygen key").success();
+    release(&place, "one", "").success();
+    let ran = sh(
+        &place,
+        r#"export PATH="$PATH:/usr/sbin:/sbin" && mkdir -p "$P/var/lib/dpkg/info" "$P/var/lib/dpkg/updates" && : >"$P/var/lib/dpkg/status"
+        dpkg() { command dpkg --root="$P" --force-not-root --force-depends --log=/dev/null "$@" >/dev/null 2>&1; }
+        dpkg --install one/v*/*.deb && "$P/usr/bin/cp-ask" --backend stub hi && mman -M "$P/usr/share/man" cp-tools | sed -n 1p | tr -s ' '
+        ls "$P/usr/share/doc/cp-tools"; dpkg --purge cp-tools && find "$P" -path '*cp-*' && ls "$P"
+        if [ -n "${CP_LONG+set}" ]; then lintian --fail-on warning one/v*/*.deb; fi"#,
+    );
+    let expected = "stub response 1\nCP-TOOLS(7) Miscellaneous Information Manual CP-TOOLS(7)\n\
+        README.md\nchangelog.Debian.gz\nchangelog.gz\ncopyright\nvar\n";
+    assert_eq!(ran.stdout, expected, "{}", ran.stderr);
+}
+
+#[test]
+fn a_build_in_another_directory_gives_the_same_bytes() {
+    if std::env::var_os("CP_LONG").is_none() {
+        return;
+    }
+    let place = Place::new();
+    place.sh("cp-log keygen key").success();
+    let ran = maker(
+        &place,
+        r#"for copy in a bb; do
+            git clone --quiet "$S/.." "$copy"
+            CARGO_TARGET_DIR="$PWD/$copy-target" "$copy/scripts/release" "to-$copy" --key key && rm -r "$copy-target"
+        done
+        diff -r to-a to-bb && echo same"#,
+    );
+    assert!(ran.stdout.ends_with("same\n"), "{}{}", ran.stdout, ran.stderr);
+}
