@@ -27,6 +27,7 @@ const PREVIOUS: &str = "previous";
 const STAGED: &str = ".update-";
 
 /// `lib/cp-tools` below a prefix.
+#[derive(Clone)]
 pub(super) struct Install {
     root: PathBuf,
 }
@@ -78,11 +79,8 @@ impl Install {
         }
     }
 
-    /// A directory beside the versions that goes when it is dropped. What an update left that was killed goes now: it is never used.
+    /// A directory beside the versions that goes when it is dropped.
     pub(super) fn stage(&self, _lock: &Lock) -> Result<TempDir> {
-        for name in names(&self.root).into_iter().filter(|name| name.starts_with(STAGED)) {
-            let _ = std::fs::remove_dir_all(self.root.join(name));
-        }
         tempfile::Builder::new().prefix(STAGED).tempdir_in(&self.root).map_err(|e| self.refused(e))
     }
 
@@ -117,7 +115,7 @@ impl Install {
     }
 
     /// Gives each file of the release in force its link below the prefix, where nothing else has that name, takes our links away that
-    /// lead nowhere, and the versions that are neither in force, nor the one before, nor the one that runs.
+    /// lead nowhere, the versions that are neither in force, nor the one before, nor the one that runs, and what a killed update left.
     pub(super) fn tidy(&self, running: &Path) -> Result<()> {
         let prefix = self.root.ancestors().nth(2).unwrap_or(&self.root);
         for folder in LINKED {
@@ -138,9 +136,10 @@ impl Install {
             }
         }
         let kept = [self.linked(CURRENT), self.linked(PREVIOUS)];
-        for name in names(&self.root).into_iter().filter(|name| number(name).is_some()) {
+        for name in names(&self.root) {
             let tree = self.tree(&name);
-            if !kept.contains(&Some(name)) && !running.starts_with(&tree) {
+            let is_over = number(&name).is_some() && !kept.contains(&Some(name.clone())) && !running.starts_with(&tree);
+            if is_over || name.starts_with(STAGED) {
                 let _ = std::fs::remove_dir_all(tree);
             }
         }

@@ -4,6 +4,7 @@
 //! - [`install`]: where a release is installed · [`manager`]: who else installed the programs · [`skill`]: what agents read
 //! - [`tree`]: the files of a release · [`release`]: what is signed of it · [`source`]: where it comes from
 
+mod answer;
 mod install;
 mod manager;
 mod release;
@@ -13,13 +14,13 @@ mod tree;
 
 use std::path::{Path, PathBuf};
 
-use cp_common::output::{Newest, Notice, Severity, number};
+use cp_common::output::{Newest, Severity, number};
 use cp_common::program::{Class, VERSION, VerbDoc};
-use cp_common::wire::{Reply, quoted};
+use cp_common::wire::quoted;
 use cp_common::{Code, Context, Error, Result, clock, signals};
-use serde::Serialize;
 
-use self::install::Install;
+use self::answer::Updated;
+use self::install::{Install, Lock};
 use self::manager::Manager;
 use self::release::{Release, broken};
 use self::skill::Skill;
@@ -56,72 +57,6 @@ pub(crate) struct Args {
     /// Believe this verifier key instead of the built-in one, this time: the key, or its file
     #[arg(long, value_name = "VKEY|FILE", conflicts_with = "rollback")]
     key: Option<String>,
-}
-
-/// What was done, or would be.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Updated {
-    /// `updated`, `rolled_back`, `current` where there was nothing to do, `available` for `--check`, `planned` for `--dry-run`.
-    status: &'static str,
-    /// The version that was in force before.
-    previous_version: String,
-    /// The version that is in force now.
-    current_version: String,
-    /// The version that was asked for, or the newest; null where a package manager knows it.
-    target_version: Option<String>,
-    /// Whether the target is newer than what is in force.
-    update_available: bool,
-    /// `release`, `apt`, `cargo`, or `development`, which is not updated.
-    install_method: &'static str,
-    /// What installs the target.
-    command: String,
-    /// Whether the programs were replaced.
-    binary_replaced: bool,
-    /// `verified`, or `not_checked` where nothing was to be installed or a package manager answers for it.
-    signature_status: &'static str,
-    /// Whether a signature was verified, here and now.
-    signature_verified: bool,
-    /// What was verified.
-    verification: Option<Verification>,
-    /// Whether skills that a person installed are brought up to date too.
-    skill_sync_supported: bool,
-    /// `synced`, `current`, `not_installed`, or `not_started`.
-    skill_sync_status: &'static str,
-    /// What to do next, in order.
-    next_steps: Vec<String>,
-    /// What a caller should know: the notice of a newer release.
-    notices: Vec<Notice>,
-}
-
-/// What is certain of a release.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Verification {
-    /// The key that signed the list of its files.
-    key: String,
-    /// Its archive for this machine.
-    archive: String,
-    /// The hash of the archive in that list; what is installed has it.
-    sha256: String,
-}
-
-impl Reply for Updated {
-    fn text(&self) -> String {
-        let Self { status, previous_version, current_version, target_version, skill_sync_status, .. } = self;
-        let line = match *status {
-            "current" => format!("{current_version} is the newest version"),
-            "available" | "planned" => {
-                format!("{} would replace {current_version}", target_version.as_deref().unwrap_or("the newest version"))
-            }
-            _ => format!("{status}: {previous_version} → {current_version}, skill: {skill_sync_status}"),
-        };
-        [line]
-            .into_iter()
-            .chain(self.next_steps.iter().map(|step| format!("next: {step}")))
-            .collect::<Vec<_>>()
-            .join("\n")
-    }
 }
 
 /// How the programs came here.
@@ -176,39 +111,49 @@ impl Update {
         if let Method::Release(install) = &self.method {
             self.current = install.current()?;
         }
-        let before = self.current.clone();
-        if let (Method::Managed(manager), false) = (&self.method, args.check) {
-            let version = args.target_version.as_deref().map(release::version).transpose()?;
-            let words = manager.command(version)?;
-            let target = version.map(str::to_owned);
-            if !args.dry_run {
-                self.stage = "replace";
-                self.current = Manager::run(&words, &self.program)?;
-                self.replaced = self.current != before;
-                self.sync_skill(&before)?;
+        match (&self.method, lock) {
+            (Method::Release(install), Some(lock)) if args.rollback => self.roll_back(&install.clone(), &lock),
+            _ if args.rollback => {
+                Err(Error::config("only a release is rolled back")
+                    .hint("install the older version as the newer one was"))
             }
-            let status = if args.dry_run { "planned" } else { self.done("updated") };
-            return Ok(Updated {
-                target_version: target,
-                command: manager::line(&words),
-                ..self.answer(status, before)
-            });
+            (Method::Managed(manager), _) if !args.check => self.managed(&manager.clone(), args),
+            (_, lock) => self.released(args, lock.as_ref(), context),
         }
-        if args.rollback {
-            let (Method::Release(install), Some(lock)) = (&self.method, &lock) else {
-                return Err(Error::config("only a release is rolled back").hint("install the older version again"));
-            };
-            let version = install.previous().filter(|version| *version != before);
-            let version = version.ok_or_else(|| Error::not_found("there is no version to go back to"))?;
-            self.stage = "verify_checksum";
-            tree::check(&install.tree(&version))?;
+    }
+
+    /// Has the package manager that installed the programs do it.
+    fn managed(&mut self, manager: &Manager, args: &Args) -> Result<Updated> {
+        let before = self.current.clone();
+        let version = args.target_version.as_deref().map(release::version).transpose()?;
+        let words = manager.command(version)?;
+        if !args.dry_run {
             self.stage = "replace";
-            tree::try_out(&install.tree(&version), &version)?;
-            let stage = install.stage(lock)?;
-            let outcome = install.put_in_force(&version, &stage);
-            self.settle(outcome, &before)?;
-            return Ok(self.answer("rolled_back", before));
+            self.current = Manager::run(&words, &self.program)?;
+            self.replaced = self.current != before;
+            self.sync_skill(&before)?;
         }
+        let status = if args.dry_run { "planned" } else { self.done() };
+        Ok(self.answer(status, before, version.map(str::to_owned), manager::line(&words)))
+    }
+
+    fn roll_back(&mut self, install: &Install, lock: &Lock) -> Result<Updated> {
+        let before = self.current.clone();
+        let version = install.previous().filter(|version| *version != before);
+        let version = version.ok_or_else(|| Error::not_found("there is no version to go back to"))?;
+        self.stage = "verify_checksum";
+        tree::check(&install.tree(&version))?;
+        self.stage = "replace";
+        tree::try_out(&install.tree(&version), &version)?;
+        let stage = install.stage(lock)?;
+        let outcome = install.put_in_force(&version, &stage);
+        self.settle(outcome, &before)?;
+        Ok(self.answer("rolled_back", before, Some(version), "cp-shell update --rollback".to_owned()))
+    }
+
+    /// Looks for a release, and unless that is all that was asked for, installs it.
+    fn released(&mut self, args: &Args, lock: Option<&Lock>, context: &mut Context) -> Result<Updated> {
+        let before = self.current.clone();
         let from = context.config.text("update_from", args.from.as_deref()).ok_or_else(|| {
             Error::config("nothing says where releases are")
                 .hint("give --from URL|DIR, or write update_from = \"…\" to config/cp.toml")
@@ -219,33 +164,24 @@ impl Update {
             Some(version) => release::version(version)?.to_owned(),
             None => release::latest(&source)?,
         };
-        let options = [("--from", &args.from), ("--target-version", &args.target_version), ("--key", &args.key)];
-        let words = options.iter().filter_map(|(name, value)| Some(format!(" {name} {}", quoted(value.as_deref()?))));
-        let command = match self.method {
-            Method::Development => "scripts/install".to_owned(),
-            _ => format!("cp-shell update{}", words.collect::<String>()),
-        };
         let is_newer = number(&target) > number(&before);
-        if !is_newer && args.target_version.is_none() && target != before && !is_asked {
-            let error =
-                Error::new(Code::Conflict, format!("the newest release there is {target}, older than {before}"));
+        let is_meant = is_newer || args.target_version.is_some() && target != before;
+        if !is_meant && target != before && lock.is_some() {
+            let message = format!("the newest release there is {target}, older than {before}");
+            let error = Error::new(Code::Conflict, message);
             return Err(error.hint(format!("add --target-version {target} if that is meant")));
         }
-        let found = if target == before || !is_newer && args.target_version.is_none() {
-            None
-        } else {
+        let mut found = None;
+        if is_meant {
             let list = release::listed(&source, &target)?;
             self.stage = "verify_signature";
-            let release = Release::verified(&source, &target, &list, &key, &before)?;
-            self.stage = "verify_checksum";
-            let (archive, sum) = release.archive()?;
-            let verified = Verification { key: release.key.clone(), archive, sha256: sum.to_owned() };
-            Some((release, verified))
-        };
+            found = Some(Release::verified(&source, &target, &list, &key, &before)?);
+        }
+        let command = self.command(args);
         if !args.dry_run && args.target_version.is_none() {
             let newest = Newest {
                 latest_version: target.clone(),
-                severity: found.as_ref().map_or(Severity::Info, |(release, _)| release.severity),
+                severity: found.as_ref().map_or(Severity::Info, |release| release.severity),
                 checked_at: clock::now(),
                 recommended_command: command.clone(),
             };
@@ -253,55 +189,52 @@ impl Update {
                 context.warn(&format!("what was found is not remembered: {error}"));
             }
         }
-        let status = match (&found, args.check) {
-            (Some(_), true) => "available",
-            (Some(_), false) if args.dry_run => "planned",
-            (Some((release, verified)), false) => {
-                self.install(&source, release, verified, lock.as_ref(), context)?;
-                self.done("updated")
+        let status = match (&found, lock) {
+            (Some(release), Some(lock)) => {
+                context.progress(&format!("fetching {}", release.verified.archive));
+                self.install(&source, release, lock)?;
+                self.done()
             }
-            (None, _) => {
-                if let (Method::Release(_), false) = (&self.method, is_asked) {
-                    // A kill may have come after the replacing.
-                    self.settle(Ok(()), &before)?;
-                }
-                "current"
-            }
+            // A kill may have come after the replacing.
+            (None, Some(_)) => self.settle(Ok(()), &before).map(|()| "current")?,
+            (None, None) => "current",
+            (Some(_), None) if args.check => "available",
+            (Some(_), None) => "planned",
         };
         if args.check {
             context.out.notice_of_update(&context.home);
         }
-        let verification = found.map(|(_, verified)| verified);
+        let verification = found.map(|release| release.verified);
         Ok(Updated {
-            target_version: Some(target),
             update_available: is_newer && !self.replaced,
-            command,
             signature_status: if verification.is_some() { "verified" } else { "not_checked" },
             signature_verified: verification.is_some(),
             verification,
             notices: context.out.notices().to_vec(),
-            ..self.answer(status, before)
+            ..self.answer(status, before, Some(target), command)
         })
     }
 
+    /// What does this, or did.
+    fn command(&self, args: &Args) -> String {
+        let options = [("--from", &args.from), ("--target-version", &args.target_version), ("--key", &args.key)];
+        let words = options.iter().filter_map(|(name, value)| Some(format!(" {name} {}", quoted(value.as_deref()?))));
+        match self.method {
+            Method::Development => "scripts/install".to_owned(),
+            _ => format!("cp-shell update{}", words.collect::<String>()),
+        }
+    }
+
     /// Fetches a release, proves it, and puts it in force.
-    fn install(
-        &mut self,
-        source: &Source,
-        release: &Release,
-        verified: &Verification,
-        lock: Option<&install::Lock>,
-        context: &Context,
-    ) -> Result<()> {
-        let (Method::Release(install), Some(lock)) = (&self.method, lock) else { return Ok(()) };
+    fn install(&mut self, source: &Source, release: &Release, lock: &Lock) -> Result<()> {
+        let Method::Release(install) = &self.method else { return Ok(()) };
         let before = self.current.clone();
         self.stage = "download";
         let stage = install.stage(lock)?;
-        context.progress(&format!("fetching {}", verified.archive));
         let (archive, sum) = tree::fetch(source, release, stage.path())?;
         self.stage = "verify_checksum";
-        if sum != verified.sha256 {
-            return Err(broken(format!("{} is not the archive that was signed", verified.archive)));
+        if sum != release.verified.sha256 {
+            return Err(broken(format!("{} is not the archive that was signed", release.verified.archive)));
         }
         self.stage = "replace";
         let tree = tree::unpack(&archive, &release.version, stage.path())?;
@@ -343,14 +276,13 @@ impl Update {
         Ok(())
     }
 
-    fn done(&self, status: &'static str) -> &'static str {
-        if self.replaced { status } else { "current" }
+    fn done(&self) -> &'static str {
+        if self.replaced { "updated" } else { "current" }
     }
 
-    /// The answer of one that replaced a version, or none, without looking for a release.
-    fn answer(&self, status: &'static str, before: String) -> Updated {
-        let steps = match status {
-            "available" | "planned" => vec!["cp-shell update".to_owned()],
+    fn answer(&self, status: &'static str, before: String, target: Option<String>, command: String) -> Updated {
+        let next_steps = match status {
+            "available" | "planned" => vec![command.clone()],
             _ if self.replaced => vec![format!("cp-shell changelog --since {before}")],
             _ => Vec::new(),
         };
@@ -358,21 +290,21 @@ impl Update {
             status,
             previous_version: before,
             current_version: self.current.clone(),
-            target_version: None,
+            target_version: target,
             update_available: false,
             install_method: match &self.method {
                 Method::Release(_) => "release",
                 Method::Managed(manager) => manager.name(),
                 Method::Development => "development",
             },
-            command: "cp-shell update".to_owned(),
+            command,
             binary_replaced: self.replaced,
             signature_status: "not_checked",
             signature_verified: false,
             verification: None,
             skill_sync_supported: true,
             skill_sync_status: self.skill_status,
-            next_steps: steps,
+            next_steps,
             notices: Vec::new(),
         }
     }
@@ -398,20 +330,5 @@ impl Update {
             .with("current_version", self.current.as_str())
             .with("binary_replaced", self.replaced)
             .with("skill_sync_status", self.skill_status)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_schema_is_that_of_the_type() {
-        cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "update", &schemars::schema_for!(Updated));
-    }
-
-    #[test]
-    fn the_built_in_key_is_one() {
-        assert!(release::key(None).is_ok());
     }
 }

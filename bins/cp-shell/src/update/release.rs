@@ -7,6 +7,7 @@ use cp_common::output::{Severity, number};
 use cp_common::{Code, Error, Result};
 use cp_ledger::proof::note::{Note, Verifier};
 
+use super::answer::Verification;
 use super::source::Source;
 
 /// The key that releases are signed with.
@@ -17,10 +18,8 @@ pub(super) struct Release {
     pub(super) version: String,
     /// Whether it repairs something about security, or crosses a major version.
     pub(super) severity: Severity,
-    /// The key that signed it.
-    pub(super) key: String,
-    /// The hashes of its files.
-    sums: BTreeMap<String, String>,
+    /// Its archive for this machine, and who vouches for it.
+    pub(super) verified: Verification,
 }
 
 /// A failure of what must be as it was signed.
@@ -86,22 +85,19 @@ impl Release {
             .ok_or_else(|| broken(format!("the note is signed, but not for these files of the release {version}")))?;
         let major = |version: &str| number(version).map(|[major, ..]| major);
         let is_more = matches!(grade, "security" | "major") || major(version) > major(current);
+        let library = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
+        let mut sums = sums(list)?;
+        let found = [library, "musl"].into_iter().find_map(|library| {
+            let name = format!("cp-tools-{version}-{}-unknown-linux-{library}.tar.gz", std::env::consts::ARCH);
+            sums.remove(&name).map(|sum| (name, sum))
+        });
+        let (archive, sha256) =
+            found.ok_or_else(|| Error::not_found(format!("the release {version} has no archive for this machine")))?;
         Ok(Self {
             version: version.to_owned(),
             severity: if is_more { Severity::Warning } else { Severity::Info },
-            key: key.to_text(),
-            sums: sums(list)?,
+            verified: Verification { key: key.to_text(), archive, sha256 },
         })
-    }
-
-    /// The archive for this machine, and its hash.
-    pub(super) fn archive(&self) -> Result<(String, &str)> {
-        let library = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
-        let names = [library, "musl"].map(|library| {
-            format!("cp-tools-{}-{}-unknown-linux-{library}.tar.gz", self.version, std::env::consts::ARCH)
-        });
-        let found = names.iter().find_map(|name| Some((name.clone(), self.sums.get(name)?.as_str())));
-        found.ok_or_else(|| Error::not_found(format!("the release {} has no {}", self.version, names[0])))
     }
 }
 
@@ -116,4 +112,12 @@ pub(super) fn sums(list: &str) -> Result<BTreeMap<String, String>> {
     list.lines()
         .map(|line| row(line).ok_or_else(|| broken("SHA256SUMS has a line that is none of sha256sum")))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_built_in_key_is_one() {
+        super::key(None).unwrap();
+    }
 }

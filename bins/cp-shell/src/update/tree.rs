@@ -22,7 +22,7 @@ const TRIAL: Duration = Duration::from_secs(30);
 
 /// Fetches the archive of a release: its file, and the hash that it has.
 pub(super) fn fetch(source: &Source, release: &Release, into: &Path) -> Result<(PathBuf, String)> {
-    let (name, _) = release.archive()?;
+    let name = &release.verified.archive;
     let path = into.join("archive");
     let file = File::create_new(&path).map_err(|e| Error::io("creating", e).in_file(&path))?;
     let mut file = Hashed { file, hash: Sha256::new() };
