@@ -84,10 +84,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     std::mem::forget(signals::effect());
     let program = std::env::current_exe().and_then(|program| program.canonicalize());
     let program = program.map_err(|e| Error::io("finding this program", e))?;
-    let method = match (Install::of(&program), Manager::of(&program)) {
-        (Some(install), _) => Method::Release(install),
-        (None, Some(manager)) => Method::Managed(manager),
-        (None, None) => Method::Development,
+    let method = match Install::of(&program) {
+        Some(install) => Method::Release(install),
+        None => Manager::of(&program).map_or(Method::Development, Method::Managed),
     };
     let (skill_status, skill_command) = ("not_started", None);
     let current = VERSION.to_owned();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,28 +25,28 @@ pub(super) fn fetch(source: &Source, release: &Release, into: &Path) -> Result<(
     let name = &release.verified.archive;
     let path = into.join("archive");
     let file = File::create_new(&path).map_err(|e| Error::io("creating", e).in_file(&path))?;
-    let mut file = Hashed { file, hash: Sha256::new() };
+    let mut file = Hashed { into: file, hash: Sha256::new() };
     if !source.copy(&format!("v{}/{name}", release.version), LARGEST, &mut file)? {
         return Err(broken(format!("the release {} lists {name}, and does not have it", release.version)));
     }
     Ok((path, hex(&file.hash.finalize())))
 }
 
-/// A file and the hash of what was written to it.
-struct Hashed {
-    file: File,
+/// The hash of what was written.
+struct Hashed<W> {
+    into: W,
     hash: Sha256,
 }
 
-impl Write for Hashed {
+impl<W: Write> Write for Hashed<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let length = self.file.write(bytes)?;
+        let length = self.into.write(bytes)?;
         self.hash.update(&bytes[..length]);
         Ok(length)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        self.file.flush()
+        self.into.flush()
     }
 }
 
@@ -83,10 +83,10 @@ pub(super) fn check(tree: &Path) -> Result<()> {
             None if matches!(name.as_str(), "SHA256SUMS" | "install") => {}
             None => return Err(broken(format!("{name} is in the release, and not in its list"))),
             Some(sum) => {
-                let mut hash = Hashed { file: File::create("/dev/null")?, hash: Sha256::new() };
-                let file = File::open(&path).map_err(|e| Error::io("opening", e).in_file(&path))?;
-                std::io::copy(&mut BufReader::new(file), &mut hash)?;
-                if hex(&hash.hash.finalize()) != sum {
+                let mut hashed = Hashed { into: std::io::sink(), hash: Sha256::new() };
+                let read = File::open(&path).and_then(|mut file| std::io::copy(&mut file, &mut hashed));
+                read.map_err(|e| Error::io("reading", e).in_file(&path))?;
+                if hex(&hashed.hash.finalize()) != sum {
                     return Err(broken(format!("{name} is not the file that the release lists")));
                 }
             }
