@@ -35,7 +35,7 @@ impl Skill {
         self.source.is_dir().then(|| copies.join(" && "))
     }
 
-    /// Puts this skill, the whole directory, in each place where it is not yet: synced, current, or not_installed.
+    /// Puts this skill, the whole directory, in each place where it is not yet: `synced`, `current`, or `not_installed`.
     pub(super) fn sync(&self) -> Result<&'static str> {
         let texts = |directory: &Path| -> Result<Vec<(String, Vec<u8>)>> {
             files(directory)?.into_iter().map(|(name, path)| Ok((name, std::fs::read(path)?))).collect()
