@@ -6,6 +6,7 @@
 //! - [`journal`]: the ledgers of a session
 //! - [`signals`]: the state of a session in a few numbers and words
 //! - [`plane`]: the control plane tree, read
+//! - [`update`]: signed releases of all programs, installed
 
 mod agent;
 mod config;
@@ -19,6 +20,7 @@ mod register;
 mod reset;
 mod session;
 mod signals;
+mod update;
 
 use agent::configured;
 use clap::{Parser, Subcommand};
@@ -42,6 +44,7 @@ enum Verb {
     Config(config::Args),
     Register(register::Args),
     Reset(reset::Args),
+    Update(update::Args),
 }
 
 /// The program, for `reference` and `doctor`.
@@ -49,7 +52,16 @@ pub static PROGRAM: Program = Program {
     name: "cp-shell",
     about: "the front door: requests from programs, a session with a person",
     risk_tier: "T2",
-    verbs: &[session::DOC, init::DOC, config::DOC, config::DOC_GET, config::DOC_AGENT, register::DOC, reset::DOC],
+    verbs: &[
+        session::DOC,
+        init::DOC,
+        config::DOC,
+        config::DOC_GET,
+        config::DOC_AGENT,
+        register::DOC,
+        reset::DOC,
+        update::DOC,
+    ],
     implicit: Some("session"),
     groups: &[],
     doctor: &[],
@@ -59,6 +71,12 @@ pub static PROGRAM: Program = Program {
         ("CP_MODEL", "The model of cp-llm"),
         ("CP_SESSION", "The session, where none is named"),
         ("HISTFILE", "The history of the person's shell"),
+        ("HTTPS_PROXY", "The proxy of requests over TLS, for releases"),
+        ("http_proxy", "The proxy of requests without TLS, for releases"),
+        ("ALL_PROXY", "The proxy of requests of either kind, for releases"),
+        ("NO_PROXY", "The hosts that are reached without a proxy"),
+        ("SSL_CERT_FILE", "Certificate authorities to trust instead of the built-in ones"),
+        ("CARGO_HOME", "Where cargo has installed the programs, if it has"),
         ("NO_COLOR", "Show no colour"),
         ("COLUMNS", "The width, where the terminal does not report one"),
     ],
@@ -69,6 +87,7 @@ pub static PROGRAM: Program = Program {
         ("agent_setting", include_str!("../schemas/agent_setting.json")),
         ("registered", include_str!("../schemas/registered.json")),
         ("reset", include_str!("../schemas/reset.json")),
+        ("update", include_str!("../schemas/update.json")),
         ("response", include_str!("../schemas/response.json")),
         schemas::TOOL_RESULT,
     ],
@@ -85,6 +104,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Config(args) => config::run(&args, context),
         Verb::Register(args) => register::run(&args, context),
         Verb::Reset(args) => reset::run(&args, context),
+        Verb::Update(args) => update::run(&args, context),
     }
 }
 

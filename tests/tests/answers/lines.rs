@@ -418,6 +418,10 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "cp-shell update",
+        &["cp-shell update", "cp-shell --version | cut -d' ' -f2 >latest; cp-shell update --check --from ."],
+    ),
+    (
         "cp-shell reset",
         &["session; cp-shell reset --dry-run", "session; cp-shell reset --confirm $(cp-shell reset --dry-run | token)"],
     ),

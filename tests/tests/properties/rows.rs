@@ -19,7 +19,7 @@ pub(super) struct Row {
 }
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
-/// somebody else holds, `$BASE` a server that never answers; standard input stays open.
+/// somebody else holds, `$OPENAI_BASE_URL` a server that never answers; standard input stays open.
 const ROWS: [[&str; 4]; 66] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
@@ -95,7 +95,7 @@ const ROWS: [[&str; 4]; 66] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 17] = [
+const MORE: [[&str; 4]; 18] = [
     ["cp-mcp install", "", "--project . --dry-run claude", ""],
     ["cp-mcp remove", "", "--project . claude", ""],
     ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
@@ -114,6 +114,12 @@ const MORE: [[&str; 4]; 17] = [
     ["cp-shell config agent", "", "default soul", ""],
     ["cp-shell register", "echo $N >$PWD/p$N.md", "--yes $PWD/p$N.md", ""],
     ["cp-shell reset", "", "--session $S --dry-run", ""],
+    [
+        "cp-shell update",
+        "cp-shell --version | cut -d' ' -f2 >latest",
+        "--check --from $PWD",
+        "--check --from $OPENAI_BASE_URL",
+    ],
     ["cp-report", "", "--format json bundle", "-"],
     ["cp-mcp serve", "", "--format json <called", "--format json"],
     ["cp-mcp proxy", "", "--format json --name cat -- /bin/cat </dev/null", "--format json --name cat -- /bin/cat"],

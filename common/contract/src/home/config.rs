@@ -47,7 +47,7 @@ const fn setting(
 }
 
 /// Every setting there is.
-pub const SETTINGS: [Setting; 11] = [
+pub const SETTINGS: [Setting; 12] = [
     setting("agent", Some("CP_AGENT"), Some("default"), "the agent: an id in config/agents.json, or default"),
     setting("tier", Some("CP_TIER"), Some("ho1"), "the tier of new sessions and runs: ho1, ho2 or ho3"),
     setting("format", Some("CP_FORMAT"), Some("json"), "how results are written: json, text or raw"),
@@ -69,6 +69,7 @@ pub const SETTINGS: [Setting; 11] = [
     setting("tools_dir", Some("CP_TOOLS_DIR"), None, "a directory of tools for cp-toolloop"),
     setting("session", Some("CP_SESSION"), None, "the session used when none is named"),
     setting("ledger", Some("CP_LEDGER"), None, "the ledger that cp-log appends to when none is named"),
+    setting("update_from", None, None, "where cp-shell update finds releases: a URL or a directory"),
 ];
 
 /// The tables beside the settings. Whoever uses one says what its members are, see [`Config::tables`].

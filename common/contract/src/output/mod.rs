@@ -6,11 +6,12 @@ mod items;
 mod last;
 mod printable;
 mod sink;
+mod update;
 mod writing;
 
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -18,6 +19,7 @@ pub(crate) use self::closed::check_open;
 pub(crate) use self::last::{bug, fail_closed, fails_closed, has_owner, last_words, names_no_format, status_of};
 pub use self::printable::{printable, printable_line};
 pub use self::sink::{line_to_stderr, to_stderr};
+pub use self::update::{Newest, number};
 use crate::wire::fields::Fields;
 use crate::wire::record::{self, Kind};
 use crate::wire::{Code, Error, Reply, Result, without_secrets};
@@ -34,7 +36,7 @@ pub enum Format {
 }
 
 /// How much a notice matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {

@@ -93,15 +93,11 @@ fn asked_for_words(program: &Program, command: &clap::Command, arguments: &[OsSt
     match operands.first().map(String::as_str).filter(|_| !ends_in_dashes) {
         Some("help") if command::at(command, &operands[1..]).is_some() => show(&operands[1..], Length::Long),
         Some("version") if operands.len() == 1 => Ok(Some(version(program))),
-        Some("update") if operands.len() == 1 => Err(Error::usage(format!("{} does not update itself", program.name))
-            .hint(if program.implicit.is_some() {
-                format!(
-                    "install a newer one the way this one was installed; to send the word: {} -- update",
-                    program.name
-                )
-            } else {
-                "install a newer one the way this one was installed".to_owned()
-            })),
+        Some("update") if operands.len() == 1 && program.doc("update").is_none() => {
+            let word = program.implicit.map(|_| format!("; to send the word: {} -- update", program.name));
+            let hint = format!("cp-shell update updates all programs{}", word.unwrap_or_default());
+            Err(Error::usage(format!("{} does not update itself", program.name)).hint(hint))
+        }
         _ if arguments.is_empty() && has_nothing_to_do(program) => {
             Ok(Some(Parsed::Words(help(program, command, &[], Length::Short), Code::Usage.row().exit)))
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::output::number;
 use crate::program::identity::VERSION;
 use crate::wire::{Error, Reply, Result};
 
@@ -63,12 +64,6 @@ pub(crate) fn changelog(program: &str, since: Option<&str>) -> Result<Changelog>
         entries.retain(|release| number(&release.version).map_or(has_unreleased, |version| version > since));
     }
     Ok(Changelog { current_version: VERSION, since: since.map(str::to_owned), entries })
-}
-
-pub(super) fn number(version: &str) -> Option<[u64; 3]> {
-    let mut parts = version.strip_prefix('v').unwrap_or(version).split('.').map(|part| part.parse().ok());
-    let number = [parts.next()??, parts.next()??, parts.next()??];
-    parts.next().is_none().then_some(number)
 }
 
 fn parse(source: &str, program: &str) -> Vec<Release> {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::changelog::number;
 use crate::context::Context;
+use crate::output::number;
 use crate::program::identity::{Check, Status, VERSION};
 use crate::wire::record::SCHEMA_VERSION;
 
@@ -30,7 +30,7 @@ pub(super) fn version_check(context: &Context) -> Check {
         "version",
         Status::Fail,
         format!("{current}, but {who} needs at least {minimum}"),
-        "install a newer version of the cp-tools, or the skill that belongs to this one",
+        "run cp-shell update, or install the skill that belongs to this version",
     )
 }
 

@@ -28,6 +28,9 @@ pub(super) fn run<C: CommandFactory>(
     context: &mut Context,
 ) -> Result<()> {
     let own = matches.subcommand().map(|(_, own)| own);
+    if matches!(verb, "context" | "doctor") {
+        context.out.notice_of_update(&context.home);
+    }
     match verb {
         "reference" => {
             let whole = reference::reference(program, command_of::<C>(program))?;

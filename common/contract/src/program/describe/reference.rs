@@ -190,8 +190,10 @@ pub struct ErrorReference {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UpdateReference {
-    /// It does not: a package manager does.
+    /// Whether it has the verb that does: cp-shell's updates all programs together.
     pub supported: bool,
+    /// The command that does, whichever program is asked.
+    pub command: &'static str,
 }
 
 impl Reply for Reference {
@@ -266,7 +268,10 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
             .map(|row| (row.name, ErrorReference { exit: row.exit, retryable: row.retryable }))
             .collect(),
         extension_codes: errors().filter(|row| !row.core).map(|row| row.name).collect(),
-        update: UpdateReference { supported: false },
+        update: UpdateReference {
+            supported: program.verbs.iter().any(|doc| doc.path == "update"),
+            command: "cp-shell update",
+        },
     })
 }
 

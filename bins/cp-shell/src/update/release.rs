@@ -1,0 +1,123 @@
+//! A release: what its signed note says of it. Nothing of it is believed that the note does not say.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cp_common::output::{Severity, number};
+use cp_common::{Code, Error, Result};
+use cp_ledger::proof::note::{Note, Verifier};
+
+use super::answer::Verification;
+use super::source::Source;
+
+/// The key that releases are signed with.
+const BUILT_IN: &str = include_str!("../../release.vkey");
+
+/// A release whose note is signed.
+pub(super) struct Release {
+    pub(super) version: String,
+    /// Whether it repairs something about security, or crosses a major version.
+    pub(super) severity: Severity,
+    /// Its archive for this machine, and who vouches for it.
+    pub(super) verified: Verification,
+}
+
+/// A failure of what must be as it was signed.
+pub(super) fn broken(message: impl Into<String>) -> Error {
+    Error::new(Code::Integrity, message)
+}
+
+/// The key to believe: the one that is built in, or the one that was given, itself or its file.
+pub(super) fn key(given: Option<&str>) -> Result<Verifier> {
+    let Some(given) = given else {
+        let key = Verifier::from_text(BUILT_IN);
+        return key.ok_or_else(|| Error::new(Code::Unknown, "the built-in key of releases is damaged"));
+    };
+    Verifier::from_text(given).map_or_else(|| Verifier::load(Path::new(given)), Ok)
+}
+
+/// The newest version, as the source says. Only a note proves that it is one.
+pub(super) fn latest(source: &Source) -> Result<String> {
+    let found = source.text("latest")?.ok_or_else(|| {
+        Error::not_found("no releases are there: `latest` is missing").hint("give --from where releases are")
+    })?;
+    Ok(version(found.trim_end())?.to_owned())
+}
+
+/// A version that can be the name of a directory.
+pub(super) fn version(text: &str) -> Result<&str> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let is_one = number(text).is_some() && text.bytes().all(|c| c.is_ascii_digit() || c == b'.');
+    if is_one {
+        Ok(text)
+    } else {
+        Err(Error::validation(format!("`{text}` is not a version")).hint("write it as in 0.2.0"))
+    }
+}
+
+/// The version of a release and the list of its files, as yet unproved.
+pub(super) fn listed(source: &Source, version: &str) -> Result<String> {
+    source
+        .text(&format!("v{version}/SHA256SUMS"))?
+        .ok_or_else(|| Error::not_found(format!("there is no release {version}")))
+}
+
+impl Release {
+    /// The release whose list this is, where its note says so and the key signed it.
+    pub(super) fn verified(source: &Source, version: &str, list: &str, key: &Verifier, current: &str) -> Result<Self> {
+        let note = source.text(&format!("v{version}/SHA256SUMS.note"))?;
+        let note = note.ok_or_else(|| broken(format!("the release {version} is not signed: its note is missing")))?;
+        let note = Note::parse(&note).ok_or_else(|| broken(format!("the note of the release {version} is damaged")))?;
+        match note.is_signed_by(key) {
+            Some(true) => {}
+            Some(false) => {
+                return Err(broken(format!("the signature of {} on the release {version} is wrong", key.name())));
+            }
+            None => {
+                let by = note.others(&[]).join(", ");
+                return Err(broken(format!("the release {version} is not signed by {} but by {by}", key.to_text())));
+            }
+        }
+        let said =
+            note.text.strip_prefix(&format!("cp-tools/release\n{version}\n")).and_then(|rest| rest.split_once('\n'));
+        let (grade, _) = said
+            .filter(|(_, sums)| *sums == list)
+            .ok_or_else(|| broken(format!("the note is signed, but not for these files of the release {version}")))?;
+        let major = |version: &str| number(version).map(|[major, ..]| major);
+        let is_more = matches!(grade, "security" | "major") || major(version) > major(current);
+        let library = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
+        let mut sums = sums(list)?;
+        let found = [library, "musl"].into_iter().find_map(|library| {
+            let name = format!("cp-tools-{version}-{}-unknown-linux-{library}.tar.gz", std::env::consts::ARCH);
+            sums.remove(&name).map(|sum| (name, sum))
+        });
+        let (archive, sha256) =
+            found.ok_or_else(|| Error::not_found(format!("the release {version} has no archive for this machine")))?;
+        Ok(Self {
+            version: version.to_owned(),
+            severity: if is_more { Severity::Warning } else { Severity::Info },
+            verified: Verification { key: key.to_text(), archive, sha256 },
+        })
+    }
+}
+
+/// The hashes in a list of `sha256sum`, by name.
+pub(super) fn sums(list: &str) -> Result<BTreeMap<String, String>> {
+    let row = |line: &str| {
+        let (hash, name) = line.split_at_checked(64)?;
+        let name = name.strip_prefix("  ").or_else(|| name.strip_prefix(" *"))?;
+        let is_hash = hash.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        is_hash.then(|| (name.strip_prefix("./").unwrap_or(name).to_owned(), hash.to_owned()))
+    };
+    list.lines()
+        .map(|line| row(line).ok_or_else(|| broken("SHA256SUMS has a line that is none of sha256sum")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_built_in_key_is_one() {
+        super::key(None).unwrap();
+    }
+}

@@ -1,0 +1,150 @@
+//! Releases of small trees, whose programs are scripts, signed by a key of the tests; and an install of one of them that can update itself.
+
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use cp_ledger::proof::note::Signer;
+use cp_testkit::server::reply;
+use cp_testkit::{Directory, Place, Program, Server, program};
+
+/// The version of the programs that are tested.
+pub(crate) const OLD: &str = env!("CARGO_PKG_VERSION");
+/// The version of the release.
+pub(crate) const NEW: &str = "9.9.9";
+
+/// A place with the programs installed, and a directory of releases.
+pub(crate) struct Installed {
+    place: Place,
+    /// `lib/cp-tools`.
+    pub(crate) root: Directory,
+    pub(crate) prefix: Directory,
+    pub(crate) releases: Directory,
+    /// Where an agent has the skill.
+    pub(crate) skill: Directory,
+}
+
+impl Deref for Installed {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl Installed {
+    pub(crate) fn new() -> Self {
+        let place = Place::new();
+        let prefix = place.root.directory("prefix");
+        let root = prefix.directory("lib/cp-tools");
+        let made = Self {
+            releases: place.root.directory("releases"),
+            skill: place.user.at(".claude/skills/cp-tools"),
+            place,
+            root,
+            prefix,
+        };
+        made.skill.write("SKILL.md", "---\nname: cp-tools\n---\nolder\n");
+        let script = format!(
+            "set -e; cd '{}'; mkdir -p {OLD}/bin {OLD}/share/cp-tools/skill ../../bin
+            ln '{}' {OLD}/bin/cp-shell 2>/dev/null || cp '{}' {OLD}/bin/cp-shell
+            echo echo >{OLD}/bin/cp-gone; chmod +x {OLD}/bin/cp-gone
+            printf -- '---\\nname: cp-tools\\n---\\nold\\n' >{OLD}/share/cp-tools/skill/SKILL.md
+            ln -s {OLD} current; for n in cp-shell cp-gone; do ln -s ../lib/cp-tools/current/bin/$n ../../bin; done
+            (cd {OLD}; {LIST})",
+            made.root.display(),
+            program("cp-shell").display(),
+            program("cp-shell").display(),
+        );
+        made.sh(&script).success();
+        made
+    }
+
+    /// The verifier key of these releases.
+    pub(crate) fn key() -> String {
+        signer().verifier().to_text()
+    }
+
+    /// The program as it was installed first, whatever is in force.
+    pub(crate) fn shell(&self) -> Program {
+        self.program(self.root.join(OLD).join("bin/cp-shell"))
+    }
+
+    /// An update from here, that believes the key of these releases.
+    pub(crate) fn update(&self) -> Program {
+        self.shell().args(["update", "--key", &Self::key(), "--from"]).arg(&self.releases)
+    }
+
+    /// The same from a server.
+    pub(crate) fn update_from(&self, server: &Server) -> Program {
+        self.shell().args(["update", "--key", &Self::key(), "--from", &server.url()])
+    }
+
+    /// Makes a release and says that it is the newest. `change` is done to its tree before that is listed, `tamper` after that, and
+    /// `pack` are more words for tar.
+    pub(crate) fn release_of(&self, version: &str, grade: &str, change: &str, tamper: &str, pack: &str) {
+        let archive = archive(version);
+        let script = format!(
+            "set -e; rm -rf build v{version}; mkdir -p v{version} build/cp-tools-{version}; cd build/cp-tools-{version}
+            mkdir -p bin share/man/man1 share/cp-tools/skill; echo new >share/man/man1/cp-new.1; echo new >bin/cp-new
+            printf '#!/bin/sh\\necho cp-shell {version}\\n' >bin/cp-shell; chmod +x bin/*
+            printf -- '---\\nname: cp-tools\\n---\\n{version}\\n' >share/cp-tools/skill/SKILL.md
+            {change}\n{LIST}\n{tamper}
+            cd ..; tar -czf ../v{version}/{archive} {pack} cp-tools-{version}; cd ..; rm -r build
+            echo {version} >latest; cd v{version}; sha256sum {archive} >SHA256SUMS"
+        );
+        self.sh(&format!("cd '{}'; {script}", self.releases.display())).success();
+        self.sign(version, grade);
+    }
+
+    pub(crate) fn release(&self, version: &str) {
+        self.release_of(version, "info", "", "", "");
+    }
+
+    /// Signs the list of a release as it is.
+    pub(crate) fn sign(&self, version: &str, grade: &str) {
+        let list = self.releases.read(format!("v{version}/SHA256SUMS"));
+        let note = signer().sign(&format!("cp-tools/release\n{version}\n{grade}\n{list}"));
+        self.releases.write(format!("v{version}/SHA256SUMS.note"), note.to_string());
+    }
+
+    /// A server of the releases.
+    pub(crate) fn server(&self) -> Server {
+        let releases = self.releases.to_path_buf();
+        Server::replying(move |request| serve(&releases, request.line()))
+    }
+
+    /// The version in force, as its link says.
+    pub(crate) fn in_force(&self) -> String {
+        self.root.join("current").read_link().unwrap().to_str().unwrap().to_owned()
+    }
+
+    /// Asserts that nothing but whole versions and links is there.
+    #[track_caller]
+    pub(crate) fn is_tidy(&self) {
+        let names = self.root.names();
+        assert!(names.iter().all(|name| !name.starts_with('.')), "{names:?}");
+    }
+}
+
+/// The file that a request asks for.
+pub(crate) fn serve(releases: &std::path::Path, line: &str) -> cp_testkit::server::Reply {
+    let file = releases.join(line.trim_start_matches("GET /"));
+    std::fs::read(file).map_or_else(|_| reply(404, "text/plain", "", b""), |bytes| reply(200, "text/plain", "", &bytes))
+}
+
+pub(crate) fn archive(version: &str) -> String {
+    let library = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
+    format!("cp-tools-{version}-{}-unknown-linux-{library}.tar.gz", std::env::consts::ARCH)
+}
+
+/// The archive of a release, below the releases.
+pub(crate) fn archive_file(version: &str) -> PathBuf {
+    PathBuf::from(format!("v{version}")).join(archive(version))
+}
+
+fn signer() -> Signer {
+    Signer::new("test-release", &[7; 32])
+}
+
+/// Lists the files of a tree, in it.
+const LIST: &str = "find . -type f ! -name SHA256SUMS ! -name .sums -printf '%P\\n' | sort | xargs sha256sum >.sums; mv .sums SHA256SUMS";

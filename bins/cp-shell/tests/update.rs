@@ -1,0 +1,242 @@
+//! `cp-shell update`: what a user gets, and what is refused.
+
+use cp_testkit::{Fake, Place, Server};
+use predicates::str::contains;
+use serde_json::{Value, json};
+
+use crate::release::{Installed, NEW, OLD, archive_file, serve};
+
+#[test]
+fn one_call_replaces_the_whole_set_and_syncs_the_skill_and_rollback_takes_it_back() {
+    let place = Installed::new();
+    place.release(NEW);
+    let server = place.server();
+    let done = place.update_from(&server).run().data();
+    for (name, value) in [
+        ("status", json!("updated")),
+        ("previous_version", json!(OLD)),
+        ("current_version", json!(NEW)),
+        ("binary_replaced", json!(true)),
+        ("signature_status", json!("verified")),
+        ("signature_verified", json!(true)),
+        ("skill_sync_status", json!("synced")),
+        ("next_steps", json!([format!("cp-shell changelog --since {OLD}")])),
+    ] {
+        assert_eq!(done[name], value, "{name}: {done}");
+    }
+    assert_eq!(done["verification"]["key"], Installed::key());
+    let linked = |name: &str| place.prefix.join(name).exists();
+    assert_eq!((place.in_force(), place.root.read("previous/SHA256SUMS").is_empty()), (NEW.to_owned(), false));
+    assert!(linked("bin/cp-new") && linked("share/man/man1/cp-new.1"));
+    assert!(place.prefix.join("bin/cp-gone").read_link().is_err(), "what leads nowhere is taken away");
+    assert_eq!(place.program(place.prefix.join("bin/cp-shell")).run().stdout, format!("cp-shell {NEW}\n"));
+    assert!(place.skill.read("SKILL.md").contains(NEW));
+    place.is_tidy();
+
+    let asked = server.requests().len();
+    let again = place.update_from(&server).run().data();
+    assert_eq!((&again["status"], &again["binary_replaced"]), (&"current".into(), &false.into()));
+    assert_eq!(server.requests().len(), asked + 1, "the version is enough to know that there is nothing to do");
+
+    let back = place.shell().args(["update", "--rollback"]).run().data();
+    assert_eq!((&back["status"], &back["current_version"]), (&"rolled_back".into(), &OLD.into()));
+    assert!(linked("bin/cp-gone") && !linked("bin/cp-new") && place.skill.read("SKILL.md").contains("old"));
+    // What was taken back is fetched anew, and what lay there is not believed.
+    place.root.write(format!("{NEW}/bin/cp-new"), "changed");
+    assert_eq!(place.update().run().data()["current_version"], NEW);
+    assert_eq!(place.root.read(format!("{NEW}/bin/cp-new")), "new\n");
+}
+
+/// Asserts that an update is refused at a stage, and that nothing was changed.
+#[track_caller]
+fn refused(place: &Installed, code: (i32, &str), stage: &str, what: &str) -> Value {
+    let error = place.update().run().failed(code.0, code.1);
+    let Value::Object(details) = &error["details"] else { panic!("{error}") };
+    assert_eq!((&details["stage"], &details["current_version"]), (&stage.into(), &OLD.into()), "{what}: {error}");
+    assert_eq!((&details["binary_replaced"], &details["skill_sync_status"]), (&false.into(), &"not_started".into()));
+    assert_eq!(place.in_force(), OLD, "{what}");
+    assert!(place.skill.read("SKILL.md").contains("older"), "{what}");
+    place.is_tidy();
+    error
+}
+
+const INTEGRITY: (i32, &str) = (1, "E_INTEGRITY");
+
+#[test]
+fn what_is_not_as_it_was_signed_is_refused() {
+    let place = Installed::new();
+    let changes = [
+        ("verify_signature", "rm v9.9.9/SHA256SUMS.note"),
+        ("verify_signature", "sed -i s/info/security/ v9.9.9/SHA256SUMS.note"),
+        ("verify_signature", "sed -i s/test-release/other-name/ v9.9.9/SHA256SUMS.note"),
+        ("verify_signature", "sed -i '$s/.....$/AAAA=/' v9.9.9/SHA256SUMS.note"),
+        ("verify_signature", "sed -i s/^./0/ v9.9.9/SHA256SUMS; echo >>v9.9.9/SHA256SUMS"),
+        // Another release of the same key, under this name.
+        ("verify_signature", "cp v9.9.8/SHA256SUMS* v9.9.9"),
+        ("verify_checksum", "truncate -s +1 v9.9.9/*.gz"),
+        ("verify_checksum", "truncate -s 100 v9.9.9/*.gz"),
+        ("verify_checksum", "mv v9.9.8/*.gz v9.9.9/$(cd v9.9.9; ls *.gz)"),
+        ("download", "rm v9.9.9/*.gz"),
+    ];
+    for (stage, change) in changes {
+        place.release("9.9.8");
+        place.release(NEW);
+        place.sh(&format!("cd '{}'; {change}", place.releases.display())).success();
+        let error = refused(&place, INTEGRITY, stage, change);
+        assert_eq!(error["retryable"], false, "{change}");
+        assert!(error["details"]["hint"].as_str().unwrap().contains("do not try again"), "{error}");
+    }
+    place.release(NEW);
+    // The key of the tests is not the built-in one.
+    let builtin = place.shell().args(["update", "--from"]).arg(&place.releases).run();
+    assert_eq!(builtin.failed(1, "E_INTEGRITY")["details"]["stage"], "verify_signature");
+    place.update().run().success();
+}
+
+#[test]
+fn an_archive_that_is_signed_must_still_be_a_whole_tree_of_its_version() {
+    let place = Installed::new();
+    let trees = [
+        ("verify_checksum", "", "echo more >>bin/cp-new", ""),
+        ("verify_checksum", "", "touch bin/cp-more", ""),
+        ("verify_checksum", "", "rm bin/cp-new", ""),
+        ("verify_checksum", "", "rm SHA256SUMS", ""),
+        ("verify_checksum", "", "echo nonsense >>SHA256SUMS", ""),
+        ("verify_checksum", "", "ln -s /etc/passwd bin/cp-link", ""),
+        ("replace", "", "", "-P --transform s,^cp-tools-9.9.9/bin/cp-new,/tmp/cp-new,"),
+        ("replace", "", "", "-P --transform s,^cp-tools-9.9.9/bin/cp-new,cp-tools-9.9.9/../../cp-new,"),
+        ("replace", "", "", "--transform s,^cp-tools-9.9.9,cp-tools-9.9.8,"),
+        ("replace", "printf '#!/bin/sh\\necho cp-shell 9.9.8\\n' >bin/cp-shell", "", ""),
+    ];
+    for (stage, change, tamper, pack) in trees {
+        place.release_of(NEW, "info", change, tamper, pack);
+        refused(&place, INTEGRITY, stage, &[change, tamper, pack].concat());
+    }
+    place.release_of(NEW, "info", "printf '#!/no/such/shell\\n' >bin/cp-shell", "", "");
+    refused(&place, (4, "E_CONFIG"), "replace", "programs that do not run here");
+    // By hand a release is installed with the script beside its tree.
+    place.release_of(NEW, "info", "", "touch install", "");
+    place.update().run().success();
+}
+
+#[test]
+fn what_the_network_does_can_be_tried_again() {
+    let place = Installed::new();
+    place.release(NEW);
+    let (releases, whole) = (place.releases.to_path_buf(), place.releases.bytes(archive_file(NEW)));
+    let short = Server::replying(move |request| match request.line() {
+        line if line.contains(".tar.") => {
+            let head = format!("HTTP/1.1 200 X\r\ncontent-length: {}\r\n\r\n", whole.len());
+            let bytes = [head.as_bytes(), &whole[..whole.len() / 2]].concat();
+            vec![cp_testkit::server::Step::Bytes(bytes), cp_testkit::server::Step::Close]
+        }
+        line => serve(&releases, line),
+    });
+    let failing = |status| Server::playing(vec![cp_testkit::server::reply(status, "text/plain", "", b"")]);
+    for (server, status, code, stage) in [
+        (short, 7, "E_NETWORK", "download"),
+        (failing(503), 7, "E_SERVER", "discover"),
+        (failing(429), 7, "E_RATE_LIMITED", "discover"),
+        (failing(404), 3, "E_NOT_FOUND", "discover"),
+        (failing(302), 4, "E_CONFIG", "discover"),
+    ] {
+        let error = place.update_from(&server).run().failed(status, code);
+        assert_eq!((&error["details"]["stage"], place.in_force()), (&stage.into(), OLD.to_owned()), "{error}");
+    }
+    place.is_tidy();
+    let closed = place.shell().args(["update", "--from", "http://127.0.0.1:1"]).run();
+    assert_eq!(closed.failed(7, "E_NETWORK")["retryable"], true);
+}
+
+#[test]
+fn an_older_version_is_installed_only_where_it_is_named() {
+    let place = Installed::new();
+    place.release("0.0.1");
+    refused(&place, (6, "E_CONFLICT"), "discover", "older");
+    let named = place.update().args(["--target-version", "0.0.1"]).run().data();
+    assert_eq!((&named["current_version"], place.in_force()), (&"0.0.1".into(), "0.0.1".to_owned()));
+    place.update().args(["--target-version", "3.0.0"]).run().failed(3, "E_NOT_FOUND");
+    place.update().args(["--target-version", "../x"]).run().failed(2, "E_VALIDATION");
+    place.shell().arg("update").run().assert().code(4).stdout(contains("update_from"));
+    // Of the versions those that are neither in force nor the one before go; the one that runs stays.
+    for version in ["2.0.0", "3.0.0"] {
+        place.release(version);
+        place.update().run().success();
+    }
+    assert_eq!(place.root.names(), [OLD, "2.0.0", "3.0.0", "current", "previous"]);
+}
+
+#[test]
+fn a_check_changes_nothing_but_what_is_known_and_every_program_tells_it_without_a_network() {
+    let place = Installed::new();
+    place.release_of(NEW, "security", "", "", "");
+    let planned = place.update().arg("--dry-run").run().data();
+    assert_eq!((&planned["status"], place.home.join("state").exists()), (&"planned".into(), false));
+    let found = place.update().arg("--check").run().data();
+    for name in ["status", "current_version", "target_version", "update_available", "install_method", "command"] {
+        assert!(!found[name].is_null(), "{name}: {found}");
+    }
+    assert_eq!((&found["status"], &found["signature_status"]), (&"available".into(), &"verified".into()));
+    assert_eq!((&found["notices"][0]["type"], place.in_force()), (&"update_available".into(), OLD.to_owned()));
+    std::fs::remove_dir_all(&*place.releases).unwrap();
+    for verb in ["context", "doctor"] {
+        let notices = place.shell().arg(verb).run().closing()["meta"]["notices"].clone();
+        assert_eq!((&notices[0]["type"], &notices[0]["severity"]), (&"update_available".into(), &"warning".into()));
+    }
+    std::fs::create_dir(&*place.releases).unwrap();
+    // A routine release of the same major version is good to know, and one that is no news is not said.
+    let [major, minor, _] = [0, 1, 2].map(|at| OLD.split('.').nth(at).unwrap().parse::<u64>().unwrap());
+    place.release(&format!("{major}.{}.0", minor + 1));
+    assert_eq!(place.update().arg("--check").run().closing()["meta"]["notices"][0]["severity"], "info");
+    place.releases.write("latest", OLD);
+    place.update().arg("--check").run().success();
+    assert_eq!(place.shell().arg("context").run().closing()["meta"]["notices"], Value::Null);
+}
+
+#[test]
+fn programs_of_a_package_manager_are_updated_by_it() {
+    let place = Place::of("cp-shell");
+    let bin = place.root.directory("bin");
+    place.install("cp-shell");
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let update = |words: &[&str]| place.subject().arg("update").args(words).env("PATH", &path).run();
+    assert_eq!(update(&[]).failed(4, "E_CONFIG")["details"]["stage"], "discover", "a build is not an install");
+
+    Fake::doing(&place, "dpkg", "echo \"cp-tools: $2\"");
+    let apt = Fake::doing(&place, "apt-get", "echo unable >&2; exit 100");
+    let error = update(&[]).failed(1, "E_COMMAND_FAILED");
+    let command = "apt-get install --only-upgrade --yes cp-tools";
+    assert_eq!(error["details"]["command"], command);
+    assert_eq!((&error["details"]["binary_replaced"], &error["details"]["stage"]), (&false.into(), &"replace".into()));
+    assert_eq!(format!("apt-get {}", apt.last_call().arguments), command);
+
+    place.user.write(".agents/skills/cp-tools/SKILL.md", "---\nname: cp-tools\n---\n");
+    place.root.write("share/cp-tools/skill/SKILL.md", "the new one");
+    let script = format!(
+        "cd '{}' && rm cp-shell && printf '#!/bin/sh\\necho cp-shell 9.9.9\\n' >cp-shell && chmod +x cp-shell",
+        bin.display()
+    );
+    Fake::doing(&place, "apt-get", &script);
+    assert_eq!(update(&["--dry-run"]).data()["command"], command);
+    let done = update(&[]).data();
+    assert_eq!((&done["status"], &done["current_version"]), (&"updated".into(), &"9.9.9".into()));
+    assert_eq!((&done["install_method"], &done["signature_status"]), (&"apt".into(), &"not_checked".into()));
+    assert_eq!(place.user.read(".agents/skills/cp-tools/SKILL.md"), "the new one");
+}
+
+#[test]
+fn programs_that_cargo_built_are_built_again_from_where_they_came() {
+    let place = Place::of("cp-shell");
+    place.install("cp-shell");
+    place.root.write(".crates.toml", "[v1]\n\"cp-log 0.1.0 (git+https://h.example/cp#1)\" = [\"cp-log\"]\n\"cp-shell 0.1.0 (git+https://h.example/cp#1)\" = [\"cp-shell\"]\n\"x 1.0.0 (registry+r)\" = [\"x\"]\n");
+    let cargo = Fake::doing(&place, "cargo", "true");
+    let update = || {
+        let path = format!("{}:/usr/bin:/bin", place.root.join("bin").display());
+        place.subject().arg("update").env("CARGO_HOME", &place.root).env("PATH", path).run()
+    };
+    assert_eq!(update().data()["status"], "current");
+    assert_eq!(cargo.last_call().arguments, "install --locked --git https://h.example/cp cp-log cp-shell");
+    place.root.write(".crates.toml", "[v1]\n\"cp-shell 0.1.0 (path+file:///src/cp)\" = [\"cp-shell\"]\n");
+    update().failed(4, "E_CONFIG");
+    assert_eq!(cargo.calls().len(), 1);
+}

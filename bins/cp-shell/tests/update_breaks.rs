@@ -1,0 +1,142 @@
+//! `cp-shell update` that is stopped, killed, run twice at once, or that cannot bring the skill along.
+
+use cp_testkit::server::Step;
+use cp_testkit::{Server, Signal, counterpart, until};
+
+use crate::release::{Installed, NEW, OLD, serve};
+
+/// A release whose new program waits until the file `go` is there.
+fn that_waits(place: &Installed) {
+    let (came, go) = (place.root.join("../came"), place.root.join("../go"));
+    let wait = format!("touch {}; until [ -e {} ]; do sleep 0.01; done", came.display(), go.display());
+    place.release_of(NEW, "info", &format!("sed -i '2i {wait}' bin/cp-shell"), "", "");
+}
+
+#[test]
+fn a_signal_leaves_the_old_version_and_a_closing_line_that_says_so() {
+    for (stage, waits_for) in [
+        ("discover", "latest"),
+        ("discover", "SHA256SUMS"),
+        ("verify_signature", "SHA256SUMS.note"),
+        ("download", ".tar.gz"),
+        ("replace", "the trial"),
+    ] {
+        let place = Installed::new();
+        that_waits(&place);
+        let releases = place.releases.to_path_buf();
+        let server = Server::replying(move |request| match request.line() {
+            line if line.ends_with(waits_for) => {
+                vec![Step::Bytes(b"HTTP/1.1 200 X\r\ncontent-length: 9999\r\n\r\nxx".to_vec()), Step::Stall]
+            }
+            line => serve(&releases, line),
+        });
+        let running = place.update_from(&server).start();
+        let is_there = || {
+            let requests = server.requests();
+            requests.last().is_some_and(|last| last.line().ends_with(waits_for)) || place.root.join("../came").exists()
+        };
+        until(waits_for, is_there);
+        running.signal(Signal::TERM);
+        let error = running.wait().failed(130, "E_INTERRUPTED");
+        assert_eq!((&error["details"]["stage"], &error["details"]["current_version"]), (&stage.into(), &OLD.into()));
+        assert_eq!((&error["details"]["binary_replaced"], place.in_force()), (&false.into(), OLD.to_owned()));
+        place.is_tidy();
+    }
+}
+
+#[test]
+fn of_two_at_once_one_is_told_to_wait() {
+    let place = Installed::new();
+    that_waits(&place);
+    let first = place.update().start();
+    until("the first tries the new program", || place.root.join("../came").exists());
+    let error = place.update().run().failed(6, "E_CONFLICT");
+    assert_eq!(error["details"]["stage"], "discover");
+    place.prefix.write("lib/go", "");
+    assert_eq!(first.wait().data()["status"], "updated");
+}
+
+#[test]
+fn one_that_is_killed_anywhere_leaves_the_old_version_or_the_new_one_and_the_next_goes_through() {
+    let Some(strace) = counterpart("strace") else { return };
+    let calls = [
+        "renameat,rename",
+        "renameat2",
+        "symlink,symlinkat",
+        "mkdir,mkdirat",
+        "unlink,unlinkat,rmdir",
+        "flock",
+        "write",
+    ];
+    let (mut killed, mut replaced) = (0, 0);
+    for calls in calls {
+        for when in 1..=if std::env::var_os("CP_LONG").is_some() { 40 } else { 4 } {
+            let place = Installed::new();
+            place.release(NEW);
+            let inject = format!("inject={calls}:signal=SIGKILL:when={when}");
+            let done = place.update().under(&strace, ["-qq", "-o", "/dev/null", "-e", &inject]).run();
+            let now = place.in_force();
+            assert!([OLD, NEW].contains(&now.as_str()), "{inject}: {now}");
+            let said = place.program(place.prefix.join("bin/cp-shell")).arg("--version").run().success().stdout;
+            assert_eq!(said, format!("cp-shell {now}\n"), "{inject}");
+            killed += usize::from(done.status == 137);
+            replaced += usize::from(done.status == 137 && now == NEW);
+            place.update().run().success();
+            assert_eq!(place.in_force(), NEW, "{inject}");
+            assert!(place.prefix.join("bin/cp-new").exists() && place.skill.read("SKILL.md").contains(NEW), "{inject}");
+            place.is_tidy();
+            if done.status == 0 {
+                break;
+            }
+        }
+    }
+    assert!(killed > 12 && replaced > 2, "{killed} were killed, {replaced} of them after the replacing");
+}
+
+#[test]
+fn programs_that_are_new_with_a_skill_that_is_old_are_no_success() {
+    let place = Installed::new();
+    place.release(NEW);
+    // Where the new skill would be put together, something else is.
+    place.user.write(".claude/skills/.cp-tools-new", "");
+    let error = place.update().run().failed(1, "E_PARTIAL");
+    let details = &error["details"];
+    assert_eq!((&details["stage"], &details["binary_replaced"]), (&"skill_sync".into(), &true.into()));
+    assert_eq!((&details["skill_sync_status"], &details["current_version"]), (&"failed".into(), &NEW.into()));
+    assert!(place.skill.read("SKILL.md").contains("older"));
+    place.sh(details["skill_sync_command"].as_str().unwrap()).success();
+    assert!(place.skill.read("SKILL.md").contains(NEW));
+    assert_eq!(place.update().run().data()["skill_sync_status"], "current");
+}
+
+#[test]
+fn a_skill_that_is_not_ours_or_follows_by_itself_stays() {
+    let place = Installed::new();
+    place.release(NEW);
+    let other = "---\nname: other\n---\n";
+    place.skill.write("SKILL.md", other);
+    let link = place.user.directory(".agents/skills").join("cp-tools");
+    std::os::unix::fs::symlink(place.root.join("current/share/cp-tools/skill"), &link).unwrap();
+    assert_eq!(place.update().run().data()["skill_sync_status"], "not_installed");
+    assert_eq!(place.skill.read("SKILL.md"), other);
+    assert!(link.read_link().is_ok() && std::fs::read_to_string(link.join("SKILL.md")).unwrap().contains(NEW));
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_named() {
+    let place = Installed::new();
+    place.release(NEW);
+    let full = place.update().with(|command| {
+        // A file of this size is as far as the disk goes.
+        let line =
+            std::iter::once(command.get_program()).chain(command.get_args()).map(|w| w.to_string_lossy().into_owned());
+        let line = line.map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+        let environment: Vec<_> = command.get_envs().filter_map(|(n, v)| Some((n.to_owned(), v?.to_owned()))).collect();
+        let directory = command.get_current_dir().unwrap().to_owned();
+        *command = std::process::Command::new("/bin/sh");
+        command.args(["-c", &format!("ulimit -f 0; exec {line}")]).env_clear().envs(environment).current_dir(directory);
+    });
+    let error = full.run().failed(1, "E_IO");
+    assert_eq!((&error["details"]["stage"], place.in_force()), (&"download".into(), OLD.to_owned()), "{error}");
+    place.is_tidy();
+}
