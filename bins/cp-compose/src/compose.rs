@@ -186,9 +186,10 @@ impl Composer<'_> {
             }
             Body::Row(row) => {
                 let Some(template) = &self.template else { return self.around(row, account, context) };
-                let text = template.render(&template::values(&self.assembly.variables, Some(row), None)?)?;
-                let prompt = self.prompt_of(&text, account, context)?;
-                Ok(Prompt { row: Some((*row).to_owned()), ..prompt })
+                let text =
+                    template::values(&self.assembly.variables, Some(row), None).and_then(|v| template.render(&v));
+                let prompt = text.and_then(|text| self.prompt_of(&text, account, context));
+                Ok(Prompt { row: Some((*row).to_owned()), ..prompt.map_err(|error| error.with_row(Some(row)))? })
             }
             Body::Record(record) => {
                 let data = record.data.ok_or_else(|| Error::validation("the record has no `data`"))?;

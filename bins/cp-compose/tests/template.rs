@@ -39,6 +39,19 @@ fn a_broken_template_is_told_with_its_place() {
 }
 
 #[test]
+fn a_row_that_fails_is_in_its_failure() {
+    let place = Place::of("cp-compose");
+    place.work.write("t.md", "About {{ name }}");
+    let ran = place.feed(&["--rows", "--row-failures", "ok", "--template", "t.md"], "{\"name\":\"x\"}\n{\"n\":1}\n");
+    let error = ran.first_error();
+    assert_eq!(
+        (ran.status, &error["details"]["row"], &error["details"]["index"]),
+        (0, &serde_json::json!({"n": 1}), &1.into())
+    );
+    assert_eq!((&error["details"]["_untrusted"][0], &ran.closing()["data"]["failed"]), (&"/row".into(), &1.into()));
+}
+
+#[test]
 fn a_row_without_a_template_is_a_bare_prompt() {
     let place = Place::of("cp-compose");
     let row = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n{\"name\":\"x\"}\n";

@@ -30,7 +30,7 @@ fn row(n: usize) -> String {
     let turn = |role: &str| json!({"role": role, "content": "x"});
     let before = (0..2 * n).flat_map(|_| [turn("user"), turn("assistant")]);
     let messages: Vec<Value> = before.chain([json!({"role": "user", "content": format!("row {n}")})]).collect();
-    format!("{}\n", json!({ "messages": messages }))
+    format!("{}\n", json!({ "messages": messages, "row": {"n": n} }))
 }
 
 fn rows(range: impl IntoIterator<Item = usize>) -> String {
@@ -54,6 +54,7 @@ fn out(place: &ToolLoop) -> PathBuf {
 /// The last messages of rows, as (index, text).
 fn answers(records: &[Value]) -> Vec<(u64, String)> {
     let last = records.iter().filter(|line| line["type"] == "message" && line["data"]["tool_calls"] == json!([]));
+    let last = last.inspect(|line| assert!(line["data"]["row"]["n"].is_u64(), "{line}"));
     last.map(|line| (line["data"]["index"].as_u64().unwrap(), line["data"]["content"].as_str().unwrap().to_owned()))
         .collect()
 }
@@ -102,11 +103,11 @@ fn the_summary_has_what_all_runs_used() {
         let details = &failed["details"];
         assert_eq!(
             (&failed["code"], &details["row"], &details["usage"]),
-            (&json!("E_FORBIDDEN"), &json!(3), &Value::Null)
+            (&json!("E_FORBIDDEN"), &json!({"n": 3}), &Value::Null)
         );
         assert!(details["run_id"].is_string() && details["receipt"]["hash"].is_string(), "{failed}");
         assert!(details["resume"].as_str().unwrap().contains(details["run_id"].as_str().unwrap()), "{failed}");
-        assert_eq!(answers(&ran.records()).len(), 4);
+        assert_eq!((answers(&ran.records()).len(), &details["_untrusted"]), (4, &json!(["/row"])));
     }
 }
 
@@ -151,7 +152,7 @@ fn after_a_kill_each_row_has_one_answer_and_each_effect_once() {
             assert_eq!((again.status, &again.closing()["data"]["skipped"]), (0, &json!(4)), "{again:?}");
             let other = over_rows(&place, &rows([0, 2]), &["--resume", "out"]);
             assert_eq!((other.status, &other.error()["code"]), (6, &json!("E_CONFLICT")), "{other:?}");
-            assert_eq!(other.error()["details"]["row"], 1);
+            assert_eq!(other.error()["details"]["index"], 1);
         }
     }
 }
@@ -168,7 +169,7 @@ fn a_run_that_a_person_ended_gives_its_answer_and_one_that_was_cancelled_is_not_
     place.run(&["cancel", failed[1]["error"]["details"]["run_id"].as_str().unwrap()]).success();
     let ran = over_rows(&place, &rows(0..2), &["--resume", "out"]);
     assert_eq!((ran.status, answers(&ran.records())), (0, expected(0..1)), "{ran:?}");
-    assert_eq!((&ran.first_error()["code"], &ran.first_error()["details"]["row"]), (&json!("E_CONFLICT"), &json!(1)));
+    assert_eq!((&ran.first_error()["code"], &ran.first_error()["details"]["index"]), (&json!("E_CONFLICT"), &json!(1)));
     assert_eq!(sorted(&place, "effects"), each_once(2));
 }
 
@@ -201,7 +202,7 @@ fn a_signal_stops_the_runs_and_says_which() {
     let records = records_of(place.written("out").as_bytes());
     let failed: Vec<&Value> =
         records.iter().filter(|line| line["type"] == "error").map(|line| &line["error"]).collect();
-    let about = |error: &Value| (error["code"].clone(), error["details"]["row"].clone());
+    let about = |error: &Value| (error["code"].clone(), error["details"]["index"].clone());
     assert_eq!(
         failed.iter().map(|error| about(error)).collect::<Vec<_>>(),
         [0, 1].map(|n| (json!("E_INTERRUPTED"), json!(n)))

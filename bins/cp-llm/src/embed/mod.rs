@@ -19,7 +19,7 @@ pub(crate) use self::options::Args;
 use crate::backend::endpoint::Target;
 use crate::dialect::Request;
 use crate::engine::purse::Purse;
-use crate::engine::{Engine, Listener, Work, with_row};
+use crate::engine::{Engine, Listener, Work};
 
 /// What the reference says of this verb.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -127,7 +127,7 @@ impl Filter for Embed<'_> {
         let text = text.or_else(|| content.map(|content| content.text())).unwrap_or_else(turns);
         if text.trim().is_empty() {
             let error = Error::validation("the text is empty").hint("a row is {\"text\":\"…\"}, or as a prompt has it");
-            return Err(with_row(error, row.as_deref()));
+            return Err(error.with_row(row.as_deref()));
         }
         let bytes: usize = self.waiting.iter().map(|waiting| waiting.text.len()).sum();
         if self.waiting.len() >= self.args.batch.into() || bytes + text.len() > MOST {
@@ -171,7 +171,7 @@ impl Embed<'_> {
             })?,
             Err(error) if error.is_fatal() || error.code() == Code::Interrupted => return Err(error),
             Err(error) => places.into_iter().try_for_each(|(place, row)| {
-                let error = with_row(Error::from_value(&error.to_value()), row.as_deref());
+                let error = Error::from_value(&error.to_value()).with_row(row.as_deref());
                 filter::settle(place, options, context, |_| Err(error))
             })?,
         }

@@ -36,7 +36,7 @@ use self::purse::Purse;
 pub(crate) use self::recorded::request_hash;
 use self::retry::{RetryPolicy, is_refusal};
 use self::schema::AnswerSchema;
-pub(crate) use self::work::{Work, with_row};
+pub(crate) use self::work::Work;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
 use crate::backend::price::Price;

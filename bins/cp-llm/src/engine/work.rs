@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use cp_common::wire::{Prompt, Receipt, Turn};
 use cp_common::{Code, Error, Result};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::fetch::Fetched;
@@ -148,14 +147,6 @@ impl Work {
             return error;
         }
         let error = self.receipt().into_iter().fold(error, |error, receipt| error.with("receipt", json!(receipt)));
-        with_row(error, self.prompt.row.as_deref())
+        error.with_row(self.prompt.row.as_deref())
     }
-}
-
-/// The failure of a prompt with its row, which is what answers and failures are joined by.
-pub(crate) fn with_row(error: Error, row: Option<&RawValue>) -> Error {
-    let Some(row) = row.and_then(|row| serde_json::from_str::<Value>(row.get()).ok()) else { return error };
-    let mut untrusted = error.details().get("_untrusted").and_then(Value::as_array).cloned().unwrap_or_default();
-    untrusted.push("/row".into());
-    error.with("row", row).with("_untrusted", untrusted)
 }

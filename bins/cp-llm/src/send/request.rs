@@ -15,7 +15,7 @@ use super::parameters::own;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Endpoint, Target};
 use crate::dialect::Request;
-use crate::engine::{Work, with_row};
+use crate::engine::Work;
 use crate::policy::Policy;
 
 /// Makes requests of prompts: what the options say for every prompt, and what the policy permits.
@@ -69,7 +69,7 @@ impl RequestBuilder {
                 #[serde(borrow)]
                 row: Option<&'a RawValue>,
             }
-            with_row(error, record::read::<Head<'_>>(data).ok().and_then(|head| head.row))
+            error.with_row(record::read::<Head<'_>>(data).ok().and_then(|head| head.row))
         })
     }
 

@@ -97,7 +97,8 @@ impl Engine {
                 Ok(())
             }
             Err(error) => {
-                let mut error = self.run.resumable(error, context.home.root());
+                let row = self.run.plan.prompt.row.as_deref();
+                let mut error = self.run.resumable(error, context.home.root()).with_row(row);
                 if context.out.format() != Format::Json
                     && let Some(approval) = Approval::of(&error)
                 {

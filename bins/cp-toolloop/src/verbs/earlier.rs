@@ -86,7 +86,7 @@ impl EarlierRun {
                 );
                 Err(Error::new(Code::Conflict, message)
                     .in_file(&self.file)
-                    .with("row", index)
+                    .with("index", index)
                     .hint("give the rows and the options that it was made with, or begin another output")
                     .fatal())
             }

@@ -139,7 +139,7 @@ impl Rows {
             }
             Err(error) => (None, Some(error.with("run_id", files.run.as_str()))),
         };
-        let mut failure = failure.map(|failure| of_row(failure, place));
+        let mut failure = failure.map(of_row);
         let shown = |context: &mut Context| records.map_or(Ok(()), |records| show(records, context));
         if let Some(stopped) = failure.take_if(|failure| failure.code() == Code::Interrupted) {
             // One that was stopped alone does not stop the others.
@@ -171,7 +171,6 @@ fn ended(files: &RunFiles, context: &Context) -> Result<Work> {
             Code::Conflict,
             format!("the run of the row is over, and its answer is not kept ({})", files.run),
         )
-        .with("row", context.out.place().index)
         .with("run_id", files.run.as_str())
         .hint("it was cancelled: without its lines in the earlier output the row is begun again")),
     }
@@ -220,7 +219,7 @@ fn show(mut records: File, context: &mut Context) -> Result<()> {
 }
 
 /// The failure of a row: what stops its run does not stop the others.
-pub(super) fn of_row(error: Error, place: Place) -> Error {
+pub(super) fn of_row(error: Error) -> Error {
     if error.is_reader_gone() {
         return error;
     }
@@ -228,5 +227,5 @@ pub(super) fn of_row(error: Error, place: Place) -> Error {
     if let Some(Value::Object(details)) = value.get_mut("details") {
         details.retain(|name, _| !COUNTS.contains(&name.as_str()));
     }
-    Error::from_value(&value).with("row", place.index)
+    Error::from_value(&value)
 }

@@ -234,7 +234,7 @@ impl Filter for Runs<'_> {
             if outcome.is_ok() && self.args.record.is_none() {
                 let _ = std::fs::remove_file(files.recording());
             }
-            return outcome.map_err(|error| if is_row { of_row(error, place) } else { error });
+            return outcome.map_err(|error| if is_row { of_row(error) } else { error });
         };
         let earlier = match &self.earlier {
             Some(earlier) => earlier.at(index, &plan.request())?,

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use cp_json::words::Refusal;
 use cp_redact::Redactor;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::wire::bytes::bytes_of;
@@ -245,6 +246,17 @@ impl Error {
             self.0.details.insert(name.to_owned(), value.into());
         }
         self
+    }
+
+    /// Adds the row that failed, marked as not ours: it is what answers and failures are joined by. One that is there stays.
+    #[must_use]
+    pub fn with_row(self, row: Option<&RawValue>) -> Self {
+        let known = self.0.details.contains_key("row");
+        let row = row.filter(|_| !known).and_then(|row| serde_json::from_str::<Value>(row.get()).ok());
+        let Some(row) = row else { return self };
+        let mut untrusted = self.0.details.get("_untrusted").and_then(Value::as_array).cloned().unwrap_or_default();
+        untrusted.push("/row".into());
+        self.with("row", row).with("_untrusted", untrusted)
     }
 
     /// Adds what to do about it, one sentence for a person; also `details.hint`.
