@@ -1,5 +1,6 @@
 //! `--resume OUT`: the output of an earlier run says which prompts have their message, and those are not sent again.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -18,12 +19,35 @@ use crate::engine::{Engine, Work};
 /// What an earlier run has answered.
 pub(super) struct EarlierRun {
     file: PathBuf,
-    /// The index of each prompt that was answered, and a hash of the hash of its request.
-    requests: Vec<(u64, u64)>,
-    /// The same of messages that do not have that hash, and a hash of their turns.
-    turns: Vec<(u64, u64)>,
+    /// Of each prompt that was answered, a short hash of the hash of its request.
+    requests: Hashes,
+    /// Of messages that do not have that hash, one of their turns.
+    turns: Hashes,
     /// The output itself, which is locked as long as it is open.
     _output: File,
+}
+
+/// Hashes by index, of which there may be millions: eight bytes each, in pages.
+#[derive(Default)]
+struct Hashes(BTreeMap<u64, Box<[u64; PAGE]>>);
+
+const PAGE: usize = 512;
+
+impl Hashes {
+    /// The last one of an index stays. None is 0.
+    fn insert(&mut self, index: u64, hash: u64) {
+        let page = self.0.entry(index / PAGE as u64).or_insert_with(|| Box::new([0; PAGE]));
+        page[Self::place(index)] = hash;
+    }
+
+    fn get(&self, index: u64) -> Option<u64> {
+        self.0.get(&(index / PAGE as u64)).map(|page| page[Self::place(index)]).filter(|hash| *hash != 0)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "less than a page")]
+    fn place(index: u64) -> usize {
+        (index % PAGE as u64) as usize
+    }
 }
 
 #[derive(Deserialize)]
@@ -57,7 +81,7 @@ impl EarlierRun {
             false => given::seekable(Path::new("/dev/null")),
         };
         let output = output.map_err(Error::fatal)?;
-        let (mut requests, mut turns) = (Vec::new(), Vec::new());
+        let (mut requests, mut turns) = (Hashes::default(), Hashes::default());
         let mut reader = BufReader::new(&output);
         let (mut line, mut whole) = (Vec::new(), 0);
         loop {
@@ -77,13 +101,11 @@ impl EarlierRun {
                 continue;
             };
             match (data.index.filter(|_| kind == "message"), data.request_hash) {
-                (Some(index), Some(hash)) => requests.push((index, fingerprint(&hash))),
-                (Some(index), None) => turns.push((index, fingerprint_of_turns(&turns_of(data.input)))),
+                (Some(index), Some(hash)) => requests.insert(index, fingerprint(&hash)),
+                (Some(index), None) => turns.insert(index, fingerprint_of_turns(&turns_of(data.input))),
                 (None, _) => {}
             }
         }
-        requests.sort_by_key(|(index, _)| *index);
-        turns.sort_by_key(|(index, _)| *index);
         Ok(Self { file: file.to_owned(), requests, turns, _output: output })
     }
 
@@ -91,7 +113,7 @@ impl EarlierRun {
     /// another request at that index, the input or an option is another one.
     pub(super) fn has(&self, index: u64, work: &mut Work, engine: &Engine) -> Result<bool> {
         let mut unknown = None;
-        if let Some(known) = last_of(&self.requests, index) {
+        if let Some(known) = self.requests.get(index) {
             for at in 0..work.targets().len() {
                 work.turn_to(at);
                 match engine.request_hash(work) {
@@ -102,7 +124,7 @@ impl EarlierRun {
                 }
             }
         } else {
-            match last_of(&self.turns, index) {
+            match self.turns.get(index) {
                 Some(known) if known != fingerprint_of_turns(work.prompt.input()) => {}
                 known => return Ok(known.is_some()),
             }
@@ -135,12 +157,6 @@ fn locked(file: &Path) -> Result<File> {
     }
 }
 
-/// The last of those that have this index.
-fn last_of(sorted: &[(u64, u64)], index: u64) -> Option<u64> {
-    let after = sorted.partition_point(|(at, _)| *at <= index);
-    sorted[..after].last().filter(|(at, _)| *at == index).map(|(_, hash)| *hash)
-}
-
 fn turns_of(input: Option<&RawValue>) -> Vec<Turn> {
     input.and_then(|input| serde_json::from_str(input.get()).ok()).unwrap_or_default()
 }
@@ -152,5 +168,5 @@ fn fingerprint_of_turns(input: &[Turn]) -> u64 {
 fn fingerprint(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
-    hasher.finish()
+    hasher.finish().max(1)
 }
