@@ -8,19 +8,19 @@ cat <<END
 # Benchmarks
 
 Written by \`scripts/bench --write\` on $(date -u +%Y-%m-%d): release build, $(nproc) processors ($(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)),
-Linux $(uname -r). Ratios are taken in one run, against the peers that are named; a limit is ours. What is over its limit has its reason beside it.
+Linux $(uname -r | cut -d - -f 1). Ratios are taken in one run, against the peers that are named; a limit is ours. What is over its limit has its reason beside it. What these figures come to at 1,000,000,000 rows stands in cp-scale(7).
 
 END
 awk -F '\t' '
     $1 != group {
         group = $1
-        printf "%s## %s\n\n| what | measured | limit | |\n|---|---:|---|---|\n", NR > 1 ? "\n" : "", group
+        printf "%s## %s\n\n| what | measured | limit | |\n|---|---:|---|---|\n", (NR > 1 ? "\n" : ""), group
     }
-    { printf "| %s | %s | %s | %s%s%s |\n", $2, $3, $4, $5, $5 != "" && $6 != "" ? ": " : "", $6 }
+    { printf "| %s | %s | %s | %s%s%s |\n", $2, $3, $4, $5, ($5 != "" && $6 != "" ? ": " : ""), $6 }
 ' "$1"
 printf '\n## Peers\n\n'
 for peer in 'aichat --version' 'bwrap --version' 'curl --version' 'jq --version' 'llm --version' 'openssl version' 'python3 --version' 'rg --version' \
     'sqlite3 --version' 'timeout --version'; do
     # shellcheck disable=SC2086
-    ! said=$(version $peer) || printf -- '- %s\n' "$said"
+    ! said=$(version $peer) || printf -- '- %s: %s\n' "${peer%% *}" "$said"
 done
