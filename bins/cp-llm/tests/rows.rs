@@ -183,6 +183,22 @@ fn one_process_at_a_time_resumes_an_output() {
 }
 
 #[test]
+fn an_output_that_its_first_run_still_writes_is_not_resumed() {
+    let server = Server::playing(vec![vec![Step::Stall], whole("openai", "fine")]);
+    let llm = Llm::asking("openai", &server);
+    let input = rows(0..2).concat();
+    let input_file = llm.work.write("in", &input);
+    let out = File::create(llm.work.join("out")).unwrap();
+    let command = llm.command(&["-m", "m", "--rows"]).stdin_from(File::open(input_file).unwrap()).stdout_to(out);
+    let first = command.start();
+    until("the first has asked", || server.requests().len() == 1);
+    llm.feed(&["-m", "m", "--rows", "--resume", "out"], &input).failed(6, "E_CONFLICT");
+    assert_eq!(server.requests().len(), 1);
+    first.kill();
+    llm.feed(&["-m", "m", "--rows", "--resume", "out"], &input).success();
+}
+
+#[test]
 fn an_output_is_resumed_only_with_the_requests_that_it_answers() {
     let server = Server::replying(|request| match &request.json() {
         asked if asked["model"] == "down" => json_answer(500, &json!({})),

@@ -17,6 +17,7 @@ use cp_common::context::options::StreamOptions;
 use cp_common::keys;
 use cp_common::output::{Format, Severity};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
+use cp_common::stream::earlier;
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Delta, Message};
@@ -76,6 +77,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         is_noted: false,
         reported: Instant::now(),
     };
+    // An output that is still written is nobody else's to go on with.
+    let _held = (source == Source::Input && args.resume.is_none()).then(earlier::hold_stdout);
     let outcome = filter::run(&mut send, source, args.stream_options, context);
     if let Err(error) = &outcome {
         send.print_remaining(error, context);

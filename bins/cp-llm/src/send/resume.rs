@@ -1,16 +1,13 @@
 //! `--resume OUT`: the output of an earlier run says which prompts have their message, and those are not sent again.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use cp_common::context::given;
+use cp_common::stream::earlier;
 use cp_common::wire::Turn;
 use cp_common::{Code, Error, Result};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -68,44 +65,19 @@ struct Data<'a> {
 }
 
 impl EarlierRun {
-    /// Reads the output of the earlier run. A last line that was torn when it was killed is cut off, so that what is appended now
-    /// begins on a line of its own. Until this process ends no other one resumes the same output; a dry run only looks.
+    /// Reads the output of the earlier run, and holds it. A dry run only looks.
     pub(super) fn read(file: &Path, is_dry: bool) -> Result<Self> {
-        let wrong = |e: std::io::Error| Error::io("reading the earlier output", e).in_file(file).fatal();
-        // What comes through a pipe is nobody else's.
-        let is_stream = given::is_input(file.as_os_str()) || file.exists() && !file.is_file();
-        let is_ours = !is_dry && !is_stream;
-        let output = match is_ours {
-            true => locked(file),
-            false if is_stream || file.exists() => given::seekable(file),
-            false => given::seekable(Path::new("/dev/null")),
-        };
-        let output = output.map_err(Error::fatal)?;
         let (mut requests, mut turns) = (Hashes::default(), Hashes::default());
-        let mut reader = BufReader::new(&output);
-        let (mut line, mut whole) = (Vec::new(), 0);
-        loop {
-            line.clear();
-            let length = reader.read_until(b'\n', &mut line).map_err(wrong)?;
-            if length == 0 {
-                break;
-            }
-            if !line.ends_with(b"\n") {
-                if is_ours {
-                    output.set_len(whole).map_err(wrong)?;
-                }
-                break;
-            }
-            whole += length as u64;
-            let Ok(Line { kind: Some(kind), ok: Some(true), data: Some(data) }) = serde_json::from_slice(&line) else {
-                continue;
+        let output = earlier::read(file, is_dry, |line| {
+            let Ok(Line { kind: Some(kind), ok: Some(true), data: Some(data) }) = serde_json::from_slice(line) else {
+                return;
             };
             match (data.index.filter(|_| kind == "message"), data.request_hash) {
                 (Some(index), Some(hash)) => requests.insert(index, fingerprint(&hash)),
                 (Some(index), None) => turns.insert(index, fingerprint_of_turns(&turns_of(data.input))),
                 (None, _) => {}
             }
-        }
+        })?;
         Ok(Self { file: file.to_owned(), requests, turns, _output: output })
     }
 
@@ -138,22 +110,6 @@ impl EarlierRun {
                     .hint("give the input, the model and the options that it was made with, or begin another output")
             })
             .fatal())
-    }
-}
-
-/// The output, made where it is not there, with the lock that one process has at a time.
-fn locked(file: &Path) -> Result<File> {
-    let output = match OpenOptions::new().read(true).append(true).create(true).open(file) {
-        Err(e) if e.kind() == ErrorKind::PermissionDenied => given::seekable(file)?,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Err(Error::not_found("no such directory").in_file(file)),
-        opened => opened.map_err(|e| Error::io("opening the earlier output", e).in_file(file))?,
-    };
-    match flock(&output, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(output),
-        Err(Errno::WOULDBLOCK) => Err(Error::new(Code::Conflict, "another process resumes this output")
-            .in_file(file)
-            .hint("wait until it has ended; each shard needs an output of its own")),
-        Err(e) => Err(Error::io("cannot lock", e).in_file(file)),
     }
 }
 

@@ -1,12 +1,11 @@
 //! `--resume OUT`: the output of an earlier run says which rows have their answer, and which runs were begun for the others.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use cp_common::stream::earlier;
 use cp_common::{Code, Context, Error, Result};
-use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -46,34 +45,21 @@ struct Data {
 }
 
 impl EarlierRun {
-    /// Reads the output of the earlier run, which is made where there is none. A last line that was torn when it was killed is cut off, so
-    /// that what is appended now begins on a line of its own.
+    /// Reads the output of the earlier run, and holds it.
     pub(super) fn read(file: &Path, context: &Context) -> Result<Self> {
         context.home.check_writable(file)?;
-        let wrong = |e: std::io::Error| Error::io("reading the earlier output", e).in_file(file).fatal();
-        drop(OpenOptions::new().append(true).create(true).open(file).map_err(wrong)?);
-        let lock = locked(file)?;
         let mut rows = HashMap::<u64, EarlierRow>::new();
-        let mut reader = BufReader::new(&lock);
-        let (mut line, mut whole) = (Vec::new(), 0);
-        while reader.read_until(b'\n', &mut line).map_err(wrong)? > 0 {
-            if !line.ends_with(b"\n") {
-                OpenOptions::new().write(true).open(file).and_then(|output| output.set_len(whole)).map_err(wrong)?;
-                break;
-            }
-            whole += line.len() as u64;
-            if let Ok(Line { kind, data }) = serde_json::from_slice(&line) {
-                let row = rows.entry(data.index).or_default();
-                match (kind, data) {
-                    ("item", Data { run_id: Some(run), request: Some(request), .. }) if row.run != run => {
-                        *row = EarlierRow { run, request, is_answered: false };
-                    }
-                    ("message", data) => row.is_answered |= data.tool_calls.is_some_and(|calls| calls.is_empty()),
-                    _ => {}
+        let lock = earlier::read(file, false, |line| {
+            let Ok(Line { kind, data }) = serde_json::from_slice(line) else { return };
+            let row = rows.entry(data.index).or_default();
+            match (kind, data) {
+                ("item", Data { run_id: Some(run), request: Some(request), .. }) if row.run != run => {
+                    *row = EarlierRow { run, request, is_answered: false };
                 }
+                ("message", data) => row.is_answered |= data.tool_calls.is_some_and(|calls| calls.is_empty()),
+                _ => {}
             }
-            line.clear();
-        }
+        })?;
         Ok(Self { file: file.to_owned(), rows, _lock: lock })
     }
 
@@ -93,18 +79,4 @@ impl EarlierRun {
             row => Ok(row),
         }
     }
-}
-
-/// A regular file that only one process at a time has locked.
-pub(super) fn locked(file: &Path) -> Result<File> {
-    let opened = File::open(file).map_err(|e| Error::io("opening the earlier output", e).in_file(file))?;
-    if !opened.metadata().is_ok_and(|meta| meta.is_file()) {
-        return Err(Error::validation("not a regular file").in_file(file));
-    }
-    flock(&opened, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        Error::new(Code::Conflict, "another process writes this output now")
-            .in_file(file)
-            .hint("wait for it to end, then resume")
-    })?;
-    Ok(opened)
 }

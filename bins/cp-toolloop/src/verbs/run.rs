@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use cp_common::context::options::{StreamOptions, shard_name, text_or_file};
 use cp_common::program::{Class, Input, VerbDoc, require_text};
+use cp_common::stream::earlier::hold_stdout;
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
-use super::earlier::{EarlierRun, locked};
+use super::earlier::EarlierRun;
 use super::options::{ModelOptions, ToolOptions, events_from, positive, positive_count};
 use super::rows::{Rows, of_row};
 use crate::engine::Engine;
@@ -142,7 +143,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let earlier = args.resume.as_deref().map(|file| EarlierRun::read(file, context)).transpose()?;
     // An earlier output that is still written is nobody else's to go on with.
-    let _lock = (source == Source::Input && earlier.is_none()).then(|| locked(Path::new("/proc/self/fd/1")).ok());
+    let _held = (source == Source::Input && earlier.is_none()).then(hold_stdout);
     let in_parallel = source == Source::Input && (args.jobs > 1 || earlier.is_some());
     let rows = in_parallel.then(|| Rows::new(args.jobs.into(), args.record.is_some())).transpose()?;
     let mut runs = Runs { args, system, ready: None, earlier, rows, total: Total::default() };

@@ -15,7 +15,7 @@ use crate::wire::{Code, Error, Result};
 const LONGEST_PIPE: u64 = 1 << 30;
 
 /// Whether this names standard input.
-pub fn is_input(file: &OsStr) -> bool {
+pub(crate) fn is_input(file: &OsStr) -> bool {
     file == "-" || file == "/dev/stdin"
 }
 

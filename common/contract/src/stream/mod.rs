@@ -1,5 +1,6 @@
 //! Records in, records out: the loop of every program that reads a stream.
 
+pub mod earlier;
 pub mod filter;
 pub mod jobs;
 pub mod lines;

@@ -1,0 +1,67 @@
+//! The output of an earlier run, which the next one goes on with: one process at a time, and each line whole.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::context::given;
+use crate::wire::{Code, Error, Result};
+
+/// Passes each line of the output to `each`. The file is made where it is not there, a last line that was torn when its writer was killed is cut
+/// off, so that what is appended begins on a line of its own, and until the returned file is dropped no other process goes on with it. A dry
+/// run only looks, and what comes through a pipe is nobody else's.
+pub fn read(output: &Path, is_dry: bool, mut each: impl FnMut(&[u8])) -> Result<File> {
+    let is_stream = given::is_input(output.as_os_str()) || output.exists() && !output.is_file();
+    let is_ours = !is_dry && !is_stream;
+    let file = match is_ours {
+        true => opened(output).and_then(|file| held(file, output)),
+        false if is_stream || output.exists() => given::seekable(output),
+        false => given::seekable(Path::new("/dev/null")),
+    };
+    let file = file.map_err(Error::fatal)?;
+    let wrong = |e: std::io::Error| Error::io("reading the earlier output", e).in_file(output).fatal();
+    let mut reader = BufReader::new(&file);
+    let (mut line, mut whole) = (Vec::new(), 0);
+    while reader.read_until(b'\n', &mut line).map_err(wrong)? > 0 {
+        if !line.ends_with(b"\n") {
+            if is_ours {
+                file.set_len(whole).map_err(wrong)?;
+            }
+            break;
+        }
+        whole += line.len() as u64;
+        each(&line);
+        line.clear();
+    }
+    Ok(file)
+}
+
+/// Holds the file that standard output goes to, if it is one and nobody else does: until this process ends none goes on with it.
+pub fn hold_stdout() -> Option<File> {
+    let output = Path::new("/proc/self/fd/1");
+    if !output.is_file() {
+        return None;
+    }
+    File::open(output).ok().and_then(|file| held(file, output).ok())
+}
+
+fn opened(output: &Path) -> Result<File> {
+    match OpenOptions::new().read(true).append(true).create(true).open(output) {
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => given::seekable(output),
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(Error::not_found("no such directory").in_file(output)),
+        opened => opened.map_err(|e| Error::io("opening the earlier output", e).in_file(output)),
+    }
+}
+
+fn held(file: File, output: &Path) -> Result<File> {
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(Error::new(Code::Conflict, "another process writes this output now")
+            .in_file(output)
+            .hint("wait until it has ended; each shard needs an output of its own")),
+        Err(e) => Err(Error::io("cannot lock", e).in_file(output)),
+    }
+}
