@@ -73,7 +73,7 @@ fn rust_client() -> Option<&'static Path> {
     built.as_deref()
 }
 
-/// A client that does what it is told, step by step.
+/// A client that follows a list of steps.
 pub(crate) struct Client(Background);
 
 impl Client {
