@@ -78,7 +78,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         reported: Instant::now(),
     };
     // An output that is still written is nobody else's to go on with.
-    let _held = (source == Source::Input && args.resume.is_none()).then(earlier::hold_stdout);
+    if source == Source::Input && args.resume.is_none() {
+        earlier::hold_stdout();
+    }
     let outcome = filter::run(&mut send, source, args.stream_options, context);
     if let Err(error) = &outcome {
         send.print_remaining(error, context);

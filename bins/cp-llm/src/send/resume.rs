@@ -1,7 +1,6 @@
 //! `--resume OUT`: the output of an earlier run says which prompts have their message, and those are not sent again.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -20,8 +19,6 @@ pub(super) struct EarlierRun {
     requests: Hashes,
     /// Of messages that do not have that hash, one of their turns.
     turns: Hashes,
-    /// The output itself, which is locked as long as it is open.
-    _output: File,
 }
 
 /// Hashes by index, of which there may be millions: eight bytes each, in pages.
@@ -68,7 +65,7 @@ impl EarlierRun {
     /// Reads the output of the earlier run, and holds it. A dry run only looks.
     pub(super) fn read(file: &Path, is_dry: bool) -> Result<Self> {
         let (mut requests, mut turns) = (Hashes::default(), Hashes::default());
-        let output = earlier::read(file, is_dry, |line| {
+        earlier::read(file, is_dry, |line| {
             let Ok(Line { kind: Some(kind), ok: Some(true), data: Some(data) }) = serde_json::from_slice(line) else {
                 return;
             };
@@ -78,7 +75,7 @@ impl EarlierRun {
                 (None, _) => {}
             }
         })?;
-        Ok(Self { file: file.to_owned(), requests, turns, _output: output })
+        Ok(Self { file: file.to_owned(), requests, turns })
     }
 
     /// Whether the prompt with this index has its message: one that answers the request to any of the models that may be asked. With

@@ -1,7 +1,6 @@
 //! `--resume OUT`: the output of an earlier run says which rows have their answer, and which runs were begun for the others.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use cp_common::stream::earlier;
@@ -14,8 +13,6 @@ pub(super) struct EarlierRun {
     file: PathBuf,
     /// By index.
     rows: HashMap<u64, EarlierRow>,
-    /// While it is held, nobody else goes on with the same output.
-    _lock: File,
 }
 
 /// What it has done about a row.
@@ -49,7 +46,7 @@ impl EarlierRun {
     pub(super) fn read(file: &Path, context: &Context) -> Result<Self> {
         context.home.check_writable(file)?;
         let mut rows = HashMap::<u64, EarlierRow>::new();
-        let lock = earlier::read(file, false, |line| {
+        earlier::read(file, false, |line| {
             let Ok(Line { kind, data }) = serde_json::from_slice(line) else { return };
             let row = rows.entry(data.index).or_default();
             match (kind, data) {
@@ -60,7 +57,7 @@ impl EarlierRun {
                 _ => {}
             }
         })?;
-        Ok(Self { file: file.to_owned(), rows, _lock: lock })
+        Ok(Self { file: file.to_owned(), rows })
     }
 
     /// What was done about the row with this index. A row that asks something else there is another input.

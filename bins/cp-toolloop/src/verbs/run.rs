@@ -143,7 +143,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let earlier = args.resume.as_deref().map(|file| EarlierRun::read(file, context)).transpose()?;
     // An earlier output that is still written is nobody else's to go on with.
-    let _held = (source == Source::Input && earlier.is_none()).then(hold_stdout);
+    if source == Source::Input && earlier.is_none() {
+        hold_stdout();
+    }
     let in_parallel = source == Source::Input && (args.jobs > 1 || earlier.is_some());
     let rows = in_parallel.then(|| Rows::new(args.jobs.into(), args.record.is_some())).transpose()?;
     let mut runs = Runs { args, system, ready: None, earlier, rows, total: Total::default() };

@@ -11,9 +11,9 @@ use crate::context::given;
 use crate::wire::{Code, Error, Result};
 
 /// Passes each line of the output to `each`. The file is made where it is not there, a last line that was torn when its writer was killed is cut
-/// off, so that what is appended begins on a line of its own, and until the returned file is dropped no other process goes on with it. A dry
-/// run only looks, and what comes through a pipe is nobody else's.
-pub fn read(output: &Path, is_dry: bool, mut each: impl FnMut(&[u8])) -> Result<File> {
+/// off, so that what is appended begins on a line of its own, and until this process ends no other one goes on with it. A dry run only looks,
+/// and what comes through a pipe is nobody else's.
+pub fn read(output: &Path, is_dry: bool, mut each: impl FnMut(&[u8])) -> Result<()> {
     let is_stream = given::is_input(output.as_os_str()) || output.exists() && !output.is_file();
     let is_ours = !is_dry && !is_stream;
     let file = match is_ours {
@@ -36,16 +36,20 @@ pub fn read(output: &Path, is_dry: bool, mut each: impl FnMut(&[u8])) -> Result<
         each(&line);
         line.clear();
     }
-    Ok(file)
+    // The closing line is written after all else has been dropped.
+    std::mem::forget(file);
+    Ok(())
 }
 
 /// Holds the file that standard output goes to, if it is one and nobody else does: until this process ends none goes on with it.
-pub fn hold_stdout() -> Option<File> {
+pub fn hold_stdout() {
     let output = Path::new("/proc/self/fd/1");
-    if !output.is_file() {
-        return None;
+    if output.is_file()
+        && let Ok(file) = File::open(output)
+        && let Ok(file) = held(file, output)
+    {
+        std::mem::forget(file);
     }
-    File::open(output).ok().and_then(|file| held(file, output).ok())
 }
 
 fn opened(output: &Path) -> Result<File> {
