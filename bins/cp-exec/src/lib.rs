@@ -14,7 +14,6 @@ mod glob;
 mod hook;
 mod hosts;
 mod keyed;
-mod lowering;
 mod place;
 mod policy;
 mod refusal;

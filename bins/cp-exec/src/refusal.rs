@@ -36,8 +36,17 @@ pub(crate) fn linked(path: &str, link: &Path, why: &str) -> Error {
         .hint("remove the link, or have the owner of the policy list the directory that is meant by its own path")
 }
 
+/// The member that lists what is not ours.
+const UNTRUSTED: &str = "_untrusted";
+
 /// An error with the members of an answer among its details.
 pub(crate) fn with_members(error: Error, answer: &impl Serialize) -> Error {
-    let Ok(Value::Object(members)) = serde_json::to_value(answer) else { return error };
+    let Ok(Value::Object(mut members)) = serde_json::to_value(answer) else { return error };
+    // Both may list parts that are not ours.
+    if let (Some(Value::Array(own)), Some(Value::Array(more))) =
+        (error.details().remove(UNTRUSTED), members.get_mut(UNTRUSTED))
+    {
+        more.extend(own);
+    }
     members.into_iter().fold(error, |error, (name, value)| error.with(&name, value))
 }

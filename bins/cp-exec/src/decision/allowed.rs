@@ -69,11 +69,7 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
         return Ok(());
     }
     if exec.allowed_commands.is_empty() {
-        let reason = match &policy.loaded.file {
-            None => format!("`{name}` is not allowed: there is no policy"),
-            Some(_) => format!("`{name}` is not allowed: the policy allows no commands"),
-        };
-        return Err(refuse("not_allowed", reason).hint(owner_decides("exec.allowed_commands, see cp-policy(5)")));
+        return Err(no_commands(policy));
     }
     if word.contains(char::is_whitespace) {
         return Err(Error::validation(format!("`{word}` is one word with blanks in it, not the name of a program"))
@@ -83,6 +79,15 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
     Err(refuse("not_allowed", format!("`{name}` is not in allowed_commands"))
         .with("allowed", exec.allowed_commands.clone())
         .hint(format!("use an allowed command; {}", owner_decides("exec.allowed_commands"))))
+}
+
+/// The refusal of every command.
+pub(super) fn no_commands(policy: &Policy) -> Error {
+    let reason = match &policy.loaded.file {
+        None => "there is no policy, so no command is allowed",
+        Some(_) => "the policy allows no commands",
+    };
+    refuse("not_allowed", reason).hint(owner_decides("exec.allowed_commands, see cp-policy(5)"))
 }
 
 /// The canonical file of the command's first word. A path must lead to the file that its name leads to, or be allowed

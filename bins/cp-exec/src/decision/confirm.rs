@@ -1,32 +1,28 @@
 //! What needs to be confirmed: a token proves that exactly this was shown before; an approval, that somebody who may said yes to it.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use cp_common::program::approval::{self, Spent};
 use cp_common::program::confirm::{self, issue, redeem};
-use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown, ShownPart};
+use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
 use cp_common::{Code, Error, Result, clock};
 use cp_hosts::difference;
 use serde::Serialize;
 
-use super::decide::decide;
-use super::hashes::Hashes;
-use super::line::{Line, Part, decide_line};
+use super::rules::Finding;
 use super::ruling::Ruling;
 use crate::digest::sha256;
 use crate::keyed::Keyed;
 use crate::policy::{Confirm, Policy};
-use crate::request::{Command, line_of};
 use crate::sandbox::plan::{Network, Profile};
 
 /// How a command gets its token.
 pub(crate) const HOW: &str = "run it with --dry-run for a token, then again with --confirm TOKEN";
 
-/// What a yes is bound to beside the program and the policy: change any of it, and it confirms nothing.
+/// The request that a confirmation is bound to, beside the program and the policy.
 #[derive(Serialize)]
 struct Request<'a, What> {
-    /// The words of a command and its limits, or the steps of a plan and its parts.
+    /// The words of a command and its limits.
     what: What,
     cwd: &'a Path,
     /// Hashes of the values: what waits for approval is kept in a file.
@@ -59,75 +55,39 @@ fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, tar
     Ok(Binds { request: sha256(&request), program, target, policy: Some(policy.sha256().to_owned()) })
 }
 
-/// The record of a command or plan that needs a yes.
-pub(crate) fn of_command(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Approval> {
-    match command.stages.first().filter(|_| command.steps.is_empty()) {
-        None => of_line(policy, command, &decide_line(policy, hashes, command)?),
-        Some(argv) => {
-            let ruling = decide(policy, hashes, command, argv)?;
-            of_ruling(policy, &ruling, ruling.confirm.as_deref().unwrap_or_default())
-        }
-    }
-}
-
-/// The record of a ruling that needs a yes.
-fn of_ruling(policy: &Policy, ruling: &Ruling, why: &str) -> Result<Approval> {
+/// The approval that a ruling requires.
+pub(crate) fn of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
     let shown = Shown {
         argv: ruling.argv.clone(),
         variables: ruling.variables.clone(),
         cwd: Some(ruling.plan.cwd.path.display().to_string()),
         risk: ruling.risk.name().to_owned(),
         rule: ruling.rule.clone(),
-        why: why.to_owned(),
+        why: ruling.confirm.clone().unwrap_or_default(),
         ..Shown::default()
     };
     asked(policy, Action::Run, ruling.is_final, shown, binding(policy, ruling)?)
 }
 
-/// Of each part of a plan the words, the directory, the program, and what is asked about it.
-type BoundPart<'a> = (&'a [String], &'a Path, Option<&'a str>, Vec<&'a str>);
-
-fn bound_part(part: &Part) -> BoundPart<'_> {
-    let asks = part.asks.iter().map(|ask| ask.reason.as_str()).collect();
-    (&part.argv, &part.directory.real, part.program(), asks)
-}
-
-/// The record of a plan that needs a yes: one for all of it.
-fn of_line(policy: &Policy, command: &Command, line: &Line) -> Result<Approval> {
-    let env: Vec<_> = command.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    let parts: Vec<BoundPart<'_>> = line.parts.iter().map(bound_part).collect();
-    let whole = Request {
-        what: (&command.steps, parts),
-        cwd: &line.directory.real,
-        env: Keyed::of_home(&policy.cp_home).of_all(&env),
-        timeout_ms: line.timeout.as_millis(),
-        profile: policy.exec().profile,
-        network: policy.exec().network,
-        stdin: line.stdin.as_deref(),
-        uid: rustix::process::getuid().as_raw(),
-    };
-    let parts = line.asks().map(|(at, ask)| ShownPart {
-        argv: line.parts[at].argv.clone(),
-        cwd: line.parts[at].directory.real.display().to_string(),
-        rule: ask.rule.clone(),
-        why: ask.reason.clone(),
-    });
-    let parts: Vec<ShownPart> = parts.collect();
-    let variables = line.parts.iter().flat_map(|part| part.env.keys().cloned());
+/// The approval that a program requires when it is started.
+pub(super) fn of_step(
+    policy: &Policy,
+    argv: &[String],
+    cwd: &Path,
+    program: Option<&str>,
+    finding: &Finding,
+) -> Result<Approval> {
     let shown = Shown {
-        line: Some(line_of(&command.steps)),
-        variables: variables.collect::<BTreeSet<_>>().into_iter().collect(),
-        cwd: Some(line.directory.real.display().to_string()),
-        risk: line.risk().name().to_owned(),
-        rule: parts.first().map(|part| part.rule.clone()).unwrap_or_default(),
-        why: parts.iter().map(|part| part.why.as_str()).collect::<Vec<_>>().join("; "),
-        parts,
+        argv: argv.to_vec(),
+        cwd: Some(cwd.display().to_string()),
+        risk: finding.risk.name().to_owned(),
+        rule: finding.rule.clone(),
+        why: finding.reason.clone(),
         ..Shown::default()
     };
-    let programs: Vec<&str> = line.parts.iter().filter_map(Part::program).collect();
-    let program = (!programs.is_empty()).then(|| sha256(programs.join("\n").as_bytes()));
-    // No other plan is like it: a yes is for once.
-    asked(policy, Action::Run, true, shown, binds(policy, &whole, program, None)?)
+    let request = ("step", argv, cwd, rustix::process::getuid().as_raw());
+    let binds = binds(policy, &request, program.map(str::to_owned), None)?;
+    asked(policy, Action::Run, finding.is_final, shown, binds)
 }
 
 /// The record of a change to a file that is there. `before` is what it holds.
@@ -179,69 +139,33 @@ fn asked(policy: &Policy, action: Action, is_final: bool, shown: Shown, binds: B
     approval::new(asked_by, action, level, scopes, shown, binds)
 }
 
-/// What a request brings to be confirmed with.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Consent<'a> {
-    /// The token of its own, if it has one.
-    Token(Option<&'a str>),
-    /// It is one of a set, whose token is spent.
-    Set(&'a str),
-}
-
-/// Lets a ruling go on: it needs no confirmation, or has it. The token is spent before anything starts. One that is given where none
-/// is needed was made for something else, and that is said.
-pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, consent: Consent<'_>) -> Result<()> {
-    if needs_none(ruling.confirm.is_some(), consent) {
+/// Lets a ruling go on: it needs no confirmation, or has it. A token is redeemed before anything starts, also where none is needed,
+/// because it was made for something else then.
+pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, token: Option<&str>) -> Result<()> {
+    if ruling.confirm.is_none() && token.is_none() {
         return Ok(());
     }
-    let asked = of_ruling(policy, ruling, ruling.confirm.as_deref().unwrap_or_default())?;
-    (ruling.confirmed, ruling.approved) = given(policy, ruling.level, &asked, consent)?;
+    let asked = of_ruling(policy, ruling)?;
+    if let Some(token) = token {
+        redeem(&policy.cp_home, token, &approval::bound(&asked)?)?;
+        ruling.confirmed = Some(confirm::fingerprint(&policy.cp_home, token)?);
+        return Ok(());
+    }
+    // A model cannot ask for a token, so a person is asked.
+    if ruling.level == Confirm::Agent && policy.actor.call.is_none() {
+        let Shown { rule, why, .. } = asked.shown;
+        return Err(Error::new(Code::ConfirmationRequired, why.clone())
+            .with("rule", rule)
+            .with("reason", why)
+            .hint(HOW));
+    }
+    let spent = spend(policy, &asked)?;
+    ruling.confirmed = Some(spent.token.clone());
+    ruling.approved = Some(spent);
     Ok(())
 }
 
-/// The same for a plan.
-pub(crate) fn settle_line(policy: &Policy, command: &Command, line: &mut Line, consent: Consent<'_>) -> Result<()> {
-    if needs_none(line.asks().next().is_some(), consent) {
-        return Ok(());
-    }
-    (line.confirmed, line.approved) = given(policy, policy.exec().confirm, &of_line(policy, command, line)?, consent)?;
-    Ok(())
-}
-
-fn needs_none(asks: bool, consent: Consent<'_>) -> bool {
-    !asks && !matches!(consent, Consent::Token(Some(_)))
-}
-
-/// The yes to exactly this: the hash of its token, and the yes itself where it is spent now.
-fn given(
-    policy: &Policy,
-    level: Confirm,
-    asked: &Approval,
-    consent: Consent<'_>,
-) -> Result<(Option<String>, Option<Spent>)> {
-    let home = &policy.cp_home;
-    match (level, consent) {
-        (Confirm::Agent, Consent::Set(token)) => Ok((Some(confirm::fingerprint(home, token)?), None)),
-        (_, Consent::Token(Some(token))) => {
-            redeem(home, token, &approval::bound(asked)?)?;
-            Ok((Some(confirm::fingerprint(home, token)?), None))
-        }
-        (Confirm::Agent | Confirm::Owner, Consent::Token(None) | Consent::Set(_)) => {
-            // Who confirms by token asks for it; a model cannot, and a person is asked for it.
-            if level == Confirm::Agent && policy.actor.call.is_none() {
-                let Shown { rule, why, .. } = &asked.shown;
-                return Err(Error::new(Code::ConfirmationRequired, why.clone())
-                    .with("rule", rule.clone())
-                    .with("reason", why.clone())
-                    .hint(HOW));
-            }
-            let spent = spend(policy, asked)?;
-            Ok((Some(spent.token.clone()), Some(spent)))
-        }
-    }
-}
-
-/// The yes that was given for exactly this, spent now. Without one, the stop until it is answered.
+/// The approval that was given for exactly this, spent now. Without one, the error that requires it.
 pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
     match approval::take(&policy.cp_home, approval)? {
         Some(spent) => Ok(spent),
@@ -251,26 +175,10 @@ pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
 
 /// A token for exactly this, with its expiry. An owner's approval is not given this way.
 pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, String)>> {
-    match &ruling.confirm {
-        None => Ok(None),
-        Some(_) => token_for(policy, &of_ruling(policy, ruling, "")?),
-    }
+    if ruling.confirm.is_none() { Ok(None) } else { token_for(policy, &of_ruling(policy, ruling)?) }
 }
 
-/// The same for a plan.
-pub(crate) fn token_of_line(policy: &Policy, command: &Command, line: &Line) -> Result<Option<(String, String)>> {
-    match line.asks().next() {
-        None => Ok(None),
-        Some(_) => token_for(policy, &of_line(policy, command, line)?),
-    }
-}
-
-/// What a yes to a plan is bound to.
-pub(crate) fn binding_of_line(policy: &Policy, command: &Command, line: &Line) -> Result<Binds> {
-    of_line(policy, command, line).map(|approval| approval.binds)
-}
-
-/// The same for what was asked.
+/// The same for an approval.
 pub(crate) fn token_for(policy: &Policy, asked: &Approval) -> Result<Option<(String, String)>> {
     if policy.exec().confirm == Confirm::Owner {
         return Ok(None);

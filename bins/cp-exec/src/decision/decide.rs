@@ -5,45 +5,53 @@ use std::time::Duration;
 
 use cp_common::{Error, Result};
 
-use super::allowed::{allowed_name, canonical_program, restricted_target};
+use super::allowed::{allowed_name, canonical_program, no_commands, restricted_target};
 use super::environment;
 use super::hashes::Hashes;
 use super::layers::wrapped;
 use super::paths::{arguments_allowed, asked_cwd, cwd_allowed, declared_by_modules, script_declared};
 use super::plan::{Planned, plan};
 use super::program::{Names, Pinned};
-use super::rules::{Finding, judge};
+use super::rules::{Finding, Risk, judge};
 use super::ruling::Ruling;
 use super::served::{point_to, redirect, served};
+use super::strings::{line_of, shell_words};
 use super::written::governed_stays;
 use crate::arguments::Arguments;
 use crate::digest::sha256;
 use crate::policy::{Policy, Verdict};
-use crate::request::Command;
+use crate::request::{Command, Form};
 
 /// What is decided about a command, before its sandbox is planned.
 #[derive(Clone)]
 pub(crate) struct Considered {
+    /// The words it gets.
+    pub argv: Vec<String>,
     pub finding: Finding,
     /// The file it would be.
     pub pinned: Pinned,
     pub cwd: PathBuf,
     pub timeout: Duration,
     pub notices: Vec<String>,
+    /// The line, where the command is a shell that runs one: each program is decided about when it is started.
+    pub line: Option<String>,
 }
 
 impl Considered {
-    /// Whether it needs to be confirmed.
+    /// Whether it needs to be confirmed before it starts.
     pub(crate) fn asks(&self) -> bool {
-        self.finding.verdict == Verdict::Confirm
+        self.finding.verdict == Verdict::Confirm && self.line.is_none()
     }
 
-    pub(crate) fn rule(self, policy: &Policy, command: &Command, argv: &[String]) -> Result<Ruling> {
+    pub(crate) fn rule(self, policy: &Policy, command: &Command) -> Result<Ruling> {
         let confirm = self.asks().then_some(self.finding.reason);
-        let Planned { plan, made, watched } = plan(policy, command, argv, &self.pinned, &self.cwd, self.timeout)?;
+        let is_line = self.line.is_some();
+        let Planned { plan, made, watched } =
+            plan(policy, command, &self.argv, &self.pinned, &self.cwd, self.timeout, is_line)?;
         Ok(Ruling {
             plan,
-            argv: argv.to_vec(),
+            argv: self.argv,
+            line: self.line,
             variables: command.env.keys().cloned().collect(),
             pinned: self.pinned,
             timeout: self.timeout,
@@ -63,18 +71,55 @@ impl Considered {
     }
 }
 
-/// Decides about one stage of a command, and plans its run.
-pub(crate) fn decide(policy: &Policy, hashes: &mut Hashes, command: &Command, argv: &[String]) -> Result<Ruling> {
-    consider(policy, hashes, command, argv)?.rule(policy, command, argv)
+/// Decides about a command, and plans its run.
+pub(crate) fn decide(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Ruling> {
+    consider(policy, hashes, command)?.rule(policy, command)
 }
 
-/// Decides about one stage of a command.
-pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command, argv: &[String]) -> Result<Considered> {
-    consider_in(policy, hashes, command, argv, asked_cwd(policy, command)?)
+/// Decides about a command whose string is read.
+pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Considered> {
+    let cwd = asked_cwd(policy, command)?;
+    match &command.form {
+        Form::Words(argv) => consider_words(policy, hashes, command, argv, cwd),
+        Form::Line(line) => {
+            let finding =
+                Finding::contained("the sandbox contains the line, and each program is decided about when it starts");
+            consider_line(policy, hashes, command, line.clone(), finding, cwd)
+        }
+        Form::Pipeline(stages) => {
+            let mut finding = Finding::allowed(Risk::Low);
+            for argv in stages {
+                finding = finding.or(consider_words(policy, hashes, command, argv, cwd.clone())?.finding);
+            }
+            consider_line(policy, hashes, command, line_of(stages), finding, cwd)
+        }
+        Form::Strict(_) => Err(Error::validation("the string of the command was not read").with("rule", "request")),
+    }
 }
 
-/// Decides about a command in a directory without links, which need not be there yet.
-pub(super) fn consider_in(
+/// Decides about a line: where its shell runs, and how long.
+fn consider_line(
+    policy: &Policy,
+    hashes: &mut Hashes,
+    command: &Command,
+    line: String,
+    finding: Finding,
+    cwd: PathBuf,
+) -> Result<Considered> {
+    if policy.exec().allowed_commands.is_empty() {
+        return Err(no_commands(policy));
+    }
+    policy.check_base()?;
+    cwd_allowed(policy, &cwd)?;
+    let (shell, argv) = shell_words(&line, matches!(command.form, Form::Pipeline(_)))?;
+    let pinned = Names::of(policy).pin(&shell, hashes, &|path| policy.writable_only(path))?;
+    let timeout = timeout_of(policy, command.timeout)?;
+    environment::check_all(&policy.exec().env_allow, &command.env)?;
+    Ok(Considered { argv, finding, pinned, cwd, timeout, notices: command.notices.clone(), line: Some(line) })
+}
+
+/// Decides about one program in a directory without links.
+fn consider_words(
     policy: &Policy,
     hashes: &mut Hashes,
     command: &Command,
@@ -92,7 +137,7 @@ pub(super) fn consider_in(
         std::iter::once(arguments).chain(wrapped.iter().map(|argv| Arguments::read(argv))).collect();
     let served = layers.last().and_then(served);
     // What no other tool does with one request is not sent to any.
-    let replaces = command.stages.len() == 1 && layers.last().is_some_and(|layer| layer.operands().next().is_some());
+    let replaces = command.words().is_some() && layers.last().is_some_and(|layer| layer.operands().next().is_some());
     redirect(policy, served.filter(|_| replaces), &mut notices).map_err(|error| point_to(error, policy, served))?;
 
     policy.check_base()?;
@@ -110,7 +155,7 @@ pub(super) fn consider_in(
     arguments_allowed(policy, &layers[0], &cwd)?;
     let timeout = timeout_of(policy, command.timeout)?;
     environment::check_all(&policy.exec().env_allow, &command.env)?;
-    Ok(Considered { finding, pinned, cwd, timeout, notices })
+    Ok(Considered { argv: argv.to_vec(), finding, pinned, cwd, timeout, notices, line: None })
 }
 
 /// The time limit of what asks for one, or for none.

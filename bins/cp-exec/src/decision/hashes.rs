@@ -51,6 +51,15 @@ impl Hashes {
 
     /// The hash of a file, and whether it was known.
     pub(crate) fn of(&mut self, identity: &Identity) -> Result<(String, bool)> {
+        self.of_file(identity, || File::open(&identity.path))
+    }
+
+    /// The hash of a file that is open for reading.
+    pub(crate) fn of_opened(&mut self, identity: &Identity, opened: &File) -> Result<String> {
+        self.of_file(identity, || opened.try_clone()).map(|(hash, _)| hash)
+    }
+
+    fn of_file(&mut self, identity: &Identity, open: impl FnOnce() -> std::io::Result<File>) -> Result<(String, bool)> {
         let key = key(identity);
         let large = key.is_some_and(|(_, _, size, ..)| size >= LARGE);
         if large && !self.loaded {
@@ -60,7 +69,7 @@ impl Hashes {
             return Ok((known.clone(), true));
         }
         let failed = |e| Error::io("cannot be read", e).in_file(&identity.path);
-        let mut file = File::open(&identity.path).map_err(failed)?;
+        let mut file = open().map_err(failed)?;
         let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 * 1024]);
         loop {
             match file.read(&mut buffer).map_err(failed)? {

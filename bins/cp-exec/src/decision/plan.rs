@@ -37,13 +37,14 @@ pub(crate) fn plan(
     pinned: &Pinned,
     cwd: &Path,
     timeout: Duration,
+    line: bool,
 ) -> Result<Planned> {
     let exec = policy.exec();
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
     let run_as = run_as(exec.run_as.as_ref(), &meta);
     let uid = run_as.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
     let set = exec.env_set.iter().map(|(name, value)| (name.clone(), policy.value(value))).collect();
-    let env = environment::build(&search_path(policy), &name_of(uid), &set, &exec.env_allow, &command.env)?;
+    let env = environment::build(&search_path(policy, line), &name_of(uid), &set, &exec.env_allow, &command.env)?;
     let write = policy.bounds.trees(Access::Write);
     let made = make_execute_directories(policy, &write);
     let (mut view, guarded) = view(policy, pinned, cwd, write)?;
@@ -73,16 +74,18 @@ pub(crate) fn plan(
         require: exec.require.clone(),
         wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
         cgroups: Vec::new(),
-        redirects: Vec::new(),
+        line,
     };
     Ok(Planned { plan, made, watched })
 }
 
-/// PATH. What a pinned program starts, it looks for beside itself last.
-pub(super) fn search_path(policy: &Policy) -> String {
+/// PATH. A pinned program looks beside itself last; the shell of a line must find pinned programs first.
+fn search_path(policy: &Policy, line: bool) -> String {
     let beside = policy.pins.iter().filter_map(|(_, path)| path.parent());
+    let listed = policy.exec().path.iter().map(PathBuf::as_path);
+    let directories: Vec<&Path> = if line { beside.chain(listed).collect() } else { listed.chain(beside).collect() };
     let mut path: Vec<String> = Vec::new();
-    for directory in policy.exec().path.iter().map(PathBuf::as_path).chain(beside) {
+    for directory in directories {
         let directory = directory.display().to_string();
         if !path.contains(&directory) {
             path.push(directory);

@@ -18,6 +18,8 @@ pub(crate) struct Ruling {
     pub plan: Plan,
     /// The words the command was asked for with.
     pub argv: Vec<String>,
+    /// The line that its shell runs, where it is one.
+    pub line: Option<String>,
     pub pinned: Pinned,
     /// The names of the variables that the request sets.
     pub variables: Vec<String>,

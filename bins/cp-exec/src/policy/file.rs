@@ -40,7 +40,7 @@ pub(crate) struct Exec {
     pub restricted_commands: Vec<String>,
     /// Where a name is looked for.
     pub path: Vec<PathBuf>,
-    /// How much of a shell's language a command string may hold.
+    /// What a command line is.
     pub strings: Strings,
     /// What happens to a read-only command that another tool serves.
     pub intent: Intent,
@@ -85,7 +85,7 @@ impl Default for Exec {
             allowed_commands: Vec::new(),
             restricted_commands: Vec::new(),
             path: ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
-            strings: Strings::List,
+            strings: Strings::Shell,
             intent: Intent::Enforce,
             argument_rules: ArgumentRules::Default,
             timeout: 30.0,
@@ -108,12 +108,12 @@ impl Default for Exec {
     }
 }
 
-/// How much of a shell's language a command string may hold.
+/// What a command line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Strings {
-    /// Lists, pipelines and redirections.
-    List,
+    /// The input of a shell in the sandbox.
+    Shell,
     /// The words of one command.
     Single,
 }
@@ -260,11 +260,16 @@ pub(crate) fn load(file: &Path) -> Result<Loaded> {
 
 /// Reads the text of a policy, and checks what its types cannot.
 pub(crate) fn parse(text: &str) -> Result<Settings> {
-    let settings: Settings = toml::from_str(text).map_err(|e| explain(text, &e))?;
     let line = |key: &str| {
         let at = text.lines().position(|line| line.trim_start().starts_with(key));
         at.map_or(1, |at| at as u64 + 1)
     };
+    let settings: Settings = toml::from_str(text).map_err(|e| match explain(text, &e) {
+        error if error.message().ends_with("unknown value `list`") => error
+            .with("key", "exec.strings")
+            .hint("write strings = \"shell\": a shell in the sandbox runs the line, and each program is decided about when it starts"),
+        error => error,
+    })?;
     if !settings.exec.timeout.is_finite() || settings.exec.timeout <= 0.0 || settings.exec.timeout > LONGEST {
         return Err(Error::config(format!("timeout must be more than 0 and at most {LONGEST} seconds"))
             .at_line(line("timeout"))

@@ -1,16 +1,14 @@
-//! The rules about a file that is read or written by name, for a tool or for a redirection.
+//! The rules about a file that is read or written by name, for a tool.
 
 use std::path::Path;
 
 use cp_common::Result;
-use cp_common::home::resolved;
 
 use super::bounds::Access;
 use super::hidden::Hidden;
 use super::patterns::covering;
 use super::resolved::Policy;
 use crate::refusal::{denied, denied_by, owner_decides};
-use crate::sandbox::system_trees;
 
 /// A path that may be read.
 pub(crate) fn readable(policy: &Policy, path: &Path) -> Result<()> {
@@ -55,32 +53,4 @@ pub(crate) fn writable(policy: &Policy, path: &Path) -> Result<()> {
         return Err(denied("write", path).with("rule", "paths.write").hint(hint));
     }
     Ok(())
-}
-
-/// What commands see of the file system.
-pub(crate) struct Seen<'a> {
-    policy: &'a Policy,
-    hidden: Hidden,
-}
-
-impl Policy {
-    /// What commands see, to be asked about many paths.
-    pub(crate) fn seen(&self) -> Seen<'_> {
-        Seen { policy: self, hidden: self.hidden() }
-    }
-}
-
-impl Seen<'_> {
-    /// Whether a path exists for commands, where it exists at all.
-    pub(crate) fn shows(&self, path: &Path) -> bool {
-        let Policy { bounds, .. } = self.policy;
-        let real = resolved(path);
-        let listed = [Access::Read, Access::Write, Access::Execute].iter().any(|access| bounds.lists(*access, &real));
-        let leads = || bounds.trees(Access::Read).iter().any(|root| root.starts_with(&real));
-        let of_machine = || system_trees(self.policy.exec().profile).iter().any(|tree| real.starts_with(tree));
-        bounds.forbidding(&real).is_none()
-            && !self.hidden.hides(&real)
-            && !self.hidden.hides(path)
-            && (listed || self.policy.is_tool(&real) || leads() || of_machine())
-    }
 }

@@ -1,7 +1,6 @@
 //! Requests: what comes in on a line or on the command line, read strictly before anything is decided.
 
 mod file;
-mod shown;
 
 use std::collections::BTreeMap;
 
@@ -15,9 +14,6 @@ pub(crate) use self::file::{
     EditFile, Encoding, EntryKind, FileOperation, Find, ListDirectory, ReadFile, RemoveFile, RestoreFiles, Search,
     WriteFile, WriteMode,
 };
-pub(crate) use self::shown::line_of;
-use crate::lowering;
-use crate::lowering::steps::{Action, Join, Part, Step, Word};
 
 /// The longest request, in bytes.
 const LONGEST: usize = 1 << 20;
@@ -34,20 +30,34 @@ pub(crate) enum Request {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Command {
-    /// A command line that is not read yet.
-    pub string: Option<String>,
-    /// One list of words; more than one is a pipeline.
-    pub stages: Vec<Vec<String>>,
-    /// The steps of a plan, which has no stages.
-    pub steps: Vec<Step>,
+    pub form: Form,
     pub cwd: Option<String>,
     pub env: BTreeMap<String, String>,
     pub timeout: Option<f64>,
     pub stdin: Option<String>,
     /// A token that confirms it.
     pub confirm: Option<String>,
-    /// What was noticed when its string was read.
+    /// Remarks about its string.
     pub notices: Vec<String>,
+}
+
+/// How a command is written.
+#[derive(Clone, Debug)]
+pub(crate) enum Form {
+    /// The words of one program.
+    Words(Vec<String>),
+    /// Programs of which each reads what the one before it writes.
+    Pipeline(Vec<Vec<String>>),
+    /// A string with the words of one program, as the tool `shell` takes it: no shell ever reads it.
+    Strict(String),
+    /// A line for a shell in the sandbox.
+    Line(String),
+}
+
+impl Default for Form {
+    fn default() -> Self {
+        Self::Words(Vec::new())
+    }
 }
 
 /// A call of an executable tool.
@@ -83,7 +93,6 @@ struct Shell {
     command: Option<String>,
     argv: Option<Vec<String>>,
     pipeline: Option<Vec<Vec<String>>>,
-    plan: Option<Vec<Step>>,
     cwd: Option<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -125,6 +134,7 @@ pub(crate) fn of_call(name: &str, input: &RawValue) -> Result<Request> {
 fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>) -> Result<Request> {
     match tool {
         "shell" => shell(operation, &arguments),
+        "bash" => bash(operation, &arguments),
         "filesystem" => {
             let operation = known(tool, operation, &FILE_OPERATIONS)?;
             let tagged = format!(r#"{{"operation":"{operation}","arguments":{}}}"#, arguments.get());
@@ -174,57 +184,71 @@ fn shell(operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
                 .hint("its one operation is `execute_command`"));
         }
     }
-    let shell: Shell = read(arguments.get(), "arguments")?;
-    let mut command = Command {
-        cwd: shell.cwd,
-        env: shell.env,
-        timeout: shell.timeout,
-        stdin: shell.stdin,
-        confirm: shell.confirm,
-        ..Command::default()
-    };
-    match (shell.command, shell.argv, shell.pipeline, shell.plan) {
-        (Some(text), None, None, None) => command.string = Some(text),
-        (None, Some(argv), None, None) => command.stages = vec![argv],
-        (None, None, Some(stages), None) => command.stages = stages,
-        (None, None, None, Some(steps)) => command.steps = steps,
+    let Shell { command, argv, pipeline, cwd, env, timeout, stdin, confirm } = read(arguments.get(), "arguments")?;
+    let form = match (command, argv, pipeline) {
+        (Some(text), None, None) => Form::Strict(text),
+        (None, Some(argv), None) => Form::Words(argv),
+        (None, None, Some(stages)) => Form::Pipeline(stages),
         _ => {
-            return Err(Error::validation("give one of `command`, `argv`, `pipeline` and `plan`")
+            return Err(Error::validation("give one of `command`, `argv` and `pipeline`")
                 .with("rule", "request")
                 .hint(r#"{"command":"git status"} or {"argv":["git","status"]}"#));
         }
+    };
+    let command = Command { form, cwd, env, timeout, stdin, confirm, notices: Vec::new() };
+    command.check()?;
+    Ok(Request::Command(command))
+}
+
+/// A line for a shell, with the members of the tool `shell`.
+fn bash(operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Bash {
+        command: String,
+        cwd: Option<String>,
+        #[serde(default)]
+        env: BTreeMap<String, String>,
+        timeout: Option<f64>,
+        stdin: Option<String>,
     }
+    known("bash", operation.or(Some("execute_command")), &["execute_command"])?;
+    let Bash { command, cwd, env, timeout, stdin } = read(arguments.get(), "arguments")?;
+    let command = Command { form: Form::Line(command), cwd, env, timeout, stdin, ..Command::default() };
     command.check()?;
     Ok(Request::Command(command))
 }
 
 impl Command {
-    /// The same command as a plan of one pipeline.
-    pub(crate) fn into_plan(mut self) -> Self {
-        let part = |argv: Vec<String>| Part { argv: argv.into_iter().map(Word::Text).collect(), ..Part::default() };
-        let pipeline = std::mem::take(&mut self.stages).into_iter().map(part).collect();
-        self.steps = vec![Step { join: Join::Start, negated: false, action: Action::Pipeline(pipeline) }];
-        self
-    }
-
-    /// Checks what words given outright may hold.
+    /// Checks what words and lines may hold.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.string.is_some() {
-            return Ok(());
+        let stages = match &self.form {
+            Form::Strict(_) => return Ok(()),
+            Form::Line(line) => {
+                let rule = if line.trim().is_empty() { "empty" } else { "nul_byte" };
+                return if rule == "empty" || line.contains('\0') { Err(wrong_words(rule)) } else { Ok(()) };
+            }
+            Form::Words(argv) => std::slice::from_ref(argv),
+            Form::Pipeline(stages) => stages,
+        };
+        if stages.is_empty() || stages.iter().any(|argv| argv.first().is_none_or(String::is_empty)) {
+            return Err(wrong_words("empty"));
         }
-        if self.stages.is_empty() && !self.steps.is_empty() {
-            return lowering::check(&self.steps)
-                .map_err(|reason| Error::validation(format!("plan: {reason}")).with("rule", "request"));
-        }
-        let empty = self.stages.is_empty() || self.stages.iter().any(|argv| argv.first().is_none_or(String::is_empty));
-        if empty {
-            return Err(Error::validation("there is no command").with("rule", "empty"));
-        }
-        if self.stages.iter().flatten().any(|word| word.contains('\0')) {
-            return Err(Error::validation("an argument contains a NUL byte").with("rule", "nul_byte"));
+        if stages.iter().flatten().any(|word| word.contains('\0')) {
+            return Err(wrong_words("nul_byte"));
         }
         Ok(())
     }
+
+    /// The words, where the command is one program.
+    pub(crate) fn words(&self) -> Option<&[String]> {
+        if let Form::Words(argv) = &self.form { Some(argv) } else { None }
+    }
+}
+
+fn wrong_words(rule: &str) -> Error {
+    let message = if rule == "empty" { "there is no command" } else { "an argument contains a NUL byte" };
+    Error::validation(message).with("rule", rule)
 }
 
 /// The operation, if the tool has it.
@@ -278,7 +302,7 @@ mod tests {
             r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"npm run build","cwd":"~/x","timeout":60}}"#,
         );
         let Ok(Request::Command(command)) = request else { panic!("{request:?}") };
-        assert_eq!(command.string.as_deref(), Some("npm run build"));
+        assert!(matches!(command.form, Form::Strict(text) if text == "npm run build"));
         assert_eq!(command.timeout, Some(60.0));
     }
 

@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::cgroup::Group;
 use super::outcome::{NotRun, Outcome, Stream, Watch};
+use super::steps::Steps;
 use super::supervise::{Deadlines, Pipe, Supervised};
 use crate::sandbox;
 use crate::sandbox::plan::Plan;
@@ -18,8 +19,6 @@ use crate::sandbox::plan::Plan;
 pub(crate) struct Run<'a> {
     /// What the command reads on its standard input; none is `/dev/null`.
     pub stdin: Option<OwnedFd>,
-    /// Where its standard output goes instead of being captured.
-    pub stdout: Option<OwnedFd>,
     pub timeout: Duration,
     /// How long before that it is asked to end.
     pub grace: Duration,
@@ -28,6 +27,8 @@ pub(crate) struct Run<'a> {
     pub watch: Option<Watch<'a>>,
     /// Whether this program got a signal to stop.
     pub interrupted: fn() -> bool,
+    /// What decides about the programs that it starts; none allows them.
+    pub steps: Option<Steps>,
 }
 
 /// The process that starts runs: this program once more, single-threaded and with nothing of ours in it. It ends with this.
@@ -69,9 +70,9 @@ impl Helper {
         let group = if plan.wants_cgroup { Group::make(&plan.limits) } else { None };
         let grouped = group.as_ref().map(|group| Plan { cgroups: group.directories().to_vec(), ..plan.clone() });
         let plan = grouped.as_ref().unwrap_or(plan);
-        let (socket, pipes) = self.begin(plan, run.stdin, run.stdout)?;
+        let (socket, pipes) = self.begin(plan, run.stdin)?;
         let limits = Deadlines::new(started, run.timeout, run.grace, run.output_limit);
-        let mut supervised = Supervised::new(socket, pipes, limits);
+        let mut supervised = Supervised::new(socket, pipes, limits, run.steps);
         supervised.follow(run.watch, run.interrupted);
         if let Some(group) = &group {
             group.kill();
@@ -79,15 +80,10 @@ impl Helper {
         supervised.finish(plan, started)
     }
 
-    fn begin(&self, plan: &Plan, stdin: Option<OwnedFd>, stdout: Option<OwnedFd>) -> Result<(OwnedFd, [Pipe; 2])> {
+    fn begin(&self, plan: &Plan, stdin: Option<OwnedFd>) -> Result<(OwnedFd, [Pipe; 2])> {
         let (ours, theirs) = socket_pair()?;
-        let (mut out, out_writer) = Pipe::new(Stream::Out)?;
-        let out_writer = stdout.map_or(OwnedFd::from(out_writer), |elsewhere| {
-            out.close();
-            elsewhere
-        });
+        let (out, out_writer) = Pipe::new(Stream::Out)?;
         let (err, err_writer) = Pipe::new(Stream::Err)?;
-        let err_writer = OwnedFd::from(err_writer);
         let stdin = match stdin {
             Some(stdin) => stdin,
             None => File::open("/dev/null").map_err(|e| Error::io("cannot open /dev/null", e))?.into(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cp_common::wire::{Approval, ExecPart, ExecResult, Receipt};
+use cp_common::wire::{Approval, Receipt};
 use cp_common::{Error, Result};
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::canonical::hash_normal;
@@ -16,12 +16,10 @@ use serde::Serialize;
 
 use super::capture::Captured;
 use super::outcome::{Ended, Outcome};
-use crate::decision::{Line, Part, Ruling};
+use crate::decision::{Ruling, StepRuling};
 use crate::digest::sha256;
 use crate::keyed::Keyed;
-use crate::lowering::steps::{Action, Step, Word};
 use crate::policy::{Actor, ArgumentRules, Hosted, Policy};
-use crate::request::{Command, line_of};
 
 /// Declared files up to this size are hashed.
 const HASHED: u64 = 16 << 20;
@@ -51,8 +49,8 @@ impl Journal {
     }
 
     /// Records that a command is about to run, on the disk before it does.
-    pub(crate) fn intend(&mut self, tool: &str, ruling: &Ruling, stage: usize) -> Result<Receipt> {
-        let entry = self.entry("exec.intent").with("tool", tool).with("call", &ruling.call).with("stage", &stage);
+    pub(crate) fn intend(&mut self, tool: &str, ruling: &Ruling) -> Result<Receipt> {
+        let entry = self.entry("exec.intent").with("tool", tool).with("call", &ruling.call).with("line", &ruling.line);
         let entry = self
             .command(entry, ruling)?
             .with("stdin", &ruling.stdin)
@@ -72,7 +70,14 @@ impl Journal {
     /// Records how a command ended.
     pub(crate) fn conclude(&mut self, ruling: &Ruling, intent: &Receipt, outcome: &Outcome) -> Result<Receipt> {
         let entry = self.entry("exec.result").with("intent", &intent.seq).with("call", &ruling.call);
-        let entry = ended(entry, outcome).with("enforcement", &outcome.enforcement);
+        let steps = &outcome.steps;
+        let counts = serde_json::json!({
+            "line": steps.line,
+            "programs": steps.programs,
+            "unrecorded": steps.unrecorded,
+            "denied": steps.denied_count,
+        });
+        let entry = ended(entry, outcome).with("steps", &counts).with("enforcement", &outcome.enforcement);
         let evidence = self.evidence(intent, ruling);
         let mut receipts = self.ledger()?.append_all(vec![entry, evidence]).map_err(Error::fatal)?;
         Ok(receipts.swap_remove(0))
@@ -80,23 +85,11 @@ impl Journal {
 
     /// What a command was declared to read and write: files with their hashes, directories by name.
     fn evidence(&self, intent: &Receipt, ruling: &Ruling) -> Entry {
-        let view = &ruling.plan.view;
-        self.declared(intent, &view.read, &view.write, |path| {
-            (*path == ruling.pinned.path).then_some(&*ruling.pinned.sha256)
-        })
-    }
-
-    /// The same of some paths. The hash of a program, which is among what it reads, is known.
-    fn declared<'a>(
-        &self,
-        intent: &Receipt,
-        reads: &[PathBuf],
-        writes: &[PathBuf],
-        known: impl Fn(&PathBuf) -> Option<&'a str>,
-    ) -> Entry {
-        let state = |path: &PathBuf| match known(path) {
-            Some(hash) => serde_json::json!({ "path": path.display().to_string(), "sha256": hash }),
-            None => state_of(path),
+        let (reads, writes) = (&ruling.plan.view.read, &ruling.plan.view.write);
+        let pinned = &ruling.pinned;
+        let state = |path: &PathBuf| match path == &pinned.path {
+            true => serde_json::json!({ "path": path.display().to_string(), "sha256": pinned.sha256 }),
+            false => state_of(path),
         };
         let declared = |paths: &[PathBuf]| paths.iter().map(state).collect::<Vec<_>>();
         self.entry("exec.evidence")
@@ -123,95 +116,37 @@ impl Journal {
         Ok(entry.with("env", &self.keyed.of_all(&ruling.plan.env)))
     }
 
-    /// Records that a plan is about to run, on the disk before any of it does.
-    pub(crate) fn intend_line(&mut self, command: &Command, line: &Line) -> Result<Receipt> {
-        let steps = serde_json::to_value(without_values(&command.steps))
-            .map_err(|e| Error::new(cp_common::Code::Unknown, e.to_string()))?;
-        let names: Vec<&str> = command.env.keys().map(String::as_str).collect();
-        let cwd = line.directory.real.display().to_string();
-        let (name, hash) = self.claim(&claims::exec_plan(&steps, &cwd, &names))?;
-        let part = |part: &Part| {
-            serde_json::json!({
-                "argv": part.argv,
-                "cwd": part.directory.real.display().to_string(),
-                "sha256": part.program(),
-                "rule": part.rule(),
-                "risk": part.risk(),
-            })
-        };
-        let requires: Vec<&str> = line.asks().map(|(_, ask)| ask.reason.as_str()).collect();
-        let env: Vec<_> = command.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        let entry = self
-            .entry("exec.intent")
-            .with("tool", "shell")
-            .with("call", &self.actor.call)
-            .with("line", &line_of(&command.steps))
-            .with("plan", &steps)
-            .with(name, &hash)
-            .with("cwd", &cwd)
-            .with("env", &self.keyed.of_all(&env))
-            .with("parts", &line.parts.iter().map(part).collect::<Vec<_>>())
-            .with("stdin", &line.stdin)
-            .with("timeout_ms", &u64::try_from(line.timeout.as_millis()).unwrap_or(u64::MAX))
-            .with("argument_rules", &self.argument_rules)
-            .with("risk", &line.risk())
-            .with("requires", &(!requires.is_empty()).then(|| requires.join("; ")))
-            .with("confirmed", &line.confirmed)
-            .with("policy", &self.policy)
-            .with("origin", self.actor.origin.name());
-        self.durably(entry)
+    /// An entry for a program that a run starts or was kept from starting.
+    pub(crate) fn step(
+        &self,
+        intent: u64,
+        number: u64,
+        by: &str,
+        ruling: &StepRuling,
+        decision: &str,
+        approval: Option<&str>,
+    ) -> Entry {
+        let exe = serde_json::json!({ "path": ruling.file.display().to_string(), "sha256": ruling.sha256 });
+        self.entry("exec.step")
+            .with("intent", &intent)
+            .with("step", &number)
+            .with("by", by)
+            // The memory of the caller held these words; another thread may have changed them after that.
+            .with("argv_as_asked", &ruling.argv)
+            .with("cwd", &ruling.cwd.display().to_string())
+            .with("exe", &exe)
+            .with("decision", decision)
+            .with("rule", &ruling.rule)
+            .with("reason", &(decision != "allow").then_some(&ruling.reason))
+            .with("approval", &approval)
     }
 
-    /// Records that a part of a plan is about to run with other words, or elsewhere, than its plan said, on the disk before it does.
-    pub(crate) fn expanded(&mut self, intent: &Receipt, part: usize, ruling: &Ruling) -> Result<()> {
-        let entry = self.entry("exec.expanded").with("intent", &intent.seq).with("part", &part);
-        let entry = self.command(entry, ruling)?;
-        self.durably(entry).map(drop)
-    }
-
-    /// Records what became of a part of a plan that started.
-    pub(crate) fn part(&mut self, intent: &Receipt, part: usize, ruling: &Ruling, outcome: &Outcome) -> Result<()> {
-        let entry = self.entry("exec.part").with("intent", &intent.seq).with("part", &part);
-        let entry = ended(self.command(entry, ruling)?, outcome).with("enforcement", &outcome.enforcement);
-        self.ledger()?.append(entry).map(drop).map_err(Error::fatal)
-    }
-
-    /// Records how a plan ended, with the files that its redirections named.
-    pub(crate) fn conclude_line(
-        &mut self,
-        intent: &Receipt,
-        result: &ExecResult,
-        ended: Option<Ended>,
-        streams: [&Captured; 2],
-        files: [&[PathBuf]; 2],
-        error: Option<&Error>,
-    ) -> Result<Receipt> {
-        let [stdout, stderr] = streams;
-        let hashed = claims::ExecResult {
-            return_code: result.return_code,
-            signal: result.signal,
-            stdout: &stdout.sha256,
-            stderr: &stderr.sha256,
-        };
-        let mut entry = self
-            .entry("exec.result")
-            .with("intent", &intent.seq)
-            .with("call", &self.actor.call)
-            .with("return_code", &result.return_code)
-            .with("signal", &result.signal)
-            .with("pipefail", &result.pipefail)
-            .with("ended", &ended.map(Ended::name))
-            .with("parts", &result.parts.iter().map(of_part).collect::<Vec<_>>())
-            .with("duration_ms", &result.duration_ms)
-            .with("stdout", &stream(stdout))
-            .with("stderr", &stream(stderr))
-            .with("result_hash", &claims::exec_result(&hashed));
-        if let Some(error) = error {
-            entry = entry.message(error.message()).with("code", error.code().row().name);
+    /// Appends entries in one write.
+    pub(crate) fn append_all(&mut self, entries: Vec<Entry>) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
         }
-        let evidence = self.declared(intent, files[0], files[1], |_| None);
-        let mut receipts = self.ledger()?.append_all(vec![entry, evidence]).map_err(Error::fatal)?;
-        Ok(receipts.swap_remove(0))
+        self.ledger()?.append_all(entries).map(drop).map_err(Error::fatal)
     }
 
     /// Records that an intended command did not start, or was lost.
@@ -332,10 +267,6 @@ impl Journal {
     }
 }
 
-fn of_part(part: &ExecPart) -> serde_json::Value {
-    serde_json::json!({ "return_code": part.return_code, "not_run": part.not_run })
-}
-
 /// How a command ended, on an entry.
 fn ended(entry: Entry, outcome: &Outcome) -> Entry {
     let result = claims::ExecResult {
@@ -356,23 +287,6 @@ fn ended(entry: Entry, outcome: &Outcome) -> Entry {
 
 fn stream(captured: &Captured) -> serde_json::Value {
     serde_json::json!({ "bytes": captured.total, "sha256": captured.sha256 })
-}
-
-/// Steps as the ledger keeps them: of the variables that they set, the names.
-fn without_values(steps: &[Step]) -> Vec<Step> {
-    let hidden = |step: &Step| {
-        let mut step = step.clone();
-        match &mut step.action {
-            Action::Pipeline(parts) => {
-                let variables = parts.iter_mut().flat_map(|part| &mut part.env);
-                variables.for_each(|(_, value)| *value = Word::Text("…".to_owned()));
-            }
-            Action::Group(steps) | Action::Block(steps) => *steps = without_values(steps),
-            Action::Cd(_) | Action::Exit(_) => {}
-        }
-        step
-    };
-    steps.iter().map(hidden).collect()
 }
 
 fn state_of(path: &Path) -> serde_json::Value {

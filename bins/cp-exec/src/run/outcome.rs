@@ -1,13 +1,12 @@
 //! What became of a run.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::Error;
-use cp_common::wire::{ExecPart, Executable};
 
 use super::capture::Captured;
+use super::steps::StepsReport;
 use crate::sandbox::report::{Enforcement, Failure, Status};
 
 /// Sees the bytes of a command as they come.
@@ -54,6 +53,8 @@ pub(crate) struct Outcome {
     pub duration: Duration,
     /// The layers it ran under.
     pub enforcement: Enforcement,
+    /// The programs that it started.
+    pub steps: StepsReport,
     /// What it changed in repositories: the number of each in the plan, and the directory that holds it.
     pub layers: Vec<(usize, OwnedFd)>,
 }
@@ -72,42 +73,5 @@ pub(crate) enum NotRun {
 impl From<Error> for NotRun {
     fn from(error: Error) -> Self {
         Self::Lost(error)
-    }
-}
-
-/// What became of a plan.
-pub(crate) struct LineEnded {
-    pub parts: Vec<ExecPart>,
-    pub status: u8,
-    pub stop: Option<Stop>,
-    pub stdout: Captured,
-    pub stderr: Captured,
-    pub duration: Duration,
-    pub exe: Executable,
-    pub enforcement: Enforcement,
-    pub pipefail: Option<u8>,
-    /// The files that were opened for reading, and for writing.
-    pub files: [Vec<PathBuf>; 2],
-}
-
-/// Why a plan went no further.
-pub(crate) enum Stop {
-    Ended(Ended),
-    /// A part was refused, or could not be started, or left something behind.
-    Refused(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl Stop {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Ended(ended) => ended.name(),
-            Self::Refused(_) => "ended",
-        }
     }
 }

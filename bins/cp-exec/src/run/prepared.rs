@@ -1,152 +1,107 @@
-//! A decided command, or plan, from its intent on the ledger to its result.
+//! A decided command, from its intent on the ledger to its result.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use cp_common::program::approval::Spent;
 use cp_common::wire::Receipt;
-use cp_common::{Code, Error, Result, signals};
+use cp_common::{Error, Result, signals};
+use cp_ledger::format::approval::Said;
 
 use super::engine::Engine;
-use super::line::LineRun;
-use super::outcome::{LineEnded, Watch};
-use super::result::{Done, done, explain, join};
-use super::starts::{Ran, Starts, spend};
-use crate::decision::{Line, Ruling};
-use crate::request::Command;
+use super::guard;
+use super::helper::{Helper, Run};
+use super::outcome::{NotRun, Outcome, Watch};
+use super::result::{Done, done, explain};
+use super::steps::Steps;
+use crate::decision::Ruling;
 
-/// A command or plan that is decided about, with its intent on the ledger: ready to run on any thread.
-pub(crate) enum Prepared {
-    Stages(Box<Stages>),
-    Line(Box<LineRun>),
-}
+/// The longest grace: from the request to end to the kill.
+const GRACE: Duration = Duration::from_millis(500);
 
-/// What came of it.
-pub(crate) enum Outcomes {
-    Stages(Result<Vec<Ran>>),
-    Line(Box<LineEnded>),
+/// What became of a command.
+pub(crate) type Ran = std::result::Result<Outcome, NotRun>;
+
+/// A command that is decided about, with its intent on the ledger: ready to run on any thread.
+pub(crate) struct Prepared {
+    ruling: Ruling,
+    intent: Receipt,
+    steps: Option<Steps>,
+    stdin: Option<OwnedFd>,
+    helper: Arc<Helper>,
+    /// How long before the deadline it is asked to end.
+    grace: Duration,
+    /// More output than this kills it.
+    output_limit: Option<u64>,
+    home: PathBuf,
+    _effect: signals::Effect,
 }
 
 impl Prepared {
-    /// Puts the intent of a plan on the ledger. When this returns it is on the disk.
-    pub(crate) fn line(
-        engine: &mut Engine,
-        command: Command,
-        line: Line,
-        stdin: Option<OwnedFd>,
-        grace: Option<Duration>,
-    ) -> Result<Self> {
-        LineRun::prepare(engine, command, line, stdin, grace).map(|run| Self::Line(Box::new(run)))
-    }
-
-    /// Puts the intent of each stage on the ledger. When this returns it is on the disk.
+    /// Puts the intent on the ledger. When this returns it is on the disk.
     pub(crate) fn new(
         engine: &mut Engine,
         tool: &'static str,
-        rulings: Vec<Ruling>,
+        ruling: Ruling,
         stdin: Option<OwnedFd>,
         grace: Option<Duration>,
     ) -> Result<Self> {
-        Stages::prepare(engine, tool, rulings, stdin, grace).map(|stages| Self::Stages(Box::new(stages)))
+        let helper = engine.helper()?;
+        let effect = signals::effect();
+        if let Some(Spent { approval, grant, .. }) = &ruling.approved {
+            engine.journal.approval(Said::Spent(grant), approval)?;
+        }
+        let intent = engine.journal.intend(tool, &ruling)?;
+        let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent);
+        let grace = grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout);
+        let (output_limit, home) = (engine.policy.exec().output_limit, engine.policy.cp_home.clone());
+        Ok(Self { ruling, intent, steps: Some(steps), stdin, helper, grace, output_limit, home, _effect: effect })
     }
 
     /// Runs it to the end of everything it started.
-    pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> Outcomes {
-        match self {
-            Self::Stages(stages) => Outcomes::Stages(stages.run(watch)),
-            Self::Line(line) => Outcomes::Line(Box::new(line.run(watch))),
+    pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> Ran {
+        let run = Run {
+            stdin: self.stdin.take(),
+            timeout: self.ruling.timeout,
+            grace: self.grace,
+            output_limit: self.output_limit,
+            watch,
+            interrupted: signals::interrupted,
+            steps: self.steps.take(),
+        };
+        let mut ran = self.helper.run(&self.ruling.plan, run);
+        if let Ok(outcome) = &mut ran {
+            guard::finish(&self.ruling.watched, &self.home, outcome);
         }
+        // Directories that were made for the run are removed, also before the answer.
+        drop(std::mem::take(&mut self.ruling.made));
+        ran
     }
 
-    /// Puts what came of it on the ledger, and makes the answer.
-    pub(crate) fn settle(self, engine: &mut Engine, outcomes: Outcomes) -> Result<Done> {
-        match (self, outcomes) {
-            (Self::Stages(stages), Outcomes::Stages(outcomes)) => stages.settle(engine, outcomes),
-            (Self::Line(line), Outcomes::Line(ended)) => line.settle(*ended),
-            _ => Err(Error::new(Code::Unknown, "what ran is not what was prepared")),
+    /// Puts the result on the ledger, and makes the answer.
+    pub(crate) fn settle(self, engine: &mut Engine, ran: Ran) -> Result<Done> {
+        match ran {
+            Ok(mut outcome) => {
+                if let Some(error) = outcome.steps.failed.take() {
+                    return Err(error.fatal());
+                }
+                outcome.enforcement.killed_processes = outcome.killed_processes;
+                outcome.enforcement.missing.extend(engine.policy.not_kernel_enforced());
+                let receipt = engine.journal.conclude(&self.ruling, &self.intent, &outcome)?;
+                done(&self.ruling, outcome, receipt)
+            }
+            Err(not_run) => {
+                let error = explain(&self.ruling, not_run);
+                self.abandon(engine, &error)?;
+                Err(error)
+            }
         }
     }
 
     /// Puts on the ledger that it did not run after all.
     pub(crate) fn abandon(self, engine: &mut Engine, error: &Error) -> Result<()> {
-        match self {
-            Self::Stages(stages) => stages.abandon(engine, error),
-            Self::Line(line) => engine.journal.abandon(&line.intent, error).map(drop),
-        }
-    }
-}
-
-/// One command, or a pipeline.
-pub(crate) struct Stages {
-    starts: Starts,
-    rulings: Vec<Ruling>,
-    /// The entry of intent of each stage.
-    intents: Vec<Receipt>,
-    /// What the first stage reads.
-    stdin: Option<OwnedFd>,
-    _effect: signals::Effect,
-}
-
-impl Stages {
-    fn prepare(
-        engine: &mut Engine,
-        tool: &'static str,
-        rulings: Vec<Ruling>,
-        stdin: Option<OwnedFd>,
-        grace: Option<Duration>,
-    ) -> Result<Self> {
-        let starts = Starts::new(engine, grace)?;
-        let effect = signals::effect();
-        let mut intents = Vec::new();
-        for (stage, ruling) in rulings.iter().enumerate() {
-            spend(engine, ruling.approved.as_ref())?;
-            intents.push(engine.journal.intend(tool, ruling, stage)?);
-        }
-        Ok(Self { starts, rulings, intents, stdin, _effect: effect })
-    }
-
-    fn run(&mut self, watch: Option<Watch<'_>>) -> Result<Vec<Ran>> {
-        let stdin = self.stdin.take();
-        self.starts.run(&mut self.rulings, stdin, watch)
-    }
-
-    /// Puts what came of it on the ledger, and makes the answer.
-    fn settle(self, engine: &mut Engine, outcomes: Result<Vec<Ran>>) -> Result<Done> {
-        let outcomes = match outcomes {
-            Ok(outcomes) => outcomes,
-            Err(error) => {
-                self.abandon(engine, &error)?;
-                return Err(error);
-            }
-        };
-        let mut dones = Vec::new();
-        for ((ruling, intent), outcome) in self.rulings.iter().zip(&self.intents).zip(outcomes) {
-            dones.push(settle(engine, ruling, intent, outcome));
-        }
-        let mut dones = dones.into_iter().collect::<Result<Vec<_>>>()?;
-        if dones.len() == 1 { Ok(dones.swap_remove(0)) } else { join(dones) }
-    }
-
-    /// Puts on the ledger that it did not run after all.
-    fn abandon(self, engine: &mut Engine, error: &Error) -> Result<()> {
-        for intent in &self.intents {
-            engine.journal.abandon(intent, error)?;
-        }
-        Ok(())
-    }
-}
-
-fn settle(engine: &mut Engine, ruling: &Ruling, intent: &Receipt, outcome: Ran) -> Result<Done> {
-    match outcome {
-        Ok(mut outcome) => {
-            outcome.enforcement.killed_processes = outcome.killed_processes;
-            outcome.enforcement.missing.extend(engine.policy.not_kernel_enforced());
-            let receipt = engine.journal.conclude(ruling, intent, &outcome)?;
-            done(ruling, &outcome, receipt)
-        }
-        Err(not_run) => {
-            let error = explain(ruling, not_run);
-            engine.journal.abandon(intent, &error)?;
-            Err(error)
-        }
+        engine.journal.abandon(&self.intent, error).map(drop)
     }
 }

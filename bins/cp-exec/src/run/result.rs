@@ -7,10 +7,9 @@ use cp_common::{Code, Error, Result};
 use serde_json::json;
 
 use super::capture::Captured;
-use super::outcome::{Ended, LineEnded, NotRun, Outcome, Stop};
-use crate::decision::{Line, Ruling};
+use super::outcome::{Ended, NotRun, Outcome};
+use crate::decision::Ruling;
 use crate::refusal::with_members;
-use crate::request::{Command, line_of};
 use crate::sandbox;
 use crate::sandbox::report::{Cause, Failure, Undone};
 
@@ -19,14 +18,17 @@ pub(crate) struct Done {
     pub result: ExecResult,
     /// Why it counts as a failure, if it does.
     pub failure: Option<(Code, String)>,
-    /// Why a part of a plan was not started.
+    /// The first program that was refused, or that awaits approval.
     pub refusal: Option<Error>,
 }
 
 impl Done {
     /// The result, or the failure with the same members in its details.
     pub(crate) fn into_answer(self) -> Result<ExecResult> {
-        if let Some(error) = self.refusal {
+        // A run that was cut short, or that left guarded files, says so first.
+        let is_ordinary = self.failure.as_ref().is_none_or(|(code, _)| *code == Code::CommandFailed);
+        if let Some(error) = self.refusal.filter(|_| is_ordinary) {
+            let error = error.with("exit_code", self.result.return_code);
             return Err(with_members(error, &self.result));
         }
         match self.failure {
@@ -40,33 +42,6 @@ impl Done {
             Some((code, message)) => Err(with_members(Error::new(code, message), &self.result)),
         }
     }
-}
-
-/// One result of many: the output of the last stage, the standard error of all, and the failure of the first that failed.
-pub(super) fn join(dones: Vec<Done>) -> Result<Done> {
-    const BROKEN_PIPE: i32 = 13;
-    let stages: Vec<_> = dones
-        .iter()
-        .map(|done| json!({ "argv": done.result.argv, "return_code": done.result.return_code, "signal": done.result.signal }))
-        .collect();
-    let argv: Vec<String> = dones.iter().map(|done| done.result.argv.clone()).collect::<Vec<_>>().join(&"|".to_owned());
-    let stderr = dones.iter().map(|done| done.result.stderr.as_str()).collect();
-    let timed_out = dones.iter().any(|done| done.result.timed_out);
-    // A stage whose reader closed the pipe did its work.
-    let failure =
-        dones.iter().filter(|done| done.result.signal != Some(BROKEN_PIPE)).find_map(|done| done.failure.clone());
-    let Some(mut last) = dones.into_iter().next_back() else {
-        return Err(Error::validation("there is no command"));
-    };
-    let mut streams: serde_json::Value =
-        last.result.streams.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-    streams["stages"] = stages.into();
-    last.result.streams = Some(raw(&streams)?);
-    last.result.argv = argv;
-    last.result.stderr = stderr;
-    last.result.timed_out = timed_out;
-    last.failure = failure;
-    Ok(last)
 }
 
 pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
@@ -96,7 +71,6 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
             Cause::Changed => Error::new(Code::Forbidden, message).with("rule", "changed").hint(
                 "the file was replaced between the check and the start; find out what changed it, then try again",
             ),
-            Cause::Redirect => Error::new(Code::NotFound, message).with("rule", "redirect"),
             Cause::Exec => Error::new(Code::Forbidden, message).with("rule", "not_executable"),
             Cause::Setup => Error::new(Code::Unknown, format!("the sandbox could not be built: {message}"))
                 .with("step", step)
@@ -105,7 +79,7 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
     }
 }
 
-pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Result<Done> {
+pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Result<Done> {
     let timed_out = outcome.ended == Some(Ended::TimedOut);
     let truncated = outcome.stdout.gap.is_some() || outcome.stderr.gap.is_some();
     let streams = json!({ "stdout": about(&outcome.stdout), "stderr": about(&outcome.stderr) });
@@ -121,12 +95,12 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
         exe: Executable { path: ruling.pinned.path.display().to_string(), sha256: ruling.pinned.sha256.clone() },
         enforcement: raw(&outcome.enforcement)?,
         streams: Some(raw(&streams)?),
-        parts: Vec::new(),
-        pipefail: None,
+        steps: outcome.steps.line + outcome.steps.programs,
+        denied: outcome.steps.denied,
         receipt: Some(receipt),
-        untrusted: vec!["/stdout".to_owned(), "/stderr".to_owned(), "/streams".to_owned()],
+        untrusted: ["/stdout", "/stderr", "/streams", "/denied"].map(str::to_owned).to_vec(),
     };
-    let name = &ruling.argv[0];
+    let name = if ruling.line.is_some() { "the line" } else { ruling.argv[0].as_str() };
     let left = outcome.enforcement.guard.len();
     let seconds = ruling.timeout.as_secs_f64();
     let failure = match (outcome.ended, outcome.status.code, outcome.status.signal) {
@@ -142,7 +116,7 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
             Some((Code::CommandFailed, format!("{name} was killed by signal {}", signal.unwrap_or_default())))
         }
     };
-    Ok(Done { result, failure, refusal: None })
+    Ok(Done { result, failure, refusal: outcome.steps.error })
 }
 
 fn cut_short(name: &str, ended: Ended, seconds: f64) -> (Code, String) {
@@ -151,37 +125,6 @@ fn cut_short(name: &str, ended: Ended, seconds: f64) -> (Code, String) {
         Ended::OutputLimit => (Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")),
         Ended::Interrupted => (Code::Interrupted, format!("{name} was interrupted")),
     }
-}
-
-/// The result of a plan, not yet recorded.
-pub(super) fn done_line(command: &Command, line: &Line, ended: &LineEnded) -> Result<Done> {
-    let streams = json!({ "stdout": about(&ended.stdout), "stderr": about(&ended.stderr) });
-    let ran = ended.parts.iter().rfind(|part| part.return_code.is_some()).and_then(|part| part.argv.first());
-    let name = ran.map_or("the plan", String::as_str);
-    let failure = match &ended.stop {
-        Some(Stop::Ended(why)) => Some(cut_short(name, *why, line.timeout.as_secs_f64())),
-        Some(Stop::Refused(error)) => Some((error.code(), error.message().to_owned())),
-        None if ended.status == 0 => None,
-        None => Some((Code::CommandFailed, format!("{name} exited with {}", ended.status))),
-    };
-    let result = ExecResult {
-        argv: vec![line_of(&command.steps)],
-        stdout: text(&ended.stdout),
-        stderr: text(&ended.stderr),
-        return_code: ended.stop.is_none().then_some(ended.status.into()),
-        signal: None,
-        timed_out: matches!(ended.stop, Some(Stop::Ended(Ended::TimedOut))),
-        truncated: ended.stdout.gap.is_some() || ended.stderr.gap.is_some(),
-        duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
-        exe: ended.exe.clone(),
-        enforcement: raw(&ended.enforcement)?,
-        streams: Some(raw(&streams)?),
-        parts: ended.parts.clone(),
-        pipefail: ended.pipefail.map(i32::from),
-        receipt: None,
-        untrusted: ["/stdout", "/stderr", "/streams", "/parts"].map(str::to_owned).to_vec(),
-    };
-    Ok(Done { result, failure, refusal: None })
 }
 
 /// What is wrong with the first few things that were undone, where their names do not say so.

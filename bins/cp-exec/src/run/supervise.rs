@@ -11,9 +11,10 @@ use rustix::process::Signal;
 
 use super::capture::Capture;
 use super::outcome::{Ended, NotRun, Outcome, Stream, Watch};
+use super::steps::Steps;
 use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
-use crate::sandbox::{self, Received};
+use crate::sandbox::{self, Listener, Received, Waiting};
 
 /// After the command itself has ended, how long its output may still be held open by what it left behind.
 const DRAIN: Duration = Duration::from_millis(200);
@@ -31,6 +32,8 @@ pub(super) struct Supervised {
     pipes: [Pipe; 2],
     ready: Option<Enforcement>,
     layers: Vec<(usize, OwnedFd)>,
+    listener: Option<Listener>,
+    steps: Option<Steps>,
     failure: Option<Failure>,
     status: Option<Status>,
     killed: Option<u32>,
@@ -59,6 +62,12 @@ impl Deadlines {
         Self { terminate, kill, abandon: None, output_limit, ended: None, asked: false, ordered: false }
     }
 
+    /// Lets the time stand still that somebody took to answer.
+    fn postpone(&mut self, by: Duration) {
+        self.kill += by;
+        self.terminate = self.terminate.map(|at| at + by);
+    }
+
     fn next(&self) -> Instant {
         let kill = if self.ordered { None } else { Some(self.kill) };
         let far = self.kill + Duration::from_secs(1);
@@ -67,13 +76,15 @@ impl Deadlines {
 }
 
 impl Supervised {
-    pub(super) fn new(socket: OwnedFd, pipes: [Pipe; 2], deadlines: Deadlines) -> Self {
+    pub(super) fn new(socket: OwnedFd, pipes: [Pipe; 2], deadlines: Deadlines, steps: Option<Steps>) -> Self {
         Self {
             socket,
             init: None,
             pipes,
             ready: None,
             layers: Vec::new(),
+            listener: None,
+            steps,
             failure: None,
             status: None,
             killed: None,
@@ -85,9 +96,16 @@ impl Supervised {
     /// Follows the command until everything has ended, or was killed.
     pub(super) fn follow(&mut self, mut watch: Option<Watch<'_>>, interrupted: fn() -> bool) {
         let mut buffer = vec![0; 64 * 1024];
+        let mut looked = Instant::now();
         while !self.closed {
             self.wait(self.deadlines.next());
             self.receive();
+            self.decide_steps(&mut watch);
+            let now = Instant::now();
+            if self.steps.as_ref().is_some_and(Steps::is_waiting) {
+                self.deadlines.postpone(now - looked);
+            }
+            looked = now;
             let mut total = 0;
             for pipe in &mut self.pipes {
                 pipe.read(&mut buffer, &mut watch);
@@ -98,6 +116,20 @@ impl Supervised {
         // All writers are dead; what they wrote may still be in the pipes.
         for pipe in &mut self.pipes {
             while pipe.read(&mut buffer, &mut watch) {}
+        }
+    }
+
+    /// Decides about the programs that wait to be started. Messages about refused ones appear on the standard error of the run.
+    fn decide_steps(&mut self, watch: &mut Option<Watch<'_>>) {
+        let Some(listener) = &self.listener else { return };
+        let [_, err] = &mut self.pipes;
+        let mut say = |message: &str| err.add(format!("cp-exec: {message}\n").as_bytes(), watch);
+        let goes_on = match &mut self.steps {
+            Some(steps) => steps.serve(listener, &mut say),
+            None => allow_all(listener),
+        };
+        if !goes_on {
+            self.listener = None;
         }
     }
 
@@ -137,6 +169,7 @@ impl Supervised {
         let mut fds = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
         let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
         fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
+        fds.extend(self.listener.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
         let left = until.saturating_duration_since(Instant::now()).min(LOOK);
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
@@ -150,6 +183,7 @@ impl Supervised {
                 Ok(Received::Report(report, fd)) => match report {
                     Report::Init => self.init = fd,
                     Report::Layer(at) => self.layers.extend(fd.map(|fd| (at, fd))),
+                    Report::Listener => self.listener = fd.map(Listener::from),
                     Report::Ready(enforcement) => self.ready = Some(*enforcement),
                     Report::Failed(failure) => self.failure = Some(failure),
                     Report::Exited(status) => {
@@ -222,8 +256,20 @@ impl Supervised {
             stderr,
             duration: started.elapsed(),
             enforcement,
+            steps: self.steps.map(Steps::finish).unwrap_or_default(),
             layers: self.layers,
         })
+    }
+}
+
+/// Lets every program through. False if no more can come.
+fn allow_all(listener: &Listener) -> bool {
+    loop {
+        match listener.next() {
+            Waiting::Call(call) => listener.allow(&call),
+            Waiting::Nothing => return true,
+            Waiting::End => return false,
+        }
     }
 }
 
@@ -243,9 +289,12 @@ impl Pipe {
         Ok((Self { stream, source: Some(source), capture: Capture::new() }, writer))
     }
 
-    /// Captures nothing of it: it goes elsewhere.
-    pub(super) fn close(&mut self) {
-        self.source = None;
+    /// Adds bytes as if the command had written them.
+    fn add(&mut self, bytes: &[u8], watch: &mut Option<Watch<'_>>) {
+        self.capture.add(bytes);
+        if let Some(watch) = watch {
+            watch(self.stream, bytes);
+        }
     }
 
     /// Takes what is there; true if there may be more.
@@ -254,10 +303,7 @@ impl Pipe {
         match source.read(buffer) {
             Ok(0) => self.source = None,
             Ok(length) => {
-                self.capture.add(&buffer[..length]);
-                if let Some(watch) = watch {
-                    watch(self.stream, &buffer[..length]);
-                }
+                self.add(&buffer[..length], watch);
                 return true;
             }
             Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => {}

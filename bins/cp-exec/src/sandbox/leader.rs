@@ -15,7 +15,7 @@ use super::process::{die_with_parent, give_up};
 use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::{Filters, allow_one_execution};
 use super::sys::Words;
-use super::{landlock, redirect, sys, wire};
+use super::{landlock, listener, sys, wire};
 use crate::place;
 
 /// Becomes the command, or says why not.
@@ -80,14 +80,22 @@ fn become_command(
     env.push(format!("TMPDIR={}", scratch.tmp.display()));
     let env = words(env).map_err(|e| Failure::setup("env", std::io::Error::other(e)))?;
     let words = Words::lay_out(argv, env).map_err(|e| Failure::setup("words", e))?;
-    if plan.profile == Profile::Strict
-        && let Err(e) = allow_one_execution(file.as_raw_fd(), &words)
-    {
-        enforcement.seccomp = false;
-        enforcement.missing.push(format!("seccomp: {e}"));
+    if plan.profile == Profile::Strict && !plan.line {
+        // Nothing is executed after the first program, so there is nothing to decide.
+        if let Err(e) = allow_one_execution(file.as_raw_fd(), &words) {
+            enforcement.seccomp = false;
+            enforcement.missing.push(format!("seccomp: {e}"));
+        }
+    } else {
+        match listener::install() {
+            Ok(fd) => {
+                enforcement.listener = true;
+                wire::send_report(socket, &Report::Listener, Some(fd.as_fd()));
+            }
+            Err(e) => enforcement.missing.push(format!("listener: {e}")),
+        }
     }
     required(plan, &enforcement)?;
-    redirect::make(&plan.redirects)?;
 
     wire::send_report(socket, &Report::Ready(Box::new(enforcement)), None);
     sys::close_on_exec().map_err(|e| Failure::setup("close", e))?;
@@ -245,6 +253,7 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
         Layer::Landlock => enforcement.landlock.status != "full",
         Layer::Cgroup => plan.cgroups.is_empty(),
         Layer::RunAs => plan.run_as.is_none(),
+        Layer::NoListener => false,
         Layer::User | Layer::Pid | Layer::Mount | Layer::Network | Layer::Ipc | Layer::Uts => !enforcement.has(*layer),
     };
     let refusal =
@@ -253,6 +262,19 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
         && let Some((layer, why)) = gap(plan, enforcement)
     {
         return refusal(layer, why);
+    }
+    if plan.line {
+        const CONTAIN: [Layer; 4] = [Layer::Mount, Layer::Landlock, Layer::Seccomp, Layer::Pid];
+        if let Some(layer) = CONTAIN.iter().find(|layer| missing(layer)) {
+            return refusal(
+                *layer,
+                format!("a command line requires `{}`, which this machine does not provide", layer.name()),
+            );
+        }
+        if !enforcement.listener && !plan.require.contains(&Layer::NoListener) {
+            let why = "a command line requires the execve listener, which this machine does not provide";
+            return refusal(Layer::NoListener, why.to_owned());
+        }
     }
     let Some(layer) = plan.require.iter().find(|layer| missing(layer)) else { return Ok(()) };
     refusal(*layer, format!("the policy requires `{}`, which this machine does not provide", layer.name()))

@@ -6,12 +6,12 @@
 mod init;
 mod landlock;
 mod leader;
+mod listener;
 mod mounts;
 mod outer;
 mod pieces;
 pub(crate) mod plan;
 mod process;
-pub(crate) mod redirect;
 pub(crate) mod report;
 mod repository;
 mod seccomp;
@@ -21,7 +21,7 @@ mod system;
 mod view;
 mod wire;
 
-pub(crate) use system::trees as system_trees;
+pub(crate) use listener::{ExecCall, ExecRequest, Listener, Process, Waiting};
 pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan, send_run};
 
 /// The one argument that makes this program the helper. The rest comes over the socket on standard input.

@@ -26,8 +26,9 @@ pub(crate) struct Plan {
     pub cwd: Identity,
     /// Which files may be executed.
     pub profile: Profile,
-    /// Where its streams come from and go to, beside those it is given.
-    pub redirects: Vec<Redirect>,
+    /// Whether the command is a shell that runs a line: each program that it starts is decided about, and the layers that contain
+    /// it are required.
+    pub line: bool,
     /// Which network the command sees.
     pub network: Network,
     /// Which files it sees.
@@ -42,36 +43,6 @@ pub(crate) struct Plan {
     pub wants_cgroup: bool,
     /// Control groups already made for this run, to be joined before the command starts.
     pub cgroups: Vec<PathBuf>,
-}
-
-/// One redirection of a stream, in the order in which they are made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Redirect {
-    /// 0, 1 or 2.
-    pub fd: u8,
-    pub to: To,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum To {
-    /// Where another stream goes at this moment.
-    Stream(u8),
-    Text(String),
-    Null,
-    File(PathBuf, How),
-}
-
-/// How a file is opened: as it was when it was decided about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum How {
-    Read,
-    Append,
-    /// Nothing was there.
-    Create,
-    /// This file was there, and may be emptied.
-    Replace(Node),
-    /// This file was there, and was empty.
-    Fill(Node),
 }
 
 /// What a command sees of the file system, and what it may do there.
@@ -220,6 +191,8 @@ pub(crate) enum Layer {
     Cgroup,
     /// Another user than the one who runs cp-exec.
     RunAs,
+    /// In a policy's list: a line may run without the execve listener.
+    NoListener,
 }
 
 impl Layer {
@@ -237,6 +210,7 @@ impl Layer {
             Self::Uts => "uts",
             Self::Cgroup => "cgroup",
             Self::RunAs => "run_as",
+            Self::NoListener => "no_listener",
         }
     }
 }

@@ -16,6 +16,9 @@ pub(crate) struct Enforcement {
     pub landlock: Landlock,
     /// Whether system calls are filtered.
     pub seccomp: bool,
+    /// Whether each program is decided about when it is started.
+    #[serde(default)]
+    pub listener: bool,
     /// Whether executing a file can give no rights.
     pub no_new_privs: bool,
     /// The namespaces it has for itself.
@@ -80,6 +83,8 @@ pub(crate) struct Landlock {
 pub(crate) enum Report {
     /// The init of the sandbox lives; its descriptor comes along.
     Init,
+    /// The execve listener is installed; its descriptor comes along.
+    Listener,
     /// A layer covers this repository of the plan; the directory that holds what is changed comes along.
     Layer(usize),
     /// The layers are in place, and the command is about to be executed.
@@ -124,8 +129,6 @@ pub(crate) enum Cause {
     Required,
     /// The file or directory is not the one that was decided about.
     Changed,
-    /// A file that a stream was to come from or go to cannot be opened.
-    Redirect,
     /// The kernel would not execute the file.
     Exec,
     /// The sandbox could not be built.

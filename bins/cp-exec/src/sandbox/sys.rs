@@ -218,6 +218,62 @@ pub(super) fn loopback_up() -> io::Result<()> {
     }
 }
 
+/// Installs a seccomp filter in this thread, and returns the descriptor on which the kernel reports the calls that it hands over.
+/// While one is being decided, its caller ends only by a signal that kills, where the kernel can do that.
+pub(super) fn install_listener(program: &[seccompiler::sock_filter]) -> io::Result<OwnedFd> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(io::Error::other)?,
+        filter: program.as_ptr().cast::<libc::sock_filter>().cast_mut(),
+    };
+    // SAFETY: the program outlives the calls, which read it and change nothing; the descriptor is new and ours.
+    unsafe {
+        let install = |flags: libc::c_ulong| {
+            let mode = libc::SECCOMP_SET_MODE_FILTER;
+            check(libc::syscall(libc::SYS_seccomp, mode, flags, ptr::from_ref(&program)))
+        };
+        let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+        // Kernels before 5.19 do not know the second flag.
+        let fd = install(listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|_| install(listener))?;
+        Ok(OwnedFd::from_raw_fd(i32::try_from(fd).map_err(io::Error::other)?))
+    }
+}
+
+/// A system call that waits for its decision.
+pub(super) struct Notification {
+    pub id: u64,
+    /// The thread that makes the call, as this process's namespace numbers it.
+    pub thread: i32,
+    pub number: i64,
+    pub arguments: [u64; 6],
+}
+
+/// Takes a call from a listener that is readable. Its caller may be gone meanwhile: `ENOENT`.
+pub(super) fn receive_notification(listener: BorrowedFd<'_>) -> io::Result<Notification> {
+    // SAFETY: the kernel requires a zeroed structure, fills it, and it outlives the call.
+    let got = unsafe {
+        let mut got: libc::seccomp_notif = std::mem::zeroed();
+        check(libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut got).into())?;
+        got
+    };
+    let thread = i32::try_from(got.pid).map_err(io::Error::other)?;
+    Ok(Notification { id: got.id, thread, number: got.data.nr.into(), arguments: got.data.args })
+}
+
+/// True if the caller still waits, so that its process number still is its own.
+pub(super) fn notification_is_valid(listener: BorrowedFd<'_>, id: u64) -> bool {
+    // SAFETY: the kernel reads the number, which outlives the call.
+    unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
+}
+
+/// Answers a call: the kernel carries it out, or it fails with an error number.
+pub(super) fn answer_notification(listener: BorrowedFd<'_>, id: u64, error: Option<i32>) -> io::Result<()> {
+    let flags = if error.is_none() { libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32 } else { 0 };
+    let answer = libc::seccomp_notif_resp { id, val: 0, error: -error.unwrap_or(0), flags };
+    // SAFETY: the kernel reads the structure, which outlives the call.
+    check(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) }.into())
+        .map(drop)
+}
+
 /// The version of the kernel's Landlock interface, 0 where there is none.
 pub(super) fn landlock_abi() -> u32 {
     const VERSION: u32 = 1;

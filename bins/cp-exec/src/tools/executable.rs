@@ -38,7 +38,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
         if call.describe { DESCRIBE } else { timeout_of(policy, call.timeout.map(|seconds| seconds.min(LONGEST)))? };
     declared_by_modules(policy, &policy.base, &path, &[])?;
     let Planned { mut plan, made, mut watched } =
-        plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout)?;
+        plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout, false)?;
     // A tool must not write to its own directory, and describing itself needs neither network nor files.
     plan.view.write.retain(|path| !policy.tools.contains(path));
     if call.describe {
@@ -53,6 +53,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
     let ruling = Ruling {
         plan,
         argv,
+        line: None,
         variables: Vec::new(),
         pinned,
         timeout,

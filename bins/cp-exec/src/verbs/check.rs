@@ -12,10 +12,10 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::decision::{self, Considered, Hashes, Line, Risk, confirm};
+use crate::decision::{self, Considered, Hashes, Risk, confirm};
 use crate::policy::{Confirm, Policy};
 use crate::refusal::with_members;
-use crate::request::{self, Command, Request, line_of};
+use crate::request::{self, Command, Form, Request};
 use crate::sandbox::plan::{Network, Profile};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -76,12 +76,8 @@ pub(crate) struct Decision {
     pub reason: String,
     /// What to do about it.
     pub hint: Option<String>,
-    /// Of a plan, all of it as one line.
-    pub plan: Option<String>,
-    /// The number of the part of the plan that this is about, from 0.
-    pub part: Option<u64>,
-    /// Of a plan the words of each command, patterns expanded.
-    pub parts: Vec<Vec<String>>,
+    /// The line, where the command is one.
+    pub line: Option<String>,
     /// How much harm it can do.
     pub risk: Option<Risk>,
     /// The code a run would fail with.
@@ -115,9 +111,7 @@ impl Decision {
             rule,
             reason,
             hint: None,
-            plan: None,
-            part: None,
-            parts: Vec::new(),
+            line: None,
             risk: None,
             code: None,
             offset: None,
@@ -148,11 +142,11 @@ impl Reply for Decision {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let policy = Policy::resolve(context, &[], args.root.as_deref())?;
     let mut hashes = Hashes::of_home(&policy.cp_home);
-    let mut command = Command { cwd: args.cwd.clone(), stages: vec![args.command.clone()], ..Command::default() };
     if args.string.is_none() && args.command.is_empty() {
         return filter::run(&mut Requests { policy, hashes }, Source::Input, args.stream, context);
     }
-    command.string.clone_from(&args.string);
+    let form = args.string.clone().map_or_else(|| Form::Words(args.command.clone()), Form::Line);
+    let command = Command { cwd: args.cwd.clone(), form, ..Command::default() };
     let (decision, _) = decision_of(&policy, &mut hashes, command)?;
     if !args.stream.strict_exit || decision.verdict == Decided::Allow {
         return context.out.answer(&decision);
@@ -187,12 +181,9 @@ impl Filter for Requests {
             }
         };
         let decision = match request {
-            Ok(Request::Command(command)) => match decision::lowered(&self.policy, command) {
-                Ok(command) => decision_on(&self.policy, &mut self.hashes, &command)?,
-                Err(error) => refused(&self.policy, None, error)?,
-            },
+            Ok(Request::Command(command)) => decision_of(&self.policy, &mut self.hashes, command)?.0,
             Ok(_) => {
-                return Err(Error::validation("only commands are checked: requests of the tool `shell`"));
+                return Err(Error::validation("only commands are checked: requests of the tools `shell` and `bash`"));
             }
             Err(error) => refused(&self.policy, None, error)?,
         };
@@ -206,78 +197,28 @@ pub(super) fn decision_of(
     hashes: &mut Hashes,
     command: Command,
 ) -> Result<(Decision, Option<Command>)> {
-    match command.check().and_then(|()| decision::lowered(policy, command)) {
+    match command.check().and_then(|()| decision::read_string(policy, command)) {
         Err(error) => Ok((refused(policy, None, error)?, None)),
-        Ok(command) => Ok((decision_on(policy, hashes, &command)?, Some(command))),
+        Ok(command) => match decision::consider(policy, hashes, &command) {
+            Err(error) => Ok((refused(policy, command.words().map(<[String]>::to_vec), error)?, Some(command))),
+            Ok(considered) => Ok((ruled(policy, considered), Some(command))),
+        },
     }
-}
-
-/// The decision about the first stage that is not simply allowed, or about the last.
-fn decision_on(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Decision> {
-    if !command.steps.is_empty() {
-        return match decision::decide_line(policy, hashes, command) {
-            Err(error) => refused(policy, None, error),
-            Ok(line) => Ok(on_line(policy, command, &line)),
-        };
-    }
-    let mut last = None;
-    for argv in &command.stages {
-        match decision::consider(policy, hashes, command, argv) {
-            Err(error) => return refused(policy, Some(argv.clone()), error),
-            Ok(considered) => {
-                let decision = ruled(policy, argv, considered);
-                if decision.verdict == Decided::Ask {
-                    return Ok(decision);
-                }
-                last = Some(decision);
-            }
-        }
-    }
-    last.ok_or_else(|| Error::validation("there is no command"))
 }
 
 /// The decision about one command, with the token that a dry run gives.
 pub(super) fn preview(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Decision> {
-    if !command.steps.is_empty() {
-        let line = decision::decide_line(policy, hashes, command)?;
-        let (confirm_token, expires_at) = confirm::token_of_line(policy, command, &line)?.unzip();
-        return Ok(Decision { confirm_token, expires_at, ..on_line(policy, command, &line) });
-    }
-    let argv = &command.stages[0];
-    let considered = decision::consider(policy, hashes, command, argv)?;
-    let decision = ruled(policy, argv, considered.clone());
-    let ruling = considered.rule(policy, command, argv)?;
-    let (confirm_token, expires_at) = confirm::token(policy, &ruling)?.unzip();
+    let considered = decision::consider(policy, hashes, command)?;
+    let decision = ruled(policy, considered.clone());
+    let (confirm_token, expires_at) = confirm::token(policy, &considered.rule(policy, command)?)?.unzip();
     Ok(Decision { confirm_token, expires_at, ..decision })
 }
 
-/// The decision about a plan: about the first of its parts that asks, or about the last.
-fn on_line(policy: &Policy, command: &Command, line: &Line) -> Decision {
-    let plan = Some(line_of(&command.steps));
-    let asks = line.asks().next();
-    let at = asks.map_or(line.parts.len().saturating_sub(1), |(at, _)| at);
-    let notices = line.notices();
-    let parts = line.parts.iter().map(|part| part.argv.clone()).collect();
-    let Some(part) = line.parts.get(at) else {
-        let (rule, reason) = ("paths.read".to_owned(), "it only goes to another directory".to_owned());
-        return Decision { plan, parts, notices, ..Decision::new(policy, Decided::Allow, rule, reason) };
-    };
-    let decision = if let Some(considered) = &part.considered {
-        ruled(policy, &part.argv, considered.clone())
-    } else {
-        let reason = "the paths of the policy list its files".to_owned();
-        Decision::new(policy, Decided::Allow, part.rule().to_owned(), reason)
-    };
-    let decision = Decision { plan, part: Some(at as u64), parts, notices, ..decision };
-    let Some((_, ask)) = asks else { return decision };
-    Decision {
-        verdict: Decided::Ask,
-        rule: ask.rule.clone(),
-        reason: line.asks().map(|(_, ask)| ask.reason.as_str()).collect::<Vec<_>>().join("; "),
-        hint: Some(how(policy)),
-        risk: Some(part.risk()),
-        code: Some(Code::ConfirmationRequired.row().name),
-        ..decision
+/// The same for a request on standard input.
+pub(super) fn preview_request(policy: &Policy, hashes: &mut Hashes, request: Request) -> Result<Decision> {
+    match request {
+        Request::Command(command) => preview(policy, hashes, &command),
+        _ => Err(Error::validation("--dry-run decides about commands: requests of the tools `shell` and `bash`")),
     }
 }
 
@@ -289,14 +230,15 @@ fn how(policy: &Policy) -> String {
     }
 }
 
-fn ruled(policy: &Policy, argv: &[String], considered: Considered) -> Decision {
+fn ruled(policy: &Policy, considered: Considered) -> Decision {
     let asks = considered.asks();
     let exec = policy.exec();
     let hint = asks.then(|| how(policy));
-    let Considered { finding, pinned, cwd, notices, .. } = considered;
+    let Considered { argv, finding, pinned, cwd, notices, line, .. } = considered;
     let verdict = if asks { Decided::Ask } else { Decided::Allow };
     Decision {
-        argv: Some(argv.to_vec()),
+        argv: Some(argv),
+        line,
         hint,
         risk: Some(finding.risk),
         code: asks.then_some(Code::ConfirmationRequired.row().name),
@@ -320,8 +262,6 @@ fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<D
     let argv = argv.or_else(|| serde_json::from_value(details.get("argv")?.clone()).ok());
     Ok(Decision {
         argv,
-        plan: details.get("plan").and_then(Value::as_str).map(str::to_owned),
-        part: details.get("part").and_then(Value::as_u64),
         hint: error.hint_text().map(str::to_owned),
         code: Some(error.code().row().name),
         offset: details.get("offset").and_then(Value::as_u64),

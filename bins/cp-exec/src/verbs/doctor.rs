@@ -83,7 +83,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         script: None,
         script_text: None,
         cwd: Identity::of(root, &meta),
-        profile: Profile::Strict,
+        profile: Profile::Build,
         network: Network::None,
         view: View {
             scratch: std::env::temp_dir().join(format!("cp-exec-{}-probe", std::process::id())),
@@ -101,16 +101,16 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         require: Vec::new(),
         wants_cgroup,
         cgroups: Vec::new(),
-        redirects: Vec::new(),
+        line: false,
     };
     let run = Run {
         stdin: None,
-        stdout: None,
         timeout: Duration::from_secs(5),
         grace: Duration::ZERO,
         output_limit: None,
         watch: None,
         interrupted: || false,
+        steps: None,
     };
     let helper = Helper::start().map_err(|error| error.to_string())?;
     match helper.run(&plan, run) {
@@ -135,6 +135,12 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
     );
     let words = |there: bool| if there { "in force" } else { "absent" }.to_owned();
     check("seccomp", enforcement.seccomp, words(enforcement.seccomp), "use a kernel with CONFIG_SECCOMP_FILTER");
+    check(
+        "listener",
+        enforcement.listener,
+        words(enforcement.listener),
+        "use a kernel of 5.5 or later, outside a container that filters seccomp",
+    );
     check("no_new_privs", enforcement.no_new_privs, words(enforcement.no_new_privs), "use a kernel of 3.5 or later");
     for layer in [Layer::Mount, Layer::Pid, Layer::Network, Layer::Ipc, Layer::Uts] {
         let there = enforcement.has(layer);

@@ -8,15 +8,15 @@ use super::{Receipt, Reply};
 /// What a command did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr", "streams", "parts"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr", "streams", "denied"])))]
 pub struct ExecResult {
-    /// The words it was started with; of a plan, the plan as one line.
+    /// The words it was started with.
     pub argv: Vec<String>,
     /// What it wrote on standard output; bytes that are not UTF-8 are replaced.
     pub stdout: String,
     /// What it wrote on standard error; bytes that are not UTF-8 are replaced.
     pub stderr: String,
-    /// Its exit status, where it left by itself; of a plan, what a shell would leave with.
+    /// Its exit status, where it left by itself.
     pub return_code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
@@ -33,12 +33,12 @@ pub struct ExecResult {
     /// More about streams that were cut or are not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Box<RawValue>>,
-    /// Of a plan each command, in the order of the line.
+    /// How many programs it started.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub steps: u64,
+    /// Programs that it was kept from starting, at most the first 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<ExecPart>,
-    /// Of a plan the status of the last command of a pipeline that failed, where its last command did not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pipefail: Option<i32>,
+    pub denied: Vec<DeniedStep>,
     /// Where it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Receipt>,
@@ -47,18 +47,23 @@ pub struct ExecResult {
     pub untrusted: Vec<String>,
 }
 
-/// One command of a plan.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+/// A program that a command was kept from starting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ExecPart {
-    /// The words it was started with, or would have been.
+pub struct DeniedStep {
+    /// The words it would have been started with.
     pub argv: Vec<String>,
-    /// Its exit status, as a shell counts it.
-    pub return_code: Option<i32>,
-    /// How long it took.
-    pub duration_ms: Option<u64>,
-    /// Why it did not run: `skipped`, `redirection`, `not_executable`, `refused`, `timed_out`, `interrupted`, `output_limit` or `ended`.
-    pub not_run: Option<String>,
+    /// The rule that decided.
+    pub rule: String,
+    /// The reason.
+    pub reason: String,
+    /// The approval that it awaits; null where it is refused for good.
+    pub approval: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A file that was executed.

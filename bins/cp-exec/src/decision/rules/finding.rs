@@ -41,7 +41,12 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    pub(super) fn allowed(risk: Risk) -> Self {
+    /// A line, of which nothing is decided yet.
+    pub(crate) fn contained(reason: &str) -> Self {
+        Self { rule: "shell".to_owned(), reason: reason.to_owned(), ..Self::allowed(Risk::Medium) }
+    }
+
+    pub(crate) fn allowed(risk: Risk) -> Self {
         let reason = "listed in allowed_commands, and no rule is against it".to_owned();
         Self { verdict: Verdict::Allow, rule: "allowed_commands".to_owned(), reason, risk, is_final: false }
     }
@@ -51,7 +56,7 @@ impl Finding {
     }
 
     /// The stricter of two.
-    pub(super) fn or(self, other: Self) -> Self {
+    pub(crate) fn or(self, other: Self) -> Self {
         let risk = self.risk.max(other.risk);
         let is_final = self.is_final || other.is_final;
         let stricter = if other.verdict > self.verdict { other } else { self };

@@ -25,14 +25,14 @@ use crate::tools::Item;
 
 const OVERWRITE: &str = "overwrite";
 
-pub(super) fn write_file(engine: &mut Engine, write: &WriteFile, spent: Option<&str>) -> Result<Item> {
-    if let (Some(token), None) = (&write.confirm, spent) {
+pub(super) fn write_file(engine: &mut Engine, write: &WriteFile) -> Result<Item> {
+    if let Some(token) = &write.confirm {
         inspect(&engine.policy.cp_home, token)?;
     }
     let _lock = locked(&engine.policy)?;
     let pending = written(&engine.policy, write)?;
-    let asks = pending.before.is_some() || (write.confirm.is_some() && spent.is_none());
-    let confirmed = if asks { Some(confirm_overwrite(engine, write, &pending, spent)?) } else { None };
+    let asks = pending.before.is_some() || write.confirm.is_some();
+    let confirmed = if asks { Some(confirm_overwrite(engine, write, &pending)?) } else { None };
     let created = pending.before.is_none();
     let path = pending.path.display().to_string();
     let receipt = change(engine, "filesystem.write_file", &[pending], confirmed.as_deref())?;
@@ -58,11 +58,8 @@ pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
 
 /// Replacing a whole file needs the word `overwrite`, and a yes to exactly this replacement. Answers with the hash of the token that was
 /// spent.
-fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending, spent: Option<&str>) -> Result<String> {
+fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) -> Result<String> {
     let policy = &engine.policy;
-    if let Some(token) = spent {
-        return fingerprint(&policy.cp_home, token);
-    }
     let before = pending.before.as_ref().map(|before| before.bytes.as_slice()).unwrap_or_default();
     let asked = of_change(policy, Action::Write, &pending.path, before, write.content.as_bytes())?;
     if let Some(token) = &write.confirm {

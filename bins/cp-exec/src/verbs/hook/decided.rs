@@ -8,10 +8,10 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 use serde_json::{Map, Value};
 
-use crate::decision::confirm;
+use crate::decision::{confirm, decide};
 use crate::hook::{Asks, Deed, Line, Rewriting, Tool, Verdict, candidate, deed_of};
 use crate::policy::{Confirm, Hosted, LONGEST};
-use crate::request::Command;
+use crate::request::{Command, Form};
 use crate::run::Engine;
 use crate::tools::{executable, filesystem};
 use crate::verbs::check::{self, Decision};
@@ -74,7 +74,7 @@ impl Asking<'_> {
         let line = Line { timeout: line.timeout.map(|limit| limit.min(LONGEST)), ..line };
         let line = candidate(&line).filter(|original| rewriting.of(original, None) == line.command).unwrap_or(line);
         let command = Command {
-            string: Some(line.command.clone()),
+            form: Form::Line(line.command.clone()),
             cwd: Some(line.cwd.display().to_string()),
             timeout: line.timeout,
             ..Command::default()
@@ -98,7 +98,8 @@ impl Asking<'_> {
         decision: &Decision,
         input: impl Fn(Option<&str>) -> Map<String, Value>,
     ) -> Result<Verdict> {
-        let approval = confirm::of_command(&engine.policy, &mut engine.hashes, command)?;
+        let ruling = decide(&engine.policy, &mut engine.hashes, command)?;
+        let approval = confirm::of_ruling(&engine.policy, &ruling)?;
         let home = engine.policy.cp_home.clone();
         if approval::is_granted(&home, &approval)? {
             return Ok(Verdict::Rewrite(input(None)));

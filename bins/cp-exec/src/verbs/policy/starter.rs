@@ -43,8 +43,8 @@ restricted_commands = ["rm", "sudo", "chmod", "chown", "mkfs", "fdisk", "dd", "m
 path = ["/usr/local/bin", "/usr/bin", "/bin"]
 # Variables that a request may set.
 env_allow = ["CI", "RUST_LOG"]
-# How much of a shell's language a command string may hold: list (pipelines, lists, redirections) or single (one command).
-strings = "list"
+# A command line is the input of a shell in the sandbox (shell) or the words of one command (single).
+strings = "shell"
 # A read-only command of a program or a model is refused with the tool that serves it: enforce, warn or off.
 intent = "enforce"
 # Arguments by which a harmless command runs something else: default or off.

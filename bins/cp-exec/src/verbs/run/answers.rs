@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::run::{Done, Engine, Outcomes, Prepared};
+use crate::run::{Done, Engine, Prepared, Ran};
 use crate::tools::Item;
 
 /// Who asked, and in what form the answer goes back.
@@ -80,7 +80,7 @@ pub(crate) struct Finished {
 
 enum What {
     Answered(Result<Box<Item>>),
-    Ran(Box<Prepared>, Outcomes),
+    Ran(Box<Prepared>, Box<Ran>),
 }
 
 enum Answer {
@@ -93,8 +93,8 @@ pub(crate) fn work(task: Task) -> Finished {
     let what = match task.todo {
         Todo::Answered(answer) => What::Answered(answer),
         Todo::Run(mut prepared) => {
-            let outcomes = prepared.run(None);
-            What::Ran(prepared, outcomes)
+            let ran = prepared.run(None);
+            What::Ran(prepared, Box::new(ran))
         }
     };
     Finished { place: task.place, asked: task.asked, began: task.began, what }
@@ -128,7 +128,7 @@ pub(crate) fn answer_at(
 fn answer(engine: &mut Engine, finished: Finished, context: &mut Context) -> Result<()> {
     let outcome = match finished.what {
         What::Answered(answer) => answer.map(Answer::Item),
-        What::Ran(prepared, outcomes) => prepared.settle(engine, outcomes).map(|done| Answer::Done(Box::new(done))),
+        What::Ran(prepared, ran) => prepared.settle(engine, *ran).map(|done| Answer::Done(Box::new(done))),
     };
     match finished.asked {
         Asked::Row(_) => match outcome? {

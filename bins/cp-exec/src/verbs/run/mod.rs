@@ -3,16 +3,16 @@
 mod answers;
 mod once;
 pub(super) mod pause;
-mod ready;
 mod requests;
-mod set;
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, WriteOptions};
 use cp_common::output::{Format, Severity, to_stderr};
+use cp_common::program::confirm::inspect;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Source};
 use cp_common::wire::record::Kind;
@@ -20,12 +20,11 @@ use cp_common::{Code, Context, Error, Result};
 use rustix::fs::{FileType, SeekFrom};
 
 use self::pause::{paused, until_answered};
-use self::ready::ready;
 use self::requests::{Overrides, Requests};
 use crate::decision;
-use crate::decision::confirm::Consent;
+use crate::decision::confirm;
 use crate::policy::{Hosted, Policy};
-use crate::request::{Command, line_of};
+use crate::request::{Command, Form};
 use crate::run::{Done, Engine, Prepared, Stream, Watch, stdin};
 use crate::verbs::check;
 
@@ -43,8 +42,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     exits: &[124, 125, 126, 127],
     events: &[
         "exec.intent",
-        "exec.expanded",
-        "exec.part",
+        "exec.step",
         "exec.result",
         "exec.evidence",
         "exec.refused",
@@ -78,7 +76,7 @@ pub(crate) struct Args {
     /// The command's standard input: a file, or `-` for that of cp-exec
     #[arg(long, value_name = "FILE", help_heading = "How it runs")]
     stdin: Option<String>,
-    /// The command line as one string, read by strict rules, never by a shell
+    /// A command line, run by a shell inside the sandbox
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", help_heading = "How it runs")]
     string: Option<String>,
     /// A control plane root whose modules narrow what may be done (default: the home)
@@ -142,7 +140,11 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
     }
     let grace = seconds("--grace", args.grace)?;
     let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, grace, env: variables(args)? };
-    let mut requests = Requests::new(engine, overrides, args.stream, args.jobs.into(), &args.write)?;
+    if args.write.confirm.is_some() {
+        return Err(Error::usage("--confirm applies to one command, not to requests on standard input")
+            .hint("give each request its own token as `confirm`"));
+    }
+    let mut requests = Requests::new(engine, overrides, args.stream, args.jobs.into(), args.write.dry_run)?;
     let outcome = filter::run(&mut requests, Source::Input, args.stream, context);
     outcome.and(requests.wind_down(context))
 }
@@ -187,25 +189,37 @@ fn preview(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
 
 /// Decides about the one command of the command line, and puts its intent on the ledger.
 fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Prepared> {
+    let asked = (&args.command, &args.string);
     let read = command_of(&engine.policy, args);
-    let command = on_record(engine, &(&args.command, &args.string), read)?;
+    let command = on_record(engine, &asked, read)?;
     let grace = seconds("--grace", args.grace)?;
     let stdin = || match args.stdin.as_deref() {
         None => Ok(None),
         Some("-") => stdin::own().map(Some),
         Some(path) => stdin::of_file(path.as_ref()).map(Some),
     };
-    let ready = until_answered(engine, |engine| {
-        ready(engine, command.clone(), Consent::Token(command.confirm.as_deref()), stdin, grace)
-    });
-    let (prepared, notices) = match command.stages.first() {
-        Some(words) => on_record(engine, words, ready)?,
-        None => on_record(engine, &line_of(&command.steps), ready)?,
-    };
+    let ready = until_answered(engine, |engine| ready(engine, &command, stdin, grace));
+    let (prepared, notices) = on_record(engine, &asked, ready)?;
     for notice in notices {
         context.out.notice("command", Severity::Info, notice);
     }
     Ok(prepared)
+}
+
+/// Decides about a command and puts its intent on the ledger, with its notices.
+fn ready(
+    engine: &mut Engine,
+    command: &Command,
+    stdin: impl Fn() -> Result<Option<OwnedFd>>,
+    grace: Option<Duration>,
+) -> Result<(Prepared, Vec<String>)> {
+    if let Some(token) = &command.confirm {
+        inspect(&engine.policy.cp_home, token)?;
+    }
+    let mut ruling = decision::decide(&engine.policy, &mut engine.hashes, command)?;
+    confirm::settle(&engine.policy, &mut ruling, command.confirm.as_deref())?;
+    let notices = ruling.notices.clone();
+    Ok((Prepared::new(engine, "shell", ruling, stdin()?, grace)?, notices))
 }
 
 /// Runs it.
@@ -216,8 +230,8 @@ fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context)
         Stream::Err => drop(std::io::stderr().write_all(bytes)),
     };
     let watch: Option<Watch<'_>> = if raw { Some(&mut pass) } else { None };
-    let outcomes = prepared.run(watch);
-    prepared.settle(engine, outcomes)
+    let ran = prepared.run(watch);
+    prepared.settle(engine, ran)
 }
 
 /// Whether standard input holds something that a command without `--stdin` does not get.
@@ -239,13 +253,12 @@ fn command_of(policy: &Policy, args: &Args) -> Result<Command> {
         cwd: args.cwd.clone(),
         timeout: args.timeout,
         confirm: args.write.confirm.clone(),
-        stages: vec![args.command.clone()],
+        form: args.string.clone().map_or_else(|| Form::Words(args.command.clone()), Form::Line),
         ..Command::default()
     };
     command.env.extend(variables(args)?);
-    command.string.clone_from(&args.string);
     command.check()?;
-    decision::lowered(policy, command)
+    decision::read_string(policy, command)
 }
 
 fn variables(args: &Args) -> Result<Vec<(String, String)>> {
@@ -280,9 +293,6 @@ fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, outcome: Res
 
 /// A chain loader leaves with its child's own status.
 fn raw_status(done: &Done) -> u8 {
-    if let Some(error) = &done.refusal {
-        return raw_refusal(error);
-    }
     match (&done.failure, done.result.return_code, done.result.signal) {
         (Some((Code::Timeout, _)), ..) => 124,
         (Some((Code::Interrupted, _)), ..) => 130,

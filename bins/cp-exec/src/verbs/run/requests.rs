@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use cp_common::context::options::{InputKind, StreamOptions, WriteOptions};
+use cp_common::context::options::{InputKind, StreamOptions};
 use cp_common::output::{Place, Severity};
 use cp_common::stream::filter::{Body, Filter};
 use cp_common::stream::jobs::Jobs;
@@ -13,15 +13,15 @@ use cp_common::{Code, Context, Error, Result, signals};
 
 use super::answers::{Asked, Call, Finished, Task, Todo, answer_at, work};
 use super::pause::{paused, until_answered};
-use super::ready::ready;
-use super::set::Set;
+use super::ready;
 use crate::decision;
-use crate::decision::confirm::{self, Consent};
+use crate::decision::confirm;
 use crate::policy::LONGEST;
 use crate::request::{self, Command, Request};
 use crate::run::{Engine, Prepared, stdin};
 use crate::tools::filesystem;
 use crate::tools::{executable, machine};
+use crate::verbs::check;
 
 /// The most notices about commands that a closing line carries.
 const NOTICES: usize = 20;
@@ -51,8 +51,8 @@ pub(crate) struct Requests {
     stream: StreamOptions,
     /// What runs several at once; none: one after the other.
     jobs: Option<Jobs<Task, Finished>>,
-    /// The requests so far, where they are shown or confirmed together.
-    set: Option<Set>,
+    /// Whether each request is only decided about.
+    dry_run: bool,
     noticed: usize,
 }
 
@@ -63,28 +63,19 @@ impl Requests {
         overrides: Overrides,
         stream: StreamOptions,
         jobs: usize,
-        write: &WriteOptions,
+        dry_run: bool,
     ) -> Result<Self> {
-        let jobs = if jobs > 1 { Some(Jobs::new(jobs, false, work)?) } else { None };
-        let together = write.dry_run || write.confirm.is_some();
-        let set = together.then(|| Set::new(write.clone()));
-        Ok(Self { engine, overrides, stream, jobs, set, noticed: 0 })
+        let jobs = if jobs > 1 && !dry_run { Some(Jobs::new(jobs, false, work)?) } else { None };
+        Ok(Self { engine, overrides, stream, jobs, dry_run, noticed: 0 })
     }
 
     /// Decides about a request, and puts its intent, or its refusal, on the ledger.
-    fn begin(
-        &mut self,
-        place: Place,
-        asked: Asked,
-        request: Result<Request>,
-        spent: Option<&str>,
-        context: &mut Context,
-    ) -> Result<Task> {
+    fn begin(&mut self, place: Place, asked: Asked, request: Result<Request>, context: &mut Context) -> Result<Task> {
         let began = Instant::now();
         self.engine.policy.actor.call = asked.call().map(str::to_owned);
         let grace = self.overrides.grace;
-        let prepared = request
-            .and_then(|request| until_answered(&mut self.engine, |engine| prepare(engine, &request, spent, grace)));
+        let prepared =
+            request.and_then(|request| until_answered(&mut self.engine, |engine| prepare(engine, &request, grace)));
         let todo = match prepared.map(|(todo, notices)| self.notice(place, notices, todo, context)) {
             Err(error) if error.is_fatal() => return Err(error),
             Err(error) => {
@@ -162,21 +153,6 @@ impl Requests {
         }
         outcome
     }
-
-    /// Shows the set, or runs it once its token is spent.
-    fn finish_set(&mut self, set: Set, context: &mut Context) -> Result<()> {
-        let Some((items, token)) = set.confirmed(&mut self.engine, context)? else { return Ok(()) };
-        let mut items = items.into_iter();
-        for (place, asked, request) in items.by_ref() {
-            let outcome =
-                self.begin(place, asked, request, Some(&token), context).and_then(|task| self.dispatch(task, context));
-            if let Err(error) = outcome {
-                items.for_each(|_| context.out.item_skipped());
-                return Err(error);
-            }
-        }
-        self.wait_for_all(context)
-    }
 }
 
 impl Filter for Requests {
@@ -197,14 +173,15 @@ impl Filter for Requests {
         let (asked, mut request) = read(body)?;
         if let Ok(Request::Command(mut command)) = request {
             self.overrides.apply(&mut command);
-            request = decision::lowered(&self.engine.policy, command).map(Request::Command);
+            request = decision::read_string(&self.engine.policy, command).map(Request::Command);
+        }
+        if self.dry_run {
+            let Engine { policy, hashes, .. } = &mut self.engine;
+            return context.out.record(Kind::Item, &check::preview_request(policy, hashes, request?)?);
         }
         context.out.defer_item();
         let place = context.out.place();
-        if let Some(set) = &mut self.set {
-            return set.add(place, asked, request);
-        }
-        let task = self.begin(place, asked, request, None, context)?;
+        let task = self.begin(place, asked, request, context)?;
         self.dispatch(task, context)
     }
 
@@ -213,18 +190,14 @@ impl Filter for Requests {
     }
 
     fn catch_up(&mut self, context: &mut Context) -> Result<()> {
-        // A set runs when it is whole: what is passed on cannot wait for it.
-        if self.set.is_some() { Ok(()) } else { self.wait_for_all(context) }
+        self.wait_for_all(context)
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         if signals::interrupted() {
             return self.wind_down(context);
         }
-        match self.set.take() {
-            Some(set) => self.finish_set(set, context),
-            None => self.wait_for_all(context),
-        }
+        self.wait_for_all(context)
     }
 }
 
@@ -246,32 +219,26 @@ fn read(body: Body<'_>) -> Result<(Asked, Result<Request>)> {
 }
 
 /// Decides about a request, with what is worth saying of it.
-fn prepare(
-    engine: &mut Engine,
-    request: &Request,
-    spent: Option<&str>,
-    grace: Option<Duration>,
-) -> Result<(Todo, Vec<String>)> {
+fn prepare(engine: &mut Engine, request: &Request, grace: Option<Duration>) -> Result<(Todo, Vec<String>)> {
     let (ruling, stdin) = match request {
         Request::File(operation) => {
-            return Ok((Todo::Answered(Ok(Box::new(filesystem::operate(engine, operation, spent)?))), Vec::new()));
+            return Ok((Todo::Answered(Ok(Box::new(filesystem::operate(engine, operation)?))), Vec::new()));
         }
         Request::System(operation) => {
             return Ok((Todo::Answered(Ok(Box::new(machine::answer(engine, *operation)?))), Vec::new()));
         }
         Request::Command(command) => {
-            let consent = spent.map_or(Consent::Token(command.confirm.as_deref()), Consent::Set);
             let stdin = || command.stdin.as_ref().map(|text| stdin::holding(text.as_bytes())).transpose();
-            let (prepared, notices) = ready(engine, command.clone(), consent, stdin, grace)?;
+            let (prepared, notices) = ready(engine, command, stdin, grace)?;
             return Ok((Todo::Run(Box::new(prepared)), notices));
         }
         Request::Tool(call) => {
             let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
-            confirm::settle(&engine.policy, &mut ruling, spent.map_or(Consent::Token(None), Consent::Set))?;
+            confirm::settle(&engine.policy, &mut ruling, None)?;
             (ruling, stdin)
         }
     };
     let notices = ruling.notices.clone();
-    let prepared = Prepared::new(engine, "tool", vec![ruling], Some(stdin), None)?;
+    let prepared = Prepared::new(engine, "tool", ruling, Some(stdin), None)?;
     Ok((Todo::Run(Box::new(prepared)), notices))
 }

@@ -1,0 +1,148 @@
+//! The decision about a program when it is started, with its final words.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use cp_common::wire::Approval;
+use cp_common::{Error, Result};
+
+use super::allowed::{allowed_name, restricted_target};
+use super::confirm;
+use super::hashes::Hashes;
+use super::paths::declared_by_modules;
+use super::program::Names;
+use super::rules::{Finding, Risk, judge};
+use crate::arguments::Arguments;
+use crate::glob::name_matches;
+use crate::policy::{Access, Policy, Verdict};
+use crate::refusal::refuse;
+use crate::sandbox::ExecRequest;
+
+/// Variables by which code is loaded into a program, or run before a shell's line. A line may not change them.
+const LOADERS: [&str; 4] = ["LD_*", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV"];
+
+/// Files up to this size are hashed while a program waits to be started.
+const HASHED: u64 = 64 << 20;
+
+/// Who starts a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// The line itself: its shell, or a program that only starts others, such as `env` and `xargs`.
+    Line,
+    /// A program that the line started, such as `make`.
+    Program,
+}
+
+/// A decided start.
+pub(crate) struct StepRuling {
+    pub argv: Vec<String>,
+    pub cwd: PathBuf,
+    pub file: PathBuf,
+    pub sha256: Option<String>,
+    pub rule: String,
+    pub reason: String,
+}
+
+pub(crate) enum StepVerdict {
+    Allow,
+    /// It needs this approval.
+    Ask(Box<Approval>),
+    Deny(Error),
+}
+
+/// Decides about a start. `given` is the environment that the run was started with.
+pub(crate) fn decide_step(
+    policy: &Policy,
+    hashes: &mut Hashes,
+    caller: Caller,
+    request: &ExecRequest,
+    given: &BTreeMap<String, String>,
+) -> (StepRuling, StepVerdict) {
+    let file = request.file.path.clone();
+    let name = request.named.file_name().or_else(|| file.file_name()).unwrap_or_default();
+    let mut argv = request.argv.clone();
+    match argv.first_mut() {
+        // The first word may say anything; the file is what runs.
+        Some(first) => *first = name.to_string_lossy().into_owned(),
+        None => argv.push(name.to_string_lossy().into_owned()),
+    }
+    let size = request.file.content.map_or(u64::MAX, |(size, ..)| size);
+    let sha256 = match &request.opened {
+        Some(opened) if caller == Caller::Line && size <= HASHED => hashes.of_opened(&request.file, opened).ok(),
+        _ => None,
+    };
+    let finding = match caller {
+        Caller::Line => check_environment(request, given).and_then(|()| of_line(policy, &argv, request)),
+        Caller::Program => of_program(policy, &argv, &request.cwd),
+    };
+    let verdict = match finding {
+        Err(error) => {
+            let rule = error.details().get("rule").and_then(|rule| rule.as_str()).unwrap_or("policy").to_owned();
+            (rule, error.message().to_owned(), StepVerdict::Deny(error))
+        }
+        Ok(finding) if finding.verdict == Verdict::Confirm => {
+            let approval = confirm::of_step(policy, &argv, &request.cwd, sha256.as_deref(), &finding);
+            let verdict = approval.map_or_else(StepVerdict::Deny, |approval| StepVerdict::Ask(Box::new(approval)));
+            (finding.rule, finding.reason, verdict)
+        }
+        Ok(finding) => (finding.rule, finding.reason, StepVerdict::Allow),
+    };
+    let (rule, reason, verdict) = verdict;
+    (StepRuling { argv, cwd: request.cwd.clone(), file, sha256, rule, reason }, verdict)
+}
+
+/// Refuses a variable that loads code, where the line changed it.
+fn check_environment(request: &ExecRequest, given: &BTreeMap<String, String>) -> Result<()> {
+    for variable in &request.env {
+        let mut parts = variable.splitn(2, |byte| *byte == b'=');
+        let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        if LOADERS.iter().any(|loader| name_matches(loader, name)) {
+            let name = String::from_utf8_lossy(name);
+            if given.get(name.as_ref()).is_none_or(|given| given.as_bytes() != value) {
+                return Err(refuse("env_never", format!("`{name}` changes the code that programs load"))
+                    .hint("remove the variable from the line"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A program that the line starts: its name and file against the policy, then the rules.
+fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Finding> {
+    let arguments = Arguments::read(argv);
+    let file = &request.file.path;
+    restricted_target(policy, file)?;
+    if !policy.bounds.lists(Access::Execute, file) && !is_allowed_path(policy, file) {
+        allowed_name(policy, &arguments)?;
+        check_file(policy, &argv[0], file)?;
+    }
+    declared_by_modules(policy, &request.cwd, file, arguments.words())?;
+    judge(policy, &[arguments], &request.cwd)
+}
+
+/// Whether the policy allows a program by its path.
+fn is_allowed_path(policy: &Policy, file: &Path) -> bool {
+    let mut paths = policy.exec().allowed_commands.iter().filter(|allowed| allowed.contains('/'));
+    paths.any(|allowed| policy.base.join(policy.expand(allowed)).canonicalize().is_ok_and(|path| path == file))
+}
+
+/// A file that bears an allowed name must lie where the policy looks for names.
+fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
+    let names = Names::of(policy);
+    let on_path = names.path.iter().map(|directory| directory.join(name));
+    let pins = names.pins.iter().filter(|(pinned, _)| pinned == name).map(|(_, path)| path.clone());
+    let mut known = on_path.chain(pins).filter_map(|path| path.canonicalize().ok());
+    if known.any(|path| path == file) {
+        return Ok(());
+    }
+    Err(refuse("path", format!("{} is not a file that the policy runs for `{name}`", file.display()))
+        .hint(format!("write `{name}`, or list the file's directory in paths.execute")))
+}
+
+/// A program that another program starts: only rules about destruction and publication.
+fn of_program(policy: &Policy, argv: &[String], cwd: &Path) -> Result<Finding> {
+    match judge(policy, &[Arguments::read(argv)], cwd) {
+        Ok(finding) => Ok(finding),
+        Err(_) => Ok(Finding::allowed(Risk::Low)),
+    }
+}

@@ -1,0 +1,54 @@
+//! Command strings: the words of one program by the strict tokenizer, or a line for a shell in the sandbox.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::wire::quoted;
+use cp_common::{Error, Result, words};
+
+use crate::policy::{Policy, Strings};
+use crate::request::{Command, Form};
+
+/// The shells that run a line, the first that is there.
+const SHELLS: [&str; 3] = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
+
+/// Reads the string of a command as the policy says.
+pub(crate) fn read_string(policy: &Policy, mut command: Command) -> Result<Command> {
+    command.form = match command.form {
+        Form::Line(text) if policy.exec().strings == Strings::Single => strict(policy, &text, &mut command.notices)?,
+        Form::Strict(text) => strict(policy, &text, &mut command.notices)?,
+        Form::Pipeline(mut stages) if stages.len() == 1 => Form::Words(stages.remove(0)),
+        other => other,
+    };
+    command.check()?;
+    Ok(command)
+}
+
+fn strict(policy: &Policy, text: &str, notices: &mut Vec<String>) -> Result<Form> {
+    let words = words::split(text)?;
+    notices.clone_from(&words.notices);
+    Ok(Form::Words(words.with_home(&policy.tilde())))
+}
+
+/// The shell of this machine, and the words that have it run a line. A pipeline fails with its first stage that fails.
+pub(super) fn shell_words(line: &str, pipefail: bool) -> Result<(PathBuf, Vec<String>)> {
+    let shell = SHELLS.iter().find_map(|path| Path::new(path).canonicalize().ok());
+    let shell = shell.ok_or_else(|| Error::not_found("this machine has neither bash nor sh").with("rule", "shell"))?;
+    let name = shell.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut words = vec![name];
+    if pipefail && words[0] == "bash" {
+        words.extend(["-o", "pipefail"].map(str::to_owned));
+    }
+    words.push("-c".to_owned());
+    // A shell would take such a line for an option.
+    if line.starts_with(['-', '+']) {
+        words.push("--".to_owned());
+    }
+    words.push(line.to_owned());
+    Ok((shell, words))
+}
+
+/// The line that runs a pipeline, each word quoted.
+pub(super) fn line_of(stages: &[Vec<String>]) -> String {
+    let stage = |argv: &Vec<String>| argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+    stages.iter().map(stage).collect::<Vec<_>>().join(" | ")
+}

@@ -1,0 +1,240 @@
+//! The execve listener: the kernel holds each `execve` and `execveat` of a run until the program outside has decided about it.
+//!
+//! The filter is installed by the command's own process right before its first execution; the descriptor goes to the supervisor.
+//! A notification is answered with EPERM, and never with EACCES, after which `execvp` would try the next directory of PATH.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use seccompiler::sock_filter;
+
+use super::plan::Identity;
+use super::sys::{self, Notification};
+
+/// The most bytes of arguments, or of environment, that are read: what the kernel takes at most.
+const LONGEST: usize = 6 << 20;
+
+/// Installs the filter in this thread.
+pub(super) fn install() -> io::Result<OwnedFd> {
+    const LOAD_WORD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const ALLOW: u32 = 0x7fff_0000;
+    const USER_NOTIFICATION: u32 = 0x7fc0_0000;
+    let call = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
+    sys::install_listener(&[
+        sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 },
+        sock_filter { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: call(libc::SYS_execve) },
+        sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: call(libc::SYS_execveat) },
+        sock_filter { code: RETURN, jt: 0, jf: 0, k: USER_NOTIFICATION },
+        sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW },
+    ])
+}
+
+/// A process: its number as this namespace has it, and when it started, because numbers are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Process {
+    pub pid: i32,
+    /// In clock ticks after boot.
+    pub started: u64,
+}
+
+impl Process {
+    /// The process with this number, and the number of its parent.
+    pub(crate) fn find(pid: i32) -> Option<(Self, i32)> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name may hold anything, also parentheses; the fields after the last one are regular.
+        let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+        let parent = fields.nth(1)?.parse().ok()?;
+        let started = fields.nth(17)?.parse().ok()?;
+        Some((Self { pid, started }, parent))
+    }
+}
+
+/// An execution that waits for its decision.
+pub(crate) struct ExecCall {
+    notification: Notification,
+    pub process: Process,
+    /// The number of the parent.
+    pub parent: i32,
+}
+
+/// What an execution asks for, as its caller's memory has it. Another thread may still change that memory, so the request guides
+/// and records; the sandbox contains.
+pub(crate) struct ExecRequest {
+    /// The words, `argv[0]` first; bytes that are not UTF-8 are replaced.
+    pub argv: Vec<String>,
+    pub env: Vec<Vec<u8>>,
+    /// The directory of the caller.
+    pub cwd: PathBuf,
+    /// The path that the caller named.
+    pub named: PathBuf,
+    /// The file that would be executed, at its path in the sandbox.
+    pub file: Identity,
+    /// The same file, where it can be read.
+    pub opened: Option<File>,
+}
+
+/// The descriptor on which the kernel reports executions.
+pub(crate) struct Listener(OwnedFd);
+
+/// What a listener has to report.
+pub(crate) enum Waiting {
+    Call(ExecCall),
+    Nothing,
+    /// No process is left that the filter covers.
+    End,
+}
+
+impl From<OwnedFd> for Listener {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Listener {
+    /// The next execution that waits, without blocking.
+    pub(crate) fn next(&self) -> Waiting {
+        loop {
+            let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+            let polled = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+            let events = fds[0].revents();
+            if polled.is_err() || !events.contains(PollFlags::IN) {
+                return if events.contains(PollFlags::HUP) { Waiting::End } else { Waiting::Nothing };
+            }
+            // The caller may have been killed meanwhile.
+            let Ok(notification) = sys::receive_notification(self.as_fd()) else { continue };
+            match thread_group(notification.thread).and_then(Process::find) {
+                Some((process, parent)) => return Waiting::Call(ExecCall { notification, process, parent }),
+                None => drop(sys::answer_notification(self.as_fd(), notification.id, Some(libc::EPERM))),
+            }
+        }
+    }
+
+    /// Reads what an execution asks for; none if its file does not exist, because a search along PATH tries many that do not.
+    pub(crate) fn read(&self, call: &ExecCall) -> io::Result<Option<ExecRequest>> {
+        let request = call.read();
+        // What was read belongs to the caller only if the caller waited all the time.
+        if !sys::notification_is_valid(self.as_fd(), call.notification.id) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        request
+    }
+
+    /// Lets the kernel carry an execution out.
+    pub(crate) fn allow(&self, call: &ExecCall) {
+        // A caller that is gone needs no answer.
+        drop(sys::answer_notification(self.as_fd(), call.notification.id, None));
+    }
+
+    /// Makes an execution fail.
+    pub(crate) fn deny(&self, call: &ExecCall) {
+        drop(sys::answer_notification(self.as_fd(), call.notification.id, Some(libc::EPERM)));
+    }
+}
+
+/// The number of the process that a thread belongs to.
+fn thread_group(thread: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+impl ExecCall {
+    fn read(&self) -> io::Result<Option<ExecRequest>> {
+        let Notification { thread, number, arguments, .. } = &self.notification;
+        let of_process = |name: &str| PathBuf::from(format!("/proc/{thread}/{name}"));
+        let memory = File::open(of_process("mem"))?;
+        let (directory, path, argv, env) = if *number == libc::SYS_execve {
+            (None, arguments[0], arguments[1], arguments[2])
+        } else {
+            // The kernel takes the lower half of it.
+            let descriptor = arguments[0] as i32;
+            (Some(descriptor).filter(|fd| *fd != libc::AT_FDCWD), arguments[1], arguments[2], arguments[3])
+        };
+        let named = PathBuf::from(std::ffi::OsString::from_vec(read_string(&memory, path)?));
+        let cwd = fs::read_link(of_process("cwd"))?;
+        let base = match directory {
+            Some(descriptor) if !named.is_absolute() => fs::read_link(of_process(&format!("fd/{descriptor}")))?,
+            _ => cwd.clone(),
+        };
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let opened = if named.as_os_str().is_empty() {
+            let descriptor = directory.ok_or(io::ErrorKind::NotFound)?;
+            rustix::fs::open(of_process(&format!("fd/{descriptor}")), flags, Mode::empty())
+        } else {
+            let root = rustix::fs::open(of_process("root"), flags | OFlags::DIRECTORY, Mode::empty())?;
+            let path = base.join(&named);
+            rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+        };
+        let Ok(file) = opened else { return Ok(None) };
+        let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let meta = File::from(file.try_clone()?).metadata()?;
+        let identity = Identity::of(&fs::read_link(&by_descriptor)?, &meta);
+        let opened = meta.is_file().then(|| File::open(&by_descriptor).ok()).flatten();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(Some(ExecRequest {
+            argv: read_list(&memory, argv)?.into_iter().map(text).collect(),
+            env: read_list(&memory, env)?,
+            cwd,
+            named,
+            file: identity,
+            opened,
+        }))
+    }
+}
+
+/// A list of strings in the memory of another process.
+fn read_list(memory: &File, address: u64) -> io::Result<Vec<Vec<u8>>> {
+    const POINTER: usize = size_of::<u64>();
+    let (mut list, mut total, mut at) = (Vec::new(), 0, address);
+    // A null pointer counts as an empty list, as it does for the kernel.
+    while address != 0 {
+        let mut pointer = [0; POINTER];
+        memory.read_exact_at(&mut pointer, at)?;
+        let string = u64::from_ne_bytes(pointer);
+        if string == 0 {
+            break;
+        }
+        let string = read_string(memory, string)?;
+        total += string.len() + POINTER;
+        if total > LONGEST {
+            return Err(io::ErrorKind::ArgumentListTooLong.into());
+        }
+        list.push(string);
+        at += POINTER as u64;
+    }
+    Ok(list)
+}
+
+/// A string in the memory of another process. It ends at a zero byte, maybe right before a page that cannot be read.
+fn read_string(memory: &File, address: u64) -> io::Result<Vec<u8>> {
+    const CHUNK: u64 = 256;
+    let (mut string, mut at) = (Vec::new(), address);
+    loop {
+        let mut chunk = [0; CHUNK as usize];
+        let until_boundary = usize::try_from(CHUNK - at % CHUNK).unwrap_or(1);
+        let part = &mut chunk[..until_boundary];
+        memory.read_exact_at(part, at)?;
+        if let Some(end) = memchr::memchr(0, part) {
+            string.extend_from_slice(&part[..end]);
+            return Ok(string);
+        }
+        string.extend_from_slice(part);
+        if string.len() > LONGEST {
+            return Err(io::ErrorKind::ArgumentListTooLong.into());
+        }
+        at += until_boundary as u64;
+    }
+}

@@ -1,0 +1,259 @@
+//! Command lines: a shell in the sandbox runs them, and each program is decided about when it is started.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::exec::{Exec, Who, everyone};
+
+/// `git push` asks, `rm` is restricted, and much is allowed.
+const POLICY: &str = r#"
+[exec]
+allowed_commands = ["bash", "sh", "env", "xargs", "timeout", "nice", "nohup", "find", "setsid", "true", "false", "echo", "cat",
+  "sort", "cut", "seq", "tr", "wc", "printf", "mkdir", "touch", "ls", "git", "python3", "make", "sleep", "tee", "head", "grep"]
+restricted_commands = ["rm"]
+[[exec.rule]]
+command = "git"
+subcommands = ["push"]
+decision = "confirm"
+reason = "publishes"
+[paths]
+read = ["."]
+write = ["."]
+execute = ["tools"]
+"#;
+
+fn details(answer: &Value) -> &Value {
+    if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] }
+}
+
+fn denied_rules(answer: &Value) -> Vec<&str> {
+    let denied = details(answer)["denied"].as_array().map(Vec::as_slice).unwrap_or_default();
+    denied.iter().map(|step| step["rule"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn line_gives_the_output_and_status_of_bash() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        exec.write("a b.txt", "one\ntwo\n");
+        exec.write("c.txt", "three\n");
+        for line in [
+            "for f in *.txt; do wc -l <\"$f\"; done",
+            "X=$(cat c.txt); echo \"got $X\" | tr a-z A-Z | cut -c1-5",
+            "while read -r l; do echo \"[$l]\"; done <\"a b.txt\"",
+            "cat <<EOF\n$((2+3)) $HOME_NOT_SET\nEOF",
+            "cat <<<text; exit 7",
+            "f() { return 3; }; f || echo $?",
+            "set -o pipefail; false | true; echo $?",
+            "diff=0; [[ a == a ]] && echo ${diff:-1} ${#diff}",
+            "cat <(echo in) - <<<x",
+            "FOO=x bash -c 'echo $FOO'; export BAR=y; env | grep ^BAR",
+            "cd /; echo $PWD; cd - >/dev/null; ls *.txt | sort",
+            "sleep 0.01 & wait $!; echo done",
+            "no_such_program; echo $?",
+            "-not-an-option",
+            "kill -9 $$",
+        ] {
+            let (answer, _) = exec.ask(&["-c", line]);
+            let outside = Command::new("bash").args(["-c", "--", line]).current_dir(&exec.work).output().unwrap();
+            let result = details(&answer);
+            assert_eq!(result["stdout"], json!(String::from_utf8_lossy(&outside.stdout)), "{line}: {answer}");
+            assert_eq!(result["return_code"], json!(outside.status.code()), "{line}: {answer}");
+            assert_eq!(result["denied"], Value::Null, "{line}: {answer}");
+        }
+    }
+}
+
+/// Ways to have the line start a command, with its words in `@`.
+const SPELLINGS: [&str; 18] = [
+    "@",
+    "(@)",
+    "{ @; }",
+    "true && @",
+    "echo $(@)",
+    "cat <(@)",
+    "f() { @; }; f",
+    "eval '@'",
+    "sh -c '@'",
+    "bash -ec '@'",
+    "echo '@' | sh",
+    "env @",
+    "env -i PATH=$PATH @",
+    "timeout 5 nice @",
+    "echo | xargs @",
+    "find . -maxdepth 0 -exec @ ';'",
+    "@ & wait",
+    "setsid -w nohup sh -c '@' 2>/dev/null",
+];
+
+#[test]
+fn refused_program_does_not_run_however_the_line_starts_it() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        // The kernel keeps a program of the tools directory from nothing, so only the decision can keep `rm` from its work.
+        for (spelling, at) in SPELLINGS.iter().zip(0..) {
+            exec.write("victim", "x");
+            let (answer, status) = exec.ask(&["-c", &spelling.replace('@', "rm victim")]);
+            assert!(exec.work.join("victim").exists(), "{spelling}: {answer}");
+            assert_eq!((status, &answer["error"]["code"]), (4, &json!("E_FORBIDDEN")), "{spelling}: {answer}");
+            assert!(denied_rules(&answer).contains(&"restricted"), "{spelling}: {answer}");
+            assert!(details(&answer)["exit_code"].is_i64() || details(&answer)["exit_code"].is_null());
+            // The control: the same way an allowed program does its work.
+            let made = format!("made{at}");
+            let (answer, _) = exec.ask(&["-c", &spelling.replace('@', &format!("touch {made}"))]);
+            assert!(exec.work.join(&made).exists() && denied_rules(&answer).is_empty(), "{spelling}: {answer}");
+        }
+        let steps = exec.entries("exec.step");
+        assert!(
+            steps.iter().any(|step| step["data"]["decision"] == "deny" && step["data"]["argv_as_asked"][0] == "rm")
+        );
+        let intents = exec.entries("exec.intent");
+        assert!(steps.iter().all(|step| intents.iter().any(|intent| intent["seq"] == step["data"]["intent"])));
+        assert_eq!(intents[0]["data"]["line"], "rm victim");
+    }
+}
+
+#[test]
+fn program_of_a_program_meets_only_rules_about_publication() {
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    exec.write("Makefile", "clean:\n\trm victim\npublish:\n\tgit push\n");
+    exec.write("victim", "x");
+    let (answer, status) = exec.ask(&["-c", "make -s clean"]);
+    assert!(status == 0 && !exec.work.join("victim").exists(), "{answer}");
+    let (answer, status) = exec.ask(&["-c", "make -s publish; echo $?"]);
+    assert_eq!((status, &answer["error"]["code"]), (9, &json!("E_HUMAN_REQUIRED")), "{answer}");
+    assert_eq!(details(&answer)["stdout"], "2\n");
+    let by: Vec<Value> = exec.entries("exec.step").iter().map(|step| step["data"]["by"].clone()).collect();
+    assert!(by.contains(&json!("line")) && by.contains(&json!("program")), "{by:?}");
+}
+
+#[test]
+fn script_is_a_program_and_a_shell_with_a_line_is_not() {
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    exec.executable("tools/clean.sh", "#!/bin/sh\nrm victim\n");
+    for line in ["tools/clean.sh", "sh tools/clean.sh", "bash -e tools/clean.sh"] {
+        exec.write("victim", "x");
+        let (answer, status) = exec.ask(&["-c", line]);
+        assert!(status == 0 && !exec.work.join("victim").exists(), "{line}: {answer}");
+    }
+    exec.write("victim", "x");
+    let (answer, _) = exec.ask(&["-c", "sh -c \"$(cat tools/clean.sh)\""]);
+    assert!(exec.work.join("victim").exists(), "{answer}");
+    // A program outside the execute paths is refused.
+    exec.executable("other/x", "#!/bin/sh\necho ran\n");
+    let (answer, _) = exec.ask(&["-c", "other/x"]);
+    assert_eq!(denied_rules(&answer), ["not_allowed"], "{answer}");
+}
+
+#[test]
+fn first_word_that_lies_does_not_change_the_decision() {
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    exec.write("victim", "x");
+    let (answer, _) = exec.ask(&["-c", "exec -a true rm victim"]);
+    assert!(exec.work.join("victim").exists(), "{answer}");
+    let (answer, _) = exec.ask(&["-c", "exec -a rm /bin/true"]);
+    assert!(denied_rules(&answer).is_empty(), "{answer}");
+    let (answer, _) = exec.ask(&["-c", "mkdir d; cat /bin/rm >d/true 2>/dev/null; PATH=d:$PATH; true x; type -P true"]);
+    assert!(denied_rules(&answer).is_empty(), "a file that cannot be executed is not started: {answer}");
+}
+
+#[test]
+fn loader_variable_of_the_line_is_refused_and_others_are_not() {
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    for line in [
+        "LD_PRELOAD=x env true",
+        "export LD_LIBRARY_PATH=.; env true",
+        "env BASH_ENV=x bash -c :",
+        "GLIBC_TUNABLES=x env true",
+    ] {
+        let (answer, _) = exec.ask(&["-c", line]);
+        assert_eq!(denied_rules(&answer), ["env_never"], "{line}: {answer}");
+    }
+    for line in ["PYTHONPATH=src env true", "export NODE_ENV=test; env true", "ENV=prod env true"] {
+        assert!(denied_rules(&exec.ask(&["-c", line]).0).is_empty(), "{line}");
+    }
+    // A program may set it for its own children, as cargo does.
+    exec.write("Makefile", "all:\n\tLD_LIBRARY_PATH=x true\n");
+    let (answer, status) = exec.ask(&["-c", "make -s"]);
+    assert_eq!(status, 0, "{answer}");
+}
+
+#[test]
+fn step_that_asks_runs_once_after_it_is_approved() {
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    let line = "echo before; git push; echo $?";
+    let (answer, status) = exec.ask(&["-c", line]);
+    assert_eq!((status, details(&answer)["stdout"].as_str()), (9, Some("before\n126\n")), "{answer}");
+    let stderr = details(&answer)["stderr"].as_str().unwrap();
+    let id = details(&answer)["id"].as_str().unwrap();
+    assert!(stderr.starts_with(&format!("cp-exec: git push: needs approval; run cp-exec approve {id}\n")), "{stderr}");
+    assert_eq!(details(&answer)["denied"][0]["approval"], *id);
+    let mut terminal = exec.command(&["approve", id]).terminal(80);
+    terminal.wait_for("Allow it? y = yes, n = no: ");
+    terminal.send("yes\r");
+    terminal.end();
+    // There is no remote, so git itself fails now.
+    let (answer, status) = exec.ask(&["-c", line]);
+    assert_eq!((status, details(&answer)["stdout"].as_str()), (0, Some("before\n128\n")), "{answer}");
+    assert_eq!(exec.entries("approval.spent").len(), 1);
+    assert_eq!(exec.ask(&["-c", line]).1, 9, "the approval was for one start");
+}
+
+#[test]
+fn approver_is_asked_while_the_step_waits_and_the_time_does_not_count() {
+    let exec = Exec::with_policy(Who::Me, "");
+    let approver =
+        exec.executable("approver", "#!/bin/sh\nsleep 2\n[ -e \"$(dirname \"$0\")/deny\" ] && exit 1\nexit 0\n");
+    let rules = POLICY.replace("[exec]", "[exec]\nconfirm = \"owner\"\ntimeout = 1.5");
+    exec.policy(&format!("{rules}\n[approval]\nowner_approver = [\"{}\"]\n", approver.display()));
+    let (answer, status) = exec.ask(&["-c", "git push; echo $?"]);
+    assert_eq!((status, details(&answer)["stdout"].as_str()), (0, Some("128\n")), "{answer}");
+    exec.write("deny", "");
+    let (answer, status) = exec.ask(&["-c", "git push; echo $?"]);
+    assert_eq!((status, details(&answer)["stdout"].as_str()), (4, Some("126\n")), "{answer}");
+    // The control: other waiting does count.
+    assert_eq!(exec.ask(&["-c", "sleep 3"]).0["error"]["code"], "E_TIMEOUT");
+}
+
+#[test]
+fn pipeline_of_words_runs_and_fails_with_its_first_failure() {
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    let ask = |pipeline: Value| {
+        let request = json!({"tool": "shell", "arguments": {"pipeline": pipeline}}).to_string();
+        exec.answers(&[], &request).0[0].clone()
+    };
+    let answer = ask(json!([["printf", "b\\na b\\n"], ["sort"], ["tr", "a-z", "A-Z"]]));
+    assert_eq!(answer["data"]["stdout"], "A B\nB\n", "{answer}");
+    assert_eq!(details(&ask(json!([["false"], ["true"]])))["return_code"], 1);
+    let quoted = ask(json!([["echo", "$(touch made); 'x' `id`"], ["cat"]]));
+    assert_eq!(quoted["data"]["stdout"], "$(touch made); 'x' `id`\n", "no shell reads the words");
+    assert_eq!(ask(json!([["true"], ["rm", "x"]]))["error"]["details"]["rule"], "restricted");
+    assert!(exec.entries("exec.intent").iter().all(|intent| intent["data"]["line"] != "true | rm x"));
+}
+
+#[test]
+fn tool_bash_takes_a_line_and_tool_shell_the_words_of_one_command() {
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    let ask = |exec: &Exec, tool: &str, line: &str| {
+        let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call",
+            "data": {"id": "c", "name": tool, "input": {"command": line}}});
+        exec.answers(&[], &call.to_string()).0[0]["data"].clone()
+    };
+    assert_eq!(ask(&exec, "bash", "echo a | tr a b")["content"], "b\n");
+    assert_eq!(ask(&exec, "shell", "echo a | tr a b")["is_error"], true);
+    assert_eq!(ask(&exec, "shell", "echo a")["content"], "a\n");
+    let single = Exec::with_policy(Who::Me, &POLICY.replace("[exec]", "[exec]\nstrings = \"single\""));
+    assert_eq!(ask(&single, "bash", "echo a | tr a b")["is_error"], true);
+    assert_eq!(single.ask(&["-c", "echo a; echo b"]).0["error"]["details"]["rule"], "shell_operator");
+    assert_eq!(single.ask(&["-c", "echo 'a b'"]).0["data"]["stdout"], "a b\n");
+}
+
+#[test]
+fn former_value_of_strings_is_an_error_that_names_the_new_one() {
+    let exec = Exec::with_policy(Who::Me, &POLICY.replace("[exec]", "[exec]\nstrings = \"list\""));
+    let (answer, status) = exec.ask(&["-c", "true"]);
+    assert_eq!((status, &answer["error"]["code"]), (4, &json!("E_CONFIG")), "{answer}");
+    let text = answer["error"].to_string();
+    assert!(text.contains("line 3") && text.contains("strings = \\\"shell\\\""), "{text}");
+}
