@@ -56,7 +56,9 @@ impl Deref for Exec {
 /// A policy that allows what most tests run.
 pub(crate) const POLICY: &str = r#"
 [exec]
-allowed_commands = ["sh", "true", "false", "sleep", "python3", "echo", "env", "cat", "head", "id", "git", "perl"]
+allowed_commands = ["sh", "true", "false", "sleep", "python3", "echo", "env", "cat", "head", "id", "git", "perl", "ls", "mkdir", "rmdir",
+  "mv", "cp", "ln", "touch", "grep", "sed", "seq", "wc", "dd", "chmod", "test", "dirname", "printf", "stat", "readlink", "tr", "cut",
+  "timeout", "setsid", "nohup", "kill", "mkfifo", "truncate", "tail", "find", "sort", "od", "make"]
 restricted_commands = ["rm"]
 argument_rules = "off"
 intent = "off"

@@ -30,7 +30,7 @@ fn a_command_with_a_request_id_runs_once_and_answers_again_as_it_did() {
     refused(&exec, &["--request-id", "a", "--", "sh", "-c", "echo other"], "other_arguments");
     refused(&exec, &["--request-id", "a", "--env", "A=1", "--", "sh", "-c", "echo x; echo x >>f"], "other_arguments");
     // A refusal ran nothing: once the reason is gone, the same request goes through.
-    assert_eq!(exec.ask(&["--request-id", "c", "--", "touch", "g"]).1, 4);
+    assert_eq!(exec.ask(&["--request-id", "c", "--", "no-such", "g"]).1, 4);
     assert_eq!(exec.ask(&["--request-id", "c", "--", "true"]).1, 0);
     let raw =
         exec.command(&["--format", "raw", "--request-id", "b", "--", "sh", "-c", "echo y >&2; echo y >>f; exit 3"]);

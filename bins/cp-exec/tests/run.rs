@@ -36,7 +36,7 @@ fn the_intent_is_on_the_ledger_before_the_result_and_a_refusal_is_too() {
     let exec = Exec::new(Who::Me);
     exec.ask(&["--", "true"]);
     exec.ask(&["--", "rm", "-rf", "/"]);
-    exec.ask(&["-c", "true & true"]);
+    exec.ask(&["-c", "   "]);
     let (intents, results) = (exec.entries("exec.intent"), exec.entries("exec.result"));
     assert_eq!((intents.len(), results.len()), (1, 1));
     assert_eq!(results[0]["data"]["intent"], intents[0]["seq"]);
@@ -45,7 +45,7 @@ fn the_intent_is_on_the_ledger_before_the_result_and_a_refusal_is_too() {
     assert_eq!(results[0]["data"]["enforcement"]["no_new_privs"], true);
     let refused = exec.entries("exec.refused");
     let rules: Vec<&str> = refused.iter().map(|entry| entry["data"]["rule"].as_str().unwrap()).collect();
-    assert_eq!(rules, ["restricted", "background"]);
+    assert_eq!(rules, ["restricted", "empty"]);
 }
 
 #[test]
@@ -186,7 +186,6 @@ fn a_pipeline_has_no_shell_and_every_stage_is_checked_before_any_runs() {
         let exec = Exec::new(who);
         let (answers, _) = exec.answers(&[], &shell(r#"{"pipeline":[["echo","b; a"],["cat"],["head","-c","1"]]}"#));
         assert_eq!(answers[0]["data"]["stdout"], "b", "{answers:?}");
-        assert_eq!(answers[0]["data"]["streams"]["stages"].as_array().unwrap().len(), 3);
         let (answers, _) = exec.answers(&[], &shell(r#"{"pipeline":[["sh","-c","echo x; touch ran"],["rm","x"]]}"#));
         assert_eq!(answers[0]["error"]["details"]["rule"], "restricted", "{answers:?}");
         assert!(!exec.work.join("ran").exists());

@@ -29,21 +29,24 @@ fn strict(policy: &Policy, text: &str, notices: &mut Vec<String>) -> Result<Form
     Ok(Form::Words(words.with_home(&policy.tilde())))
 }
 
-/// The shell of this machine, and the words that have it run a line. A pipeline fails with its first stage that fails.
-pub(super) fn shell_words(line: &str, pipefail: bool) -> Result<(PathBuf, Vec<String>)> {
+/// Has a pipeline fail with its first stage that fails. A stage whose reader closed the pipe (128 + SIGPIPE) did its work.
+const FIRST_FAILURE: &str = r#"; for s in "${PIPESTATUS[@]}"; do [ $s = 0 ] || [ $s = 141 ] || exit $s; done"#;
+
+/// The shell of this machine, and the words that have it run a line.
+pub(super) fn shell_words(line: &str, is_pipeline: bool) -> Result<(PathBuf, Vec<String>)> {
     let shell = SHELLS.iter().find_map(|path| Path::new(path).canonicalize().ok());
     let shell = shell.ok_or_else(|| Error::not_found("this machine has neither bash nor sh").with("rule", "shell"))?;
     let name = shell.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut words = vec![name];
-    if pipefail && words[0] == "bash" {
-        words.extend(["-o", "pipefail"].map(str::to_owned));
+    let mut line = line.to_owned();
+    if is_pipeline && name == "bash" {
+        line.push_str(FIRST_FAILURE);
     }
-    words.push("-c".to_owned());
+    let mut words = vec![name, "-c".to_owned()];
     // A shell would take such a line for an option.
     if line.starts_with(['-', '+']) {
         words.push("--".to_owned());
     }
-    words.push(line.to_owned());
+    words.push(line);
     Ok((shell, words))
 }
 

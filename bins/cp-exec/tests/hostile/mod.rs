@@ -5,7 +5,6 @@
 mod bench;
 pub(crate) mod chance;
 mod contained;
-mod lists;
 mod manual;
 mod matrix;
 mod repository;
