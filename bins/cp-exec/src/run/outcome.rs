@@ -1,6 +1,5 @@
 //! What became of a run.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,6 +25,8 @@ pub(crate) enum Ended {
     OutputLimit,
     /// This program got a signal to stop.
     Interrupted,
+    /// A file that is read-only to it was replaced beside it.
+    Conflict,
 }
 
 impl Ended {
@@ -35,6 +36,7 @@ impl Ended {
             Self::TimedOut => "timed_out",
             Self::OutputLimit => "output_limit",
             Self::Interrupted => "interrupted",
+            Self::Conflict => "conflict",
         }
     }
 }
@@ -54,8 +56,6 @@ pub(crate) struct Outcome {
     pub duration: Duration,
     /// The layers it ran under.
     pub enforcement: Enforcement,
-    /// What it changed in repositories: the number of each in the plan, and the directory that holds it.
-    pub layers: Vec<(usize, OwnedFd)>,
 }
 
 /// Why there was no outcome.

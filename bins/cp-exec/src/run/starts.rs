@@ -14,6 +14,7 @@ use super::guard;
 use super::helper::{Helper, Run};
 use super::outcome::{NotRun, Outcome, Stream, Watch};
 use crate::decision::Ruling;
+use crate::git_dir::Session;
 
 /// The longest grace: from the request to end to the kill.
 const GRACE: Duration = Duration::from_millis(500);
@@ -62,14 +63,17 @@ impl Starts {
         stdin: Option<OwnedFd>,
         watch: Option<Watch<'_>>,
     ) -> Result<Vec<Ran>> {
-        let outcomes = match &*rulings {
-            [ruling] => Ok(vec![self.helper.run(&ruling.plan, self.limits(ruling, stdin, None, watch))]),
-            stages => self.run_stages(stages, stdin, watch),
+        let mut sessions: Vec<_> = rulings.iter().map(|ruling| Session::begin(&ruling.watched.repositories)).collect();
+        let outcomes = match (&*rulings, sessions.as_mut_slice()) {
+            ([ruling], [session]) => {
+                Ok(vec![self.helper.run(&ruling.plan, self.limits(ruling, session, stdin, None, watch))])
+            }
+            (stages, sessions) => self.run_stages(stages, sessions, stdin, watch),
         };
         let mut outcomes = outcomes?;
-        for (ruling, outcome) in rulings.iter().zip(&mut outcomes) {
+        for ((ruling, session), outcome) in rulings.iter().zip(sessions).zip(&mut outcomes) {
             if let Ok(outcome) = outcome {
-                guard::finish(&ruling.watched, &self.home, outcome);
+                guard::finish(&ruling.watched, session, &self.home, outcome);
             }
         }
         // What was made for it is no longer needed, though the rulings are: for the ledger and the answer.
@@ -79,13 +83,14 @@ impl Starts {
         Ok(outcomes)
     }
 
-    fn limits<'a>(
+    fn limits<'a, 'r>(
         &self,
         ruling: &Ruling,
+        session: &'r mut Session<'_>,
         stdin: Option<OwnedFd>,
         stdout: Option<OwnedFd>,
         watch: Option<Watch<'a>>,
-    ) -> Run<'a> {
+    ) -> Run<'a, 'r> {
         Run {
             stdin,
             stdout,
@@ -93,11 +98,18 @@ impl Starts {
             grace: self.grace(ruling.timeout),
             output_limit: self.output_limit,
             watch,
+            repositories: session.watch(),
             interrupted: signals::interrupted,
         }
     }
 
-    fn run_stages(&self, stages: &[Ruling], stdin: Option<OwnedFd>, watch: Option<Watch<'_>>) -> Result<Vec<Ran>> {
+    fn run_stages(
+        &self,
+        stages: &[Ruling],
+        sessions: &mut [Session<'_>],
+        stdin: Option<OwnedFd>,
+        watch: Option<Watch<'_>>,
+    ) -> Result<Vec<Ran>> {
         let mut ends = Vec::new();
         let mut input = stdin;
         for stage in 0..stages.len() {
@@ -115,14 +127,14 @@ impl Starts {
         let (sender, written) = std::sync::mpsc::sync_channel::<(Stream, Vec<u8>)>(16);
         Ok(std::thread::scope(|scope| {
             let mut threads = Vec::new();
-            for (ruling, (stdin, stdout)) in stages.iter().zip(ends) {
+            for ((ruling, session), (stdin, stdout)) in stages.iter().zip(sessions).zip(ends) {
                 let sender = watch.is_some().then(|| sender.clone());
                 threads.push(scope.spawn(move || {
                     let mut pass = sender.map(|sender| {
                         move |stream: Stream, bytes: &[u8]| drop(sender.send((stream, bytes.to_owned())))
                     });
                     let watch = pass.as_mut().map(|pass| pass as Watch<'_>);
-                    self.helper.run(&ruling.plan, self.limits(ruling, stdin, stdout, watch))
+                    self.helper.run(&ruling.plan, self.limits(ruling, session, stdin, stdout, watch))
                 }));
             }
             drop(sender);

@@ -13,7 +13,6 @@ pub(crate) mod plan;
 mod process;
 pub(crate) mod redirect;
 pub(crate) mod report;
-mod repository;
 mod seccomp;
 mod spawner;
 mod sys;

@@ -80,8 +80,6 @@ pub(crate) struct Landlock {
 pub(crate) enum Report {
     /// The init of the sandbox lives; its descriptor comes along.
     Init,
-    /// A layer covers this repository of the plan; the directory that holds what is changed comes along.
-    Layer(usize),
     /// The layers are in place, and the command is about to be executed.
     Ready(Box<Enforcement>),
     /// The command did not start.

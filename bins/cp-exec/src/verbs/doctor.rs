@@ -110,6 +110,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         grace: Duration::ZERO,
         output_limit: None,
         watch: None,
+        repositories: None,
         interrupted: || false,
     };
     let helper = Helper::start().map_err(|error| error.to_string())?;
