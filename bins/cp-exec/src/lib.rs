@@ -4,12 +4,13 @@
 //! for [`decision`] to say, about [`arguments`] that are read once. What may run is put on the ledger and run ([`mod@run`]) in a
 //! [`sandbox`], which this program builds by starting itself again.
 //!
-//! Arrows point down: `verbs -> tools -> run -> decision -> policy -> {sandbox, request, arguments, refusal} -> place`.
+//! Arrows point down: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, arguments, refusal} -> place`.
 //! `digest`, `glob` and `keyed` are single doors that any of them may use.
 
 mod arguments;
 mod decision;
 mod digest;
+mod git_dir;
 mod glob;
 mod hook;
 mod hosts;

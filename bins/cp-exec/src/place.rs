@@ -1,14 +1,15 @@
 //! Paths and the links on them. What a command can write it can also fill with links, so a path that was decided about is opened
 //! through none, and a path of the policy is followed once, with every link on the way known.
 
-use std::ffi::OsStr;
-use std::fs;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 pub(crate) use cp_hosts::open_with;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 /// How many links one path may have, as for the kernel.
@@ -78,9 +79,58 @@ pub(crate) fn follow(path: &Path) -> (PathBuf, Vec<Link>) {
     (real, links)
 }
 
-fn parts(path: &Path) -> Vec<std::ffi::OsString> {
+fn parts(path: &Path) -> Vec<OsString> {
     let parts = path.components().filter(|part| !matches!(part, Component::CurDir));
     parts.rev().map(|part| OsStr::to_owned(part.as_os_str())).collect()
+}
+
+/// Opens a directory to be read, itself through no link.
+pub(crate) fn open_directory(at: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
+}
+
+/// The names in a directory.
+pub(crate) fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// Copies a file, which then appears whole or not at all.
+pub(crate) fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, mode: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut source = File::from(rustix::fs::openat(from, name, flags, Mode::empty())?);
+    let temporary = format!(".cp-exec-{}-{:?}", std::process::id(), std::thread::current().id());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut target = File::from(rustix::fs::openat(to, &temporary, flags, Mode::from_raw_mode(0o600))?);
+    let copied = io::copy(&mut source, &mut target)
+        .and_then(|_| Ok(rustix::fs::fchmod(&target, Mode::from_raw_mode(mode & 0o666))?))
+        .and_then(|()| Ok(rustix::fs::renameat(to, &temporary, to, name)?));
+    if copied.is_err() {
+        let _ = rustix::fs::unlinkat(to, &temporary, AtFlags::empty());
+    }
+    copied
+}
+
+/// Removes an entry with all below it.
+pub(crate) fn remove(at: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    match rustix::fs::unlinkat(at, name, AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let directory = open_directory(at, Path::new(name))?;
+    for below in names(&directory)? {
+        remove(directory.as_fd(), &below)?;
+    }
+    Ok(rustix::fs::unlinkat(at, name, AtFlags::REMOVEDIR)?)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a run could leave behind that runs later: it is read-only, or in a layer of the run, or gone when the result is reported.
+//! What a run could leave behind that runs later: it is read-only, or gone when the result is reported.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub(crate) fn undone(answer: &Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn work_in_a_repository_is_taken_over_when_the_run_has_ended() {
+fn work_in_a_repository_is_the_owners() {
     for who in everyone() {
         let exec = repository(who);
         let script = "echo b > f && git commit -qam b && git tag t && git branch side && git branch side/x 2>/dev/null; \
@@ -62,32 +62,32 @@ fn work_in_a_repository_is_taken_over_when_the_run_has_ended() {
 }
 
 #[test]
-fn nothing_that_names_programs_is_taken_over_and_nothing_is_lost() {
+fn what_names_programs_in_a_repository_is_read_only() {
     const EVIL: &str = "printf '#!/bin/sh\\ntouch OUT/ran\\n' > evil; chmod +x evil; \
-        git config core.fsmonitor WORK/evil; cp evil .git/hooks/post-checkout; cp evil .git/hooks/post-index-change; \
+        git config core.fsmonitor WORK/evil; printf '[core]\\nfsmonitor = WORK/evil\\n' >> .git/config; \
+        cp evil .git/hooks/post-checkout; cp evil .git/hooks/post-index-change; \
         mkdir other; printf '[core]\\nrepositoryformatversion = 0\\nfsmonitor = WORK/evil\\n' > other/config; echo WORK/other > .git/commondir; \
-        printf '* filter=x\\n' > .git/info/attributes; echo WORK/other > .git/objects/info/alternates; true";
+        echo x > .git/config.worktree; printf '* filter=x\\n' > .git/info/attributes; echo WORK/other > .git/objects/info/alternates; \
+        for f in hooks info objects config; do perl -e 'rename shift, shift' .git/$f x$f; done; perl -e 'rename shift, shift' .git .g2; rm -f .git/config; ln -sf ../evil .git/config; touch fine";
     const LATER: &str = "git status --short >/dev/null 2>&1; git checkout -q -b later 2>/dev/null; ls OUT";
+    const PARTS: &str = "cat .git/config; ls -A .git/hooks .git/info .git/objects/info .git";
     for who in everyone() {
         let exec = repository(who);
         let with = |text: &str| {
             text.replace("WORK", exec.work.to_str().unwrap()).replace("OUT", exec.root.join("out").to_str().unwrap())
         };
         fs::create_dir(exec.root.join("out")).unwrap();
-        let before = fs::read(exec.work.join(".git/config")).unwrap();
-        let (answer, _) = exec.ask(&["--", "sh", "-c", &with(EVIL)]);
-        assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{who:?}: {answer}");
-        let undone = undone(&answer);
-        for name in [".git/config", ".git/hooks", ".git/commondir", ".git/info", ".git/objects/info/alternates"] {
-            let path = exec.work.join(name).display().to_string();
-            let kept = undone.iter().find(|(of, _)| *of == path).unwrap_or_else(|| panic!("{name}: {answer}"));
-            assert!(Path::new(&kept.1).starts_with(exec.home.join("state/quarantine")), "{kept:?}");
-            assert!(Path::new(&kept.1).exists(), "{kept:?}");
-        }
-        assert_eq!(fs::read(exec.work.join(".git/config")).unwrap(), before);
+        fs::create_dir(exec.work.join(".git/cp-keep")).unwrap();
+        exec.own_all();
+        let before = owner(&exec, PARTS);
+        let (answer, status) = exec.ask(&["--", "sh", "-c", &with(EVIL)]);
+        assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?}: {answer}");
+        assert!(exec.work.join("fine").exists(), "the script ran to its end");
+        assert_eq!(owner(&exec, PARTS), before, "{who:?}");
         assert_eq!(owner(&exec, &with(LATER)), "", "{who:?}: something of the run ran later");
         // The control: outside the sandbox the same runs when the owner looks.
-        trusted(exec.program("sh").args(["-c", &with(EVIL)])).run();
+        let evil = with(EVIL).split("for f in").next().unwrap().to_owned();
+        trusted(exec.program("sh").args(["-c", &evil])).run();
         fs::remove_file(exec.work.join(".git/commondir")).unwrap();
         assert_eq!(owner(&exec, &with(LATER)), "ran\n", "the control did not run");
     }
@@ -161,7 +161,7 @@ fn names_that_are_there_are_read_only_at_any_depth_also_when_they_are_moved_and_
 }
 
 #[test]
-fn a_rebase_that_would_run_a_command_when_it_goes_on_stays_in_the_layer() {
+fn a_rebase_that_would_run_a_command_when_it_goes_on_is_moved_away() {
     let exec = repository(Who::Me);
     let begin =
         |line: &str| format!("mkdir -p .git/rebase-merge && printf '{line}\\n' > .git/rebase-merge/git-rebase-todo");
@@ -192,27 +192,19 @@ fn a_file_operation_does_not_write_guarded_names_either() {
 }
 
 #[test]
-fn plain_settings_of_a_repository_and_its_remotes_can_be_made_and_others_not() {
+fn settings_of_a_repository_are_the_owners() {
     for who in everyone() {
         let exec = repository(who);
         for words in [
             &["config", "user.name", "somebody"][..],
+            &["config", "core.fsmonitor", "evil"],
             &["remote", "add", "origin", "https://example.org/a.git"],
-            &["remote", "set-url", "origin", "git@example.org:a.git"],
-            &["checkout", "-q", "-b", "topic"],
         ] {
             let (answer, status) = exec.ask(&[&["--", "git"], words].concat());
-            assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?} {words:?}: {answer}");
+            assert_eq!((status, undone(&answer)), (1, Vec::new()), "{who:?} {words:?}: {answer}");
         }
-        assert_eq!(
-            owner(&exec, "git config user.name; git remote get-url origin"),
-            "somebody\ngit@example.org:a.git\n"
-        );
-        for words in [&["config", "core.fsmonitor", "evil"][..], &["remote", "add", "x", "ext::sh -c evil"]] {
-            let (answer, status) = exec.ask(&[&["--", "git"], words].concat());
-            assert_eq!((status, undone(&answer).len()), (4, 1), "{who:?} {words:?}: {answer}");
-        }
-        assert_eq!(owner(&exec, "git config core.fsmonitor || git remote"), "origin\n");
+        assert_eq!(exec.ask(&["--", "git", "checkout", "-q", "-b", "topic", "main"]).1, 0, "the control");
+        assert_eq!(owner(&exec, "git config user.name; git remote; git branch --show-current"), "me\ntopic\n");
     }
 }
 
@@ -226,7 +218,7 @@ fn a_directory_that_can_be_gone_through_but_not_read_hides_no_repository() {
 }
 
 #[test]
-fn a_repository_that_the_policy_keeps_pristine_gets_no_layer() {
+fn a_repository_that_the_policy_keeps_pristine_is_not_written() {
     for who in everyone() {
         let exec = repository(who);
         let commit = ["--", "git", "commit", "-q", "--allow-empty", "-m", "b"];

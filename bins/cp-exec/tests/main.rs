@@ -30,3 +30,4 @@ mod search;
 mod shared_memory;
 mod survivors;
 mod terminal;
+mod two_actors;

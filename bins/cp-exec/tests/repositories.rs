@@ -41,10 +41,7 @@ fn a_repository_that_a_run_makes_stays_and_works() {
             ["n", "a", "1", "a"],
             "{told}"
         );
-        // To begin again what is there changes nothing.
-        owner(&exec, "cd new && rm -r .git/hooks .git/branches");
         exec.own_all();
-        assert_eq!(exec.ask(&["--", "git", "init", "-q", "new"]).1, 0);
         // The next run works in it as in any other.
         let script = format!("cd new && echo b > b && git add b && git {identity} commit -qm b && git status --short");
         let (answer, status) = exec.ask(&["--", "sh", "-c", &script]);
@@ -206,23 +203,27 @@ fn a_bare_repository_beside_other_files_loses_only_what_is_dangerous() {
 }
 
 #[test]
-fn a_repository_made_in_the_place_of_one_that_was_moved_is_found() {
-    const SCRIPT: &str = "mv p q && git init -q p && cd p && git config core.fsmonitor evil";
+fn a_repository_that_was_there_cannot_be_moved() {
     for who in everyone() {
         let exec = Exec::new(who);
         let setup = "git init -q -b main p && cd p && git config user.name me && git config user.email me@x && git config alias.x y && \
                      echo '#' > .git/hooks/update && git commit -q --allow-empty -m a";
         trusted(exec.program("sh").args(["-c", setup])).run().success();
         exec.own_all();
-        let (answer, status) = exec.ask(&["--", "sh", "-c", SCRIPT]);
-        let path = exec.work.join("p/.git/config").display().to_string();
-        let paths: Vec<String> = undone(&answer).into_iter().map(|(path, _)| path).collect();
-        assert_eq!((status, paths), (4, vec![path]), "{who:?}: {answer}");
-        // The one that was moved is the owner's as it was, with the hook and the settings of the owner.
+        let (answer, status) = exec.ask(&[
+            "--",
+            "sh",
+            "-c",
+            "for f in p p/.git p/.git/objects; do perl -e 'exit !rename shift, shift' $f q && exit 0; done; exit 1",
+        ]);
+        assert_eq!((status, undone(&answer)), (1, Vec::new()), "{who:?}: {answer}");
         assert_eq!(
-            owner(&exec, "cd q && git log --format=%s && git config alias.x && ls .git/hooks/update"),
-            "a\ny\n.git/hooks/update\n"
+            exec.ask(&["--", "sh", "-c", "mkdir r && perl -e 'exit !rename shift, shift' r s"]).1,
+            0,
+            "the control"
         );
+        let later = "cd p && git log --format=%s && git config alias.x && ls .git/hooks/update";
+        assert_eq!(owner(&exec, later), "a\ny\n.git/hooks/update\n");
     }
 }
 
@@ -245,7 +246,7 @@ fn a_repository_that_is_closed_to_commands_is_not_taken_for_one_of_the_run() {
 }
 
 #[test]
-fn work_in_a_linked_working_tree_and_in_a_submodule_is_taken_over_and_making_one_is_the_owners() {
+fn work_in_a_linked_working_tree_and_in_a_submodule_stays_and_making_one_is_the_owners() {
     for who in everyone() {
         let exec = Exec::new(who);
         let setup = "git init -q -b main main && cd main && git config user.name me && git config user.email me@x && git commit -q --allow-empty -m a && \
@@ -267,7 +268,6 @@ fn work_in_a_linked_working_tree_and_in_a_submodule_is_taken_over_and_making_one
                 "cd main && git -c protocol.file.allow=always submodule --quiet add file://$PWD second",
                 "git submodule update",
             ),
-            ("cd linked && echo evil > $(git rev-parse --git-dir)/config.worktree", "config.worktree"),
         ] {
             let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
             assert_eq!(status, 4, "{script}: {answer}");
@@ -275,6 +275,16 @@ fn work_in_a_linked_working_tree_and_in_a_submodule_is_taken_over_and_making_one
                 answer["error"]["message"].as_str().unwrap().contains(cure) || undone(&answer)[0].0.contains(cure),
                 "{answer}"
             );
+        }
+        for script in [
+            "cd linked && echo evil > $(git rev-parse --git-dir)/config.worktree",
+            "cd linked && echo evil > $(git rev-parse --git-dir)/commondir",
+            "echo evil > main/.git/modules/sub/config",
+            "perl -e 'exit !rename shift, shift' main/.git/modules/sub x",
+        ] {
+            let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
+            assert_ne!(status, 0, "{script}: {answer}");
+            assert!(undone(&answer).is_empty(), "{script}: {answer}");
         }
         assert!(!exec.work.join("main/.git/worktrees/linked/config.worktree").exists());
     }

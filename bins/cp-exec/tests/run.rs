@@ -285,7 +285,7 @@ fn a_hostile_repository_runs_nothing_when_git_looks_at_it() {
             program.env("GIT_CONFIG_VALUE_0", "*")
         };
         let setup = format!(
-            "cd {} && git init -q . && git -c user.email=a -c user.name=a commit -q --allow-empty -m a && git config core.fsmonitor '{}/evil' && git config core.pager '{}/evil' && git config alias.x '!touch escaped' && mkdir -p .git/hooks && printf '#!/bin/sh\\ntouch {}/escaped\\n' > evil && chmod +x evil && cp evil .git/hooks/post-checkout && cp evil .git/hooks/post-index-change",
+            "cd {} && git init -q . && git -c user.email=a -c user.name=a commit -q --allow-empty -m a && git config core.fsmonitor '{}/evil' && git config core.pager '{}/evil' && git config alias.x '!touch escaped' && printf '#!/bin/sh\\ntouch {}/escaped\\n' > evil && chmod +x evil",
             root.display(),
             root.display(),
             root.display(),

@@ -56,17 +56,22 @@ const FIXED: [(&str, &str); 13] = [
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_CONFIG_NOSYSTEM", "1"),
     ("GIT_TERMINAL_PROMPT", "0"),
-    ("GIT_CONFIG_COUNT", "2"),
+    ("GIT_CONFIG_COUNT", "4"),
     ("GIT_EDITOR", "true"),
     ("npm_config_update_notifier", "false"),
 ];
 
-/// A repository can name programs in its own configuration; these two run without being asked.
-const GIT_CONFIG: [(&str, &str); 4] = [
+/// Settings of git for every command: no program that watches files, and nothing that ordinary commands write into what is read-only of
+/// a repository.
+const GIT_CONFIG: [(&str, &str); 8] = [
     ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
     ("GIT_CONFIG_VALUE_0", "false"),
-    ("GIT_CONFIG_KEY_1", "core.hooksPath"),
-    ("GIT_CONFIG_VALUE_1", "/dev/null"),
+    ("GIT_CONFIG_KEY_1", "branch.autoSetupMerge"),
+    ("GIT_CONFIG_VALUE_1", "false"),
+    ("GIT_CONFIG_KEY_2", "push.autoSetupRemote"),
+    ("GIT_CONFIG_VALUE_2", "false"),
+    ("GIT_CONFIG_KEY_3", "repack.updateServerInfo"),
+    ("GIT_CONFIG_VALUE_3", "false"),
 ];
 
 /// The environment but HOME and TMPDIR, sorted by name.

@@ -48,9 +48,8 @@ pub(crate) fn plan(
     let write = policy.bounds.trees(Access::Write);
     let made = make_execute_directories(policy, &write);
     let (mut view, guarded) = view(policy, pinned, cwd, write)?;
-    let mut watched = Watched::of(policy, &view, guarded)?;
-    view.protect.extend(watched.protected());
-    watched.only_in(&mut view);
+    let watched = Watched::of(policy, &view, guarded);
+    watched.add_to(&mut view);
     view.nodes = nodes(&view, pinned)?;
     let plan = Plan {
         argv: words(policy, argv, pinned),
@@ -136,7 +135,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
         read,
         write,
         execute,
-        repositories: Vec::new(),
+        kept: Vec::new(),
         nodes: BTreeMap::new(),
     };
     // What is forbidden wins over what is declared.

@@ -1,30 +1,32 @@
-//! After a run: its layers of repositories are taken over, and guarded names that it made are moved into quarantine, before anything
-//! is reported. A repository that it made stays, where nothing in it would run later.
+//! After a run: guarded names that it made, and what it made in repositories that would run later, are moved into quarantine before
+//! anything is reported. A repository that it made stays, where nothing in it would run later.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use super::made;
-use super::outcome::Outcome;
+use super::outcome::{Ended, Outcome};
 use super::quarantine::{Quarantine, failed};
-use super::repository::take_over;
 use crate::decision::{Watched, identity};
+use crate::git_dir::{self, Session};
 use crate::policy::Guarded;
 use crate::sandbox::plan::{Identity, Layer};
 use crate::sandbox::report::Undone;
 
 /// Undoes what a run left behind that would run later, and puts it on the run's enforcement.
-pub(super) fn finish(watched: &Watched, home: &Path, outcome: &mut Outcome) {
+pub(super) fn finish(watched: &Watched, mut session: Session<'_>, home: &Path, outcome: &mut Outcome) {
     let mut quarantine = Quarantine::of(home);
     let mut undone = Vec::new();
-    for (at, layer) in std::mem::take(&mut outcome.layers) {
-        let Some((path, real)) = watched.repositories.get(at) else { continue };
-        match take_over(&layer, real) {
-            Ok(left) => undone.extend(left.into_iter().map(|left| quarantine.keep_copy(layer.as_fd(), left, path))),
-            Err(e) => undone.push(failed(path, e)),
+    let private = outcome.enforcement.has(Layer::Mount);
+    outcome.enforcement.missing.append(&mut session.missing);
+    let (findings, is_replaced) = session.finish(private);
+    for finding in findings {
+        undone.push(quarantine.take(&finding.path, finding.reason));
+        if let Some(Err(e)) = finding.put_back.map(|text| git_dir::put_back(&finding.path, &text)) {
+            undone.push(failed(&finding.path, e));
         }
     }
-    let private = outcome.enforcement.has(Layer::Mount);
+    if is_replaced {
+        outcome.ended.get_or_insert(Ended::Conflict);
+    }
     let (mut after, mut made) = (After { watched, private, quarantine, undone }, Vec::new());
     after.undo_pristine();
     match Guarded::in_trees(&watched.trees, &after.in_place(), watched.walk) {
@@ -45,10 +47,10 @@ struct After<'a> {
 }
 
 impl After<'_> {
-    /// Repositories with a layer that still are where they were. Another one in the place of one that was moved is not known.
+    /// Repositories that still are where they were. Another one in the place of one that was moved is not known.
     fn in_place(&self) -> Vec<PathBuf> {
-        let held = self.watched.repositories.iter().filter(|(path, held)| self.private && is_at(held, path));
-        held.map(|(path, _)| path.clone()).collect()
+        let there = self.watched.repositories.iter().filter(|repository| repository.is_at(&repository.path));
+        there.map(|repository| repository.path.clone()).collect()
     }
 
     /// Moves away what was to stay as it was, and was not there.
@@ -61,19 +63,9 @@ impl After<'_> {
 
     /// Moves away what the run made and would run later. Gives the repositories that it made and that stay.
     fn undo(&mut self, found: Guarded) -> Vec<String> {
-        let (mut made, mut parts) = (Vec::new(), Vec::new());
-        for repository in found.repositories {
-            if self.watched.listed.contains(&repository) {
-                continue;
-            }
-            if !self.was_there(&repository) {
-                made.push(repository);
-            } else if !self.has_layer(&repository) {
-                parts.push(repository);
-            }
-        }
-        let there = Guarded { repositories: parts, paths: found.paths }.into_paths();
-        let new = there.into_iter().filter(|path| !self.watched.listed.contains(path) && self.is_new(path));
+        let mut made = found.repositories;
+        made.retain(|repository| !self.watched.listed.contains(repository) && !self.was_there(repository));
+        let new = found.paths.into_iter().filter(|path| !self.watched.listed.contains(path) && self.is_new(path));
         let (of_bare, others): (Vec<_>, Vec<_>) = new.partition(|path| self.is_of_made(path));
         for path in others {
             let leads = path.file_name().is_some_and(|name| name == ".git");
@@ -89,7 +81,7 @@ impl After<'_> {
 
     /// Looks through a repository that the run made, of one without a working tree only at what is new there. True if all of it stays.
     fn look(&mut self, repository: &Path, only: Option<&[PathBuf]>) -> bool {
-        let mut left = match made::look(repository, &self.watched.trees) {
+        let mut left = match git_dir::inspect(repository, &self.watched.trees) {
             Ok(left) => left,
             Err(_) if only.is_none() => {
                 self.undone.push(self.quarantine.take(repository, Some("cannot be looked through".to_owned())));
@@ -101,7 +93,7 @@ impl After<'_> {
             }
         };
         if let Some(new) = only {
-            left.retain(|left| made::is_of_git(&left.path) || new.contains(&repository.join(&left.path)));
+            left.retain(|left| git_dir::is_of_git(&left.path) || new.contains(&repository.join(&left.path)));
         }
         for left in left {
             self.undone.push(self.quarantine.take(&repository.join(&left.path), left.reason));
@@ -112,21 +104,16 @@ impl After<'_> {
     /// Whether this repository was there before the run, wherever the run moved it.
     fn was_there(&self, repository: &Path) -> bool {
         let closed = &self.watched.closed;
-        self.watched.repositories.iter().any(|(_, held)| is_at(held, repository))
+        self.watched.repositories.iter().any(|known| known.is_at(repository))
             || identity(repository)
                 .is_some_and(|now| closed.iter().any(|before| before.path == now.path && is_same(before, &now)))
     }
 
     /// Whether this is what may be harmless of a repository without a working tree that the run made.
     fn is_of_made(&self, path: &Path) -> bool {
-        let Some(parent) = path.parent().filter(|_| made::may_be_harmless(path)) else { return false };
+        let Some(parent) = path.parent().filter(|_| git_dir::may_be_harmless(path)) else { return false };
         let known = self.watched.known.iter().chain(&self.watched.closed);
-        made::is_bare(parent) && !known.map(|known| &known.path).any(|path| path.starts_with(parent))
-    }
-
-    /// Whether what the run changed in it stayed in a layer, also where the run moved it.
-    fn has_layer(&self, repository: &Path) -> bool {
-        self.private && self.watched.repositories.iter().any(|(_, held)| is_at(held, repository))
+        git_dir::is_bare(parent) && !known.map(|known| &known.path).any(|path| path.starts_with(parent))
     }
 
     /// Whether a path was not there before. Where nothing could be made read-only, what was changed counts too.
@@ -141,10 +128,4 @@ impl After<'_> {
 
 fn is_same(before: &Identity, now: &Identity) -> bool {
     (before.dev, before.ino) == (now.dev, now.ino)
-}
-
-/// Whether a directory that is held open is the one at a path.
-fn is_at(held: &OwnedFd, path: &Path) -> bool {
-    let held = rustix::fs::fstat(held);
-    held.is_ok_and(|held| identity(path).is_some_and(|now| (held.st_dev, held.st_ino) == (now.dev, now.ino)))
 }

@@ -12,11 +12,12 @@ use super::cgroup::Group;
 use super::outcome::{NotRun, Outcome, Stream, Watch};
 use super::steps::Steps;
 use super::supervise::{Deadlines, Pipe, Supervised};
+use crate::git_dir;
 use crate::sandbox;
 use crate::sandbox::plan::Plan;
 
 /// What one run takes beside its plan.
-pub(crate) struct Run<'a> {
+pub(crate) struct Run<'a, 'r> {
     /// What the command reads on its standard input; none is `/dev/null`.
     pub stdin: Option<OwnedFd>,
     pub timeout: Duration,
@@ -25,6 +26,8 @@ pub(crate) struct Run<'a> {
     /// More output than this kills it; none means no limit.
     pub output_limit: Option<u64>,
     pub watch: Option<Watch<'a>>,
+    /// Notices when a setting of a repository is replaced.
+    pub repositories: Option<&'r mut git_dir::Watch>,
     /// Whether this program got a signal to stop.
     pub interrupted: fn() -> bool,
     /// What decides about the programs that it starts; none allows them.
@@ -65,7 +68,7 @@ impl Helper {
     }
 
     /// Runs a planned command to the end of everything it started.
-    pub(crate) fn run(&self, plan: &Plan, run: Run<'_>) -> std::result::Result<Outcome, NotRun> {
+    pub(crate) fn run(&self, plan: &Plan, run: Run<'_, '_>) -> std::result::Result<Outcome, NotRun> {
         let started = Instant::now();
         let group = if plan.wants_cgroup { Group::make(&plan.limits) } else { None };
         let grouped = group.as_ref().map(|group| Plan { cgroups: group.directories().to_vec(), ..plan.clone() });
@@ -73,7 +76,7 @@ impl Helper {
         let (socket, pipes) = self.begin(plan, run.stdin)?;
         let limits = Deadlines::new(started, run.timeout, run.grace, run.output_limit);
         let mut supervised = Supervised::new(socket, pipes, limits, run.steps);
-        supervised.follow(run.watch, run.interrupted);
+        supervised.follow(run.watch, run.repositories, run.interrupted);
         if let Some(group) = &group {
             group.kill();
         }

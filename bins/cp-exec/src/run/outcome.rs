@@ -1,6 +1,5 @@
 //! What became of a run.
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use cp_common::Error;
@@ -25,6 +24,8 @@ pub(crate) enum Ended {
     OutputLimit,
     /// This program got a signal to stop.
     Interrupted,
+    /// A file that is read-only to it was replaced beside it.
+    Conflict,
 }
 
 impl Ended {
@@ -34,6 +35,7 @@ impl Ended {
             Self::TimedOut => "timed_out",
             Self::OutputLimit => "output_limit",
             Self::Interrupted => "interrupted",
+            Self::Conflict => "conflict",
         }
     }
 }
@@ -55,8 +57,6 @@ pub(crate) struct Outcome {
     pub enforcement: Enforcement,
     /// The programs that it started.
     pub steps: StepsReport,
-    /// What it changed in repositories: the number of each in the plan, and the directory that holds it.
-    pub layers: Vec<(usize, OwnedFd)>,
 }
 
 /// Why there was no outcome.

@@ -17,6 +17,7 @@ use super::outcome::{NotRun, Outcome, Watch};
 use super::result::{Done, done, explain};
 use super::steps::Steps;
 use crate::decision::Ruling;
+use crate::git_dir::Session;
 
 /// The longest grace: from the request to end to the kill.
 const GRACE: Duration = Duration::from_millis(500);
@@ -62,18 +63,20 @@ impl Prepared {
 
     /// Runs it to the end of everything it started.
     pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> Ran {
+        let mut session = Session::begin(&self.ruling.watched.repositories);
         let run = Run {
             stdin: self.stdin.take(),
             timeout: self.ruling.timeout,
             grace: self.grace,
             output_limit: self.output_limit,
             watch,
+            repositories: session.watch(),
             interrupted: signals::interrupted,
             steps: self.steps.take(),
         };
         let mut ran = self.helper.run(&self.ruling.plan, run);
         if let Ok(outcome) = &mut ran {
-            guard::finish(&self.ruling.watched, &self.home, outcome);
+            guard::finish(&self.ruling.watched, session, &self.home, outcome);
         }
         // Directories that were made for the run are removed, also before the answer.
         drop(std::mem::take(&mut self.ruling.made));

@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 
-use super::repository::{DEEPEST, Left, copy, names, open_directory, remove};
+use crate::place::{copy, names, open_directory, remove};
 use crate::sandbox::report::Undone;
+
+/// How deep directories are copied where they cannot be moved.
+const DEEPEST: usize = 64;
 
 /// Runs that left something in quarantine.
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -62,23 +65,6 @@ impl<'a> Quarantine<'a> {
             Ok(to.join(name))
         };
         said(path, moved(), reason)
-    }
-
-    /// Keeps what was left in the layer of a repository.
-    pub(super) fn keep_copy(&mut self, layer: BorrowedFd<'_>, left: Left, repository: &Path) -> Undone {
-        let name = &left.path;
-        let mut kept = || -> io::Result<PathBuf> {
-            let (to, slot) = self.slot()?;
-            let (from, last) = match (name.parent(), name.file_name()) {
-                (Some(parent), Some(last)) if !parent.as_os_str().is_empty() => {
-                    (Some(open_directory(layer, parent)?), last)
-                }
-                _ => (None, name.as_os_str()),
-            };
-            copy_all(from.as_ref().map_or(layer, OwnedFd::as_fd), slot.as_fd(), Path::new(last), DEEPEST)?;
-            Ok(to.join(last))
-        };
-        said(&repository.join(name), kept(), left.reason)
     }
 }
 

@@ -53,6 +53,7 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
                 .with("timed_out", true)
                 .hint("give it more time with --timeout, or with `timeout` in the request")
         }
+        NotRun::Ended(Ended::Conflict) => Error::new(Code::Conflict, REPLACED).with("rule", "repository"),
         NotRun::Ended(Ended::Interrupted | Ended::OutputLimit) => {
             Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.argv[0]))
         }
@@ -119,11 +120,15 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
     Ok(Done { result, failure, refusal: outcome.steps.error })
 }
 
+const REPLACED: &str = "somebody replaced a setting of the repository, such as .git/config, beside the run, which could then have written \
+                        it; try again";
+
 fn cut_short(name: &str, ended: Ended, seconds: f64) -> (Code, String) {
     match ended {
         Ended::TimedOut => (Code::Timeout, format!("{name} timed out after {seconds} s")),
         Ended::OutputLimit => (Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")),
         Ended::Interrupted => (Code::Interrupted, format!("{name} was interrupted")),
+        Ended::Conflict => (Code::Conflict, format!("{name} was ended: {REPLACED}")),
     }
 }
 

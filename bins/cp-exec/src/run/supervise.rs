@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use super::capture::Capture;
 use super::outcome::{Ended, NotRun, Outcome, Stream, Watch};
 use super::steps::Steps;
+use crate::git_dir;
 use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener, Received, Waiting};
@@ -31,7 +32,6 @@ pub(super) struct Supervised {
     init: Option<OwnedFd>,
     pipes: [Pipe; 2],
     ready: Option<Enforcement>,
-    layers: Vec<(usize, OwnedFd)>,
     listener: Option<Listener>,
     steps: Option<Steps>,
     failure: Option<Failure>,
@@ -82,7 +82,6 @@ impl Supervised {
             init: None,
             pipes,
             ready: None,
-            layers: Vec::new(),
             listener: None,
             steps,
             failure: None,
@@ -94,11 +93,16 @@ impl Supervised {
     }
 
     /// Follows the command until everything has ended, or was killed.
-    pub(super) fn follow(&mut self, mut watch: Option<Watch<'_>>, interrupted: fn() -> bool) {
+    pub(super) fn follow(
+        &mut self,
+        mut watch: Option<Watch<'_>>,
+        mut repositories: Option<&mut git_dir::Watch>,
+        interrupted: fn() -> bool,
+    ) {
         let mut buffer = vec![0; 64 * 1024];
         let mut looked = Instant::now();
         while !self.closed {
-            self.wait(self.deadlines.next());
+            self.wait(self.deadlines.next(), repositories.as_deref());
             self.receive();
             self.decide_steps(&mut watch);
             let now = Instant::now();
@@ -111,7 +115,13 @@ impl Supervised {
                 pipe.read(&mut buffer, &mut watch);
                 total += pipe.capture.total();
             }
-            self.enforce(Instant::now(), total, interrupted());
+            let ended = match self.deadlines.output_limit {
+                _ if interrupted() => Some(Ended::Interrupted),
+                _ if repositories.as_mut().is_some_and(|watch| watch.replaced().is_some()) => Some(Ended::Conflict),
+                Some(limit) if total > limit => Some(Ended::OutputLimit),
+                _ => None,
+            };
+            self.enforce(Instant::now(), ended);
         }
         // All writers are dead; what they wrote may still be in the pipes.
         for pipe in &mut self.pipes {
@@ -134,12 +144,7 @@ impl Supervised {
     }
 
     /// Does what is due: ends a command that may not go on, and what outlives one that has ended.
-    fn enforce(&mut self, now: Instant, written: u64, interrupted: bool) {
-        let ended = match self.deadlines.output_limit {
-            _ if interrupted => Some(Ended::Interrupted),
-            Some(limit) if written > limit => Some(Ended::OutputLimit),
-            _ => None,
-        };
+    fn enforce(&mut self, now: Instant, ended: Option<Ended>) {
         if ended.is_some() && self.deadlines.ended.is_none() {
             self.deadlines.ended = ended;
             self.order_kill(now);
@@ -165,8 +170,9 @@ impl Supervised {
         }
     }
 
-    fn wait(&self, until: Instant) {
+    fn wait(&self, until: Instant, repositories: Option<&git_dir::Watch>) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
+        fds.extend(repositories.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)));
         let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
         fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
         fds.extend(self.listener.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
@@ -182,7 +188,6 @@ impl Supervised {
             match sandbox::receive_report(self.socket.as_fd()) {
                 Ok(Received::Report(report, fd)) => match report {
                     Report::Init => self.init = fd,
-                    Report::Layer(at) => self.layers.extend(fd.map(|fd| (at, fd))),
                     Report::Listener => self.listener = fd.map(Listener::from),
                     Report::Ready(enforcement) => self.ready = Some(*enforcement),
                     Report::Failed(failure) => self.failure = Some(failure),
@@ -257,7 +262,6 @@ impl Supervised {
             duration: started.elapsed(),
             enforcement,
             steps: self.steps.map(Steps::finish).unwrap_or_default(),
-            layers: self.layers,
         })
     }
 }

@@ -16,14 +16,14 @@ use super::process::{die_with_parent, give_up};
 use super::report::{Enforcement, Failure, Order, Report, Status};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
-use super::{leader, mounts, repository, wire};
+use super::{leader, mounts, wire};
 
 /// How long the walk over descendants goes on killing before it gives up on the unkillable.
 const WALK: Duration = Duration::from_millis(200);
 
 /// Runs the init. It never returns: this process ends when the command and all it started have.
 pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
-    let prepared = prepare(plan, &mut enforcement).and_then(|()| repository::cover(plan, &mut enforcement, socket));
+    let prepared = prepare(plan, &mut enforcement);
     let signals = match prepared.and_then(|()| sys::child_signals().map_err(|e| Failure::setup("signals", e))) {
         Ok(signals) => signals,
         Err(failure) => give_up(socket, failure),

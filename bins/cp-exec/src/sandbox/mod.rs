@@ -13,7 +13,6 @@ mod pieces;
 pub(crate) mod plan;
 mod process;
 pub(crate) mod report;
-mod repository;
 mod seccomp;
 mod spawner;
 mod sys;

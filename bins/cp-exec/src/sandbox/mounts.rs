@@ -341,7 +341,9 @@ fn masks(plan: &Plan, places: &Places) -> Result<(), Failure> {
         fs::set_permissions(EMPTY_FILE, fs::Permissions::from_mode(0o000))
     };
     made().map_err(|e| Failure::setup("mask", e))?;
-    for path in plan.view.mask.iter().chain(&plan.view.mask_found).filter(|path| places.shows(path)) {
+    for path in
+        plan.view.mask.iter().chain(&plan.view.mask_found).chain(&plan.view.kept).filter(|path| places.shows(path))
+    {
         cover(
             path,
             Some([EMPTY_DIRECTORY, EMPTY_FILE]),

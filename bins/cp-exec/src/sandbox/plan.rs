@@ -57,9 +57,9 @@ pub(crate) struct View {
     /// What is read-only inside something writable. The way to it is pinned: no directory on it can be renamed.
     #[serde(with = "any_bytes")]
     pub protect: Vec<PathBuf>,
-    /// Repositories that get a layer of this run.
+    /// Directories of this program in repositories. They are covered where the run has mounts of its own.
     #[serde(with = "any_bytes")]
-    pub repositories: Vec<PathBuf>,
+    pub kept: Vec<PathBuf>,
     /// What is hidden inside something readable. The way to it is pinned too.
     #[serde(with = "any_bytes")]
     pub mask: Vec<PathBuf>,

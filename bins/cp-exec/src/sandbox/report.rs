@@ -85,8 +85,6 @@ pub(crate) enum Report {
     Init,
     /// The execve listener is installed; its descriptor comes along.
     Listener,
-    /// A layer covers this repository of the plan; the directory that holds what is changed comes along.
-    Layer(usize),
     /// The layers are in place, and the command is about to be executed.
     Ready(Box<Enforcement>),
     /// The command did not start.

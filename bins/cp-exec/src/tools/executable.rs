@@ -46,7 +46,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
         plan.network = Network::None;
         plan.view.write.clear();
     }
-    watched.only_in(&mut plan.view);
+    watched.only_in(&plan.view);
     let input: &[u8] = if call.describe { b"" } else { arguments.as_bytes() };
     let stdin = stdin::holding(input)?;
     let asks = !call.describe && asked_about(policy, &call.name);

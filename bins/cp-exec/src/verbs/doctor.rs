@@ -109,6 +109,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         grace: Duration::ZERO,
         output_limit: None,
         watch: None,
+        repositories: None,
         interrupted: || false,
         steps: None,
     };

@@ -1,13 +1,9 @@
-//! A repository's `config` as a run left it: taken over where all that changed is plain settings that name no program and lead git
-//! nowhere else. Whatever is not understood to the letter is not taken over.
+//! A repository's `config`: what it names that git executes or reads from elsewhere, and the one table of settings that are harmless in
+//! a repository that a run made.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The settings of a file: each key with its values, in their order.
-type Settings = BTreeMap<String, Vec<String>>;
-
-/// Keys of one value that a run may change.
+/// Keys of one value that are harmless.
 const PLAIN: [&str; 8] = [
     "fetch.prune",
     "merge.conflictstyle",
@@ -19,8 +15,8 @@ const PLAIN: [&str; 8] = [
     "user.name",
 ];
 
-/// Keys of what git writes itself when it makes a repository. Of most the value is true or false.
-const BEGUN: [&str; 8] = [
+/// Keys that git writes itself when it makes a repository. Most values are true or false.
+const INITIAL: [&str; 8] = [
     "core.bare",
     "core.filemode",
     "core.ignorecase",
@@ -31,62 +27,120 @@ const BEGUN: [&str; 8] = [
     "extensions.objectformat",
 ];
 
-/// Why a run may not make `after` of `before`, if it may not.
-pub(super) fn wrong_in_change(before: &str, after: &str) -> Option<String> {
-    let (Some(before), Some(after)) = (read(before), read(after)) else { return Some(NOT_PLAIN.to_owned()) };
-    let none = Vec::new();
-    let wrong = |key: &&String| {
-        let values = after.get(*key).unwrap_or(&none);
-        let changed = before.get(*key) != after.get(*key);
-        changed && !(is_known(key) && values.iter().all(|value| allowed(key, value)))
-    };
-    before.keys().chain(after.keys()).find(wrong).map(|key| not_for_runs(key))
+/// The settings of a file, in their order.
+pub(super) struct Settings {
+    entries: Vec<(String, String)>,
+    /// Every line is one setting, a section or a comment, without quotes and escapes: nobody can read it in another way.
+    is_plain: bool,
 }
 
-/// Why a repository that a run made may not have these settings, if it may not. `trees` are those in which everything that runs later
-/// is guarded: from there it may have been cloned.
-pub(super) fn wrong_in_new(text: &str, trees: &[PathBuf]) -> Option<String> {
-    let Some(settings) = read(text) else { return Some(NOT_PLAIN.to_owned()) };
-    let fine = |key: &str, value: &str| {
-        let begun = BEGUN.contains(&key) && ["true", "false", "0", "1", "sha1", "sha256"].contains(&value);
-        let is_origin = matches!(parts(key), ("remote", name, "url") if is_word(name));
-        begun || allowed(key, value) || (is_origin && lies_in(value.strip_prefix("file://").unwrap_or(value), trees))
-    };
-    settings.iter().find(|(key, values)| !values.iter().all(|value| fine(key, value))).map(|(key, _)| not_for_runs(key))
-}
-
-const NOT_PLAIN: &str = "has lines that are not plain settings";
-
-fn not_for_runs(key: &str) -> String {
-    format!("{key} is not a setting that a run may make, or not with this value")
-}
-
-/// Reads a file, strictly: no value over several lines, no key beside its section's name.
-fn read(text: &str) -> Option<Settings> {
-    let (mut settings, mut section) = (Settings::new(), None);
-    for line in text.lines().map(str::trim) {
-        if line.is_empty() || line.starts_with(['#', ';']) {
-            continue;
+impl Settings {
+    /// Reads a file as git does.
+    pub(super) fn read(text: &str) -> Self {
+        let (mut settings, mut section) = (Self { entries: Vec::new(), is_plain: true }, String::new());
+        let is_odd = |c: char| c.is_control() && !matches!(c, '\t' | '\n');
+        settings.is_plain = !text.replace("\r\n", "\n").contains(is_odd) && !text.contains("\\\n");
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            let mut line = line.trim_start().to_owned();
+            while line.ends_with('\\') && !line.starts_with(['#', ';']) {
+                line.pop();
+                line.push_str(lines.next().unwrap_or_default());
+            }
+            let mut line = line.trim();
+            if let Some(header) = line.strip_prefix('[') {
+                // Between quotes a bracket is part of the name.
+                let quoted = header.find('"').filter(|at| header.find(']').is_none_or(|end| *at < end));
+                let end = quoted.map_or_else(|| header.find(']'), |_| header.find("\"]").map(|at| at + 1));
+                let Some(end) = end else {
+                    settings.is_plain = false;
+                    continue;
+                };
+                let (name, rest) = (&header[..end], &header[end + 1..]);
+                settings.is_plain &= rest.is_empty();
+                let plain = section_of(name);
+                settings.is_plain &= plain.is_some();
+                let first = || name.split_whitespace().next().unwrap_or_default().to_ascii_lowercase();
+                section = plain.unwrap_or_else(first);
+                line = rest.trim();
+            }
+            if !line.is_empty() && !line.starts_with(['#', ';']) {
+                settings.entry(&section, line);
+            }
         }
-        if line.ends_with('\\') || line.contains(|c: char| c.is_control() && c != '\t') {
-            return None;
-        }
-        if let Some(head) = line.strip_prefix('[') {
-            section = Some(section_of(head.strip_suffix(']')?)?);
-            continue;
-        }
-        let (key, value) = line.split_once('=')?;
-        let key = key.trim();
-        let plain = key.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
-        let section = section.as_ref().filter(|_| plain && !key.is_empty())?;
-        settings.entry(format!("{section}.{}", key.to_ascii_lowercase())).or_default().push(value.trim().to_owned());
+        settings
     }
-    Some(settings)
+
+    fn entry(&mut self, section: &str, line: &str) {
+        let (key, value) = line.split_once('=').unwrap_or((line, "true"));
+        let (key, value) = (key.trim(), value.trim());
+        self.is_plain &=
+            line.contains('=') && !section.is_empty() && is_name(key) && !value.contains(['"', '\\', '#', ';']);
+        self.entries.push((format!("{section}.{}", key.to_ascii_lowercase()), unquoted(value)));
+    }
+
+    /// The values of a key, of its section and all that is named below it.
+    pub(super) fn values<'a>(&'a self, section: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
+        let is_it =
+            move |(name, _): &&(String, String)| matches!(parts(name), (of, _, last) if of == section && last == key);
+        self.entries.iter().filter(is_it).map(|(_, value)| value.as_str())
+    }
 }
 
-/// `remote "origin"` as `remote.origin`.
+/// A value without its quotes, escapes and comment.
+fn unquoted(value: &str) -> String {
+    let (mut text, mut quoted, mut characters) = (String::new(), false, value.chars());
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => quoted = !quoted,
+            '\\' => text.extend(characters.next()),
+            '#' | ';' if !quoted => break,
+            other => text.push(other),
+        }
+    }
+    text.trim().to_owned()
+}
+
+/// Why a repository that a run made may not have these settings, if it may not. `trees` are those in which every guarded name is found:
+/// from there it may have been cloned.
+pub(super) fn wrong_in_new(text: &str, trees: &[PathBuf]) -> Option<String> {
+    wrong(&Settings::read(text), |key, value| {
+        let initial = INITIAL.contains(&key) && ["true", "false", "0", "1", "sha1", "sha256"].contains(&value);
+        let is_origin = matches!(parts(key), ("remote", name, "url") if is_word(name));
+        initial
+            || is_harmless(key, value)
+            || (is_origin && lies_in(value.strip_prefix("file://").unwrap_or(value), trees))
+    })
+}
+
+/// Why the settings that are new in `after` may come from a run and are not harmless, if so. A setting that was there may not change.
+pub(super) fn wrong_in_change(before: &str, after: &str) -> Option<String> {
+    let (before, after) = (Settings::read(before), Settings::read(after));
+    let gone = before.entries.iter().find(|entry| !after.entries.contains(entry));
+    if let Some((key, _)) = gone {
+        return Some(format!("{key} was changed"));
+    }
+    let was_there = |key: &str, value: &str| {
+        before.entries.iter().any(|entry| (entry.0.as_str(), entry.1.as_str()) == (key, value))
+    };
+    let is_replaced = |key: &str| before.entries.iter().any(|(known, _)| known == key);
+    wrong(&after, |key, value| was_there(key, value) || (is_harmless(key, value) && !is_replaced(key)))
+}
+
+fn wrong(settings: &Settings, is_fine: impl Fn(&str, &str) -> bool) -> Option<String> {
+    if !settings.is_plain {
+        return Some("has lines that are not plain settings".to_owned());
+    }
+    let (key, _) = settings.entries.iter().find(|(key, value)| !is_fine(key, value))?;
+    Some(format!("{key} is not a setting that a run may make, or not with this value"))
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
+}
+
+/// `remote "origin"` as `remote.origin`, where it is plain.
 fn section_of(head: &str) -> Option<String> {
-    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
     match head.split_once(' ') {
         None => is_name(head).then(|| head.to_ascii_lowercase()),
         Some((name, below)) => {
@@ -104,7 +158,7 @@ fn parts(key: &str) -> (&str, &str, &str) {
     (section, below, last)
 }
 
-/// Whether a run may set or take away a setting.
+/// Whether a key is in the table.
 fn is_known(key: &str) -> bool {
     let (section, below, last) = parts(key);
     let named = match section {
@@ -115,9 +169,9 @@ fn is_known(key: &str) -> bool {
     named && !below.is_empty() && is_word(below)
 }
 
-/// Whether a run may give a setting this value.
-fn allowed(key: &str, value: &str) -> bool {
-    if !is_known(key) || value.contains(['"', '\\', '#', ';']) {
+/// Whether a key is in the table with this value.
+fn is_harmless(key: &str, value: &str) -> bool {
+    if !is_known(key) {
         return false;
     }
     if value.starts_with('-') {
@@ -168,12 +222,12 @@ mod tests {
     const BEFORE: &str =
         "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = /srv/a\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n";
 
-    fn with(lines: &str) -> bool {
+    fn is_harmless_beside(lines: &str) -> bool {
         wrong_in_change(BEFORE, &format!("{BEFORE}{lines}")).is_none()
     }
 
     #[test]
-    fn plain_settings_are_taken_over() {
+    fn plain_new_settings_are_harmless() {
         for lines in [
             "",
             "# a comment\n",
@@ -184,15 +238,12 @@ mod tests {
             "[remote \"up\"]\n\turl = ssh://git@example.org:22/a.git\n",
             "[pull]\n\trebase = true\n",
         ] {
-            assert!(with(lines), "{lines}");
+            assert!(is_harmless_beside(lines), "{lines}");
         }
-        assert_eq!(wrong_in_change(BEFORE, "[core]\n\tbare = false\n"), None, "a remote was removed");
-        let odd = "[core]\n\tx = \"a b\" ; c\n";
-        assert_eq!(wrong_in_change(odd, &format!("{odd}[user]\n\tname = a\n")), None, "what is odd was there before");
     }
 
     #[test]
-    fn what_names_a_program_or_leads_elsewhere_is_not() {
+    fn settings_that_name_a_program_or_lead_elsewhere_or_change_are_not_harmless() {
         for lines in [
             "[core]\n\tfsmonitor = x\n",
             "[core]\n\thooksPath = x\n",
@@ -215,15 +266,25 @@ mod tests {
             "[remote \"up\"]\n\tuploadpack = x\n",
             "[remote \"up\"]\n\tvcs = x\n",
             "[remote \"a\\\"]\n[core]\n\tb\"]\n\turl = https://e.org\n",
+            "[remote \"origin\"]\n\turl = https://e.org\n",
             "[branch \"main\"]\n\tremote = /tmp/evil\n",
             "[branch \"main\"]\n\tmergeOptions = x\n",
             "[url \"ext::x\"]\n\tinsteadOf = https://\n",
             "[diff]\n\texternal = x\n",
             "[user]\n\tname = a\rb\n",
         ] {
-            assert!(!with(lines), "{lines}");
+            assert!(!is_harmless_beside(lines), "{lines}");
         }
         assert!(wrong_in_change(BEFORE, "").is_some_and(|why| why.starts_with("core.bare ")), "core.bare was removed");
+    }
+
+    #[test]
+    fn paths_that_settings_name_are_read_as_git_reads_them() {
+        let text = "[core] hooksPath = \"a b\" ; c\n[Include]\npath = x\\\ny\n# no \\\n[includeIf \"gitdir:/w]\"]\n\tpath = z # c\n";
+        let settings = Settings::read(text);
+        assert_eq!(settings.values("core", "hookspath").collect::<Vec<_>>(), ["a b"]);
+        assert_eq!(settings.values("include", "path").collect::<Vec<_>>(), ["xy"]);
+        assert_eq!(settings.values("includeif", "path").collect::<Vec<_>>(), ["z"]);
     }
 
     #[test]

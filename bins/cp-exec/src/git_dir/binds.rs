@@ -1,0 +1,316 @@
+//! The repositories that a run may write. Each `.git` is the real one, so git's own locks work between the run and its owner. Read-only in
+//! it is whatever names programs or leads git elsewhere, also what the configuration names in the working tree.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Node;
+use super::placeholder::{self, Placeholder};
+use super::settings::Settings;
+use crate::place;
+
+/// Directories of submodules and linked working trees are looked for this deep.
+const DEEPEST: usize = 8;
+/// Configuration files include each other this deep, as in git.
+const INCLUDES: usize = 10;
+
+/// What of a repository names programs, or leads git elsewhere, and what takes its place where it is not there.
+const PARTS: [(&str, Option<Placeholder>); 9] = [
+    ("config", None),
+    ("config.worktree", Some(Placeholder::File(""))),
+    ("commondir", Some(Placeholder::File(".\n"))),
+    ("hooks", Some(Placeholder::Directory)),
+    ("info", Some(Placeholder::Directory)),
+    ("objects/info/alternates", Some(Placeholder::File(""))),
+    ("objects/info/http-alternates", None),
+    ("branches", None),
+    ("remotes", None),
+];
+
+/// The same of a linked working tree.
+const PARTS_OF_WORKTREE: [(&str, Option<Placeholder>); 3] =
+    [("commondir", None), ("gitdir", None), ("config.worktree", Some(Placeholder::File("")))];
+
+/// Programs that git starts from the directory of hooks.
+const HOOKS: [&str; 28] = [
+    "applypatch-msg",
+    "commit-msg",
+    "fsmonitor-watchman",
+    "p4-changelist",
+    "p4-post-changelist",
+    "p4-pre-submit",
+    "p4-prepare-changelist",
+    "post-applypatch",
+    "post-checkout",
+    "post-commit",
+    "post-index-change",
+    "post-merge",
+    "post-receive",
+    "post-rewrite",
+    "post-update",
+    "pre-applypatch",
+    "pre-auto-gc",
+    "pre-commit",
+    "pre-merge-commit",
+    "pre-push",
+    "pre-rebase",
+    "pre-receive",
+    "prepare-commit-msg",
+    "proc-receive",
+    "push-to-checkout",
+    "reference-transaction",
+    "sendemail-validate",
+    "update",
+];
+
+/// A repository that a run may write.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repository {
+    /// The directory named `.git`, or the one that the `.git` file of a linked working tree leads to.
+    pub path: PathBuf,
+    pub node: Node,
+    /// It lies outside what the policy lets a run write, and a working tree in it belongs to it.
+    pub is_outside: bool,
+    /// What is there and read-only.
+    pub read_only: Vec<PathBuf>,
+    /// Directories with hooks, and what hooks that are links lead to.
+    pub hooks: Vec<PathBuf>,
+    /// What git would read and is not there. It is made before the run and removed after it.
+    pub(super) absent: Vec<(PathBuf, Placeholder)>,
+    /// What git would read in the working tree and is not there: nothing is made there.
+    pub(super) unmade: Vec<PathBuf>,
+    /// Links to what is read-only: a run can replace them.
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
+    /// Its own directory, and those of submodules and linked working trees that the run may write.
+    pub(super) directories: Vec<PathBuf>,
+    /// The directories of all submodules and linked working trees.
+    pub(super) inner: Vec<PathBuf>,
+    /// The working trees.
+    pub(super) tops: Vec<PathBuf>,
+}
+
+impl Repository {
+    /// The paths of its parts that the run sees read-only, also those that are still to be made.
+    pub(crate) fn protected(&self) -> impl Iterator<Item = &PathBuf> {
+        self.read_only.iter().chain(self.absent.iter().map(|(path, _)| path))
+    }
+
+    /// Whether it is at a path, also where it was moved to.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        super::node_of(path).is_some_and(|now| now == self.node)
+    }
+}
+
+/// Finds out what is to be read-only in repositories: directories named `.git`, and those that `.git` files lead to.
+pub(crate) fn find(directories: &[PathBuf], files: &[PathBuf], writable: &[PathBuf]) -> Vec<Repository> {
+    let is_writable = |path: &Path| writable.iter().any(|root| path.starts_with(root));
+    let mut found: Vec<Repository> = Vec::new();
+    for directory in directories {
+        found.extend(Finder::new(writable).find(directory, directory.parent().map(Path::to_owned)));
+    }
+    for file in files {
+        let Some((directory, top)) = common_directory(file) else { continue };
+        if is_writable(&directory) {
+            continue;
+        }
+        // One that has several working trees here is found with the first of them.
+        if !found.iter().any(|known| known.path == directory) {
+            let outside = Finder::new(writable).find(&directory, Some(top));
+            found.extend(outside.map(|repository| Repository { is_outside: true, ..repository }));
+        }
+    }
+    found
+}
+
+/// Where the `.git` file of a linked working tree or a submodule leads, if what lies there says that this is its working tree. A run could
+/// write such a file, but not what lies outside.
+fn common_directory(file: &Path) -> Option<(PathBuf, PathBuf)> {
+    let top = file.parent()?;
+    let named = super::read_small(file)?;
+    let directory = top.join(named.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;
+    if let Some(back) = super::read_small(&directory.join("gitdir")) {
+        let common = super::read_small(&directory.join("commondir"))?;
+        let common = directory.join(common.trim()).canonicalize().ok()?;
+        let is_its = directory.join(back.trim()) == file && directory.parent()? == common.join("worktrees");
+        return is_its.then(|| (common, top.to_owned()));
+    }
+    let settings = Settings::read(&super::read_small(&directory.join("config"))?);
+    let back = settings.values("core", "worktree").last()?.to_owned();
+    (directory.join(back).canonicalize().ok()? == top).then(|| (directory, top.to_owned()))
+}
+
+struct Finder<'a> {
+    writable: &'a [PathBuf],
+    found: Repository,
+}
+
+impl<'a> Finder<'a> {
+    fn new(writable: &'a [PathBuf]) -> Self {
+        Self { writable, found: Repository::default() }
+    }
+
+    fn find(mut self, path: &Path, top: Option<PathBuf>) -> Option<Repository> {
+        path.clone_into(&mut self.found.path);
+        self.found.node = super::node_of(path)?;
+        self.found.tops.extend(top);
+        for (worktree, top) in linked_worktrees(path) {
+            match top.filter(|top| self.is_writable(top) || self.found.tops.contains(top)) {
+                Some(top) => {
+                    self.add_parts(&worktree, &PARTS_OF_WORKTREE);
+                    self.found.directories.push(worktree.clone());
+                    self.found.tops.push(top);
+                }
+                None => self.found.read_only.push(worktree.clone()),
+            }
+            self.found.inner.push(worktree);
+        }
+        let tops = self.found.tops.clone();
+        self.add_directory(path, &tops);
+        for module in modules_below(&path.join("modules"), DEEPEST) {
+            let config = super::read_small(&module.join("config")).unwrap_or_default();
+            let top = Settings::read(&config).values("core", "worktree").last().map(|top| module.join(top));
+            let top = top.and_then(|top| top.canonicalize().ok());
+            self.add_directory(&module, &Vec::from_iter(top));
+            self.found.inner.push(module);
+        }
+        let Repository { read_only, unmade, hooks, .. } = &mut self.found;
+        for paths in [read_only, unmade, hooks] {
+            paths.sort();
+            paths.dedup();
+        }
+        Some(self.found)
+    }
+
+    fn is_writable(&self, path: &Path) -> bool {
+        self.writable.iter().any(|root| path.starts_with(root)) || path.starts_with(&self.found.path)
+    }
+
+    fn add_directory(&mut self, directory: &Path, tops: &[PathBuf]) {
+        self.add_parts(directory, &PARTS);
+        self.found.directories.push(directory.to_owned());
+        self.add_hooks(&directory.join("hooks"));
+        for config in ["config", "config.worktree"] {
+            self.add_named(&directory.join(config), tops, INCLUDES);
+        }
+    }
+
+    fn add_parts(&mut self, directory: &Path, parts: &[(&str, Option<Placeholder>)]) {
+        for (name, placeholder) in parts {
+            let path = directory.join(name);
+            match placeholder {
+                // One that another run has made may be gone before this run begins.
+                Some(placeholder) if placeholder::may_be_made(&path, *placeholder) => {
+                    self.found.absent.push((path, *placeholder));
+                }
+                _ if path.symlink_metadata().is_ok() => self.add(&path),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes down a path that git reads.
+    fn add(&mut self, path: &Path) {
+        let (real, links) = place::follow(path);
+        let links = links.into_iter().filter(|link| self.is_writable(&link.at)).map(|link| (link.at, link.to));
+        let links: Vec<_> = links.collect();
+        self.found.links.extend(links);
+        if !self.is_writable(&real) {
+            return;
+        }
+        if real.symlink_metadata().is_ok() {
+            self.found.read_only.push(real);
+        } else if !real.starts_with(&self.found.path) {
+            self.found.unmade.push(real);
+        }
+    }
+
+    /// A directory with hooks, and what those that are links lead to.
+    fn add_hooks(&mut self, directory: &Path) {
+        let Ok(entries) = fs::read_dir(directory) else { return };
+        let hooks = entries.flatten().filter(|entry| entry.path().extension() != Some(OsStr::new("sample")));
+        for hook in hooks.map(|hook| hook.path()) {
+            let (real, _) = place::follow(&hook);
+            self.add(&hook);
+            let with_hook = if real == hook { directory.canonicalize().ok() } else { Some(real) };
+            self.found.hooks.extend(with_hook.filter(|path| path.exists()));
+        }
+    }
+
+    /// What a configuration file names.
+    fn add_named(&mut self, config: &Path, tops: &[PathBuf], depth: usize) {
+        let Some(text) = super::read_small(config).filter(|_| depth > 0) else { return };
+        let settings = Settings::read(&text);
+        for included in settings.values("include", "path").chain(settings.values("includeif", "path")) {
+            let included = config.parent().unwrap_or(config).join(with_home(included));
+            self.add(&included);
+            self.add_named(&included, tops, depth - 1);
+        }
+        for top in tops {
+            let fsmonitor = settings.values("core", "fsmonitor").filter(|value| value.contains('/'));
+            for named in settings.values("core", "attributesfile").chain(fsmonitor) {
+                self.add(&top.join(with_home(named)));
+            }
+            for directory in settings.values("core", "hookspath").map(|value| top.join(with_home(value))) {
+                // One that holds the working tree cannot be read-only as a whole.
+                if top.starts_with(place::follow(&directory).0) {
+                    for name in HOOKS {
+                        self.add(&directory.join(name));
+                    }
+                } else {
+                    self.add(&directory);
+                    self.add_hooks(&directory);
+                }
+            }
+        }
+    }
+}
+
+/// A path of a configuration file, with the home that it may begin with.
+fn with_home(path: &str) -> PathBuf {
+    match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
+        (Some(below), Some(home)) => Path::new(&home).join(below),
+        _ => PathBuf::from(path),
+    }
+}
+
+/// The directories of linked working trees in a repository, each with its working tree if that is there.
+fn linked_worktrees(repository: &Path) -> Vec<(PathBuf, Option<PathBuf>)> {
+    let entries = fs::read_dir(repository.join("worktrees")).into_iter().flatten().flatten();
+    let top = |directory: &Path| {
+        let file = directory.join(super::read_small(&directory.join("gitdir"))?.trim());
+        let (common, top) = common_directory(&file)?;
+        (common == repository).then_some(top)
+    };
+    entries.map(|entry| entry.path()).map(|directory| (directory.clone(), top(&directory))).collect()
+}
+
+/// The names of what a repository, or a linked working tree, can have.
+pub(super) fn names_of_parts() -> impl Iterator<Item = &'static str> {
+    PARTS.iter().chain(&PARTS_OF_WORKTREE).map(|(name, _)| *name)
+}
+
+/// The directories of submodules and linked working trees that are there now.
+pub(super) fn inner_directories(repository: &Path) -> Vec<PathBuf> {
+    let worktrees = linked_worktrees(repository).into_iter().map(|(directory, _)| directory);
+    worktrees.chain(modules_below(&repository.join("modules"), DEEPEST)).collect()
+}
+
+/// The repositories of submodules: their names may have several parts.
+fn modules_below(directory: &Path, depth: usize) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if depth == 0 || !is_directory {
+            continue;
+        }
+        if path.join("HEAD").symlink_metadata().is_ok() {
+            found.extend(modules_below(&path.join("modules"), depth - 1));
+            found.push(path);
+        } else {
+            found.extend(modules_below(&path, depth - 1));
+        }
+    }
+    found
+}

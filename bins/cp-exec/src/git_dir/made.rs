@@ -1,0 +1,205 @@
+//! A repository that a run made, looked through when the run has ended: it stays where its settings are those that git writes itself or
+//! a run may make, its hooks are samples, and nothing in it leads elsewhere. What git does not make itself is not left in it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+
+use super::settings::wrong_in_new;
+use super::{Finding, LONGEST};
+use crate::place::{names, open_directory};
+
+/// What git makes in a repository beside its settings and hooks.
+const ENTRIES: [&str; 24] = [
+    "objects",
+    "shallow",
+    "logs",
+    "rr-cache",
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+    "COMMIT_EDITMSG",
+    "TAG_EDITMSG",
+    "MERGE_MSG",
+    "MERGE_MODE",
+    "MERGE_RR",
+    "SQUASH_MSG",
+    "AUTO_MERGE",
+    "ORIG_HEAD",
+    "FETCH_HEAD",
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "refs",
+    "packed-refs",
+    "HEAD",
+    "index",
+    "branches",
+];
+
+/// What names programs, and stays where it names none.
+const SETTINGS: &str = "config";
+/// Programs that git starts.
+const HOOKS: &str = "hooks";
+/// Leads to objects elsewhere.
+const ALTERNATES: [&str; 2] = ["objects/info/alternates", "objects/info/http-alternates"];
+/// A rebase in progress, and why it may have to go.
+pub(super) const REBASE: &str = "rebase-merge";
+pub(super) const COMMANDS: &str = "names commands to execute";
+/// The longest list of a rebase that is read.
+const LONGEST_LIST: u64 = 16 << 20;
+/// How deep directories are looked through: references with more parts are nobody's.
+const DEEPEST: usize = 64;
+
+/// Files that git makes, and that say nothing to it.
+const SILENT: [&str; 2] = ["description", "gitweb.owner"];
+/// What git makes in `info`; `attributes` can name filters.
+const INFO: [&str; 3] = ["exclude", "refs", "sparse-checkout"];
+/// What makes a directory a repository.
+const ESSENTIAL: [&str; 3] = ["HEAD", "objects", "refs"];
+
+/// Whether a directory is a repository without a working tree.
+pub(crate) fn is_bare(directory: &Path) -> bool {
+    directory.file_name() != Some(OsStr::new(".git"))
+        && ESSENTIAL.iter().all(|part| directory.join(part).symlink_metadata().is_ok())
+}
+
+/// Whether this part of a repository can be harmless.
+pub(crate) fn may_be_harmless(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == SETTINGS || name == HOOKS)
+}
+
+/// Whether a path in a repository is git's own, also where other files lie beside it.
+pub(crate) fn is_of_git(path: &Path) -> bool {
+    ESSENTIAL.iter().any(|part| path.starts_with(part))
+}
+
+/// What must not stay of a repository.
+pub(crate) fn inspect(repository: &Path, trees: &[PathBuf]) -> io::Result<Vec<Finding>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat2(CWD, repository, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let mut left = Vec::new();
+    for name in names(&directory)? {
+        let path = Path::new(&name);
+        let kind = kind_of(&directory, &name)?;
+        if name == SETTINGS {
+            left.extend(settings(&directory, trees).map(|why| Finding::new(path.to_owned(), why)));
+        } else if name == HOOKS {
+            left.extend(hooks(&directory).map(|why| Finding::new(path.to_owned(), why)));
+        } else if name == "info" && kind == FileType::Directory {
+            info(&directory, &mut left)?;
+        } else if ENTRIES.iter().any(|known| name == *known) {
+            below(&directory, path, &mut left)?;
+        } else if kind != FileType::RegularFile || !(is_transient(&name) || SILENT.iter().any(|silent| name == *silent))
+        {
+            left.push(Finding::unknown(path.to_owned()));
+        }
+    }
+    Ok(left)
+}
+
+/// What is wrong with the settings. One that has another name could be changed by it later.
+fn settings(directory: &OwnedFd, trees: &[PathBuf]) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let text = || -> io::Result<String> {
+        let file = File::from(rustix::fs::openat(directory, SETTINGS, flags, Mode::empty())?);
+        let meta = file.metadata()?;
+        if !meta.is_file() || meta.nlink() != 1 || meta.len() > LONGEST {
+            return Err(io::Error::other("is not a plain file of one name"));
+        }
+        io::read_to_string(file)
+    };
+    match text() {
+        Ok(text) => wrong_in_new(&text, trees),
+        Err(e) => Some(e.to_string()),
+    }
+}
+
+fn info(directory: &OwnedFd, left: &mut Vec<Finding>) -> io::Result<()> {
+    let info = open_directory(directory.as_fd(), Path::new("info"))?;
+    for name in names(&info)? {
+        let plain = kind_of(&info, &name)? == FileType::RegularFile && INFO.iter().any(|known| name == *known);
+        if !plain {
+            left.push(Finding::unknown(Path::new("info").join(name)));
+        }
+    }
+    Ok(())
+}
+
+/// Looks through files and directories: all the way down there is nothing else, and nothing that leads elsewhere.
+fn below(directory: &OwnedFd, path: &Path, left: &mut Vec<Finding>) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default();
+    let kind = kind_of(directory, name)?;
+    if ALTERNATES.iter().any(|never| path == Path::new(never)) || path.components().count() > DEEPEST {
+        left.push(Finding::unknown(path.to_owned()));
+        return Ok(());
+    }
+    match kind {
+        // What is in it names remotes.
+        FileType::RegularFile if path.starts_with("branches") => left.push(Finding::unknown(path.to_owned())),
+        FileType::RegularFile => {}
+        FileType::Directory if path == Path::new(REBASE) && runs_commands(directory.as_fd(), Path::new(name)) => {
+            left.push(Finding::new(path.to_owned(), COMMANDS));
+        }
+        FileType::Directory => {
+            let Ok(inner) = open_directory(directory.as_fd(), Path::new(name)) else {
+                left.push(Finding::new(path.to_owned(), "cannot be looked into"));
+                return Ok(());
+            };
+            for below_it in names(&inner)? {
+                below(&inner, &path.join(below_it), left)?;
+            }
+        }
+        _ => left.push(Finding::new(path.to_owned(), "leads elsewhere")),
+    }
+    Ok(())
+}
+
+/// Whether a file is there only while git works.
+fn is_transient(name: &OsStr) -> bool {
+    name.as_bytes().ends_with(b".lock") || name.as_bytes().starts_with(b"gc.")
+}
+
+/// Whether going on with a rebase would run commands that its list names. A list that cannot be read may name any.
+pub(super) fn runs_commands(at: BorrowedFd<'_>, rebase: &Path) -> bool {
+    let list = rebase.join("git-rebase-todo");
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(at, &list, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::NOENT) => return false,
+        Err(_) => return true,
+    };
+    let mut text = Vec::new();
+    let read = file.take(LONGEST_LIST).read_to_end(&mut text);
+    let first = |line: &[u8]| line.trim_ascii_start().split(u8::is_ascii_whitespace).next().map(<[u8]>::to_vec);
+    let commands = text.split(|byte| *byte == b'\n').filter_map(first);
+    read.is_err()
+        || text.len() as u64 == LONGEST_LIST
+        || commands.into_iter().any(|command| [&b"exec"[..], b"x"].contains(&command.as_slice()))
+}
+
+fn kind_of(directory: &OwnedFd, name: &OsStr) -> io::Result<FileType> {
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(stat.st_mode))
+}
+
+/// What is wrong with the hooks. Git runs none whose name ends so.
+fn hooks(directory: &OwnedFd) -> Option<String> {
+    let sample = |hooks: &OwnedFd, name: &OsStr| {
+        name.as_bytes().ends_with(b".sample") && kind_of(hooks, name).is_ok_and(|kind| kind == FileType::RegularFile)
+    };
+    let found = open_directory(directory.as_fd(), Path::new(HOOKS)).and_then(|hooks| Ok((names(&hooks)?, hooks)));
+    match found {
+        Ok((names, hooks)) => {
+            let other = names.iter().find(|name| !sample(&hooks, name))?;
+            Some(format!("{} is not a sample", other.to_string_lossy()))
+        }
+        Err(e) => Some(e.to_string()),
+    }
+}

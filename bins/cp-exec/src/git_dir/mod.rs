@@ -1,0 +1,219 @@
+//! The repositories of a run's writable trees. `.git` is bound writable, so that git's own locks work between the run and its owner;
+//! what names programs in it, or leads git elsewhere, is read-only ([`find`]). A [`Session`] begins before a run and says after it what
+//! must not stay.
+
+mod binds;
+mod keep;
+mod made;
+mod placeholder;
+mod settings;
+mod watch;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags};
+
+pub(crate) use self::binds::{Repository, find};
+pub(crate) use self::keep::DIRECTORY as KEEP;
+use self::keep::Keep;
+pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
+use self::placeholder::Placeholders;
+use self::settings::wrong_in_change;
+pub(crate) use self::watch::Watch;
+use crate::place::Node;
+
+/// The longest configuration file that is read.
+const LONGEST: u64 = 1 << 20;
+
+/// Something in a repository that must not stay.
+pub(crate) struct Finding {
+    pub path: PathBuf,
+    /// What is wrong with it, where its name does not say so.
+    pub reason: Option<String>,
+    /// What the file held before the run.
+    pub put_back: Option<String>,
+}
+
+impl Finding {
+    fn new(path: PathBuf, reason: impl Into<String>) -> Self {
+        Self { path, reason: Some(reason.into()), put_back: None }
+    }
+
+    /// Something that a run has no business with.
+    fn unknown(path: PathBuf) -> Self {
+        Self { path, reason: None, put_back: None }
+    }
+}
+
+/// The repositories of one run, from before it to after it.
+pub(crate) struct Session<'a> {
+    befores: Vec<Before<'a>>,
+    watch: Option<Watch>,
+    /// What could not be done for the repositories.
+    pub missing: Vec<String>,
+}
+
+/// A repository as it was before a run.
+struct Before<'a> {
+    repository: &'a Repository,
+    /// Held until the run has ended.
+    _placeholders: Option<Placeholders>,
+    /// What is not there of what names programs.
+    absent: Vec<PathBuf>,
+    files: Vec<(PathBuf, String)>,
+    /// Entries that are neither files nor directories.
+    special: BTreeSet<PathBuf>,
+    /// Lists of rebases that run commands.
+    rebases: Vec<PathBuf>,
+}
+
+impl<'a> Session<'a> {
+    /// Makes the repositories ready for a run.
+    pub(crate) fn begin(repositories: &'a [Repository]) -> Self {
+        let mut missing = Vec::new();
+        let befores: Vec<_> = repositories.iter().map(|repository| Before::of(repository, &mut missing)).collect();
+        let watch = (!repositories.is_empty()).then(|| Watch::begin(repositories)).transpose();
+        let watch = watch.unwrap_or_else(|e| {
+            missing.push(format!("repository: changes of its settings beside the run are not noticed: {e}"));
+            None
+        });
+        Self { befores, watch, missing }
+    }
+
+    /// Notices when something that is read-only to the run is replaced beside it.
+    pub(crate) fn watch(&mut self) -> Option<&mut Watch> {
+        self.watch.as_mut()
+    }
+
+    /// What must not stay, and whether a setting was replaced beside the run. `private`: the run had mounts of its own.
+    pub(crate) fn finish(mut self, private: bool) -> (Vec<Finding>, bool) {
+        let is_replaced = self.watch.as_mut().is_some_and(|watch| watch.replaced().is_some());
+        let may_be_written =
+            |path: &Path| !private || self.watch.as_ref().is_none_or(|watch| watch.may_be_written(path));
+        let found = self.befores.iter().flat_map(|before| before.compare(&may_be_written)).collect();
+        (found, is_replaced && private)
+    }
+}
+
+impl<'a> Before<'a> {
+    fn of(repository: &'a Repository, missing: &mut Vec<String>) -> Self {
+        let keep = Keep::of(repository);
+        let placeholders = Placeholders::make(repository, &keep).map_err(|e| {
+            let path = repository.path.display();
+            missing.push(format!(
+                "repository: {path}: what is not there of its settings is looked for after the run only: {e}"
+            ));
+        });
+        let parts = repository
+            .directories
+            .iter()
+            .flat_map(|directory| binds::names_of_parts().map(|name| directory.join(name)));
+        let files = repository.protected().filter_map(|path| Some((path.clone(), read_small(path)?)));
+        Self {
+            repository,
+            _placeholders: placeholders.ok(),
+            absent: parts.filter(|path| path.symlink_metadata().is_err()).collect(),
+            files: files.collect(),
+            special: special_entries(&repository.path),
+            rebases: rebases(repository).collect(),
+        }
+    }
+
+    fn compare(&self, may_be_written: &impl Fn(&Path) -> bool) -> Vec<Finding> {
+        let repository = self.repository;
+        let mut found = Vec::new();
+        for (path, before) in &self.files {
+            let now = read_small(path);
+            if now.as_ref() == Some(before) || !may_be_written(path) {
+                continue;
+            }
+            let wrong = match &now {
+                Some(now) => wrong_in_change(before, now),
+                None => Some("is not the plain file that it was".to_owned()),
+            };
+            let put_back = Some(before.clone());
+            found.extend(wrong.map(|reason| Finding { path: path.clone(), reason: Some(reason), put_back }));
+        }
+        let is_there = |path: &&PathBuf| path.symlink_metadata().is_ok();
+        found.extend(self.absent.iter().filter(is_there).cloned().map(Finding::unknown));
+        let unmade = repository.unmade.iter().filter(is_there).cloned();
+        found.extend(unmade.map(|path| Finding::new(path, "the repository's configuration names it")));
+        let is_moved = |(at, to): &&(PathBuf, PathBuf)| fs::read_link(at).ok().as_ref() != Some(to);
+        let moved = repository.links.iter().filter(is_moved).filter(|(at, _)| is_there(&at));
+        found.extend(moved.map(|(at, _)| Finding::new(at.clone(), "is not the link that it was")));
+        let inner =
+            binds::inner_directories(&repository.path).into_iter().filter(|path| !repository.inner.contains(path));
+        found.extend(inner.map(|path| Finding::new(path, OF_OWNER)));
+        let special = special_entries(&repository.path).into_iter().filter(|path| !self.special.contains(path));
+        found.extend(special.map(|path| Finding::new(path, "leads elsewhere")));
+        let rebases = rebases(repository).filter(|path| !self.rebases.contains(path));
+        found.extend(rebases.map(|path| Finding::new(path, made::COMMANDS)));
+        // What lies in something that is moved away goes with it.
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        found.dedup_by(|below, above| below.path.starts_with(&above.path));
+        found
+    }
+}
+
+const OF_OWNER: &str = "a linked working tree or the repository of a submodule is made by the repository's owner, outside a run: \
+                        `git worktree add`, `git submodule update --init`";
+
+/// Rebases in progress whose list runs commands.
+fn rebases(repository: &Repository) -> impl Iterator<Item = PathBuf> {
+    let lists = repository.directories.iter().map(|directory| directory.join(made::REBASE));
+    lists.filter(|path| path.symlink_metadata().is_ok() && made::runs_commands(CWD, path))
+}
+
+/// Links and pipes in a repository. Of the directories of objects, which are many, only those themselves can be one.
+fn special_entries(repository: &Path) -> BTreeSet<PathBuf> {
+    let (mut found, mut waiting) = (BTreeSet::new(), vec![repository.to_owned()]);
+    while let Some(directory) = waiting.pop() {
+        let in_objects = directory.ends_with("objects");
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let Ok(kind) = entry.file_type() else { continue };
+            let is_fan_out = in_objects && entry.file_name().len() == 2;
+            if kind.is_dir() && !is_fan_out && entry.file_name() != KEEP {
+                waiting.push(entry.path());
+            } else if !kind.is_dir() && !kind.is_file() {
+                found.insert(entry.path());
+            }
+        }
+    }
+    found
+}
+
+/// A small plain file as text. Opening waits for nobody, and goes through no link at its end.
+fn read_small(path: &Path) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?);
+    let is_small = file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= LONGEST);
+    let mut bytes = Vec::new();
+    is_small.then(|| file.take(LONGEST).read_to_end(&mut bytes)).and_then(io::Result::ok)?;
+    String::from_utf8(bytes).ok()
+}
+
+/// What distinguishes a path from another, without following a link.
+fn node_of(path: &Path) -> Option<Node> {
+    fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Writes a file that appears whole, as the owner of its directory.
+pub(crate) fn put_back(path: &Path, text: &str) -> io::Result<()> {
+    let temporary = path.with_extension("cp-exec");
+    fs::write(&temporary, text)?;
+    give_to_owner_of(path.parent().unwrap_or(path), &temporary)?;
+    fs::rename(&temporary, path)
+}
+
+/// Gives what this program made, as root, to whom the directory belongs.
+fn give_to_owner_of(directory: &Path, made: &Path) -> io::Result<()> {
+    let meta = fs::symlink_metadata(directory)?;
+    if rustix::process::geteuid().as_raw() != meta.uid() {
+        std::os::unix::fs::lchown(made, Some(meta.uid()), Some(meta.gid()))?;
+    }
+    Ok(())
+}
