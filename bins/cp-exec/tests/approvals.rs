@@ -46,7 +46,7 @@ fn a_call_that_a_person_must_approve_is_no_result_for_the_model() {
     let (answers, status) = exec.answers(&[], call);
     assert_eq!((status, &answers[0]["error"]["code"]), (9, &json!("E_HUMAN_REQUIRED")), "{answers:?}");
     // The control: a plain refusal is one.
-    let (answers, _) = exec.answers(&[], &call.replace("\"echo\"", "\"rm\""));
+    let (answers, _) = exec.answers(&[], &call.replace("\"echo\"", "\"shred\""));
     assert_eq!((&answers[0]["type"], &answers[0]["data"]["is_error"]), (&json!("tool_result"), &json!(true)));
 }
 
@@ -143,7 +143,7 @@ fn what_a_model_asks_for_waits_as_one_record_with_all_that_it_binds() {
 #[test]
 fn a_yes_for_the_run_is_offered_neither_for_a_deletion_nor_for_a_publication() {
     let rules = ["rm", "git"].map(|name| format!("[[exec.rule]]\ncommand = \"{name}\"\ndecision = \"confirm\"\n"));
-    let policy = POLICY.replace("\"git\"", "\"git\", \"rm\"").replace("restricted_commands = [\"rm\"]", "");
+    let policy = POLICY;
     let exec = Exec::with_policy(Who::Me, &format!("{policy}{}", rules.concat()));
     for (argv, scopes) in [
         (json!(["git", "push"]), json!(["once"])),
@@ -206,9 +206,9 @@ fn what_waits_for_a_person_names_the_variables_and_holds_no_value() {
     let (done, status) = ask("hunter2-s3cret");
     assert_eq!((status, &done["data"]["stdout"]), (0, &json!("a\n")), "{done}");
     // A refused request is on the ledger without the values too, and with the names.
-    let request = json!({"tool": "shell", "arguments": {"argv": ["rm", "x"], "env": {"RUST_LOG": "hunter2-s3cret"}}});
+    let request = json!({"tool": "shell", "arguments": {"argv": ["shred", "x"], "env": {"RUST_LOG": "hunter2-s3cret"}}});
     exec.answers(&[], &request.to_string());
     let refused = exec.entries("exec.refused").pop().unwrap().to_string();
-    assert!(refused.contains("RUST_LOG") && refused.contains("\"rm\""), "{refused}");
+    assert!(refused.contains("RUST_LOG") && refused.contains("\"shred\""), "{refused}");
     assert!(!std::fs::read_to_string(exec.ledger()).unwrap().contains("hunter2"));
 }

@@ -56,10 +56,10 @@ impl Deref for Exec {
 /// A policy that allows what most tests run.
 pub(crate) const POLICY: &str = r#"
 [exec]
-allowed_commands = ["sh", "true", "false", "sleep", "python3", "echo", "env", "cat", "head", "id", "git", "perl", "ls", "mkdir", "rmdir",
+allowed_commands = ["sh", "true", "false", "sleep", "python3", "echo", "env", "cat", "head", "id", "git", "perl", "ls", "mkdir", "rmdir", "rm",
   "mv", "cp", "ln", "touch", "grep", "sed", "seq", "wc", "dd", "chmod", "test", "dirname", "printf", "stat", "readlink", "tr", "cut",
   "timeout", "setsid", "nohup", "kill", "mkfifo", "truncate", "tail", "find", "sort", "od", "make"]
-restricted_commands = ["rm"]
+restricted_commands = ["shred"]
 argument_rules = "off"
 intent = "off"
 "#;

@@ -18,7 +18,7 @@ fn several_run_at_once_and_are_answered_in_order() {
         // The first waits for the last, which can only be if they run together.
         let mut input = sh("while ! test -e last; do sleep 0.01; done; echo first");
         input += &sh("exit 3");
-        input += "{\"tool\":\"shell\",\"arguments\":{\"argv\":[\"rm\",\"x\"]}}\n";
+        input += "{\"tool\":\"shell\",\"arguments\":{\"argv\":[\"shred\",\"x\"]}}\n";
         input += "{\"tool\":\"system\",\"operation\":\"get_info\"}\n";
         input += &sh("echo last > last; echo last");
         let (answers, status) = exec.answers(&["--jobs", "4", "--timeout", "20"], &input);

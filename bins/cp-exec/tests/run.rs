@@ -35,7 +35,7 @@ fn a_command_that_fails_is_a_failure_with_the_same_members_as_a_result() {
 fn the_intent_is_on_the_ledger_before_the_result_and_a_refusal_is_too() {
     let exec = Exec::new(Who::Me);
     exec.ask(&["--", "true"]);
-    exec.ask(&["--", "rm", "-rf", "/"]);
+    exec.ask(&["--", "shred", "-f", "/"]);
     exec.ask(&["-c", "   "]);
     let (intents, results) = (exec.entries("exec.intent"), exec.entries("exec.result"));
     assert_eq!((intents.len(), results.len()), (1, 1));
@@ -67,7 +67,7 @@ fn raw_format_is_a_chain_loader() {
         (vec!["--", "sh", "-c", "exit 7"], 7),
         (vec!["--", "sh", "-c", "kill -TERM $$"], 143),
         (vec!["--timeout", "0.5", "--", "sleep", "60"], 124),
-        (vec!["--", "rm", "x"], 126),
+        (vec!["--", "shred", "x"], 126),
         (vec!["--", "/usr/bin/nothing-like-it"], 126),
         (vec!["--ledger", "/proc/none/x.jsonl", "--", "true"], 125),
     ] {
@@ -186,7 +186,7 @@ fn a_pipeline_has_no_shell_and_every_stage_is_checked_before_any_runs() {
         let exec = Exec::new(who);
         let (answers, _) = exec.answers(&[], &shell(r#"{"pipeline":[["echo","b; a"],["cat"],["head","-c","1"]]}"#));
         assert_eq!(answers[0]["data"]["stdout"], "b", "{answers:?}");
-        let (answers, _) = exec.answers(&[], &shell(r#"{"pipeline":[["sh","-c","echo x; touch ran"],["rm","x"]]}"#));
+        let (answers, _) = exec.answers(&[], &shell(r#"{"pipeline":[["sh","-c","echo x; touch ran"],["shred","x"]]}"#));
         assert_eq!(answers[0]["error"]["details"]["rule"], "restricted", "{answers:?}");
         assert!(!exec.work.join("ran").exists());
         let (answers, _) = exec.answers(&[], &shell(r#"{"pipeline":[["sh","-c","exit 4"],["cat"]]}"#));
