@@ -182,14 +182,16 @@ fn loader_variable_of_the_line_is_refused_and_others_are_not() {
 #[test]
 fn step_that_asks_runs_once_after_it_is_approved() {
     let exec = Exec::with_policy(Who::Me, POLICY);
-    let line = "echo before; git push; echo $?";
+    let line = "env echo before; git push; echo $?";
     let (answer, status) = exec.ask(&["-c", line]);
     assert_eq!((status, details(&answer)["stdout"].as_str()), (9, Some("before\n126\n")), "{answer}");
     let stderr = details(&answer)["stderr"].as_str().unwrap();
     let id = details(&answer)["id"].as_str().unwrap();
     assert!(stderr.starts_with(&format!("cp-exec: git push: needs approval; run cp-exec approve {id}\n")), "{stderr}");
     assert_eq!(details(&answer)["denied"][0]["approval"], *id);
+    assert_eq!(details(&answer)["approval"]["shown"]["ran"], json!(["env echo before", "echo before"]));
     let mut terminal = exec.command(&["approve", id]).terminal(80);
+    terminal.wait_for("ran before: env echo before");
     terminal.wait_for("Allow it? y = yes, n = no: ");
     terminal.send("yes\r");
     terminal.end();

@@ -3,7 +3,7 @@
 //! A step that requires approval waits while an approver or the terminal is asked. Other steps go on meanwhile, and the waiting time
 //! does not count against the run's time limit.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
@@ -26,6 +26,8 @@ const RECORDED: u64 = 10_000;
 const BATCH: usize = 64;
 /// The most refused steps that an answer names.
 const NAMED: usize = 100;
+/// The most commands that an approval names as run already.
+const RAN: usize = 20;
 /// The most characters of a command in a message.
 const SHOWN: usize = 120;
 
@@ -40,6 +42,8 @@ pub(crate) struct Steps {
     /// The words of the planned program, until it was started.
     planned: Option<(String, Vec<String>)>,
     provenance: Provenance,
+    /// The last commands that the line ran.
+    ran: VecDeque<String>,
     pending: Vec<Entry>,
     waiting: Vec<Question>,
     /// Decisions that were made by an answer, or were refusals: a signal restarts a call, and a shell that searches PATH repeats it.
@@ -86,6 +90,7 @@ impl Steps {
             given: ruling.plan.env.iter().cloned().collect(),
             planned: Some((name, ruling.plan.argv.clone())),
             provenance: Provenance::default(),
+            ran: VecDeque::new(),
             pending: Vec::new(),
             waiting: Vec::new(),
             answered: HashMap::new(),
@@ -144,7 +149,10 @@ impl Steps {
                 self.refuse(&ruling, &call, caller, None, error);
                 listener.deny(&call);
             }
-            StepVerdict::Ask(approval) => self.ask(listener, call, ruling, caller, *approval, say),
+            StepVerdict::Ask(mut approval) => {
+                approval.shown.ran = self.ran.iter().cloned().collect();
+                self.ask(listener, call, ruling, caller, *approval, say);
+            }
         }
     }
 
@@ -153,6 +161,10 @@ impl Steps {
             return listener.deny(call);
         }
         self.provenance.executes(call.process, caller, &ruling.argv[0], &ruling.argv);
+        if caller == Caller::Line {
+            self.ran.push_back(shown(&ruling.argv));
+            self.ran.drain(..self.ran.len().saturating_sub(RAN));
+        }
         listener.allow(call);
     }
 

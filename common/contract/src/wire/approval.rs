@@ -99,12 +99,12 @@ pub struct Shown {
     /// The words of a command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
-    /// A plan as one line.
+    /// A plan as one line, in approvals of an older form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
-    /// The commands of the plan that need the yes.
+    /// Commands of the same line that ran already, at most the last 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<ShownPart>,
+    pub ran: Vec<String>,
     /// The variables that the request sets, without their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<String>,
@@ -125,20 +125,6 @@ pub struct Shown {
     pub cwd: Option<String>,
     /// How much harm it can do: low, medium or high.
     pub risk: String,
-    /// The rule that asks.
-    pub rule: String,
-    /// Why.
-    pub why: String,
-}
-
-/// A command of a plan that needs a yes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ShownPart {
-    /// Its words.
-    pub argv: Vec<String>,
-    /// The directory that it runs in.
-    pub cwd: String,
     /// The rule that asks.
     pub rule: String,
     /// Why.

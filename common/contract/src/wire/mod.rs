@@ -25,7 +25,7 @@ mod turn;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-pub use self::approval::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, ShownPart, quoted};
+pub use self::approval::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, quoted};
 pub use self::block::{Block, BlockView, Origin};
 pub use self::bytes::bytes_of;
 pub(crate) use self::error::without_secrets;

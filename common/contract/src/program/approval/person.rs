@@ -11,7 +11,7 @@ use rustix::termios::{QueueSelector, tcflush, tcgetpgrp};
 
 use crate::output::{printable, printable_line};
 use crate::signals;
-use crate::wire::{Approval, Error, Level, Result, Scope, quoted};
+use crate::wire::{Approval, Error, Level, Result, Scope};
 
 /// What a person answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +41,8 @@ pub fn description(approval: &Approval) -> String {
     for line in shown.diff.iter().flat_map(|diff| diff.lines()) {
         let _ = writeln!(text, "    {}", printable(line));
     }
-    for part in &shown.parts {
-        let words: Vec<String> = part.argv.iter().map(|word| quoted(word)).collect();
-        let (words, why) = (printable_line(&words.join(" ")), printable_line(&part.why));
-        let _ = writeln!(text, "    {words}\n      in {}: {why}", printable_line(&part.cwd));
+    for command in &shown.ran {
+        let _ = writeln!(text, "  ran before: {}", printable_line(command));
     }
     if !shown.variables.is_empty() {
         let _ =
