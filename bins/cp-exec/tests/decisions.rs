@@ -31,6 +31,59 @@ fn every_line_of_the_corpus_is_decided_as_it_says() {
 }
 
 #[test]
+fn confirm_token_is_refused_after_a_file_that_the_command_destroys_has_changed() {
+    let policy = r#"
+[exec]
+allowed_commands = ["cp", "mv", "tee", "sort", "dd", "truncate", "rm"]
+intent = "off"
+[paths]
+read = ["."]
+write = ["."]
+"#;
+    let exec = Exec::with_policy(Who::Me, policy);
+    for (line, changed) in [
+        ("cp x f", "f"),
+        ("mv x f", "f"),
+        ("tee f", "f"),
+        ("sort -o f x", "f"),
+        ("dd if=x of=f", "f"),
+        ("truncate -s 0 f", "f"),
+        ("rm f", "f"),
+        ("tee g f", "f"),
+        ("cp x f d", "d/f"),
+        ("cp -r e/. d", "d/f"),
+        ("rm -r d", "d/f"),
+    ] {
+        for name in ["x", "f", "g", "d/f", "e/f"] {
+            exec.write(name, "new\n");
+        }
+        exec.write(changed, "old\n");
+        let words: Vec<&str> = line.split(' ').collect();
+        let ask = |options: &[&str]| exec.ask(&[options, &["--"], &words].concat());
+        let token =
+            || ask(&["--dry-run"]).0["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{line}")).to_owned();
+        let before = token();
+        exec.write(changed, "own\n");
+        let (refused, _) = ask(&["--confirm", &before]);
+        assert_eq!(refused["error"]["code"], "E_CONFLICT", "{line}: {refused}");
+        let content = || std::fs::read_to_string(exec.work.join(changed)).unwrap_or_default();
+        assert_eq!(content(), "own\n", "{line}");
+        let (done, status) = ask(&["--confirm", &token()]);
+        assert_eq!(status, 0, "{line}: {done}");
+        assert_ne!(content(), "own\n", "{line}");
+    }
+}
+
+#[test]
+fn refusal_of_rm_names_the_tool_call_and_git_rm() {
+    let exec = Exec::new(Who::Me);
+    let (refused, _) = exec.ask(&["--", "rm", "a"]);
+    assert_eq!(refused["error"]["details"]["rule"], "restricted", "{refused}");
+    assert_eq!(refused["error"]["details"]["use"], "filesystem.remove_file", "{refused}");
+    assert!(refused["error"]["details"]["hint"].as_str().unwrap().contains("git rm"), "{refused}");
+}
+
+#[test]
 fn a_script_is_looked_for_where_the_request_says_it_runs() {
     let exec = Exec::with_policy(Who::Me, GENEROUS);
     exec.write("scripts/build.py", "");

@@ -68,7 +68,7 @@ fn nothing_starts_if_any_part_is_refused_and_the_refusal_names_it() {
     for (refused, rule) in [
         ("chmod 777 x", "restricted"),
         ("dd if=x", "not_allowed"),
-        ("sh -c id", "shell.inline"),
+        ("sh other.sh", "interpreter.script"),
         ("LD_PRELOAD=x ls", "env_never"),
         ("echo x > /etc/x", "paths.read"),
         ("cat < .env", "secret"),

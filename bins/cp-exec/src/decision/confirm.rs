@@ -18,6 +18,7 @@ use crate::digest::sha256;
 use crate::keyed::Keyed;
 use crate::policy::{Confirm, Policy};
 use crate::request::{Command, line_of};
+use crate::rules::hash_of_lost_files;
 use crate::sandbox::plan::{Network, Profile};
 
 /// How a command gets its token.
@@ -51,7 +52,8 @@ pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
         stdin: ruling.stdin.as_deref(),
         uid: rustix::process::getuid().as_raw(),
     };
-    binds(policy, &request, Some(ruling.pinned.sha256.clone()), None)
+    let lost = ruling.target.as_ref().map(|_| hash_of_lost_files(policy, &ruling.argv, &plan.cwd.path)).transpose()?;
+    binds(policy, &request, Some(ruling.pinned.sha256.clone()), lost)
 }
 
 fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, target: Option<String>) -> Result<Binds> {

@@ -8,18 +8,15 @@ use cp_common::{Error, Result};
 use super::allowed::{allowed_name, canonical_program, restricted_target};
 use super::environment;
 use super::hashes::Hashes;
-use super::layers::wrapped;
-use super::paths::{arguments_allowed, asked_cwd, cwd_allowed, declared_by_modules, script_declared};
+use super::intent::{point_to, redirect};
+use super::paths::{arguments_allowed, asked_cwd, cwd_allowed, declared_by_modules, governed_stays, script_declared};
 use super::plan::{Planned, plan};
 use super::program::{Names, Pinned};
-use super::rules::{Finding, judge};
 use super::ruling::Ruling;
-use super::served::{point_to, redirect, served};
-use super::written::governed_stays;
-use crate::arguments::Arguments;
 use crate::digest::sha256;
 use crate::policy::{Policy, Verdict};
 use crate::request::Command;
+use crate::rules::{Arguments, Finding, Scope, judge, served};
 
 /// What is decided about a command, before its sandbox is planned.
 #[derive(Clone)]
@@ -53,6 +50,7 @@ impl Considered {
             approved: None,
             call: policy.actor.call.clone(),
             is_final: self.finding.is_final,
+            target: self.finding.target,
             confirmed: None,
             stdin: command.stdin.as_ref().map(|text| sha256(text.as_bytes())),
             risk: self.finding.risk,
@@ -83,31 +81,27 @@ pub(super) fn consider_in(
 ) -> Result<Considered> {
     let arguments = Arguments::read(argv);
     let mut notices = command.notices.clone();
-    let outer = served(&arguments);
+    let served = served(&arguments);
     // Before what the policy allows: what a tree governs no policy can allow.
     governed_stays(policy, &arguments, &cwd)?;
-    allowed_name(policy, &arguments).map_err(|error| point_to(error, policy, outer))?;
-    let wrapped = wrapped(policy, &arguments)?;
-    let layers: Vec<Arguments<'_>> =
-        std::iter::once(arguments).chain(wrapped.iter().map(|argv| Arguments::read(argv))).collect();
-    let served = layers.last().and_then(served);
-    // What no other tool does with one request is not sent to any.
-    let replaces = command.stages.len() == 1 && layers.last().is_some_and(|layer| layer.operands().next().is_some());
+    allowed_name(policy, &arguments).map_err(|error| point_to(error, policy, served))?;
+    // A tool call replaces a whole request only, and one that names a file.
+    let replaces = command.stages.len() == 1 && arguments.operands().next().is_some();
     redirect(policy, served.filter(|_| replaces), &mut notices).map_err(|error| point_to(error, policy, served))?;
 
     policy.check_base()?;
     cwd_allowed(policy, &cwd)?;
-    let finding = judge(policy, &layers, &cwd)?;
-    let path = canonical_program(policy, &layers[0], &cwd)?;
+    let finding = judge(policy, argv, &cwd, Scope::Single);
+    if finding.verdict == Verdict::Deny {
+        return Err(finding.refusal());
+    }
+    let path = canonical_program(policy, &arguments, &cwd)?;
     let pinned = Names::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
     restricted_target(policy, &pinned.path)?;
 
-    declared_by_modules(policy, &cwd, &pinned.path, layers[0].words())?;
-    for layer in &layers {
-        script_declared(policy, layer, &cwd)?;
-        governed_stays(policy, layer, &cwd)?;
-    }
-    arguments_allowed(policy, &layers[0], &cwd)?;
+    declared_by_modules(policy, &cwd, &pinned.path, arguments.words())?;
+    script_declared(policy, &arguments, &cwd)?;
+    arguments_allowed(policy, &arguments, &cwd)?;
     let timeout = timeout_of(policy, command.timeout)?;
     environment::check_all(&policy.exec().env_allow, &command.env)?;
     Ok(Considered { finding, pinned, cwd, timeout, notices })

@@ -13,7 +13,6 @@ use super::environment;
 use super::hashes::Hashes;
 use super::paths::asked_cwd;
 use super::redirects::{self, Redirected};
-use super::rules::{Finding, Risk};
 use super::ruling::Ruling;
 use super::words::Expansion;
 use crate::digest::sha256;
@@ -21,6 +20,7 @@ use crate::lowering::steps::{self, Action, Join, Step};
 use crate::policy::{Policy, Verdict};
 use crate::refusal::refuse;
 use crate::request::{Command, line_of};
+use crate::rules::{Finding, Risk};
 
 /// How far the clock that files are dated with may be behind. What was there before the plan was decided about as such.
 const CLOCK: Duration = Duration::from_millis(20);

@@ -8,10 +8,10 @@ use std::time::SystemTime;
 use cp_common::Result;
 
 use super::paths::reached;
-use super::rules::{Finding, Risk};
 use crate::lowering::steps::{self, Target};
 use crate::policy::{Access, Policy, Verdict, readable, writable};
 use crate::refusal::refuse;
+use crate::rules::{Finding, Risk};
 use crate::sandbox::plan::{How, Redirect, To};
 
 /// Redirections that policy allows.
@@ -119,9 +119,8 @@ fn file(
 fn overwrites(path: &Path) -> Finding {
     Finding {
         verdict: Verdict::Confirm,
-        is_final: false,
         rule: "overwrite".to_owned(),
         reason: format!("`>`: overwrites {}", path.display()),
-        risk: Risk::High,
+        ..Finding::allowed(Risk::High)
     }
 }

@@ -12,10 +12,11 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::decision::{self, Considered, Hashes, Line, Risk, confirm};
+use crate::decision::{self, Considered, Hashes, Line, confirm};
 use crate::policy::{Confirm, Policy};
 use crate::refusal::with_members;
 use crate::request::{self, Command, Request, line_of};
+use crate::rules::Risk;
 use crate::sandbox::plan::{Network, Profile};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {

@@ -1,6 +1,11 @@
-//! What rules find in a command.
+//! The result of the rules about a command.
+
+use std::path::PathBuf;
+
+use cp_common::Error;
 
 use crate::policy::Verdict;
+use crate::refusal::refuse;
 
 /// How much harm a command can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -26,28 +31,28 @@ impl Risk {
     }
 }
 
-/// What the rules say of a command.
+/// The result of the rules about a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     /// The strictest verdict.
     pub verdict: Verdict,
     /// The rule that gave it.
     pub rule: String,
-    /// Why.
     pub reason: String,
     pub risk: Risk,
-    /// Whether it deletes or publishes.
+    /// The command deletes or publishes: a confirmation holds for one run.
     pub is_final: bool,
+    /// What to do instead.
+    pub hint: Option<String>,
+    /// The existing file that the command destroys.
+    pub target: Option<PathBuf>,
 }
 
 impl Finding {
-    pub(super) fn allowed(risk: Risk) -> Self {
+    pub(crate) fn allowed(risk: Risk) -> Self {
         let reason = "listed in allowed_commands, and no rule is against it".to_owned();
-        Self { verdict: Verdict::Allow, rule: "allowed_commands".to_owned(), reason, risk, is_final: false }
-    }
-
-    pub(super) fn denied(rule: &str, reason: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Deny, rule: rule.to_owned(), reason: reason.into(), risk: Risk::High, is_final: false }
+        let rule = "allowed_commands".to_owned();
+        Self { verdict: Verdict::Allow, rule, reason, risk, is_final: false, hint: None, target: None }
     }
 
     /// The stricter of two.
@@ -56,5 +61,11 @@ impl Finding {
         let is_final = self.is_final || other.is_final;
         let stricter = if other.verdict > self.verdict { other } else { self };
         Self { risk, is_final, ..stricter }
+    }
+
+    /// The error of a denial.
+    pub(crate) fn refusal(self) -> Error {
+        let hint = self.hint.unwrap_or_else(|| "remove the argument, or ask the owner to run it outside".to_owned());
+        refuse(&self.rule, self.reason).hint(hint)
     }
 }
