@@ -32,7 +32,7 @@ impl Scope {
     }
 }
 
-/// Judges the arguments of a command whose name is allowed.
+/// Judges the arguments of a command whose name is allowed. In [`Scope::Child`] the policy's own rules hold too.
 pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) -> Finding {
     let arguments = Arguments::read(argv);
     let home = policy.tilde();
@@ -62,7 +62,7 @@ pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) 
 }
 
 /// The findings of the built-in rules that hold.
-fn of_data<'a>(
+pub(super) fn of_data<'a>(
     arguments: &'a Arguments<'_>,
     places: &'a Places<'_>,
     holds: impl Fn(&BuiltIn) -> bool + 'a,

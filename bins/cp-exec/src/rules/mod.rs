@@ -13,6 +13,9 @@ mod grammar;
 mod judge;
 mod written;
 
+#[cfg(test)]
+mod spellings;
+
 pub(crate) use self::arguments::Arguments;
 pub(crate) use self::data::{Rule as BuiltIn, Served};
 pub(crate) use self::finding::{Finding, Risk};
