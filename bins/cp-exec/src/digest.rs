@@ -1,5 +1,7 @@
 //! SHA-256 as it stands on the record: `sha256:` and 64 hex digits.
 
+use std::io::{self, Read};
+
 use cp_common::keys::hex;
 use sha2::{Digest, Sha256};
 
@@ -11,4 +13,15 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 /// The hash of everything that was added.
 pub(crate) fn finished(hash: Sha256) -> String {
     format!("sha256:{}", hex(&hash.finalize()))
+}
+
+/// The hash of everything that a reader has.
+pub(crate) fn sha256_of(mut reader: impl Read) -> io::Result<String> {
+    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 * 1024]);
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => return Ok(finished(hash)),
+            length => hash.update(&buffer[..length]),
+        }
+    }
 }

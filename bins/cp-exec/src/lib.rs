@@ -7,7 +7,6 @@
 //! Arrows point down: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, arguments, refusal} -> place`.
 //! `digest`, `glob` and `keyed` are single doors that any of them may use.
 
-mod arguments;
 mod decision;
 mod digest;
 mod git_dir;
@@ -19,6 +18,7 @@ mod place;
 mod policy;
 mod refusal;
 mod request;
+mod rules;
 mod run;
 pub mod sandbox;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Each rule beside what it is against: the command line is run as it is, and does what the rule says; asked of cp-exec, it
 //! does nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,21 +14,16 @@ use crate::exec::{Exec, Who};
 const CANARIES: &str = include_str!("data/canaries.tsv");
 
 /// What is there wherever these tests run without a skip.
-const BASE: [&str; 28] = [
-    "bash", "env", "nice", "nohup", "timeout", "stdbuf", "setsid", "ionice", "taskset", "chrt", "choom", "flock",
-    "xargs", "python3", "perl", "node", "sed", "awk", "git", "find", "tar", "sort", "split", "install", "gcc", "make",
-    "npm", "cp",
-];
+const BASE: [&str; 14] =
+    ["bash", "python3", "git", "find", "tar", "sort", "shuf", "uniq", "install", "npm", "cp", "rm", "dd", "shred"];
 
-/// Every program of the list by name, so that each refusal comes from a rule, and `cp` where a wrapper should not run it.
-fn policy(program: &str) -> String {
-    let quoted = |name: &str| format!("\"{name}\"");
-    let mut programs: Vec<&str> = lines().map(|line| line.program).collect();
-    programs.retain(|name| *name != "cp" || program == "cp");
-    programs.sort_unstable();
-    programs.dedup();
-    let names: Vec<String> = programs.into_iter().map(quoted).collect();
-    format!("[exec]\nallowed_commands = [{}]\nintent = \"off\"\n", names.join(", "))
+/// Every program of the list by name, so that each refusal comes from a rule.
+fn policy() -> String {
+    let programs: BTreeSet<&str> = lines().map(|line| line.program).collect();
+    format!(
+        "[exec]\nstrings = \"single\"\nallowed_commands = {:?}\nintent = \"off\"\n[paths]\nwrite = [\".\"]\n",
+        Vec::from_iter(programs)
+    )
 }
 
 struct Line {
@@ -46,37 +41,20 @@ fn lines() -> impl Iterator<Item = Line> {
     })
 }
 
-/// A project with work to lose, and programs of its own that leave a mark.
+/// A project with work to lose.
 const PROJECT: &str = r#"
 set -e
-evil='#!/bin/sh
-cat >/dev/null 2>&1 </dev/null
-: > "$(dirname "$0")/canary"'
 git init -q -b main --template= . && git config user.name x && git config user.email x@y
-mkdir sub template tools other.git
+mkdir sub
 echo old > f && echo old > sub/f && git add f sub/f && git commit -qm one
 echo new > f && git commit -qam two && git tag v1 && git branch keep
-git clone -q --bare --template= . remote.git && git branch -f keep HEAD~1
-git config alias.x '!./evil'
-cp .git/config other.git/config && cp -r .git/objects .git/refs .git/HEAD other.git/
+git clone -q --bare --template= . remote.git && git branch -f keep HEAD~1 && git tag v2
 echo mine > f
-printf '%s\n' "$evil" > evil && chmod +x evil && cp evil tools/as && sed -i 's,\$0)/,$0)/../,' tools/as
-mkdir template/hooks && cp evil template/hooks/post-checkout
-printf '#!/bin/sh\ntouch canary\n' > template/hooks/post-checkout
+printf '#!/bin/sh\n: > canary\n' > evil && chmod +x evil
 echo 'open("canary","w")' > other.py
-echo 'cp evil canary' > other.sh
-echo 'BEGIN { print > "canary" }' > other.awk
-echo 'import fs from "node:fs"; fs.writeFileSync("canary","")' > evil.mjs
-echo 'require("fs").writeFileSync("canary","")' > evil.cjs
-echo > x.js
+echo 'touch canary' > other.sh
 echo f > names
-echo 'int x;' > x.c && echo '-wrapper ./evil,x -c x.c' > options
-printf 'all:\n\techo $(A)\n' > Makefile
-echo '{"name":"x","version":"1.0.0","scripts":{"x":"true","prepublishOnly":"./evil"}}' > package.json
-printf 'package main\nfunc main() {}\n' > x.go
-printf '.TH X 1\n' > x.1
-tar cf made.tar sub/f
-seq 20000 > long
+echo '{"name":"x","version":"1.0.0","scripts":{"prepublishOnly":"./evil"}}' > package.json
 "#;
 
 fn project(at: &Path) {
@@ -121,23 +99,22 @@ fn copied(from: &Path, to: &Path) {
 }
 
 #[test]
-fn what_a_rule_of_git_is_against_happens_without_it_and_does_not_with_it() {
-    assert!(checked(|line| line.program == "git") >= 55);
+fn git_rule_prevents_what_happens_without_it() {
+    assert!(checked(|line| line.program == "git") > 40);
 }
 
 #[test]
-fn what_a_rule_is_against_happens_without_it_and_does_not_with_it() {
-    assert!(checked(|line| line.program != "git") >= 70);
+fn rule_prevents_what_happens_without_it() {
+    assert!(checked(|line| line.program != "git") > 15);
 }
 
 /// Checks these lines, and says how many there were.
 fn checked(these: impl Fn(&Line) -> bool) -> usize {
-    let exec = Exec::with_policy(Who::Me, &policy("env"));
+    let exec = Exec::with_policy(Who::Me, &policy());
     project(&exec.work);
     let template = tempfile::tempdir().unwrap();
     copied(&exec.work, &template.path().join("project"));
     let (mut wrong, mut count) = (Vec::new(), 0);
-    let mut policy_is_for = "env";
     for line in lines().filter(these) {
         let installed =
             std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|path| path.join(line.program).is_file());
@@ -154,11 +131,6 @@ fn checked(these: impl Fn(&Line) -> bool) -> usize {
         }
         fs::remove_dir_all(&outside).unwrap();
 
-        let wanted = if line.program == "cp" { "cp" } else { "env" };
-        if wanted != policy_is_for {
-            exec.policy(&policy(wanted));
-            policy_is_for = wanted;
-        }
         let before = seen(&exec.work);
         let input = exec.root.write("input", line.input);
         let (answer, _) = exec.ask(&["--stdin", input.to_str().unwrap(), "-c", line.text]);

@@ -1,6 +1,6 @@
 //! The corpus: command lines with what is decided about them, and by which rule.
 
-use crate::exec::{Exec, Who};
+use crate::exec::{Exec, POLICY, Who};
 
 /// Allows much, so that what is refused is refused by a rule and not by absence.
 const GENEROUS: &str = include_str!("data/policies/generous.toml");
@@ -28,6 +28,59 @@ fn every_line_of_the_corpus_is_decided_as_it_says() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count >= 150, "{count} lines");
+}
+
+#[test]
+fn confirm_token_is_refused_after_a_file_that_the_command_destroys_has_changed() {
+    let policy = r#"
+[exec]
+allowed_commands = ["cp", "mv", "tee", "sort", "dd", "truncate", "rm"]
+intent = "off"
+[paths]
+read = ["."]
+write = ["."]
+"#;
+    let exec = Exec::with_policy(Who::Me, policy);
+    for (line, changed) in [
+        ("cp x f", "f"),
+        ("mv x f", "f"),
+        ("tee f", "f"),
+        ("sort -o f x", "f"),
+        ("dd if=x of=f", "f"),
+        ("truncate -s 0 f", "f"),
+        ("rm f", "f"),
+        ("tee g f", "f"),
+        ("cp x f d", "d/f"),
+        ("cp -r e/. d", "d/f"),
+        ("rm -r d", "d/f"),
+    ] {
+        for name in ["x", "f", "g", "d/f", "e/f"] {
+            exec.write(name, "new\n");
+        }
+        exec.write(changed, "old\n");
+        let words: Vec<&str> = line.split(' ').collect();
+        let ask = |options: &[&str]| exec.ask(&[options, &["--"], &words].concat());
+        let token =
+            || ask(&["--dry-run"]).0["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{line}")).to_owned();
+        let before = token();
+        exec.write(changed, "own\n");
+        let (refused, _) = ask(&["--confirm", &before]);
+        assert_eq!(refused["error"]["code"], "E_CONFLICT", "{line}: {refused}");
+        let content = || std::fs::read_to_string(exec.work.join(changed)).unwrap_or_default();
+        assert_eq!(content(), "own\n", "{line}");
+        let (done, status) = ask(&["--confirm", &token()]);
+        assert_eq!(status, 0, "{line}: {done}");
+        assert_ne!(content(), "own\n", "{line}");
+    }
+}
+
+#[test]
+fn refusal_of_rm_names_the_tool_call_and_git_rm() {
+    let exec = Exec::with_policy(Who::Me, &POLICY.replace("\"shred\"", "\"rm\""));
+    let (refused, _) = exec.ask(&["--", "rm", "a"]);
+    assert_eq!(refused["error"]["details"]["rule"], "restricted", "{refused}");
+    assert_eq!(refused["error"]["details"]["use"], "filesystem.remove_file", "{refused}");
+    assert!(refused["error"]["details"]["hint"].as_str().unwrap().contains("git rm"), "{refused}");
 }
 
 #[test]

@@ -5,47 +5,9 @@ use std::path::{Path, PathBuf};
 use cp_common::{Error, Result};
 
 use super::program::Names;
-use crate::arguments::Arguments;
 use crate::policy::{Access, Policy};
 use crate::refusal::{owner_decides, refuse};
-
-/// Programs that give rights or leave the sandbox. No policy allows them.
-const PRIVILEGE: [&str; 34] = [
-    "sudo",
-    "sudoedit",
-    "su",
-    "doas",
-    "pkexec",
-    "run0",
-    "runuser",
-    "setpriv",
-    "capsh",
-    "nsenter",
-    "unshare",
-    "chroot",
-    "mount",
-    "umount",
-    "pivot_root",
-    "switch_root",
-    "systemd-run",
-    "systemctl",
-    "machinectl",
-    "newgrp",
-    "sg",
-    "gosu",
-    "su-exec",
-    "setcap",
-    "insmod",
-    "modprobe",
-    "rmmod",
-    "kexec",
-    "docker",
-    "podman",
-    "nerdctl",
-    "ctr",
-    "bwrap",
-    "at",
-];
+use crate::rules::{Arguments, escalation};
 
 /// The base command against the lists. What is restricted stays restricted, whatever allows it.
 pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result<()> {
@@ -54,18 +16,17 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
         return Err(Error::validation("there is no command").with("rule", "empty"));
     };
     let name = arguments.name();
-    if PRIVILEGE.contains(&name) {
-        return Err(refuse(
-            "privilege",
-            format!("`{name}` gains privileges or leaves the sandbox; no policy can allow it"),
-        )
-        .hint("run the command itself, without it"));
+    if let Some(rule) = escalation(name) {
+        let hint = rule.hint.as_deref().unwrap_or("no policy can allow it");
+        return Err(refuse(&rule.id, format!("`{name}`: {}", rule.reason)).hint(hint));
     }
     if exec.restricted_commands.iter().any(|restricted| restricted == name || restricted == word) {
         return Err(refuse("restricted", format!("`{name}` is in restricted_commands"))
             .hint("use another way; only the owner of the policy can lift a restriction"));
     }
-    if exec.allowed_commands.iter().any(|allowed| allowed == name || allowed == word) {
+    // `busybox NAME` runs busybox.
+    let file = word.rsplit('/').next().unwrap_or(word);
+    if exec.allowed_commands.iter().any(|allowed| allowed == file || allowed == word) {
         return Ok(());
     }
     if exec.allowed_commands.is_empty() {
@@ -122,7 +83,7 @@ pub(super) fn canonical_program(policy: &Policy, arguments: &Arguments<'_>, cwd:
 pub(super) fn restricted_target(policy: &Policy, path: &Path) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let restricted = policy.exec().restricted_commands.iter().any(|restricted| *restricted == name);
-    if restricted || PRIVILEGE.contains(&name.as_ref()) {
+    if restricted || escalation(&name).is_some() {
         return Err(refuse("restricted", format!("it resolves to {}, which is restricted", path.display())));
     }
     Ok(())

@@ -9,11 +9,11 @@ use cp_common::{Code, Error, Result, clock};
 use cp_hosts::difference;
 use serde::Serialize;
 
-use super::rules::Finding;
 use super::ruling::Ruling;
 use crate::digest::sha256;
 use crate::keyed::Keyed;
 use crate::policy::{Confirm, Policy};
+use crate::rules::{Finding, hash_of_lost_files};
 use crate::sandbox::plan::{Network, Profile};
 
 /// How a command gets its token.
@@ -47,7 +47,8 @@ pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
         stdin: ruling.stdin.as_deref(),
         uid: rustix::process::getuid().as_raw(),
     };
-    binds(policy, &request, Some(ruling.pinned.sha256.clone()), None)
+    let lost = ruling.target.as_ref().map(|_| hash_of_lost_files(policy, &ruling.argv, &plan.cwd.path)).transpose()?;
+    binds(policy, &request, Some(ruling.pinned.sha256.clone()), lost)
 }
 
 fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, target: Option<String>) -> Result<Binds> {

@@ -8,19 +8,16 @@ use cp_common::{Error, Result};
 use super::allowed::{allowed_name, canonical_program, no_commands, restricted_target};
 use super::environment;
 use super::hashes::Hashes;
-use super::layers::wrapped;
-use super::paths::{arguments_allowed, asked_cwd, cwd_allowed, declared_by_modules, script_declared};
+use super::intent::{point_to, redirect};
+use super::paths::{arguments_allowed, asked_cwd, cwd_allowed, declared_by_modules, governed_stays, script_declared};
 use super::plan::{Planned, plan};
 use super::program::{Names, Pinned};
-use super::rules::{Finding, Risk, judge};
 use super::ruling::Ruling;
-use super::served::{point_to, redirect, served};
 use super::strings::{line_of, shell_words};
-use super::written::governed_stays;
-use crate::arguments::Arguments;
 use crate::digest::sha256;
 use crate::policy::{Policy, Verdict};
 use crate::request::{Command, Form};
+use crate::rules::{Arguments, Finding, Risk, Scope, judge, served};
 
 /// What is decided about a command, before its sandbox is planned.
 #[derive(Clone)]
@@ -61,6 +58,7 @@ impl Considered {
             approved: None,
             call: policy.actor.call.clone(),
             is_final: self.finding.is_final,
+            target: self.finding.target,
             confirmed: None,
             stdin: command.stdin.as_ref().map(|text| sha256(text.as_bytes())),
             risk: self.finding.risk,
@@ -128,31 +126,27 @@ fn consider_words(
 ) -> Result<Considered> {
     let arguments = Arguments::read(argv);
     let mut notices = command.notices.clone();
-    let outer = served(&arguments);
+    let served = served(&arguments);
     // Before what the policy allows: what a tree governs no policy can allow.
     governed_stays(policy, &arguments, &cwd)?;
-    allowed_name(policy, &arguments).map_err(|error| point_to(error, policy, outer))?;
-    let wrapped = wrapped(policy, &arguments)?;
-    let layers: Vec<Arguments<'_>> =
-        std::iter::once(arguments).chain(wrapped.iter().map(|argv| Arguments::read(argv))).collect();
-    let served = layers.last().and_then(served);
-    // What no other tool does with one request is not sent to any.
-    let replaces = command.words().is_some() && layers.last().is_some_and(|layer| layer.operands().next().is_some());
+    allowed_name(policy, &arguments).map_err(|error| point_to(error, policy, served))?;
+    // A tool call replaces a whole request only, and one that names a file.
+    let replaces = command.words().is_some() && arguments.operands().next().is_some();
     redirect(policy, served.filter(|_| replaces), &mut notices).map_err(|error| point_to(error, policy, served))?;
 
     policy.check_base()?;
     cwd_allowed(policy, &cwd)?;
-    let finding = judge(policy, &layers, &cwd)?;
-    let path = canonical_program(policy, &layers[0], &cwd)?;
+    let finding = judge(policy, argv, &cwd, Scope::Single);
+    if finding.verdict == Verdict::Deny {
+        return Err(finding.refusal());
+    }
+    let path = canonical_program(policy, &arguments, &cwd)?;
     let pinned = Names::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
     restricted_target(policy, &pinned.path)?;
 
-    declared_by_modules(policy, &cwd, &pinned.path, layers[0].words())?;
-    for layer in &layers {
-        script_declared(policy, layer, &cwd)?;
-        governed_stays(policy, layer, &cwd)?;
-    }
-    arguments_allowed(policy, &layers[0], &cwd)?;
+    declared_by_modules(policy, &cwd, &pinned.path, arguments.words())?;
+    script_declared(policy, &arguments, &cwd)?;
+    arguments_allowed(policy, &arguments, &cwd)?;
     let timeout = timeout_of(policy, command.timeout)?;
     environment::check_all(&policy.exec().env_allow, &command.env)?;
     Ok(Considered { argv: argv.to_vec(), finding, pinned, cwd, timeout, notices, line: None })

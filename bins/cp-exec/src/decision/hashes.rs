@@ -4,14 +4,13 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result, clock};
-use sha2::{Digest, Sha256};
 
-use crate::digest::finished;
+use crate::digest::sha256_of;
 use crate::policy::others_write;
 use crate::sandbox::plan::Identity;
 
@@ -69,15 +68,7 @@ impl Hashes {
             return Ok((known.clone(), true));
         }
         let failed = |e| Error::io("cannot be read", e).in_file(&identity.path);
-        let mut file = open().map_err(failed)?;
-        let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 * 1024]);
-        loop {
-            match file.read(&mut buffer).map_err(failed)? {
-                0 => break,
-                length => hash.update(&buffer[..length]),
-            }
-        }
-        let text = finished(hash);
+        let text = open().and_then(sha256_of).map_err(failed)?;
         if let Some(key) = key {
             self.known.insert(key, text.clone());
             if large {

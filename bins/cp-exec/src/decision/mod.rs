@@ -1,6 +1,6 @@
 //! The decision about one command: may it run, as which file, where, and under which limits.
 //!
-//! [`crate::arguments`] go to the rules, their finding and the policy become a ruling, and the ruling holds the plan that the
+//! [`crate::rules`] judge the arguments; their finding and the policy become a ruling, and the ruling holds the plan that the
 //! sandbox is built from. Nothing here starts a process or writes to the ledger.
 
 mod allowed;
@@ -8,24 +8,20 @@ pub(crate) mod confirm;
 mod decide;
 mod environment;
 mod hashes;
-mod layers;
+mod intent;
 mod paths;
 mod plan;
 mod program;
-mod rules;
 mod ruling;
-mod served;
 mod step;
 mod strings;
 mod watched;
-mod written;
 
 pub(crate) use self::decide::{Considered, consider, decide, timeout_of};
 pub(crate) use self::hashes::Hashes;
 pub(crate) use self::paths::declared_by_modules;
 pub(crate) use self::plan::{Planned, plan};
 pub(crate) use self::program::Names;
-pub(crate) use self::rules::{Risk, built_in, wrong_example};
 pub(crate) use self::ruling::Ruling;
 pub(crate) use self::step::{Caller, StepRuling, StepVerdict, decide_step};
 pub(crate) use self::strings::read_string;

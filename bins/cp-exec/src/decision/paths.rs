@@ -5,10 +5,10 @@ use std::path::{Component, Path, PathBuf};
 
 use cp_common::{Error, Result};
 
-use crate::arguments::Arguments;
 use crate::policy::{Access, Policy};
 use crate::refusal::{denied, denied_by};
 use crate::request::Command;
+use crate::rules::{Arguments, written_paths};
 
 /// The directory that a command asks for, without links.
 pub(super) fn asked_cwd(policy: &Policy, command: &Command) -> Result<PathBuf> {
@@ -52,13 +52,16 @@ pub(crate) fn declared_by_modules(policy: &Policy, cwd: &Path, program: &Path, a
 /// A script that an interpreter is to run is held to what its module, and that of the working directory, declares: the same with
 /// `python3 scripts/a.py`, `sh scripts/a.sh` and `scripts/a.sh`.
 pub(super) fn script_declared(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
-    // Code, or a module's name, that comes instead of a script is for the rules to decide about.
-    let instead = arguments.values_of(&["-c", "-e", "-m"]).next();
-    let Some(script) = arguments.script().filter(|_| instead.is_none()) else { return Ok(()) };
+    let Some((script, arguments)) = arguments.script() else { return Ok(()) };
     let full = reached(cwd, &policy.expand(script));
-    let words = arguments.words();
-    let at = words.iter().position(|word| *word == script).map_or(words.len(), |at| at + 1);
-    policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, &words[at..]))
+    policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, arguments))
+}
+
+/// Refuses a command whose arguments name a governed file that it would write. The sandbox holds such files whatever a command does;
+/// this gives the reason before anything runs.
+pub(super) fn governed_stays(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
+    let Some(governed) = &policy.governed else { return Ok(()) };
+    written_paths(policy, arguments, cwd).iter().try_for_each(|path| governed.check_writable(path))
 }
 
 /// No argument may name what is forbidden; the kernel hides what it can, and this says it before anything runs.

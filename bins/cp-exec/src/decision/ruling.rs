@@ -7,9 +7,9 @@ use std::time::Duration;
 use cp_common::program::approval::Spent;
 
 use super::program::Pinned;
-use super::rules::Risk;
 use super::watched::Watched;
 use crate::policy::Confirm;
+use crate::rules::Risk;
 use crate::sandbox::plan::Plan;
 
 /// A command that may run: now, or when it is confirmed.
@@ -35,6 +35,8 @@ pub(crate) struct Ruling {
     pub call: Option<String>,
     /// Whether it deletes or publishes: no yes to it is for more than once.
     pub is_final: bool,
+    /// The existing file that it destroys.
+    pub target: Option<PathBuf>,
     /// The hash of the token that was spent for it.
     pub confirmed: Option<String>,
     /// The hash of what it reads, where that came with the request.

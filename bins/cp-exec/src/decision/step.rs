@@ -11,11 +11,10 @@ use super::confirm;
 use super::hashes::Hashes;
 use super::paths::declared_by_modules;
 use super::program::Names;
-use super::rules::{Finding, Risk, judge};
-use crate::arguments::Arguments;
 use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
 use crate::refusal::refuse;
+use crate::rules::{Arguments, Finding, Risk, Scope, judge};
 use crate::sandbox::ExecRequest;
 
 /// Variables by which code is loaded into a program, or run before a shell's line. A line may not change them.
@@ -31,6 +30,8 @@ pub(crate) enum Caller {
     Line,
     /// A program that the line started, such as `make`.
     Program,
+    /// git, which carries out some of its commands by starting others of its own.
+    Git,
 }
 
 /// A decided start.
@@ -73,7 +74,8 @@ pub(crate) fn decide_step(
     };
     let finding = match caller {
         Caller::Line => check_environment(request, given).and_then(|()| of_line(policy, &argv, request)),
-        Caller::Program => of_program(policy, &argv, &request.cwd),
+        Caller::Git if argv[0].starts_with("git") => Ok(Finding::allowed(Risk::Low)),
+        Caller::Program | Caller::Git => judged(policy, &argv, &request.cwd, Scope::Child),
     };
     let verdict = match finding {
         Err(error) => {
@@ -117,7 +119,7 @@ fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Fi
         check_file(policy, &argv[0], file)?;
     }
     declared_by_modules(policy, &request.cwd, file, arguments.words())?;
-    judge(policy, &[arguments], &request.cwd)
+    judged(policy, argv, &request.cwd, Scope::Line)
 }
 
 /// Whether the policy allows a program by its path.
@@ -139,10 +141,8 @@ fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
         .hint(format!("write `{name}`, or list the file's directory in paths.execute")))
 }
 
-/// A program that another program starts: only rules about destruction and publication.
-fn of_program(policy: &Policy, argv: &[String], cwd: &Path) -> Result<Finding> {
-    match judge(policy, &[Arguments::read(argv)], cwd) {
-        Ok(finding) => Ok(finding),
-        Err(_) => Ok(Finding::allowed(Risk::Low)),
-    }
+/// The finding of the rules. A denial is an error.
+fn judged(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) -> Result<Finding> {
+    let finding = judge(policy, argv, cwd, scope);
+    if finding.verdict == Verdict::Deny { Err(finding.refusal()) } else { Ok(finding) }
 }

@@ -3,8 +3,8 @@
 use cp_common::{Error, Result, words};
 use serde::{Deserialize, Serialize};
 
-use crate::arguments::Arguments;
 use crate::glob::name_matches;
+use crate::rules::Arguments;
 
 /// A rule about arguments.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -33,7 +33,8 @@ pub(crate) struct Rule {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     Allow,
-    /// It may run when confirmed.
+    /// It may run when confirmed. `ask` is the usual word; `confirm` is read as well.
+    #[serde(alias = "ask")]
     Confirm,
     Deny,
 }

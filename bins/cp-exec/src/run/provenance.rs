@@ -4,15 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::decision::Caller;
+use crate::rules::{is_shell, is_wrapper};
 use crate::sandbox::Process;
-
-/// Programs that start the command they are given; what they start counts as started by the line.
-const WRAPPERS: [&str; 20] = [
-    "busybox", "chrt", "command", "env", "find", "flock", "ionice", "nice", "nohup", "parallel", "prlimit", "script",
-    "setsid", "taskset", "time", "timeout", "toybox", "unbuffer", "watch", "xargs",
-];
-
-const SHELLS: [&str; 8] = ["ash", "bash", "dash", "ksh", "mksh", "rbash", "sh", "zsh"];
 
 /// Processes above this number are looked through for those that have ended.
 const MANY: usize = 4096;
@@ -45,15 +38,19 @@ impl Provenance {
         if self.known.len() > MANY {
             self.known.retain(|process, _| Process::find(process.pid).is_some_and(|(found, _)| found == *process));
         }
-        if caller == Caller::Line && !starts_others(name, argv) {
+        if caller == Caller::Line {
             // What the line forked in this process before stays the line's.
             for child in children(process.pid) {
                 self.known.entry(child).or_insert(Caller::Line);
             }
-            self.known.insert(process, Caller::Program);
-        } else {
-            self.known.insert(process, caller);
         }
+        let name = Path::new(name).file_name().unwrap_or_default().to_string_lossy();
+        let becomes = match caller {
+            Caller::Line if starts_others(&name, argv) => Caller::Line,
+            _ if name == "git" => Caller::Git,
+            _ => Caller::Program,
+        };
+        self.known.insert(process, becomes);
     }
 }
 
@@ -65,8 +62,7 @@ fn children(pid: i32) -> Vec<Process> {
 
 /// Whether what a program starts is chosen by the line: a wrapper, or a shell without a script.
 fn starts_others(name: &str, argv: &[String]) -> bool {
-    let name = Path::new(name).file_name().unwrap_or_default().to_string_lossy();
-    WRAPPERS.contains(&name.as_ref()) || (SHELLS.contains(&name.as_ref()) && !has_script(argv))
+    is_wrapper(name) || (is_shell(name) && !has_script(argv))
 }
 
 /// Whether a shell is given a script as an operand, and not a line with `-c` or on its standard input.
@@ -102,7 +98,7 @@ mod tests {
             let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
             starts_others(&argv[0], &argv)
         };
-        for line in ["sh -c x", "bash -ec x y", "bash -o pipefail -c x", "bash --norc -c x", "bash", "/usr/bin/env x"] {
+        for line in ["sh -c x", "bash -ec x y", "bash -o pipefail -c x", "bash --norc -c x", "bash", "env x"] {
             assert!(starts(line), "{line}");
         }
         for line in ["sh x.sh", "bash -e x.sh", "bash -o errexit x.sh", "bash -- x.sh", "make", "python3 -c x"] {

@@ -307,7 +307,7 @@ impl Steps {
                 self.report.line += 1;
                 "line"
             }
-            Caller::Program => {
+            Caller::Program | Caller::Git => {
                 self.report.programs += 1;
                 "program"
             }

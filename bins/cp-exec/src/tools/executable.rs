@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 
-use crate::decision::{Hashes, Names, Planned, Risk, Ruling, declared_by_modules, plan, timeout_of};
+use crate::decision::{Hashes, Names, Planned, Ruling, declared_by_modules, plan, timeout_of};
 use crate::digest::sha256;
 use crate::glob::name_matches;
 use crate::policy::{Confirm, LONGEST, Policy};
 use crate::refusal::{owner_decides, refuse};
 use crate::request::{Command, ToolCall};
+use crate::rules::Risk;
 use crate::run::stdin;
 use crate::sandbox::plan::{Network, Profile};
 
@@ -63,6 +64,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
         approved: None,
         call: policy.actor.call.clone(),
         is_final: false,
+        target: None,
         confirmed: None,
         stdin: Some(sha256(input)),
         risk: Risk::Medium,

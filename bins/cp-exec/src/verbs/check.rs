@@ -12,10 +12,11 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::decision::{self, Considered, Hashes, Risk, confirm};
+use crate::decision::{self, Considered, Hashes, confirm};
 use crate::policy::{Confirm, Policy};
 use crate::refusal::with_members;
 use crate::request::{self, Command, Form, Request};
+use crate::rules::Risk;
 use crate::sandbox::plan::{Network, Profile};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -35,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
     /// The command line as one string
-    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
+    #[arg(short = 'c', value_name = "STRING", allow_hyphen_values = true, conflicts_with = "command")]
     string: Option<String>,
     /// A control plane root whose modules narrow what may be done (default: the home)
     #[arg(long, value_name = "DIR")]

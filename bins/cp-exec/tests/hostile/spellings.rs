@@ -1,12 +1,11 @@
 //! Command lines in every spelling that a program's own parser knows: abbreviated, clustered, attached, separate, behind `--`. Each is
-//! run as it is, outside; where that does what a rule is against, the program must not have taken the line for a harmless one.
+//! run as it is, outside; where it destroys a file or a reference, cp-exec must not have allowed it without a question.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use cp_testkit::counterpart;
 use serde_json::{Value, json};
@@ -25,12 +24,12 @@ struct Family {
     /// The same of long names, without their dashes.
     long_flags: &'static [&'static str],
     long_valued: &'static [(&'static str, &'static str)],
-    /// Options by which it does what a rule is against: a letter, a long name, or both, and the value.
+    /// Options by which it destroys: a letter, a long name, or both, and the value, if there is one.
     evil: &'static [(Option<char>, Option<&'static str>, &'static str)],
     /// What else is on the line.
     operands: &'static [&'static str],
-    /// Whether what is against the rule is the operands: the program runs them.
-    wraps: bool,
+    /// The operands destroy, without any option.
+    does_it_by_operands: bool,
 }
 
 const PLAIN: Family = Family {
@@ -42,10 +41,10 @@ const PLAIN: Family = Family {
     long_valued: &[],
     evil: &[],
     operands: &["f"],
-    wraps: false,
+    does_it_by_operands: false,
 };
 
-const FAMILIES: [Family; 17] = [
+const FAMILIES: [Family; 15] = [
     Family {
         program: "sort",
         flags: "bdfginrsu",
@@ -56,51 +55,42 @@ const FAMILIES: [Family; 17] = [
         ..PLAIN
     },
     Family {
-        program: "sed",
-        flags: "nEsuz",
-        valued: &[('l', "5"), ('e', "p")],
-        long_flags: &["quiet", "regexp-extended", "separate", "posix"],
-        long_valued: &[("line-length", "5"), ("expression", "p")],
-        evil: &[(Some('e'), Some("expression"), "w canary"), (Some('e'), Some("expression"), "1e cp evil canary")],
+        program: "shuf",
+        flags: "rz",
+        valued: &[('n', "1")],
+        long_flags: &["zero-terminated"],
+        long_valued: &[("head-count", "1")],
+        evil: &[(Some('o'), Some("output"), "canary")],
         ..PLAIN
     },
     Family {
-        program: "tar",
-        first: &["-c"],
-        flags: "vhpSl",
-        valued: &[('C', "."), ('b', "20"), ('X', "names")],
-        long_flags: &["verbose", "dereference", "totals", "sparse"],
-        long_valued: &[
-            ("exclude", "x"),
-            ("directory", "."),
-            ("blocking-factor", "20"),
-            ("file", "a.tar"),
-            ("mode", "644"),
-        ],
-        evil: &[
-            (Some('I'), Some("use-compress-program"), "./evil"),
-            (None, Some("checkpoint-action"), "exec=./evil"),
-            (Some('F'), Some("info-script"), "./evil"),
-        ],
-        operands: &["--checkpoint=1", "-fa.tar", "f"],
+        program: "uniq",
+        flags: "cdiu",
+        valued: &[('f', "1"), ('s', "1"), ('w', "3")],
+        long_flags: &["count", "repeated", "unique"],
+        long_valued: &[("skip-fields", "1"), ("skip-chars", "1")],
+        operands: &["f", "canary"],
+        does_it_by_operands: true,
         ..PLAIN
     },
     Family {
-        program: "split",
-        flags: "deu",
-        valued: &[('a', "3"), ('l', "1"), ('t', ":")],
-        long_flags: &["elide-empty-files", "unbuffered", "verbose"],
-        long_valued: &[("suffix-length", "3"), ("lines", "1"), ("additional-suffix", "x")],
-        evil: &[(None, Some("filter"), "./evil")],
+        program: "cp",
+        flags: "abdfinuvp",
+        valued: &[('S', "x")],
+        long_flags: &["archive", "force", "no-clobber", "update", "remove-destination", "recursive"],
+        long_valued: &[("suffix", "x"), ("sparse", "auto")],
+        operands: &["f", "canary"],
+        does_it_by_operands: true,
         ..PLAIN
     },
     Family {
-        program: "find",
-        first: &["f"],
-        long_flags: &[],
-        evil: &[],
-        operands: &["-name", "f", "-exec", "./evil", ";"],
-        wraps: true,
+        program: "mv",
+        flags: "bfinuv",
+        valued: &[('S', "x")],
+        long_flags: &["force", "no-clobber", "update", "verbose"],
+        long_valued: &[("suffix", "x")],
+        operands: &["other", "canary"],
+        does_it_by_operands: true,
         ..PLAIN
     },
     Family {
@@ -109,26 +99,24 @@ const FAMILIES: [Family; 17] = [
         valued: &[('m', "755"), ('S', "x")],
         long_flags: &["compare", "verbose"],
         long_valued: &[("mode", "755"), ("suffix", "x")],
-        evil: &[(None, Some("strip-program"), "./evil")],
-        operands: &["-s", "evil", "other"],
+        operands: &["f", "canary"],
+        does_it_by_operands: true,
         ..PLAIN
     },
     Family {
-        program: "git",
-        first: &["grep"],
-        flags: "niwvEF",
-        valued: &[('m', "1"), ('A', "1"), ('e', "old")],
-        long_flags: &["ignore-case", "count", "full-name", "quiet", "no-index"],
-        long_valued: &[("max-depth", "1"), ("max-count", "1"), ("context", "1")],
-        evil: &[(Some('O'), Some("open-files-in-pager"), "./evil")],
-        operands: &["old", "f"],
+        program: "tee",
+        flags: "ip",
+        long_flags: &["ignore-interrupts"],
+        long_valued: &[("output-error", "warn")],
+        operands: &["other", "canary"],
+        does_it_by_operands: true,
         ..PLAIN
     },
     Family {
         program: "git",
         first: &["diff"],
         flags: "bwRaz",
-        valued: &[('U', "1"), ('S', "x"), ('O', "names")],
+        valued: &[('U', "1"), ('S', "x"), ('O', "other")],
         long_flags: &["stat", "raw", "quiet", "text", "no-color"],
         long_valued: &[("unified", "1"), ("diff-filter", "M"), ("src-prefix", "x"), ("stat-width", "10")],
         evil: &[(None, Some("output"), "canary")],
@@ -139,7 +127,6 @@ const FAMILIES: [Family; 17] = [
         program: "git",
         first: &["archive"],
         flags: "v",
-        valued: &[],
         long_flags: &["verbose"],
         long_valued: &[("prefix", "x/"), ("format", "tar")],
         evil: &[(Some('o'), Some("output"), "canary")],
@@ -148,84 +135,58 @@ const FAMILIES: [Family; 17] = [
     },
     Family {
         program: "git",
-        first: &["ls-remote"],
+        first: &["branch"],
         flags: "q",
-        valued: &[('o', "x")],
-        long_flags: &["quiet", "heads", "tags", "refs", "exit-code"],
-        long_valued: &[("sort", "refname"), ("server-option", "x")],
-        evil: &[(None, Some("upload-pack"), "./evil"), (None, Some("exec"), "./evil")],
-        operands: &["."],
+        long_flags: &["quiet", "no-color"],
+        evil: &[(Some('D'), None, "")],
+        operands: &["x"],
         ..PLAIN
     },
     Family {
-        program: "env",
-        flags: "iv0",
-        valued: &[('u', "A"), ('u', "-S")],
-        long_flags: &["ignore-environment", "debug"],
-        long_valued: &[("unset", "A")],
-        evil: &[(Some('S'), Some("split-string"), "cp evil canary")],
-        operands: &["cp", "evil", "canary"],
-        wraps: true,
+        program: "git",
+        first: &["tag"],
+        flags: "n",
+        long_flags: &["no-column"],
+        evil: &[(Some('d'), Some("delete"), "")],
+        operands: &["v"],
         ..PLAIN
     },
     Family {
-        program: "xargs",
-        flags: "rtx",
-        valued: &[('n', "1"), ('P', "1"), ('s', "4000"), ('L', "1"), ('E', "x"), ('a', "/dev/null"), ('d', "n")],
-        long_flags: &["no-run-if-empty", "verbose", "exit"],
-        long_valued: &[
-            ("max-args", "1"),
-            ("max-procs", "1"),
-            ("process-slot-var", "A"),
-            ("arg-file", "/dev/null"),
-            ("eof", "x"),
-        ],
-        operands: &["cp", "evil", "canary"],
-        wraps: true,
+        program: "git",
+        first: &["reset"],
+        flags: "q",
+        long_flags: &["quiet", "no-recurse-submodules"],
+        evil: &[(None, Some("hard"), "")],
+        operands: &["HEAD"],
         ..PLAIN
     },
     Family {
-        program: "timeout",
-        flags: "v",
-        valued: &[('k', "1"), ('s', "TERM")],
-        long_flags: &["foreground", "preserve-status", "verbose"],
-        long_valued: &[("kill-after", "1"), ("signal", "TERM")],
-        operands: &["5", "cp", "evil", "canary"],
-        wraps: true,
+        program: "git",
+        first: &["clean"],
+        flags: "qdx",
+        valued: &[('e', "none")],
+        long_flags: &["quiet"],
+        long_valued: &[("exclude", "none")],
+        evil: &[(Some('f'), Some("force"), "")],
+        operands: &["other"],
         ..PLAIN
     },
     Family {
-        program: "nice",
-        valued: &[('n', "1")],
-        long_valued: &[("adjustment", "1")],
-        operands: &["cp", "evil", "canary"],
-        wraps: true,
+        program: "git",
+        first: &["checkout"],
+        flags: "q",
+        long_flags: &["quiet", "no-progress"],
+        evil: &[(Some('f'), Some("force"), "")],
+        operands: &["x"],
         ..PLAIN
     },
     Family {
-        program: "stdbuf",
-        valued: &[('o', "L"), ('e', "0"), ('i', "0")],
-        long_valued: &[("output", "L"), ("error", "0"), ("input", "0")],
-        operands: &["cp", "evil", "canary"],
-        wraps: true,
-        ..PLAIN
-    },
-    Family {
-        program: "flock",
-        flags: "sxnuo",
-        valued: &[('w', "5"), ('E', "9")],
-        long_flags: &["shared", "exclusive", "nonblock", "close", "verbose"],
-        long_valued: &[("timeout", "5"), ("wait", "5"), ("conflict-exit-code", "9")],
-        operands: &["lock", "cp", "evil", "canary"],
-        wraps: true,
-        ..PLAIN
-    },
-    Family {
-        program: "setsid",
-        flags: "wf",
-        long_flags: &["wait", "fork"],
-        operands: &["cp", "evil", "canary"],
-        wraps: true,
+        program: "git",
+        first: &["switch"],
+        flags: "q",
+        long_flags: &["quiet", "no-progress"],
+        evil: &[(Some('f'), Some("discard-changes"), "")],
+        operands: &["x"],
         ..PLAIN
     },
 ];
@@ -279,14 +240,14 @@ fn line(family: &Family, chance: &mut Chance) -> Vec<String> {
     if !family.evil.is_empty() && !chance.one_in(4) {
         let (letter, long, value) = *chance.one_of(family.evil);
         let at = chance.below(groups.len() + 1);
-        groups.insert(at, spelled(letter, long, Some(value), family.flags, chance));
+        groups.insert(at, spelled(letter, long, Some(value).filter(|value| !value.is_empty()), family.flags, chance));
     }
     if chance.one_in(6) {
         let at = chance.below(groups.len() + 1);
         groups.insert(at, vec!["--".to_owned()]);
     }
     let operands: Vec<String> = family.operands.iter().map(|word| (*word).to_owned()).collect();
-    if family.wraps || !chance.one_in(3) {
+    if family.does_it_by_operands || !chance.one_in(3) {
         groups.push(operands);
     } else {
         groups.insert(0, operands);
@@ -295,46 +256,54 @@ fn line(family: &Family, chance: &mut Chance) -> Vec<String> {
     first.map(str::to_owned).chain(groups.into_iter().flatten()).collect()
 }
 
-const PROJECT: &str = r#"
+const PROJECT: &str = r"
 set -e
 git init -q -b main . && git config user.name x && git config user.email x@y
-echo old > f && git add f && git commit -qm one && echo old new > f
-printf '#!/bin/sh\n: > "%s/canary"\n' "$PWD" > evil && chmod 755 evil
-echo evil > names
-"#;
+echo old > f && git add f && git commit -qm one && git branch x
+git commit -qm two --allow-empty && git tag v
+printf 'old new\nold new\n' > f && echo keep > canary && echo other > other
+";
 
-/// Runs a line where it may do what it does, and says whether that is what a rule is against.
-fn does_it(at: &Path, words: &[String]) -> bool {
+/// Files, and references, whose loss is destruction.
+const KEPT: [&str; 5] = ["f", "canary", "other", ".git/refs/heads/x", ".git/refs/tags/v"];
+
+/// Runs a line in a copy of the project, and answers whether it destroys something.
+fn destroys(project: &Path, copy: &Path, words: &[String]) -> bool {
+    let kept = || KEPT.map(|name| fs::read(copy.join(name)).ok());
+    let before = kept();
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "5"]).args(words).current_dir(at).env("HOME", at).env("GIT_PAGER", "cat");
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let canary = at.join("canary");
-    if child.unwrap().wait().is_ok() && words[0] == "setsid" {
-        // What it leaves in the background may still be on its way.
-        std::thread::sleep(Duration::from_millis(20));
+    command.args(["-s", "KILL", "5"]).args(words).current_dir(copy).env("HOME", copy).env("GIT_PAGER", "cat");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    // A file that is moved away is still there under its new name.
+    let lost = kept().iter().zip(&before).any(|(now, before)| now != before && !kept().contains(before));
+    // Other programs change nothing but the kept files.
+    if !lost && words[0] != "git" {
+        return false;
     }
-    let done = canary.exists();
-    let _ = fs::remove_file(canary);
-    done
+    fs::remove_dir_all(copy).unwrap();
+    assert!(Command::new("cp").arg("-a").args([project, copy]).status().unwrap().success());
+    lost
 }
 
 #[test]
-fn whatever_spelling_does_it_is_never_taken_for_a_harmless_one() {
+fn line_that_destroys_is_never_allowed_without_a_question() {
     let mut chance = Chance::of_this_test(11);
     let exec = Exec::with_policy(everyone()[0], "");
     let mut names: Vec<&str> = FAMILIES.iter().map(|family| family.program).collect();
     names.dedup();
-    exec.policy(&format!("[exec]\nallowed_commands = {names:?}\nintent = \"off\"\n"));
+    exec.policy(&format!("[exec]\nallowed_commands = {names:?}\nintent = \"off\"\n[paths]\nwrite = [\".\"]\n"));
     let outside = tempfile::tempdir().unwrap();
     fs::set_permissions(outside.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    for place in [outside.path(), &*exec.work] {
+    let (project, copy) = (outside.path().join("project"), outside.path().join("copy"));
+    for place in [&project, &copy, &*exec.work] {
+        fs::create_dir_all(place).unwrap();
         let made = Command::new("bash").args(["-c", PROJECT]).current_dir(place).env("HOME", place).output().unwrap();
         assert!(made.status.success(), "{made:?}");
     }
     let mut lines: Vec<(usize, Vec<String>)> = Vec::new();
     for (index, family) in FAMILIES.iter().enumerate() {
         if counterpart(family.program).is_some() {
-            lines.extend((0..times(60, 2000)).map(|_| (index, line(family, &mut chance))));
+            lines.extend((0..times(30, 2000)).map(|_| (index, line(family, &mut chance))));
         }
     }
     let request =
@@ -346,7 +315,7 @@ fn whatever_spelling_does_it_is_never_taken_for_a_harmless_one() {
         let allowed: &Value = &answer["data"]["decision"];
         assert!(allowed.is_string(), "{words:?}: {answer}");
         let (done, harmless) = counts.entry(*index).or_default();
-        if does_it(outside.path(), words) {
+        if destroys(&project, &copy, words) {
             *done += 1;
             if allowed == "allow" {
                 wrong.push(words.join(" "));
@@ -355,7 +324,7 @@ fn whatever_spelling_does_it_is_never_taken_for_a_harmless_one() {
             *harmless += usize::from(allowed == "allow");
         }
     }
-    assert!(wrong.is_empty(), "taken for harmless:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "allowed without a question:\n{}", wrong.join("\n"));
     for (index, (done, _)) in &counts {
         let family = &FAMILIES[*index];
         assert!(*done >= 4, "{} {:?}: {done} lines do anything at all", family.program, family.first);

@@ -5,8 +5,8 @@ use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
-use crate::decision::built_in;
 use crate::policy;
+use crate::rules::built_in;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "policy show",
@@ -52,6 +52,6 @@ pub(super) fn run(context: &mut Context) -> Result<()> {
         owner: loaded.owner,
         home: loaded.home.display().to_string(),
         policy,
-        built_in_rules: built_in().map(|rule| rule.id).collect(),
+        built_in_rules: built_in().map(|rule| rule.id.as_str()).collect(),
     })
 }

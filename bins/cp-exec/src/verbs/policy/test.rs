@@ -5,8 +5,8 @@ use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
-use crate::decision::{built_in, wrong_example};
 use crate::policy;
+use crate::rules::{built_in, wrong_examples};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "policy test",
@@ -40,7 +40,7 @@ impl Reply for Tested {
 pub(super) fn run(context: &mut Context) -> Result<()> {
     // Reading a policy tries its own examples.
     let loaded = policy::load(&context.home.policy_file())?;
-    if let Some((rule, line)) = wrong_example() {
+    if let Some((rule, line)) = wrong_examples().next() {
         return Err(Error::new(Code::Integrity, format!("the built-in rule {rule} is wrong about `{line}`")));
     }
     let rules = &loaded.settings.exec.rule;

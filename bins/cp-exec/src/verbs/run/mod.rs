@@ -77,7 +77,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "How it runs")]
     stdin: Option<String>,
     /// A command line, run by a shell inside the sandbox
-    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", help_heading = "How it runs")]
+    #[arg(
+        short = 'c',
+        value_name = "STRING",
+        allow_hyphen_values = true,
+        conflicts_with = "command",
+        help_heading = "How it runs"
+    )]
     string: Option<String>,
     /// A control plane root whose modules narrow what may be done (default: the home)
     #[arg(long, value_name = "DIR", help_heading = "What it may do", hide_short_help = true)]

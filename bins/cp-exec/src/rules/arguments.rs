@@ -1,0 +1,331 @@
+//! The arguments of a program, read by the program's own grammar: clusters of letters, attached values, abbreviations, `--`.
+
+use super::data;
+use super::grammar::{Grammar, Program, Takes};
+use crate::glob::name_matches;
+
+/// Programs that contain others: their first operand is the name of the one that runs.
+const MULTICALL: [&str; 2] = ["busybox", "toybox"];
+
+/// The words of a command, and what they are to its program.
+pub(crate) struct Arguments<'a> {
+    argv: &'a [String],
+    name: &'a str,
+    items: Vec<Item<'a>>,
+    program: Option<&'static Program>,
+    /// The number of items before the first operand.
+    leading: usize,
+    /// The number of words that come before the arguments.
+    start: usize,
+}
+
+/// One argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item<'a> {
+    /// An option and its value.
+    Option(Name<'a>, Option<&'a str>),
+    Operand(Operand<'a>),
+}
+
+/// A word that is not an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operand<'a> {
+    pub word: &'a str,
+    /// It may be the value of the unknown option before it.
+    doubtful: bool,
+    /// It follows `--`.
+    pub(super) after_dashes: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name<'a> {
+    Letter(char),
+    /// A name without its dashes, and whether it is known to be complete.
+    Long(&'a str, bool),
+}
+
+impl Name<'_> {
+    /// True if this is the option that a rule names, with its dashes. An abbreviation is every option that it may stand for.
+    fn is(self, option: &str) -> bool {
+        match self {
+            Self::Letter(letter) => {
+                option.strip_prefix('-').is_some_and(|known| known.chars().eq(std::iter::once(letter)))
+            }
+            Self::Long(name, whole) => match option.strip_prefix("--") {
+                Some(known) => known == name || !whole && !name.is_empty() && known.starts_with(name),
+                None => option.strip_prefix('-') == Some(name),
+            },
+        }
+    }
+}
+
+impl<'a> Arguments<'a> {
+    /// Reads a command line, its own name first.
+    pub(crate) fn read(argv: &'a [String]) -> Self {
+        let base = |at: usize| argv.get(at).map_or("", |word| word.rsplit('/').next().unwrap_or(word));
+        let applet = MULTICALL.contains(&base(0)) && argv.get(1).is_some_and(|word| !word.starts_with('-'));
+        let (name, start) = (base(usize::from(applet)), 1 + usize::from(applet));
+        let program = data::family_of(name).and_then(|family| family.program(name));
+        let mut reader = Reader::new(argv, start, program.map(Program::grammar).unwrap_or_default());
+        reader.read();
+        let mut items = reader.items;
+        let leading = items.iter().position(|item| matches!(item, Item::Operand(_))).unwrap_or(items.len());
+        if let (Some(program), Some(at)) = (program, reader.stopped) {
+            let mut rest = Reader::new(argv, at + 1, program.grammar_of(&argv[at]).unwrap_or_default());
+            rest.ended = program.script.is_some();
+            rest.read();
+            items.append(&mut rest.items);
+        }
+        Self { argv, name, items, program, leading, start }
+    }
+
+    /// The first word, as written.
+    pub(crate) fn command(&self) -> Option<&'a str> {
+        self.argv.first().map(String::as_str)
+    }
+
+    /// The program's name without a directory; for `busybox NAME`, that name.
+    pub(crate) fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// The words after the program's name.
+    pub(crate) fn words(&self) -> &'a [String] {
+        self.argv.get(self.start..).unwrap_or_default()
+    }
+
+    pub(super) fn items(&self) -> &[Item<'a>] {
+        &self.items
+    }
+
+    /// The operands. Those of a program with commands of its own begin with that command.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = Operand<'a>> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Operand(operand) => Some(*operand),
+            Item::Option(..) => None,
+        })
+    }
+
+    /// The operands after the program's own command.
+    pub(super) fn operands_of_command(&self) -> impl Iterator<Item = Operand<'a>> {
+        let mut commands = true;
+        self.operands().skip_while(move |operand| {
+            let skip = commands;
+            commands &= operand.doubtful;
+            skip
+        })
+    }
+
+    /// True if one of these options is given.
+    pub(crate) fn has_option(&self, options: &[impl AsRef<str>]) -> bool {
+        self.items.iter().any(|item| match item {
+            Item::Option(name, _) => options.iter().any(|option| name.is(option.as_ref())),
+            Item::Operand(_) => false,
+        })
+    }
+
+    /// The values of an option.
+    pub(super) fn values_of<'s>(&'s self, options: &'s [impl AsRef<str>]) -> impl Iterator<Item = &'a str> + 's {
+        self.items.iter().filter_map(|item| match item {
+            Item::Option(name, value) if options.iter().any(|option| name.is(option.as_ref())) => *value,
+            _ => None,
+        })
+    }
+
+    /// True if the program's own command is one of these, by its name, an alias or its beginning: `push`, or `stash drop` with the
+    /// command within the command. `*` matches any run of characters.
+    pub(crate) fn is_command(&self, commands: &[impl AsRef<str>]) -> bool {
+        commands.iter().any(|phrase| {
+            let (first, second) =
+                phrase.as_ref().split_once(' ').map_or((phrase.as_ref(), None), |(a, b)| (a, Some(b)));
+            let canonical = |word| self.program.and_then(|program| program.canonical(word));
+            candidates(self.operands())
+                .any(|word| name_matches(first, word) || canonical(word).is_some_and(|word| name_matches(first, word)))
+                && second
+                    .is_none_or(|second| candidates(self.operands_of_command()).any(|word| name_matches(second, word)))
+        })
+    }
+
+    /// The directories that options before the first operand change to, in order.
+    pub(super) fn directories(&self) -> impl Iterator<Item = &'a str> {
+        let letter = self.program.and_then(|program| program.directory);
+        self.items[..self.leading].iter().filter_map(move |item| match item {
+            Item::Option(Name::Letter(found), value) if letter == Some(*found) => *value,
+            _ => None,
+        })
+    }
+
+    /// The words that may be paths: operands, values of options, and the text attached to a letter.
+    pub(crate) fn possible_paths(&self) -> impl Iterator<Item = &'a str> {
+        let parts = |word: &'a String| {
+            let word = word.as_str();
+            let value = match (word.starts_with('-'), word.split_once('=')) {
+                (true, Some((_, value))) => Some(value),
+                (true, None) => {
+                    word.char_indices().nth(2).filter(|_| !word.starts_with("--")).map(|(at, _)| &word[at..])
+                }
+                (false, _) => Some(word),
+            };
+            // In a cluster the value follows several letters.
+            let path = word.find(['/', '.']).filter(|_| word.starts_with('-')).map(|at| &word[at..]);
+            [value, path.filter(|path| Some(*path) != value)]
+        };
+        self.words().iter().flat_map(parts).flatten().filter(|value| !value.is_empty() && !value.starts_with('-'))
+    }
+
+    /// The script that an interpreter runs, and the words after it.
+    pub(crate) fn script(&self) -> Option<(&'a str, &'a [String])> {
+        let script = self.program?.script.as_ref()?;
+        if self.has_option(&script.instead) {
+            return None;
+        }
+        let path =
+            self.values_of(&script.file).next().or_else(|| self.operands().next().map(|operand| operand.word))?;
+        let words = self.words();
+        let at = words.iter().position(|word| *word == path).map_or(words.len(), |at| at + 1);
+        Some((path, &words[at..]))
+    }
+}
+
+/// The operands that may be a command: the first, and the next if the first may be the value of an option.
+fn candidates<'a>(operands: impl Iterator<Item = Operand<'a>>) -> impl Iterator<Item = &'a str> {
+    let mut doubtful = true;
+    let taken = operands.take_while(move |operand| {
+        let take = doubtful;
+        doubtful &= operand.doubtful;
+        take
+    });
+    taken.map(|operand| operand.word)
+}
+
+struct Reader<'a, 'g> {
+    argv: &'a [String],
+    at: usize,
+    grammar: Grammar<'g>,
+    items: Vec<Item<'a>>,
+    /// The place of the operand at which a grammar that stops has stopped.
+    stopped: Option<usize>,
+    /// The rest are operands.
+    ended: bool,
+    doubt: bool,
+}
+
+impl<'a, 'g> Reader<'a, 'g> {
+    fn new(argv: &'a [String], at: usize, grammar: Grammar<'g>) -> Self {
+        Self { argv, at, grammar, items: Vec::new(), stopped: None, ended: false, doubt: false }
+    }
+
+    fn read(&mut self) {
+        while self.at < self.argv.len() && self.stopped.is_none() {
+            let word = self.argv[self.at].as_str();
+            self.at += 1;
+            let doubtful = std::mem::take(&mut self.doubt);
+            if !self.ended && word == "--" {
+                self.ended = true;
+            } else if self.ended || word == "-" || !word.starts_with('-') {
+                // A toolchain of cargo is not an operand.
+                if !(self.items.is_empty() && self.grammar.stops && word.starts_with('+')) {
+                    self.items.push(Item::Operand(Operand { word, doubtful, after_dashes: self.ended }));
+                    self.stopped = self.grammar.stops.then_some(self.at - 1);
+                }
+            } else if word.starts_with("--") || self.grammar.one_dash {
+                self.long(word.trim_start_matches('-'));
+            } else {
+                self.letters(&word[1..]);
+            }
+        }
+    }
+
+    fn long(&mut self, word: &'a str) {
+        let (name, attached) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+        let known = self.grammar.long(name).or_else(|| {
+            let (_, whole) = self.grammar.long(name.strip_prefix("no-")?)?;
+            Some((Takes::Nothing, whole))
+        });
+        let value = match (attached, known) {
+            (None, Some((Takes::Value, _))) => self.value(),
+            _ => attached,
+        };
+        self.doubt = known.is_none() && attached.is_none();
+        self.items.push(Item::Option(Name::Long(name, known.is_some_and(|(_, whole)| whole)), value));
+    }
+
+    fn value(&mut self) -> Option<&'a str> {
+        let word = self.argv.get(self.at)?;
+        self.at += 1;
+        Some(word)
+    }
+
+    /// Reads a cluster of letters.
+    fn letters(&mut self, mut rest: &'a str) {
+        while let Some(letter) = rest.chars().next() {
+            rest = &rest[letter.len_utf8()..];
+            let takes = self.grammar.letter(letter);
+            let value = match takes {
+                Some(Takes::Value) if rest.is_empty() => self.value(),
+                Some(Takes::Value | Takes::Attached) => {
+                    Some(std::mem::take(&mut rest)).filter(|value| !value.is_empty())
+                }
+                Some(Takes::Nothing) | None => None,
+            };
+            self.doubt |= takes.is_none();
+            self.items.push(Item::Option(Name::Letter(letter), value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        let argv = cp_common::words::split(text).unwrap().argv;
+        let arguments = Arguments::read(&argv);
+        let show = |item: &Item<'_>| match item {
+            Item::Option(Name::Letter(letter), value) => format!("-{letter}={}", value.unwrap_or("")),
+            Item::Option(Name::Long(name, _), value) => format!("--{name}={}", value.unwrap_or("")),
+            Item::Operand(operand) => operand.word.to_owned(),
+        };
+        arguments.items().iter().map(show).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn options_are_read_as_their_program_reads_them() {
+        for (line, read) in [
+            ("sort -uo b a", "-u= -o=b a"),
+            ("sort -k1 --outp b a", "-k=1 --outp=b a"),
+            ("git -C sub --no-pager push -fo x origin", "-C=sub --no-pager= push -f= -o=x origin"),
+            ("git checkout -- -f", "checkout -f"),
+            ("cargo +nightly -q publish --token x", "-q= publish --token=x"),
+            ("find . -name x -delete", ". --name= x --delete="),
+            ("python3 -um twine upload x", "-u= -m=twine upload x"),
+            ("python3 a.py -m x", "a.py -m x"),
+            ("busybox rm -rf x", "-r= -f= x"),
+        ] {
+            assert_eq!(shown(line), read, "{line}");
+        }
+    }
+
+    #[test]
+    fn command_after_an_unknown_option_is_found() {
+        let is = |line: &str, command: &str| {
+            let argv = cp_common::words::split(line).unwrap().argv;
+            Arguments::read(&argv).is_command(&[command])
+        };
+        for (line, command) in [
+            ("kubectl -n prod delete pod x", "delete"),
+            ("npm publis", "publish"),
+            ("npm --otp 1 publish", "publish"),
+            ("yarn npm publish", "npm publish"),
+            ("git -C a stash drop", "stash drop"),
+            ("cargo rm x", "remove"),
+        ] {
+            assert!(is(line, command), "{line}");
+        }
+        for (line, command) in
+            [("npm run publish", "publish"), ("cargo run -- publish", "publish"), ("git log push", "push")]
+        {
+            assert!(!is(line, command), "{line}");
+        }
+    }
+}

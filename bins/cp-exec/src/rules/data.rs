@@ -1,0 +1,252 @@
+//! The data of the rules: one file for each program or small family, parsed when one of its programs is asked about.
+//!
+//! The first line of a file lists its programs. The file then has the grammar of their options (`[[program]]`), the rules
+//! (`[[rule]]`) and the files that a program writes (`[[write]]`). Roles that need no arguments are in `roles.toml`.
+
+use std::sync::{LazyLock, OnceLock};
+
+use serde::Deserialize;
+
+use super::clause::Clause;
+use super::grammar::Program;
+use crate::glob::name_matches;
+use crate::policy::Verdict;
+
+const TEXTS: [&str; 12] = [
+    include_str!("data/cargo.toml"),
+    include_str!("data/databases.toml"),
+    include_str!("data/deploy.toml"),
+    include_str!("data/files.toml"),
+    include_str!("data/git.toml"),
+    include_str!("data/github.toml"),
+    include_str!("data/interpreters.toml"),
+    include_str!("data/npm.toml"),
+    include_str!("data/packages.toml"),
+    include_str!("data/python.toml"),
+    include_str!("data/ssh.toml"),
+    include_str!("data/system.toml"),
+];
+
+/// What is known about some programs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Family {
+    programs: Vec<String>,
+    program: Vec<Program>,
+    pub rule: Vec<Rule>,
+    pub(super) write: Vec<Write>,
+}
+
+/// A rule about arguments.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rule {
+    /// Its name on the record.
+    pub id: String,
+    /// The programs that it is about; `*` matches any run of characters. Empty: every program of the file.
+    #[serde(default)]
+    commands: Vec<String>,
+    /// It is about a command line for which one of these holds. Empty: any command line.
+    #[serde(default)]
+    when: Vec<Clause>,
+    pub decision: Verdict,
+    pub kind: Kind,
+    /// It also holds for what other programs start.
+    #[serde(default = "yes")]
+    pub in_children: bool,
+    /// A confirmation holds for one run only.
+    #[serde(default = "yes", rename = "final")]
+    pub is_final: bool,
+    pub reason: String,
+    /// What to do instead.
+    pub hint: Option<String>,
+    /// Command lines that it is about.
+    #[serde(default)]
+    pub examples: Vec<String>,
+    /// Command lines that it is not about.
+    #[serde(default)]
+    pub counterexamples: Vec<String>,
+}
+
+/// What a command does that has to be confirmed or denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// Data or history that cannot be brought back.
+    Destroys,
+    /// Changes what others see.
+    Publishes,
+    /// Drops changes that exist nowhere else.
+    Discards,
+    /// Writes over or removes files of the write paths, which a run keeps for undo.
+    Overwrites,
+    /// Gains privileges, leaves the sandbox, or changes the machine.
+    Escalates,
+    /// Changes the configuration of the repository.
+    WritesConfig,
+}
+
+/// Which of its operands a program writes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Write {
+    pub commands: Vec<String>,
+    #[serde(default)]
+    pub when: Vec<Clause>,
+    #[serde(default)]
+    pub operands: Operands,
+    /// Options whose value is a file that is written.
+    #[serde(default)]
+    pub options: Vec<String>,
+    /// The beginning of an operand whose rest is a file that is written.
+    pub prefix: Option<String>,
+    /// A file that exists is lost.
+    #[serde(default)]
+    pub loses: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Operands {
+    #[default]
+    None,
+    All,
+    /// The last, or the operands' names in it if it is a directory.
+    Last,
+    Second,
+}
+
+/// Programs by what they are for, whatever their arguments.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Roles {
+    /// They start the program that their operands name.
+    pub wrappers: Vec<String>,
+    pub shells: Vec<String>,
+    /// They run code of the repository by design.
+    pub builders: Vec<String>,
+    /// Commands within programs that publish or delete, whatever the program.
+    pub final_commands: Vec<String>,
+    pub served: Vec<Served>,
+}
+
+/// A command that a tool call replaces.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Served {
+    pub commands: Vec<String>,
+    /// With these options no tool call replaces it.
+    #[serde(default)]
+    pub unless: Vec<String>,
+    /// It only reads, so that the tool call is preferred wherever it is possible.
+    #[serde(default)]
+    pub reads: bool,
+    /// The operation that replaces it.
+    pub by: String,
+    pub hint: String,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// True if a name is one of some patterns.
+pub(super) fn is_named(patterns: &[String], name: &str) -> bool {
+    patterns.iter().any(|pattern| name_matches(pattern, name))
+}
+
+impl Family {
+    /// The grammar of one of its programs.
+    pub(super) fn program(&self, name: &str) -> Option<&Program> {
+        self.program.iter().find(|program| is_named(&program.names, name))
+    }
+
+    /// The rules about one of its programs.
+    pub(super) fn rules_of(&self, name: &str) -> impl Iterator<Item = &Rule> {
+        self.rule.iter().filter(move |rule| rule.commands.is_empty() || is_named(&rule.commands, name))
+    }
+
+    /// A file that cannot be parsed denies its programs.
+    fn unreadable(error: &toml::de::Error) -> Self {
+        let rule = Rule {
+            id: "built_in_rules".to_owned(),
+            commands: Vec::new(),
+            when: Vec::new(),
+            decision: Verdict::Deny,
+            kind: Kind::Escalates,
+            in_children: true,
+            is_final: true,
+            reason: format!("the built-in rules are damaged: {}", error.message()),
+            hint: None,
+            examples: Vec::new(),
+            counterexamples: Vec::new(),
+        };
+        Self { rule: vec![rule], ..Self::default() }
+    }
+}
+
+impl Rule {
+    /// True if the rule is about any of these arguments of one of its programs.
+    pub(super) fn holds(&self, is: impl Fn(&Clause) -> bool) -> bool {
+        self.when.is_empty() || self.when.iter().any(is)
+    }
+}
+
+/// The family of a program.
+pub(super) fn family_of(name: &str) -> Option<&'static Family> {
+    static PROGRAMS: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
+        let listed = |text: &str| toml::from_str::<Family>(text.lines().next().unwrap_or_default());
+        TEXTS.iter().map(|text| listed(text).map_or_else(|_| vec!["*".to_owned()], |family| family.programs)).collect()
+    });
+    PROGRAMS.iter().position(|programs| is_named(programs, name)).map(family)
+}
+
+/// All families.
+pub(super) fn families() -> impl Iterator<Item = &'static Family> {
+    (0..TEXTS.len()).map(family)
+}
+
+fn family(at: usize) -> &'static Family {
+    static FAMILIES: [OnceLock<Family>; TEXTS.len()] = [const { OnceLock::new() }; TEXTS.len()];
+    FAMILIES[at].get_or_init(|| toml::from_str(TEXTS[at]).unwrap_or_else(|error| Family::unreadable(&error)))
+}
+
+pub(super) fn roles() -> &'static Roles {
+    static ROLES: LazyLock<Roles> =
+        LazyLock::new(|| toml::from_str(include_str!("data/roles.toml")).unwrap_or_default());
+    &ROLES
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn every_file_is_parsed_and_its_first_line_lists_its_programs() {
+        for text in TEXTS {
+            let family: Family = toml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            let first: Family = toml::from_str(text.lines().next().unwrap()).unwrap();
+            assert!(!first.programs.is_empty() && first.programs == family.programs, "{text}");
+            let named = family.program.iter().flat_map(|program| &program.names);
+            let named = named.chain(family.rule.iter().flat_map(|rule| &rule.commands));
+            let named = named.chain(family.write.iter().flat_map(|write| &write.commands));
+            for name in named {
+                assert!(family.programs.contains(name), "{name} is not in the first line of its file");
+            }
+        }
+        let roles: Roles = toml::from_str(include_str!("data/roles.toml")).unwrap();
+        assert!(!roles.wrappers.is_empty() && !roles.shells.is_empty());
+    }
+
+    #[test]
+    fn no_program_is_in_two_files() {
+        let mut seen = BTreeMap::new();
+        for (at, family) in families().enumerate() {
+            for program in &family.programs {
+                assert_eq!(seen.insert(program, at), None, "{program}");
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The verdict on a command: the policy's own rules, then the built-in rules.
+
+use std::path::Path;
+
+use super::arguments::Arguments;
+use super::clause::Places;
+use super::data::{self, Kind, Rule as BuiltIn, is_named, roles};
+use super::finding::{Finding, Risk};
+use super::written::lost_files;
+use crate::policy::{Access, ArgumentRules, Policy, Rule, Verdict};
+use crate::refusal::{denied, owner_decides};
+
+/// Who starts a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// A request for this one command: all rules hold.
+    Single,
+    /// A command line: its overwrites are contained and kept for undo, so they are not asked about.
+    Line,
+    /// Another program, such as make or npm: only rules about destruction, publication and escalation hold.
+    Child,
+}
+
+impl Scope {
+    fn includes(self, rule: &BuiltIn) -> bool {
+        match self {
+            Self::Single => true,
+            Self::Line => rule.kind != Kind::Overwrites,
+            Self::Child => rule.in_children && matches!(rule.kind, Kind::Destroys | Kind::Publishes | Kind::Escalates),
+        }
+    }
+}
+
+/// Judges the arguments of a command whose name is allowed. In [`Scope::Child`] the policy's own rules hold too.
+pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) -> Finding {
+    let arguments = Arguments::read(argv);
+    let home = policy.tilde();
+    let places = Places::of(policy, &home, cwd);
+    let own = policy.exec().rule.iter().filter(|rule| rule.is_about(&arguments));
+    let own = own.map(|rule| of_policy(rule, &arguments, &places));
+    let is_off = policy.exec().argument_rules == ArgumentRules::Off;
+    let holds = |rule: &BuiltIn| scope.includes(rule) && (!is_off || rule.kind == Kind::Escalates);
+    let mut finding = own.chain(of_data(&arguments, &places, holds)).fold(Finding::allowed(Risk::Low), Finding::or);
+    if is_off {
+        return finding;
+    }
+    if scope == Scope::Single {
+        finding = finding.or(script(policy, &arguments, cwd));
+    }
+    let lost = lost_files(&arguments, &places).into_iter().find(|path| policy.bounds.lists(Access::Write, path));
+    if let Some(path) = lost {
+        if scope == Scope::Single {
+            finding = finding.or(overwrites(&arguments, &path));
+        }
+        finding.target = (finding.verdict == Verdict::Confirm).then_some(path);
+    }
+    if is_named(&roles().builders, arguments.name()) {
+        finding.risk = finding.risk.max(Risk::Medium);
+    }
+    finding
+}
+
+/// The findings of the built-in rules that hold.
+pub(super) fn of_data<'a>(
+    arguments: &'a Arguments<'_>,
+    places: &'a Places<'_>,
+    holds: impl Fn(&BuiltIn) -> bool + 'a,
+) -> impl Iterator<Item = Finding> + 'a {
+    let rules = data::family_of(arguments.name()).into_iter().flat_map(|family| family.rules_of(arguments.name()));
+    let rules = rules.filter(move |rule| holds(rule) && rule.holds(|clause| clause.holds(arguments, places)));
+    rules.map(|rule| Finding {
+        verdict: rule.decision,
+        rule: rule.id.clone(),
+        reason: format!("`{}`: {}", arguments.name(), rule.reason),
+        risk: Risk::High,
+        is_final: rule.is_final && rule.decision == Verdict::Confirm,
+        hint: rule.hint.clone(),
+        target: None,
+    })
+}
+
+fn of_policy(rule: &Rule, arguments: &Arguments<'_>, places: &Places<'_>) -> Finding {
+    let is_final =
+        arguments.is_command(&roles().final_commands) || of_data(arguments, places, |_| true).any(|it| it.is_final);
+    let reason = rule.reason.clone().unwrap_or_else(|| format!("a rule of the policy about `{}`", rule.command));
+    Finding {
+        verdict: rule.decision,
+        rule: format!("policy.{}", rule.command),
+        reason,
+        risk: if rule.decision == Verdict::Confirm { Risk::High } else { Risk::Low },
+        is_final,
+        hint: None,
+        target: None,
+    }
+}
+
+fn overwrites(arguments: &Arguments<'_>, path: &Path) -> Finding {
+    Finding {
+        verdict: Verdict::Confirm,
+        rule: "overwrite".to_owned(),
+        reason: format!("`{}`: overwrites {}", arguments.name(), path.display()),
+        ..Finding::allowed(Risk::High)
+    }
+}
+
+/// A script that an interpreter runs must be in an execute path.
+fn script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Finding {
+    let Some((path, _)) = arguments.script() else { return Finding::allowed(Risk::Low) };
+    let full = cp_common::home::resolved(&cwd.join(policy.expand(path)));
+    let is_input = path == "-" || full.starts_with("/dev") || full.starts_with("/proc");
+    if is_input || policy.bounds.lists(Access::Execute, &full) || policy.is_tool(&full) {
+        return Finding::allowed(Risk::Medium);
+    }
+    Finding {
+        verdict: Verdict::Deny,
+        rule: "interpreter.script".to_owned(),
+        reason: denied("execute", &full).message().to_owned(),
+        hint: Some(owner_decides("paths.execute lists the directories of scripts")),
+        ..Finding::allowed(Risk::High)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The verdict of the built-in rules in each scope.
+    fn verdicts(line: &str) -> [Verdict; 3] {
+        let argv = cp_common::words::split(line).unwrap().argv;
+        let places = Places { cwd: Path::new("/project/sub"), project: Path::new("/project"), home: "/home/me" };
+        let arguments = Arguments::read(&argv);
+        [Scope::Single, Scope::Line, Scope::Child].map(|scope| {
+            let found = of_data(&arguments, &places, |rule| scope.includes(rule));
+            found.fold(Finding::allowed(Risk::Low), Finding::or).verdict
+        })
+    }
+
+    #[test]
+    fn rules_hold_in_the_scopes_of_their_kind() {
+        use Verdict::{Allow, Confirm, Deny};
+        for (expected, lines) in [
+            ([Deny; 3], ["sudo id", "busybox su", "mkfs.ext4 x", "crontab x"]),
+            ([Confirm; 3], ["git push", "npm publish", "git branch -D x", "rm -rf .."]),
+            (
+                [Confirm; 3],
+                ["/usr/bin/git -C a push -f", "rm -r ../.git", "sqlite3 a 'drop table x'", "git gc --prune=now"],
+            ),
+            ([Confirm, Confirm, Allow], ["git clean -fd", "git reset --hard", "git restore .", "ssh host"]),
+            (
+                [Deny, Deny, Allow],
+                ["git config a.b c", "git config --unset a.b", "git branch -M x", "git remote add a b"],
+            ),
+            ([Confirm, Allow, Allow], ["rm -rf x", "dd of=x", "find . -delete", "rsync --delete a b"]),
+            ([Allow; 3], ["cp a b", "sed -i s/a/b/ x", "git stash pop", "git commit -m push"]),
+            ([Allow; 3], ["python3 -c x", "bash -c 'rm x'", "env git push", "find . -exec rm {} +"]),
+        ] {
+            for line in lines {
+                assert_eq!(verdicts(line), expected, "{line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Rules about arguments: the command lines that destroy, publish, discard or escalate. The strictest verdict wins.
+//!
+//! - `data/`: the rules, and how their programs read arguments, one file for each family; [`mod@data`] loads them.
+//! - [`Arguments`]: a command line, read by the grammar of its program.
+//! - [`mod@written`]: the files that a command writes, and which of them it destroys.
+//! - [`judge`]: the verdict on a command.
+
+mod arguments;
+mod clause;
+mod data;
+mod finding;
+mod grammar;
+mod judge;
+mod written;
+
+#[cfg(test)]
+mod spellings;
+
+pub(crate) use self::arguments::Arguments;
+pub(crate) use self::data::{Rule as BuiltIn, Served};
+pub(crate) use self::finding::{Finding, Risk};
+pub(crate) use self::judge::{Scope, judge};
+pub(crate) use self::written::{hash_of_lost_files, written_paths};
+
+use std::path::Path;
+
+use self::clause::Places;
+use self::data::{Kind, families, family_of, is_named, roles};
+
+/// Every built-in rule.
+pub(crate) fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
+    families().flat_map(|family| &family.rule)
+}
+
+/// The rule by which no policy can allow a program: it gains privileges, leaves the sandbox, or changes the machine.
+pub(crate) fn escalation(name: &str) -> Option<&'static BuiltIn> {
+    let is_escalation = |rule: &&BuiltIn| rule.kind == Kind::Escalates && rule.holds(|_| false);
+    family_of(name)?.rules_of(name).find(is_escalation)
+}
+
+/// True if a program starts the program that its operands name.
+pub(crate) fn is_wrapper(name: &str) -> bool {
+    is_named(&roles().wrappers, name)
+}
+
+/// True if a program is a shell.
+pub(crate) fn is_shell(name: &str) -> bool {
+    is_named(&roles().shells, name)
+}
+
+/// The tool call that replaces a command.
+pub(crate) fn served(arguments: &Arguments<'_>) -> Option<&'static Served> {
+    let is_about =
+        |served: &&Served| is_named(&served.commands, arguments.name()) && !arguments.has_option(&served.unless);
+    roles().served.iter().find(is_about)
+}
+
+/// The rules that are wrong about one of their own command lines, with that line.
+pub(crate) fn wrong_examples() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let places = Places { cwd: Path::new("/project"), project: Path::new("/project"), home: "/home/me" };
+    let is_about = move |rule: &BuiltIn, line: &str| {
+        cp_common::words::split(line).is_ok_and(|words| {
+            let arguments = Arguments::read(&words.argv);
+            let family = family_of(arguments.name());
+            family.is_some_and(|family| family.rules_of(arguments.name()).any(|it| it.id == rule.id))
+                && rule.holds(|clause| clause.holds(&arguments, &places))
+        })
+    };
+    built_in().flat_map(move |rule| {
+        let missed = rule.examples.iter().filter(move |line| !is_about(rule, line));
+        let wrong = missed.chain(rule.counterexamples.iter().filter(move |line| is_about(rule, line)));
+        wrong.map(|line| (rule.id.as_str(), line.as_str()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::policy::Verdict;
+
+    #[test]
+    fn every_rule_is_about_its_examples_and_nothing_else() {
+        assert_eq!(wrong_examples().collect::<Vec<_>>(), []);
+        for rule in built_in() {
+            assert!(!rule.examples.is_empty() && !rule.counterexamples.is_empty(), "{}", rule.id);
+        }
+    }
+
+    #[test]
+    fn rule_ids_are_unique() {
+        let mut ids: Vec<&str> = built_in().map(|rule| rule.id.as_str()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), built_in().count());
+    }
+
+    #[test]
+    fn manual_lists_every_rule_with_its_reason() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/cp-policy.5");
+        let page = fs::read_to_string(page).unwrap().replace("\\-", "-").replace("\\e", "\\").replace("\\&", "");
+        let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut listed = 0;
+        for rule in built_in() {
+            let entry = words.split(".It Li ").find(|entry| entry.split(' ').next() == Some(&rule.id));
+            let entry = entry.unwrap_or_else(|| panic!("{} is not in the manual", rule.id));
+            let verdict = if rule.decision == Verdict::Deny { ": denied; " } else { ": asked; " };
+            assert!(entry.contains(&format!("{verdict}{}.", rule.reason)), "{}: {entry}", rule.id);
+            listed += 1;
+        }
+        let rules = words.matches(": denied; ").count() + words.matches(": asked; ").count();
+        assert!(rules <= listed, "the manual lists {rules} rules, and there are {listed}");
+    }
+
+    #[test]
+    fn policy_rule_with_a_wrong_example_is_an_error_that_names_it() {
+        for decision in ["ask", "confirm"] {
+            let policy = format!(
+                "[[exec.rule]]\ncommand = \"git\"\nsubcommands = [\"push\"]\ndecision = \"{decision}\"\nmatch = [\"git pull\"]\n"
+            );
+            let error = crate::policy::parse(&policy).unwrap_err();
+            assert_eq!(error.message(), "exec.rule 1, about `git`: `git pull` should match and does not");
+        }
+    }
+
+    #[test]
+    fn wrappers_shells_and_escalations_are_known_by_name() {
+        assert!(is_wrapper("env") && is_wrapper("xargs") && is_wrapper("find") && !is_wrapper("make"));
+        assert!(is_shell("bash") && is_shell("sh") && !is_shell("python3"));
+        for name in ["sudo", "docker", "reboot"] {
+            assert!(escalation(name).is_some(), "{name}");
+        }
+        for name in ["npm", "ls"] {
+            assert!(escalation(name).is_none(), "{name}");
+        }
+    }
+}

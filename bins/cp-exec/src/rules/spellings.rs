@@ -1,0 +1,112 @@
+//! However an option is spelled, the same rule decides.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use super::arguments::Arguments;
+use super::clause::Places;
+use super::judge::of_data;
+
+/// An option of a command, and the rule that it makes decide.
+struct Meaning {
+    command: &'static str,
+    /// Letters without a value, which may precede the letter in a cluster.
+    flags: &'static str,
+    letter: &'static str,
+    long: &'static str,
+    /// The shortest beginning of the long option that the program accepts.
+    least: &'static str,
+    value: &'static str,
+    operands: &'static str,
+    rule: &'static str,
+}
+
+const fn meaning(
+    (command, flags): (&'static str, &'static str),
+    (letter, long, least, value): (&'static str, &'static str, &'static str, &'static str),
+    operands: &'static str,
+    rule: &'static str,
+) -> Meaning {
+    Meaning { command, flags, letter, long, least, value, operands, rule }
+}
+
+static MEANINGS: [Meaning; 16] = [
+    meaning(("git push", "vq"), ("f", "force", "forc", ""), "origin main", "git.force_push"),
+    meaning(("git push", "vq"), ("d", "delete", "de", ""), "origin main", "git.force_push"),
+    meaning(("git push", "vq"), ("", "mirror", "mi", ""), "origin", "git.force_push"),
+    meaning(("git push", "vq"), ("u", "set-upstream", "set", ""), "origin main", "git.config"),
+    meaning(("git branch", "vq"), ("D", "", "", ""), "x", "git.reference"),
+    meaning(("git branch", "vq"), ("u", "set-upstream-to", "set-upstream-", "x"), "", "git.config"),
+    meaning(("git tag", ""), ("d", "delete", "de", ""), "x", "git.reference"),
+    meaning(("git checkout", "q"), ("f", "force", "fo", ""), "", "git.discard"),
+    meaning(("git switch", "q"), ("", "discard-changes", "dis", ""), "main", "git.discard"),
+    meaning(("git reset", "q"), ("", "hard", "har", ""), "HEAD", "git.reset"),
+    meaning(("git rm", "rq"), ("f", "force", "f", ""), "a", "git.discard"),
+    meaning(("git gc", "q"), ("", "prune", "pr", ""), "", "git.history"),
+    meaning(("git -C sub config", "z"), ("", "unset", "unset", ""), "a.b", "git.config"),
+    meaning(("chmod", "cfv"), ("R", "recursive", "rec", ""), "777 x", "permissions"),
+    meaning(("npm install", ""), ("g", "global", "global", ""), "x", "npm.global"),
+    meaning(("gh api", "i"), ("X", "method", "method", "DELETE"), "x", "github"),
+];
+
+/// The option in one of its spellings: by its letter or its name, in full or not, its value attached or not, in a cluster.
+fn spell(meaning: &Meaning, way: u8, length: Index) -> Vec<String> {
+    let Meaning { flags, letter, long, least, value, .. } = meaning;
+    let name = &long[..least.len() + length.index(long.len() - least.len() + 1)];
+    let flags = &flags[..length.index(flags.len() + 1)];
+    let by_letter = !letter.is_empty() && (long.is_empty() || way % 4 < 2);
+    match (by_letter, value.is_empty(), way % 2) {
+        (true, true, _) => vec![format!("-{flags}{letter}")],
+        (true, false, 0) => vec![format!("-{flags}{letter}"), (*value).to_owned()],
+        (true, false, _) => vec![format!("-{flags}{letter}{value}")],
+        (false, true, _) => vec![format!("--{name}")],
+        (false, false, 0) => vec![format!("--{name}"), (*value).to_owned()],
+        (false, false, _) => vec![format!("--{name}={value}")],
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = String> {
+    text.split_ascii_whitespace().map(str::to_owned)
+}
+
+/// The ids of the rules that are about a command line.
+fn rules(argv: &[String]) -> Vec<String> {
+    let places = Places { cwd: Path::new("/project"), project: Path::new("/project"), home: "/home/me" };
+    of_data(&Arguments::read(argv), &places, |_| true).map(|finding| finding.rule).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn every_spelling_of_an_option_meets_the_same_rule(
+        at in 0..MEANINGS.len(), way: u8, length: Index, last: bool,
+    ) {
+        let meaning = &MEANINGS[at];
+        let option = spell(meaning, way, length);
+        let mut argv: Vec<String> = words(meaning.command).collect();
+        // Options may follow operands.
+        let at = argv.len();
+        argv.extend(words(meaning.operands));
+        let at = if last { argv.len() } else { at };
+        argv.splice(at..at, option);
+        prop_assert!(rules(&argv).iter().any(|rule| rule == meaning.rule), "{argv:?}");
+        // The control: without the option the rule is about something else.
+        let without: Vec<String> = words(meaning.command).chain(words(meaning.operands)).collect();
+        prop_assert!(!rules(&without).iter().any(|rule| rule == meaning.rule), "{without:?}");
+    }
+
+    #[test]
+    fn any_words_are_read_without_a_panic(
+        first in select(&["git", "npm", "tar", "sed", "python3", "cargo", "busybox", "gh", "find", "x"][..]),
+        rest in proptest::collection::vec("[-+=a-zA-Z0-9é]{0,6}", 0..6),
+    ) {
+        let argv: Vec<String> = std::iter::once(first.to_owned()).chain(rest).collect();
+        rules(&argv);
+        let arguments = Arguments::read(&argv);
+        arguments.possible_paths().count();
+        prop_assert!(arguments.items().len() <= argv.iter().map(|word| word.len() + 1).sum::<usize>());
+    }
+}
