@@ -60,6 +60,7 @@ pub(crate) fn plan(
         script: pinned.script.clone(),
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
+        programs: Vec::new(),
         network: exec.network,
         view,
         limits: Limits {
@@ -87,7 +88,8 @@ fn search_path(policy: &Policy, line: bool) -> String {
     let mut path: Vec<String> = Vec::new();
     for directory in directories {
         let directory = directory.display().to_string();
-        if !path.contains(&directory) {
+        // PATH cannot name a directory with a colon.
+        if !directory.contains(':') && !path.contains(&directory) {
             path.push(directory);
         }
     }
