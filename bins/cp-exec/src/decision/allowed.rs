@@ -62,8 +62,12 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
         .hint("run the command itself, without it"));
     }
     if exec.restricted_commands.iter().any(|restricted| restricted == name || restricted == word) {
-        return Err(refuse("restricted", format!("`{name}` is in restricted_commands"))
-            .hint("use another way; only the owner of the policy can lift a restriction"));
+        let other = match name {
+            "rm" | "rmdir" | "unlink" => "remove files with filesystem.remove_file or `git rm`; ",
+            _ => "",
+        };
+        let hint = format!("{other}{}", owner_decides("exec.restricted_commands"));
+        return Err(refuse("restricted", format!("`{name}` is in restricted_commands")).hint(hint));
     }
     if exec.allowed_commands.iter().any(|allowed| allowed == name || allowed == word) {
         return Ok(());
@@ -78,7 +82,7 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
     }
     Err(refuse("not_allowed", format!("`{name}` is not in allowed_commands"))
         .with("allowed", exec.allowed_commands.clone())
-        .hint(format!("use an allowed command; {}", owner_decides("exec.allowed_commands"))))
+        .hint(policy.remedy(&format!("allowed_commands = [..., {}]", serde_json::json!(word)))))
 }
 
 /// The refusal of every command.
@@ -87,7 +91,7 @@ pub(super) fn no_commands(policy: &Policy) -> Error {
         None => "there is no policy, so no command is allowed",
         Some(_) => "the policy allows no commands",
     };
-    refuse("not_allowed", reason).hint(owner_decides("exec.allowed_commands, see cp-policy(5)"))
+    refuse("not_allowed", reason).hint(policy.remedy("exec.allowed_commands"))
 }
 
 /// The canonical file of the command's first word. A path must lead to the file that its name leads to, or be allowed

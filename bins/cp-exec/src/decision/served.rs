@@ -67,7 +67,13 @@ pub(super) fn redirect(policy: &Policy, served: Option<Served>, notices: &mut Ve
 pub(super) fn point_to(error: Error, policy: &Policy, served: Option<Served>) -> Error {
     match served {
         Some(served) if policy.exec().intent != Intent::Off && error.code() == Code::Forbidden => {
-            error.with("use", served.by).hint(format!("send {}", served.request))
+            let request = format!("send {}", served.request);
+            let hint = match error.hint_text() {
+                Some(hint) if policy.loaded.file.is_none() => hint.to_owned(),
+                Some(hint) => format!("{request}; {hint}"),
+                None => request,
+            };
+            error.with("use", served.by).hint(hint)
         }
         _ => error,
     }
