@@ -1,4 +1,23 @@
-//! Patterns for one word: `*` is any run of bytes, `?` one.
+//! Patterns for one word: `*` is any run of bytes, `?` one byte, and a backslash takes the next character literally.
+
+/// Whether a word has a `*` or `?` that is not taken literally.
+pub(crate) fn is_pattern(word: &str) -> bool {
+    let mut escaped = false;
+    word.chars().any(|c| {
+        let is_wildcard = !escaped && matches!(c, '*' | '?');
+        escaped = !escaped && c == '\\';
+        is_wildcard
+    })
+}
+
+/// The word that a pattern without wildcards stands for.
+pub(crate) fn unescaped(word: &str) -> String {
+    let (mut plain, mut characters) = (String::new(), word.chars());
+    while let Some(c) = characters.next() {
+        plain.push(if c == '\\' { characters.next().unwrap_or(c) } else { c });
+    }
+    plain
+}
 
 /// Whether a name matches a pattern. It goes back to the last `*` only, so time grows with the lengths and not beyond.
 pub(crate) fn name_matches(pattern: &str, name: impl AsRef<[u8]>) -> bool {
@@ -6,21 +25,27 @@ pub(crate) fn name_matches(pattern: &str, name: impl AsRef<[u8]>) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
+        let width = match pattern[p..] {
+            [b'*', ..] => {
                 star = Some((p, n));
                 p += 1;
+                continue;
             }
-            Some(c) if *c == b'?' || *c == name[n] => {
-                p += 1;
+            [b'\\', c, ..] => (c == name[n]).then_some(2),
+            [c, ..] => (c == b'?' || c == name[n]).then_some(1),
+            [] => None,
+        };
+        match (width, star) {
+            (Some(width), _) => {
+                p += width;
                 n += 1;
             }
-            _ => {
-                let Some((at, from)) = star else { return false };
+            (None, Some((at, from))) => {
                 star = Some((at, from + 1));
                 p = at + 1;
                 n = from + 1;
             }
+            (None, None) => return false,
         }
     }
     pattern[p..].iter().all(|c| *c == b'*')
@@ -28,11 +53,21 @@ pub(crate) fn name_matches(pattern: &str, name: impl AsRef<[u8]>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::name_matches;
+    use super::{is_pattern, name_matches, unescaped};
 
     #[test]
     fn many_stars_take_no_time() {
         assert!(!name_matches(&"*a".repeat(40), "a".repeat(39)));
         assert!(name_matches("a*b?d*", "aXXbcd"));
+    }
+
+    #[test]
+    fn backslash_takes_the_next_character_literally() {
+        for (pattern, literal) in [("a\\*b", "a*b"), ("\\?", "?"), ("\\\\", "\\"), ("a\\", "a\\")] {
+            assert!(!is_pattern(pattern) && name_matches(pattern, literal), "{pattern}");
+            assert_eq!(unescaped(pattern), literal);
+        }
+        assert!(!name_matches("a\\*b", "aXb") && !name_matches("\\?", "x"));
+        assert!(is_pattern("\\\\*") && name_matches("*\\*c", "ab*c") && !name_matches("*\\*c", "abXc"));
     }
 }

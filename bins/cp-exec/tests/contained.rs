@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use cp_testkit::required;
+use cp_testkit::{counterpart, required};
 
 use crate::exec::{Exec, POLICY, Who, everyone};
 use serde_json::Value;
@@ -334,6 +334,57 @@ denied("loader", lambda: through("/bin/true"))
 denied("read_bin", lambda: open("/usr/bin/env", "rb").read(1))
 "#;
         assert_contained(who, &python(&exec, script), &["child", "loader", "read_bin"], &["itself"]);
+    }
+}
+
+#[test]
+fn strict_runs_a_program_of_an_execute_path_and_no_other_beside_it() {
+    let Some(cc) = counterpart("cc") else { return };
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/beside.c");
+    for (who, link) in everyone().into_iter().flat_map(|who| ["-static", "-pie"].map(|link| (who, link))) {
+        for profile in ["strict", "build"] {
+            let paths = "[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"bin/**\"]\n";
+            let policy = POLICY.replace("\"sh\"", "\"./bin/first\", \"sh\"");
+            let policy = policy.replace("intent =", &format!("profile = \"{profile}\"\nintent =")) + paths;
+            let exec = Exec::with_policy(who, &policy);
+            exec.work.directory("bin");
+            for name in ["first", "second"] {
+                exec.program(&cc)
+                    .args(["-O1", link, "-o"])
+                    .arg(exec.work.join("bin").join(name))
+                    .arg(source)
+                    .run()
+                    .success();
+            }
+            exec.own_all();
+            let (alone, _) = exec.ask(&["--", "./bin/first"]);
+            assert_eq!(alone["data"]["stdout"], "ran\n", "{who:?} {profile} {link}: {alone}");
+            let (answer, _) = exec.ask(&["--", "./bin/first", "bin/second"]);
+            let expected = match profile {
+                "strict" => "read done, map refused, write refused\nexecute refused\n",
+                _ => "read done, map done, write refused\nran\n",
+            };
+            assert_eq!(answer["data"]["stdout"], expected, "{who:?} {profile} {link}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn calls_newer_than_the_filter_are_missing() {
+    for who in everyone() {
+        let script = r#"
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def error_of(number):
+    ctypes.set_errno(0)
+    libc.syscall(number, -1, 0, 0, 0, 0, 0)
+    return ctypes.get_errno()
+for number in list(range(463, 600)) + [4095, 0x3fffffff, 0x40000000 + 39, 0x7fffffff]:
+    print("denied" if error_of(number) == errno.ENOSYS else "ESCAPED", "%d" % number, "")
+# fchmodat2 is known to the filter, and the kernel decides about it.
+print("control fchmodat2" if error_of(452) == errno.EBADF or error_of(452) == errno.EFAULT else "BROKEN fchmodat2 %d" % error_of(452))
+"#;
+        assert_contained(who, &python(&Exec::new(who), script), &["463", "467", "469", "599"], &["fchmodat2"]);
     }
 }
 

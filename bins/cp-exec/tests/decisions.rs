@@ -111,7 +111,6 @@ fn a_refusal_says_who_can_change_the_policy_and_asks_nobody_to() {
         exec.ask(&["--", "nonesuch"]).0,
         exec.ask(&["--", "python3", "other.py"]).0,
         exec.ask(&["--env", "MINE=1", "--", "git", "status"]).0,
-        none.ask(&["--", "git", "status"]).0,
         call(&bare, &["--tools", &tools], r#"{"tool":"adder","arguments":{}}"#),
         call(&exec, &[], r#"{"tool":"filesystem","operation":"read_file","arguments":{"path":"/etc/passwd"}}"#),
         call(&exec, &[], r#"{"tool":"filesystem","operation":"write_file","arguments":{"path":"/x","content":""}}"#),
@@ -121,4 +120,26 @@ fn a_refusal_says_who_can_change_the_policy_and_asks_nobody_to() {
         assert!(hint.contains("only the owner of the policy"), "{answer}");
         assert!(!hint.contains("policy init") && !hint.contains("add it"), "{answer}");
     }
+    let line = exec.ask(&["--", "nonesuch"]).0["error"]["details"]["hint"].as_str().unwrap().to_owned();
+    let file = exec.home.join("config/policy.toml");
+    assert!(line.contains(&format!("(allowed_commands = [..., \"nonesuch\"], in {})", file.display())), "{line}");
+}
+
+#[test]
+fn refusal_without_a_policy_says_how_to_begin_one() {
+    let none = Exec::with_policy(Who::Me, "");
+    std::fs::remove_file(none.home.join("config/policy.toml")).unwrap();
+    let read = r#"{"tool":"filesystem","operation":"read_file","arguments":{"path":"/etc/passwd"}}"#;
+    let mut answers = vec![none.answers(&[], read).0[0].clone()];
+    for words in [&["ls"][..], &["ls", "x"], &["cat", "x"], &["git", "status"], &["no-such-program"], &["two words"]] {
+        answers.push(none.ask(&[&["--"], words].concat()).0);
+        answers.push(none.ask(&["-c", &words.join(" ")]).0);
+    }
+    for answer in answers {
+        let hint = answer["error"]["details"]["hint"].as_str().unwrap_or_else(|| panic!("no hint: {answer}"));
+        assert!(hint.starts_with("`cp-exec policy init`"), "{answer}");
+    }
+    // The control: the hint helps.
+    assert_eq!(none.ask(&["policy", "init"]).1, 0);
+    assert_eq!(none.ask(&["--", "ls"]).1, 0);
 }

@@ -259,3 +259,19 @@ fn former_value_of_strings_is_an_error_that_names_the_new_one() {
     let text = answer["error"].to_string();
     assert!(text.contains("line 3") && text.contains("strings = \\\"shell\\\""), "{text}");
 }
+
+#[test]
+fn strict_line_starts_the_listed_programs_and_the_kernel_no_others() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, &POLICY.replace("[exec]", "[exec]\nprofile = \"strict\""));
+        let (answer, status) = exec.ask(&["-c", "echo b a | tr ' ' '\\n' | sort | head -1; ls >/dev/null; echo $?"]);
+        assert_eq!((status, details(&answer)["stdout"].as_str()), (0, Some("a\n0\n")), "{answer}");
+        // The program that another program starts is not decided about by its name, so only the kernel refuses it.
+        let started =
+            |name: &str| format!("python3 -c 'import os; os.execvp(\"{name}\", [\"{name}\", \"--version\"])'");
+        let (answer, _) = exec.ask(&["-c", &started("perl")]);
+        assert_ne!(details(&answer)["return_code"], 0, "{answer}");
+        let (answer, status) = exec.ask(&["-c", &started("cat")]);
+        assert_eq!(status, 0, "the control: {answer}");
+    }
+}

@@ -120,3 +120,72 @@ fn without_a_process_namespace_a_control_group_ends_what_forks_without_end() {
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(!alive(&word), "something survived");
 }
+
+/// System calls by which the sandbox is built, and the layer that a refusal names; none where a run goes on and says what it lacks.
+const SETUP: [(u32, Option<&str>); 20] = [
+    (126, Some("capabilities")), // capset
+    (155, Some("mount")),        // pivot_root
+    (165, Some("mount")),        // mount
+    (166, Some("mount")),        // umount2
+    (272, None),                 // unshare
+    (317, Some("seccomp")),      // seccomp
+    (428, Some("mount")),        // open_tree
+    (429, Some("mount")),        // move_mount
+    (430, Some("mount")),        // fsopen
+    (431, Some("mount")),        // fsconfig
+    (432, Some("mount")),        // fsmount
+    (442, Some("mount")),        // mount_setattr
+    (444, None),                 // landlock_create_ruleset
+    (445, None),                 // landlock_add_rule
+    (446, None),                 // landlock_restrict_self
+    (80, Some("mount")),         // chdir
+    (81, Some("mount")),         // fchdir
+    (83, Some("mount")),         // mkdir
+    (88, Some("mount")),         // symlink
+    (90, Some("mount")),         // chmod
+];
+
+#[test]
+fn command_runs_with_its_layers_or_not_at_all_whichever_system_call_is_missing() {
+    if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
+        return;
+    }
+    let all = (0..=462).filter(|_| std::env::var_os("CP_LONG").is_some());
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let Some(without) = without(&exec) else { return };
+        for number in SETUP.iter().map(|(number, _)| *number).chain(all.clone()) {
+            for how in ["call", "refuse"] {
+                let user = if who == Who::Ordinary { ",ordinary" } else { "" };
+                let command = exec.command(&["--", "sh", "-c", "echo ran > ran"]);
+                // Without some calls, such as wait4 or ppoll, it waits for ever.
+                let command = command.under(&without, [format!("{how}={number}{user}")]);
+                let ran = command.under("timeout", ["-k", "1", "5"]).run();
+                let is_done = std::fs::remove_file(exec.work.join("ran")).is_ok();
+                // cp-exec itself does not live without some calls, such as read or rt_sigreturn.
+                let Some(answer) = ran.records().pop() else { continue };
+                let said = format!("{who:?} {how}={number}: {answer}");
+                let error = &answer["error"];
+                let details = if answer["ok"] == true { &answer["data"] } else { &error["details"] };
+                let enforcement = &details["enforcement"];
+                if is_done {
+                    assert_eq!(
+                        (&enforcement["seccomp"], &enforcement["no_new_privs"]),
+                        (&true.into(), &true.into()),
+                        "{said}"
+                    );
+                    for layer in ["mount", "pid", "network", "ipc", "uts"] {
+                        assert!(enforcement["namespaces"].to_string().contains(layer), "{layer}: {said}");
+                    }
+                    let missing = enforcement["missing"].to_string();
+                    assert!(enforcement["landlock"]["status"] == "full" || missing.contains("landlock: "), "{said}");
+                }
+                if let Some((_, Some(layer))) = SETUP.iter().find(|(known, _)| *known == number) {
+                    assert!(!is_done && error["code"] == "E_FORBIDDEN" && details["rule"] == "require", "{said}");
+                    // Where a user namespace gives no right to mount, an ordinary user has no namespace at all.
+                    assert!([*layer, "pid"].iter().any(|layer| details["layer"] == *layer), "{said}");
+                }
+            }
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use cp_testkit::required;
 use serde_json::{Value, json};
 
-use crate::exec::{Exec, POLICY, Who};
+use crate::exec::{Exec, POLICY, Who, everyone};
 
 fn ask(exec: &Exec, operation: &str, arguments: &Value) -> Value {
     let request = json!({"tool": "filesystem", "operation": operation, "arguments": arguments}).to_string();
@@ -144,4 +144,33 @@ fn files_are_found_by_glob_and_kind() {
     let first = ask(&exec, "find", &json!({"limit": 1}));
     assert_eq!((&first["data"]["value"]["has_more"], &first["data"]["value"]["count"]), (&json!(true), &json!(1)));
     assert_eq!(text(&exec, &json!({"operation": "find", "glob": "*.zig"})), "[no files]");
+}
+
+#[test]
+fn file_that_cannot_be_read_is_reported_and_not_counted() {
+    use std::os::unix::fs::PermissionsExt;
+    // Root reads every file.
+    let who = everyone().pop().unwrap();
+    let exec = Exec::new(who);
+    exec.write("seen", "needle\n");
+    let closed = exec.write("closed", "needle\n");
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).unwrap();
+    if !required("an ordinary user", who == Who::Ordinary || std::fs::read(&closed).is_err()) {
+        return;
+    }
+    let value = ask(&exec, "search", &json!({"pattern": "needle"}))["data"]["value"].clone();
+    assert_eq!(
+        (&value["count"], &value["files"], &value["skipped_files"]),
+        (&json!(1), &json!(1), &json!(1)),
+        "{value}"
+    );
+    assert_eq!(value["skipped"][0]["path"], "closed", "{value}");
+    let shown = text(&exec, &json!({"operation": "search", "pattern": "needle"}));
+    assert!(shown.starts_with("seen:1:needle\n[closed was not searched: "), "{shown}");
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(
+        ask(&exec, "search", &json!({"pattern": "needle"}))["data"]["value"]["skipped"],
+        json!([]),
+        "the control"
+    );
 }

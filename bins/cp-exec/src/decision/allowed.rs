@@ -21,8 +21,12 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
         return Err(refuse(&rule.id, format!("`{name}`: {}", rule.reason)).hint(hint));
     }
     if exec.restricted_commands.iter().any(|restricted| restricted == name || restricted == word) {
-        return Err(refuse("restricted", format!("`{name}` is in restricted_commands"))
-            .hint("use another way; only the owner of the policy can lift a restriction"));
+        let other = match name {
+            "rm" | "rmdir" | "unlink" => "remove files with filesystem.remove_file or `git rm`; ",
+            _ => "",
+        };
+        let hint = format!("{other}{}", owner_decides("exec.restricted_commands"));
+        return Err(refuse("restricted", format!("`{name}` is in restricted_commands")).hint(hint));
     }
     // `busybox NAME` runs busybox.
     let file = word.rsplit('/').next().unwrap_or(word);
@@ -39,7 +43,7 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
     }
     Err(refuse("not_allowed", format!("`{name}` is not in allowed_commands"))
         .with("allowed", exec.allowed_commands.clone())
-        .hint(format!("use an allowed command; {}", owner_decides("exec.allowed_commands"))))
+        .hint(policy.remedy(&format!("allowed_commands = [..., {}]", serde_json::json!(word)))))
 }
 
 /// The refusal of every command.
@@ -48,7 +52,7 @@ pub(super) fn no_commands(policy: &Policy) -> Error {
         None => "there is no policy, so no command is allowed",
         Some(_) => "the policy allows no commands",
     };
-    refuse("not_allowed", reason).hint(owner_decides("exec.allowed_commands, see cp-policy(5)"))
+    refuse("not_allowed", reason).hint(policy.remedy("exec.allowed_commands"))
 }
 
 /// The canonical file of the command's first word. A path must lead to the file that its name leads to, or be allowed

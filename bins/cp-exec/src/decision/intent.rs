@@ -29,7 +29,13 @@ pub(super) fn redirect(policy: &Policy, served: Option<&Served>, notices: &mut V
 pub(super) fn point_to(error: Error, policy: &Policy, served: Option<&Served>) -> Error {
     match served {
         Some(served) if error.code() == Code::Forbidden && !(served.reads && policy.exec().intent == Intent::Off) => {
-            error.with("use", served.by.clone()).hint(served.hint.clone())
+            // Without a policy the first thing to do is to make one.
+            let hint = match error.hint_text() {
+                Some(hint) if policy.loaded.file.is_none() => hint.to_owned(),
+                Some(hint) => format!("{}; {hint}", served.hint),
+                None => served.hint.clone(),
+            };
+            error.with("use", served.by.clone()).hint(hint)
         }
         _ => error,
     }

@@ -17,7 +17,7 @@ use crate::place::{self, Node};
 use crate::policy::{Access, Degraded, Guarded, Policy, RunAs, name_of, node_of};
 use crate::refusal::refuse;
 use crate::request::Command;
-use crate::sandbox::plan::{Identity, Layer, Limits, Plan, View};
+use crate::sandbox::plan::{Identity, Layer, Limits, Plan, Profile, View};
 
 /// Runs planned by this process, which numbers their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -50,6 +50,15 @@ pub(crate) fn plan(
     let (mut view, guarded) = view(policy, pinned, cwd, write)?;
     let watched = Watched::of(policy, &view, guarded);
     watched.add_to(&mut view);
+    let mut programs = Vec::new();
+    if line && exec.profile == Profile::Strict {
+        for (named, file) in Names::of(policy).listed(&exec.allowed_commands) {
+            if named != file {
+                view.links.push((named, file.clone()));
+            }
+            programs.push(file);
+        }
+    }
     view.nodes = nodes(&view, pinned)?;
     let plan = Plan {
         argv: words(policy, argv, pinned),
@@ -59,6 +68,7 @@ pub(crate) fn plan(
         script: pinned.script.clone(),
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
+        programs,
         network: exec.network,
         view,
         limits: Limits {
@@ -86,7 +96,8 @@ fn search_path(policy: &Policy, line: bool) -> String {
     let mut path: Vec<String> = Vec::new();
     for directory in directories {
         let directory = directory.display().to_string();
-        if !path.contains(&directory) {
+        // PATH cannot name a directory with a colon.
+        if !directory.contains(':') && !path.contains(&directory) {
             path.push(directory);
         }
     }

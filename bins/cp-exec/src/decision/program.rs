@@ -70,6 +70,16 @@ impl Names<'_> {
             .hint(owner_decides("its directory in exec.path, or its file in exec.pin")))
     }
 
+    /// The files of names, each as it is found on the path and without links. Names that lead nowhere are left out.
+    pub(super) fn listed(&self, names: &[String]) -> Vec<(PathBuf, PathBuf)> {
+        let found = |name: &String| {
+            let pins = self.pins.iter().filter(|(pinned, _)| pinned == name).map(|(_, path)| path.clone());
+            let mut candidates = pins.chain(self.path.iter().map(|directory| directory.join(name)));
+            candidates.find_map(|path| path.canonicalize().ok().map(|file| (path, file)))
+        };
+        names.iter().filter_map(found).collect()
+    }
+
     /// The name that a program gets as its first word. A pinned one gets its pin: a virtual environment is found by that path.
     pub(super) fn argv0(&self, name: &str) -> String {
         let pin = self.pins.iter().find(|(pinned, _)| pinned == name);

@@ -9,7 +9,7 @@ use cp_common::{Error, Result};
 use serde::Deserialize;
 
 use super::bounds::{Access, Bounds, patterns, present};
-use super::patterns::{Anchors, Pattern};
+use super::patterns::{Anchors, Pattern, escaped};
 use crate::glob::name_matches;
 use crate::refusal::{denied, denied_by};
 
@@ -70,7 +70,7 @@ fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds,
     let lists = manifest.capabilities;
     let mut read = patterns(&lists.read, anchors);
     // What it runs in, it can see.
-    read.push(Pattern::new(&directory.display().to_string(), anchors));
+    read.push(Pattern::new(&escaped(&directory.to_string_lossy()), anchors));
     let (mut execute, mut arguments) = (Vec::new(), Vec::new());
     for text in &lists.execute {
         let (path, words) = text.split_once(' ').map_or((text.as_str(), None), |(path, words)| (path, Some(words)));

@@ -8,7 +8,7 @@ use super::bounds::Access;
 use super::hidden::Hidden;
 use super::patterns::covering;
 use super::resolved::Policy;
-use crate::refusal::{denied, denied_by, owner_decides};
+use crate::refusal::{denied, denied_by};
 
 /// A path that may be read.
 pub(crate) fn readable(policy: &Policy, path: &Path) -> Result<()> {
@@ -20,15 +20,22 @@ pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Acc
     for module in policy.modules_at(&[&policy.base]) {
         module.check(access, path)?;
     }
-    let hint = owner_decides("[paths] lists what may be read");
+    let is_private = ["/tmp", "/var/tmp"].iter().any(|private| path.starts_with(private));
+    let hint = if is_private {
+        "a command's /tmp is its own; use a directory of the project".to_owned()
+    } else {
+        policy.remedy("[paths] lists what may be read")
+    };
     if let Some(pattern) = policy.bounds.forbidding(path) {
-        return Err(denied_by("read", path, "forbidden", pattern.text()).hint(hint));
+        return Err(denied_by(access.name(), path, "forbidden", pattern.text()).hint(hint));
     }
     if hidden.hides(path) {
-        return Err(denied("read", path).with("rule", "secret").hint("secrets are hidden from commands and tools"));
+        return Err(denied(access.name(), path)
+            .with("rule", "secret")
+            .hint("secrets are hidden from commands and tools"));
     }
     if !policy.is_tool(path) && !policy.bounds.lists(Access::Read, path) {
-        return Err(denied("read", path).with("rule", "paths.read").hint(hint));
+        return Err(denied(access.name(), path).with("rule", "paths.read").hint(hint));
     }
     Ok(())
 }
@@ -36,7 +43,7 @@ pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Acc
 /// A path that may be written: declared, and neither pristine nor forbidden nor something that runs later.
 pub(crate) fn writable(policy: &Policy, path: &Path) -> Result<()> {
     visible(policy, &policy.hidden(), path, Access::Write)?;
-    let hint = owner_decides("[paths] lists what may be written");
+    let hint = policy.remedy("[paths] lists what may be written");
     if let Some(pattern) = covering(&policy.pristine, path) {
         return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));
     }

@@ -23,7 +23,7 @@ pub(crate) use self::file::{ArgumentRules, Confirm, Degraded, Intent, LONGEST, R
 pub(crate) use self::files::{readable, visible, writable};
 pub(crate) use self::guarded::Guarded;
 pub(crate) use self::hidden::{Hidden, node_of};
-pub(crate) use self::patterns::{covering, expand};
+pub(crate) use self::patterns::{covering, escaped, expand};
 pub(crate) use self::resolved::{Actor, Hosted, Policy};
 pub(crate) use self::rule::{Rule, Verdict};
 pub(crate) use self::trust::{check_directory, others_write};

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::glob::name_matches;
+use crate::glob::{is_pattern, name_matches, unescaped};
 use crate::place::{Link, follow};
 
 /// What the variable parts of a pattern stand for.
@@ -37,15 +37,17 @@ enum Kind {
 impl Pattern {
     /// Reads a pattern. Relative ones begin at `.`, those that begin with `**` anywhere.
     pub(crate) fn new(text: &str, anchors: &Anchors) -> Self {
-        let mut path = text.replace("<session_id>", anchors.session.as_deref().unwrap_or("<session_id>"));
+        let session = anchors.session.as_deref().map(escaped);
+        let mut path = text.replace("<session_id>", session.as_deref().unwrap_or("<session_id>"));
         let mut root = (!path.starts_with('/') && !path.starts_with("**")).then(|| anchors.base.clone());
         if path == "~" || path.starts_with("~/") {
-            path.replace_range(..1, &anchors.home.to_string_lossy());
+            path.replace_range(..1, &escaped(&anchors.home.to_string_lossy()));
             root = Some(anchors.home.clone());
         }
         // What comes before the first wildcard is there to be followed; what comes after it matches words.
-        let is_literal = |part: &Component<'_>| !part.as_os_str().to_string_lossy().contains(['*', '?']);
+        let is_literal = |part: &Component<'_>| !is_pattern(&part.as_os_str().to_string_lossy());
         let fixed: PathBuf = Path::new(&path).components().take_while(is_literal).collect();
+        let fixed = PathBuf::from(unescaped(&fixed.to_string_lossy()));
         let rest: PathBuf = Path::new(&path).components().skip_while(is_literal).collect();
         let anywhere = path.starts_with("**");
         let fixed = if anywhere { "/".into() } else { anchors.base.join(fixed) };
@@ -53,7 +55,11 @@ impl Pattern {
         let left = root
             .filter(|root| !links.is_empty() && normal(&fixed).starts_with(root) && !real.starts_with(follow(root).0));
         let is_tree = !anywhere && (rest.as_os_str().is_empty() || rest == Path::new("**"));
-        let kind = if is_tree { Kind::Tree(real) } else { Kind::Glob(components(&normal(&real.join(rest)))) };
+        let kind = if is_tree {
+            Kind::Tree(real)
+        } else {
+            Kind::Glob(components(&normal(&Path::new(&escaped(&real.to_string_lossy())).join(rest))))
+        };
         Self { text: text.to_owned(), kind, links, left }
     }
 
@@ -129,6 +135,12 @@ pub(crate) fn covering<'a>(patterns: &'a [Pattern], path: &Path) -> Option<&'a P
     patterns.iter().find(|pattern| pattern.covers(path))
 }
 
+/// A path as a pattern that matches no other path.
+pub(crate) fn escaped(path: &str) -> String {
+    let special = |c: char| matches!(c, '*' | '?' | '\\' | '>');
+    path.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
 /// A value with a leading `~` replaced.
 pub(crate) fn expand(text: &str, home: &str) -> String {
     match text.strip_prefix('~') {
@@ -160,8 +172,8 @@ fn components(path: &Path) -> Vec<String> {
 /// Finds what a pattern names below a directory. Links are found and not followed.
 fn look(directory: &Path, pattern: &[String], found: &mut Vec<PathBuf>) {
     let Some((first, rest)) = pattern.split_first() else { return };
-    if !first.contains(['*', '?']) {
-        let path = directory.join(first);
+    if !is_pattern(first) {
+        let path = directory.join(unescaped(first));
         match (rest.is_empty(), std::fs::symlink_metadata(&path)) {
             (true, Ok(_)) => found.push(path),
             (false, Ok(meta)) if meta.is_dir() => look(&path, rest, found),
@@ -228,6 +240,25 @@ mod tests {
         assert!(matches("~/.ssh/**", "/nowhere/h/.ssh/id"));
         assert!(matches("out/<session_id>", "/nowhere/b/out/SES-1/x"));
         assert!(!matches("lib", "/nowhere/b/library"));
+    }
+
+    #[test]
+    fn escaped_path_matches_itself_and_no_other() {
+        for name in ["a*b", "?", "\\", "a\\*", "<session_id>", "[x]{y}", "(~)", "%,#'\"\n", "-", "**", "é"] {
+            let base = PathBuf::from("/nowhere").join(name);
+            let anchors = Anchors { base: base.clone(), home: base.clone(), session: Some("*".into()) };
+            let tree = base.join("below");
+            for text in [escaped(tree.to_str().unwrap()) + "/**", "below".into(), "~/below".into()] {
+                assert_eq!(Pattern::new(&text, &anchors).tree(), Some(tree.as_path()), "{name}: {text}");
+            }
+            for text in [escaped(base.to_str().unwrap()) + "/*.rs", "*.rs".into(), "~/*.rs".into()] {
+                let pattern = Pattern::new(&text, &anchors);
+                assert!(pattern.matches(&base.join("a.rs")), "{name}: {text}");
+                assert!(!pattern.matches(Path::new("/nowhere/aXb/a.rs")), "{name}: {text}");
+            }
+        }
+        let session = Anchors { base: "/b".into(), home: "/h".into(), session: Some("*".into()) };
+        assert_eq!(Pattern::new("<session_id>", &session).tree(), Some(Path::new("/b/*")));
     }
 
     #[test]

@@ -173,6 +173,14 @@ impl Policy {
         }
     }
 
+    /// The hint of a refusal that a setting would lift: without a policy, how to begin one.
+    pub(crate) fn remedy(&self, setting: &str) -> String {
+        match &self.loaded.file {
+            None => "`cp-exec policy init` writes a policy that allows everyday commands; with --for DIR also what a project needs".to_owned(),
+            Some(file) => owner_decides(&format!("{setting}, in {}", file.display())),
+        }
+    }
+
     /// Whether approvals are advisory: the user who asks can read the key that signs them.
     pub(crate) fn approvals_are_advisory(&self) -> bool {
         let owner = self.exec().confirm == Confirm::Owner || !self.loaded.settings.tools.approve.is_empty();
@@ -228,7 +236,7 @@ impl Policy {
         }
         Err(refuse("base", format!("`.` is {}, {why}", base.display())).hint(format!(
             "start in a project directory, or give --base DIR; {}",
-            owner_decides("the directory by name in paths.read and paths.write")
+            self.remedy("the directory by name in paths.read and paths.write")
         )))
     }
 

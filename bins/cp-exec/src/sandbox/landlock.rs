@@ -92,7 +92,9 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
     for path in scratch {
         rules = allow(rules, path, write)?;
     }
-    rules = allow(rules, &plan.exe.path, AccessFs::ReadFile | AccessFs::Execute)?;
+    for path in std::iter::once(&plan.exe.path).chain(&plan.programs) {
+        rules = allow(rules, path, AccessFs::ReadFile | AccessFs::Execute)?;
+    }
     Ok(rules)
 }
 

@@ -55,7 +55,7 @@ fn become_command(
         die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     }
     drop_capabilities()?;
-    rustix::thread::set_no_new_privs(true).map_err(|e| Failure::setup("no_new_privs", e))?;
+    rustix::thread::set_no_new_privs(true).map_err(|e| Failure::setup(Layer::NoNewPrivs.name(), e))?;
     enforcement.no_new_privs = true;
     let private = enforcement.has(Layer::Mount);
     match landlock::restrict(plan, &scratch.writable(private), private) {
@@ -176,7 +176,10 @@ fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<
                 .missing
                 .push("processes: the limit does not hold without a user namespace or a control group".to_owned());
         }
-        enforcement.missing.push("memory: shared memory is not counted without a control group".to_owned());
+        enforcement.missing.push(
+            "memory: without a control group the limit holds for each process, and shared memory is not counted"
+                .to_owned(),
+        );
         if plan.wants_cgroup {
             enforcement.missing.push("cgroup: none can be made here".to_owned());
         }

@@ -42,6 +42,10 @@ pub(super) const LEAST_PID_MAX: u64 = 301;
 
 /// Builds the view in this mount namespace, which belongs to this run alone.
 pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+    build_view(plan, enforcement).map_err(|failure| failure.of_layer(Layer::Mount))
+}
+
+fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     let setup = |step: &'static str| move |e: io::Error| Failure::setup(step, e);
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|e| Failure::setup("mount_private", e))?;

@@ -58,7 +58,7 @@ fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, u64)> {
         (path, NO_SUID_NO_DEV | libc::MOUNT_ATTR_RDONLY | exec)
     });
     let mut paths: Vec<(PathBuf, u64)> = system.collect();
-    let alone = [&plan.exe.path, &plan.cwd.path];
+    let alone = [&plan.exe.path, &plan.cwd.path].into_iter().chain(&plan.programs);
     // The strict profile executes nothing of these.
     let execute: &[PathBuf] = if plan.profile == Profile::Strict { &[] } else { &view.execute };
     let declared = view.write.iter().chain(&view.read).chain(execute).chain(alone);
@@ -79,23 +79,27 @@ fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, u64)> {
 /// What the mount of a declared path forbids.
 fn attributes(plan: &Plan, path: &Path) -> u64 {
     let within = |roots: &[PathBuf]| roots.iter().any(|root| path.starts_with(root));
-    let writable = within(&plan.view.write);
+    let (writes, executes) = (within(&plan.view.write), within(&plan.view.execute) || plan.exe.path.starts_with(path));
+    if plan.profile == Profile::Strict {
+        // A program that commands may write is a mount of its own: what lies beside it does not run, and nothing changes it now.
+        let runs = plan.is_program(path) || executes && !writes;
+        let exec = if runs { 0 } else { libc::MOUNT_ATTR_NOEXEC };
+        let read_only = if writes && !runs { 0 } else { libc::MOUNT_ATTR_RDONLY };
+        return NO_SUID_NO_DEV | exec | read_only;
+    }
     // A writable directory with execute paths in it cannot be noexec; there Landlock alone says what may run. Without Landlock
     // each of them is a mount of its own.
     let holds = || sys::landlock_abi() > 0 && plan.view.execute.iter().any(|held| held.starts_with(path));
-    let runs = within(&plan.view.execute) || plan.exe.path.starts_with(path) || holds() || runs_in_system(plan, path);
+    let in_system = || system::PROGRAMS.iter().any(|tree| path.starts_with(tree));
+    let runs = executes || holds() || in_system();
     let mut attributes = NO_SUID_NO_DEV;
-    if !writable {
+    if !writes {
         attributes |= libc::MOUNT_ATTR_RDONLY;
     }
-    if !runs || (writable && plan.profile == Profile::Strict) {
+    if !runs {
         attributes |= libc::MOUNT_ATTR_NOEXEC;
     }
     attributes
-}
-
-fn runs_in_system(plan: &Plan, path: &Path) -> bool {
-    plan.profile == Profile::Build && system::PROGRAMS.iter().any(|tree| path.starts_with(tree))
 }
 
 /// What is there of the system's trees and settings.
@@ -127,4 +131,47 @@ fn system(profile: Profile) -> System {
     let others = system::PROGRAMS.iter().filter(|path| !system::trees(profile).contains(path));
     found.links.extend(others.filter_map(|path| Some((PathBuf::from(path), fs::read_link(path).ok()?))));
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{Identity, Limits, Network, View};
+    use super::*;
+
+    #[test]
+    fn strict_executes_its_programs_and_nothing_beside_them() {
+        let identity = |path: &str| Identity { path: path.into(), dev: 0, ino: 0, content: None };
+        let limits =
+            Limits { cpu_seconds: 0, file_bytes: 0, open_files: 0, processes: 0, memory_bytes: 0, scratch_bytes: 0 };
+        let plan = Plan {
+            argv: Vec::new(),
+            env: Vec::new(),
+            exe: identity("/p/bin/a"),
+            script: None,
+            script_text: None,
+            cwd: identity("/p"),
+            profile: Profile::Strict,
+            programs: vec!["/p/bin/b".into(), "/usr/bin/c".into()],
+            line: true,
+            network: Network::None,
+            view: View { write: vec!["/p".into()], execute: vec!["/p/bin".into()], ..View::default() },
+            limits,
+            run_as: None,
+            require: Vec::new(),
+            wants_cgroup: false,
+            cgroups: Vec::new(),
+        };
+        let wanted = wanted(&plan, Vec::new());
+        let executable: Vec<&str> = wanted
+            .iter()
+            .filter(|(_, attributes)| attributes & libc::MOUNT_ATTR_NOEXEC == 0)
+            .map(|(path, attributes)| {
+                assert_ne!(attributes & libc::MOUNT_ATTR_RDONLY, 0, "{}", path.display());
+                path.to_str().unwrap()
+            })
+            .collect();
+        assert_eq!(executable, ["/p/bin/a", "/p/bin/b", "/usr/bin/c"]);
+        let project = wanted.iter().find(|(path, _)| path == Path::new("/p")).unwrap();
+        assert_eq!(project.1 & libc::MOUNT_ATTR_RDONLY, 0, "the control: the project is writable");
+    }
 }

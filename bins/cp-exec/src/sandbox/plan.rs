@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     /// Whether the command is a shell that runs a line: each program that it starts is decided about, and the layers that contain
     /// it are required.
     pub line: bool,
+    /// The programs that a line may start under the strict profile, beside the first: their canonical files.
+    pub programs: Vec<PathBuf>,
     /// Which network the command sees.
     pub network: Network,
     /// Which files it sees.
@@ -43,6 +45,13 @@ pub(crate) struct Plan {
     pub wants_cgroup: bool,
     /// Control groups already made for this run, to be joined before the command starts.
     pub cgroups: Vec<PathBuf>,
+}
+
+impl Plan {
+    /// Whether a path is a program that this run may execute, wherever it lies.
+    pub(super) fn is_program(&self, path: &Path) -> bool {
+        path == self.exe.path || self.programs.iter().any(|program| program == path)
+    }
 }
 
 /// What a command sees of the file system, and what it may do there.
@@ -128,7 +137,7 @@ impl Identity {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Profile {
-    /// The one program and its libraries; nothing writable is executable.
+    /// The one program, or those of a line, and their libraries; nothing else is executable.
     Strict,
     /// System programs and the declared execute paths, so that a build tool can start its children.
     Build,

@@ -107,10 +107,24 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure to build the sandbox.
+    /// A failure to build the sandbox. A call that the kernel does not have, or that an outer sandbox refuses, is a layer that this
+    /// machine does not provide.
     pub(super) fn setup(step: &str, error: impl Into<std::io::Error>) -> Self {
         let error = error.into();
-        Self { step: step.to_owned(), message: format!("{step}: {error}"), cause: Cause::Setup }
+        let is_refused = matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM));
+        let cause = if is_refused { Cause::Required } else { Cause::Setup };
+        Self { step: step.to_owned(), message: format!("{step}: {error}"), cause }
+    }
+
+    /// The same failure of a step that builds a layer.
+    pub(super) fn of_layer(self, layer: Layer) -> Self {
+        match self.cause {
+            Cause::Required => {
+                let message = format!("this machine does not provide the layer `{}`: {}", layer.name(), self.message);
+                Self { step: layer.name().to_owned(), message, ..self }
+            }
+            _ => self,
+        }
     }
 
     /// A file or directory that is not what was decided about.
@@ -123,7 +137,7 @@ impl Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Cause {
-    /// A layer the policy requires is missing.
+    /// A layer that the run requires is missing.
     Required,
     /// The file or directory is not the one that was decided about.
     Changed,

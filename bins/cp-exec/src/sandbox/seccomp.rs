@@ -64,6 +64,9 @@ const REFUSED: [i64; 43] = [
     libc::SYS_unshare,
 ];
 
+/// The newest call that is open: `mseal` of Linux 6.10. From 424 on all architectures have the same numbers.
+const NEWEST_CALL: u32 = 462;
+
 /// Every flag of `clone` that makes a namespace.
 const NEW_NAMESPACE: [i32; 8] = [
     libc::CLONE_NEWNS,
@@ -154,7 +157,7 @@ const fn argument(index: u32) -> u32 {
 
 /// One program of several filters, each of which answers with another error: where one lets a call through, the next looks at it.
 fn program(network: Network) -> Result<BpfProgram, seccompiler::Error> {
-    let mut program = no_second_table();
+    let mut program = no_newer_calls();
     program.extend(refused_outright());
     let filters = [refused()?, missing()?, other_sockets(network)?];
     let last = filters.len() - 1;
@@ -306,14 +309,12 @@ const ALLOW: u32 = 0x7fff_0000;
 /// The answer of an error, its number in the lower half.
 const ERRNO: u32 = 0x0005_0000;
 
-/// Refuses the x32 calls, which pass for calls of this architecture under other numbers.
-fn no_second_table() -> BpfProgram {
-    if !cfg!(target_arch = "x86_64") {
-        return Vec::new();
-    }
+/// Answers as an older kernel: calls above the newest one that was looked at, and with them the x32 calls, which pass for calls of this
+/// architecture under other numbers.
+fn no_newer_calls() -> BpfProgram {
     vec![
         sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 },
-        sock_filter { code: JUMP_IF_AT_LEAST, jt: 0, jf: 1, k: 0x4000_0000 },
+        sock_filter { code: JUMP_IF_AT_LEAST, jt: 0, jf: 1, k: NEWEST_CALL + 1 },
         sock_filter { code: RETURN, jt: 0, jf: 0, k: ERRNO | libc::ENOSYS.cast_unsigned() },
     ]
 }

@@ -10,7 +10,7 @@ use crate::decision::{Hashes, Names, Planned, Ruling, declared_by_modules, plan,
 use crate::digest::sha256;
 use crate::glob::name_matches;
 use crate::policy::{Confirm, LONGEST, Policy};
-use crate::refusal::{owner_decides, refuse};
+use crate::refusal::refuse;
 use crate::request::{Command, ToolCall};
 use crate::rules::Risk;
 use crate::run::stdin;
@@ -93,7 +93,7 @@ pub(crate) fn permitted(policy: &Policy, name: &str) -> Result<()> {
     if allow.iter().any(|pattern| name_matches(pattern, name)) {
         return Ok(());
     }
-    Err(refuse("tools.allow", format!("Tool not permitted: {name}")).hint(owner_decides("tools.allow")))
+    Err(refuse("tools.allow", format!("Tool not permitted: {name}")).hint(policy.remedy("tools.allow")))
 }
 
 /// Whether the policy requires approval of a tool.

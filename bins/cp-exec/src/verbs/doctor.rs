@@ -84,6 +84,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         script_text: None,
         cwd: Identity::of(root, &meta),
         profile: Profile::Build,
+        programs: Vec::new(),
         network: Network::None,
         view: View {
             scratch: std::env::temp_dir().join(format!("cp-exec-{}-probe", std::process::id())),

@@ -2,6 +2,7 @@
    landlock: the kernel has none. namespaces, or one of mount, user, pid, network, ipc, uts: nobody gets any, or none of that kind.
    seccomp: no filter can be installed. rlimits: no limit can be set. cgroup: there is no file system of groups.
    outer: the rights of root, and shutdown(2) and sendto(2), as in the sandbox of a coding agent.
+   call=N: the kernel has no system call N. refuse=N: nobody may make it.
    ordinary: whoever runs it is not root. none: nothing is lacking. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -11,6 +12,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -38,6 +40,16 @@ static unsigned kinds(const char *layers) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (strstr(layers, all[i].name)) flags |= all[i].flag;
     return flags;
+}
+
+/* Takes one system call away. */
+static int take(const char *layers, const char *word, unsigned answer) {
+    const char *at = strstr(layers, word);
+    if (!at) return 0;
+    struct sock_filter call[] = {
+        LOAD(nr), IS(strtoul(at + strlen(word), NULL, 10), 0, 1), ERROR(answer), ANSWER(SECCOMP_RET_ALLOW),
+    };
+    return INSTALL(call);
 }
 
 int main(int argc, char **argv) {
@@ -71,6 +83,7 @@ int main(int argc, char **argv) {
     if (flags && INSTALL(namespaces)) return 125;
     if (outer && INSTALL(sockets)) return 125;
     if (strstr(argv[1], "rlimits") && INSTALL(limits)) return 125;
+    if (take(argv[1], "call=", ENOSYS) || take(argv[1], "refuse=", EPERM)) return 125;
     /* The last: after it there are no more. */
     if (strstr(argv[1], "seccomp") && INSTALL(filters)) return 125;
     execv(argv[2], argv + 2);

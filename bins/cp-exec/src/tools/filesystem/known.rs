@@ -10,6 +10,9 @@ use serde::Deserialize;
 
 use crate::policy::Policy;
 
+/// How many lines of the ledger are looked through, backwards. What a run did before them is as good as unknown to it.
+const LINES: usize = 100_000;
+
 #[derive(Deserialize)]
 struct Data {
     what: What,
@@ -75,7 +78,8 @@ fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
     let (named, run) = (quoted(path), quoted(run));
     let named = memmem::Finder::new(&named);
     let mut lines = cp_ledger::read::backward(&policy.ledger)?;
-    while let Some(raw) = lines.next()? {
+    for _ in 0..LINES {
+        let Some(raw) = lines.next()? else { break };
         let Some(line) = raw.stored().filter(|_| named.find(raw.bytes).is_some()) else { continue };
         if !line.is_event("exec.operation") || line.member("run") != Some(&run) {
             continue;

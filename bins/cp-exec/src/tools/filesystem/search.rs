@@ -30,6 +30,15 @@ const USUAL: usize = 100;
 const CONTEXT: usize = 20;
 /// A longer line is cut.
 const LINE: usize = 400;
+/// How many of the files that could not be searched are named; all of them are counted.
+const SKIPPED: usize = 20;
+
+/// A file that could not be searched.
+#[derive(Serialize)]
+struct Skipped {
+    path: String,
+    reason: String,
+}
 
 /// A line of an answer.
 #[derive(Serialize)]
@@ -75,24 +84,36 @@ pub(super) fn search(engine: &mut Engine, search: &Search) -> Result<Item> {
         .build();
     let limit = search.limit.unwrap_or(USUAL).clamp(1, MOST);
     let mut lines = Lines { found: Vec::new(), count: 0, limit, path: String::new(), has_more: false };
-    let mut files = 0_u64;
+    let (mut files, mut skipped, mut skipped_files) = (0_u64, Vec::new(), 0_u64);
     while !lines.has_more
         && let Some(entry) = places.next()?
     {
         if !entry.file_type().is_some_and(|kind| kind.is_file()) {
             continue;
         }
-        // What cannot be opened, or came through a link since, is left out like what cannot be seen.
-        let Ok(file) = open(entry.path(), "file", OFlags::empty()) else { continue };
         lines.path = places.name(entry.path());
-        files += 1;
-        let _ = searcher.search_file(&matcher, &file, &mut lines);
+        let result = open(entry.path(), "file", OFlags::empty()).and_then(|file| {
+            searcher.search_file(&matcher, &file, &mut lines).map_err(|e| Error::io("cannot be read", e))
+        });
+        match result {
+            Ok(()) => files += 1,
+            Err(error) => {
+                skipped_files += 1;
+                if skipped.len() < SKIPPED {
+                    skipped.push(Skipped { path: lines.path.clone(), reason: error.message().to_owned() });
+                }
+            }
+        }
     }
     let has_more = lines.has_more || places.is_late;
-    let text = lines.text(context > 0, places.is_late);
+    let mut text = lines.text(context > 0, places.is_late);
+    for Skipped { path, reason } in &skipped {
+        let _ = writeln!(text, "[{path} was not searched: {reason}]");
+    }
     let Lines { found, count, .. } = lines;
     let what = json!({ "reads": [{ "path": root.display().to_string() }], "pattern": search.pattern, "count": count });
-    let value = json!({ "path": root.display().to_string(), "matches": found, "count": count, "files": files, "has_more": has_more });
+    let value = json!({ "path": root.display().to_string(), "matches": found, "count": count, "files": files,
+        "skipped": skipped, "skipped_files": skipped_files, "has_more": has_more });
     let receipt = engine.journal.operation("filesystem.search", &what)?;
     Ok(Item::new("filesystem.search", value, receipt, "/value/matches").shown_as(text))
 }

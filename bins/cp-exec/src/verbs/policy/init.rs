@@ -13,9 +13,8 @@ use cp_ledger::{Entry, effect_ledger};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::additions::{self, Addition};
+use super::additions::{Addition, extend};
 use super::project::{self, Found};
-use super::starter::starter;
 use crate::digest::sha256;
 use crate::policy;
 
@@ -28,8 +27,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Seconds that commands get: those of a project build and test it.
-const TIMEOUT: (u32, u32) = (30, 300);
+/// The policy that is written where there is none, before the programs of this machine.
+const STARTER: &str = include_str!("starter.toml");
+/// The line of the starter that a project changes: its commands build and test.
+const TIMEOUT: [&str; 2] = ["timeout = 30\n", "timeout = 300\n"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -61,13 +62,15 @@ pub(crate) struct Begun {
 
 impl Reply for Begun {
     fn text(&self) -> String {
-        let found = self.found.iter().map(|found| {
-            let adds: Vec<String> =
-                found.adds.iter().map(|addition| format!("  {}: {}", addition.key, addition.text())).collect();
-            let missing = found.missing.iter().map(|name| format!("  missing: {name}"));
-            let head = format!("{} ({})", found.kind, found.evidence.join(", "));
-            std::iter::once(head).chain(adds).chain(missing).collect::<Vec<_>>().join("\n")
-        });
+        let found =
+            self.found.iter().filter(|found| !found.adds.is_empty() || !found.missing.is_empty()).map(|found| {
+                let mut lines = vec![format!("{} ({})", found.kind, found.evidence.join(", "))];
+                let adds: Vec<&Addition> = found.adds.iter().collect();
+                let by_key = adds.chunk_by(|one, next| one.key == next.key);
+                lines.extend(by_key.map(|adds| format!("  {}: {}", adds[0].key, texts(adds))));
+                lines.extend(found.missing.iter().map(|name| format!("  missing: {name}")));
+                lines.join("\n")
+            });
         let last = if self.written { format!("wrote {}", self.file) } else { self.text.trim_end().to_owned() };
         found.chain([last]).collect::<Vec<_>>().join("\n")
     }
@@ -122,9 +125,9 @@ fn begin(file: &Path, home: &Path, project: Option<&Path>) -> Result<Begun> {
         return Err(exists(file));
     }
     let found = project.map(|project| project::look(project, home)).unwrap_or_default();
-    let text = starter(home, if found.is_empty() { TIMEOUT.0 } else { TIMEOUT.1 });
-    let (text, found) = with(&text, found)?;
-    begun(file, text, found)
+    let starter = if found.is_empty() { STARTER.to_owned() } else { STARTER.replace(TIMEOUT[0], TIMEOUT[1]) };
+    let (text, found) = with(&starter, found)?;
+    begun(file, extend(&text, project::everyday(home, true).adds)?.text, found)
 }
 
 /// Adds what a project needs to a policy that is there.
@@ -136,8 +139,12 @@ fn add(
 ) -> Result<Option<Begun>> {
     let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
     let home = policy::load(file)?.home;
-    let (text, found) = with(&before, project::look(project, &home)).map_err(|e| e.in_file(file))?;
-    let changes: Vec<Change> = found.iter().flat_map(|found| &found.adds).map(change).collect();
+    let mut found = project::look(project, &home);
+    found.push(project::everyday(&home, false));
+    let (text, found) = with(&before, found).map_err(|e| e.in_file(file))?;
+    let adds: Vec<&Addition> = found.iter().flat_map(|found| &found.adds).collect();
+    let changes: Vec<Change> =
+        adds.chunk_by(|one, next| (&one.key, &one.reason) == (&next.key, &next.reason)).map(change).collect();
     if changes.is_empty() {
         gate.nothing_to_do()?;
         return begun(file, text, found).map(Some);
@@ -148,20 +155,24 @@ fn add(
     write(begun(file, text, found)?, Some(project), context).map(Some)
 }
 
-fn change(addition: &Addition) -> Change {
-    let after = json!({"reason": addition.reason});
-    Change { action: "add".to_owned(), resource: addition.key.clone(), id: addition.text(), before: Value::Null, after }
+/// Additions to one key for one reason.
+fn change(adds: &[&Addition]) -> Change {
+    let after = json!({"reason": adds[0].reason});
+    Change { action: "add".to_owned(), resource: adds[0].key.clone(), id: texts(adds), before: Value::Null, after }
 }
 
-/// A text with what of the findings it does not have, and the findings with that alone.
+fn texts(adds: &[&Addition]) -> String {
+    adds.iter().map(|addition| addition.text()).collect::<Vec<_>>().join(", ")
+}
+
+/// A text with the additions of the findings, and the findings with those that the text lacked.
 fn with(text: &str, mut found: Vec<Found>) -> Result<(String, Vec<Found>)> {
     let mut text = text.to_owned();
     for found in &mut found {
-        let (missing, other) = additions::missing(&text, std::mem::take(&mut found.adds))?;
+        let extended = extend(&text, std::mem::take(&mut found.adds))?;
         let kept = |one: &Addition| format!("{}: {}, where the policy has another value", one.key, one.text());
-        found.missing.extend(other.iter().map(kept));
-        text = additions::added(&text, &missing)?;
-        found.adds = missing;
+        found.missing.extend(extended.differing.iter().map(kept));
+        (text, found.adds) = (extended.text, extended.added);
     }
     Ok((text, found))
 }
@@ -188,4 +199,34 @@ fn write(begun: Begun, project: Option<&Path>, context: &mut Context) -> Result<
     ledger.append(entry)?;
     ledger.sync()?;
     Ok(Begun { written: true, ..begun })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::toolchains::{CATALOGUE, Group, SYSTEM};
+    use super::*;
+
+    #[test]
+    fn starter_is_a_policy_wherever_the_toolchains_are() {
+        assert!(STARTER.contains(TIMEOUT[0]));
+        let home = tempfile::tempdir().unwrap();
+        let written = |home: &Path| policy::parse(&begin(&home.join("none"), home, None).unwrap().text).unwrap();
+        assert!(written(home.path()).exec.allowed_commands.contains(&"ls".to_owned()));
+        let bin = home.path().join(".cargo/bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::write(bin.join("cargo"), "").unwrap();
+        let policy = written(home.path());
+        if SYSTEM.iter().all(|directory| !Path::new(directory).join("cargo").exists()) {
+            assert_eq!(policy.exec.pin["cargo"], "~/.cargo/bin/cargo");
+            assert_eq!(policy.exec.env_set["CARGO_HOME"], "~/.cargo");
+            assert!(policy.paths.execute.contains(&"~/.rustup/toolchains/**".to_owned()));
+        }
+    }
+
+    #[test]
+    fn starter_allows_no_program_that_it_restricts() {
+        let restricted = policy::parse(STARTER).unwrap().exec.restricted_commands;
+        let all: Vec<&str> = CATALOGUE.group.iter().flat_map(Group::names).collect();
+        assert!(restricted.iter().all(|name| !all.contains(&name.as_str())) && all.contains(&"rm"));
+    }
 }

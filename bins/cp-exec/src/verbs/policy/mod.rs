@@ -4,7 +4,6 @@ mod additions;
 pub(crate) mod init;
 mod project;
 pub(crate) mod show;
-mod starter;
 pub(crate) mod test;
 mod toolchains;
 

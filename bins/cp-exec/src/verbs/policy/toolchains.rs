@@ -1,40 +1,75 @@
-//! Where programs lie on this machine: on the path of the system, or where installers of toolchains put them below a home directory. It
-//! only looks, and runs nothing.
+//! Where programs lie on this machine: on the path of the system, or where installers of toolchains put them below a home directory.
+//! Files are only looked at; nothing is run.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::policy::escaped;
 
 /// The directories of a starter's `exec.path`.
 pub(super) const SYSTEM: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
-/// Where an installer puts programs: their directory, absolute or below the home, in which a `*` is a version; what they need to read
-/// beside themselves, the directory above theirs if this is empty, and execute; variables that name it.
-type Installed =
-    (&'static str, &'static [&'static str], &'static [&'static str], &'static [(&'static str, &'static str)]);
+/// What `programs.toml` says.
+#[derive(Default, Deserialize)]
+pub(super) struct Catalogue {
+    pub(super) group: Vec<Group>,
+    installed: Vec<Installed>,
+}
 
-#[rustfmt::skip]
-const INSTALLED: [Installed; 11] = [
-    (".cargo/bin", &["~/.cargo/**", "~/.rustup/**"], &["~/.cargo/bin/**", "~/.rustup/toolchains/**"],
-        &[("CARGO_HOME", "~/.cargo"), ("RUSTUP_HOME", "~/.rustup")]),
-    ("/usr/local/go/bin", &[], &[], &[]),
-    ("go/bin", &[], &[], &[]),
-    (".local/node/bin", &[], &[], &[]),
-    (".nvm/versions/node/*/bin", &[], &[], &[]),
-    (".volta/tools/image/node/*/bin", &[], &[], &[]),
-    (".local/share/fnm/node-versions/*/installation/bin", &[], &[], &[]),
-    (".pyenv/versions/*/bin", &[], &[], &[]),
-    (".local/share/uv/python/*/bin", &[], &[], &[]),
-    (".local/share/mise/installs/*/*/bin", &[], &[], &[]),
-    ("/opt/hostedtoolcache/*/*/*/bin", &[], &[], &[]),
-];
+/// Programs that one kind of work needs.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Default)]
+pub(super) struct Group {
+    pub(super) name: String,
+    pub(super) reason: String,
+    /// Names of files by which a project is known; none for every project.
+    pub(super) files: Vec<String>,
+    /// Programs that are reported as missing where they are not there.
+    pub(super) needs: Vec<String>,
+    pub(super) commands: Vec<String>,
+    /// Variables: name, value and reason.
+    pub(super) env: Vec<[String; 3]>,
+    /// Patterns, each with its reason.
+    pub(super) read: Vec<[String; 2]>,
+    pub(super) execute: Vec<String>,
+}
 
-/// A program of this machine, and what a policy has to say for it to work. One on the path of the system needs nothing.
+impl Group {
+    /// The names of all its programs.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.needs.iter().chain(&self.commands).map(String::as_str)
+    }
+}
+
+/// Where an installer puts programs.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Installed {
+    /// Their directory, absolute or below the home, in which a `*` is a version.
+    programs: String,
+    /// What they need beside themselves: the directory above theirs, if both are empty.
+    read: Vec<String>,
+    execute: Vec<String>,
+    /// Variables that name it.
+    env: Vec<[String; 2]>,
+}
+
+/// The programs that are looked for.
+pub(super) static CATALOGUE: LazyLock<Catalogue> =
+    LazyLock::new(|| toml::from_str(include_str!("programs.toml")).unwrap_or_default());
+
+/// A program of this machine, and what a policy needs for it to work. A program on the path of the system needs nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Program {
     /// Its file, where its name does not lead to it.
     pub(super) pin: Option<String>,
+    /// Patterns.
     pub(super) read: Vec<String>,
     pub(super) execute: Vec<String>,
-    pub(super) set: Vec<(&'static str, &'static str)>,
+    pub(super) env: Vec<[String; 2]>,
 }
 
 /// The program of a name: that of the system, else the one that is first on PATH, else the newest.
@@ -45,38 +80,40 @@ pub(super) fn find(name: &str, home: &Path) -> Option<Program> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let place = |directory: &PathBuf| on_path.iter().position(|entry| entry == directory);
-    let directories = INSTALLED.iter().flat_map(|(programs, ..)| present(home, programs));
+    let directories = CATALOGUE.installed.iter().flat_map(|installed| present(home, &installed.programs));
     let mut found: Vec<PathBuf> = directories.filter(|directory| directory.join(name).is_file()).collect();
     found.sort_by_key(|directory| (place(directory).unwrap_or(usize::MAX), std::cmp::Reverse(version(directory))));
     let directory = found.first()?;
-    let pin = of_home(&directory.join(name), home)?;
+    let pin = below_home(&directory.join(name), home)?;
     Some(Program { pin: Some(pin), ..installed_in(directory, home)? })
 }
 
-/// What a program needs that lies in this directory, if that is one of the system or of an installer.
+/// What a program in this directory needs, if that is a directory of the system or of an installer.
 pub(super) fn installed_in(directory: &Path, home: &Path) -> Option<Program> {
     if SYSTEM.iter().any(|system| Path::new(system) == directory) {
         return Some(Program::default());
     }
     let is_there = |place: PathBuf| place == directory || place.canonicalize().is_ok_and(|place| place == directory);
-    let (_, reads, executes, set) =
-        INSTALLED.iter().find(|(programs, ..)| present(home, programs).into_iter().any(is_there))?;
-    if !reads.is_empty() {
-        let owned = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
-        return Some(Program { read: owned(reads), execute: owned(executes), set: set.to_vec(), pin: None });
+    let programs = |installed: &&Installed| present(home, &installed.programs).into_iter().any(is_there);
+    let Installed { read, execute, env, .. } = CATALOGUE.installed.iter().find(programs)?;
+    if !read.is_empty() {
+        return Some(Program { read: read.clone(), execute: execute.clone(), env: env.clone(), pin: None });
     }
-    let whole = format!("{}/**", of_home(directory.parent()?, home)?);
+    let whole = tree(directory.parent()?, home)?;
     Some(Program { read: vec![whole.clone()], execute: vec![whole], ..Program::default() })
 }
 
-/// A path as a policy has it, with `~` for the home; none where it holds what would not be plain there.
-pub(super) fn of_home(path: &Path, home: &Path) -> Option<String> {
-    let text = match path.strip_prefix(home) {
-        Ok(below) => format!("~/{}", below.to_str()?),
-        Err(_) => path.to_str()?.to_owned(),
-    };
-    let is_plain = |c: char| c.is_alphanumeric() || "/~._+-@ ".contains(c);
-    text.chars().all(is_plain).then_some(text)
+/// A path as a policy has it, with `~` for the home; none if it is not UTF-8.
+pub(super) fn below_home(path: &Path, home: &Path) -> Option<String> {
+    match path.strip_prefix(home) {
+        Ok(below) => Some(format!("~/{}", below.to_str()?)),
+        Err(_) => path.to_str().map(str::to_owned),
+    }
+}
+
+/// The pattern of a directory and everything below it.
+pub(super) fn tree(directory: &Path, home: &Path) -> Option<String> {
+    below_home(directory, home).map(|path| escaped(&path) + "/**")
 }
 
 /// The directories that a pattern names below a home.
@@ -102,7 +139,20 @@ fn version(path: &Path) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn the_catalogue_is_read_and_names_each_program_once() {
+        let catalogue: Catalogue = toml::from_str(include_str!("programs.toml")).unwrap();
+        let names: Vec<&str> = catalogue.group.iter().flat_map(Group::names).collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+        assert!(names.len() > 200 && catalogue.installed.len() > 10);
+        for group in &catalogue.group {
+            assert!(!group.name.is_empty() && !group.reason.is_empty());
+        }
+    }
 
     #[test]
     fn the_newest_of_several_versions_is_found_with_its_own_files() {
@@ -119,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_installer_put_there_is_nobodys() {
+    fn directory_of_no_installer_is_not_trusted() {
         let home = tempfile::tempdir().unwrap();
         let below = |path: &str| {
             std::fs::create_dir_all(home.path().join(path)).unwrap();
@@ -130,6 +180,5 @@ mod tests {
         for other in [".ssh", "", ".pyenv/versions/a/b/bin", "bin"] {
             assert!(below(other).is_none(), "{other}");
         }
-        assert_eq!(of_home(&home.path().join("a\"]\n"), home.path()), None);
     }
 }

@@ -33,10 +33,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "exec_result",
     also: &["item", "decision", "tool_result", "preview", "summary"],
-    examples: &[
-        r#"echo '{"tool":"system","operation":"get_info"}' | {}"#,
-        "{} policy init --format raw --dry-run > p && mkdir -p \"$CP_HOME/config\" && sed 's/^allowed_commands = .*/allowed_commands = [\"echo\"]/' p > \"$CP_HOME/config/policy.toml\" && {} -- echo hello",
-    ],
+    examples: &["{} policy init && {} -- ls", r#"echo '{"tool":"system","operation":"get_info"}' | {}"#],
     input: &[Input::Rows, Input::Records],
     // In the raw format, beside those of the command itself.
     exits: &[124, 125, 126, 127],
