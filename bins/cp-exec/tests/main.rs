@@ -31,3 +31,4 @@ mod sets;
 mod shared_memory;
 mod survivors;
 mod terminal;
+mod undo;

@@ -73,8 +73,11 @@ impl Journal {
     pub(crate) fn conclude(&mut self, ruling: &Ruling, intent: &Receipt, outcome: &Outcome) -> Result<Receipt> {
         let entry = self.entry("exec.result").with("intent", &intent.seq).with("call", &ruling.call);
         let entry = ended(entry, outcome).with("enforcement", &outcome.enforcement);
-        let evidence = self.evidence(intent, ruling);
-        let mut receipts = self.ledger()?.append_all(vec![entry, evidence]).map_err(Error::fatal)?;
+        let mut entries = vec![entry, self.evidence(intent, ruling)];
+        if !outcome.changes.is_empty() {
+            entries.push(self.entry("exec.changes").with("intent", &intent.seq).data(&outcome.changes));
+        }
+        let mut receipts = self.ledger()?.append_all(entries).map_err(Error::fatal)?;
         Ok(receipts.swap_remove(0))
     }
 

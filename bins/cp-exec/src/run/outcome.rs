@@ -8,6 +8,7 @@ use cp_common::Error;
 use cp_common::wire::{ExecPart, Executable};
 
 use super::capture::Captured;
+use crate::changes::Changes;
 use crate::sandbox::report::{Enforcement, Failure, Status};
 
 /// Sees the bytes of a command as they come.
@@ -56,6 +57,8 @@ pub(crate) struct Outcome {
     pub enforcement: Enforcement,
     /// What it changed in repositories: the number of each in the plan, and the directory that holds it.
     pub layers: Vec<(usize, OwnedFd)>,
+    /// What it created, changed and removed; of a pipeline, on its last command that started.
+    pub changes: Changes,
 }
 
 /// Why there was no outcome.

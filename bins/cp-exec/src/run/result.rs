@@ -123,8 +123,9 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
         streams: Some(raw(&streams)?),
         parts: Vec::new(),
         pipefail: None,
+        files_changed: outcome.changes.shown(),
         receipt: Some(receipt),
-        untrusted: vec!["/stdout".to_owned(), "/stderr".to_owned(), "/streams".to_owned()],
+        untrusted: ["/stdout", "/stderr", "/streams", "/files_changed"].map(str::to_owned).to_vec(),
     };
     let name = &ruling.argv[0];
     let left = outcome.enforcement.guard.len();
@@ -178,6 +179,7 @@ pub(super) fn done_line(command: &Command, line: &Line, ended: &LineEnded) -> Re
         streams: Some(raw(&streams)?),
         parts: ended.parts.clone(),
         pipefail: ended.pipefail.map(i32::from),
+        files_changed: None,
         receipt: None,
         untrusted: ["/stdout", "/stderr", "/streams", "/parts"].map(str::to_owned).to_vec(),
     };

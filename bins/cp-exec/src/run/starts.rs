@@ -1,7 +1,8 @@
 //! Starts commands, one or several whose output and input are joined, and follows them to the end of everything they started.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::engine::Engine;
 use super::guard;
 use super::helper::{Helper, Run};
 use super::outcome::{NotRun, Outcome, Stream, Watch};
+use crate::changes::{Before, Store};
 use crate::decision::Ruling;
 
 /// The longest grace: from the request to end to the kill.
@@ -27,6 +29,8 @@ pub(super) struct Starts {
     pub output_limit: Option<u64>,
     /// Where what it must not leave behind is kept.
     home: PathBuf,
+    /// Where the contents of files are kept before a run, and up to how many entries are walked; none for the parts of a plan.
+    store: Option<(Store, u64)>,
 }
 
 pub(super) type Ran = std::result::Result<Outcome, NotRun>;
@@ -40,12 +44,14 @@ pub(super) fn spend(engine: &mut Engine, approved: Option<&Spent>) -> Result<()>
 impl Starts {
     pub(super) fn new(engine: &mut Engine, grace: Option<Duration>) -> Result<Self> {
         let (output_limit, home) = (engine.policy.exec().output_limit, engine.policy.cp_home.clone());
-        Ok(Self { helper: engine.helper()?, grace, output_limit, home })
+        let store = Some((Store::of_home(&home), engine.policy.loaded.settings.paths.walk));
+        Ok(Self { helper: engine.helper()?, grace, output_limit, home, store })
     }
 
     /// The same grace for all of several commands that share a time.
     pub(super) fn sharing(mut self, timeout: Duration) -> Self {
         self.grace = Some(self.grace(timeout));
+        self.store = None;
         self
     }
 
@@ -62,6 +68,15 @@ impl Starts {
         stdin: Option<OwnedFd>,
         watch: Option<Watch<'_>>,
     ) -> Result<Vec<Ran>> {
+        let hidden: HashSet<PathBuf> = rulings
+            .iter()
+            .flat_map(|ruling| ruling.plan.view.mask.iter().chain(&ruling.plan.view.mask_found))
+            .cloned()
+            .collect();
+        let exclude = |path: &Path| hidden.contains(path);
+        let trees: Vec<PathBuf> = rulings.iter().flat_map(|ruling| &ruling.plan.view.write).cloned().collect();
+        let store = self.store.as_ref().filter(|_| !trees.is_empty());
+        let before = store.map(|(store, walk)| Before::capture(&trees, &exclude, store, *walk));
         let outcomes = match &*rulings {
             [ruling] => Ok(vec![self.helper.run(&ruling.plan, self.limits(ruling, stdin, None, watch))]),
             stages => self.run_stages(stages, stdin, watch),
@@ -71,6 +86,10 @@ impl Starts {
             if let Ok(outcome) = outcome {
                 guard::finish(&ruling.watched, &self.home, outcome);
             }
+        }
+        if let (Some(before), Some(outcome)) = (before, outcomes.iter_mut().rev().find_map(|ran| ran.as_mut().ok())) {
+            outcome.changes = before.compare();
+            outcome.enforcement.missing.extend(outcome.changes.missing());
         }
         // What was made for it is no longer needed, though the rulings are: for the ledger and the answer.
         for ruling in rulings {

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 
 use super::capture::Capture;
 use super::outcome::{Ended, NotRun, Outcome, Stream, Watch};
+use crate::changes::Changes;
 use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Received};
@@ -223,6 +224,7 @@ impl Supervised {
             duration: started.elapsed(),
             enforcement,
             layers: self.layers,
+            changes: Changes::default(),
         })
     }
 }

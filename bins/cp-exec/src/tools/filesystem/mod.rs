@@ -8,6 +8,7 @@ mod paths;
 mod read;
 mod replace;
 mod search;
+mod undo;
 mod write;
 
 use std::path::Path;
@@ -18,6 +19,7 @@ use cp_hosts::Pending;
 use serde_json::{Value, json};
 
 use self::paths::{path_of, readable, writable};
+pub(crate) use self::undo::{Step, Undo};
 use super::item::Item;
 use crate::digest::sha256;
 use crate::policy::{Access, Policy};

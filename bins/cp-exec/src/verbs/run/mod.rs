@@ -46,6 +46,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "exec.expanded",
         "exec.part",
         "exec.result",
+        "exec.changes",
         "exec.evidence",
         "exec.refused",
         "exec.operation",
