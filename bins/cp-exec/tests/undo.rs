@@ -190,7 +190,7 @@ fn undo_refuses_files_that_changed_after_the_run_and_leaves_them_if_asked() {
     assert_eq!(exec.work.read("n"), "n\n");
     let undone = undo(&exec, &["last", "--except-changed"]);
     let left_out = undone["left_out"].to_string();
-    assert!(["/a\"", "/b\"", "/m\""].iter().all(|name| left_out.contains(name)), "{undone}");
+    assert!(["/a\"", "/b\"", "/m\"", "/d/e\"", "/d/e/a\""].iter().all(|name| left_out.contains(name)), "{undone}");
     for name in ["a", "b", "m/mine"] {
         assert_eq!(exec.work.read(name), "the owner's");
     }

@@ -87,9 +87,11 @@ impl Starts {
                 guard::finish(&ruling.watched, &self.home, outcome);
             }
         }
-        if let (Some(before), Some(outcome)) = (before, outcomes.iter_mut().rev().find_map(|ran| ran.as_mut().ok())) {
-            outcome.changes = before.compare();
-            outcome.enforcement.missing.extend(outcome.changes.missing());
+        if let Some(changes) = before.map(Before::compare)
+            && let Some(outcome) = outcomes.iter_mut().rev().find_map(|ran| ran.as_mut().ok())
+        {
+            outcome.enforcement.missing.extend(changes.missing());
+            outcome.changes = changes;
         }
         // What was made for it is no longer needed, though the rulings are: for the ledger and the answer.
         for ruling in rulings {

@@ -43,6 +43,7 @@ pub(crate) struct Step {
 impl Undo {
     /// Compares each path with what the run left. Nothing is changed yet.
     pub(crate) fn of(policy: &Policy, changes: Vec<FileChange>) -> Result<Self> {
+        policy.check_base()?;
         let store = Store::of_home(&policy.cp_home);
         let mut undo = Self { store, steps: Vec::new(), changed: Vec::new(), lost: Vec::new(), _lock: locked(policy)? };
         for change in changes {
@@ -66,8 +67,7 @@ impl Undo {
             return Ok(());
         }
         // A restored directory may not have its permissions yet, and one with files of others keeps them.
-        let is_directory =
-            |state: &Option<FileState>| state.as_ref().is_some_and(|state| state.kind == FileKind::Directory);
+        let is_directory = |state: &Option<FileState>| kind_of(state.as_ref()) == Some(FileKind::Directory);
         let is_left = now == after
             || (is_directory(&now) && (is_directory(&after) || is_directory(&before)))
             || (now.is_none()
@@ -107,12 +107,11 @@ impl Undo {
 
     /// A directory that the run made stays if it holds anything else than what is removed.
     fn retain_full_directories(&mut self) {
-        let kind = |state: &Option<FileState>| state.as_ref().map(|state| state.kind);
         let mut removed: HashSet<PathBuf> =
             self.steps.iter().filter(|step| step.to.is_none()).map(|step| step.path.clone()).collect();
         for Step { path, from, to } in self.steps.iter().rev() {
-            if kind(from) == Some(FileKind::Directory)
-                && kind(to) != Some(FileKind::Directory)
+            if kind_of(from.as_ref()) == Some(FileKind::Directory)
+                && kind_of(to.as_ref()) != Some(FileKind::Directory)
                 && !is_empty(path, &removed)
             {
                 removed.remove(path);
@@ -121,16 +120,25 @@ impl Undo {
         }
     }
 
-    /// Leaves out what lies below a path that is left out and is not a directory now.
+    /// Leaves out what has no directory to lie in: others removed or replaced it.
     fn retain_reachable(&mut self) {
-        let left_out: HashSet<PathBuf> =
-            self.changed.iter().chain(self.lost.iter().map(|(path, _)| path)).cloned().collect();
-        let is_below = |path: &Path| path.ancestors().skip(1).any(|above| left_out.contains(above) && !above.is_dir());
-        let (below, steps) = self.steps.drain(..).partition(|step| is_below(&step.path));
-        let below: Vec<Step> = below;
-        self.steps = steps;
-        self.steps.retain(|step| !left_out.contains(&step.path));
-        self.lost.extend(below.into_iter().map(|step| (step.path, "the directory above it is not put back")));
+        let left_out: HashSet<PathBuf> = self.lost.iter().map(|(path, _)| path.clone()).collect();
+        let mut made = HashSet::new();
+        for step in std::mem::take(&mut self.steps) {
+            let parent = step.path.parent().unwrap_or(&step.path);
+            let is_there = || place::open_with(parent, OFlags::PATH | OFlags::DIRECTORY).is_ok();
+            if left_out.contains(&step.path) {
+                continue;
+            }
+            if step.to.is_some() && !made.contains(parent) && !is_there() {
+                self.lost.push((step.path, "the directory that it was in is not there"));
+                continue;
+            }
+            if kind_of(step.to.as_ref()) == Some(FileKind::Directory) {
+                made.insert(step.path.clone());
+            }
+            self.steps.push(step);
+        }
     }
 
     /// Keeps what the paths hold now, puts the undo on the record, and carries it out.
@@ -138,7 +146,6 @@ impl Undo {
         let _effect = signals::effect();
         let files = self.keep()?;
         let receipt = engine.journal.operation("undo", &json!({ "intent": intent, "files": files }))?;
-        let is_directory = |state: Option<&FileState>| kind_of(state) == Some(FileKind::Directory);
         // Directories stay accessible until everything in them is put back.
         for Step { path, from, .. } in &self.steps {
             if let Some(from) = from.as_ref().filter(|from| from.kind == FileKind::Directory) {
@@ -154,7 +161,7 @@ impl Undo {
             self.restore(step)?;
         }
         for Step { path, to, .. } in self.steps.iter().rev() {
-            if let Some(to) = to.as_ref().filter(|to| is_directory(Some(to))) {
+            if let Some(to) = to.as_ref().filter(|to| to.kind == FileKind::Directory) {
                 set_permissions(path, mode_of(to)?)?;
             }
         }
