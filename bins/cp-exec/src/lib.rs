@@ -4,9 +4,10 @@
 //! for [`decision`] to say, about [`arguments`] that are read once. What may run is put on the ledger and run ([`mod@run`]) in a
 //! [`sandbox`], which this program builds by starting itself again.
 //!
-//! Arrows point down: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, arguments, refusal} -> place`.
-//! `digest`, `glob` and `keyed` are single doors that any of them may use.
+//! Arrows point down: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, rules, refusal} -> place`.
+//! `changes` keeps files and lists their changes for `run` and `tools`. `digest`, `glob` and `keyed` are single doors that any of them may use.
 
+mod changes;
 mod decision;
 mod digest;
 mod git_dir;
@@ -43,6 +44,7 @@ enum Verb {
     Check(verbs::check::Args),
     Policy(verbs::policy::Args),
     Approve(verbs::approve::Args),
+    Undo(verbs::undo::Args),
     Hook(verbs::hook::Args),
 }
 
@@ -58,6 +60,7 @@ pub static PROGRAM: Program = Program {
         verbs::policy::init::DOC,
         verbs::policy::test::DOC,
         verbs::approve::DOC,
+        verbs::undo::DOC,
         verbs::hook::answer::DOC,
         verbs::hook::install::DOC,
         verbs::hook::doctor::DOC,
@@ -85,6 +88,7 @@ pub static PROGRAM: Program = Program {
         ("item", include_str!("../schemas/item.json")),
         ("policy", include_str!("../schemas/policy.json")),
         ("policy_begun", include_str!("../schemas/policy_begun.json")),
+        ("run_undone", include_str!("../schemas/run_undone.json")),
         ("policy_tested", include_str!("../schemas/policy_tested.json")),
         cp_common::wire::schemas::TOOL_RESULT,
     ],
@@ -100,6 +104,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Check(args) => verbs::check::run(&args, context),
         Verb::Policy(args) => verbs::policy::run(&args, context),
         Verb::Approve(args) => verbs::approve::run(&args, context),
+        Verb::Undo(args) => verbs::undo::run(&args, context),
         Verb::Hook(args) => verbs::hook::run(&args, context),
     }
 }

@@ -31,3 +31,4 @@ mod shared_memory;
 mod survivors;
 mod terminal;
 mod two_actors;
+mod undo;

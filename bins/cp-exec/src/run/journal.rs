@@ -78,8 +78,11 @@ impl Journal {
             "denied": steps.denied_count,
         });
         let entry = ended(entry, outcome).with("steps", &counts).with("enforcement", &outcome.enforcement);
-        let evidence = self.evidence(intent, ruling);
-        let mut receipts = self.ledger()?.append_all(vec![entry, evidence]).map_err(Error::fatal)?;
+        let mut entries = vec![entry, self.evidence(intent, ruling)];
+        if !outcome.changes.is_empty() {
+            entries.push(self.entry("exec.changes").with("intent", &intent.seq).data(&outcome.changes));
+        }
+        let mut receipts = self.ledger()?.append_all(entries).map_err(Error::fatal)?;
         Ok(receipts.swap_remove(0))
     }
 

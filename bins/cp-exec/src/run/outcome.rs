@@ -6,6 +6,7 @@ use cp_common::Error;
 
 use super::capture::Captured;
 use super::steps::StepsReport;
+use crate::changes::Changes;
 use crate::sandbox::report::{Enforcement, Failure, Status};
 
 /// Sees the bytes of a command as they come.
@@ -57,6 +58,8 @@ pub(crate) struct Outcome {
     pub enforcement: Enforcement,
     /// The programs that it started.
     pub steps: StepsReport,
+    /// The files that it created, changed and removed.
+    pub changes: Changes,
 }
 
 /// Why there was no outcome.

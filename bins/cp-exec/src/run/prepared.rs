@@ -1,7 +1,8 @@
 //! A decided command, from its intent on the ledger to its result.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::helper::{Helper, Run};
 use super::outcome::{NotRun, Outcome, Watch};
 use super::result::{Done, done, explain};
 use super::steps::Steps;
+use crate::changes::{Before, Store};
 use crate::decision::Ruling;
 use crate::git_dir::Session;
 
@@ -37,6 +39,8 @@ pub(crate) struct Prepared {
     /// More output than this kills it.
     output_limit: Option<u64>,
     home: PathBuf,
+    /// The most entries that are looked at in what it may write.
+    walk: u64,
     _effect: signals::Effect,
 }
 
@@ -58,11 +62,16 @@ impl Prepared {
         let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent);
         let grace = grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout);
         let (output_limit, home) = (engine.policy.exec().output_limit, engine.policy.cp_home.clone());
-        Ok(Self { ruling, intent, steps: Some(steps), stdin, helper, grace, output_limit, home, _effect: effect })
+        let walk = engine.policy.loaded.settings.paths.walk;
+        Ok(Self { ruling, intent, steps: Some(steps), stdin, helper, grace, output_limit, home, walk, _effect: effect })
     }
 
     /// Runs it to the end of everything it started.
     pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> Ran {
+        let view = &self.ruling.plan.view;
+        let hidden: HashSet<&Path> = view.mask.iter().chain(&view.mask_found).map(PathBuf::as_path).collect();
+        let (store, exclude) = (Store::of_home(&self.home), |path: &Path| hidden.contains(path));
+        let before = (!view.write.is_empty()).then(|| Before::capture(&view.write, &exclude, &store, self.walk));
         let mut session = Session::begin(&self.ruling.watched.repositories);
         let run = Run {
             stdin: self.stdin.take(),
@@ -77,6 +86,10 @@ impl Prepared {
         let mut ran = self.helper.run(&self.ruling.plan, run);
         if let Ok(outcome) = &mut ran {
             guard::finish(&self.ruling.watched, session, &self.home, outcome);
+            if let Some(changes) = before.map(Before::compare) {
+                outcome.enforcement.missing.extend(changes.missing());
+                outcome.changes = changes;
+            }
         }
         // Directories that were made for the run are removed, also before the answer.
         drop(std::mem::take(&mut self.ruling.made));

@@ -98,8 +98,9 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
         streams: Some(raw(&streams)?),
         steps: outcome.steps.line + outcome.steps.programs,
         denied: outcome.steps.denied,
+        files_changed: outcome.changes.shown(),
         receipt: Some(receipt),
-        untrusted: ["/stdout", "/stderr", "/streams", "/denied"].map(str::to_owned).to_vec(),
+        untrusted: ["/stdout", "/stderr", "/streams", "/denied", "/files_changed"].map(str::to_owned).to_vec(),
     };
     let name = if ruling.line.is_some() { "the line" } else { ruling.argv[0].as_str() };
     let left = outcome.enforcement.guard.len();

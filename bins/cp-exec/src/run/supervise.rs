@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use super::capture::Capture;
 use super::outcome::{Ended, NotRun, Outcome, Stream, Watch};
 use super::steps::Steps;
+use crate::changes::Changes;
 use crate::git_dir;
 use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
@@ -262,6 +263,7 @@ impl Supervised {
             duration: started.elapsed(),
             enforcement,
             steps: self.steps.map(Steps::finish).unwrap_or_default(),
+            changes: Changes::default(),
         })
     }
 }

@@ -6,3 +6,4 @@ pub(crate) mod doctor;
 pub(crate) mod hook;
 pub(crate) mod policy;
 pub(crate) mod run;
+pub(crate) mod undo;

@@ -69,6 +69,7 @@ pub(super) const ROWS: &[Row] = rows! {
     "exec.result" command "The command ends: exit {return_code}" ["signal ended duration_ms stdout.bytes stderr.bytes enforcement.profile enforcement.network"] "data.enforcement" as Value;
     "exec.refused" command "Refused: {rule}" ["code rule"] "message" as Content, "data.asked" as Asked;
     "exec.evidence" command "What the command may touch" [""] "data" as Value;
+    "exec.changes" command "Files created: {created}, changed: {changed}, removed: {removed}" ["truncated not_kept"] "data.files" as Value;
     "exec.operation" command "{operation}" ["what.call"] "data.what" as Value;
     "host.session" session "{host}: {moment}" ["host_session cwd"];
     "host.intent" tool "{host} asks about {tool}: {decision}" ["host_call rule cwd"] "data.command" as Command, "data.paths" as Value, "data.input" as Input;

@@ -8,7 +8,7 @@ use super::{Receipt, Reply};
 /// What a command did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr", "streams", "denied"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr", "streams", "denied", "files_changed"])))]
 pub struct ExecResult {
     /// The words it was started with.
     pub argv: Vec<String>,
@@ -39,12 +39,95 @@ pub struct ExecResult {
     /// Programs that it was kept from starting, at most the first 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denied: Vec<DeniedStep>,
+    /// The files that it created, changed and removed where it may write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files_changed: Option<FilesChanged>,
     /// Where it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Receipt>,
     /// JSON Pointers to what is not ours.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
+}
+
+/// Files that a command created, changed and removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FilesChanged {
+    /// How many paths are new.
+    pub created: u64,
+    /// How many paths have another content or other permissions.
+    pub changed: u64,
+    /// How many paths are gone.
+    pub removed: u64,
+    /// The first of them, by path.
+    pub files: Vec<FileChange>,
+    /// Whether there are more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+/// One path that a command changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FileChange {
+    /// The path, absolute.
+    pub path: String,
+    /// Its bytes in base64 where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_bytes: Option<String>,
+    /// What happened to it.
+    pub change: ChangeKind,
+    /// What it was; null where nothing was there.
+    pub before: Option<FileState>,
+    /// What it is; null where nothing is there.
+    pub after: Option<FileState>,
+}
+
+/// What happened to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// Nothing was there.
+    Created,
+    /// It has another content, or is of another kind.
+    Changed,
+    /// Nothing is there any more.
+    Removed,
+    /// Only its permissions are others.
+    Mode,
+}
+
+/// The state of a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FileState {
+    /// What it is.
+    pub kind: FileKind,
+    /// Its permissions in octal.
+    pub permissions: String,
+    /// The hash of a regular file; absent where it was not kept or read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The text of a symbolic link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+}
+
+/// What a path can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link, not followed.
+    Link,
+    /// A pipe, socket or device.
+    Other,
 }
 
 /// A program that a command was kept from starting.

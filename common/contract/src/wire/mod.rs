@@ -30,7 +30,7 @@ pub use self::block::{Block, BlockView, Origin};
 pub use self::bytes::bytes_of;
 pub(crate) use self::error::without_secrets;
 pub use self::error::{Code, Error, Result};
-pub use self::exec::{DeniedStep, ExecResult, Executable};
+pub use self::exec::{ChangeKind, DeniedStep, ExecResult, Executable, FileChange, FileKind, FileState, FilesChanged};
 pub use self::message::{Delta, Extracted, Message, Usage};
 pub use self::page::Page;
 pub use self::prompt::{Params, Prompt, estimated_tokens};

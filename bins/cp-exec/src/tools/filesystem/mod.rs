@@ -8,11 +8,13 @@ mod paths;
 mod read;
 mod replace;
 mod search;
+mod undo;
 mod write;
 
 use cp_common::Result;
 
 use self::paths::{path_of, readable, writable};
+pub(crate) use self::undo::{Step, Undo};
 use super::item::Item;
 use crate::policy::{Access, Policy};
 use crate::request::FileOperation;

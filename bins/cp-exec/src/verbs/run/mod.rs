@@ -41,6 +41,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "exec.intent",
         "exec.step",
         "exec.result",
+        "exec.changes",
         "exec.evidence",
         "exec.refused",
         "exec.operation",

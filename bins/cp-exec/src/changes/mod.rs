@@ -1,0 +1,17 @@
+//! File changes of a run: contents are kept before the run, the trees are compared after it, and `cp-exec undo` puts files back.
+//!
+//! - [`Store`] keeps the contents of regular files under the home, by their SHA-256.
+//! - [`Before`] walks the writable trees before a run and keeps the contents of their files.
+//! - [`Changes`] lists the files that the run created, changed or removed.
+
+mod before;
+mod ignored;
+mod state;
+mod store;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub(crate) use self::before::{Before, Changes};
+pub(crate) use self::state::state_of;
+pub(crate) use self::store::Store;

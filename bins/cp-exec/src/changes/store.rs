@@ -1,0 +1,381 @@
+//! Content store under the home, `state/kept`. Objects are named by the SHA-256 of their bytes. A snapshot lists the files of one
+//! tree by device, inode, size and times, so that an unchanged file costs one stat and no read. Each run pins its snapshots, by hard
+//! links, until its changes are known; then the run pins only the contents that it overwrote or removed.
+//!
+//! Objects are not synced: after a power failure the newest may be missing. A read verifies the hash, and a snapshot of an earlier
+//! boot is not trusted.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cp_common::home::make_directory;
+use cp_ledger::format::line::Hash;
+use rustix::fs::{FlockOperation, Stat, flock};
+
+/// The largest file that is kept and hashed.
+pub(crate) const LARGEST: u64 = 16 << 20;
+/// The size of all objects together.
+const CAPACITY: u64 = 512 << 20;
+/// A sweep runs when the objects need more than this, and removes the least recently used snapshots until less is in use.
+const NEARLY_FULL: u64 = CAPACITY / 8 * 7;
+/// Contents that older runs overwrote are kept for this long, and those of the newest runs even longer.
+const RETENTION_SECONDS: i64 = 7 * 24 * 3600;
+const NEWEST_RUNS: usize = 50;
+/// The time between two sweeps, and between two sweeps of a store that is nearly full.
+const SWEEP_SECONDS: i64 = 3600;
+const FULL_SWEEP_SECONDS: i64 = 600;
+/// A file that changed within this time before a capture could change again without new times: file systems count as coarsely as 2 s.
+const SETTLED_NANOSECONDS: i64 = 2_000_000_000;
+
+/// The length of a boot id with padding, and of a row: the stamp and the hash.
+const HEADER: usize = 40;
+const ROW: usize = 72;
+
+/// Numbers the runs and temporary files of this process.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Device, inode, size, modification and change time: the identity of a file's content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Stamp {
+    pub dev: u64,
+    pub ino: u64,
+    pub size: u64,
+    /// Nanoseconds since 1970.
+    pub mtime: i64,
+    pub ctime: i64,
+}
+
+impl Stamp {
+    #[expect(clippy::cast_possible_wrap, reason = "nanoseconds of a second")]
+    pub(super) fn of(stat: &Stat) -> Self {
+        let nanoseconds = |seconds: i64, rest: u64| seconds.wrapping_mul(1_000_000_000).wrapping_add(rest as i64);
+        Self {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            size: stat.st_size.cast_unsigned(),
+            mtime: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+            ctime: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+
+    /// Whether a later change of the file is certain to change the stamp too.
+    pub(super) fn is_settled(&self, now: i64) -> bool {
+        self.mtime.max(self.ctime) < now.saturating_sub(SETTLED_NANOSECONDS)
+    }
+}
+
+/// The content store of a home.
+pub(crate) struct Store {
+    root: PathBuf,
+}
+
+impl Store {
+    pub(crate) fn of_home(home: &Path) -> Self {
+        Self { root: home.join("state/kept") }
+    }
+
+    /// The bytes of an object, verified by their hash.
+    pub(crate) fn load(&self, hash: &Hash) -> io::Result<Vec<u8>> {
+        let bytes = fs::read(self.object(hash))?;
+        if Hash::of(&bytes) == *hash { Ok(bytes) } else { Err(io::Error::other("the object is damaged")) }
+    }
+
+    pub(super) fn has(&self, hash: &Hash) -> bool {
+        self.length(hash).is_some()
+    }
+
+    fn length(&self, hash: &Hash) -> Option<u64> {
+        fs::metadata(self.object(hash)).ok().map(|meta| meta.len())
+    }
+
+    /// Begins to add contents. Sweeps first if a sweep is due.
+    pub(crate) fn session(&self) -> io::Result<Session<'_>> {
+        for part in ["objects", "runs", "trees", "tmp"] {
+            make_directory(&self.root.join(part)).map_err(|e| io::Error::other(e.message().to_owned()))?;
+        }
+        let path = self.root.join("lock");
+        let lock = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
+        let now = touch(&lock)?;
+        let size = self.size();
+        let swept = fs::metadata(self.root.join("swept")).map_or(0, |meta| meta.mtime());
+        let age = now / 1_000_000_000 - swept;
+        if (age > SWEEP_SECONDS || (age > FULL_SWEEP_SECONDS && size > NEARLY_FULL))
+            && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            self.sweep(now / 1_000_000_000, NEARLY_FULL)?;
+        }
+        flock(&lock, FlockOperation::LockShared)?;
+        let run = format!("{:012}-{}-{:08}", now / 1_000_000_000, std::process::id(), number());
+        Ok(Session { store: self, _lock: lock, now, size: self.size(), added: 0, clones: true, run, pins: Vec::new() })
+    }
+
+    fn object(&self, hash: &Hash) -> PathBuf {
+        let (directory, name) = hash.hex().split_at(2);
+        self.root.join("objects").join(directory).join(name)
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.root.join("tmp").join(format!("{}-{}", std::process::id(), number()))
+    }
+
+    /// The size of all objects: what the last sweep counted, and what each session since then added.
+    fn size(&self) -> u64 {
+        let bytes = fs::read(self.root.join("size")).unwrap_or_default();
+        bytes.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok()).map(u64::from_le_bytes).sum()
+    }
+
+    /// Removes what no run needs any more, and the least recently used snapshots beyond `most` bytes. No session is open meanwhile.
+    pub(super) fn sweep(&self, now: i64, most: u64) -> io::Result<()> {
+        let mut runs = names(&self.root.join("runs"))?;
+        runs.sort_by(|one, other| other.cmp(one));
+        let mut holders = Vec::new();
+        for (place, name) in runs.iter().enumerate() {
+            let since = name.get(..12).and_then(|digits| digits.parse::<i64>().ok()).unwrap_or(0);
+            holders.push((since, place < NEWEST_RUNS, self.root.join("runs").join(name)));
+        }
+        for name in names(&self.root.join("trees"))? {
+            let path = self.root.join("trees").join(name);
+            holders.push((fs::metadata(&path).map_or(0, |meta| meta.mtime()), false, path));
+        }
+        holders.sort_by_key(|(since, ..)| std::cmp::Reverse(*since));
+        let mut live = HashMap::new();
+        let mut total = 0;
+        for (since, is_new, path) in &holders {
+            let rows = if *is_new || now - since < RETENTION_SECONDS { read_rows(path).1 } else { Vec::new() };
+            let fresh: HashMap<Hash, u64> = rows
+                .iter()
+                .map(|(stamp, hash)| (*hash, stamp.size))
+                .filter(|(hash, _)| !live.contains_key(hash))
+                .collect();
+            let added: u64 = fresh.values().sum();
+            if rows.is_empty() || (total > 0 && total + added > most) {
+                fs::remove_file(path)?;
+                continue;
+            }
+            total += added;
+            live.extend(fresh);
+        }
+        let mut size = 0;
+        for directory in names(&self.root.join("objects"))? {
+            let place = self.root.join("objects").join(&directory);
+            for name in names(&place)? {
+                match Hash::from_hex(format!("{directory}{name}").as_bytes()).and_then(|hash| live.get(&hash)) {
+                    Some(kept) => size += kept,
+                    None => fs::remove_file(place.join(name))?,
+                }
+            }
+        }
+        for name in names(&self.root.join("tmp"))? {
+            fs::remove_file(self.root.join("tmp").join(name))?;
+        }
+        fs::write(self.root.join("size"), u64::to_le_bytes(size))?;
+        fs::write(self.root.join("swept"), "")
+    }
+}
+
+/// Adds contents to a store. While a session is open, no sweep removes anything.
+pub(crate) struct Session<'a> {
+    store: &'a Store,
+    _lock: File,
+    /// The time of the kernel when the session began, in nanoseconds.
+    pub(super) now: i64,
+    size: u64,
+    added: u64,
+    /// Whether the file system may share blocks between files.
+    clones: bool,
+    /// The name of the run among the pins.
+    run: String,
+    pins: Vec<PathBuf>,
+}
+
+impl<'a> Session<'a> {
+    /// Keeps the content of a regular file. None if the store is full.
+    pub(crate) fn keep(&mut self, file: &mut File) -> io::Result<Option<Hash>> {
+        let clone = self.clone_of(file)?;
+        let mut bytes = Vec::new();
+        match &clone {
+            Some(path) => File::open(path)?.read_to_end(&mut bytes)?,
+            None => file.read_to_end(&mut bytes)?,
+        };
+        let (hash, length) = (Hash::of(&bytes), bytes.len() as u64);
+        let target = self.store.object(&hash);
+        let is_there = self.store.length(&hash) == Some(length);
+        if is_there || self.size + self.added + length > CAPACITY {
+            clone.map_or(Ok(()), fs::remove_file)?;
+            return Ok(is_there.then_some(hash));
+        }
+        let temporary = match clone {
+            Some(path) => path,
+            None => self.write(&bytes)?,
+        };
+        if let Some(directory) = target.parent()
+            && let Err(e) = fs::create_dir(directory)
+            && e.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(e);
+        }
+        fs::rename(temporary, target)?;
+        self.added += length;
+        Ok(Some(hash))
+    }
+
+    /// A file that shares the blocks of another one, where the file system can.
+    fn clone_of(&mut self, file: &File) -> io::Result<Option<PathBuf>> {
+        if !self.clones {
+            return Ok(None);
+        }
+        let path = self.store.temporary();
+        let made = create(&path)?;
+        if rustix::fs::ioctl_ficlone(&made, file).is_ok() {
+            return Ok(Some(path));
+        }
+        self.clones = false;
+        fs::remove_file(path).map(|()| None)
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<PathBuf> {
+        let path = self.store.temporary();
+        create(&path)?.write_all(bytes)?;
+        Ok(path)
+    }
+
+    /// The files that the last capture of a tree kept. The run pins them.
+    pub(super) fn snapshot(&mut self, tree: &Path) -> HashMap<Stamp, Hash> {
+        let path = self.tree(tree);
+        let pin = self.pin();
+        if fs::hard_link(&path, &pin).is_err() {
+            return HashMap::new();
+        }
+        if let Ok(file) = File::open(&pin) {
+            // The least recently used snapshot is the first that a sweep removes.
+            drop(touch(&file));
+        }
+        let (boot, rows) = read_rows(&pin);
+        self.pins.push(pin);
+        if boot != boot_id() {
+            return HashMap::new();
+        }
+        rows.into_iter().filter(|(stamp, _)| stamp.ino != 0).collect()
+    }
+
+    /// Replaces the snapshot of a tree, and pins the new one.
+    pub(super) fn publish(&mut self, tree: &Path, kept: &[(Stamp, Hash)]) -> io::Result<()> {
+        // A row that another file could match too names only the content.
+        let row = |(stamp, hash): &(Stamp, Hash)| {
+            let stamp =
+                if stamp.is_settled(self.now) { *stamp } else { Stamp { size: stamp.size, ..Stamp::default() } };
+            (stamp, *hash)
+        };
+        let pin = self.pin();
+        fs::rename(self.write(&rows(kept.iter().map(row)))?, &pin)?;
+        let link = self.store.temporary();
+        fs::hard_link(&pin, &link)?;
+        fs::rename(link, self.tree(tree))?;
+        self.pins.push(pin);
+        Ok(())
+    }
+
+    /// Ends the additions. The pins remain.
+    pub(super) fn finish(self) -> io::Result<Pins<'a>> {
+        if self.added > 0 {
+            let mut size =
+                OpenOptions::new().create(true).append(true).mode(0o600).open(self.store.root.join("size"))?;
+            size.write_all(&self.added.to_le_bytes())?;
+        }
+        Ok(Pins { store: self.store, run: self.run, snapshots: self.pins })
+    }
+
+    /// Ends the additions, and pins only these contents.
+    pub(crate) fn finish_with(self, kept: &[Hash]) -> io::Result<()> {
+        self.finish()?.keep_only(kept)
+    }
+
+    fn tree(&self, tree: &Path) -> PathBuf {
+        let name = Hash::of(tree.as_os_str().as_encoded_bytes());
+        self.store.root.join("trees").join(name.hex())
+    }
+
+    fn pin(&self) -> PathBuf {
+        self.store.root.join("runs").join(format!("{}-{}", self.run, self.pins.len()))
+    }
+}
+
+/// The snapshots that a run needs until its changes are known.
+pub(super) struct Pins<'a> {
+    store: &'a Store,
+    run: String,
+    snapshots: Vec<PathBuf>,
+}
+
+impl Pins<'_> {
+    /// Pins only the contents that the run overwrote or removed.
+    pub(super) fn keep_only(self, kept: &[Hash]) -> io::Result<()> {
+        let lock = File::open(self.store.root.join("lock"))?;
+        flock(&lock, FlockOperation::LockShared)?;
+        if !kept.is_empty() {
+            let stamp = |hash| Stamp { size: self.store.length(hash).unwrap_or(0), ..Stamp::default() };
+            let rows = rows(kept.iter().map(|hash| (stamp(hash), *hash)));
+            let temporary = self.store.temporary();
+            create(&temporary)?.write_all(&rows)?;
+            fs::rename(temporary, self.store.root.join("runs").join(&self.run))?;
+        }
+        self.snapshots.iter().try_for_each(fs::remove_file)
+    }
+}
+
+fn number() -> u64 {
+    NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Sets the times of a file to those of the kernel, which are those that it gives to changed files, and returns them.
+fn touch(file: &File) -> io::Result<i64> {
+    use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now })?;
+    Ok(Stamp::of(&rustix::fs::fstat(file)?).mtime)
+}
+
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+/// The id of this boot. Where the kernel does not give one, it is zero on each boot.
+fn boot_id() -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    let id = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    header.iter_mut().zip(id).for_each(|(byte, of_id)| *byte = of_id);
+    header
+}
+
+fn rows(rows: impl Iterator<Item = (Stamp, Hash)>) -> Vec<u8> {
+    let mut bytes = boot_id().to_vec();
+    for (Stamp { dev, ino, size, mtime, ctime }, hash) in rows {
+        for number in [dev, ino, size, mtime.cast_unsigned(), ctime.cast_unsigned()] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&hash.raw());
+    }
+    bytes
+}
+
+/// The boot id and the rows of a file. A file that is damaged has none.
+fn read_rows(path: &Path) -> ([u8; HEADER], Vec<(Stamp, Hash)>) {
+    let bytes = fs::read(path).unwrap_or_default();
+    let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return ([0; HEADER], Vec::new()) };
+    let row = |row: &[u8]| {
+        let number = |at: usize| row[8 * at..8 * at + 8].try_into().map_or(0, u64::from_le_bytes);
+        let (mtime, ctime) = (number(3).cast_signed(), number(4).cast_signed());
+        let stamp = Stamp { dev: number(0), ino: number(1), size: number(2), mtime, ctime };
+        let hash = row[ROW - 32..].try_into().map_or_else(|_| Hash::of(b""), |raw| Hash::from_raw(&raw));
+        (stamp, hash)
+    };
+    (*header, rest.chunks_exact(ROW).map(row).collect())
+}

@@ -1,0 +1,301 @@
+//! Puts back what a run changed: each path that still is what the run left, with the content that was kept before the run.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use cp_common::wire::{ChangeKind, FileChange, FileKind, FileState, Receipt};
+use cp_common::{Code, Error, Result, signals};
+use cp_hosts::{After, Pending};
+use cp_ledger::format::line::Hash;
+use rustix::fs::{AtFlags, OFlags};
+use rustix::io::Errno;
+use serde_json::json;
+
+use super::change::{locked, present};
+use super::paths::writable;
+use crate::changes::{Store, state_of};
+use crate::place;
+use crate::policy::Policy;
+use crate::run::Engine;
+
+/// The paths of a run that are put back, and those that are not.
+pub(crate) struct Undo {
+    store: Store,
+    /// In the order of paths, so that a directory comes before what it holds.
+    pub steps: Vec<Step>,
+    /// What changed since the run.
+    pub changed: Vec<PathBuf>,
+    /// What cannot be put back, and why.
+    pub lost: Vec<(PathBuf, &'static str)>,
+    _lock: fs::File,
+}
+
+/// One path, as it is and as it is to be.
+pub(crate) struct Step {
+    pub path: PathBuf,
+    pub from: Option<FileState>,
+    pub to: Option<FileState>,
+}
+
+impl Undo {
+    /// Compares each path with what the run left. Nothing is changed yet.
+    pub(crate) fn of(policy: &Policy, changes: Vec<FileChange>) -> Result<Self> {
+        policy.check_base()?;
+        let store = Store::of_home(&policy.cp_home);
+        let mut undo = Self { store, steps: Vec::new(), changed: Vec::new(), lost: Vec::new(), _lock: locked(policy)? };
+        for change in changes {
+            undo.add(policy, change)?;
+        }
+        undo.steps.sort_by(|one, other| one.path.as_os_str().cmp(other.path.as_os_str()));
+        undo.retain_full_directories();
+        undo.retain_reachable();
+        Ok(undo)
+    }
+
+    fn add(&mut self, policy: &Policy, change: FileChange) -> Result<()> {
+        let path = path_of(&change);
+        writable(policy, &path)?;
+        let mut now = state_of(&path).map_err(|e| Error::io("cannot be compared", e).in_file(&path))?;
+        let FileChange { change: kind, before, after, .. } = change;
+        if kind == ChangeKind::Mode && differs_in_hash_only(now.as_ref(), after.as_ref()) {
+            now.clone_from(&after);
+        }
+        if now == before {
+            return Ok(());
+        }
+        // A restored directory may not have its permissions yet, and one with files of others keeps them.
+        let is_directory = |state: &Option<FileState>| kind_of(state.as_ref()) == Some(FileKind::Directory);
+        let is_left = now == after
+            || (is_directory(&now) && (is_directory(&after) || is_directory(&before)))
+            || (now.is_none()
+                && kind_of(before.as_ref()) != kind_of(after.as_ref())
+                && before.is_some()
+                && after.is_some());
+        let reason = match (&before, &after) {
+            _ if !is_left => {
+                self.changed.push(path);
+                return Ok(());
+            }
+            (Some(before), _) => self.reason(kind, before),
+            // The content that would be removed must be the one that the run wrote.
+            (None, Some(FileState { kind: FileKind::File, sha256: None, .. })) => Some("its content was not recorded"),
+            (None, _) => None,
+        };
+        match reason {
+            Some(reason) => self.lost.push((path, reason)),
+            None => self.steps.push(Step { path, from: now, to: before }),
+        }
+        Ok(())
+    }
+
+    /// Why a state cannot be restored.
+    fn reason(&self, change: ChangeKind, before: &FileState) -> Option<&'static str> {
+        match before.kind {
+            _ if change == ChangeKind::Mode => None,
+            FileKind::Directory => None,
+            FileKind::Link => before.target.is_none().then_some("its target is not text"),
+            FileKind::Other => Some("it was not a regular file"),
+            FileKind::File => match hash_of(Some(before)) {
+                None => Some("its content was not kept"),
+                Some(hash) => self.store.load(&hash).is_err().then_some("its content is no longer kept"),
+            },
+        }
+    }
+
+    /// A directory that the run made stays if it holds anything else than what is removed.
+    fn retain_full_directories(&mut self) {
+        let mut removed: HashSet<PathBuf> =
+            self.steps.iter().filter(|step| step.to.is_none()).map(|step| step.path.clone()).collect();
+        for Step { path, from, to } in self.steps.iter().rev() {
+            if kind_of(from.as_ref()) == Some(FileKind::Directory)
+                && kind_of(to.as_ref()) != Some(FileKind::Directory)
+                && !is_empty(path, &removed)
+            {
+                removed.remove(path);
+                self.lost.push((path.clone(), "it holds other files"));
+            }
+        }
+    }
+
+    /// Leaves out what has no directory to lie in: others removed or replaced it.
+    fn retain_reachable(&mut self) {
+        let left_out: HashSet<PathBuf> = self.lost.iter().map(|(path, _)| path.clone()).collect();
+        let mut made = HashSet::new();
+        for step in std::mem::take(&mut self.steps) {
+            let parent = step.path.parent().unwrap_or(&step.path);
+            let is_there = || place::open_with(parent, OFlags::PATH | OFlags::DIRECTORY).is_ok();
+            if left_out.contains(&step.path) {
+                continue;
+            }
+            if step.to.is_some() && !made.contains(parent) && !is_there() {
+                self.lost.push((step.path, "the directory that it was in is not there"));
+                continue;
+            }
+            if kind_of(step.to.as_ref()) == Some(FileKind::Directory) {
+                made.insert(step.path.clone());
+            }
+            self.steps.push(step);
+        }
+    }
+
+    /// Keeps what the paths hold now, puts the undo on the record, and carries it out.
+    pub(crate) fn carry_out(&self, engine: &mut Engine, intent: u64) -> Result<Receipt> {
+        let _effect = signals::effect();
+        let files = self.keep()?;
+        let receipt = engine.journal.operation("undo", &json!({ "intent": intent, "files": files }))?;
+        // Directories stay accessible until everything in them is put back.
+        for Step { path, from, .. } in &self.steps {
+            if let Some(from) = from.as_ref().filter(|from| from.kind == FileKind::Directory) {
+                set_permissions(path, mode_of(from)? | 0o700)?;
+            }
+        }
+        for step in self.steps.iter().rev() {
+            if step.from.is_some() && kind_of(step.from.as_ref()) != kind_of(step.to.as_ref()) {
+                remove(step)?;
+            }
+        }
+        for step in &self.steps {
+            self.restore(step)?;
+        }
+        for Step { path, to, .. } in self.steps.iter().rev() {
+            if let Some(to) = to.as_ref().filter(|to| to.kind == FileKind::Directory) {
+                set_permissions(path, mode_of(to)?)?;
+            }
+        }
+        Ok(receipt)
+    }
+
+    /// The changes that this undo makes, with the contents that it removes in the store.
+    fn keep(&self) -> Result<Vec<FileChange>> {
+        let failed = |e: std::io::Error| Error::io("cannot keep what the run wrote", e);
+        let mut session = self.store.session().map_err(failed)?;
+        let (mut changes, mut pins) = (Vec::new(), Vec::new());
+        for Step { path, from, to } in &self.steps {
+            if let Some(hash) = hash_of(from.as_ref()).filter(|hash| hash_of(to.as_ref()) != Some(*hash)) {
+                let file = place::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW).map_err(|e| failed(e.into()))?;
+                if session.keep(&mut file.into()).map_err(failed)? != Some(hash) {
+                    return Err(Error::new(Code::Conflict, format!("{} cannot be kept", path.display()))
+                        .with("path", path.display().to_string())
+                        .hint("the store is full, or the file changed meanwhile; try again"));
+                }
+            }
+            pins.extend([from, to].into_iter().filter_map(|state| hash_of(state.as_ref())));
+            changes.push(FileChange {
+                path: path.display().to_string(),
+                path_bytes: cp_common::wire::bytes_of(path),
+                change: match (from, to) {
+                    (None, _) => ChangeKind::Created,
+                    (_, None) => ChangeKind::Removed,
+                    (Some(from), Some(to))
+                        if (&from.sha256, &from.target, from.kind) == (&to.sha256, &to.target, to.kind) =>
+                    {
+                        ChangeKind::Mode
+                    }
+                    _ => ChangeKind::Changed,
+                },
+                before: from.clone(),
+                after: to.clone(),
+            });
+        }
+        session.finish_with(&pins).map_err(failed)?;
+        Ok(changes)
+    }
+
+    fn restore(&self, Step { path, from, to }: &Step) -> Result<()> {
+        let failed = |e: std::io::Error| Error::io("cannot be restored", e).in_file(path);
+        let Some(to) = to else { return Ok(()) };
+        let from = from.as_ref().filter(|from| from.kind == to.kind);
+        match to.kind {
+            FileKind::Directory if from.is_some() => Ok(()),
+            FileKind::Directory => {
+                place::make_directory(path).map_err(failed)?;
+                set_permissions(path, mode_of(to)? | 0o700)
+            }
+            FileKind::File | FileKind::Other if from.is_some_and(|from| from.sha256 == to.sha256) => {
+                set_permissions(path, mode_of(to)?)
+            }
+            FileKind::Other => Ok(()),
+            FileKind::File => {
+                let bytes = hash_of(Some(to)).map(|hash| self.store.load(&hash)).transpose().map_err(failed)?;
+                let after = bytes.map(|bytes| After::new(bytes, mode_of(to).ok()));
+                Pending { path: path.clone(), mode: "restore", before: present(path)?, after }.carry_out()
+            }
+            FileKind::Link => {
+                let (parent, name) = opened_parent(path)?;
+                let temporary = format!(".{}.undo", std::process::id());
+                let target = to.target.as_deref().unwrap_or_default();
+                let placed = rustix::fs::symlinkat(target, &parent, temporary.as_str())
+                    .and_then(|()| rustix::fs::renameat(&parent, temporary.as_str(), &parent, name));
+                placed.map_err(|e| failed(e.into()))
+            }
+        }
+    }
+}
+
+/// Whether a directory holds nothing but what is removed.
+fn is_empty(directory: &Path, removed: &HashSet<PathBuf>) -> bool {
+    fs::read_dir(directory)
+        .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| removed.contains(&entry.path()))))
+}
+
+fn path_of(change: &FileChange) -> PathBuf {
+    use base64::Engine as _;
+    use std::os::unix::ffi::OsStringExt as _;
+    let bytes = change.path_bytes.as_ref().and_then(|bytes| base64::prelude::BASE64_STANDARD.decode(bytes).ok());
+    bytes.map_or_else(|| PathBuf::from(&change.path), |bytes| std::ffi::OsString::from_vec(bytes).into())
+}
+
+fn hash_of(state: Option<&FileState>) -> Option<Hash> {
+    state.and_then(|state| Hash::parse(state.sha256.as_deref()?))
+}
+
+fn kind_of(state: Option<&FileState>) -> Option<FileKind> {
+    state.map(|state| state.kind)
+}
+
+/// Whether a file cannot be read for its hash, and is otherwise as the run left it.
+fn differs_in_hash_only(now: Option<&FileState>, after: Option<&FileState>) -> bool {
+    let (Some(now), Some(after)) = (now, after) else { return false };
+    now.sha256.is_none() && FileState { sha256: None, ..after.clone() } == *now
+}
+
+fn mode_of(state: &FileState) -> Result<u32> {
+    u32::from_str_radix(&state.permissions, 8).map_err(|_| Error::new(Code::Integrity, "permissions are not octal"))
+}
+
+fn opened_parent(path: &Path) -> Result<(OwnedFd, &std::ffi::OsStr)> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Error::validation("not a file name").with("rule", "path"));
+    };
+    let opened = place::open_with(parent, OFlags::PATH | OFlags::DIRECTORY);
+    opened.map(|opened| (opened, name)).map_err(|e| Error::io("cannot be opened", e).in_file(parent))
+}
+
+/// Sets the permissions of a file or directory that is reached through no link, also of one that cannot be opened.
+fn set_permissions(path: &Path, mode: u32) -> Result<()> {
+    let file = place::open_with(path, OFlags::PATH | OFlags::NOFOLLOW).map_err(std::io::Error::from);
+    let set = file.and_then(|file| {
+        let place = format!("/proc/self/fd/{}", file.as_raw_fd());
+        fs::set_permissions(place, fs::Permissions::from_mode(mode))
+    });
+    set.map_err(|e| Error::io("cannot set its permissions", e).in_file(path))
+}
+
+/// Removes what the run made.
+fn remove(Step { path, from, .. }: &Step) -> Result<()> {
+    let flags = match kind_of(from.as_ref()) {
+        Some(FileKind::File) => {
+            return Pending { path: path.clone(), mode: "remove", before: present(path)?, after: None }.carry_out();
+        }
+        Some(FileKind::Directory) => AtFlags::REMOVEDIR,
+        _ => AtFlags::empty(),
+    };
+    let (parent, name) = opened_parent(path)?;
+    match rustix::fs::unlinkat(&parent, name, flags) {
+        Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
+        Err(e) => Err(Error::io("cannot be removed", e).in_file(path)),
+    }
+}

@@ -1,0 +1,231 @@
+//! `cp-exec undo`: put back the files that a run created, changed or removed.
+
+use std::path::Path;
+
+use cp_common::context::options::WriteOptions;
+use cp_common::program::confirm::{self, Change, Gate, Write};
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::{FileChange, Receipt, Reply};
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::format::line::Line;
+use cp_ledger::read::segments::segments_of;
+use cp_ledger::read::source::backward_of;
+use cp_ledger::store::blob;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::run::Engine;
+use crate::tools::filesystem::{Step, Undo};
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "undo",
+    class: Class::Write,
+    output: "run_undone",
+    also: &["preview"],
+    examples: &[
+        "{} policy init --format raw --dry-run > p && mkdir -p \"$CP_HOME/config\" && sed 's/^allowed_commands = .*/allowed_commands = [\"touch\"]/' p > \"$CP_HOME/config/policy.toml\" && {} -- touch new && {} undo last --dry-run",
+    ],
+    events: &["exec.operation"],
+    ..VerbDoc::EMPTY
+};
+
+/// Put back the files that a run created, changed or removed
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The run: `seq` or the beginning of `hash` of its receipt, or `last`
+    // Not `run`: that is the option of every program which says what a command line belongs to.
+    #[arg(id = "named", value_name = "RUN")]
+    named: String,
+    /// Leave files as they are that changed after the run
+    #[arg(long)]
+    except_changed: bool,
+    #[command(flatten)]
+    write: WriteOptions,
+}
+
+/// A run that was undone.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "run_undone", extend("x-untrusted" = ["files", "left_out"])))]
+pub(crate) struct Undone {
+    /// The entry of its intent, or of the undo that was undone.
+    intent: u64,
+    /// The paths that were put back.
+    files: Vec<Restored>,
+    /// The paths that were not.
+    left_out: Vec<LeftOut>,
+    /// Whether the run changed more than its record lists.
+    truncated: bool,
+    /// Where the undo was recorded; null where there was nothing to do.
+    receipt: Option<Receipt>,
+    /// JSON Pointers to what is not ours.
+    #[serde(rename = "_untrusted")]
+    untrusted: Vec<String>,
+}
+
+/// A path that was put back.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Restored {
+    path: String,
+    /// `restore`, or `remove` for one that the run had created.
+    action: String,
+}
+
+/// A path that was not put back.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct LeftOut {
+    path: String,
+    reason: String,
+}
+
+impl Reply for Undone {
+    fn text(&self) -> String {
+        let files = self.files.iter().map(|file| format!("{} {}", file.action, file.path));
+        let left_out = self.left_out.iter().map(|left| format!("left out {} ({})", left.path, left.reason));
+        let last = format!("run {} is undone; paths put back: {}", self.intent, self.files.len());
+        files.chain(left_out).chain([last]).collect::<Vec<_>>().join("\n")
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let asked = Write { verb: "undo", arguments: &(&args.named, args.except_changed), dangerous: false };
+    confirm::write(&asked, &args.write, context, |gate, context| undo(args, gate, context))
+}
+
+fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> Result<Option<Undone>> {
+    let mut engine = Engine::new(context, &[], None)?;
+    let Recorded { intent, files, truncated } = gate.found(recorded(&engine.policy.ledger, &args.named))?;
+    let undo = Undo::of(&engine.policy, files)?;
+    if let Some(first) = undo.changed.first().filter(|_| !args.except_changed) {
+        let more =
+            if undo.changed.len() > 1 { format!(" (and {} more)", undo.changed.len() - 1) } else { String::new() };
+        return Err(Error::new(Code::Conflict, format!("{}{more} changed after the run", first.display()))
+            .with("reason", "changed")
+            .with("path", first.display().to_string())
+            .with("files", undo.changed.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())
+            .hint(
+                "nothing was changed; with --except-changed these files stay as they are and the others are put back",
+            ));
+    }
+    let changed = undo.changed.iter().map(|path| (path, "changed after the run"));
+    let left_out = changed.chain(undo.lost.iter().map(|(path, reason)| (path, *reason)));
+    let left_out = left_out
+        .map(|(path, reason)| LeftOut { path: path.display().to_string(), reason: reason.to_owned() })
+        .collect();
+    let files = undo.steps.iter().map(|step| Restored { path: shown(step), action: action(step).to_owned() }).collect();
+    let receipt = if undo.steps.is_empty() {
+        gate.nothing_to_do()?;
+        None
+    } else {
+        if !gate.pass(undo.steps.iter().map(change).collect::<Vec<_>>(), context)? {
+            return Ok(None);
+        }
+        Some(undo.carry_out(&mut engine, intent)?)
+    };
+    let untrusted = ["/files", "/left_out"].map(str::to_owned).to_vec();
+    Ok(Some(Undone { intent, files, left_out, truncated, receipt, untrusted }))
+}
+
+fn shown(step: &Step) -> String {
+    step.path.display().to_string()
+}
+
+fn action(step: &Step) -> &'static str {
+    if step.to.is_some() { "restore" } else { "remove" }
+}
+
+fn change(step: &Step) -> Change {
+    let state = |state| serde_json::to_value(state).unwrap_or_default();
+    Change {
+        action: action(step).to_owned(),
+        resource: "file".to_owned(),
+        id: shown(step),
+        before: state(&step.from),
+        after: state(&step.to),
+    }
+}
+
+/// What the ledger has of the changes of a run.
+struct Recorded {
+    intent: u64,
+    files: Vec<FileChange>,
+    truncated: bool,
+}
+
+/// The members of an entry that matter here; each may be a blob.
+#[derive(Deserialize)]
+struct Data<'a> {
+    intent: Option<u64>,
+    operation: Option<&'a str>,
+    #[serde(borrow)]
+    what: Option<&'a RawValue>,
+    #[serde(borrow)]
+    files: Option<&'a RawValue>,
+    #[serde(default)]
+    truncated: bool,
+}
+
+/// The changes of the run that is named.
+fn recorded(ledger: &Path, named: &str) -> Result<Recorded> {
+    let none = |what: &str| Error::not_found(format!("no {what}: {named}")).in_file(ledger);
+    let digits = named.strip_prefix("sha256:").unwrap_or(named);
+    let is_meant = |line: &Line<'_>| match named.parse::<u64>() {
+        _ if named == "last" => line.is_event("exec.changes"),
+        Ok(seq) if digits.len() < 16 => line.seq() == seq,
+        _ => digits.len() >= 8 && line.hash_hex().starts_with(digits.as_bytes()),
+    };
+    let found = find(ledger, |line, data| {
+        is_meant(line).then(|| {
+            let own = line.is_event("exec.changes") || data.operation == Some("undo");
+            if own { changes(ledger, line, data).map(Ok) } else { Ok(Err(data.intent.unwrap_or(line.seq()))) }
+        })
+    })?;
+    let intent = match found.ok_or_else(|| none("run"))? {
+        Ok(recorded) => return Ok(recorded),
+        Err(intent) => intent,
+    };
+    let of_run = |line: &Line<'_>, data: &Data<'_>| line.is_event("exec.changes") && data.intent == Some(intent);
+    let found = find(ledger, |line, data| of_run(line, data).then(|| changes(ledger, line, data)))?;
+    found.ok_or_else(|| none("file changes recorded for the run"))
+}
+
+/// The events that can be named, and those that list changes.
+const EVENTS: [&str; 4] = ["exec.intent", "exec.result", "exec.changes", "exec.operation"];
+
+/// What the newest entry gives for which `pick` gives something.
+fn find<T>(ledger: &Path, pick: impl Fn(&Line<'_>, &Data<'_>) -> Option<Result<T>>) -> Result<Option<T>> {
+    let mut files = segments_of(ledger)?;
+    files.extend(ledger.exists().then(|| ledger.to_owned()));
+    for file in files.iter().rev() {
+        let mut lines = backward_of(file)?;
+        while let Some(raw) = lines.next()? {
+            let is_run = |line: &Line<'_>| EVENTS.iter().any(|event| line.is_event(event));
+            let Some(line) = raw.stored().filter(is_run) else { continue };
+            let data = line.member("data").and_then(|data| serde_json::from_slice(data).ok());
+            if let Some(found) = data.and_then(|data| pick(&line, &data)) {
+                return found.map(Some);
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The changes that an entry lists: of a run, or of an undo.
+fn changes(ledger: &Path, line: &Line<'_>, data: &Data<'_>) -> Result<Recorded> {
+    let damaged =
+        |e: serde_json::Error| Error::new(Code::Integrity, format!("entry {}: {e}", line.seq())).in_file(ledger);
+    let value = |raw: Option<&RawValue>| -> Result<Vec<u8>> {
+        let bytes = raw.map_or("[]", RawValue::get).as_bytes();
+        Ok(blob::resolve(ledger, bytes)?.unwrap_or_else(|| bytes.to_vec()))
+    };
+    if data.operation.is_some() {
+        let what = value(data.what)?;
+        let what: Data<'_> = serde_json::from_slice(&what).map_err(damaged)?;
+        let files = serde_json::from_slice(&value(what.files)?).map_err(damaged)?;
+        return Ok(Recorded { intent: line.seq(), files, truncated: false });
+    }
+    let files = serde_json::from_slice(&value(data.files)?).map_err(damaged)?;
+    Ok(Recorded { intent: data.intent.unwrap_or(line.seq()), files, truncated: data.truncated })
+}

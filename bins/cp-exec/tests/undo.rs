@@ -1,0 +1,335 @@
+//! `cp-exec undo`, and the changes that results list.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use cp_testkit::{Place, Sweep};
+use serde_json::Value;
+
+use crate::exec::{Exec, POLICY, Who, everyone};
+
+/// Kind, permissions and content of each path.
+type Contents = BTreeMap<PathBuf, (u32, Vec<u8>)>;
+
+fn contents(directory: &Path) -> Contents {
+    let mut found = Contents::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let meta = path.symlink_metadata().unwrap();
+        let bytes = match (meta.is_dir(), meta.is_symlink()) {
+            (true, _) => Vec::new(),
+            (_, true) => fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes(),
+            _ => fs::read(&path).unwrap(),
+        };
+        found.insert(path.clone(), (meta.mode(), bytes));
+        if meta.is_dir() {
+            found.extend(contents(&path));
+        }
+    }
+    found
+}
+
+/// Runs a script of the project, and gives the result.
+fn run(exec: &Exec, script: &str) -> Value {
+    exec.write("run.sh", script);
+    let (answer, _) = exec.ask(&["--", "sh", "run.sh"]);
+    assert_eq!(answer["ok"], true, "{answer}");
+    answer["data"].clone()
+}
+
+fn token(exec: &Exec, undo: &[&str]) -> String {
+    let (shown, _) = exec.ask(&[undo, &["--dry-run"]].concat());
+    shown["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{shown}")).to_owned()
+}
+
+/// Undoes a run, once that was shown.
+fn undo(exec: &Exec, arguments: &[&str]) -> Value {
+    let undo = [&["undo"], arguments].concat();
+    let token = token(exec, &undo);
+    let (answer, status) = exec.ask(&[&undo[..], &["--confirm", &token]].concat());
+    assert_eq!(status, 0, "{answer}");
+    answer["data"].clone()
+}
+
+/// Lines of a script, drawn at random: what programs do to files.
+fn script(seed: u64) -> String {
+    let mut state = seed;
+    let mut draw = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mut lines = Vec::new();
+    for _ in 0..14 {
+        let names = ["a", "b", "d/a", "d/b", "d/e/a", "d/e", "d", "link", "new", "new/x", "d/e/new"];
+        let mut name = || names[usize::try_from(draw(names.len() as u64)).unwrap()];
+        let (one, other) = (name(), name());
+        lines.push(match draw(9) {
+            0 => format!("echo {} > {one}\n", draw(1000)),
+            1 => format!("true > {one}"),
+            2 => format!("rm -rf {one}"),
+            3 => format!("mv {one} {other}"),
+            4 => format!("chmod {} {one}\n", ["600", "755", "700"][usize::try_from(draw(3)).unwrap()]),
+            5 => format!("mkdir -p {one}"),
+            6 => format!("ln -s {other} {one}"),
+            7 => format!("cp -r {one} {other}"),
+            _ => format!("echo more >> {one}"),
+        });
+    }
+    format!("exec 2> /dev/null\n{}\ntrue\n", lines.join("\n"))
+}
+
+fn project(exec: &Exec) {
+    for name in ["a", "b", "d/a", "d/b", "d/e/a"] {
+        exec.write(name, &format!("{name} as the owner has it\n"));
+    }
+    fs::set_permissions(exec.work.join("d/b"), fs::Permissions::from_mode(0o751)).unwrap();
+    std::os::unix::fs::symlink("d/a", exec.work.join("link")).unwrap();
+}
+
+#[test]
+fn undo_restores_content_permissions_and_absence_after_random_scripts() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        project(&exec);
+        for seed in 0..8 {
+            let text = script(seed);
+            exec.write("run.sh", &text);
+            let before = contents(&exec.work);
+            let changed = run(&exec, &text)["files_changed"].clone();
+            let after = contents(&exec.work);
+            assert_eq!(changed.is_null(), before == after, "{text}: {changed}");
+            if changed.is_null() {
+                continue;
+            }
+            undo(&exec, &["last"]);
+            assert_eq!(contents(&exec.work), before, "{who:?}, seed {seed}: {text}");
+            // The undo can be undone, and that can be undone.
+            let undone = exec.entries("exec.operation").pop().unwrap()["seq"].to_string();
+            undo(&exec, &[&undone]);
+            assert_eq!(contents(&exec.work), after, "{who:?}, seed {seed}: {text}");
+            undo(&exec, &["last"]);
+        }
+    }
+}
+
+#[test]
+fn undo_restores_permissions_that_lock_the_user_out() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        project(&exec);
+        exec.write("run.sh", "");
+        let before = contents(&exec.work);
+        run(&exec, "mkdir n; echo n > n/n; rm d/a; chmod 000 a; chmod 500 d/e d n");
+        exec.write("run.sh", "");
+        undo(&exec, &["last", "--except-changed"]);
+        assert_eq!(contents(&exec.work), before, "{who:?}");
+    }
+}
+
+#[test]
+fn result_and_ledger_list_what_changed() {
+    let exec = Exec::new(Who::Me);
+    project(&exec);
+    assert_eq!(run(&exec, "cat a")["files_changed"], Value::Null);
+    let changed = run(&exec, "echo x > a; rm b; mkdir n; chmod 600 d/a")["files_changed"].clone();
+    let counts = ["created", "changed", "removed"].map(|count| changed[count].as_u64().unwrap());
+    assert_eq!(counts, [1, 2, 1], "{changed}");
+    let kinds: Vec<&str> =
+        changed["files"].as_array().unwrap().iter().map(|file| file["change"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["changed", "removed", "mode", "created"], "{changed}");
+    let entry = exec.entries("exec.changes").pop().unwrap();
+    assert_eq!(entry["data"]["files"], changed["files"]);
+    assert_eq!(entry["data"]["intent"], exec.entries("exec.intent").pop().unwrap()["seq"]);
+    // A command that fails is listed and undone like any other.
+    exec.write("run.sh", "rm a; exit 3");
+    let (failed, _) = exec.ask(&["--", "sh", "run.sh"]);
+    assert_eq!(failed["error"]["details"]["files_changed"]["removed"], 1, "{failed}");
+    undo(&exec, &["last"]);
+    assert_eq!(exec.work.read("a"), "x\n");
+}
+
+#[test]
+fn run_is_named_by_the_receipt_of_its_result() {
+    let exec = Exec::new(Who::Me);
+    project(&exec);
+    let was = exec.work.read("a");
+    let first = run(&exec, "echo first > a")["receipt"].clone();
+    let intent = exec.entries("exec.intent").pop().unwrap()["seq"].to_string();
+    let hash = first["hash"].as_str().unwrap();
+    for name in [first["seq"].to_string().as_str(), hash, &hash[..15], &hash[7..17], &intent, "last"] {
+        undo(&exec, &[name]);
+        assert_eq!(exec.work.read("a"), was, "{name}");
+        let redo = exec.entries("exec.operation").pop().unwrap()["seq"].to_string();
+        undo(&exec, &[&redo]);
+        assert_eq!(exec.work.read("a"), "first\n");
+    }
+    run(&exec, "true");
+    let nothing = exec.entries("exec.result").pop().unwrap()["seq"].to_string();
+    for name in ["1000000", "sha256:00", "nonsense", &nothing] {
+        let (answer, status) = exec.ask(&["undo", name, "--dry-run"]);
+        assert_eq!((status, answer["error"]["code"].as_str()), (3, Some("E_NOT_FOUND")), "{name}: {answer}");
+    }
+}
+
+#[test]
+fn undo_refuses_files_that_changed_after_the_run_and_leaves_them_if_asked() {
+    let exec = Exec::new(Who::Me);
+    project(&exec);
+    let was = contents(&exec.work);
+    run(&exec, "echo run > a; rm b; echo n > n; rm -r d/e; mkdir m; echo m > m/m");
+    exec.write("a", "the owner's");
+    exec.write("m/mine", "the owner's");
+    exec.write("b", "the owner's");
+    exec.write("d/e", "the owner's");
+    let (refused, status) = exec.ask(&["undo", "last", "--dry-run"]);
+    assert_eq!((status, refused["error"]["code"].as_str()), (6, Some("E_CONFLICT")), "{refused}");
+    let named = refused["error"]["details"]["files"].to_string();
+    assert!(named.contains("/a\"") && named.contains("/b\"") && !named.contains("/n\""), "{refused}");
+    assert_eq!(exec.work.read("n"), "n\n");
+    let undone = undo(&exec, &["last", "--except-changed"]);
+    let left_out = undone["left_out"].to_string();
+    assert!(["/a\"", "/b\"", "/m\"", "/d/e\"", "/d/e/a\""].iter().all(|name| left_out.contains(name)), "{undone}");
+    for name in ["a", "b", "m/mine"] {
+        assert_eq!(exec.work.read(name), "the owner's");
+    }
+    assert!(!exec.work.join("n").exists() && !exec.work.join("m/m").exists());
+    fs::remove_file(exec.work.join("d/e")).unwrap();
+    undo(&exec, &["last", "--except-changed"]);
+    assert_eq!(
+        contents(&exec.work.join("d")),
+        was.into_iter()
+            .filter(|(path, _)| path.starts_with(exec.work.join("d")) && *path != exec.work.join("d"))
+            .collect()
+    );
+}
+
+#[test]
+fn undo_changes_only_what_was_confirmed_and_what_the_policy_lets_be_written() {
+    let exec = Exec::new(Who::Me);
+    project(&exec);
+    run(&exec, "echo run > a");
+    let (unconfirmed, _) = exec.ask(&["undo", "last"]);
+    assert_eq!(unconfirmed["error"]["code"], "E_CONFIRMATION_REQUIRED", "{unconfirmed}");
+    let confirm = token(&exec, &["undo", "last"]);
+    exec.write("a", "the owner's");
+    let (changed, _) = exec.ask(&["undo", "last", "--except-changed", "--confirm", &confirm]);
+    assert_eq!(changed["error"]["code"], "E_CONFLICT", "{changed}");
+    exec.write("a", "run\n");
+    exec.policy(&format!("{POLICY}\n[paths]\nwrite = [\"d\"]\n"));
+    let (refused, _) = exec.ask(&["undo", "last", "--dry-run"]);
+    assert_eq!(refused["error"]["code"], "E_FORBIDDEN", "{refused}");
+    assert_eq!(exec.work.read("a"), "run\n");
+    // The control: with the policy of the run it is undone.
+    exec.policy(POLICY);
+    undo(&exec, &["last"]);
+    assert_eq!(exec.work.read("a"), "a as the owner has it\n");
+}
+
+#[test]
+fn content_over_the_bound_is_named_and_not_put_back() {
+    let exec = Exec::new(Who::Me);
+    project(&exec);
+    fs::File::create(exec.work.join("large")).unwrap().set_len((16 << 20) + 1).unwrap();
+    let result = run(&exec, "rm large a");
+    let missing = result["enforcement"]["missing"].to_string();
+    assert!(missing.contains("undo: 1 not kept") && missing.contains("/large (it is larger than 16 MiB)"), "{missing}");
+    let undone = undo(&exec, &["last"]);
+    assert_eq!(undone["left_out"][0]["reason"], "its content was not kept", "{undone}");
+    assert!(!exec.work.join("large").exists() && exec.work.join("a").exists());
+}
+
+#[test]
+fn read_only_run_keeps_nothing_and_kept_contents_are_private() {
+    let exec = Exec::new(Who::Me);
+    project(&exec);
+    exec.write("run.sh", "cat a");
+    exec.ask(&["--read-only", "--", "sh", "run.sh"]);
+    assert!(!exec.home.join("state/kept").exists());
+    run(&exec, "cat a");
+    let kept = exec.home.join("state/kept");
+    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(exec.inside(&format!("ls {}", kept.display()))["return_code"], 2, "a command sees them");
+}
+
+#[test]
+fn runs_at_once_in_one_project_are_undone_apart() {
+    let exec = Exec::new(Who::Me);
+    project(&exec);
+    let before = contents(&exec.work);
+    let receipts: Vec<String> = std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..4)
+            .map(|actor| {
+                let exec = &exec;
+                scope.spawn(move || {
+                    let script = format!("echo {actor} > own{actor}; sleep 0.3; echo again >> own{actor}");
+                    let (answer, _) = exec.ask(&["--", "sh", "-c", &script]);
+                    assert_eq!(answer["ok"], true, "{answer}");
+                    answer["data"]["receipt"]["seq"].to_string()
+                })
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    // A run may have seen what another one wrote meanwhile, in part: that changed since.
+    for receipt in receipts.iter().chain(&receipts) {
+        let arguments = ["undo", receipt, "--except-changed"];
+        let (shown, _) = exec.ask(&[&arguments[..], &["--dry-run"]].concat());
+        if let Some(token) = shown["data"]["confirm_token"].as_str() {
+            exec.ask(&[&arguments[..], &["--confirm", token]].concat());
+        }
+    }
+    for (path, state) in before {
+        assert_eq!(contents(&exec.work).get(&path), Some(&state), "{}", path.display());
+    }
+}
+
+/// A project that a script changes, and the arguments that run it.
+fn killed() -> Place {
+    let place = Place::of("cp-exec");
+    place.policy(POLICY);
+    for name in ["a", "b", "d/a", "d/b"] {
+        place.work.write(name, name);
+    }
+    place.work.write("one.sh", "echo 1 > a; rm b; rm -r d; mkdir n; echo n > n/n");
+    place.work.write("two.sh", "echo 2 > a; rm -rf b d n; mkdir m; echo m > m/m");
+    place
+}
+
+#[test]
+fn undo_that_is_killed_can_be_repeated() {
+    let place = killed();
+    let before = contents(&place.work);
+    place.run(&["--", "sh", "one.sh"]);
+    let token = |except: &[&str]| {
+        let shown = place.run(&[&["undo", "last", "--dry-run"], except].concat());
+        shown.records().pop().unwrap()["data"]["confirm_token"].as_str().map(str::to_owned)
+    };
+    let first = token(&[]).unwrap();
+    Sweep::new(&place, &["undo", "last", "--confirm", &first]).dies_alone().run(|_, fault| {
+        if let Some(again) = token(&[]) {
+            let done = place.run(&["undo", "last", "--confirm", &again]);
+            assert_eq!(done.status, 0, "{fault}: {done:?}");
+        }
+        let mut found = contents(&place.work);
+        // What was being written lies beside its file.
+        found.retain(|path, _| !path.file_name().unwrap().to_string_lossy().starts_with('.'));
+        assert_eq!(found, before, "{fault}");
+    });
+}
+
+#[test]
+fn capture_that_is_killed_leaves_a_store_that_works() {
+    let place = killed();
+    Sweep::new(&place, &["--", "sh", "one.sh"]).dies_alone().run(|_, fault| {
+        let before = contents(&place.work);
+        let ran = place.run(&["--", "sh", "two.sh"]);
+        assert_eq!(ran.status, 0, "{fault}: {ran:?}");
+        let shown = place.run(&["undo", "last", "--dry-run"]).records().pop().unwrap();
+        let token = shown["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{fault}: {shown}"));
+        let undone = place.run(&["undo", "last", "--confirm", token]);
+        assert_eq!(undone.status, 0, "{fault}: {undone:?}");
+        assert_eq!(contents(&place.work), before, "{fault}");
+    });
+}
