@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::arguments::Arguments;
-use super::clause::Places;
 use super::data::{self, Kind, Rule as BuiltIn, is_named, roles};
 use super::finding::{Finding, Risk};
+use super::matching::Places;
 use super::written::lost_files;
 use crate::policy::{Access, ArgumentRules, Policy, Rule, Verdict};
 use crate::refusal::{denied, owner_decides};

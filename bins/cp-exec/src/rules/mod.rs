@@ -11,6 +11,7 @@ mod data;
 mod finding;
 mod grammar;
 mod judge;
+mod matching;
 mod written;
 
 #[cfg(test)]
@@ -24,8 +25,8 @@ pub(crate) use self::written::{hash_of_lost_files, written_paths};
 
 use std::path::Path;
 
-use self::clause::Places;
 use self::data::{Kind, families, family_of, is_named, roles};
+use self::matching::Places;
 
 /// Every built-in rule.
 pub(crate) fn built_in() -> impl Iterator<Item = &'static BuiltIn> {

@@ -8,8 +8,8 @@ use cp_common::{Error, Result};
 use sha2::{Digest, Sha256};
 
 use super::arguments::Arguments;
-use super::clause::Places;
 use super::data::{self, Operands, Write, is_named};
+use super::matching::Places;
 use crate::digest::{finished, sha256_of};
 use crate::policy::{Access, Policy};
 

@@ -90,9 +90,12 @@ impl Journal {
     fn evidence(&self, intent: &Receipt, ruling: &Ruling) -> Entry {
         let (reads, writes) = (&ruling.plan.view.read, &ruling.plan.view.write);
         let pinned = &ruling.pinned;
-        let state = |path: &PathBuf| match path == &pinned.path {
-            true => serde_json::json!({ "path": path.display().to_string(), "sha256": pinned.sha256 }),
-            false => state_of(path),
+        let state = |path: &PathBuf| {
+            if path == &pinned.path {
+                serde_json::json!({ "path": path.display().to_string(), "sha256": pinned.sha256 })
+            } else {
+                state_of(path)
+            }
         };
         let declared = |paths: &[PathBuf]| paths.iter().map(state).collect::<Vec<_>>();
         self.entry("exec.evidence")

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use cp_common::Error;
+use cp_common::wire::DeniedStep;
 
 use super::capture::Captured;
-use super::steps::StepsReport;
 use crate::changes::Changes;
 use crate::sandbox::report::{Enforcement, Failure, Status};
 
@@ -77,4 +77,23 @@ impl From<Error> for NotRun {
     fn from(error: Error) -> Self {
         Self::Lost(error)
     }
+}
+
+/// The steps of a run, for its record.
+#[derive(Debug, Default)]
+pub(crate) struct StepsReport {
+    /// Programs that the line started.
+    pub line: u64,
+    /// Programs that these started.
+    pub programs: u64,
+    /// Steps beyond the most that are recorded.
+    pub unrecorded: u64,
+    /// Steps that were refused or await approval.
+    pub denied: Vec<DeniedStep>,
+    /// How many there were.
+    pub denied_count: u64,
+    /// The first refusal, or the first approval that is awaited.
+    pub error: Option<Error>,
+    /// The ledger failed, and nothing was let through after that.
+    pub failed: Option<Error>,
 }

@@ -14,6 +14,7 @@ use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
 
 use super::journal::Journal;
+use super::outcome::StepsReport;
 use super::provenance::Provenance;
 use crate::decision::{Caller, Hashes, Ruling, StepRuling, StepVerdict, decide_step};
 use crate::policy::Policy;
@@ -49,25 +50,6 @@ pub(crate) struct Steps {
     /// Decisions that were made by an answer, or were refusals: a signal restarts a call, and a shell that searches PATH repeats it.
     answered: HashMap<(Process, Vec<String>), bool>,
     report: StepsReport,
-}
-
-/// The steps of a run, for its record.
-#[derive(Debug, Default)]
-pub(crate) struct StepsReport {
-    /// Programs that the line started.
-    pub line: u64,
-    /// Programs that these started.
-    pub programs: u64,
-    /// Steps beyond the most that are recorded.
-    pub unrecorded: u64,
-    /// Steps that were refused or await approval.
-    pub denied: Vec<DeniedStep>,
-    /// How many there were.
-    pub denied_count: u64,
-    /// The first refusal, or the first approval that is awaited.
-    pub error: Option<Error>,
-    /// The ledger failed, and nothing was let through after that.
-    pub failed: Option<Error>,
 }
 
 /// A step that waits for an answer.

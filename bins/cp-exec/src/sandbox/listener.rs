@@ -160,7 +160,8 @@ impl ExecCall {
             (None, arguments[0], arguments[1], arguments[2])
         } else {
             // The kernel takes the lower half of it.
-            let descriptor = arguments[0] as i32;
+            let [a, b, c, d, ..] = arguments[0].to_le_bytes();
+            let descriptor = i32::from_le_bytes([a, b, c, d]);
             (Some(descriptor).filter(|fd| *fd != libc::AT_FDCWD), arguments[1], arguments[2], arguments[3])
         };
         let named = PathBuf::from(std::ffi::OsString::from_vec(read_string(&memory, path)?));
@@ -200,12 +201,15 @@ fn read_list(memory: &File, address: u64) -> io::Result<Vec<Vec<u8>>> {
     const POINTER: usize = size_of::<u64>();
     let (mut list, mut total, mut at) = (Vec::new(), 0, address);
     // A null pointer counts as an empty list, as it does for the kernel.
-    while address != 0 {
+    if address == 0 {
+        return Ok(list);
+    }
+    loop {
         let mut pointer = [0; POINTER];
         memory.read_exact_at(&mut pointer, at)?;
         let string = u64::from_ne_bytes(pointer);
         if string == 0 {
-            break;
+            return Ok(list);
         }
         let string = read_string(memory, string)?;
         total += string.len() + POINTER;
@@ -215,15 +219,15 @@ fn read_list(memory: &File, address: u64) -> io::Result<Vec<Vec<u8>>> {
         list.push(string);
         at += POINTER as u64;
     }
-    Ok(list)
 }
 
 /// A string in the memory of another process. It ends at a zero byte, maybe right before a page that cannot be read.
 fn read_string(memory: &File, address: u64) -> io::Result<Vec<u8>> {
     const CHUNK: u64 = 256;
+    const LENGTH: usize = 256;
     let (mut string, mut at) = (Vec::new(), address);
     loop {
-        let mut chunk = [0; CHUNK as usize];
+        let mut chunk = [0; LENGTH];
         let until_boundary = usize::try_from(CHUNK - at % CHUNK).unwrap_or(1);
         let part = &mut chunk[..until_boundary];
         memory.read_exact_at(part, at)?;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::plan::{Layer, Network, Profile};
 
 /// The layers a command really ran under.
+#[expect(clippy::struct_excessive_bools, reason = "each is a member of the record")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Enforcement {

@@ -267,7 +267,9 @@ pub(super) fn notification_is_valid(listener: BorrowedFd<'_>, id: u64) -> bool {
 
 /// Answers a call: the kernel carries it out, or it fails with an error number.
 pub(super) fn answer_notification(listener: BorrowedFd<'_>, id: u64, error: Option<i32>) -> io::Result<()> {
-    let flags = if error.is_none() { libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32 } else { 0 };
+    /// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`.
+    const CONTINUE: u32 = 1;
+    let flags = if error.is_none() { CONTINUE } else { 0 };
     let answer = libc::seccomp_notif_resp { id, val: 0, error: -error.unwrap_or(0), flags };
     // SAFETY: the kernel reads the structure, which outlives the call.
     check(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) }.into())
