@@ -45,6 +45,7 @@ enum Verb {
     Policy(verbs::policy::Args),
     Approve(verbs::approve::Args),
     Hook(verbs::hook::Args),
+    RecoverGit(verbs::recover_git::Args),
 }
 
 /// What the program is.
@@ -63,6 +64,7 @@ pub static PROGRAM: Program = Program {
         verbs::hook::install::DOC,
         verbs::hook::doctor::DOC,
         verbs::hook::remove::DOC,
+        verbs::recover_git::DOC,
     ],
     implicit: Some("run"),
     groups: &[],
@@ -87,6 +89,7 @@ pub static PROGRAM: Program = Program {
         ("policy", include_str!("../schemas/policy.json")),
         ("policy_begun", include_str!("../schemas/policy_begun.json")),
         ("policy_tested", include_str!("../schemas/policy_tested.json")),
+        ("recovered_git", include_str!("../schemas/recovered_git.json")),
         cp_common::wire::schemas::TOOL_RESULT,
     ],
     checks: verbs::doctor::checks,
@@ -102,5 +105,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Policy(args) => verbs::policy::run(&args, context),
         Verb::Approve(args) => verbs::approve::run(&args, context),
         Verb::Hook(args) => verbs::hook::run(&args, context),
+        Verb::RecoverGit(args) => verbs::recover_git::run(&args, context),
     }
 }

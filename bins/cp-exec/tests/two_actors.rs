@@ -52,7 +52,8 @@ fn parallel_requests_in_one_repository_all_run_and_every_commit_stays() {
             let commit = format!(
                 "for i in 1 2 3 4 5 6 7 8 9; do git commit -q --allow-empty -m c{at} && exit 0; sleep 0.2; done; exit 1"
             );
-            let command = if at.is_multiple_of(4) { format!("sh -c '{commit}'") } else { "git status --short".to_owned() };
+            let command =
+                if at.is_multiple_of(4) { format!("sh -c '{commit}'") } else { "git status --short".to_owned() };
             serde_json::json!({ "tool": "shell", "arguments": { "command": command } }).to_string()
         };
         let input: Vec<String> = (0..16).map(request).collect();

@@ -360,6 +360,7 @@ impl Running<'_, '_> {
         let before = std::mem::replace(&mut self.enforcement, outcome.enforcement);
         self.enforcement.guard.splice(0..0, before.guard);
         self.enforcement.repositories_made.splice(0..0, before.repositories_made);
+        self.enforcement.history.splice(0..0, before.history);
         let stop = match outcome.ended {
             Some(ended) => Some(Stop::Ended(ended)),
             None if guarded => {

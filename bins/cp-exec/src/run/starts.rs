@@ -28,6 +28,8 @@ pub(super) struct Starts {
     pub output_limit: Option<u64>,
     /// Where what it must not leave behind is kept.
     home: PathBuf,
+    /// What reads the history of repositories.
+    git: Option<PathBuf>,
 }
 
 pub(super) type Ran = std::result::Result<Outcome, NotRun>;
@@ -41,7 +43,8 @@ pub(super) fn spend(engine: &mut Engine, approved: Option<&Spent>) -> Result<()>
 impl Starts {
     pub(super) fn new(engine: &mut Engine, grace: Option<Duration>) -> Result<Self> {
         let (output_limit, home) = (engine.policy.exec().output_limit, engine.policy.cp_home.clone());
-        Ok(Self { helper: engine.helper()?, grace, output_limit, home })
+        let git = engine.policy.exec().path.iter().map(|directory| directory.join("git")).find(|git| git.is_file());
+        Ok(Self { helper: engine.helper()?, grace, output_limit, home, git })
     }
 
     /// The same grace for all of several commands that share a time.
@@ -73,7 +76,7 @@ impl Starts {
         let mut outcomes = outcomes?;
         for ((ruling, session), outcome) in rulings.iter().zip(sessions).zip(&mut outcomes) {
             if let Ok(outcome) = outcome {
-                guard::finish(&ruling.watched, session, &self.home, outcome);
+                guard::finish(&ruling.watched, session, self.git.as_deref(), &self.home, outcome);
             }
         }
         // What was made for it is no longer needed, though the rulings are: for the ledger and the answer.
