@@ -20,7 +20,7 @@ struct Write {
     change: &'static str,
 }
 
-const WRITES: [Write; 10] = [
+const WRITES: [Write; 11] = [
     Write {
         verb: "cp-log forget",
         setup: "for m in a b; do cp-log append -f L --seal message $m; done; for n in 1 2; do sed -n \"$((n + 1))p\" L | jq -r '.message[]' >H$n; done",
@@ -62,6 +62,14 @@ const WRITES: [Write; 10] = [
         command: "cp-exec policy init --for p",
         other: "cp-exec policy init --for q",
         change: "printf '# more\\n' >>$CP_HOME/config/policy.toml",
+    },
+    Write {
+        verb: "cp-exec recover-git",
+        setup: "mkdir -p $CP_HOME/config; printf '[exec]\\nallowed_commands = [\"true\"]\\n' >$CP_HOME/config/policy.toml; \
+                for d in p q; do git init -q $d; (cd $d; cp-exec -- true >/dev/null); rm $d/.git/HEAD; done",
+        command: "cp-exec recover-git p",
+        other: "cp-exec recover-git q",
+        change: "echo x >p/.git/HEAD",
     },
     Write {
         verb: "cp-exec hook install",

@@ -46,6 +46,7 @@ enum Verb {
     Approve(verbs::approve::Args),
     Undo(verbs::undo::Args),
     Hook(verbs::hook::Args),
+    RecoverGit(verbs::recover_git::Args),
 }
 
 /// What the program is.
@@ -65,6 +66,7 @@ pub static PROGRAM: Program = Program {
         verbs::hook::install::DOC,
         verbs::hook::doctor::DOC,
         verbs::hook::remove::DOC,
+        verbs::recover_git::DOC,
     ],
     implicit: Some("run"),
     groups: &[],
@@ -90,6 +92,7 @@ pub static PROGRAM: Program = Program {
         ("policy_begun", include_str!("../schemas/policy_begun.json")),
         ("run_undone", include_str!("../schemas/run_undone.json")),
         ("policy_tested", include_str!("../schemas/policy_tested.json")),
+        ("recovered_git", include_str!("../schemas/recovered_git.json")),
         cp_common::wire::schemas::TOOL_RESULT,
     ],
     checks: verbs::doctor::checks,
@@ -106,5 +109,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Approve(args) => verbs::approve::run(&args, context),
         Verb::Undo(args) => verbs::undo::run(&args, context),
         Verb::Hook(args) => verbs::hook::run(&args, context),
+        Verb::RecoverGit(args) => verbs::recover_git::run(&args, context),
     }
 }

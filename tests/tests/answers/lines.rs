@@ -81,6 +81,14 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-exec check --strict-exit -- git push --force",
         ],
     ),
+    (
+        "cp-exec recover-git",
+        &[
+            "cp-exec recover-git",
+            "allow; git init -q r; cd r; cp-exec -- echo hi >/dev/null; rm .git/HEAD; cp-exec recover-git --dry-run",
+            "allow; git init -q r; cd r; cp-exec -- echo hi >/dev/null; cp-exec recover-git",
+        ],
+    ),
     ("cp-exec hook doctor", &["cp-exec hook doctor"]),
     (
         "cp-exec hook install",

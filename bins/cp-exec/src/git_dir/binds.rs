@@ -125,7 +125,7 @@ pub(crate) fn find(directories: &[PathBuf], files: &[PathBuf], writable: &[PathB
 
 /// Where the `.git` file of a linked working tree or a submodule leads, if what lies there says that this is its working tree. A run could
 /// write such a file, but not what lies outside.
-fn common_directory(file: &Path) -> Option<(PathBuf, PathBuf)> {
+pub(super) fn common_directory(file: &Path) -> Option<(PathBuf, PathBuf)> {
     let top = file.parent()?;
     let named = super::read_small(file)?;
     let directory = top.join(named.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;

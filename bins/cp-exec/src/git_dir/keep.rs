@@ -1,27 +1,87 @@
 //! What is kept of a repository before a run, so that its history can be brought back: in a directory of the repository that is covered
-//! inside the run.
+//! inside the run. Objects are kept once and never change; references, logs and indexes are kept as dated snapshots.
 
-use std::io;
-use std::os::fd::OwnedFd;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{CWD, Mode};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use serde::{Deserialize, Serialize};
 
 use super::{Repository, give_to_owner_of};
-use crate::place::open_directory;
+use crate::place::{self, names, open_directory};
 
 /// Its name in the repository.
 pub(crate) const DIRECTORY: &str = "cp-keep";
+/// Objects that are in the repository, and those that no longer are, by the day on which that was noticed.
+pub(super) const OBJECTS: &str = "kept";
+pub(super) const GONE: &str = "gone";
+pub(super) const SNAPSHOTS: &str = "snapshots";
+/// What is known of all this.
+const STATE: &str = "state.json";
+
+/// So much is copied where the file system cannot share the bytes of two files.
+const COPIED: u64 = 256 << 20;
+/// The snapshots that are always kept; of older ones the newest of each day.
+const NEWEST: usize = 10;
+/// How long objects that are no longer in the repository, and older snapshots, are kept.
+const DAYS: u64 = 7;
+/// A directory that was changed so recently may be changed again without another time.
+const RACY: Duration = Duration::from_millis(50);
+
+/// What of a repository changes while its owner works, beside its objects.
+const CHANGING: [&str; 6] = ["HEAD", "index", "packed-refs", "shallow", "refs", "logs"];
+
+/// A file of the repository by size and time of change.
+type Stamp = (u64, i64);
+
+#[derive(Default, Serialize, Deserialize)]
+struct State {
+    /// When each directory of objects was last changed, as of when it was last read.
+    directories: BTreeMap<PathBuf, i64>,
+    /// Whether the file system can share the bytes of two files.
+    shares: Option<bool>,
+    /// Bytes that were copied.
+    copied: u64,
+    /// Objects that are second names of the repository's files.
+    linked: u64,
+    /// The newest snapshot, and the files that it has.
+    snapshot: String,
+    files: BTreeMap<PathBuf, Stamp>,
+}
+
+/// A repository as it is kept.
+pub(super) struct Kept {
+    /// Its references, logs and indexes.
+    pub snapshot: PathBuf,
+    /// How many objects a run can spoil together with what is kept of them.
+    pub linked: u64,
+    files: BTreeMap<PathBuf, Stamp>,
+}
+
+impl Kept {
+    /// Whether references, logs or the index in a directory are others by now.
+    pub(super) fn is_changed(&self, repository: &Path, directory: &Path) -> io::Result<bool> {
+        let now = files_of(repository, directory)?;
+        let relative = directory.strip_prefix(repository).unwrap_or(directory);
+        let is_its = |path: &Path| CHANGING.iter().any(|name| path.starts_with(relative.join(name)));
+        Ok(!now.iter().eq(self.files.iter().filter(|(path, _)| is_its(path))))
+    }
+}
 
 /// The directory of one repository in which things are kept.
-pub(super) struct Keep {
-    repository: PathBuf,
+pub(super) struct Keep<'a> {
+    repository: &'a Repository,
     path: PathBuf,
 }
 
-impl Keep {
-    pub(super) fn of(repository: &Repository) -> Self {
-        Self { repository: repository.path.clone(), path: repository.path.join(DIRECTORY) }
+impl<'a> Keep<'a> {
+    pub(super) fn of(repository: &'a Repository) -> Self {
+        Self { repository, path: repository.path.join(DIRECTORY) }
     }
 
     /// Opens the directory, which is made where it is missing.
@@ -36,6 +96,224 @@ impl Keep {
 
     /// Gives what was made to the owner of the repository.
     pub(super) fn give_to_owner(&self, made: &Path) -> io::Result<()> {
-        give_to_owner_of(&self.repository, made)
+        give_to_owner_of(&self.repository.path, made)
     }
+
+    /// Keeps what is new. Where nothing is, it costs a look at each directory of objects and each reference.
+    pub(super) fn update(&self) -> io::Result<Kept> {
+        let file = self.path.join(STATE);
+        let text = super::read_bounded(&file, u64::MAX);
+        let mut state: State = text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        let objects = self.objects(&mut state)?;
+        let snapshot = self.snapshot(&mut state)?;
+        if objects || snapshot {
+            self.expire(&state)?;
+            super::put_back(&file, &serde_json::to_string(&state)?)?;
+        }
+        let snapshot = self.path.join(SNAPSHOTS).join(&state.snapshot);
+        Ok(Kept { snapshot, linked: state.linked, files: state.files })
+    }
+
+    /// Keeps objects that are new, and puts those aside that are gone. True if anything changed.
+    fn objects(&self, state: &mut State) -> io::Result<bool> {
+        let (mut changed, mut seen) = (false, BTreeSet::new());
+        for directory in &self.repository.directories {
+            let objects = directory.join("objects");
+            let Some(held) = open_plain(&objects)? else { continue };
+            for name in names(&held)?.into_iter().filter(|name| name == "pack" || name.len() == 2) {
+                let path = objects.join(&name);
+                let stat = rustix::fs::statat(&held, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+                let time = nanoseconds(stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0));
+                let relative = path.strip_prefix(&self.repository.path).unwrap_or(&path).to_owned();
+                seen.insert(relative.clone());
+                if state.directories.get(&relative) == Some(&time) {
+                    continue;
+                }
+                changed = true;
+                self.keep_directory(&path, &relative, state)?;
+                let racy = i64::try_from(now().saturating_sub(RACY).as_nanos()).unwrap_or(i64::MAX) < time;
+                if !racy {
+                    state.directories.insert(relative, time);
+                }
+            }
+        }
+        // A directory that is gone as a whole is not seen above.
+        for relative in state.directories.keys().filter(|known| !seen.contains(*known)).cloned().collect::<Vec<_>>() {
+            changed = true;
+            state.directories.remove(&relative);
+            self.put_aside(&self.repository.path.join(&relative), &relative)?;
+        }
+        Ok(changed)
+    }
+
+    fn keep_directory(&self, path: &Path, relative: &Path, state: &mut State) -> io::Result<()> {
+        let Some(from) = open_plain(path)? else { return Ok(()) };
+        let to = self.path.join(OBJECTS).join(relative);
+        self.make_directories(&to)?;
+        let held = open_directory(CWD, &to)?;
+        let kept: BTreeSet<_> = names(&held)?.into_iter().collect();
+        for name in names(&from)? {
+            let is_temporary =
+                name.as_encoded_bytes().starts_with(b"tmp_") || name.as_encoded_bytes().starts_with(b".");
+            if !is_temporary && !kept.contains(&name) {
+                keep_file(from.as_fd(), &held, Path::new(&name), state)?;
+            }
+        }
+        self.put_aside(path, relative)
+    }
+
+    /// Puts kept objects aside that are no longer in the repository.
+    fn put_aside(&self, path: &Path, relative: &Path) -> io::Result<()> {
+        let kept = self.path.join(OBJECTS).join(relative);
+        let Some(held) = open_plain(&kept)? else { return Ok(()) };
+        for name in names(&held)?.into_iter().filter(|name| path.join(name).symlink_metadata().is_err()) {
+            let aside = self.path.join(GONE).join(today().to_string()).join(relative);
+            self.make_directories(&aside)?;
+            fs::rename(kept.join(&name), aside.join(&name))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps references, logs and indexes, if one of them changed. True if so.
+    fn snapshot(&self, state: &mut State) -> io::Result<bool> {
+        let mut files = BTreeMap::new();
+        for directory in &self.repository.directories {
+            files.extend(files_of(&self.repository.path, directory)?);
+        }
+        if files == state.files {
+            return Ok(false);
+        }
+        let snapshots = self.path.join(SNAPSHOTS);
+        let mut id = format!("{}", now().as_millis());
+        while snapshots.join(&id).exists() {
+            id.push('0');
+        }
+        for (relative, stamp) in &files {
+            let to = snapshots.join(&id).join(relative);
+            self.make_directories(to.parent().unwrap_or(&to))?;
+            let before = snapshots.join(&state.snapshot).join(relative);
+            let is_same = state.files.get(relative) == Some(stamp) && !state.snapshot.is_empty();
+            if is_same && fs::hard_link(&before, &to).is_ok() {
+                continue;
+            }
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+            let Ok(source) = place::open_with(&self.repository.path.join(relative), flags) else { continue };
+            io::copy(&mut File::from(source), &mut File::create_new(&to)?)?;
+            self.give_to_owner(&to)?;
+        }
+        (state.snapshot, state.files) = (id, files);
+        Ok(true)
+    }
+
+    /// Removes what was kept long enough.
+    fn expire(&self, state: &State) -> io::Result<()> {
+        for day in numbers(&self.path.join(GONE)).into_iter().filter(|day| day + DAYS < today()) {
+            fs::remove_dir_all(self.path.join(GONE).join(day.to_string()))?;
+        }
+        let mut days = BTreeSet::new();
+        for old in snapshots(&self.path).into_iter().skip(NEWEST) {
+            let day = old.parse().unwrap_or(0) / 86_400_000;
+            if old != state.snapshot && (day + DAYS < today() || !days.insert(day)) {
+                fs::remove_dir_all(self.path.join(SNAPSHOTS).join(old))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes directories, and gives them to the owner of the repository.
+    fn make_directories(&self, path: &Path) -> io::Result<()> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        self.make_directories(path.parent().unwrap_or(path))?;
+        fs::create_dir(path)?;
+        self.give_to_owner(path)
+    }
+}
+
+/// Keeps an object: as a file that shares its bytes, else as a copy, else as a second name.
+fn keep_file(from: std::os::fd::BorrowedFd<'_>, to: &OwnedFd, name: &Path, state: &mut State) -> io::Result<()> {
+    const NEW: &str = ".new";
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut source = File::from(rustix::fs::openat(from, name, flags, Mode::empty())?);
+    let meta = source.metadata()?;
+    if !meta.is_file() {
+        return Ok(());
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut target = File::from(rustix::fs::openat(to, NEW, flags, Mode::from_raw_mode(0o600))?);
+    if state.shares.is_some_and(|shares| !shares) || rustix::fs::ioctl_ficlone(&target, &source).is_err() {
+        state.shares = Some(false);
+        if state.copied + meta.len() > COPIED {
+            rustix::fs::unlinkat(to, NEW, AtFlags::empty())?;
+            state.linked += 1;
+            return Ok(rustix::fs::linkat(from, name, to, name, AtFlags::empty())?);
+        }
+        state.copied += io::copy(&mut source, &mut target)?;
+    }
+    target.set_permissions(fs::Permissions::from_mode(0o400))?;
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::fchown(&target, Some(meta.uid()), Some(meta.gid()))?;
+    }
+    Ok(rustix::fs::renameat(to, NEW, to, name)?)
+}
+
+/// The snapshots, newest first.
+pub(super) fn snapshots(keep: &Path) -> Vec<String> {
+    let entries = fs::read_dir(keep.join(SNAPSHOTS)).into_iter().flatten().flatten();
+    let mut found: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found
+}
+
+/// Directories whose names are numbers.
+pub(super) fn numbers(directory: &Path) -> Vec<u64> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Opens a directory through no link; none if there is none.
+fn open_plain(path: &Path) -> io::Result<Option<OwnedFd>> {
+    match place::open_with(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(e) if matches!(io::Error::from(e).kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(rustix::io::Errno::LOOP) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The references, logs and index in a directory.
+fn files_of(repository: &Path, directory: &Path) -> io::Result<BTreeMap<PathBuf, Stamp>> {
+    let mut files = BTreeMap::new();
+    for name in CHANGING {
+        stamps(repository, &directory.join(name), &mut files)?;
+    }
+    Ok(files)
+}
+
+/// The files at and below a path, each by size and time of change.
+fn stamps(root: &Path, path: &Path, files: &mut BTreeMap<PathBuf, Stamp>) -> io::Result<()> {
+    let Ok(meta) = fs::symlink_metadata(path) else { return Ok(()) };
+    if meta.is_dir() {
+        for entry in fs::read_dir(path)? {
+            stamps(root, &entry?.path(), files)?;
+        }
+    } else if meta.is_file() {
+        let time = nanoseconds(meta.mtime(), meta.mtime_nsec());
+        files.insert(path.strip_prefix(root).unwrap_or(path).to_owned(), (meta.size(), time));
+    }
+    Ok(())
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn nanoseconds(seconds: i64, rest: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+}
+
+/// Days since 1970.
+fn today() -> u64 {
+    now().as_secs() / 86_400
 }

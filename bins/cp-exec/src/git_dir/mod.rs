@@ -3,9 +3,11 @@
 //! must not stay.
 
 mod binds;
+mod history;
 mod keep;
 mod made;
 mod placeholder;
+mod recover;
 mod settings;
 mod watch;
 
@@ -19,9 +21,10 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 pub(crate) use self::binds::{Repository, find};
 pub(crate) use self::keep::DIRECTORY as KEEP;
-use self::keep::Keep;
+use self::keep::{Keep, Kept};
 pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
 use self::placeholder::Placeholders;
+pub(crate) use self::recover::Recovery;
 use self::settings::wrong_in_change;
 pub(crate) use self::watch::Watch;
 use crate::place::Node;
@@ -54,7 +57,7 @@ pub(crate) struct Session<'a> {
     befores: Vec<Before<'a>>,
     watch: Option<Watch>,
     /// What could not be done for the repositories.
-    pub missing: Vec<String>,
+    missing: Vec<String>,
 }
 
 /// A repository as it was before a run.
@@ -62,6 +65,8 @@ struct Before<'a> {
     repository: &'a Repository,
     /// Held until the run has ended.
     _placeholders: Option<Placeholders>,
+    /// Its references and indexes as they were.
+    kept: Option<Kept>,
     /// What is not there of what names programs.
     absent: Vec<PathBuf>,
     files: Vec<(PathBuf, String)>,
@@ -89,25 +94,55 @@ impl<'a> Session<'a> {
         self.watch.as_mut()
     }
 
-    /// What must not stay, and whether a setting was replaced beside the run. `private`: the run had mounts of its own.
-    pub(crate) fn finish(mut self, private: bool) -> (Vec<Finding>, bool) {
-        let is_replaced = self.watch.as_mut().is_some_and(|watch| watch.replaced().is_some());
+    /// What a run left behind. `private`: the run had mounts of its own. `git`: the program that reads what is new in the history.
+    pub(crate) fn finish(mut self, private: bool, git: Option<&Path>) -> After {
+        let is_replaced = self.watch.as_mut().is_some_and(|watch| watch.replaced().is_some()) && private;
         let may_be_written =
             |path: &Path| !private || self.watch.as_ref().is_none_or(|watch| watch.may_be_written(path));
-        let found = self.befores.iter().flat_map(|before| before.compare(&may_be_written)).collect();
-        (found, is_replaced && private)
+        let findings = self.befores.iter().flat_map(|before| before.compare(&may_be_written)).collect();
+        let (mut history, mut missing) = (Vec::new(), self.missing);
+        for before in &self.befores {
+            match before.search(git) {
+                Ok(found) => history.extend(found),
+                Err(e) => missing.push(format!(
+                    "repository: {}: new commits and the index are not searched for guarded names: {e}",
+                    before.repository.path.display()
+                )),
+            }
+        }
+        After { findings, is_replaced, history, missing }
     }
+}
+
+/// What a run left behind in repositories.
+pub(crate) struct After {
+    /// What must not stay.
+    pub findings: Vec<Finding>,
+    /// A setting was replaced beside the run.
+    pub is_replaced: bool,
+    /// What is new in the history or the index, and may be of harm when it is checked out.
+    pub history: Vec<String>,
+    pub missing: Vec<String>,
 }
 
 impl<'a> Before<'a> {
     fn of(repository: &'a Repository, missing: &mut Vec<String>) -> Self {
-        let keep = Keep::of(repository);
-        let placeholders = Placeholders::make(repository, &keep).map_err(|e| {
-            let path = repository.path.display();
+        let path = repository.path.display();
+        let begun = Placeholders::make(repository, &Keep::of(repository)).map_err(|e| {
             missing.push(format!(
-                "repository: {path}: what is not there of its settings is looked for after the run only: {e}"
+                "repository: {path}: nothing is kept, and settings that are not there are looked for after the run only: {e}"
             ));
         });
+        let (placeholders, kept) = begun.map_or((None, None), |(placeholders, kept)| (Some(placeholders), Some(kept)));
+        let kept = kept.and_then(|kept| {
+            let failed = |e| missing.push(format!("repository: {path}: its history is not kept: {e}"));
+            kept.map_err(failed).ok()
+        });
+        if let Some(linked) = kept.as_ref().map(|kept| kept.linked).filter(|linked| *linked > 0) {
+            missing.push(format!(
+                "repository: {path}: {linked} objects are kept as second names only: a run that writes into one spoils both"
+            ));
+        }
         let parts = repository
             .directories
             .iter()
@@ -115,12 +150,26 @@ impl<'a> Before<'a> {
         let files = repository.protected().filter_map(|path| Some((path.clone(), read_small(path)?)));
         Self {
             repository,
-            _placeholders: placeholders.ok(),
+            _placeholders: placeholders,
+            kept,
             absent: parts.filter(|path| path.symlink_metadata().is_err()).collect(),
             files: files.collect(),
             special: special_entries(&repository.path),
             rebases: rebases(repository).collect(),
         }
+    }
+
+    /// Searches what is new in the history and the index.
+    fn search(&self, git: Option<&Path>) -> io::Result<Vec<String>> {
+        let (Some(kept), repository) = (&self.kept, self.repository) else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for directory in &repository.directories {
+            if kept.is_changed(&repository.path, directory)? {
+                let git = git.ok_or_else(|| io::Error::other("there is no git in exec.path"))?;
+                found.extend(history::search(git, &repository.path, directory, kept)?);
+            }
+        }
+        Ok(found)
     }
 
     fn compare(&self, may_be_written: &impl Fn(&Path) -> bool) -> Vec<Finding> {
@@ -188,11 +237,15 @@ fn special_entries(repository: &Path) -> BTreeSet<PathBuf> {
 
 /// A small plain file as text. Opening waits for nobody, and goes through no link at its end.
 fn read_small(path: &Path) -> Option<String> {
+    read_bounded(path, LONGEST)
+}
+
+fn read_bounded(path: &Path, longest: u64) -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?);
-    let is_small = file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= LONGEST);
+    let is_small = file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= longest);
     let mut bytes = Vec::new();
-    is_small.then(|| file.take(LONGEST).read_to_end(&mut bytes)).and_then(io::Result::ok)?;
+    is_small.then(|| file.take(longest).read_to_end(&mut bytes)).and_then(io::Result::ok)?;
     String::from_utf8(bytes).ok()
 }
 

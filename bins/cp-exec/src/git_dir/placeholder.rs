@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use super::Repository;
-use super::keep::Keep;
+use super::keep::{Keep, Kept};
 
 /// Something that says nothing to git.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +59,8 @@ pub(super) struct Placeholders {
 }
 
 impl Placeholders {
-    /// Makes those that are missing.
-    pub(super) fn make(repository: &Repository, keep: &Keep) -> io::Result<Self> {
+    /// Makes those that are missing, and keeps what is new meanwhile: no other run begins.
+    pub(super) fn make(repository: &Repository, keep: &Keep<'_>) -> io::Result<(Self, io::Result<Kept>)> {
         let directory = keep.open()?;
         let gate = lock(&directory, GATE, FlockOperation::LockExclusive)?;
         let mut made = Vec::new();
@@ -74,8 +74,9 @@ impl Placeholders {
         let mut list = File::from(rustix::fs::openat(&directory, LIST, flags, Mode::from_raw_mode(0o600))?);
         list.write_all(&made)?;
         let users = lock(&directory, USERS, FlockOperation::LockShared)?;
+        let kept = keep.update();
         drop(gate);
-        Ok(Self { keep: directory, users })
+        Ok((Self { keep: directory, users }, kept))
     }
 }
 

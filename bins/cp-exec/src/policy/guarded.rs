@@ -209,7 +209,7 @@ fn is_device(kind: FileType) -> bool {
 }
 
 /// Whether a path has a guarded name, or lies in a guarded directory or a repository.
-pub(super) fn is_guarded(path: &Path) -> bool {
+pub(crate) fn is_guarded(path: &Path) -> bool {
     let mut within = Within::root();
     path.iter().map(OsStr::as_encoded_bytes).any(|name| {
         let guarded = name == REPOSITORY.as_bytes() || within.guards(name);

@@ -21,7 +21,7 @@ pub(crate) use self::accounts::name_of;
 pub(crate) use self::bounds::Access;
 pub(crate) use self::file::{ArgumentRules, Confirm, Degraded, Intent, LONGEST, RunAs, Strings, load, parse};
 pub(crate) use self::files::{readable, visible, writable};
-pub(crate) use self::guarded::Guarded;
+pub(crate) use self::guarded::{Guarded, is_guarded};
 pub(crate) use self::hidden::{Hidden, node_of};
 pub(crate) use self::patterns::{covering, escaped, expand};
 pub(crate) use self::resolved::{Actor, Hosted, Policy};

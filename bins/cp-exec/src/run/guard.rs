@@ -12,19 +12,20 @@ use crate::sandbox::plan::{Identity, Layer};
 use crate::sandbox::report::Undone;
 
 /// Undoes what a run left behind that would run later, and puts it on the run's enforcement.
-pub(super) fn finish(watched: &Watched, mut session: Session<'_>, home: &Path, outcome: &mut Outcome) {
+pub(super) fn finish(watched: &Watched, session: Session<'_>, git: Option<&Path>, home: &Path, outcome: &mut Outcome) {
     let mut quarantine = Quarantine::of(home);
     let mut undone = Vec::new();
     let private = outcome.enforcement.has(Layer::Mount);
-    outcome.enforcement.missing.append(&mut session.missing);
-    let (findings, is_replaced) = session.finish(private);
-    for finding in findings {
+    let mut after = session.finish(private, git);
+    outcome.enforcement.missing.append(&mut after.missing);
+    outcome.enforcement.history = after.history;
+    for finding in after.findings {
         undone.push(quarantine.take(&finding.path, finding.reason));
         if let Some(Err(e)) = finding.put_back.map(|text| git_dir::put_back(&finding.path, &text)) {
             undone.push(failed(&finding.path, e));
         }
     }
-    if is_replaced {
+    if after.is_replaced {
         outcome.ended.get_or_insert(Ended::Conflict);
     }
     let (mut after, mut made) = (After { watched, private, quarantine, undone }, Vec::new());

@@ -39,6 +39,8 @@ pub(crate) struct Prepared {
     /// More output than this kills it.
     output_limit: Option<u64>,
     home: PathBuf,
+    /// The program that reads the history of repositories.
+    git: Option<PathBuf>,
     /// The most entries that are looked at in what it may write.
     walk: u64,
     _effect: signals::Effect,
@@ -62,8 +64,10 @@ impl Prepared {
         let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent);
         let grace = grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout);
         let (output_limit, home) = (engine.policy.exec().output_limit, engine.policy.cp_home.clone());
+        let git = engine.policy.exec().path.iter().map(|directory| directory.join("git")).find(|git| git.is_file());
         let walk = engine.policy.loaded.settings.paths.walk;
-        Ok(Self { ruling, intent, steps: Some(steps), stdin, helper, grace, output_limit, home, walk, _effect: effect })
+        let steps = Some(steps);
+        Ok(Self { ruling, intent, steps, stdin, helper, grace, output_limit, home, git, walk, _effect: effect })
     }
 
     /// Runs it to the end of everything it started.
@@ -85,7 +89,7 @@ impl Prepared {
         };
         let mut ran = self.helper.run(&self.ruling.plan, run);
         if let Ok(outcome) = &mut ran {
-            guard::finish(&self.ruling.watched, session, &self.home, outcome);
+            guard::finish(&self.ruling.watched, session, self.git.as_deref(), &self.home, outcome);
             if let Some(changes) = before.map(Before::compare) {
                 outcome.enforcement.missing.extend(changes.missing());
                 outcome.changes = changes;

@@ -43,6 +43,9 @@ pub(crate) struct Enforcement {
     /// Repositories that the run made, in which nothing was found that would run later.
     #[serde(default)]
     pub repositories_made: Vec<String>,
+    /// What is new in the history or the index of a repository, and would run later or hide changes. It is not undone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<String>,
     /// Layers that were asked for and could not be had, and what is not enforced by the kernel.
     pub missing: Vec<String>,
 }

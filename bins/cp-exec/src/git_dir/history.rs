@@ -1,0 +1,137 @@
+//! What a run put into a repository where no walk finds it: commits, the stash and the index are searched for guarded names. Git reads
+//! them, with no setting of its own that names a program.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::keep::Kept;
+use crate::policy::is_guarded;
+
+/// How long git may take, and how much it may print.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const LONGEST: u64 = 16 << 20;
+
+const SETTINGS: [&str; 9] = [
+    "safe.directory=*",
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.attributesFile=/dev/null",
+    "core.sshCommand=false",
+    "core.untrackedCache=false",
+    "log.showSignature=false",
+    "log.showRoot=true",
+    "protocol.allow=never",
+];
+
+const ENVIRONMENT: [(&str, &str); 9] = [
+    ("PATH", "/usr/bin:/bin"),
+    ("HOME", "/nonexistent"),
+    ("LC_ALL", "C"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_NO_REPLACE_OBJECTS", "1"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+];
+
+/// What a run changed in the history and the index of a directory that git reads, as far as it can be of harm.
+pub(super) fn search(git: &Path, repository: &Path, directory: &Path, kept: &Kept) -> io::Result<Vec<String>> {
+    let relative = directory.strip_prefix(repository).unwrap_or(directory);
+    let before = kept.snapshot.join(relative);
+    let git = Git { program: git, directory };
+    let mut found = Vec::new();
+    let mut report = |what: &str, path: &[u8]| {
+        let path = Path::new(OsStr::from_bytes(path)).display();
+        found.push(format!("{}: {what} {path}", directory.display()));
+    };
+    let had: BTreeSet<Vec<u8>> =
+        entries(&git.run(&["ls-files", "-s", "-v", "-z"], Some(&before.join("index")), b"")?);
+    let has = entries(&git.run(&["ls-files", "-s", "-v", "-z"], None, b"")?);
+    for entry in has.difference(&had) {
+        let Some(at) = entry.iter().position(|byte| *byte == b'\t') else { continue };
+        let path = &entry[at + 1..];
+        if is_guarded(Path::new(OsStr::from_bytes(path))) {
+            report("the index has", path);
+        }
+        if !entry.starts_with(b"H") && !entry.starts_with(b"M") {
+            report("git status no longer shows changes of", path);
+        }
+    }
+    let known = ids_below(&before).into_iter().map(|id| format!("^{id}")).collect::<Vec<_>>().join("\n");
+    let log =
+        ["log", "--all", "--reflog", "--ignore-missing", "--max-count=10000", "--format=", "--name-only", "-m", "-z"];
+    let log = [&log[..], &["--no-renames", "--no-ext-diff", "--no-textconv", "--diff-filter=d", "--stdin"]].concat();
+    let names = git.run(&log, None, known.as_bytes())?;
+    let names: BTreeSet<&[u8]> = names.split(|byte| matches!(byte, 0 | b'\n')).collect();
+    for path in names.into_iter().filter(|path| is_guarded(Path::new(OsStr::from_bytes(path)))) {
+        report("a commit or the stash has", path);
+    }
+    Ok(found)
+}
+
+fn entries(listed: &[u8]) -> BTreeSet<Vec<u8>> {
+    listed.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// The ids in the references and logs of a snapshot.
+fn ids_below(snapshot: &Path) -> BTreeSet<String> {
+    let (mut found, mut waiting) = (BTreeSet::new(), vec![snapshot.to_owned()]);
+    while let Some(path) = waiting.pop() {
+        if let Ok(entries) = fs::read_dir(&path) {
+            waiting.extend(entries.flatten().map(|entry| entry.path()));
+        } else if path.file_name() != Some(OsStr::new("index")) {
+            let text = fs::read(&path).unwrap_or_default();
+            for line in String::from_utf8_lossy(&text).lines() {
+                let ids = line.split(' ').take(2).map(|word| word.trim_start_matches('^'));
+                found.extend(
+                    ids.filter(|id| super::recover::is_id(id) && id.bytes().any(|digit| digit != b'0'))
+                        .map(str::to_owned),
+                );
+            }
+        }
+    }
+    found
+}
+
+struct Git<'a> {
+    program: &'a Path,
+    directory: &'a Path,
+}
+
+impl Git<'_> {
+    fn run(&self, words: &[&str], index: Option<&PathBuf>, input: &[u8]) -> io::Result<Vec<u8>> {
+        let settings = SETTINGS.iter().flat_map(|setting| ["-c", setting]);
+        let words: Vec<&str> = settings.chain(words.iter().copied()).collect();
+        let mut environment: Vec<(&str, &OsStr)> =
+            ENVIRONMENT.iter().map(|(name, value)| (*name, OsStr::new(*value))).collect();
+        environment.push(("GIT_DIR", self.directory.as_os_str()));
+        environment.extend(index.map(|index| ("GIT_INDEX_FILE", index.as_os_str())));
+        let command = duct::cmd(self.program, words).dir(self.directory).full_env(environment);
+        let reader = command.stdin_bytes(input).stderr_null().reader()?;
+        let (done, waiting) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let reader = &reader;
+            scope.spawn(move || {
+                if waiting.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    drop(reader.kill());
+                }
+            });
+            let mut printed = Vec::new();
+            let read = reader.take(LONGEST).read_to_end(&mut printed);
+            drop(done);
+            if printed.len() as u64 == LONGEST {
+                drop(reader.kill());
+                return Err(io::Error::other("git prints too much"));
+            }
+            read.map(|_| printed)
+        })
+    }
+}

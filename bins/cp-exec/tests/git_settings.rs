@@ -1,0 +1,132 @@
+//! What a repository's settings name, its hooks, and what a run puts into its history.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::exec::{Exec, POLICY, Who, everyone};
+use crate::guard::{owner, repository, trusted, undone};
+
+fn history(answer: &Value) -> String {
+    let details = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+    details["enforcement"]["history"].to_string()
+}
+
+#[test]
+fn what_the_settings_name_in_the_working_tree_is_read_only() {
+    const SETUP: &str = "mkdir dev .husky scripts && echo '[user] name = x' > dev/gitconfig && echo '* text' > dev/attributes && echo old > .husky/pre-commit && \
+        echo old > scripts/x.sh && echo old > scripts/free && chmod +x scripts/x.sh && ln -s ../../scripts/x.sh .git/hooks/pre-push && \
+        git config core.hooksPath .husky && git config include.path ../dev/gitconfig && git config 'includeIf.gitdir:/w.path' ../dev/absent && \
+        git config core.attributesFile dev/attributes && git config core.fsmonitor scripts/monitor.sh";
+    for who in everyone() {
+        let exec = repository(who);
+        owner(&exec, SETUP);
+        exec.own_all();
+        let read = "cat dev/gitconfig dev/attributes .husky/* scripts/x.sh; ls .husky";
+        let before = owner(&exec, read);
+        let script = "for f in dev/gitconfig dev/attributes .husky/pre-commit .husky/commit-msg scripts/x.sh scripts/free; do \
+                      echo evil > $f; mv $f $f.x; done 2>&1; mv .husky h; mkdir .husky";
+        let (answer, _) = exec.ask(&["--", "sh", "-c", script]);
+        assert_eq!(owner(&exec, read), before, "{who:?}: {answer}");
+        assert_eq!(undone(&answer), [], "{who:?}: {answer}");
+        assert_eq!(fs::read_to_string(exec.work.join("scripts/free.x")).unwrap(), "evil\n", "the control");
+        // What is named and not there cannot be read-only, and is moved away.
+        let (answer, status) =
+            exec.ask(&["--", "sh", "-c", "echo evil > dev/absent; echo evil > scripts/monitor.sh; echo > dev/other"]);
+        assert_eq!((status, undone(&answer).len()), (4, 2), "{who:?}: {answer}");
+        assert!(!exec.work.join("dev/absent").exists() && exec.work.join("dev/other").exists());
+    }
+}
+
+#[test]
+fn hooks_of_the_owner_run_inside_the_sandbox() {
+    for who in everyone() {
+        let exec = repository(who);
+        let outside = exec.root.join("outside");
+        let hook =
+            format!("#!/bin/sh\\necho in > ran; echo out > {} 2>/dev/null; ! grep -q SECRET f\\n", outside.display());
+        owner(&exec, &format!("printf '{hook}' > .git/hooks/pre-commit && chmod +x .git/hooks/pre-commit"));
+        exec.own_all();
+        let commit = |text: &str| exec.ask(&["--", "sh", "-c", &format!("echo {text} > f; git commit -qam {text}")]).1;
+        assert_eq!(commit("SECRET"), 1, "{who:?}: the hook refuses");
+        assert_eq!(commit("fine"), 0, "{who:?}");
+        assert_eq!(owner(&exec, "git log --format=%s; cat ran"), "fine\na\nin\n", "{who:?}");
+        assert!(!outside.exists(), "{who:?}: the hook left the sandbox");
+    }
+}
+
+#[test]
+fn guarded_names_and_hidden_changes_in_the_history_are_reported() {
+    const SCRIPTS: [(&str, &str); 5] = [
+        ("sub/.envrc", "mkdir sub && echo x > sub/.envrc && git add -f sub/.envrc && git commit -qm e && rm -r sub"),
+        (
+            ".envrc",
+            "b=$(echo x | git hash-object -w --stdin) && git update-index --add --cacheinfo 100644,$b,.envrc && t=$(git write-tree) && \
+             git update-ref refs/heads/feature $(git commit-tree -m x $t) && git reset -q",
+        ),
+        (".vscode/tasks.json", "mkdir .vscode && echo x > .vscode/tasks.json && git stash -q -u"),
+        (".mcp.json", "git update-index --add --cacheinfo 100644,$(echo x | git hash-object -w --stdin),.mcp.json"),
+        ("no longer shows changes of f", "git update-index --skip-worktree f && echo evil > f"),
+    ];
+    for who in everyone() {
+        for (named, script) in SCRIPTS {
+            let exec = repository(who);
+            let (answer, _) = exec.ask(&["--", "sh", "-c", script]);
+            assert!(history(&answer).contains(named), "{who:?} {named}: {answer}");
+            let later = exec.ask(&["--", "git", "status"]).0;
+            assert_eq!(history(&later), "null", "it is reported once: {later}");
+        }
+        let exec = repository(who);
+        let control = exec.ask(&["--", "sh", "-c", "echo b > g && git add g && git commit -qm b && git stash list"]).0;
+        assert_eq!(history(&control), "null", "{control}");
+    }
+}
+
+#[test]
+fn work_in_a_linked_working_tree_whose_repository_lies_outside_stays_there() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, POLICY);
+        let setup = "git init -q -b main ../main && cd ../main && git config user.name me && git config user.email me@x && git commit -q --allow-empty -m a && \
+                     rmdir ../work && git worktree add -q ../work && git worktree add -q ../other";
+        trusted(exec.program("sh").args(["-c", setup])).run().success();
+        exec.own_all();
+        let script = "cd WORK && echo b > b && git add b && git commit -qm b && git status --short; \
+                      for f in config hooks/x worktrees/other/HEAD worktrees/work/commondir; do echo evil > ../main/.git/$f; done 2>/dev/null; ls ../main";
+        let (answer, _) = exec.ask(&["--", "sh", "-c", &script.replace("WORK", exec.work.to_str().unwrap())]);
+        let log = "git log --format=%s && git status --short && git fsck && git -C ../other log --format=%s && grep -c evil ../main/.git/config; \
+                   cat ../main/.git/worktrees/other/HEAD";
+        assert_eq!(owner(&exec, log), "b\na\na\n0\nref: refs/heads/other\n", "{who:?}: {answer}");
+        // A file that leads to a repository which knows nothing of this place gives no way there.
+        let strange = exec.root.join("strange");
+        trusted(exec.program("git").args(["init", "-q"]).arg(&strange)).run().success();
+        exec.work.write("sub/.git", format!("gitdir: {}/.git\n", strange.display()));
+        exec.own_all();
+        exec.ask(&["--", "sh", "-c", &format!("echo x > {}/.git/planted", strange.display())]);
+        assert!(!Path::new(&strange).join(".git/planted").exists());
+    }
+}
+
+#[test]
+fn the_newest_git_settings_are_those_of_the_owner_also_in_a_submodule() {
+    let exec = Exec::new(Who::Me);
+    let setup = "git init -q -b main s && git -C s -c user.name=a -c user.email=a@x commit -q --allow-empty -m s && git init -q -b main p && cd p && \
+                 git config user.name me && git config user.email me@x && git -c protocol.file.allow=always submodule --quiet add ../s sub && git commit -qm p";
+    trusted(exec.program("sh").args(["-c", setup])).run().success();
+    let (answer, _) = exec.ask(&[
+        "--",
+        "sh",
+        "-c",
+        "cd p/sub && git config core.fsmonitor evil; git -c user.name=a -c user.email=a@x commit -q --allow-empty -m t",
+    ]);
+    assert_eq!(
+        owner(&exec, "cd p/sub && git log --format=%s && git config core.fsmonitor || true"),
+        "t\ns\n",
+        "{answer}"
+    );
+    let (answer, _) = exec.ask(&["--", "sh", "-c", "rm -rf p/.git/modules/sub/objects p/.git/modules/sub/refs"]);
+    let (preview, _) = exec.ask(&["recover-git", "p", "--dry-run"]);
+    let token = preview["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("{preview} {answer}"));
+    assert_eq!(exec.ask(&["recover-git", "p", "--confirm", token]).1, 0);
+    assert_eq!(owner(&exec, "cd p/sub && git fsck && git log --format=%s"), "t\ns\n");
+}
