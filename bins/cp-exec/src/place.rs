@@ -35,15 +35,6 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Makes a directory, whose parent is opened through no link.
-pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let parent = open(parent)?.ok_or(io::ErrorKind::NotFound)?;
-    Ok(rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?)
-}
-
 /// The device and inode behind a descriptor.
 pub(crate) fn node(file: &OwnedFd) -> io::Result<Node> {
     let stat = rustix::fs::fstat(file)?;

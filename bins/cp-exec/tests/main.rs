@@ -1,6 +1,7 @@
 //! What a user of cp-exec meets, and what a command in its sandbox does.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
+mod absent;
 mod approvals;
 mod attempts;
 mod canaries;
@@ -29,6 +30,7 @@ mod repositories;
 mod requests;
 mod run;
 mod search;
+mod session_tmp;
 mod sets;
 mod shared_memory;
 mod survivors;

@@ -40,7 +40,7 @@ impl Considered {
 
     pub(crate) fn rule(self, policy: &Policy, command: &Command, argv: &[String]) -> Result<Ruling> {
         let confirm = self.asks().then_some(self.finding.reason);
-        let Planned { plan, made, watched } = plan(policy, command, argv, &self.pinned, &self.cwd, self.timeout)?;
+        let Planned { plan, watched } = plan(policy, command, argv, &self.pinned, &self.cwd, self.timeout)?;
         Ok(Ruling {
             plan,
             argv: argv.to_vec(),
@@ -57,7 +57,6 @@ impl Considered {
             stdin: command.stdin.as_ref().map(|text| sha256(text.as_bytes())),
             risk: self.finding.risk,
             notices: self.notices,
-            made,
             watched,
         })
     }

@@ -24,13 +24,18 @@ pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Acc
     }
     let hint = owner_decides("[paths] lists what may be read");
     if let Some(pattern) = policy.bounds.forbidding(path) {
-        return Err(denied_by("read", path, "forbidden", pattern.text()).hint(hint));
+        return Err(denied_by(access.name(), path, "forbidden", pattern.text()).hint(hint));
     }
     if hidden.hides(path) {
-        return Err(denied("read", path).with("rule", "secret").hint("secrets are hidden from commands and tools"));
+        return Err(denied(access.name(), path)
+            .with("rule", "secret")
+            .hint("secrets are hidden from commands and tools"));
     }
     if !policy.is_tool(path) && !policy.bounds.lists(Access::Read, path) {
-        return Err(denied("read", path).with("rule", "paths.read").hint(hint));
+        let private =
+            "commands have a private /tmp, which file operations do not see; choose a path inside the project";
+        let hint = if path.starts_with("/tmp") { private.to_owned() } else { hint };
+        return Err(denied(access.name(), path).with("rule", "paths.read").hint(hint));
     }
     Ok(())
 }

@@ -62,6 +62,11 @@ impl Pattern {
         &self.links
     }
 
+    /// The first link on its way that a command could have made in one of these trees.
+    pub(super) fn hostile_link(&self, writable: &[PathBuf]) -> Option<&Link> {
+        self.links.iter().find(|link| writable.iter().any(|root| link.at != *root && link.at.starts_with(root)))
+    }
+
     /// The directory it was declared under, if a link on its way leads out of that.
     pub(super) fn left(&self) -> Option<&Path> {
         self.left.as_deref()

@@ -261,7 +261,7 @@ impl Running<'_, '_> {
         let stdin = self.run.stdin.take();
         let sink = &mut self.sink;
         let mut watch = |stream: Stream, bytes: &[u8]| sink.take(stream, bytes);
-        let outcomes = self.run.starts.run(&mut rulings, stdin, Some(&mut watch))?;
+        let outcomes = self.run.starts.run(&rulings, stdin, Some(&mut watch))?;
         self.settled(first, &rulings, outcomes)
     }
 

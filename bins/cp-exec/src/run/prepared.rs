@@ -106,7 +106,7 @@ impl Stages {
 
     fn run(&mut self, watch: Option<Watch<'_>>) -> Result<Vec<Ran>> {
         let stdin = self.stdin.take();
-        self.starts.run(&mut self.rulings, stdin, watch)
+        self.starts.run(&self.rulings, stdin, watch)
     }
 
     /// Puts what came of it on the ledger, and makes the answer.

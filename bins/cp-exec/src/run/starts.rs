@@ -15,6 +15,7 @@ use super::helper::{Helper, Run};
 use super::outcome::{NotRun, Outcome, Stream, Watch};
 use crate::decision::Ruling;
 use crate::git_dir::Session;
+use crate::guard::session_tmp;
 
 /// The longest grace: from the request to end to the kill.
 const GRACE: Duration = Duration::from_millis(500);
@@ -42,6 +43,10 @@ pub(super) fn spend(engine: &mut Engine, approved: Option<&Spent>) -> Result<()>
 
 impl Starts {
     pub(super) fn new(engine: &mut Engine, grace: Option<Duration>) -> Result<Self> {
+        if let Some(directory) = engine.policy.session_tmp() {
+            let (bytes, entries) = (engine.policy.exec().scratch, engine.policy.loaded.settings.paths.walk);
+            session_tmp::prepare(&directory, bytes, entries)?;
+        }
         let (output_limit, home) = (engine.policy.exec().output_limit, engine.policy.cp_home.clone());
         let git = engine.policy.exec().path.iter().map(|directory| directory.join("git")).find(|git| git.is_file());
         Ok(Self { helper: engine.helper()?, grace, output_limit, home, git })
@@ -60,14 +65,9 @@ impl Starts {
 
     /// Runs commands to the end of everything they started. Stages run at once, each in a sandbox of its own, the output of one the
     /// input of the next.
-    pub(super) fn run(
-        &self,
-        rulings: &mut [Ruling],
-        stdin: Option<OwnedFd>,
-        watch: Option<Watch<'_>>,
-    ) -> Result<Vec<Ran>> {
+    pub(super) fn run(&self, rulings: &[Ruling], stdin: Option<OwnedFd>, watch: Option<Watch<'_>>) -> Result<Vec<Ran>> {
         let mut sessions: Vec<_> = rulings.iter().map(|ruling| Session::begin(&ruling.watched.repositories)).collect();
-        let outcomes = match (&*rulings, sessions.as_mut_slice()) {
+        let outcomes = match (rulings, sessions.as_mut_slice()) {
             ([ruling], [session]) => {
                 Ok(vec![self.helper.run(&ruling.plan, self.limits(ruling, session, stdin, None, watch))])
             }
@@ -78,10 +78,6 @@ impl Starts {
             if let Ok(outcome) = outcome {
                 guard::finish(&ruling.watched, session, self.git.as_deref(), &self.home, outcome);
             }
-        }
-        // What was made for it is no longer needed, though the rulings are: for the ledger and the answer.
-        for ruling in rulings {
-            drop(std::mem::take(&mut ruling.made));
         }
         Ok(outcomes)
     }

@@ -103,6 +103,8 @@ pub(crate) struct View {
     pub links: Vec<(PathBuf, PathBuf)>,
     /// Whether the command must not start where a layer is missing that confines what it reads, hides what is masked, or kills it.
     pub refuse_degraded: bool,
+    /// The directory that lasts for the session and is the command's `/tmp`; none means an empty one that lasts for the command.
+    pub session_tmp: Option<PathBuf>,
     /// Where the scratch directory goes when there is no mount namespace to make `/tmp` private.
     pub scratch: PathBuf,
 }
