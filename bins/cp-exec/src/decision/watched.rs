@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::git_dir::{self, Repository};
-use crate::policy::{Guarded, Policy};
+use crate::guard::Guarded;
+use crate::policy::Policy;
 use crate::sandbox::plan::{Identity, View};
 
 /// The trees that a run may write, and what is guarded in them.
@@ -21,6 +23,12 @@ pub(crate) struct Watched {
     pub absent: Vec<PathBuf>,
     /// Paths that the policy lets commands write by name.
     pub listed: Vec<PathBuf>,
+    /// Symbolic links with a guarded name, and what they say. A link cannot be made read-only, so it is put back after the run.
+    pub links: Vec<(Identity, PathBuf)>,
+    /// Files and directories whose names begin with a dot and that are not guarded.
+    pub hidden: Vec<PathBuf>,
+    /// A moment before the run.
+    pub since: Option<SystemTime>,
     /// How many entries are looked at when the run has ended.
     pub walk: u64,
 }
@@ -29,6 +37,7 @@ impl Watched {
     /// What was found in the trees that a run may write.
     pub(super) fn of(policy: &Policy, view: &View, mut found: Guarded) -> Self {
         let (trees, listed) = (&view.write, policy.written_by_name());
+        let (links, hidden) = (std::mem::take(&mut found.links), std::mem::take(&mut found.hidden));
         // A tree that turned out to be hidden cannot be written.
         let writable = |path: &PathBuf| trees.iter().any(|root| path.starts_with(root));
         found.paths.retain(writable);
@@ -38,7 +47,8 @@ impl Watched {
         let (without, within) = found.repositories.into_iter().partition(|path| closed(path));
         found.repositories = within;
         found.repositories.retain(|path| !listed.contains(path));
-        let closed: Vec<PathBuf> = Guarded { paths: without.clone(), repositories: without }.into_paths();
+        let closed: Vec<PathBuf> =
+            Guarded { paths: without.clone(), repositories: without, ..Guarded::default() }.into_paths();
         let closed = closed.iter().filter_map(|path| identity(path)).collect();
         let mut absent = policy.pristine_and_absent();
         absent.retain(|path| trees.iter().any(|root| path.starts_with(root)));
@@ -47,8 +57,19 @@ impl Watched {
         repositories.retain(|repository| !view.mask.iter().any(|mask| repository.path.starts_with(mask)));
         let known =
             found.paths.iter().filter(|path| !listed.contains(path)).filter_map(|path| identity(path)).collect();
-        let walk = policy.loaded.settings.paths.walk;
-        Self { trees: trees.clone(), known, repositories, closed, absent, listed, walk }
+        let link = |path: PathBuf| Some((identity(&path)?, fs::read_link(&path).ok()?));
+        Self {
+            trees: trees.clone(),
+            known,
+            repositories,
+            closed,
+            absent,
+            links: links.into_iter().filter(|path| !listed.contains(path)).filter_map(link).collect(),
+            listed,
+            hidden,
+            since: Some(SystemTime::now()),
+            walk: policy.loaded.settings.paths.walk,
+        }
     }
 
     /// Puts what it holds into a view: what is read-only, and the repositories of linked working trees.

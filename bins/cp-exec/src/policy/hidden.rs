@@ -7,8 +7,8 @@ use cp_ledger::store::blob;
 
 use super::bounds::Access;
 use super::governed::Governed;
-use super::guarded::is_guarded;
 use super::resolved::Policy;
+use crate::guard::{is_guarded, is_guarded_by_link};
 use crate::place::{self, Link, Node, follow};
 use crate::refusal::linked;
 
@@ -96,7 +96,9 @@ impl Policy {
             .into_iter()
             .filter(|root| path.starts_with(root))
             .max_by_key(|root| root.as_os_str().len());
-        below.is_some_and(|root| path != root && is_guarded(path.strip_prefix(&root).unwrap_or(path)))
+        below.is_some_and(|root| {
+            path != root && (is_guarded(path.strip_prefix(&root).unwrap_or(path)) || is_guarded_by_link(&root, path))
+        })
     }
 
     /// Everything to keep read-only inside what a command may write, by its path, beside what is guarded there.

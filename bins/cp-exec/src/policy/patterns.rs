@@ -143,7 +143,7 @@ pub(crate) fn expand(text: &str, home: &str) -> String {
 }
 
 /// A path without `.` and `..`, without looking at the disk.
-fn normal(path: &Path) -> PathBuf {
+pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
         match part {

@@ -139,7 +139,7 @@ pub(crate) struct Identity {
     pub dev: u64,
     /// Its inode.
     pub ino: u64,
-    /// Its size, modification and change time in nanoseconds, for a file; a directory changes all the time.
+    /// Its size, modification and change time in nanoseconds, for a file or link; a directory changes all the time.
     pub content: Option<(u64, i64, i64)>,
 }
 
@@ -147,7 +147,7 @@ impl Identity {
     /// The identity of a file or directory, from its attributes.
     pub(crate) fn of(path: &Path, meta: &fs::Metadata) -> Self {
         let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-        let content = meta.is_file().then(|| {
+        let content = (meta.is_file() || meta.is_symlink()).then(|| {
             (meta.len(), nanoseconds(meta.mtime(), meta.mtime_nsec()), nanoseconds(meta.ctime(), meta.ctime_nsec()))
         });
         Self { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), content }

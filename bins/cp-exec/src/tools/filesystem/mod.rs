@@ -17,7 +17,7 @@ use cp_common::program::confirm::Change;
 use cp_hosts::Pending;
 use serde_json::{Value, json};
 
-use self::paths::{path_of, readable, writable};
+use self::paths::{path_of, readable, writable_path};
 use super::item::Item;
 use crate::digest::sha256;
 use crate::policy::{Access, Policy};
@@ -42,10 +42,9 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation, spent: Opt
 /// Refuses a path that the policy does not let a tool look at or change, whoever has that tool.
 pub(crate) fn check(policy: &Policy, access: Access, asked: &str) -> Result<()> {
     policy.check_base()?;
-    let path = path_of(policy, asked)?;
     match access {
-        Access::Read | Access::Execute => readable(policy, &path),
-        Access::Write => writable(policy, &path),
+        Access::Read | Access::Execute => readable(policy, &path_of(policy, asked)?),
+        Access::Write => writable_path(policy, asked).map(drop),
     }
 }
 
