@@ -16,6 +16,7 @@ mod guard;
 mod hostile;
 mod hosts;
 mod init;
+mod killed;
 mod leftovers;
 mod links;
 mod missing;

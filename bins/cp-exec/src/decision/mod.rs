@@ -33,5 +33,5 @@ pub(crate) use self::plan::{Planned, plan};
 pub(crate) use self::program::Names;
 pub(crate) use self::rules::{Risk, built_in, wrong_example};
 pub(crate) use self::ruling::Ruling;
-pub(crate) use self::watched::{Watched, identity};
+pub(crate) use self::watched::{KnownLink, Watched, identity};
 pub(crate) use self::words::Expansion;

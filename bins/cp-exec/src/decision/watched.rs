@@ -4,28 +4,43 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
+
 use crate::git_dir::{self, Repository};
 use crate::guard::Guarded;
 use crate::policy::Policy;
-use crate::sandbox::plan::{Identity, View};
+use crate::sandbox::plan::{Identity, View, any_bytes, path_bytes};
+
+/// A symbolic link and what it says.
+#[derive(Clone, Deserialize, Serialize)]
+pub(crate) struct KnownLink {
+    pub link: Identity,
+    #[serde(with = "path_bytes")]
+    pub target: PathBuf,
+}
 
 /// The trees that a run may write, and what is guarded in them.
-#[derive(Default)]
+#[derive(Clone, Default, Deserialize, Serialize)]
 pub(crate) struct Watched {
+    #[serde(with = "any_bytes")]
     pub trees: Vec<PathBuf>,
     /// What is there, as it is.
     pub known: Vec<Identity>,
     /// Repositories that it may write.
+    #[serde(skip)]
     pub repositories: Vec<Repository>,
     /// Repositories that are hidden or read-only as a whole, and what is dangerous in them, as it is.
     pub closed: Vec<Identity>,
     /// What the policy keeps as it is, and that is not there.
+    #[serde(with = "any_bytes")]
     pub absent: Vec<PathBuf>,
     /// Paths that the policy lets commands write by name.
+    #[serde(with = "any_bytes")]
     pub listed: Vec<PathBuf>,
     /// Symbolic links with a guarded name, and what they say. A link cannot be made read-only, so it is put back after the run.
-    pub links: Vec<(Identity, PathBuf)>,
+    pub links: Vec<KnownLink>,
     /// Files and directories whose names begin with a dot and that are not guarded.
+    #[serde(with = "any_bytes")]
     pub hidden: Vec<PathBuf>,
     /// A moment before the run.
     pub since: Option<SystemTime>,
@@ -57,7 +72,7 @@ impl Watched {
         repositories.retain(|repository| !view.mask.iter().any(|mask| repository.path.starts_with(mask)));
         let known =
             found.paths.iter().filter(|path| !listed.contains(path)).filter_map(|path| identity(path)).collect();
-        let link = |path: PathBuf| Some((identity(&path)?, fs::read_link(&path).ok()?));
+        let link = |path: PathBuf| Some(KnownLink { link: identity(&path)?, target: fs::read_link(&path).ok()? });
         Self {
             trees: trees.clone(),
             known,

@@ -46,12 +46,13 @@ impl LineRun {
         stdin: Option<OwnedFd>,
         grace: Option<Duration>,
     ) -> Result<Self> {
-        let starts = Starts::new(engine, grace)?.sharing(line.timeout);
+        let mut starts = Starts::new(engine, grace)?.sharing(line.timeout);
         let effect = signals::effect();
         spend(engine, line.approved.as_ref())?;
         let (policy, hashes) = (engine.policy.clone(), engine.hashes.clone());
         let mut journal = Journal::new(&policy);
         let intent = journal.intend_line(&command, &line)?;
+        starts.intents = vec![intent.seq];
         Ok(Self { starts, policy, hashes, journal, command, line, intent, stdin, _effect: effect })
     }
 

@@ -3,13 +3,11 @@
 mod capture;
 mod cgroup;
 mod engine;
-mod guard;
 pub(crate) mod helper;
 mod journal;
 mod line;
 mod outcome;
 mod prepared;
-mod quarantine;
 mod result;
 mod starts;
 pub(crate) mod stdin;

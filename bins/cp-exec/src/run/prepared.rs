@@ -94,13 +94,14 @@ impl Stages {
         stdin: Option<OwnedFd>,
         grace: Option<Duration>,
     ) -> Result<Self> {
-        let starts = Starts::new(engine, grace)?;
+        let mut starts = Starts::new(engine, grace)?;
         let effect = signals::effect();
         let mut intents = Vec::new();
         for (stage, ruling) in rulings.iter().enumerate() {
             spend(engine, ruling.approved.as_ref())?;
             intents.push(engine.journal.intend(tool, ruling, stage)?);
         }
+        starts.intents = intents.iter().map(|intent| intent.seq).collect();
         Ok(Self { starts, rulings, intents, stdin, _effect: effect })
     }
 

@@ -131,6 +131,7 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
     let left = outcome.enforcement.guard.len();
     let seconds = ruling.timeout.as_secs_f64();
     let failure = match (outcome.ended, outcome.status.code, outcome.status.signal) {
+        (Some(Ended::Conflict), ..) => Some(cut_short(name, Ended::Conflict, seconds)),
         (ended, ..) if left > 0 => {
             let why = reasons(&outcome.enforcement.guard);
             let ended = ended.map_or(String::new(), |ended| format!("{}; ", cut_short(name, ended, seconds).1));

@@ -10,12 +10,14 @@ use cp_common::{Code, Error, Result, signals};
 use cp_ledger::format::approval::Said;
 
 use super::engine::Engine;
-use super::guard;
 use super::helper::{Helper, Run};
-use super::outcome::{NotRun, Outcome, Stream, Watch};
+use super::outcome::{Ended, NotRun, Outcome, Stream, Watch};
 use crate::decision::Ruling;
 use crate::git_dir::Session;
-use crate::guard::session_tmp;
+use crate::guard::settle::OpenRun;
+use crate::guard::{self, session_tmp};
+use crate::refusal::refuse;
+use crate::sandbox::plan::Layer;
 
 /// The longest grace: from the request to end to the kill.
 const GRACE: Duration = Duration::from_millis(500);
@@ -31,6 +33,11 @@ pub(super) struct Starts {
     home: PathBuf,
     /// What reads the history of repositories.
     git: Option<PathBuf>,
+    ledger: PathBuf,
+    /// The entry of intent of each command, or of all.
+    pub intents: Vec<u64>,
+    /// Runs whose results are not on the ledger yet.
+    open: Vec<OpenRun>,
 }
 
 pub(super) type Ran = std::result::Result<Outcome, NotRun>;
@@ -49,7 +56,9 @@ impl Starts {
         }
         let (output_limit, home) = (engine.policy.exec().output_limit, engine.policy.cp_home.clone());
         let git = engine.policy.exec().path.iter().map(|directory| directory.join("git")).find(|git| git.is_file());
-        Ok(Self { helper: engine.helper()?, grace, output_limit, home, git })
+        let ledger = engine.policy.ledger.clone();
+        let helper = engine.helper()?;
+        Ok(Self { helper, grace, output_limit, home, git, ledger, intents: Vec::new(), open: Vec::new() })
     }
 
     /// The same grace for all of several commands that share a time.
@@ -65,7 +74,17 @@ impl Starts {
 
     /// Runs commands to the end of everything they started. Stages run at once, each in a sandbox of its own, the output of one the
     /// input of the next.
-    pub(super) fn run(&self, rulings: &[Ruling], stdin: Option<OwnedFd>, watch: Option<Watch<'_>>) -> Result<Vec<Ran>> {
+    pub(super) fn run(
+        &mut self,
+        rulings: &[Ruling],
+        stdin: Option<OwnedFd>,
+        watch: Option<Watch<'_>>,
+    ) -> Result<Vec<Ran>> {
+        for (at, ruling) in rulings.iter().enumerate() {
+            let intent = self.intents.get(at).or(self.intents.last()).copied().unwrap_or_default();
+            let session = self.helper.session();
+            self.open.push(OpenRun::begin(&self.home, &self.ledger, intent, session, &ruling.watched)?);
+        }
         let mut sessions: Vec<_> = rulings.iter().map(|ruling| Session::begin(&ruling.watched.repositories)).collect();
         let outcomes = match (rulings, sessions.as_mut_slice()) {
             ([ruling], [session]) => {
@@ -74,12 +93,36 @@ impl Starts {
             (stages, sessions) => self.run_stages(stages, sessions, stdin, watch),
         };
         let mut outcomes = outcomes?;
-        for ((ruling, session), outcome) in rulings.iter().zip(sessions).zip(&mut outcomes) {
-            if let Ok(outcome) = outcome {
-                guard::finish(&ruling.watched, session, self.git.as_deref(), &self.home, outcome);
-            }
+        for ((ruling, session), ran) in rulings.iter().zip(sessions).zip(&mut outcomes) {
+            self.guard(ruling, session, ran);
         }
         Ok(outcomes)
+    }
+
+    /// Undoes what a run left behind that would run later, also where nobody knows whether the command started.
+    fn guard(&self, ruling: &Ruling, session: Session<'_>, ran: &mut Ran) {
+        let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.has(Layer::Mount));
+        let after = session.finish(private, self.git.as_deref());
+        let found = guard::finish(&ruling.watched, after.findings, &self.home, private);
+        match ran {
+            Ok(outcome) => {
+                outcome.ended = outcome.ended.or(after.is_replaced.then_some(Ended::Conflict));
+                let enforcement = &mut outcome.enforcement;
+                enforcement.missing.extend(after.missing);
+                enforcement.history = after.history;
+                enforcement.guard = found.quarantined;
+                enforcement.new_hidden = found.new_hidden;
+                enforcement.repositories_made = found.repositories_made;
+            }
+            Err(_) if found.quarantined.is_empty() => {}
+            Err(_) => {
+                let message = "the command did not start properly, and yet left behind what other programs execute; it was quarantined";
+                let error = refuse("guard", message)
+                    .with("guard", "after")
+                    .with("quarantined", serde_json::json!(found.quarantined));
+                *ran = Err(NotRun::Lost(error));
+            }
+        }
     }
 
     fn limits<'a, 'r>(

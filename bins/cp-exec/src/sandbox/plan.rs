@@ -109,24 +109,45 @@ pub(crate) struct View {
     pub scratch: PathBuf,
 }
 
-/// Paths as JSON whatever bytes they have: each byte a character.
-mod any_bytes {
+/// A path as JSON whatever bytes it has: each byte a character.
+pub(crate) mod path_bytes {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn text(path: &Path) -> String {
+        path.as_os_str().as_bytes().iter().map(|byte| char::from(*byte)).collect()
+    }
+
+    pub(super) fn path(text: &str) -> PathBuf {
+        OsString::from_vec(text.chars().filter_map(|byte| u8::try_from(byte).ok()).collect()).into()
+    }
+
+    pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&text(path))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        Ok(path(&String::deserialize(deserializer)?))
+    }
+}
+
+/// The same for some paths.
+pub(crate) mod any_bytes {
     use std::path::PathBuf;
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
-        let text =
-            |path: &PathBuf| path.as_os_str().as_bytes().iter().map(|byte| char::from(*byte)).collect::<String>();
-        serializer.collect_seq(paths.iter().map(text))
+    use super::path_bytes::{path, text};
+
+    pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(paths.iter().map(|path| text(path)))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
-        let bytes = |text: String| text.chars().filter_map(|byte| u8::try_from(byte).ok()).collect();
-        let texts = Vec::<String>::deserialize(deserializer)?;
-        Ok(texts.into_iter().map(|text| OsString::from_vec(bytes(text)).into()).collect())
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+        Ok(Vec::<String>::deserialize(deserializer)?.iter().map(|text| path(text)).collect())
     }
 }
 
@@ -134,6 +155,7 @@ mod any_bytes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     /// The canonical path.
+    #[serde(with = "path_bytes")]
     pub path: PathBuf,
     /// The device it lies on.
     pub dev: u64,

@@ -162,3 +162,43 @@ pub(super) fn receive_order(socket: BorrowedFd<'_>) -> io::Result<Option<Order>>
     }
     Ok([Order::Terminate, Order::Kill].into_iter().find(|order| order.byte() == byte[0]))
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+    use super::*;
+    use crate::sandbox::report::Enforcement;
+
+    #[test]
+    fn report_of_any_length_arrives_whole_with_its_descriptor() {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        for sentences in [1, 100_000] {
+            let missing = vec!["a layer that is missing".to_owned(); sentences];
+            let report = Report::Ready(Box::new(Enforcement { missing, ..Enforcement::default() }));
+            let file = memory_file("along", b"x").unwrap();
+            send_report(theirs.as_fd(), &report, Some(file.as_fd())).unwrap();
+            let Received::Report(Report::Ready(got), Some(_)) = receive_report(ours.as_fd()).unwrap() else {
+                panic!("{sentences} sentences");
+            };
+            assert_eq!(got.missing.len(), sentences);
+        }
+        assert!(matches!(receive_report(ours.as_fd()).unwrap(), Received::Nothing));
+        send(theirs.as_fd(), b"{\"ready\":", &[]).unwrap();
+        assert!(receive_report(ours.as_fd()).is_err(), "half a report is an error, and not the end");
+    }
+
+    #[test]
+    fn descriptors_that_do_not_fit_are_an_error() {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let file = memory_file("along", b"x").unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let many = [file.as_fd(); 8];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&many)));
+        rustix::net::sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL).unwrap();
+        assert!(receive(ours.as_fd(), &mut [0; 8], RecvFlags::DONTWAIT).is_err());
+    }
+}

@@ -3,43 +3,44 @@
 
 use std::path::{Path, PathBuf};
 
-use super::outcome::{Ended, Outcome};
+use super::find::Guarded;
+use super::ignored::is_ignored;
 use super::quarantine::{Quarantine, failed};
-use crate::decision::{Watched, identity};
-use crate::git_dir::{self, Session};
-use crate::guard::{Guarded, is_ignored};
+use crate::decision::{KnownLink, Watched, identity};
+use crate::git_dir::{self, Finding};
 use crate::place;
-use crate::sandbox::plan::{Identity, Layer};
+use crate::sandbox::plan::Identity;
 use crate::sandbox::report::Undone;
 
 /// How many new hidden files a result lists.
 const MOST_HIDDEN: usize = 100;
 
-/// Undoes what a run left behind that would run later, and puts it on the run's enforcement.
-pub(super) fn finish(watched: &Watched, session: Session<'_>, git: Option<&Path>, home: &Path, outcome: &mut Outcome) {
+/// What the guard found and did after a run.
+pub(crate) struct Findings {
+    pub quarantined: Vec<Undone>,
+    pub new_hidden: Vec<String>,
+    pub repositories_made: Vec<String>,
+}
+
+/// Undoes what a run left behind that would run later, with what was found in repositories. `private`: the run had mounts of its own,
+/// so that what was there could not be changed.
+pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Finding>, home: &Path, private: bool) -> Findings {
     let mut quarantine = Quarantine::of(home);
     let mut undone = Vec::new();
-    let private = outcome.enforcement.has(Layer::Mount);
-    let mut after = session.finish(private, git);
-    outcome.enforcement.missing.append(&mut after.missing);
-    outcome.enforcement.history = after.history;
-    for finding in after.findings {
+    for finding in in_repositories {
         undone.push(quarantine.take(&finding.path, finding.reason));
         if let Some(Err(e)) = finding.put_back.map(|text| git_dir::put_back(&finding.path, &text)) {
             undone.push(failed(&finding.path, e));
         }
-    }
-    if after.is_replaced {
-        outcome.ended.get_or_insert(Ended::Conflict);
     }
     let mut after = After { watched, private, quarantine, undone };
     after.undo_pristine();
     after.restore_links();
     let mut found = after.search();
     let hidden = std::mem::take(&mut found.hidden);
-    outcome.enforcement.repositories_made = after.undo(found);
-    outcome.enforcement.new_hidden = after.new_hidden(hidden);
-    outcome.enforcement.guard = after.undone;
+    let repositories_made = after.undo(found);
+    let new_hidden = after.new_hidden(hidden);
+    Findings { quarantined: after.undone, new_hidden, repositories_made }
 }
 
 /// What is there after a run, against what was there before.
@@ -68,7 +69,7 @@ impl After<'_> {
 
     /// Puts back links with guarded names that the run removed or replaced.
     fn restore_links(&mut self) {
-        for (before, target) in &self.watched.links {
+        for KnownLink { link: before, target } in &self.watched.links {
             let path = &before.path;
             let now = identity(path);
             let parent = path.parent().and_then(|parent| place::open(parent).ok().flatten());
@@ -91,7 +92,7 @@ impl After<'_> {
     /// Searches the trees. A directory that the run made and that has too many entries to be searched is moved away as a whole. What
     /// cannot be searched all the same is a finding of its own.
     fn search(&mut self) -> Guarded {
-        let links: Vec<PathBuf> = self.watched.links.iter().map(|(link, _)| link.path.clone()).collect();
+        let links: Vec<PathBuf> = self.watched.links.iter().map(|known| known.link.path.clone()).collect();
         loop {
             let (found, error) = Guarded::in_trees(&self.watched.trees, &self.in_place(), &links, self.watched.walk);
             let Some(error) = error else { return found };
@@ -136,7 +137,7 @@ impl After<'_> {
 
     /// Moves away what the run made and would run later. Gives the repositories that it made and that stay.
     fn undo(&mut self, found: Guarded) -> Vec<String> {
-        let is_known = |link: &PathBuf| self.watched.links.iter().any(|(known, _)| known.path == *link);
+        let is_known = |link: &PathBuf| self.watched.links.iter().any(|known| known.link.path == *link);
         for link in found.links.iter().filter(|link| !self.watched.listed.contains(link) && !is_known(link)) {
             self.undone.push(self.quarantine.take(link, Some("is a link with a guarded name".to_owned())));
         }
