@@ -12,6 +12,7 @@ mod decision;
 mod digest;
 mod git_dir;
 mod glob;
+mod guard;
 mod hook;
 mod hosts;
 mod keyed;

@@ -305,6 +305,7 @@ fn declared_execute_paths_run_even_where_they_are_written() {
     for who in everyone() {
         let policy = format!("{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"target/**\"]\n");
         let exec = Exec::with_policy(who, &policy);
+        exec.write("target/.keep", "");
         let script = r#"
 import subprocess, shutil
 shutil.copy("/bin/true", "target/built"); os.chmod("target/built", 0o755)

@@ -28,7 +28,7 @@ pub(crate) fn everyone() -> Vec<Who> {
 const ORDINARY: u32 = 1000;
 
 /// A copy of the program that every user can execute.
-fn program() -> &'static Path {
+pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let directory = std::env::temp_dir().join(format!("cp-exec-tests-{}", std::process::id()));

@@ -1,5 +1,6 @@
 //! What a run could leave behind that runs later: it is read-only, or gone when the result is reported.
 
+use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
@@ -93,53 +94,185 @@ fn what_names_programs_in_a_repository_is_read_only() {
     }
 }
 
+/// Every guarded name of the table, with a plain word for each `*`.
+fn guarded_names() -> Vec<String> {
+    let table: toml::Table = toml::from_str(include_str!("../src/guard/names.toml")).unwrap();
+    let readers = table["reader"].as_array().unwrap().iter();
+    let names = readers.flat_map(|reader| reader["names"].as_array().unwrap());
+    names.map(|name| name.as_str().unwrap().replace('*', "x")).collect()
+}
+
+/// Runs a script that was written for every name, each in a directory of its own, and gives the answer.
+fn run_for_every_name(exec: &Exec, line: impl Fn(&str, &str, &str) -> String) -> Value {
+    let mut script = String::new();
+    for (at, name) in guarded_names().iter().enumerate() {
+        let (above, last) = name.rsplit_once('/').unwrap_or((".", name));
+        writeln!(script, "(mkdir -p d{at} && cd d{at} && {})", line(name, above, last)).unwrap();
+    }
+    exec.write("make.sh", &script);
+    exec.ask(&["--timeout", "60", "--", "sh", "make.sh"]).0
+}
+
+/// Checks that nothing of a guarded name is there, and the neighbour of each is.
+fn assert_quarantined(exec: &Exec, answer: &Value, what: &str) {
+    assert_eq!(answer["error"]["details"]["rule"], "guard", "{what}: {answer}");
+    for (at, name) in guarded_names().iter().enumerate() {
+        let directory = exec.work.join(format!("d{at}"));
+        assert!(!directory.join(name).exists(), "{what}: {name} stayed");
+        assert_eq!(fs::read_to_string(directory.join("neighbour")).unwrap_or_default(), "x\n", "{what}: beside {name}");
+    }
+    for (path, kept) in undone(answer) {
+        assert!(fs::symlink_metadata(&kept).is_ok(), "{what}: {path} is kept as {kept}");
+    }
+}
+
 #[test]
-fn names_that_a_run_makes_are_in_quarantine_before_the_result_is_told() {
-    const NAMES: [&str; 12] = [
-        ".bashrc",
-        ".envrc",
-        ".mcp.json",
-        ".npmrc",
-        ".vscode/tasks.json",
-        ".claude/settings.json",
-        ".idea/workspace.xml",
-        ".ssh/authorized_keys",
-        "sub/deep/.profile",
-        "sub/.git/config",
-        "sub/.git/hooks/post-checkout",
-        "bare/config",
-    ];
-    const ORDINARY: [&str; 6] = [
-        "Makefile",
-        "package.json",
-        "build.rs",
-        "conftest.py",
-        ".gitattributes",
-        "node_modules/p/.vscode/settings.json",
-    ];
+fn every_guarded_name_that_a_run_makes_is_quarantined() {
     for who in everyone() {
         let exec = Exec::new(who);
-        let make = NAMES.iter().chain(&ORDINARY).chain(&["bare/HEAD", "bare/objects/x", "bare/refs/x"]);
-        let lines: Vec<String> = make.map(|name| format!("mkdir -p $(dirname {name}); echo x > {name}")).collect();
-        let script = lines.join("; ");
-        let (answer, status) = exec.ask(&["--", "sh", "-c", &script]);
-        assert_eq!((status, &answer["error"]["code"]), (4, &"E_FORBIDDEN".into()), "{who:?}: {answer}");
-        let details = &answer["error"]["details"];
-        assert_eq!((&details["rule"], &details["guard"]), (&"guard".into(), &"after".into()), "{answer}");
-        let undone = undone(&answer);
-        for name in NAMES {
-            assert!(!exec.work.join(name).exists(), "{who:?}: {name} stayed");
-            let above = |path: &str| exec.work.join(name).starts_with(path);
-            let (_, kept) = undone.iter().find(|(path, _)| above(path)).unwrap_or_else(|| panic!("{name}: {answer}"));
-            assert!(Path::new(kept).exists(), "{kept}");
-        }
-        for name in ORDINARY {
-            assert!(exec.work.join(name).exists(), "{who:?}: {name} is an ordinary file");
-        }
+        let answer = run_for_every_name(&exec, |name, above, _| {
+            format!("echo x > neighbour && mkdir -p {above} && echo x > {name}")
+        });
+        assert_quarantined(&exec, &answer, &format!("{who:?} directly"));
+        assert_eq!(undone(&answer).len(), guarded_names().len(), "{answer}");
         let entry = exec.entries("exec.result").pop().unwrap();
-        assert_eq!(entry["data"]["enforcement"]["guard"].as_array().unwrap().len(), undone.len());
+        assert_eq!(entry["data"]["enforcement"]["guard"].as_array().unwrap().len(), undone(&answer).len());
         // The control: a run that leaves nothing of the kind behind.
-        assert_eq!(exec.ask(&["--", "sh", "-c", "mkdir x && touch x/.keep"]).1, 0);
+        let ordinary = "mkdir -p x node_modules/p/.vscode && touch x/.keep Makefile package.json build.rs conftest.py .gitattributes \
+                        node_modules/p/.vscode/settings.json";
+        assert_eq!(exec.ask(&["--", "sh", "-c", ordinary]).1, 0);
+    }
+}
+
+#[test]
+fn every_guarded_name_that_comes_by_rename_is_quarantined() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let answer = run_for_every_name(&exec, |name, _, _| {
+            let (first, rest) = name.split_once('/').unwrap_or((name, ""));
+            let (below, _) = rest.rsplit_once('/').unwrap_or((".", rest));
+            if rest.is_empty() {
+                return format!("echo x > neighbour && echo x > plain && mv plain {first}");
+            }
+            format!("echo x > neighbour && mkdir -p plain/{below} && echo x > plain/{rest} && mv plain {first}")
+        });
+        assert_quarantined(&exec, &answer, &format!("{who:?} by rename"));
+    }
+}
+
+#[test]
+fn every_guarded_name_that_a_run_makes_through_its_own_link_is_quarantined() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let answer = run_for_every_name(&exec, |name, _, _| {
+            let (first, rest) = name.split_once('/').unwrap_or((name, ""));
+            let (below, _) = rest.rsplit_once('/').unwrap_or((".", rest));
+            if rest.is_empty() {
+                return format!("echo x > neighbour && echo x > plain && ln -s plain {first}");
+            }
+            format!("echo x > neighbour && mkdir -p plain/{below} && echo x > plain/{rest} && ln -s plain {first}")
+        });
+        assert_quarantined(&exec, &answer, &format!("{who:?} through a link of the run"));
+        // The targets of the links are ordinary files again.
+        assert!(exec.work.join("d0/plain").exists());
+    }
+}
+
+#[test]
+fn every_place_that_a_link_of_the_owner_gives_a_guarded_name_is_guarded() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        for (at, name) in guarded_names().iter().enumerate() {
+            let (first, rest) = name.split_once('/').unwrap_or((name, ""));
+            let directory = exec.work.join(format!("d{at}"));
+            fs::create_dir_all(&directory).unwrap();
+            if rest.is_empty() {
+                fs::write(directory.join("plain"), "mine\n").unwrap();
+            } else {
+                fs::create_dir_all(directory.join("plain")).unwrap();
+            }
+            std::os::unix::fs::symlink("plain", directory.join(first)).unwrap();
+        }
+        let answer = run_for_every_name(&exec, |name, _, _| {
+            let (first, rest) = name.split_once('/').unwrap_or((name, ""));
+            let (below, _) = rest.rsplit_once('/').unwrap_or((".", rest));
+            if rest.is_empty() {
+                return format!("echo x > neighbour; echo x > plain; rm -f {first}; echo x > {first}; true");
+            }
+            format!("echo x > neighbour && mkdir -p plain/{below} && echo x > plain/{rest} && echo x > plain/neighbour")
+        });
+        assert_eq!(answer["error"]["details"]["rule"], "guard", "{who:?}: {answer}");
+        for (at, name) in guarded_names().iter().enumerate() {
+            let (first, rest) = name.split_once('/').unwrap_or((name, ""));
+            let directory = exec.work.join(format!("d{at}"));
+            assert_eq!(fs::read_link(directory.join(first)).unwrap(), Path::new("plain"), "{who:?}: {name}");
+            if rest.is_empty() {
+                assert_eq!(fs::read_to_string(directory.join("plain")).unwrap(), "mine\n", "{who:?}: {name}");
+            } else {
+                assert!(!directory.join(name).exists(), "{who:?}: {name} stayed");
+                let is_whole = rest == "x" || rest.ends_with("/*");
+                assert_eq!(directory.join("plain/neighbour").exists(), !is_whole, "{who:?}: beside {name}");
+            }
+            assert_eq!(fs::read_to_string(directory.join("neighbour")).unwrap(), "x\n", "{who:?}: beside {name}");
+        }
+    }
+}
+
+#[test]
+fn every_guarded_name_that_comes_by_checkout_is_quarantined() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let mut script = "git init -q -b main . && git config user.name me && git config user.email me@x\n".to_owned();
+        script.push_str("git commit -q --allow-empty -m empty && git checkout -q -b full\n");
+        for (at, name) in guarded_names().iter().enumerate() {
+            let above = name.rsplit_once('/').map_or(".", |(above, _)| above);
+            writeln!(script, "(mkdir -p d{at}/{above}; cd d{at}; echo x > neighbour; echo x > {name})").unwrap();
+        }
+        script.push_str("git add -A && git commit -q -m full && git checkout -q main\n");
+        trusted(exec.program("sh").args(["-c", &script])).run().success();
+        exec.own_all();
+        let (answer, _) = exec.ask(&["--", "git", "checkout", "-q", "full"]);
+        assert_quarantined(&exec, &answer, &format!("{who:?} by checkout"));
+    }
+}
+
+#[test]
+fn new_hidden_file_is_reported_unless_git_ignores_it() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        exec.write(".gitignore", ".cache/\n");
+        exec.write(".old", "x");
+        let result = exec.inside("mkdir -p .cache .tool/deep sub && touch .cache/x .tool/deep/.y sub/.new .old plain");
+        let hidden = &result["enforcement"]["new_hidden"];
+        let path = |name: &str| exec.work.join(name).display().to_string();
+        assert_eq!(*hidden, serde_json::json!([path(".tool"), path("sub/.new")]), "{who:?}");
+        assert_eq!(result["enforcement"]["guard"], serde_json::json!([]), "{who:?}");
+        assert!(exec.inside("touch plain2")["enforcement"]["new_hidden"].is_null(), "{who:?}: the control");
+    }
+}
+
+#[test]
+fn run_that_makes_too_many_files_is_refused_and_the_next_one_runs() {
+    for who in everyone() {
+        let exec = Exec::with_policy(
+            who,
+            &format!("{}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nwalk = 300\n", crate::exec::POLICY),
+        );
+        exec.write("mine", "x");
+        let script = "echo x > .envrc; mkdir -p a/many; i=0; while [ $i -lt 400 ]; do : > a/many/$i; i=$((i+1)); done; mkdir -p z/.vscode; echo x > z/.vscode/tasks.json";
+        let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
+        assert_eq!((status, &answer["error"]["details"]["rule"]), (4, &"guard".into()), "{who:?}: {answer}");
+        for name in [".envrc", "a/many", "z/.vscode/tasks.json"] {
+            assert!(!exec.work.join(name).exists(), "{who:?}: {name}: {answer}");
+        }
+        assert_eq!(exec.ask(&["--", "cat", "mine"]).1, 0, "{who:?}: the next run");
+        // Files in a directory of the owner are not moved, but the answer says that they were not searched.
+        let script = "i=0; while [ $i -lt 400 ]; do : > $i; i=$((i+1)); done";
+        let ran = exec.command(&["--format", "text", "--", "sh", "-c", script]).run();
+        assert_eq!(ran.status, 4, "{who:?}: {ran:?}");
+        assert!(ran.stderr.contains("could not be searched"), "{who:?}: {ran:?}");
+        let (answer, _) = exec.ask(&["--", "cat", "mine"]);
+        assert_eq!(answer["error"]["details"]["setting"], "paths.walk", "{who:?}: {answer}");
     }
 }
 
@@ -188,6 +321,16 @@ fn a_file_operation_does_not_write_guarded_names_either() {
         assert_eq!(write(path)["error"]["details"]["rule"], "protected", "{path}");
         assert!(!exec.work.join(path).exists(), "{path}");
     }
+    // The name counts that is asked for, and every name that a link gives to the place.
+    fs::create_dir_all(exec.work.join("cfg")).unwrap();
+    std::os::unix::fs::symlink("../cfg", exec.work.join("sub/.gemini")).unwrap();
+    std::os::unix::fs::symlink("sub/.cursor", exec.work.join(".cursor")).unwrap();
+    fs::create_dir_all(exec.work.join("sub/.cursor")).unwrap();
+    std::os::unix::fs::symlink("cfg", exec.work.join(".vscode")).unwrap();
+    for path in ["sub/.gemini/settings.json", ".cursor/mcp.json", "cfg/tasks.json"] {
+        assert_eq!(write(path)["error"]["details"]["rule"], "protected", "{path}");
+    }
+    assert_eq!(write("cfg/other.json")["ok"], true, "the control");
     assert_eq!(write("sub/Makefile")["ok"], true, "the control");
 }
 

@@ -1,6 +1,7 @@
 //! What a user of cp-exec meets, and what a command in its sandbox does.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
+mod absent;
 mod approvals;
 mod attempts;
 mod canaries;
@@ -15,6 +16,7 @@ mod guard;
 mod hostile;
 mod hosts;
 mod init;
+mod killed;
 mod leftovers;
 mod lines;
 mod links;
@@ -29,6 +31,7 @@ mod repositories;
 mod requests;
 mod run;
 mod search;
+mod session_tmp;
 mod shared_memory;
 mod survivors;
 mod terminal;

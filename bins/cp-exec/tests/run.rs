@@ -464,3 +464,22 @@ fn a_file_in_a_directory_that_is_not_there_is_not_found_with_what_to_do() {
     assert!(answer["error"]["details"]["hint"].as_str().unwrap().contains("mkdir"), "{answer}");
     assert_eq!(write("a")["ok"], true, "the control");
 }
+
+#[test]
+fn pipe_on_standard_input_cannot_be_written_by_the_command() {
+    const WRITE: &str = "import os\nos.write(os.open('/proc/self/fd/0', os.O_WRONLY), b'touch PLANTED\\n')\n";
+    for who in everyone() {
+        let exec = Exec::new(who);
+        exec.write("write.py", WRITE);
+        let inside = format!(
+            "{} --home {} --stdin - -- python3 write.py",
+            crate::exec::program().display(),
+            exec.home.display()
+        );
+        for (line, planted) in [(inside.as_str(), false), ("python3 write.py", true)] {
+            let bash = exec.program("bash").without_env("CP_HOME").stdin(format!("{line}\n"));
+            bash.run();
+            assert_eq!(exec.work.join("PLANTED").exists(), planted, "{who:?}: {line}");
+        }
+    }
+}

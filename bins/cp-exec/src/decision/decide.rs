@@ -43,7 +43,7 @@ impl Considered {
     pub(crate) fn rule(self, policy: &Policy, command: &Command) -> Result<Ruling> {
         let confirm = self.asks().then_some(self.finding.reason);
         let is_line = self.line.is_some();
-        let Planned { plan, made, watched } =
+        let Planned { plan, watched } =
             plan(policy, command, &self.argv, &self.pinned, &self.cwd, self.timeout, is_line)?;
         Ok(Ruling {
             plan,
@@ -63,7 +63,6 @@ impl Considered {
             stdin: command.stdin.as_ref().map(|text| sha256(text.as_bytes())),
             risk: self.finding.risk,
             notices: self.notices,
-            made,
             watched,
         })
     }

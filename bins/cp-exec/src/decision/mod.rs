@@ -25,4 +25,4 @@ pub(crate) use self::program::Names;
 pub(crate) use self::ruling::Ruling;
 pub(crate) use self::step::{Caller, StepRuling, StepVerdict, decide_step};
 pub(crate) use self::strings::read_string;
-pub(crate) use self::watched::{Watched, identity};
+pub(crate) use self::watched::{KnownLink, Watched, identity};

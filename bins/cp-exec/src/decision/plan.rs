@@ -10,11 +10,11 @@ use cp_common::{Error, Result};
 
 use super::environment;
 use super::program::{Names, Pinned};
-use super::ruling::MadeDirectories;
 use super::watched::Watched;
 use crate::digest::sha256;
-use crate::place::{self, Node};
-use crate::policy::{Access, Degraded, Guarded, Policy, RunAs, name_of, node_of};
+use crate::guard::Guarded;
+use crate::place::Node;
+use crate::policy::{Access, Degraded, Policy, RunAs, name_of, node_of};
 use crate::refusal::refuse;
 use crate::request::Command;
 use crate::sandbox::plan::{Identity, Layer, Limits, Plan, Profile, View};
@@ -22,10 +22,9 @@ use crate::sandbox::plan::{Identity, Layer, Limits, Plan, Profile, View};
 /// Runs planned by this process, which numbers their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
-/// A plan, and the directories that were made for it.
+/// A plan, and what is guarded in the trees that it may write.
 pub(crate) struct Planned {
     pub plan: Plan,
-    pub made: MadeDirectories,
     pub watched: Watched,
 }
 
@@ -46,7 +45,6 @@ pub(crate) fn plan(
     let set = exec.env_set.iter().map(|(name, value)| (name.clone(), policy.value(value))).collect();
     let env = environment::build(&search_path(policy, line), &name_of(uid), &set, &exec.env_allow, &command.env)?;
     let write = policy.bounds.trees(Access::Write);
-    let made = make_execute_directories(policy, &write);
     let (mut view, guarded) = view(policy, pinned, cwd, write)?;
     let watched = Watched::of(policy, &view, guarded);
     watched.add_to(&mut view);
@@ -85,7 +83,7 @@ pub(crate) fn plan(
         cgroups: Vec::new(),
         line,
     };
-    Ok(Planned { plan, made, watched })
+    Ok(Planned { plan, watched })
 }
 
 /// PATH. A pinned program looks beside itself last; the shell of a line must find pinned programs first.
@@ -116,7 +114,7 @@ fn words(policy: &Policy, argv: &[String], pinned: &Pinned) -> Vec<String> {
 
 /// Which files the command sees, and how: the policy's bounds, narrowed by the modules it runs in. And what is guarded in them.
 fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -> Result<(View, Guarded)> {
-    let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.trees(Access::Execute));
+    let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.executable(&write));
     let mut mask = policy.masks();
     for module in policy.modules_at(&[cwd, &pinned.path]) {
         read = module.narrow(Access::Read, &read)?;
@@ -142,6 +140,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
         mask_found: found.hidden,
         links: policy.bounds.links().chain(&policy.links).map(|link| (link.at.clone(), link.to.clone())).collect(),
         refuse_degraded: policy.exec().degraded == Degraded::Refuse,
+        session_tmp: policy.session_tmp(),
         scratch: std::env::temp_dir().join(format!("cp-exec-{}-{count}", std::process::id())),
         read,
         write,
@@ -179,18 +178,6 @@ fn script_text(pinned: &Pinned) -> Result<Option<Vec<u8>>> {
         return Err(refuse("changed", message).hint("find out what changes it, then try again"));
     }
     Ok(Some(text))
-}
-
-/// Kernel rules can only name directories that exist. An execute directory inside a writable one, such as a
-/// build's `target`, is made before the build makes it.
-fn make_execute_directories(policy: &Policy, write: &[PathBuf]) -> MadeDirectories {
-    let missing = policy.bounds.execute.iter().filter_map(|pattern| pattern.tree()).filter(|path| !path.exists());
-    let made = missing
-        .filter(|path| write.iter().any(|root| path.starts_with(root)))
-        .filter(|path| place::make_directory(path).is_ok())
-        .map(Path::to_owned)
-        .collect();
-    MadeDirectories(made)
 }
 
 fn run_as(asked: Option<&RunAs>, cwd: &fs::Metadata) -> Option<(u32, u32)> {

@@ -100,7 +100,7 @@ fn file(
         readable(policy, path)?;
         return Ok(To::File(path.to_owned(), How::Read));
     }
-    writable(policy, path)?;
+    writable(policy, path, path)?;
     let how = match fs::symlink_metadata(path) {
         _ if appends => How::Append,
         Ok(meta) if meta.is_file() && meta.len() == 0 => How::Fill((meta.dev(), meta.ino())),

@@ -1,6 +1,5 @@
 //! A ruling: a command that may run, with everything that its run needs.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,20 +43,6 @@ pub(crate) struct Ruling {
     pub risk: Risk,
     /// Worth reporting, though not a reason to refuse.
     pub notices: Vec<String>,
-    pub made: MadeDirectories,
     /// What is guarded in what it may write.
     pub watched: Watched,
-}
-
-/// Directories that were made because kernel rules can only name what exists. Those that stayed empty are removed when this is
-/// dropped, on every way out of a request.
-#[derive(Default)]
-pub(crate) struct MadeDirectories(pub Vec<PathBuf>);
-
-impl Drop for MadeDirectories {
-    fn drop(&mut self) {
-        for made in &self.0 {
-            drop(fs::remove_dir(made));
-        }
-    }
 }

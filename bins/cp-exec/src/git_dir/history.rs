@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::keep::Kept;
-use crate::policy::is_guarded;
+use crate::guard::is_guarded;
 
 /// How long git may take, and how much it may print.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::patterns::{Anchors, Pattern, covering};
 use crate::place::{self, Link};
+use crate::refusal::linked;
 
 /// What is done with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,42 @@ impl Bounds {
     pub(crate) fn trees(&self, access: Access) -> Vec<PathBuf> {
         trees(self.of(access))
     }
+
+    /// The trees that may be executed. Kernel rules can only name what exists, so an absent tree in a writable one is represented by
+    /// the nearest directory above it that exists.
+    pub(crate) fn executable(&self, writable: &[PathBuf]) -> Vec<PathBuf> {
+        let is_writable = |path: &Path| writable.iter().any(|root| path.starts_with(root));
+        let declared = self.execute.iter().filter_map(Pattern::tree);
+        let absent = declared.filter(|path| !is_there(path) && is_writable(path) && place::first_link(path).is_none());
+        let above = absent.filter_map(|path| path.ancestors().find(|above| is_there(above)).map(Path::to_owned));
+        self.trees(Access::Execute).into_iter().chain(above).collect()
+    }
+
+    /// Removes the patterns that grant access through a hostile link, and returns one sentence for each: the link lies where commands
+    /// can write, or leads out of the directory that the pattern was declared under.
+    pub(super) fn remove_linked(&mut self) -> Vec<String> {
+        let roots: Vec<PathBuf> = self.write.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect();
+        let mut removed = Vec::new();
+        for patterns in [&mut self.read, &mut self.write, &mut self.execute] {
+            patterns.retain(|pattern| match (pattern.hostile_link(&roots), pattern.left(), pattern.links().last()) {
+                (Some(link), ..) => {
+                    removed.push(linked(pattern.text(), &link.at, "which lies where commands can write"));
+                    false
+                }
+                (None, Some(root), Some(link)) => {
+                    removed.push(linked(pattern.text(), &link.at, &format!("which leads out of {}", root.display())));
+                    false
+                }
+                _ => true,
+            });
+        }
+        removed.iter().map(|error| error.message().to_owned()).collect()
+    }
+}
+
+/// Whether anything is at a path, with no link on the way to it.
+fn is_there(path: &Path) -> bool {
+    place::open(path).is_ok_and(|file| file.is_some())
 }
 
 /// The patterns that some texts stand for.
@@ -85,9 +122,4 @@ pub(super) fn present(patterns: &[Pattern]) -> Vec<PathBuf> {
 /// The trees of some patterns that exist.
 pub(super) fn trees(patterns: &[Pattern]) -> Vec<PathBuf> {
     patterns.iter().filter_map(Pattern::tree).filter(|path| is_there(path)).map(Path::to_owned).collect()
-}
-
-/// Whether anything is at a path. A link that came on its way since is for whoever opens it to refuse.
-fn is_there(path: &Path) -> bool {
-    place::open(path).is_ok_and(|file| file.is_some()) || place::first_link(path).is_some()
 }

@@ -40,8 +40,9 @@ pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Acc
     Ok(())
 }
 
-/// A path that may be written: declared, and neither pristine nor forbidden nor something that runs later.
-pub(crate) fn writable(policy: &Policy, path: &Path) -> Result<()> {
+/// A path that may be written: declared, and neither pristine nor forbidden nor something that runs later. `asked` is the same path
+/// before links were followed.
+pub(crate) fn writable(policy: &Policy, path: &Path, asked: &Path) -> Result<()> {
     visible(policy, &policy.hidden(), path, Access::Write)?;
     let hint = policy.remedy("[paths] lists what may be written");
     if let Some(pattern) = covering(&policy.pristine, path) {
@@ -50,7 +51,10 @@ pub(crate) fn writable(policy: &Policy, path: &Path) -> Result<()> {
     if let Some(governed) = &policy.governed {
         governed.check_writable(path)?;
     }
-    if policy.is_guarded(path) || policy.protected()?.iter().any(|protected| path.starts_with(protected)) {
+    if policy.is_guarded(path)
+        || policy.is_guarded(asked)
+        || policy.protected()?.iter().any(|protected| path.starts_with(protected))
+    {
         return Err(denied("write", path)
             .with("rule", "protected")
             .with("guard", "before")

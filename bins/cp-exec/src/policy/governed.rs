@@ -27,13 +27,13 @@ impl Governed {
     }
 
     /// Its governed roots. A prefix that leads out of the tree governs nothing in it.
-    pub(super) fn pristine(&self) -> Vec<PathBuf> {
+    fn pristine(&self) -> Vec<PathBuf> {
         let roots = self.roots.iter().map(|prefix| self.root.join(prefix));
         roots.filter(|path| path.starts_with(&self.root) && *path != self.root).collect()
     }
 
     /// The directories of its ledgers.
-    pub(super) fn ledgers(&self) -> Vec<PathBuf> {
+    fn ledgers(&self) -> Vec<PathBuf> {
         let planes = fs::read_dir(self.root.join("planes")).into_iter().flatten().flatten();
         let below = planes.flat_map(|plane| ["ledger", "sessions"].map(|name| plane.path().join(name)));
         std::iter::once(self.root.join("ledger")).chain(below).collect()

@@ -7,8 +7,8 @@ use cp_ledger::store::blob;
 
 use super::bounds::Access;
 use super::governed::Governed;
-use super::guarded::is_guarded;
 use super::resolved::Policy;
+use crate::guard::{is_guarded, is_guarded_by_link};
 use crate::place::{self, Link, Node, follow};
 use crate::refusal::linked;
 
@@ -96,13 +96,17 @@ impl Policy {
             .into_iter()
             .filter(|root| path.starts_with(root))
             .max_by_key(|root| root.as_os_str().len());
-        below.is_some_and(|root| path != root && is_guarded(path.strip_prefix(&root).unwrap_or(path)))
+        below.is_some_and(|root| {
+            path != root && (is_guarded(path.strip_prefix(&root).unwrap_or(path)) || is_guarded_by_link(&root, path))
+        })
     }
 
     /// Everything to keep read-only inside what a command may write, by its path, beside what is guarded there.
     pub(crate) fn protected(&self) -> Result<Vec<PathBuf>> {
-        self.make_parts(&self.bounds.trees(Access::Write));
         let mut paths: Vec<PathBuf> = self.declared_pristine().chain(self.tools.iter().cloned()).collect();
+        // Parts of the cp home that do not exist cannot be hidden, so a writable tree around the home must not let a command make them.
+        let writable = self.bounds.trees(Access::Write);
+        paths.extend(writable.iter().any(|root| self.cp_home.starts_with(root)).then(|| self.cp_home.clone()));
         paths.extend(self.governed.iter().flat_map(Governed::protected));
         let mut there = Vec::new();
         for path in paths {
@@ -115,27 +119,13 @@ impl Policy {
 
     /// What is to stay as it is and is not there, so that nothing can be made read-only: a command could make it.
     pub(crate) fn pristine_and_absent(&self) -> Vec<PathBuf> {
-        let governed = self.governed.iter().flat_map(Governed::pristine);
+        // This program may make its own ledger while the command runs.
+        let governed = self.governed.iter().flat_map(Governed::protected).filter(|path| !self.ledger.starts_with(path));
         self.declared_pristine().chain(governed).filter(|path| path.symlink_metadata().is_err()).collect()
     }
 
     fn declared_pristine(&self) -> impl Iterator<Item = PathBuf> {
         self.pristine.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned))
-    }
-
-    /// Where a command can write to the cp home, every part of it that is hidden must be there: what is not there cannot be covered,
-    /// and a command could make it.
-    fn make_parts(&self, writable: &[PathBuf]) {
-        if writable.iter().any(|root| self.cp_home.starts_with(root)) {
-            for part in HOME_PARTS {
-                drop(place::make_directory(&self.cp_home.join(part)));
-            }
-        }
-        // The same holds of the ledgers of a tree that governs itself.
-        let ledgers = self.governed.iter().flat_map(Governed::ledgers);
-        for ledger in ledgers.filter(|path| writable.iter().any(|root| path.starts_with(root))) {
-            drop(place::make_directory(&ledger));
-        }
     }
 
     /// What is hidden from every command and tool, to be asked about many paths.

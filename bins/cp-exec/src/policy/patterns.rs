@@ -68,6 +68,11 @@ impl Pattern {
         &self.links
     }
 
+    /// The first link on its way that a command could have made in one of these trees.
+    pub(super) fn hostile_link(&self, writable: &[PathBuf]) -> Option<&Link> {
+        self.links.iter().find(|link| writable.iter().any(|root| link.at != *root && link.at.starts_with(root)))
+    }
+
     /// The directory it was declared under, if a link on its way leads out of that.
     pub(super) fn left(&self) -> Option<&Path> {
         self.left.as_deref()
@@ -150,7 +155,7 @@ pub(crate) fn expand(text: &str, home: &str) -> String {
 }
 
 /// A path without `.` and `..`, without looking at the disk.
-fn normal(path: &Path) -> PathBuf {
+pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
         match part {

@@ -13,7 +13,8 @@ use super::capabilities::{Module, modules};
 use super::file::{Confirm, Exec, LONGEST, Loaded, load};
 use super::governed::Governed;
 use super::patterns::{Anchors, Pattern, expand};
-use crate::place::{Link, follow};
+use crate::digest::sha256;
+use crate::place::{Link, first_link, follow};
 use crate::refusal::{linked, owner_decides, refuse};
 use crate::sandbox::plan::Network;
 
@@ -24,6 +25,8 @@ pub(crate) struct Policy {
     /// What the paths of the policy mean here.
     pub bounds: Bounds,
     pub pristine: Vec<Pattern>,
+    /// Why some paths of the policy are not granted: one sentence for each.
+    not_granted: Vec<String>,
     /// What `.` means: the directory in which the outermost program was started.
     pub base: PathBuf,
     /// Directories of executable tools.
@@ -105,14 +108,16 @@ impl Policy {
         let programs = loaded.settings.exec.path.iter().chain(pins.iter().map(|(_, path)| path));
         links.extend(programs.flat_map(|path| follow(path).1));
         let paths = &loaded.settings.paths;
+        let mut bounds = Bounds {
+            read: patterns(&paths.read, &anchors),
+            write: patterns(&paths.write, &anchors),
+            execute: patterns(&paths.execute, &anchors),
+            forbidden: patterns(&paths.forbidden, &anchors),
+            read_only: false,
+        };
         Ok(Self {
-            bounds: Bounds {
-                read: patterns(&paths.read, &anchors),
-                write: patterns(&paths.write, &anchors),
-                execute: patterns(&paths.execute, &anchors),
-                forbidden: patterns(&paths.forbidden, &anchors),
-                read_only: false,
-            },
+            not_granted: bounds.remove_linked(),
+            bounds,
             pristine: patterns(&paths.pristine, &anchors),
             ledger: resolved(&std::path::absolute(cp_ledger::effect_path(context, "cp-exec.jsonl")?)?),
             actor: Actor {
@@ -144,6 +149,16 @@ impl Policy {
     pub(crate) fn only_reading(&mut self) {
         self.bounds.read_only = true;
         self.loaded.settings.exec.network = Network::None;
+    }
+
+    /// The directory that commands of the session, or else of the run, see as `/tmp`; none outside of both.
+    pub(crate) fn session_tmp(&self) -> Option<PathBuf> {
+        let Actor { session, run, host, .. } = &self.actor;
+        let host = || host.as_ref().map(|host| ("host", format!("{}/{}", host.host, host.session)));
+        let (kind, id) =
+            session.clone().map(|id| ("session", id)).or_else(|| run.clone().map(|id| ("run", id))).or_else(host)?;
+        let name = sha256(id.as_bytes()).replacen("sha256:", &format!("{kind}-"), 1);
+        Some(self.cp_home.join("state/tmp").join(name))
     }
 
     pub(crate) fn exec(&self) -> &Exec {
@@ -197,17 +212,12 @@ impl Policy {
         self.modules.iter().filter(|module| self.governed.is_some() || module.contains_any(paths)).collect()
     }
 
-    /// Refuses a policy whose paths do not lead where they say: through a link that a command could have made, or by any link out
-    /// of the directory they were declared under.
+    /// Refuses a policy whose forbidden or pristine paths lead through a link that a command could have made.
     fn check_links(&self) -> Result<()> {
-        let writable: Vec<&Path> = self.bounds.write.iter().filter_map(Pattern::tree).collect();
-        let hostile = |link: &&Link| writable.iter().any(|root| link.at != **root && link.at.starts_with(root));
-        for (pattern, grants) in self.bounds.all().chain(self.pristine.iter().map(|pattern| (pattern, false))) {
-            if let Some(link) = pattern.links().iter().find(hostile) {
+        let writable = self.written_by_name();
+        for pattern in self.bounds.forbidden.iter().chain(&self.pristine) {
+            if let Some(link) = pattern.hostile_link(&writable) {
                 return Err(linked(pattern.text(), &link.at, "which lies where commands can write"));
-            }
-            if let (true, Some(root), Some(link)) = (grants, pattern.left(), pattern.links().last()) {
-                return Err(linked(pattern.text(), &link.at, &format!("which leads out of {}", root.display())));
             }
         }
         Ok(())
@@ -251,12 +261,17 @@ impl Policy {
         written && !self.bounds.lists(Access::Execute, path) && !self.is_tool(path)
     }
 
-    /// Patterns that the kernel does not enforce, as the record says it.
+    /// Paths that are not granted because of a link, and patterns that the kernel does not enforce, as the record names them.
     pub(crate) fn not_kernel_enforced(&self) -> Vec<String> {
-        let granting = self.bounds.all().filter(|(_, grants)| *grants).map(|(pattern, _)| pattern);
-        granting
-            .filter(|pattern| pattern.tree().is_none())
-            .map(|pattern| format!("not_kernel_enforced: {}", pattern.text()))
-            .collect()
+        let mut missing: Vec<String> = self.not_granted.iter().map(|why| format!("not_granted: {why}")).collect();
+        for (pattern, _) in self.bounds.all().filter(|(_, grants)| *grants) {
+            match pattern.tree() {
+                None => missing.push(format!("not_kernel_enforced: {}", pattern.text())),
+                Some(tree) => missing.extend(first_link(tree).map(|link| {
+                    format!("not_granted: `{}` leads through the link {}", pattern.text(), link.display())
+                })),
+            }
+        }
+        missing
     }
 }

@@ -13,10 +13,13 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use super::found::{Found, Names};
-use super::guarded::{Guarded, Guards, Within};
 use super::resolved::Policy;
+use crate::guard::{Guarded, Guards, Within, may_matter};
 use crate::place;
 use crate::refusal::refuse;
+
+/// The longest path of a directory that is searched. The kernel takes no path over 4096 bytes, so nothing below could be covered.
+const LONGEST: usize = 4096 - 256;
 
 /// How deep directories stay open for those in them to be opened from. Runs that end at once walk at once, and descriptors are few.
 const HELD: usize = 16;
@@ -25,28 +28,38 @@ impl Policy {
     /// Looks for what is hidden or kept for its name, everywhere in these trees, and for what is guarded in those of them that may be
     /// written.
     pub(crate) fn look_through(&self, roots: &[&Path], writable: &[PathBuf]) -> Result<(Found, Guarded)> {
-        let mut walk = Walk::new(Some(self.names()), &[], self.loaded.settings.paths.walk);
-        walk.skipped = self.masks();
         let guarded = outermost(writable.iter().map(PathBuf::as_path));
+        let trees = guarded.iter().map(|tree| tree.to_path_buf()).collect();
+        let mut walk = Walk::new(Some(self.names()), Guards::new(&[], None, trees), self.loaded.settings.paths.walk);
+        walk.skipped = self.masks();
         let roots = roots.iter().copied().filter(|root| !is_of_the_system(root));
         for root in outermost(roots.chain(guarded.iter().copied())) {
             let within = guarded.iter().any(|guarded| root.starts_with(guarded)).then(Within::root);
             walk.inner = guarded.iter().copied().filter(|inner| *inner != root && inner.starts_with(root)).collect();
             walk.tree(root, Wanted { names: !is_of_the_system(root), guarded: within })?;
         }
+        walk.linked()?;
         let found = walk.names.map(|names| names.found).unwrap_or_default();
         Ok((found, walk.guards.finish()))
     }
 }
 
 impl Guarded {
-    /// Looks through trees for what is guarded, and at no more entries than these. Repositories that are known are not looked into.
-    pub(crate) fn in_trees(trees: &[PathBuf], known: &[PathBuf], most: u64) -> Result<Self> {
-        let mut walk = Walk::new(None, known, most);
-        for root in outermost(trees.iter().map(PathBuf::as_path)) {
-            walk.tree(root, Wanted { names: false, guarded: Some(Within::root()) })?;
-        }
-        Ok(walk.guards.finish())
+    /// Looks through trees for what is guarded, and at no more entries than these. Repositories that are known are not searched, and
+    /// only these links are followed. With an error comes what was found until then.
+    pub(crate) fn in_trees(
+        trees: &[PathBuf],
+        known: &[PathBuf],
+        links: &[PathBuf],
+        most: u64,
+    ) -> (Self, Option<Error>) {
+        let roots = outermost(trees.iter().map(PathBuf::as_path));
+        let guards = Guards::new(known, Some(links), roots.iter().map(|tree| tree.to_path_buf()).collect());
+        let mut walk = Walk::new(None, guards, most);
+        let wanted = Wanted { names: false, guarded: Some(Within::root()) };
+        let walked =
+            roots.into_iter().try_for_each(|root| walk.tree(root, wanted.clone())).and_then(|()| walk.linked());
+        (walk.guards.finish(), walked.err())
     }
 }
 
@@ -64,7 +77,7 @@ fn outermost<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<&'a Path> {
 }
 
 /// What is looked for in a directory.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Wanted {
     names: bool,
     guarded: Option<Within>,
@@ -94,8 +107,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(names: Option<Names>, known: &'a [PathBuf], most: u64) -> Self {
-        let guards = Guards::beside(known);
+    fn new(names: Option<Names>, guards: Guards<'a>, most: u64) -> Self {
         Self { names, guards, skipped: Vec::new(), inner: Vec::new(), left: most, most, waiting: Vec::new() }
     }
 
@@ -105,7 +117,7 @@ impl<'a> Walk<'a> {
         while let Some(directory) = self.waiting.pop() {
             match directory.open() {
                 Ok(file) => self.read(&directory, &Rc::new(file), &mut buffer)?,
-                Err(Errno::NOTDIR) if directory.depth == 0 => self.file(root, wanted)?,
+                Err(Errno::NOTDIR) if directory.depth == 0 => self.file(root, &directory.wanted)?,
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
                 Err(e) => self.closed(directory, e)?,
             }
@@ -113,8 +125,16 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// Searches the places that links with guarded names lead to.
+    fn linked(&mut self) -> Result<()> {
+        while let Some((place, within)) = self.guards.next_linked() {
+            self.tree(&place, Wanted { names: false, guarded: Some(within) })?;
+        }
+        Ok(())
+    }
+
     /// A root that is a file.
-    fn file(&mut self, root: &Path, wanted: Wanted) -> Result<()> {
+    fn file(&mut self, root: &Path, wanted: &Wanted) -> Result<()> {
         let there = place::open(root).map_err(|e| unseen(root, &e))?.is_some();
         if let Some(names) = self.names.as_mut().filter(|_| there && wanted.names) {
             names.take(root);
@@ -124,17 +144,21 @@ impl<'a> Walk<'a> {
 
     /// A directory that cannot be read.
     fn closed(&mut self, directory: Waiting, error: Errno) -> Result<()> {
-        // It can still be gone through: git finds a repository in it.
-        if directory.wanted.guarded.is_some() {
-            self.guards.closed(&directory.path);
-        }
-        let Some(names) = self.names.as_mut().filter(|_| directory.wanted.names) else { return Ok(()) };
-        if error != Errno::ACCESS {
+        if error != Errno::ACCESS && self.names.is_some() && directory.wanted.names {
             return Err(unseen(&directory.path, &error.into()));
         }
-        // Its owner could change its mode, so what cannot be looked into is hidden as a whole.
-        names.found.hidden.push(directory.path);
+        self.hide(directory.path, &directory.wanted);
         Ok(())
+    }
+
+    /// Hides a directory as a whole that cannot be searched: its owner could change its mode, and git finds a repository in it.
+    fn hide(&mut self, directory: PathBuf, wanted: &Wanted) {
+        if wanted.guarded.is_some() {
+            self.guards.closed(&directory);
+        }
+        if let Some(names) = self.names.as_mut().filter(|_| wanted.names) {
+            names.found.hidden.push(directory);
+        }
     }
 
     fn read(&mut self, directory: &Waiting, file: &Rc<OwnedFd>, buffer: &mut [MaybeUninit<u8>]) -> Result<()> {
@@ -176,23 +200,27 @@ impl<'a> Walk<'a> {
         // A link is not what it leads to, and that is looked at where it lies.
         let names = self.names.as_mut().filter(|_| directory.wanted.names && kind != FileType::Symlink);
         let may_be_meant = names.as_ref().is_some_and(|names| names.may_mean(name));
-        let within = directory.wanted.guarded;
-        let guardable = within.is_some_and(|within| within.may_guard(name, kind));
+        let step = directory.wanted.guarded.as_ref().map(|within| within.step(name));
+        let guardable = step.as_ref().is_some_and(|step| may_matter(step, name, kind));
         if !is_directory && !may_be_meant && !guardable {
             return;
         }
         let path = directory.path.join(OsStr::from_bytes(name));
-        let mut below = Wanted { names: names.is_some() && is_directory, guarded: within };
+        let mut below = Wanted { names: names.is_some() && is_directory, guarded: None };
         if let Some(names) = names.filter(|_| may_be_meant) {
             below.names &= !names.take(&path);
         }
         let is_path = |other: &Path| other.as_os_str() == path.as_os_str();
         below.names &= !self.skipped.iter().any(|skipped| is_path(skipped));
-        below.guarded = match within {
-            Some(within) => self.guards.take(within, name, kind, &path),
+        below.guarded = match step {
+            Some(step) => self.guards.take(step, name, kind, &path),
             None => self.inner.iter().any(|inner| is_path(inner)).then(Within::root),
         };
         if is_directory && (below.names || below.guarded.is_some()) {
+            if path.as_os_str().len() > LONGEST {
+                self.hide(path, &below);
+                return;
+            }
             let (above, depth) = (above.cloned(), directory.depth + 1);
             self.waiting.push(Waiting { path, above, depth, wanted: below });
         }
@@ -269,7 +297,7 @@ mod tests {
     fn one_walk_finds_names_everywhere_and_what_is_guarded_where_it_may_be_written() {
         let deep = format!("{}.env", "d/".repeat(HELD + 4));
         let trees = Trees::with(&[&deep, "a/.env", "a/.bashrc", "w/x/.bashrc", "w/x/.env", "w/.git/.env", ".gdbinit"]);
-        let mut walk = Walk::new(Some(Names::default()), &[], 100);
+        let mut walk = Walk::new(Some(Names::default()), Guards::new(&[], None, Vec::new()), 100);
         let writable = trees.root.join("w");
         walk.inner = vec![&writable];
         walk.tree(&trees.root, Wanted { names: true, guarded: None }).unwrap();
@@ -284,16 +312,53 @@ mod tests {
     fn every_entry_counts_once_and_one_too_many_is_an_error() {
         let trees = Trees::with(&["a/b", "a/c"]);
         let inner = [trees.root.clone(), trees.root.join("a")];
-        assert!(Guarded::in_trees(&inner, &[], 3).is_ok());
-        assert!(Guarded::in_trees(&inner, &[], 2).is_err());
+        assert!(Guarded::in_trees(&inner, &[], &[], 3).1.is_none());
+        assert!(Guarded::in_trees(&inner, &[], &[], 2).1.is_some());
     }
 
     #[test]
     fn a_link_is_not_gone_through() {
         let (outside, trees) = (Trees::with(&["x/.bashrc"]), Trees::with(&["a/b"]));
         std::os::unix::fs::symlink(&outside.root, trees.root.join("a/link")).unwrap();
-        let found = |root: &Path| Guarded::in_trees(&[root.to_owned()], &[], 100).unwrap().paths;
+        let found = |root: &Path| Guarded::in_trees(&[root.to_owned()], &[], &[], 100).0.paths;
         assert_eq!(found(&trees.root), Vec::<PathBuf>::new());
         assert_eq!(found(&outside.root), [outside.root.join("x/.bashrc")]);
+    }
+
+    #[test]
+    fn names_at_any_depth_links_to_them_and_repositories_without_a_tree_are_found() {
+        let trees = Trees::with(&[
+            "a/b/.envrc",
+            "a/.git/config",
+            "bare/HEAD",
+            "bare/objects/x",
+            "bare/refs/x",
+            "bare/config",
+            "Makefile",
+            "cfg/tasks.json",
+            "parted/HEAD",
+            "parted/commondir",
+            "parted/config.worktree",
+            "other/commondir",
+            "cfg/x.json",
+            ".new/.below",
+            "env.sh",
+        ]);
+        for (link, target) in [("a/.vscode", "../cfg"), (".profile", "env.sh"), (".husky", "/nowhere"), ("l", "cfg")] {
+            std::os::unix::fs::symlink(target, trees.root.join(link)).unwrap();
+        }
+        let roots = [trees.root.clone(), trees.root.join("a")];
+        let links = [trees.root.join("a/.vscode"), trees.root.join(".profile")];
+        let (found, error) = Guarded::in_trees(&roots, &[], &links, 100);
+        assert!(error.is_none());
+        let names =
+            ["a/b/.envrc", "bare/config", "cfg/tasks.json", "env.sh", "parted/commondir", "parted/config.worktree"];
+        assert_eq!(trees.below(&found.paths), names);
+        assert_eq!(trees.below(&found.links), [".husky", ".profile", "a/.vscode"]);
+        assert_eq!(trees.below(&found.repositories), ["a/.git"]);
+        assert_eq!(trees.below(&found.hidden), [".new"]);
+        // A link that is not followed gives no other place a guarded name.
+        let (found, _) = Guarded::in_trees(&roots, &found.repositories, &[], 100);
+        assert!(found.repositories.is_empty() && !found.paths.contains(&trees.root.join("cfg/tasks.json")));
     }
 }

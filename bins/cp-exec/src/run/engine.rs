@@ -8,6 +8,7 @@ use cp_common::{Context, Result};
 use super::helper::Helper;
 use super::journal::Journal;
 use crate::decision::Hashes;
+use crate::guard::settle::settle;
 use crate::policy::{Hosted, Policy};
 
 /// What one start of the program works with.
@@ -26,6 +27,16 @@ impl Engine {
         let hashes = Hashes::of_home(&policy.cp_home);
         let journal = Journal::new(&policy);
         Ok(Self { policy, hashes, journal, helper: None })
+    }
+
+    /// Undoes what killed runs left behind, and gives the paths. It comes before any decision, which would take them for the owner's.
+    pub(crate) fn settle_killed_runs(&mut self) -> Result<Vec<String>> {
+        let mut paths = Vec::new();
+        for killed in settle(&self.policy.cp_home, &self.policy.ledger) {
+            self.journal.settle(killed.intent, &killed.quarantined)?;
+            paths.extend(killed.quarantined.iter().map(|quarantined| quarantined.path.clone()));
+        }
+        Ok(paths)
     }
 
     /// Serves a tool call of another agent: every entry names it from now on.

@@ -38,7 +38,7 @@ pub(crate) struct Run<'a, 'r> {
 pub(crate) struct Helper {
     /// Closed first: its end is what the process ends by. An outer sandbox may refuse to shut it down.
     control: OwnedFd,
-    _process: Ending,
+    process: Ending,
 }
 
 /// A process that ends by itself in a moment, and is killed when it does not.
@@ -58,7 +58,12 @@ impl Helper {
             .unchecked()
             .start()
             .map_err(|e| Error::io("cannot start the sandbox helper", e))?;
-        Ok(Self { control, _process: Ending(process) })
+        Ok(Self { control, process: Ending(process) })
+    }
+
+    /// The session of processes that the first process of every run belongs to.
+    pub(super) fn session(&self) -> u32 {
+        self.process.0.pids().first().copied().unwrap_or_default()
     }
 
     /// Whether it is there to be asked.

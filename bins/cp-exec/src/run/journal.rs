@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cp_common::wire::{Approval, Receipt};
-use cp_common::{Error, Result};
+use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::canonical::hash_normal;
 use cp_ledger::format::claims;
@@ -20,6 +20,7 @@ use crate::decision::{Ruling, StepRuling};
 use crate::digest::sha256;
 use crate::keyed::Keyed;
 use crate::policy::{Actor, ArgumentRules, Hosted, Policy};
+use crate::sandbox::report::Undone;
 
 /// Declared files up to this size are hashed.
 const HASHED: u64 = 16 << 20;
@@ -164,6 +165,37 @@ impl Journal {
             .with("return_code", &None::<i32>)
             .with("code", error.code().row().name);
         self.ledger()?.append(entry).map_err(Error::fatal)
+    }
+
+    /// Records what the run of an intent had left behind, whose process was killed before it could record a result.
+    pub(crate) fn settle(&mut self, intent: u64, quarantined: &[Undone]) -> Result<()> {
+        if quarantined.is_empty() && self.has_result(intent)? {
+            return Ok(());
+        }
+        let entry = self
+            .entry("exec.result")
+            .message("cp-exec was killed before the command ended; the next start settled the run")
+            .with("intent", &intent)
+            .with("return_code", &None::<i32>)
+            .with("code", Code::Interrupted.row().name)
+            .with("enforcement", &serde_json::json!({ "guard": quarantined }));
+        self.ledger()?.append(entry).map(drop).map_err(Error::fatal)
+    }
+
+    fn has_result(&mut self, intent: u64) -> Result<bool> {
+        let names = [format!("\"intent\":{intent},"), format!("\"intent\":{intent}}}")];
+        let mut lines = cp_ledger::read::backward(self.ledger()?.path())?;
+        while let Some(raw) = lines.next()? {
+            let Some(line) = raw.stored() else { continue };
+            if line.seq() <= intent {
+                break;
+            }
+            let holds = |name: &String| memchr::memmem::find(raw.bytes, name.as_bytes()).is_some();
+            if line.is_event("exec.result") && names.iter().any(holds) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Records a refusal: what was asked, and by which rule it was refused.

@@ -3,13 +3,11 @@
 mod capture;
 mod cgroup;
 mod engine;
-mod guard;
 pub(crate) mod helper;
 mod journal;
 mod outcome;
 mod prepared;
 mod provenance;
-mod quarantine;
 mod result;
 pub(crate) mod stdin;
 mod steps;

@@ -12,14 +12,17 @@ use cp_common::{Error, Result, signals};
 use cp_ledger::format::approval::Said;
 
 use super::engine::Engine;
-use super::guard;
 use super::helper::{Helper, Run};
-use super::outcome::{NotRun, Outcome, Watch};
+use super::outcome::{Ended, NotRun, Outcome, Watch};
 use super::result::{Done, done, explain};
 use super::steps::Steps;
 use crate::changes::{Before, Store};
 use crate::decision::Ruling;
 use crate::git_dir::Session;
+use crate::guard::settle::OpenRun;
+use crate::guard::{self, session_tmp};
+use crate::refusal::refuse;
+use crate::sandbox::plan::Layer;
 
 /// The longest grace: from the request to end to the kill.
 const GRACE: Duration = Duration::from_millis(500);
@@ -39,6 +42,9 @@ pub(crate) struct Prepared {
     /// More output than this kills it.
     output_limit: Option<u64>,
     home: PathBuf,
+    ledger: PathBuf,
+    /// The note that this run has no result yet, for the next start if this program is killed.
+    open: Option<OpenRun>,
     /// The program that reads the history of repositories.
     git: Option<PathBuf>,
     /// The most entries that are looked at in what it may write.
@@ -55,6 +61,10 @@ impl Prepared {
         stdin: Option<OwnedFd>,
         grace: Option<Duration>,
     ) -> Result<Self> {
+        if let Some(directory) = engine.policy.session_tmp() {
+            let (bytes, entries) = (engine.policy.exec().scratch, engine.policy.loaded.settings.paths.walk);
+            session_tmp::prepare(&directory, bytes, entries)?;
+        }
         let helper = engine.helper()?;
         let effect = signals::effect();
         if let Some(Spent { approval, grant, .. }) = &ruling.approved {
@@ -66,12 +76,30 @@ impl Prepared {
         let (output_limit, home) = (engine.policy.exec().output_limit, engine.policy.cp_home.clone());
         let git = engine.policy.exec().path.iter().map(|directory| directory.join("git")).find(|git| git.is_file());
         let walk = engine.policy.loaded.settings.paths.walk;
-        let steps = Some(steps);
-        Ok(Self { ruling, intent, steps, stdin, helper, grace, output_limit, home, git, walk, _effect: effect })
+        Ok(Self {
+            ruling,
+            intent,
+            steps: Some(steps),
+            stdin,
+            helper,
+            grace,
+            output_limit,
+            home,
+            ledger: engine.policy.ledger.clone(),
+            open: None,
+            git,
+            walk,
+            _effect: effect,
+        })
     }
 
     /// Runs it to the end of everything it started.
     pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> Ran {
+        let helper = self.helper.session();
+        match OpenRun::begin(&self.home, &self.ledger, self.intent.seq, helper, &self.ruling.watched) {
+            Ok(open) => self.open = Some(open),
+            Err(error) => return Err(NotRun::Lost(error)),
+        }
         let view = &self.ruling.plan.view;
         let hidden: HashSet<&Path> = view.mask.iter().chain(&view.mask_found).map(PathBuf::as_path).collect();
         let (store, exclude) = (Store::of_home(&self.home), |path: &Path| hidden.contains(path));
@@ -88,16 +116,39 @@ impl Prepared {
             steps: self.steps.take(),
         };
         let mut ran = self.helper.run(&self.ruling.plan, run);
-        if let Ok(outcome) = &mut ran {
-            guard::finish(&self.ruling.watched, session, self.git.as_deref(), &self.home, outcome);
-            if let Some(changes) = before.map(Before::compare) {
-                outcome.enforcement.missing.extend(changes.missing());
-                outcome.changes = changes;
+        self.guard(session, &mut ran);
+        if let (Ok(outcome), Some(before)) = (&mut ran, before) {
+            let changes = before.compare();
+            outcome.enforcement.missing.extend(changes.missing());
+            outcome.changes = changes;
+        }
+        ran
+    }
+
+    /// Quarantines what the run made that other programs execute later, also where it is not known if the command started.
+    fn guard(&self, session: Session<'_>, ran: &mut Ran) {
+        let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.has(Layer::Mount));
+        let after = session.finish(private, self.git.as_deref());
+        let found = guard::finish(&self.ruling.watched, after.findings, &self.home, private);
+        match ran {
+            Ok(outcome) => {
+                outcome.ended = outcome.ended.or(after.is_replaced.then_some(Ended::Conflict));
+                let enforcement = &mut outcome.enforcement;
+                enforcement.missing.extend(after.missing);
+                enforcement.history = after.history;
+                enforcement.guard = found.quarantined;
+                enforcement.new_hidden = found.new_hidden;
+                enforcement.repositories_made = found.repositories_made;
+            }
+            Err(_) if found.quarantined.is_empty() => {}
+            Err(_) => {
+                let message = "the command did not start properly, and created files that other programs execute; they were quarantined";
+                let error = refuse("guard", message)
+                    .with("guard", "after")
+                    .with("quarantined", serde_json::json!(found.quarantined));
+                *ran = Err(NotRun::Lost(error));
             }
         }
-        // Directories that were made for the run are removed, also before the answer.
-        drop(std::mem::take(&mut self.ruling.made));
-        ran
     }
 
     /// Puts the result on the ledger, and makes the answer.

@@ -106,12 +106,16 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
     let left = outcome.enforcement.guard.len();
     let seconds = ruling.timeout.as_secs_f64();
     let failure = match (outcome.ended, outcome.status.code, outcome.status.signal) {
-        (Some(ended), ..) => Some(cut_short(name, ended, seconds)),
-        (None, ..) if left > 0 => {
+        (Some(Ended::Conflict), ..) => Some(cut_short(name, Ended::Conflict, seconds)),
+        (ended, ..) if left > 0 => {
             let why = reasons(&outcome.enforcement.guard);
-            let message = format!("{name} left behind what would run later ({left}, see enforcement.guard){why}");
+            let ended = ended.map_or(String::new(), |ended| format!("{}; ", cut_short(name, ended, seconds).1));
+            let message = format!(
+                "{ended}{name} created files that other programs execute, or that could not be searched ({left}, see enforcement.guard){why}"
+            );
             Some((Code::Forbidden, message))
         }
+        (Some(ended), ..) => Some(cut_short(name, ended, seconds)),
         (None, Some(0), _) => None,
         (None, Some(code), _) => Some((Code::CommandFailed, format!("{name} exited with {code}"))),
         (None, None, signal) => {

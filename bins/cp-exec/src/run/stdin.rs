@@ -3,14 +3,15 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use cp_common::{Error, Result};
 
 use crate::sandbox;
 
-/// Files up to this size are copied, so that the command can seek in its input; longer ones, terminals and sockets come in a pipe.
+/// Files up to this size are copied, so that the command can seek in its input; longer ones, pipes, terminals and sockets come in a
+/// new pipe.
 const COPIED: u64 = 16 << 20;
 
 /// A file with these bytes, to be a command's standard input.
@@ -24,15 +25,11 @@ pub(crate) fn of_file(path: &Path) -> Result<OwnedFd> {
     contents(file).map_err(|e| Error::io("--stdin", e).in_file(path))
 }
 
-/// What comes on our own standard input, for a command that is to read it.
+/// What comes on our own standard input, for a command that is to read it. A pipe is not passed on, because a command could open it
+/// for writing through `/proc/self/fd/0`, and others may read from the same pipe.
 pub(crate) fn own() -> Result<OwnedFd> {
     let failed = |e| Error::io("cannot pass the standard input on", e);
     let ours = rustix::stdio::stdin().try_clone_to_owned().map_err(failed)?;
-    // A pipe without a name leads nowhere but to who writes to it, and is not read further than the command does.
-    let name = std::fs::read_link(format!("/proc/self/fd/{}", ours.as_raw_fd())).unwrap_or_default();
-    if name.to_string_lossy().starts_with("pipe:[") {
-        return Ok(ours);
-    }
     contents(ours.into()).map_err(failed)
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Supervised {
     listener: Option<Listener>,
     steps: Option<Steps>,
     failure: Option<Failure>,
+    /// Why a report of the helper could not be read.
+    lost: Option<String>,
     status: Option<Status>,
     killed: Option<u32>,
     /// The helper and everything it started have closed the socket.
@@ -86,6 +88,7 @@ impl Supervised {
             listener: None,
             steps,
             failure: None,
+            lost: None,
             status: None,
             killed: None,
             closed: false,
@@ -188,6 +191,7 @@ impl Supervised {
         loop {
             match sandbox::receive_report(self.socket.as_fd()) {
                 Ok(Received::Report(report, fd)) => match report {
+                    Report::Init if fd.is_none() => self.lose("its first process came without a descriptor".to_owned()),
                     Report::Init => self.init = fd,
                     Report::Listener => self.listener = fd.map(Listener::from),
                     Report::Ready(enforcement) => self.ready = Some(*enforcement),
@@ -204,12 +208,20 @@ impl Supervised {
                     Report::Killed(count) => self.killed = Some(count),
                 },
                 Ok(Received::Nothing) => return,
-                Ok(Received::End) | Err(_) => {
+                Ok(Received::End) => {
                     self.closed = true;
                     return;
                 }
+                // What it reported is not known, so it must not go on. The end comes when everything is killed.
+                Err(e) => self.lose(e.to_string()),
             }
         }
+    }
+
+    /// Ends a run whose reports cannot be read.
+    fn lose(&mut self, why: String) {
+        self.lost.get_or_insert(why);
+        self.order_kill(Instant::now());
     }
 
     fn order_kill(&mut self, now: Instant) {
@@ -238,6 +250,10 @@ impl Supervised {
         let private = self.ready.as_ref().is_some_and(|ready| ready.namespaces.iter().any(|name| name == "mount"));
         if !private && fs::remove_dir(&plan.view.scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
             drop(fs::remove_dir_all(&plan.view.scratch));
+        }
+        if let Some(why) = self.lost {
+            let message = format!("a report of the sandbox helper could not be read: {why}; the command may have run");
+            return Err(NotRun::Lost(Error::new(cp_common::Code::Unknown, message)));
         }
         // What is ended in the middle of its start may fail at whatever it was doing; that is neither its fault nor a bug.
         let own_fault = self.failure.as_ref().is_some_and(|failure| failure.cause != Cause::Setup);

@@ -103,7 +103,7 @@ impl Tree {
                     Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
                     Ok(Some(Order::Kill) | None) | Err(_) => {
                         let killed = self.kill(socket);
-                        wire::send_report(socket, &Report::Killed(killed), None);
+                        drop(wire::send_report(socket, &Report::Killed(killed), None));
                         return;
                     }
                 }
@@ -171,7 +171,7 @@ impl Tree {
     fn report(&self, socket: BorrowedFd<'_>, (pid, status): (Pid, WaitStatus)) {
         if pid == self.leader {
             let status = Status { code: status.exit_status(), signal: status.terminating_signal() };
-            wire::send_report(socket, &Report::Exited(status), None);
+            drop(wire::send_report(socket, &Report::Exited(status), None));
         }
     }
 }

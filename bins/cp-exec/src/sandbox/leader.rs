@@ -26,6 +26,9 @@ pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>,
     }
 }
 
+/// How many sentences about missing layers a result has.
+const MOST_MISSING: usize = 100;
+
 /// A value that cannot be: executing does not return.
 enum Never {}
 
@@ -87,21 +90,31 @@ fn become_command(
             enforcement.missing.push(format!("seccomp: {e}"));
         }
     } else {
-        match listener::install() {
-            Ok(fd) => {
-                enforcement.listener = true;
-                wire::send_report(socket, &Report::Listener, Some(fd.as_fd()));
-            }
+        let installed =
+            listener::install().and_then(|fd| wire::send_report(socket, &Report::Listener, Some(fd.as_fd())));
+        match installed {
+            Ok(()) => enforcement.listener = true,
             Err(e) => enforcement.missing.push(format!("listener: {e}")),
         }
     }
     required(plan, &enforcement)?;
 
-    wire::send_report(socket, &Report::Ready(Box::new(enforcement)), None);
+    bound(&mut enforcement.missing);
+    // The command must not run if nobody knows how.
+    wire::send_report(socket, &Report::Ready(Box::new(enforcement)), None).map_err(|e| Failure::setup("report", e))?;
     sys::close_on_exec().map_err(|e| Failure::setup("close", e))?;
     let error = sys::execute(file.as_fd(), &words);
     let message = format!("{}: {error}", plan.exe.path.display());
     Err(Failure { step: "exec".to_owned(), message, cause: Cause::Exec })
+}
+
+/// Shortens a list of sentences that grows with what is in the project.
+fn bound(missing: &mut Vec<String>) {
+    let more = missing.len().saturating_sub(MOST_MISSING);
+    if more > 0 {
+        missing.truncate(MOST_MISSING);
+        missing.push(format!("and {more} more"));
+    }
 }
 
 /// The command's own places to write.

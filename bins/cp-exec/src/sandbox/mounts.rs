@@ -53,6 +53,8 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure>
     let (pieces, links) = pieces(plan)?;
     let devices = DEVICES.iter().map(|name| Ok((*name, take_system(&Path::new("/dev").join(name))?)));
     let devices = devices.collect::<io::Result<Vec<_>>>().map_err(setup("dev"))?;
+    let session_tmp =
+        plan.view.session_tmp.as_deref().map(take_session_tmp).transpose().map_err(setup("session_tmp"))?;
     let text = plan.script_text.as_deref();
     let root = enter(text.map_or(0, <[u8]>::len)).map_err(setup("root"))?;
 
@@ -62,7 +64,8 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure>
         places.attach(piece)?;
     }
     for path in PRIVATE {
-        places.private(plan, path).map_err(|e| Failure::setup(path, e))?;
+        let lasting = session_tmp.as_ref().filter(|_| path == "/tmp");
+        places.private(plan, path, lasting).map_err(|e| Failure::setup(path, e))?;
     }
     private_dev(devices, plan.limits.scratch_bytes).map_err(setup("dev"))?;
     places.directories.push((SHARED_MEMORY.into(), false));
@@ -77,9 +80,13 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure>
     if let (Some(script), Some(text)) = (&plan.script, text) {
         copy_script(&script.path, text)?;
     }
-    fs::create_dir("/tmp/home")
-        .and_then(|()| fs::set_permissions("/tmp/home", fs::Permissions::from_mode(0o777)))
-        .map_err(setup("home"))?;
+    // In the `/tmp` of a session an earlier command may have made something else of it, so only a new one gets this mode.
+    match fs::create_dir("/tmp/home") {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+        made => made
+            .and_then(|()| fs::set_permissions("/tmp/home", fs::Permissions::from_mode(0o777)))
+            .map_err(setup("home"))?,
+    }
     pin(plan)?;
     protect(plan)?;
     masks(plan, &places)?;
@@ -135,9 +142,13 @@ impl Places {
         if self.in_a_tree(&piece.path) {
             put(&piece.tree, &there(piece)?).map_err(bind)?;
         } else {
-            // Nobody but this process can reach the new root, and there is no link in it yet.
+            // Only the `/tmp` of a session can have links of an earlier command in it.
+            if let Some(link) = place::first_link(&piece.path) {
+                return Err(Failure::changed(&link, "it is a link that an earlier command made"));
+            }
             make_place(&piece.path, piece.directory).map_err(|e| Failure::setup("place", e))?;
-            put_at(&piece.tree, &piece.path).map_err(bind)?;
+            let target = place::open(&piece.path).and_then(|target| target.ok_or(ErrorKind::NotFound.into()));
+            put(&piece.tree, &target.map_err(bind)?).map_err(bind)?;
         }
         if piece.directory {
             self.directories.push((piece.path.clone(), true));
@@ -154,8 +165,9 @@ impl Places {
         all.into_iter().any(|shown| path.starts_with(shown))
     }
 
-    /// A directory of the command's own, where it has one at all: always `/tmp`, another where a declared directory has it.
-    fn private(&mut self, plan: &Plan, path: &str) -> io::Result<()> {
+    /// A directory of the command's own, where it has one at all: always `/tmp`, another where a declared directory has it. One that
+    /// lasts for the session is mounted instead of an empty one.
+    fn private(&mut self, plan: &Plan, path: &str, lasting: Option<&OwnedFd>) -> io::Result<()> {
         let at = Path::new(path);
         let bytes = if path == "/tmp" { plan.limits.scratch_bytes } else { 1 << 20 };
         if path == "/tmp" && !self.in_a_tree(at) {
@@ -163,7 +175,15 @@ impl Places {
         }
         // What is not there needs no other in its place, and a link leads to another of them.
         if fs::symlink_metadata(at).is_ok_and(|meta| meta.is_dir()) {
-            scratch(path, "1777", bytes, 131_072)?;
+            match lasting {
+                Some(tree) => {
+                    put_at(tree, at)?;
+                    if let Some((uid, gid)) = plan.run_as {
+                        std::os::unix::fs::chown(at, Some(uid), Some(gid))?;
+                    }
+                }
+                None => scratch(path, "1777", bytes, 131_072)?,
+            }
             self.directories.push((at.to_owned(), false));
         }
         Ok(())
@@ -221,6 +241,13 @@ fn make_place(path: &Path, directory: bool) -> io::Result<()> {
 fn take_system(path: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     Ok(rustix::mount::open_tree(CWD, path, flags)?)
+}
+
+/// A detached mount of the directory that is the `/tmp` of a session.
+fn take_session_tmp(path: &Path) -> io::Result<OwnedFd> {
+    let tree = detached(&place::open(path)?.ok_or(ErrorKind::NotFound)?)?;
+    sys::set_mount_attributes(tree.as_fd(), libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV, libc::AT_RECURSIVE)?;
+    Ok(tree)
 }
 
 /// Puts a detached mount on a file or directory.

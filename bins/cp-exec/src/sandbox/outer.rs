@@ -97,7 +97,7 @@ pub(super) fn run(plan: &Plan, account: Account, socket: BorrowedFd<'_>, filters
 /// Hands the program a descriptor of the init, to kill it by.
 pub(super) fn introduce(init: Pid, socket: BorrowedFd<'_>) {
     if let Ok(fd) = rustix::process::pidfd_open(init, PidfdFlags::empty()) {
-        wire::send_report(socket, &Report::Init, Some(fd.as_fd()));
+        drop(wire::send_report(socket, &Report::Init, Some(fd.as_fd())));
     }
 }
 

@@ -83,28 +83,51 @@ pub(crate) struct View {
     pub links: Vec<(PathBuf, PathBuf)>,
     /// Whether the command must not start where a layer is missing that confines what it reads, hides what is masked, or kills it.
     pub refuse_degraded: bool,
+    /// The directory that lasts for the session and is the command's `/tmp`; none means an empty one that lasts for the command.
+    pub session_tmp: Option<PathBuf>,
     /// Where the scratch directory goes when there is no mount namespace to make `/tmp` private.
     pub scratch: PathBuf,
 }
 
-/// Paths as JSON whatever bytes they have: each byte a character.
-mod any_bytes {
+/// A path as JSON whatever bytes it has: each byte a character.
+pub(crate) mod path_bytes {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn text(path: &Path) -> String {
+        path.as_os_str().as_bytes().iter().map(|byte| char::from(*byte)).collect()
+    }
+
+    pub(super) fn path(text: &str) -> PathBuf {
+        OsString::from_vec(text.chars().filter_map(|byte| u8::try_from(byte).ok()).collect()).into()
+    }
+
+    pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&text(path))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        Ok(path(&String::deserialize(deserializer)?))
+    }
+}
+
+/// The same for some paths.
+pub(crate) mod any_bytes {
     use std::path::PathBuf;
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
-        let text =
-            |path: &PathBuf| path.as_os_str().as_bytes().iter().map(|byte| char::from(*byte)).collect::<String>();
-        serializer.collect_seq(paths.iter().map(text))
+    use super::path_bytes::{path, text};
+
+    pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(paths.iter().map(|path| text(path)))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
-        let bytes = |text: String| text.chars().filter_map(|byte| u8::try_from(byte).ok()).collect();
-        let texts = Vec::<String>::deserialize(deserializer)?;
-        Ok(texts.into_iter().map(|text| OsString::from_vec(bytes(text)).into()).collect())
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+        Ok(Vec::<String>::deserialize(deserializer)?.iter().map(|text| path(text)).collect())
     }
 }
 
@@ -112,12 +135,13 @@ mod any_bytes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     /// The canonical path.
+    #[serde(with = "path_bytes")]
     pub path: PathBuf,
     /// The device it lies on.
     pub dev: u64,
     /// Its inode.
     pub ino: u64,
-    /// Its size, modification and change time in nanoseconds, for a file; a directory changes all the time.
+    /// Its size, modification and change time in nanoseconds, for a file or link; a directory changes all the time.
     pub content: Option<(u64, i64, i64)>,
 }
 
@@ -125,7 +149,7 @@ impl Identity {
     /// The identity of a file or directory, from its attributes.
     pub(crate) fn of(path: &Path, meta: &fs::Metadata) -> Self {
         let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-        let content = meta.is_file().then(|| {
+        let content = (meta.is_file() || meta.is_symlink()).then(|| {
             (meta.len(), nanoseconds(meta.mtime(), meta.mtime_nsec()), nanoseconds(meta.ctime(), meta.ctime_nsec()))
         });
         Self { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), content }

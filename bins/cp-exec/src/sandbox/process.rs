@@ -14,6 +14,7 @@ pub(super) fn die_with_parent() -> Result<(), rustix::io::Errno> {
 
 /// Reports a failure and leaves, from a child that cannot return.
 pub(super) fn give_up(socket: BorrowedFd<'_>, failure: Failure) -> ! {
-    wire::send_report(socket, &Report::Failed(failure), None);
+    // A report that cannot be sent has no reader any more.
+    drop(wire::send_report(socket, &Report::Failed(failure), None));
     sys::leave(125)
 }

@@ -40,6 +40,9 @@ pub(crate) struct Enforcement {
     /// What the run left behind that would have run later, and where it is now.
     #[serde(default)]
     pub guard: Vec<Undone>,
+    /// New files and directories whose names begin with a dot, that git does not ignore and that are not guarded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub new_hidden: Vec<String>,
     /// Repositories that the run made, in which nothing was found that would run later.
     #[serde(default)]
     pub repositories_made: Vec<String>,

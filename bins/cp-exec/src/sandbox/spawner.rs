@@ -111,7 +111,7 @@ impl Spawner {
         let born = match self.first_process(asked.network) {
             Ok(born) => born,
             Err(e) => {
-                wire::send_report(asked.socket.as_fd(), &Report::Failed(Failure::setup("fork", e)), None);
+                drop(wire::send_report(asked.socket.as_fd(), &Report::Failed(Failure::setup("fork", e)), None));
                 return;
             }
         };

@@ -6,14 +6,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::MemfdFlags;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 
 use super::plan::{Network, Plan};
 use super::report::{Order, Report};
 
-/// Reports are short; the plan, which need not be, travels in a file of its own.
+/// The longest report in one datagram. A longer one, and the plan, travel in a file of their own.
 const LONGEST: usize = 16 * 1024;
+
+/// The datagram of a report that comes in a file.
+const IN_FILE: &[u8] = b"file";
 
 /// What came from the helper.
 pub(crate) enum Received {
@@ -40,6 +44,9 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], flags: RecvFlags) -> io::Re
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    if got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
+        return Err(io::Error::other("a message came without its end or its descriptors; too many files may be open"));
+    }
     let fds = control
         .drain()
         .filter_map(|message| match message {
@@ -109,12 +116,15 @@ pub(super) fn receive_plan(socket: BorrowedFd<'_>) -> io::Result<(Plan, OwnedFd)
     Ok((serde_json::from_slice(&text)?, stdin))
 }
 
-/// Sends a report, with a descriptor if there is one. One that cannot be sent has no reader any more.
-pub(super) fn send_report(socket: BorrowedFd<'_>, report: &Report, fd: Option<BorrowedFd<'_>>) {
-    if let Ok(mut bytes) = serde_json::to_vec(report) {
-        bytes.truncate(LONGEST);
-        drop(send(socket, &bytes, fd.as_slice()));
+/// Sends a report, with a descriptor if there is one.
+pub(super) fn send_report(socket: BorrowedFd<'_>, report: &Report, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let bytes = serde_json::to_vec(report)?;
+    if bytes.len() <= LONGEST {
+        return send(socket, &bytes, fd.as_slice());
     }
+    let file = memory_file("report", &bytes)?;
+    let fds: Vec<BorrowedFd<'_>> = std::iter::once(file.as_fd()).chain(fd).collect();
+    send(socket, IN_FILE, &fds)
 }
 
 /// Receives a report without waiting.
@@ -122,7 +132,16 @@ pub(crate) fn receive_report(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let mut bytes = [0; LONGEST];
     match receive(socket, &mut bytes, RecvFlags::DONTWAIT) {
         Ok((0, _)) => Ok(Received::End),
-        Ok((length, fds)) => Ok(Received::Report(serde_json::from_slice(&bytes[..length])?, fds.into_iter().next())),
+        Ok((length, fds)) => {
+            let mut fds = fds.into_iter();
+            let mut text = bytes[..length].to_vec();
+            if text == IN_FILE {
+                text.clear();
+                let file = fds.next().ok_or(io::ErrorKind::UnexpectedEof)?;
+                std::fs::File::from(file).read_to_end(&mut text)?;
+            }
+            Ok(Received::Report(serde_json::from_slice(&text)?, fds.next()))
+        }
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(Received::End),
         Err(e) => Err(e),
@@ -142,4 +161,44 @@ pub(super) fn receive_order(socket: BorrowedFd<'_>) -> io::Result<Option<Order>>
         return Ok(None);
     }
     Ok([Order::Terminate, Order::Kill].into_iter().find(|order| order.byte() == byte[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+    use super::*;
+    use crate::sandbox::report::Enforcement;
+
+    #[test]
+    fn report_of_any_length_arrives_whole_with_its_descriptor() {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        for sentences in [1, 100_000] {
+            let missing = vec!["a layer that is missing".to_owned(); sentences];
+            let report = Report::Ready(Box::new(Enforcement { missing, ..Enforcement::default() }));
+            let file = memory_file("along", b"x").unwrap();
+            send_report(theirs.as_fd(), &report, Some(file.as_fd())).unwrap();
+            let Received::Report(Report::Ready(got), Some(_)) = receive_report(ours.as_fd()).unwrap() else {
+                panic!("{sentences} sentences");
+            };
+            assert_eq!(got.missing.len(), sentences);
+        }
+        assert!(matches!(receive_report(ours.as_fd()).unwrap(), Received::Nothing));
+        send(theirs.as_fd(), b"{\"ready\":", &[]).unwrap();
+        assert!(receive_report(ours.as_fd()).is_err(), "half a report is an error, and not the end");
+    }
+
+    #[test]
+    fn descriptors_that_do_not_fit_are_an_error() {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let file = memory_file("along", b"x").unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let many = [file.as_fd(); 8];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&many)));
+        rustix::net::sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL).unwrap();
+        assert!(receive(ours.as_fd(), &mut [0; 8], RecvFlags::DONTWAIT).is_err());
+    }
 }

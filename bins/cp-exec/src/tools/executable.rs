@@ -38,7 +38,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
     let timeout =
         if call.describe { DESCRIBE } else { timeout_of(policy, call.timeout.map(|seconds| seconds.min(LONGEST)))? };
     declared_by_modules(policy, &policy.base, &path, &[])?;
-    let Planned { mut plan, made, mut watched } =
+    let Planned { mut plan, mut watched } =
         plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout, false)?;
     // A tool must not write to its own directory, and describing itself needs neither network nor files.
     plan.view.write.retain(|path| !policy.tools.contains(path));
@@ -69,7 +69,6 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
         stdin: Some(sha256(input)),
         risk: Risk::Medium,
         notices: Vec::new(),
-        made,
         watched,
     };
     Ok((ruling, stdin))

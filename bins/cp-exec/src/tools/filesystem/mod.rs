@@ -13,7 +13,7 @@ mod write;
 
 use cp_common::Result;
 
-use self::paths::{path_of, readable, writable};
+use self::paths::{path_of, readable, writable_path};
 pub(crate) use self::undo::{Step, Undo};
 use super::item::Item;
 use crate::policy::{Access, Policy};
@@ -38,9 +38,8 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<
 /// Refuses a path that the policy does not let a tool look at or change, whoever has that tool.
 pub(crate) fn check(policy: &Policy, access: Access, asked: &str) -> Result<()> {
     policy.check_base()?;
-    let path = path_of(policy, asked)?;
     match access {
-        Access::Read | Access::Execute => readable(policy, &path),
-        Access::Write => writable(policy, &path),
+        Access::Read | Access::Execute => readable(policy, &path_of(policy, asked)?),
+        Access::Write => writable_path(policy, asked).map(drop),
     }
 }

@@ -10,7 +10,8 @@ use rustix::io::Errno;
 
 use crate::place;
 use crate::policy::Policy;
-pub(super) use crate::policy::{readable, visible, writable};
+use crate::policy::{normal, writable};
+pub(super) use crate::policy::{readable, visible};
 use crate::refusal::denied;
 
 /// The path that is meant, without links as far as it is there.
@@ -19,6 +20,13 @@ pub(super) fn path_of(policy: &Policy, asked: &str) -> Result<PathBuf> {
         return Err(Error::validation("the path is empty or contains a NUL byte").with("rule", "path"));
     }
     Ok(resolved(&policy.base.join(policy.expand(asked))))
+}
+
+/// The path that is meant, if it may be written. The name counts that was asked for, and the path that links lead it to.
+pub(super) fn writable_path(policy: &Policy, asked: &str) -> Result<PathBuf> {
+    let path = path_of(policy, asked)?;
+    writable(policy, &path, &normal(&policy.base.join(policy.expand(asked))))?;
+    Ok(path)
 }
 
 /// Opens a path that was resolved and allowed, through no link: one that is on its way now was put there since.

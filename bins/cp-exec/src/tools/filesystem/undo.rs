@@ -15,10 +15,9 @@ use rustix::io::Errno;
 use serde_json::json;
 
 use super::change::{locked, present};
-use super::paths::writable;
 use crate::changes::{Store, state_of};
 use crate::place;
-use crate::policy::Policy;
+use crate::policy::{Policy, writable};
 use crate::run::Engine;
 
 /// The paths of a run that are put back, and those that are not.
@@ -57,7 +56,7 @@ impl Undo {
 
     fn add(&mut self, policy: &Policy, change: FileChange) -> Result<()> {
         let path = path_of(&change);
-        writable(policy, &path)?;
+        writable(policy, &path, &path)?;
         let mut now = state_of(&path).map_err(|e| Error::io("cannot be compared", e).in_file(&path))?;
         let FileChange { change: kind, before, after, .. } = change;
         if kind == ChangeKind::Mode && differs_in_hash_only(now.as_ref(), after.as_ref()) {

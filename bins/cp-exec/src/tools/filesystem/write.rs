@@ -14,7 +14,7 @@ use serde_json::json;
 use super::change::{change, locked, present};
 use super::known::unchanged;
 use super::patch::patched;
-use super::paths::{path_of, writable};
+use super::paths::writable_path;
 use super::replace::{Edited, replaced};
 use crate::decision::confirm::{of_change, spend};
 use crate::digest::sha256;
@@ -43,8 +43,7 @@ pub(super) fn write_file(engine: &mut Engine, write: &WriteFile) -> Result<Item>
 
 /// What writing a file would change.
 pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
-    let path = path_of(policy, &write.path)?;
-    writable(policy, &path)?;
+    let path = writable_path(policy, &write.path)?;
     let before = present(&path)?;
     if before.is_some() && write.mode == WriteMode::Create {
         return Err(Error::new(Code::Conflict, format!("{} already exists", path.display()))
@@ -95,8 +94,7 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
 /// The file of an edit, and what the edit makes of it. Text that matches exactly is proof enough that its caller knows what it
 /// replaces; a file that this run knows must still be as it was.
 pub(super) fn edited(policy: &Policy, edit: &EditFile) -> Result<(Pending, Edited)> {
-    let path = path_of(policy, &edit.path)?;
-    writable(policy, &path)?;
+    let path = writable_path(policy, &edit.path)?;
     let before = there(&path)?;
     unchanged(policy, &path, &before, edit.expected_sha256.as_deref())?;
     let edited = match (&edit.old, &edit.new, &edit.patch) {
@@ -118,8 +116,7 @@ pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<It
 
 /// The file of a removal. Nothing about the request shows that its caller knows what the file holds, so the run must.
 pub(super) fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
-    let path = path_of(policy, &remove.path)?;
-    writable(policy, &path)?;
+    let path = writable_path(policy, &remove.path)?;
     let before = there(&path)?;
     if !unchanged(policy, &path, &before, remove.expected_sha256.as_deref())? {
         return Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
@@ -142,8 +139,7 @@ pub(super) fn restore_files(engine: &mut Engine, restore: &RestoreFiles) -> Resu
 pub(super) fn restored(policy: &Policy, restore: &RestoreFiles) -> Result<Vec<Pending>> {
     let mut changes: Vec<Pending> = Vec::new();
     for file in &restore.files {
-        let path = path_of(policy, &file.path)?;
-        writable(policy, &path)?;
+        let path = writable_path(policy, &file.path)?;
         let before = present(&path)?;
         let now = before.as_ref().map(|before| before.hash.to_string());
         if now != file.from {

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::decided::{Asking, Decided, in_one_text};
 use crate::digest::sha256;
+use crate::guard::session_tmp;
 use crate::hook::{self, Event, Moment, Output, Tool, Verdict};
 use crate::policy::Hosted;
 use crate::run::Engine;
@@ -93,6 +94,9 @@ pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
             engine.serve(hosted(&event, "")?);
             let moment = if matches!(event.moment, Moment::Start) { "start" } else { "end" };
             engine.journal.told("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
+            if moment == "end" {
+                session_tmp::remove_of_host(&engine.policy);
+            }
             context.out.answer(&silent)
         }
         Moment::Other => context.out.answer(&silent),

@@ -124,6 +124,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         let message = "approvals are advisory: the user who asks can read the key that signs them";
         context.out.notice("approvals_advisory", Severity::Warning, message);
     }
+    if !args.write.dry_run {
+        let killed = engine.settle_killed_runs()?;
+        if !killed.is_empty() {
+            let message = format!(
+                "a run that was killed had left behind what other programs execute ({}): {}; it is in state/quarantine of the home",
+                killed.len(),
+                killed.iter().take(3).cloned().collect::<Vec<_>>().join(", ")
+            );
+            context.out.notice("killed_run", Severity::Warning, message);
+        }
+    }
     if args.string.is_none() && args.command.is_empty() {
         requests(engine, args, context)
     } else if args.write.dry_run {

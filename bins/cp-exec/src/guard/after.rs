@@ -3,39 +3,44 @@
 
 use std::path::{Path, PathBuf};
 
-use super::outcome::{Ended, Outcome};
+use super::find::Guarded;
+use super::ignored::is_ignored;
 use super::quarantine::{Quarantine, failed};
-use crate::decision::{Watched, identity};
-use crate::git_dir::{self, Session};
-use crate::policy::Guarded;
-use crate::sandbox::plan::{Identity, Layer};
+use crate::decision::{KnownLink, Watched, identity};
+use crate::git_dir::{self, Finding};
+use crate::place;
+use crate::sandbox::plan::Identity;
 use crate::sandbox::report::Undone;
 
-/// Undoes what a run left behind that would run later, and puts it on the run's enforcement.
-pub(super) fn finish(watched: &Watched, session: Session<'_>, git: Option<&Path>, home: &Path, outcome: &mut Outcome) {
+/// How many new hidden files a result lists.
+const MOST_HIDDEN: usize = 100;
+
+/// What the guard found and did after a run.
+pub(crate) struct Findings {
+    pub quarantined: Vec<Undone>,
+    pub new_hidden: Vec<String>,
+    pub repositories_made: Vec<String>,
+}
+
+/// Undoes what a run left behind that would run later, with what was found in repositories. `private`: the run had mounts of its own,
+/// so that what was there could not be changed.
+pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Finding>, home: &Path, private: bool) -> Findings {
     let mut quarantine = Quarantine::of(home);
     let mut undone = Vec::new();
-    let private = outcome.enforcement.has(Layer::Mount);
-    let mut after = session.finish(private, git);
-    outcome.enforcement.missing.append(&mut after.missing);
-    outcome.enforcement.history = after.history;
-    for finding in after.findings {
+    for finding in in_repositories {
         undone.push(quarantine.take(&finding.path, finding.reason));
         if let Some(Err(e)) = finding.put_back.map(|text| git_dir::put_back(&finding.path, &text)) {
             undone.push(failed(&finding.path, e));
         }
     }
-    if after.is_replaced {
-        outcome.ended.get_or_insert(Ended::Conflict);
-    }
-    let (mut after, mut made) = (After { watched, private, quarantine, undone }, Vec::new());
+    let mut after = After { watched, private, quarantine, undone };
     after.undo_pristine();
-    match Guarded::in_trees(&watched.trees, &after.in_place(), watched.walk) {
-        Ok(found) => made = after.undo(found),
-        Err(error) => outcome.enforcement.missing.push(format!("guard: {}", error.message())),
-    }
-    outcome.enforcement.repositories_made = made;
-    outcome.enforcement.guard = after.undone;
+    after.restore_links();
+    let mut found = after.search();
+    let hidden = std::mem::take(&mut found.hidden);
+    let repositories_made = after.undo(found);
+    let new_hidden = after.new_hidden(hidden);
+    Findings { quarantined: after.undone, new_hidden, repositories_made }
 }
 
 /// What is there after a run, against what was there before.
@@ -62,8 +67,80 @@ impl After<'_> {
         }
     }
 
+    /// Puts back links with guarded names that the run removed or replaced.
+    fn restore_links(&mut self) {
+        for KnownLink { link: before, target } in &self.watched.links {
+            let path = &before.path;
+            let now = identity(path);
+            let parent = path.parent().and_then(|parent| place::open(parent).ok().flatten());
+            // Where the directory is gone, no program reads the name any more.
+            let (false, Some(parent), Some(name)) = (now.as_ref() == Some(before), parent, path.file_name()) else {
+                continue;
+            };
+            let reason = Some("was a link of its owner, which was put back".to_owned());
+            let mut undone = Undone { path: path.display().to_string(), reason: reason.clone(), ..Undone::default() };
+            if now.is_some() {
+                undone = self.quarantine.take(path, reason);
+            }
+            if let Err(e) = rustix::fs::symlinkat(target, &parent, name) {
+                undone.error.get_or_insert(e.to_string());
+            }
+            self.undone.push(undone);
+        }
+    }
+
+    /// Searches the trees. A directory that the run made and that has too many entries to be searched is moved away as a whole. What
+    /// cannot be searched all the same is a finding of its own.
+    fn search(&mut self) -> Guarded {
+        let links: Vec<PathBuf> = self.watched.links.iter().map(|known| known.link.path.clone()).collect();
+        loop {
+            let (found, error) = Guarded::in_trees(&self.watched.trees, &self.in_place(), &links, self.watched.walk);
+            let Some(error) = error else { return found };
+            let place = PathBuf::from(error.details()["path"].as_str().unwrap_or_default());
+            let made = self.made_around(&place).filter(|_| error.details().contains_key("setting"));
+            let undone = match &made {
+                Some(directory) => self.quarantine.take(directory, Some(error.message().to_owned())),
+                None => failed(&place, std::io::Error::other(error.message().to_owned())),
+            };
+            let is_moved = undone.moved_to.is_some();
+            self.undone.push(undone);
+            if !is_moved {
+                return found;
+            }
+        }
+    }
+
+    /// The outermost directory around a path that the run made.
+    fn made_around(&self, path: &Path) -> Option<PathBuf> {
+        let is_inside = |path: &&Path| self.watched.trees.iter().any(|tree| path.starts_with(tree) && *path != tree);
+        let is_made = |path: &&Path| {
+            let created = path.symlink_metadata().and_then(|meta| meta.created()).ok();
+            created.zip(self.watched.since).is_some_and(|(created, since)| created >= since)
+        };
+        path.ancestors().filter(is_inside).filter(is_made).last().map(Path::to_owned)
+    }
+
+    /// New hidden files and directories that git would show, with a bound on how many.
+    fn new_hidden(&self, hidden: Vec<PathBuf>) -> Vec<String> {
+        let is_new = |path: &PathBuf| self.watched.hidden.binary_search(path).is_err() && identity(path).is_some();
+        let tree = |path: &Path| self.watched.trees.iter().find(|tree| path.starts_with(tree));
+        let is_shown = |path: &PathBuf| tree(path).is_some_and(|tree| !is_ignored(tree, path));
+        let new = hidden.into_iter().filter(is_new).filter(is_shown).map(|path| path.display().to_string());
+        let mut new: Vec<String> = new.collect();
+        let more = new.len().saturating_sub(MOST_HIDDEN);
+        if more > 0 {
+            new.truncate(MOST_HIDDEN);
+            new.push(format!("and {more} more"));
+        }
+        new
+    }
+
     /// Moves away what the run made and would run later. Gives the repositories that it made and that stay.
     fn undo(&mut self, found: Guarded) -> Vec<String> {
+        let is_known = |link: &PathBuf| self.watched.links.iter().any(|known| known.link.path == *link);
+        for link in found.links.iter().filter(|link| !self.watched.listed.contains(link) && !is_known(link)) {
+            self.undone.push(self.quarantine.take(link, Some("is a link with a guarded name".to_owned())));
+        }
         let mut made = found.repositories;
         made.retain(|repository| !self.watched.listed.contains(repository) && !self.was_there(repository));
         let new = found.paths.into_iter().filter(|path| !self.watched.listed.contains(path) && self.is_new(path));

@@ -1,0 +1,168 @@
+//! What a search through trees finds of guarded names, of links by which other places get such a name, and of repositories.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use super::names::{REPOSITORY, Step, Within};
+use crate::place::follow;
+
+/// What of a repository names programs, or leads git elsewhere.
+const OF_REPOSITORY: [&str; 8] = [
+    "commondir",
+    "config",
+    "config.worktree",
+    "hooks",
+    "info/attributes",
+    "modules",
+    "objects/info/alternates",
+    "worktrees",
+];
+
+/// What is guarded in some trees.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Guarded {
+    /// Files and directories.
+    pub paths: Vec<PathBuf>,
+    /// Symbolic links with a guarded name, or with that of a directory in which names are guarded.
+    pub links: Vec<PathBuf>,
+    /// Directories named `.git`.
+    pub repositories: Vec<PathBuf>,
+    /// The outermost other files and directories whose names begin with a dot.
+    pub hidden: Vec<PathBuf>,
+}
+
+impl Guarded {
+    /// What it is made of, repositories by what is dangerous in them.
+    pub(crate) fn into_paths(self) -> Vec<PathBuf> {
+        let inside = self.repositories.iter().flat_map(|repository| parts_of_repository(repository));
+        self.paths.iter().cloned().chain(inside).collect()
+    }
+}
+
+/// What is guarded, as a walk finds it.
+pub(crate) struct Guards<'a> {
+    found: Guarded,
+    /// Repositories that are not searched.
+    known: &'a [PathBuf],
+    /// The links that are followed; none means all. A link that a run made gives no other place a guarded name.
+    followed: Option<&'a [PathBuf]>,
+    /// The trees that may be written. What lies elsewhere, no command can change.
+    pub trees: Vec<PathBuf>,
+    /// Where links lead to, and which names were begun with the link.
+    linked: Vec<(PathBuf, Within)>,
+}
+
+impl<'a> Guards<'a> {
+    pub(crate) fn new(known: &'a [PathBuf], followed: Option<&'a [PathBuf]>, trees: Vec<PathBuf>) -> Self {
+        Self { found: Guarded::default(), known, followed, trees, linked: Vec::new() }
+    }
+
+    /// Records an entry if it is guarded. Of a directory that is not, what to look for in it.
+    pub(crate) fn take(&mut self, step: Step, name: &[u8], kind: FileType, path: &Path) -> Option<Within> {
+        let is_repository = name == REPOSITORY.as_bytes();
+        match step {
+            _ if is_repository && kind == FileType::Directory => {
+                if !self.known.iter().any(|known| known == path) {
+                    self.found.repositories.push(path.to_owned());
+                }
+                None
+            }
+            step if kind == FileType::Symlink => {
+                self.take_link(step, is_repository, path);
+                None
+            }
+            Step::Guarded => {
+                self.found.paths.push(path.to_owned());
+                None
+            }
+            _ if is_repository || is_device(kind) => {
+                self.found.paths.push(path.to_owned());
+                None
+            }
+            Step::Inside(within) => {
+                if is_dotted(name) && !within.in_packages {
+                    self.found.hidden.push(path.to_owned());
+                }
+                within.is_open().then_some(within)
+            }
+        }
+    }
+
+    fn take_link(&mut self, step: Step, is_repository: bool, path: &Path) {
+        let within = match step {
+            Step::Guarded => None,
+            Step::Inside(_) if is_repository => None,
+            Step::Inside(within) if within.is_begun() && !within.in_packages => Some(within),
+            Step::Inside(_) => {
+                if path.file_name().is_some_and(|name| is_dotted(name.as_bytes())) {
+                    self.found.hidden.push(path.to_owned());
+                }
+                return;
+            }
+        };
+        self.found.links.push(path.to_owned());
+        if self.followed.is_some_and(|followed| !followed.iter().any(|known| known == path)) {
+            return;
+        }
+        let target = follow(path).0;
+        // A tree as a whole stays writable, whatever a link says.
+        if !self.trees.iter().any(|tree| target != *tree && target.starts_with(tree)) {
+            return;
+        }
+        match within {
+            Some(within) => self.linked.push((target, within.linked())),
+            None if fs::symlink_metadata(&target).is_ok() && !is_repository => self.found.paths.push(target),
+            None => {}
+        }
+    }
+
+    /// The next place that a link leads to.
+    pub(crate) fn next_linked(&mut self) -> Option<(PathBuf, Within)> {
+        self.linked.pop()
+    }
+
+    /// A directory that cannot be searched.
+    pub(crate) fn closed(&mut self, directory: &Path) {
+        self.found.paths.push(directory.to_owned());
+    }
+
+    /// A repository without a working tree.
+    pub(crate) fn bare(&mut self, directory: &Path) {
+        self.found.paths.extend(parts_of_repository(directory));
+    }
+
+    pub(crate) fn finish(mut self) -> Guarded {
+        let Guarded { paths, links, repositories, hidden } = &mut self.found;
+        for found in [&mut *paths, links, repositories, hidden] {
+            found.sort();
+            found.dedup();
+        }
+        hidden.dedup_by(|below, above| below.starts_with(above));
+        self.found
+    }
+}
+
+/// Whether an entry that is not a directory may matter. It spares most entries a path.
+pub(crate) fn may_matter(step: &Step, name: &[u8], kind: FileType) -> bool {
+    matches!(step, Step::Guarded)
+        || is_dotted(name)
+        || is_device(kind)
+        || matches!(step, Step::Inside(within) if within.is_begun())
+}
+
+fn is_dotted(name: &[u8]) -> bool {
+    name.starts_with(b".")
+}
+
+fn is_device(kind: FileType) -> bool {
+    matches!(kind, FileType::BlockDevice | FileType::CharacterDevice)
+}
+
+/// What is there of a repository that names programs or leads elsewhere.
+fn parts_of_repository(repository: &Path) -> impl Iterator<Item = PathBuf> {
+    let parts = OF_REPOSITORY.map(|part| repository.join(part));
+    parts.into_iter().filter(|path| fs::symlink_metadata(path).is_ok())
+}

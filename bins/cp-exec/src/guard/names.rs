@@ -1,0 +1,275 @@
+//! Guarded names: what other programs execute, or take commands from, without their users naming it. The names are data, see
+//! `names.toml`.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::glob::name_matches;
+use crate::place::follow;
+
+#[derive(Deserialize)]
+struct Table {
+    packages: Vec<String>,
+    reader: Vec<Reader>,
+}
+
+/// Names that one program reads.
+#[derive(Deserialize)]
+struct Reader {
+    names: Vec<String>,
+    #[serde(default = "in_packages")]
+    in_packages: bool,
+}
+
+const fn in_packages() -> bool {
+    true
+}
+
+/// What a repository lies in.
+pub(super) const REPOSITORY: &str = ".git";
+
+/// A node of the tree that the components of all names make.
+#[derive(Default)]
+struct Node {
+    plain: HashMap<String, usize>,
+    /// Components with `*`.
+    patterns: Vec<(String, usize)>,
+    /// A name ends here: guarded everywhere, or everywhere but in packages.
+    guards: Option<Scope>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    OutsidePackages,
+    Everywhere,
+}
+
+/// All names; the first node is the root.
+struct Names {
+    nodes: Vec<Node>,
+    packages: Vec<String>,
+}
+
+static NAMES: LazyLock<Names> = LazyLock::new(|| match toml::from_str(include_str!("names.toml")) {
+    Ok(table) => Names::of(table),
+    Err(error) => unreachable!("names.toml: {error}"),
+});
+
+impl Names {
+    fn of(table: Table) -> Self {
+        let mut all = Self { nodes: vec![Node::default()], packages: table.packages };
+        for Reader { names, in_packages } in &table.reader {
+            let scope = if *in_packages { Scope::Everywhere } else { Scope::OutsidePackages };
+            for name in names {
+                let end = name.split('/').fold(0, |at, component| all.below(at, component));
+                all.nodes[end].guards = all.nodes[end].guards.max(Some(scope));
+            }
+        }
+        all
+    }
+
+    fn below(&mut self, at: usize, component: &str) -> usize {
+        let Node { plain, patterns, .. } = &self.nodes[at];
+        let known =
+            plain.get(component).or_else(|| patterns.iter().find(|(known, _)| known == component).map(|(_, at)| at));
+        if let Some(known) = known {
+            return *known;
+        }
+        let new = self.nodes.len();
+        self.nodes.push(Node::default());
+        let node = &mut self.nodes[at];
+        if component.contains('*') {
+            node.patterns.push((component.to_owned(), new));
+        } else {
+            node.plain.insert(component.to_owned(), new);
+        }
+        new
+    }
+
+    /// The nodes that an entry of this name reaches from a node.
+    fn reached<'a>(&'a self, at: usize, name: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+        let Node { plain, patterns, .. } = &self.nodes[at];
+        let exact = std::str::from_utf8(name).ok().and_then(|name| plain.get(name)).copied();
+        exact.into_iter().chain(patterns.iter().filter(move |(word, _)| name_matches(word, name)).map(|(_, at)| *at))
+    }
+
+    fn is_inner(&self, at: usize) -> bool {
+        !self.nodes[at].plain.is_empty() || !self.nodes[at].patterns.is_empty()
+    }
+}
+
+/// A directory in which guarded names are looked for: how much of each name the path to it has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Within {
+    /// Nodes that were reached and have names below them.
+    begun: Vec<usize>,
+    pub(super) in_packages: bool,
+    /// Only names that were begun count: the directory itself is searched as what it is elsewhere.
+    only_begun: bool,
+}
+
+/// What an entry is by its name.
+pub(crate) enum Step {
+    Guarded,
+    /// Not guarded; as a directory this is what to look for in it.
+    Inside(Within),
+}
+
+impl Within {
+    /// The directory that a search begins with: its own name counts for nothing.
+    pub(crate) fn root() -> Self {
+        Self::default()
+    }
+
+    /// The same directory for who reaches it through a link and only looks for the names that were begun.
+    pub(crate) fn linked(self) -> Self {
+        Self { only_begun: true, in_packages: false, ..self }
+    }
+
+    /// Whether any name is begun.
+    pub(crate) fn is_begun(&self) -> bool {
+        !self.begun.is_empty()
+    }
+
+    /// Whether a search in this directory can find anything.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.only_begun || self.is_begun()
+    }
+
+    /// What an entry of this directory is.
+    pub(crate) fn step(&self, name: &[u8]) -> Step {
+        let root = (!self.only_begun).then_some(0);
+        let reached = root.into_iter().chain(self.begun.iter().copied()).flat_map(|at| NAMES.reached(at, name));
+        let mut begun = Vec::new();
+        for at in reached {
+            match NAMES.nodes[at].guards {
+                Some(Scope::Everywhere) => return Step::Guarded,
+                Some(Scope::OutsidePackages) if !self.in_packages => return Step::Guarded,
+                _ => begun.extend(NAMES.is_inner(at).then_some(at)),
+            }
+        }
+        let in_packages = self.in_packages || NAMES.packages.iter().any(|known| known.as_bytes() == name);
+        Step::Inside(Self { begun, in_packages, only_begun: self.only_begun })
+    }
+}
+
+/// Whether a path has a guarded name, or lies in a guarded directory or a repository.
+pub(crate) fn is_guarded(path: &Path) -> bool {
+    is_guarded_in(Within::root(), path)
+}
+
+fn is_guarded_in(mut within: Within, path: &Path) -> bool {
+    path.iter().map(OsStr::as_encoded_bytes).any(|name| match within.step(name) {
+        _ if name == REPOSITORY.as_bytes() => true,
+        Step::Guarded => true,
+        Step::Inside(below) => {
+            within = below;
+            false
+        }
+    })
+}
+
+/// Whether a link with a guarded name, in one of the directories around a path and below `root`, makes the path guarded: the link
+/// leads to the path, to a directory around it, or to a directory in which the path has a guarded name.
+pub(crate) fn is_guarded_by_link(root: &Path, path: &Path) -> bool {
+    let around = path.ancestors().skip(1).take_while(|directory| directory.starts_with(root));
+    around.into_iter().any(|directory| has_link_to(directory, 0, path))
+}
+
+fn has_link_to(directory: &Path, at: usize, path: &Path) -> bool {
+    NAMES.nodes[at].plain.iter().any(|(name, below)| {
+        let entry = directory.join(name);
+        let Ok(meta) = fs::symlink_metadata(&entry) else { return false };
+        if !meta.is_symlink() {
+            return meta.is_dir() && NAMES.is_inner(*below) && has_link_to(&entry, *below, path);
+        }
+        let Ok(rest) = path.strip_prefix(follow(&entry).0) else { return false };
+        let within = Within { begun: vec![*below], in_packages: false, only_begun: true };
+        NAMES.nodes[*below].guards.is_some() || is_guarded_in(within, rest)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        toml::from_str(include_str!("names.toml")).unwrap()
+    }
+
+    #[test]
+    fn every_name_is_guarded_at_any_depth_and_its_neighbour_is_not() {
+        for reader in table().reader {
+            for name in reader.names {
+                let plain = name.replace('*', "x");
+                for path in [plain.clone(), format!("a/b/{plain}"), format!("{plain}/below")] {
+                    assert!(is_guarded(Path::new(&path)), "{path}");
+                }
+                let neighbour = format!("{}/unguarded-name.txt", Path::new(&plain).parent().unwrap().display());
+                let is_whole_directory = name.ends_with("/*");
+                assert_eq!(is_guarded(Path::new(&neighbour)), is_whole_directory, "{neighbour}");
+                assert_eq!(is_guarded(&Path::new("node_modules/p").join(&plain)), reader.in_packages, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn ordinary_project_files_are_not_guarded() {
+        for path in [
+            "Makefile",
+            "package.json",
+            "build.rs",
+            "conftest.py",
+            ".gitattributes",
+            ".gitmodules",
+            ".gitignore",
+            ".github/workflows/ci.yml",
+            ".cargo/audit.toml",
+            "tools/x",
+            ".config/x",
+        ] {
+            assert!(!is_guarded(Path::new(path)), "{path}");
+        }
+        assert!(is_guarded(Path::new("a/.git/config")));
+    }
+
+    #[test]
+    fn link_with_a_guarded_name_guards_what_it_leads_to() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("sub/.config")).unwrap();
+        for (link, target) in [(".vscode", "cfg"), (".envrc", "env.sh"), ("sub/.config/git", "../../gitcfg")] {
+            std::os::unix::fs::symlink(target, root.join(link)).unwrap();
+        }
+        let is_guarded = |path: &str| is_guarded_by_link(&root, &root.join(path));
+        assert!(is_guarded("cfg/tasks.json") && is_guarded("cfg/tasks.json/below") && is_guarded("env.sh"));
+        assert!(!is_guarded("cfg/other.json") && !is_guarded("other/tasks.json") && !is_guarded("cfg/deep/tasks.json"));
+        // A link elsewhere in the tree is found by the search before and after a run.
+        assert!(!is_guarded("gitcfg/config"));
+    }
+
+    #[test]
+    fn manual_page_lists_every_name() {
+        #[derive(Deserialize)]
+        struct Table {
+            reader: Vec<Row>,
+        }
+        #[derive(Deserialize)]
+        struct Row {
+            program: String,
+            event: String,
+            names: Vec<String>,
+        }
+        let page = include_str!("../../../../man/cp-policy.5");
+        let table: Table = toml::from_str(include_str!("names.toml")).unwrap();
+        for Row { program, event, names } in table.reader {
+            let row = format!(".It {program}: {event}\n.Pa {}\n", names.join(" , "));
+            assert!(page.contains(&row), "{row}");
+        }
+    }
+}

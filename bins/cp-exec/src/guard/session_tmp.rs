@@ -1,0 +1,104 @@
+//! The `/tmp` of a session: a directory below the home that lasts for the session's commands, and is bounded in size.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use cp_common::home::make_directory;
+use cp_common::{Error, Result};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW};
+
+use crate::policy::Policy;
+use crate::refusal::refuse;
+
+/// A directory that no command used for this long is removed.
+const LIFETIME: Duration = Duration::from_hours(7 * 24);
+
+/// Makes the directory ready for a command, and removes the directories of sessions that are over.
+pub(crate) fn prepare(directory: &Path, most_bytes: u64, most_entries: u64) -> Result<()> {
+    make_directory(directory)?;
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    rustix::fs::utimensat(CWD, directory, &Timestamps { last_access: now, last_modification: now }, AtFlags::empty())
+        .map_err(|e| Error::io("the session's /tmp", e).in_file(directory))?;
+    directory.parent().into_iter().for_each(remove_unused);
+    let mut left = (most_bytes, most_entries);
+    if fits(directory, &mut left).map_err(|e| Error::io("the session's /tmp", e).in_file(directory))? {
+        return Ok(());
+    }
+    Err(refuse(
+        "session_tmp",
+        format!("the session's /tmp holds more than {most_bytes} bytes or {most_entries} entries"),
+    )
+    .with("path", directory.display().to_string())
+    .hint("begin a new session; the owner can remove files from that directory, or raise exec.scratch"))
+}
+
+/// Removes the directory of a host's session that has ended, unless a session or run of this home outlasts it.
+pub(crate) fn remove_of_host(policy: &Policy) {
+    if policy.actor.session.is_none() && policy.actor.run.is_none() {
+        // A directory that cannot be removed now is removed when it is unused for long enough.
+        policy.session_tmp().map(fs::remove_dir_all).into_iter().for_each(drop);
+    }
+}
+
+fn remove_unused(all: &Path) {
+    let is_unused = |entry: &fs::DirEntry| {
+        let modified = entry.metadata().and_then(|meta| meta.modified());
+        modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > LIFETIME))
+    };
+    for entry in fs::read_dir(all).into_iter().flatten().flatten().filter(is_unused) {
+        // What cannot be removed now is tried again at the next start.
+        drop(fs::remove_dir_all(entry.path()));
+    }
+}
+
+/// Whether everything in a directory fits into so many bytes and entries, which are counted down.
+fn fits(directory: &Path, left: &mut (u64, u64)) -> std::io::Result<bool> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        // Another command removed it meanwhile, or made it unreadable.
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => return Ok(true),
+        Err(e) => return Err(e),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let meta = match entry.metadata() {
+            // Another command of the session removed it meanwhile.
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            meta => meta?,
+        };
+        let counted = left.0.checked_sub(meta.blocks() * 512).zip(left.1.checked_sub(1));
+        let Some(counted) = counted else { return Ok(false) };
+        *left = counted;
+        if meta.is_dir() && !fits(&entry.path(), left)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_tmp_is_bounded_and_unused_ones_are_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let (own, old) = (place.path().join("own"), place.path().join("old"));
+        for directory in [&own, &old] {
+            fs::create_dir_all(directory.join("below")).unwrap();
+            fs::write(directory.join("below/file"), vec![1; 100_000]).unwrap();
+        }
+        assert!(prepare(&own, 1 << 20, 100).is_ok() && old.exists());
+        for (bytes, entries) in [(50_000, 100), (1 << 20, 1)] {
+            assert_eq!(prepare(&own, bytes, entries).unwrap_err().details()["rule"], "session_tmp");
+        }
+        let past = SystemTime::now() - LIFETIME - Duration::from_mins(1);
+        fs::File::open(&old).unwrap().set_modified(past).unwrap();
+        fs::File::open(&own).unwrap().set_modified(past).unwrap();
+        prepare(&own, 1 << 20, 100).unwrap();
+        assert!(own.exists() && !old.exists());
+    }
+}

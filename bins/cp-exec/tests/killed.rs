@@ -1,0 +1,95 @@
+//! A run whose cp-exec is killed is settled by the next start: what it left behind that runs later is in quarantine, and its intent has
+//! a result.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::exec::{Exec, everyone};
+
+/// How many results each intent has.
+fn results(exec: &Exec) -> BTreeMap<u64, usize> {
+    let intents = exec.entries("exec.intent");
+    let mut results: BTreeMap<u64, usize> = intents.iter().map(|entry| (entry["seq"].as_u64().unwrap(), 0)).collect();
+    for entry in exec.entries("exec.result") {
+        *results.entry(entry["data"]["intent"].as_u64().unwrap()).or_default() += 1;
+    }
+    results
+}
+
+/// Waits until a command made a file.
+fn wait_for(exec: &Exec, name: &str) {
+    let is_there = (0..4000).any(|_| {
+        sleep(Duration::from_millis(5));
+        exec.work.join(name).exists()
+    });
+    assert!(is_there, "{name} was not made in time");
+}
+
+/// The files of runs that are not settled.
+fn open_runs(exec: &Exec) -> usize {
+    fs::read_dir(exec.home.join("state/runs")).into_iter().flatten().count()
+}
+
+#[test]
+fn killed_run_is_settled_by_the_next_start_whenever_it_was_killed() {
+    let step = if std::env::var_os("CP_LONG").is_some() { 1 } else { 12 };
+    for who in everyone() {
+        let (mut planted, mut settled) = (0, 0);
+        // The last round is killed when everything is there, however slow the machine is.
+        for delay in (0..150_u64).step_by(step).chain([u64::MAX]) {
+            let exec = Exec::new(who);
+            exec.write("sub/.npmrc", "mine\n");
+            std::os::unix::fs::symlink("cfg", exec.work.join(".cursor")).unwrap();
+            exec.own_all();
+            let script = "echo x > .envrc; mkdir -p a/.vscode cfg; echo x > a/.vscode/tasks.json; echo x > cfg/hooks.json; echo x > plain; \
+                          rm .cursor; sleep 5";
+            let run = exec.command(&["--", "sh", "-c", script]).start();
+            match delay {
+                u64::MAX => wait_for(&exec, "plain"),
+                delay => sleep(Duration::from_millis(delay)),
+            }
+            run.kill();
+            planted += usize::from(exec.work.join(".envrc").exists());
+            let (answer, status) = exec.ask(&["--", "true"]);
+            assert_eq!(status, 0, "{who:?} after {delay} ms: {answer}");
+            for name in [".envrc", "a/.vscode/tasks.json", "cfg/hooks.json"] {
+                assert!(!exec.work.join(name).exists(), "{who:?} after {delay} ms: {name}");
+            }
+            assert_eq!(exec.work.read("sub/.npmrc"), "mine\n", "{who:?} after {delay} ms");
+            assert!(exec.work.join(".cursor").is_symlink(), "{who:?} after {delay} ms");
+            assert_eq!(open_runs(&exec), 0, "{who:?} after {delay} ms");
+            let notices = answer["meta"]["notices"].as_array().cloned().unwrap_or_default();
+            let is_told = notices.iter().any(|notice| notice["type"] == "killed_run");
+            let interrupted = |entry: &Value| entry["data"]["code"] == "E_INTERRUPTED";
+            let result = exec.entries("exec.result").into_iter().find(interrupted);
+            let recorded = result.map_or(0, |entry| entry["data"]["enforcement"]["guard"].as_array().unwrap().len());
+            assert_eq!(is_told, recorded > 0, "{who:?} after {delay} ms: {answer}");
+            settled += usize::from(is_told);
+            assert!(results(&exec).values().all(|count| *count <= 1), "{who:?} after {delay} ms: {:?}", results(&exec));
+        }
+        // The control: in some of the rounds there was something to settle.
+        assert!(planted > 0 && settled >= planted, "{who:?}: {planted} planted, {settled} settled");
+    }
+}
+
+#[test]
+fn run_that_goes_on_is_not_settled_by_another() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let run =
+            exec.command(&["--", "sh", "-c", "echo x > .envrc; echo x > started; sleep 1; echo x > ended"]).start();
+        wait_for(&exec, "started");
+        let (answer, _) = exec.ask(&["--", "true"]);
+        assert!(!answer.to_string().contains("killed_run"), "{who:?}: {answer}");
+        assert_eq!(open_runs(&exec), 1, "{who:?}");
+        let first = run.finish().records().pop().unwrap();
+        assert_eq!(first["error"]["details"]["rule"], "guard", "{who:?}: {first}");
+        assert!(exec.work.join("ended").exists() && !exec.work.join(".envrc").exists(), "{who:?}");
+        assert_eq!(results(&exec).into_values().collect::<Vec<_>>(), [1, 1], "{who:?}");
+        assert_eq!(open_runs(&exec), 0, "{who:?}");
+    }
+}

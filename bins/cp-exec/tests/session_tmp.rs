@@ -1,0 +1,88 @@
+//! `/tmp` is an empty directory for each command, or one directory for all commands of a session or run.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::json;
+
+use crate::exec::{Exec, POLICY, everyone};
+
+/// The directories of sessions below the home.
+fn directories(exec: &Exec) -> Vec<std::path::PathBuf> {
+    let all = fs::read_dir(exec.home.join("state/tmp")).into_iter().flatten();
+    all.map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn session_tmp_lasts_for_the_session_and_belongs_to_it_alone() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        exec.write("p", "precious");
+        for option in ["--run"] {
+            let keep = [option, "S-1", "--", "sh", "-c", "cp p /tmp/p.bak && echo x > ~/kept && echo ~"];
+            let (answer, status) = exec.ask(&keep);
+            assert_eq!((status, &answer["data"]["stdout"]), (0, &"/tmp/home\n".into()), "{who:?}: {answer}");
+            let again = [option, "S-1", "--", "sh", "-c", "cat /tmp/p.bak ~/kept"];
+            assert_eq!(exec.ask(&again).0["data"]["stdout"], "preciousx\n", "{who:?}");
+            // The controls: another session, and no session.
+            for others in [&[option, "S-2"][..], &[]] {
+                let (answer, status) = exec.ask(&[others, &["--", "cat", "/tmp/p.bak"]].concat());
+                assert_eq!(status, 1, "{who:?}: {answer}");
+            }
+        }
+        assert!(!exec.root.join("tmp").exists());
+        for directory in directories(&exec) {
+            assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700, "{directory:?}");
+        }
+        assert_eq!(directories(&exec).len(), 2, "{who:?}");
+    }
+}
+
+#[test]
+fn session_tmp_executes_nothing_and_a_link_in_it_leads_no_mount_elsewhere() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let run = |script: &str| exec.ask(&["--run", "S", "--", "sh", "-c", script]).0;
+        let script = "printf '#!/bin/sh\\necho ran\\n' > /tmp/x; chmod +x /tmp/x; /tmp/x 2>/dev/null || sh /tmp/x";
+        assert_eq!(run(script)["data"]["stdout"], "ran\n", "{who:?}");
+        assert_ne!(run("/tmp/x")["ok"], true, "{who:?}: /tmp is noexec");
+        let first = exec.root.file_name().unwrap().to_str().unwrap().to_owned();
+        run("rm -r /tmp/home; ln -s /etc /tmp/home; ls -d /tmp/*");
+        assert_eq!(run("echo runs")["data"]["stdout"], "runs\n", "{who:?}");
+        // A command of another project plants a link at the place where this project is mounted.
+        let directory = directories(&exec).pop().unwrap();
+        fs::remove_dir_all(directory.join(&first)).unwrap_or(());
+        std::os::unix::fs::symlink("/etc", directory.join(&first)).unwrap();
+        let in_tmp = exec.root.starts_with("/tmp");
+        assert_eq!(run("echo runs")["ok"], !in_tmp, "{who:?}");
+    }
+}
+
+#[test]
+fn session_tmp_over_its_bound_refuses_the_next_command() {
+    for who in everyone() {
+        let policy = POLICY.replace("[exec]", "[exec]\nscratch = 1048576");
+        let exec = Exec::with_policy(who, &policy);
+        let run = |session: &str| {
+            exec.ask(&["--run", session, "--", "sh", "-c", "head -c 2000000 /dev/zero > /tmp/x; echo done"])
+        };
+        let (answer, status) = run("S");
+        assert_eq!(status, 0, "{who:?}: {answer}");
+        let (answer, status) = run("S");
+        assert_eq!((status, &answer["error"]["details"]["rule"]), (4, &json!("session_tmp")), "{who:?}: {answer}");
+        assert_eq!(run("T").1, 0, "{who:?}: the control");
+    }
+}
+
+#[test]
+fn file_operation_in_tmp_says_that_tmp_is_private_to_commands() {
+    let exec = Exec::with_policy(crate::exec::Who::Me, POLICY);
+    let request = |path: &str| {
+        json!({"tool": "filesystem", "operation": "write_file", "arguments": {"path": path, "content": "x"}})
+            .to_string()
+    };
+    let answer = exec.answers(&[], &request("/tmp/log.txt")).0[0].clone();
+    assert!(answer["error"]["message"].as_str().unwrap().contains("write on /tmp/log.txt"), "{answer}");
+    assert!(answer["error"]["details"]["hint"].as_str().unwrap().contains("private /tmp"), "{answer}");
+    assert_eq!(exec.answers(&[], &request("log.txt")).0[0]["ok"], true, "the control");
+}
