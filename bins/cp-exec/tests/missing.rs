@@ -181,7 +181,12 @@ fn command_runs_with_its_layers_or_not_at_all_whichever_system_call_is_missing()
                     assert!(enforcement["landlock"]["status"] == "full" || missing.contains("landlock: "), "{said}");
                 }
                 if let Some((_, Some(layer))) = SETUP.iter().find(|(known, _)| *known == number) {
-                    assert!(!is_done && error["code"] == "E_FORBIDDEN" && details["rule"] == "require", "{said}");
+                    assert!(!is_done, "{said}");
+                    // cp-exec itself makes directories before it starts a run.
+                    if error["code"] == "E_IO" {
+                        continue;
+                    }
+                    assert!(error["code"] == "E_FORBIDDEN" && details["rule"] == "require", "{said}");
                     // Where a user namespace gives no right to mount, an ordinary user has no namespace at all.
                     assert!([*layer, "pid"].iter().any(|layer| details["layer"] == *layer), "{said}");
                 }
