@@ -20,6 +20,8 @@ fn everything_that_real_work_claims_holds() {
         "chain",
         "command_hash",
         "result_hash",
+        "step",
+        "steps",
         "executable",
         "declared_read",
         "finished",
@@ -62,21 +64,23 @@ fn a_long_command_stands_whole_and_its_hash_is_computed_again() {
 /// A ledger, an event on it, what is changed in the first line that has it, and the claim that no longer holds.
 type Forgery = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
-const FORGERIES: [Forgery; 15] = [
+const FORGERIES: [Forgery; 17] = [
     ("cp-exec.jsonl", "exec.intent", r#""echo","hi""#, r#""echo","ho""#, "command_hash"),
     ("cp-exec.jsonl", "exec.intent", r#""env":{"#, r#""env":{"A":null,"#, "command_hash"),
     ("cp-exec.jsonl", "exec.intent", r#""command_hash""#, r#""other_hash""#, "command_hash"),
     ("cp-exec.jsonl", "exec.intent", r#""requires":null"#, r#""requires":"it destroys""#, "approval"),
     ("cp-exec.jsonl", "exec.result", r#""return_code":0"#, r#""return_code":1"#, "result_hash"),
     ("cp-exec.jsonl", "exec.result", r#""intent":1"#, r#""intent":0"#, "finished"),
-    ("cp-exec.jsonl", "exec.part", r#""echo","part""#, r#""echo","other""#, "command_hash"),
-    ("cp-exec.jsonl", "exec.part", r#""return_code":0"#, r#""return_code":1"#, "result_hash"),
+    ("cp-exec.jsonl", "exec.result", r#""denied":0"#, r#""denied":1"#, "steps"),
+    ("cp-exec.jsonl", "exec.step", r#""intent":"#, r#""intent":1"#, "step"),
+    ("cp-exec.jsonl", "exec.step", r#""decision":"allow""#, r#""decision":"deny""#, "steps"),
+    ("cp-exec.jsonl", "exec.step", r#""decision":"allow""#, r#""decision":"ask""#, "step"),
     ("cp-exec.jsonl", "command", r#""exit":0"#, r#""exit":1"#, "exit"),
     ("exec.jsonl", "agent_turn", "signal_status", "gate_status", "command_hash"),
     ("evidence.jsonl", "turn_evidence", r#""output_hash":"sha256:"#, r#""output_hash":"sha256:0"#, "evidence"),
     ("RUN-*.jsonl", "run_end", r#""iterations":2"#, r#""iterations":3"#, "budget"),
     ("RUN-*.jsonl", "tool_result", r#""exit_code":0"#, r#""exit_code":3"#, "exit"),
-    ("RUN-*.jsonl", "tool_result", r#""seq":8"#, r#""seq":7"#, "receipt"),
+    ("RUN-*.jsonl", "tool_result", r#""seq":9"#, r#""seq":7"#, "receipt"),
     ("RUN-*.jsonl", "iteration", r#""event":"iteration""#, r#""event":"approval.denied""#, "approval"),
 ];
 
@@ -89,7 +93,7 @@ fn each_claim_that_is_forged_on_a_ledger_with_a_right_chain_is_found() {
         forge(&path, seq, |body| {
             let edited = body.replacen(from, to, 1);
             // Only a decision says which call it is about.
-            if to.contains("denied") { edited + r#","data":{"call":"call_1_1"}"# } else { edited }
+            if to.contains("approval.denied") { edited + r#","data":{"call":"call_1_1"}"# } else { edited }
         });
         let ran = work.0.run(&["audit", path.to_str().unwrap()]);
         let alone = ran.status;
@@ -182,4 +186,41 @@ fn rows_of_a_batch_that_ask_the_same_are_pairs_of_their_own() {
         .map(|claim| &claim["data"]["holds"])
         .collect();
     assert_eq!(finished, [true, true, false], "{claims:?}");
+}
+
+#[test]
+fn step_that_required_approval_and_started_has_a_spent_approval() {
+    let place = Ledgers::new();
+    let audit = |events: &[(&str, Value)]| {
+        let path = place.path("l.jsonl");
+        let _ = std::fs::remove_file(&path);
+        let mut ledger = Ledger::open(&path, Sync::None).unwrap();
+        ledger.append(Entry::new("exec.intent").with("argv", &["x"]).with("cwd", "/").with("env", &json!({}))).unwrap();
+        for (event, data) in events {
+            ledger.append(Entry::new(*event).data(data)).unwrap();
+        }
+        let claims = place.run(&["audit", "l.jsonl"]).of("item");
+        let judged = |claim: &str| {
+            claims.iter().filter(|found| found["claim"] == claim).map(|found| found["holds"] == true).collect()
+        };
+        [judged("step"), judged("steps")] as [Vec<bool>; 2]
+    };
+    let step = |decision: &str, approval: Value| {
+        ("exec.step", json!({"intent": 1, "by": "line", "decision": decision, "approval": approval}))
+    };
+    let asked = || step("ask", json!("APR-1"));
+    let spent = || ("approval.spent", json!({"id": "APR-1"}));
+    let result = |line: u64, unrecorded: u64, denied: u64| {
+        let steps = json!({"line": line, "programs": 0, "unrecorded": unrecorded, "denied": denied});
+        ("exec.result", json!({"intent": 1, "steps": steps}))
+    };
+    assert_eq!(audit(&[asked(), spent(), result(1, 0, 0)]), [[true], [true]]);
+    assert_eq!(audit(&[asked(), result(1, 0, 1)]), [[true], [true]], "it was not started");
+    assert_eq!(audit(&[asked(), asked(), spent(), result(2, 0, 1)]), [vec![true, true], vec![true]]);
+    assert_eq!(audit(&[asked(), result(1, 0, 0)]), [[true], [false]], "it was started without an approval");
+    assert_eq!(audit(&[spent(), asked(), result(1, 0, 0)]), [[true], [false]], "that was spent before");
+    assert_eq!(audit(&[step("allow", Value::Null), result(4, 3, 0)]), [[true], [true]]);
+    assert_eq!(audit(&[step("allow", Value::Null), result(4, 2, 0)]), [[true], [false]]);
+    assert_eq!(audit(&[step("deny", Value::Null), result(1, 0, 0)]), [[true], [false]], "a refusal is counted");
+    assert_eq!(audit(&[result(0, 0, 0), step("allow", Value::Null)]), [[false], [true]], "the command had ended");
 }

@@ -11,6 +11,7 @@ mod export;
 mod faults;
 mod follow;
 mod ledgers;
+mod older;
 mod pages;
 mod proofs;
 mod query;

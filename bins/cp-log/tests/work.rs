@@ -14,7 +14,8 @@ impl Work {
         let place = Place::of("cp-log");
         place.policy("[exec]\nallowed_commands = [\"echo\", \"false\", \"cat\"]\n");
         place.program("cp-exec").args(["--", "echo", "hi"]).run().success();
-        place.program("cp-exec").args(["-c", "echo part | cat && TZ=UTC echo other"]).run().success();
+        place.program("cp-exec").args(["-c", "cat <<<part | cat && TZ=UTC cat </dev/null"]).run().success();
+        place.program("cp-exec").args(["-c", "ls; true"]).run().code(4);
         place.program("cp-exec").args(["--", "false"]).run().code(1);
         place.program("cp-exec").args(["--", "echo", "--password", "hunter2hunter2"]).run().success();
         let long = "y".repeat(20 << 10);

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cp_common::words::split;
+use cp_common::words::{Words, split};
 use cp_common::{Context, Error, Result, coprocess};
 use serde_json::Value;
 
@@ -16,22 +16,16 @@ pub(crate) fn ask(context: &Context, program: &str, words: &[&str]) -> Result<Va
 }
 
 /// Refuses a command that the tree forbids. Its words may be meant from here or from the root of the tree: neither may write there.
+/// The programs of a command line are known only when they start; cp-exec decides about them then.
 pub(crate) fn check_governed(context: &Context, plane: &Plane, command: &str) -> std::result::Result<(), Failure> {
-    let commands = if let Ok(words) = split(command) {
-        vec![words.argv]
-    } else {
-        let mut question: Vec<OsString> = vec!["check".into(), format!("-c {command}").into()];
-        question.extend(plane.root_option());
-        let decision: Value = coprocess::ask("cp-exec", &question, b"", context)?.data()?;
-        // What is no list of commands either is refused by cp-exec, with the reason.
-        serde_json::from_value(decision["parts"].clone()).unwrap_or_default()
-    };
-    commands.iter().try_for_each(|argv| plane.check_capability(argv))?;
+    let Ok(Words { argv, .. }) = split(command) else { return Ok(()) };
+    plane.check_capability(&argv)?;
     let is_governed = |word: &&String| Path::new(word).is_relative() && plane.governs(word);
-    let Some(word) = commands.iter().flat_map(|argv| argv.iter().skip(1)).find(is_governed) else { return Ok(()) };
-    let mut question: Vec<OsString> =
-        vec!["check".into(), format!("-c {command}").into(), "--cwd".into(), plane.root().into()];
+    let Some(word) = argv.iter().skip(1).find(is_governed) else { return Ok(()) };
+    let mut question: Vec<OsString> = vec!["check".into(), "--cwd".into(), plane.root().into()];
     question.extend(plane.root_option());
+    question.push("--".into());
+    question.extend(argv.iter().map(OsString::from));
     let decision: Value = coprocess::ask("cp-exec", &question, b"", context)?.data()?;
     match decision["rule"].as_str() {
         Some(rule @ ("pristine" | "append_only")) => {

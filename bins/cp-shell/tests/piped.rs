@@ -16,8 +16,7 @@ fn a_session_of_a_script_from_help_to_quit() {
         "cp> :help\n",
         "  :quit, :q ",
         "\"mode\": \"persistent\"",
-        "✗ denied: `ls` is not allowed: there is no policy",
-        "\n  Hint: `cp-exec policy init` writes a starter policy",
+        "✗ ls exited with status 126",
         "cp> hello\nstub response 1\ngrounded · L2 · [████░] · t4 | ctx:",
         "risk        safe",
         "ended after 6 turns",
@@ -25,6 +24,7 @@ fn a_session_of_a_script_from_help_to_quit() {
         assert!(output.stdout.contains(words), "no `{words}` in\n{}", output.stdout);
     }
     assert!(!output.stdout.contains("never"));
+    assert!(output.stderr.contains("cp-exec: there is no policy, so no command is allowed"), "{}", output.stderr);
     let events: Vec<String> = place.entries().iter().map(|entry| entry["event"].as_str().unwrap().to_owned()).collect();
     let wanted = [
         "ledger.open",
@@ -171,21 +171,19 @@ fn policy_decides_about_a_command_of_the_system() {
         .stub(":! echo hi there\n:! rm x\n:! find . -delete\n:! echo a$(id)\n:! echo piped | cat; echo on\n:! false\n:!\n:! echo *.rs\n:quit\n");
     let text = &output.stdout;
     assert!(text.contains("cp> :! echo hi there\nhi there\n"), "{text}");
-    assert!(text.contains("✗ denied: ") && text.contains("`rm`"), "{text}");
-    assert!(text.contains("\n  Hint: add its name to allowed_commands in config/policy.toml"), "{text}");
-    assert!(text.contains("✗ cancelled: policy requires approval"), "{text}");
-    assert!(text.contains("a shell would run a command here"), "{text}");
+    assert!(text.contains("✗ rm exited with status 126") && text.contains("✗ find exited with status 126"), "{text}");
+    let errors = &output.stderr;
+    assert!(errors.contains("cp-exec: rm x: `rm` is not in allowed_commands"), "{errors}");
+    assert!(errors.contains("cp-exec: find . -delete: needs approval"), "{errors}");
+    assert!(text.contains(":! echo a$(id)\na\n") && errors.contains("cp-exec: id: "), "{text} {errors}");
     assert!(text.contains("\npiped\non\n"), "a list of commands runs: {text}");
     assert!(text.contains("✗ false exited with status 1"), "{text}");
     assert!(text.contains("✗ a command must follow `:!`\n"), "{text}");
-    assert_eq!(output.status, 5, "one of them required approval");
     assert!(text.contains("\n*.rs\n"), "no file is like it: {text}");
     let ran = place.session().records("ledger/exec.jsonl");
-    assert_eq!(
-        ran.iter().filter(|entry| entry["event"] == "exec.intent").count(),
-        4,
-        "only what was allowed was started"
-    );
+    assert_eq!(ran.iter().filter(|entry| entry["event"] == "exec.intent").count(), 7, "each line was started");
+    let denied = ran.iter().filter(|entry| entry["event"] == "exec.step" && entry["data"]["decision"] != "allow");
+    assert_eq!(denied.count(), 3, "what was not allowed was not started");
     assert!(ran.iter().any(|entry| entry["event"] == "exec.intent" && entry["data"]["origin"] == "person"), "{ran:?}");
 }
 

@@ -100,10 +100,10 @@ fn a_command_that_policy_asks_about_runs_after_a_yes() {
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     assert!(terminal.says(":! echo hi").contains("hi\n"));
-    assert!(terminal.says(":! id").contains("✗ denied: "));
-    for (answer, told, there) in [("n", "cancelled: nothing was run", true), ("y", "| ctx:", false)] {
+    assert!(terminal.says(":! id").contains("cp-exec: id: `id` is not in allowed_commands"));
+    for (answer, told, there) in [("n", "✗ find exited with status 126", true), ("y", "| ctx:", false)] {
         terminal.send(":! find . -name old.log -delete\r");
-        terminal.wait_for("Run find . -name old.log -delete? [y/N] ");
+        terminal.wait_for("Allow it? y = yes, n = no: ");
         terminal.send(&format!("{answer}\r"));
         terminal.wait_for(told);
         terminal.prompted();

@@ -63,7 +63,7 @@ fn it_works_in_a_run_of_its_own_and_answers_once() {
     let ran = ask(&place, &["--budget-usd", "10", "go"]);
     assert_eq!(ran.status, 0, "{ran:?}");
     // It cannot start agents itself.
-    assert_eq!(ran.results(), ["found it with step,filesystem,system,shell"]);
+    assert_eq!(ran.results(), ["found it with step,filesystem,system,shell,bash"]);
     assert_eq!((ran.of("message").len(), ran.of("tool_call").len()), (2, 1), "only its answer is ours: {ran:?}");
     let closing = &ran.closing()["data"];
     assert_eq!((&closing["iterations"], &closing["agent_iterations"]), (&json!(2), &json!(2)));

@@ -320,3 +320,35 @@ fn in_text_and_without_a_terminal_the_pause_names_all_that_goes_on() {
     assert_eq!(terminal.end(), Some(9), "{}", terminal.text());
     assert_eq!((life(&place, &run).last().unwrap().as_str(), place.written("f").as_str()), ("asked", "one\n"));
 }
+
+#[test]
+fn line_that_awaits_approval_names_what_ran_and_starts_again_after_it() {
+    let place = ToolLoop::new();
+    let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\nreason = \"it writes\"\n";
+    place.policy(&format!(
+        "[exec]\nallowed_commands = [\"tee\", \"touch\"]\nargument_rules = \"off\"\nconfirm = \"agent\"\n{rule}[paths]\nwrite = [\".\"]\n"
+    ));
+    let line = json!({"command": "touch a; for f in b c; do echo x >>$f; done; echo y | tee d"});
+    let call = json!({"tool_calls": [{"name": "bash", "input": line}]}).to_string();
+    place.script(&[&call, r#"{"content":"done"}"#, &call, r#"{"content":"done"}"#]);
+    let asked = place.run(&["x"]);
+    assert_eq!((asked.status, place.written("b").as_str()), (9, "x\n"), "{asked:?}");
+    let why = asked.error()["details"]["approval"]["shown"]["why"].as_str().unwrap().to_owned();
+    let ran = "these programs of it have run already: `touch a`";
+    assert_eq!(why, format!("it writes; the line starts again from its beginning, and {ran}"));
+    let listed = place.program("cp-exec").arg("approve").run().closing();
+    assert_eq!(listed["data"]["items"][0]["shown"]["why"], why, "{listed}");
+    let (run, call) = (asked.detail("run_id"), call_of(&asked));
+    let done = place.run(&["resume", &run, "--approve", &call]);
+    assert_eq!((done.status, place.written("d").as_str()), (0, "y\n"), "{done:?}");
+    assert_eq!(place.written("b"), "x\nx\n", "the line started again");
+    assert_eq!(life(&place, &run), ["asked", "granted", "spent"]);
+    let shown = place.run(&["show", &run, "--format", "text"]).stdout;
+    assert!(shown.contains("$ touch a; for f in b c; do "), "{shown}");
+    // A person who denies it tells the model what ran all the same.
+    let asked = place.run(&["x"]);
+    let denied = place.run(&["resume", &asked.detail("run_id"), "--deny", &call_of(&asked), "--message", "no"]);
+    assert_eq!((denied.status, place.written("b").as_str()), (0, "x\nx\nx\n"), "{denied:?}");
+    assert!(denied.results()[0].contains(ran), "{denied:?}");
+    assert_eq!(place.program("cp-log").arg("audit").run().status, 0);
+}

@@ -78,9 +78,9 @@ fn a_run_that_may_only_look_is_offered_what_changes_nothing_and_its_commands_can
         let items = listed["data"]["items"].as_array().unwrap().iter();
         items.filter_map(|item| item["name"].as_str().map(str::to_owned)).collect::<Vec<_>>()
     };
-    let all = ["change", "look", "reads", "unsaid", "writes", "filesystem", "system", "agent", "shell"];
+    let all = ["change", "look", "reads", "unsaid", "writes", "filesystem", "system", "agent", "shell", "bash"];
     assert_eq!(names(&[]), all, "the control");
-    assert_eq!(names(&["--read-only"]), ["look", "reads", "filesystem", "system", "agent", "shell"]);
+    assert_eq!(names(&["--read-only"]), ["look", "reads", "filesystem", "system", "agent", "shell", "bash"]);
 
     let calls = json!({"tool_calls": [
         {"name": "shell", "input": {"command": "touch by_command"}},

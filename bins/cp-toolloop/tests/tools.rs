@@ -8,9 +8,9 @@ fn names(page: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_built_ins_are_always_there_and_shell_comes_last() {
+fn the_built_ins_are_always_there_and_bash_comes_last() {
     let ran = ToolLoop::new().run(&["tools"]);
-    assert_eq!(names(&ran.closing()), ["filesystem", "system", "agent", "shell"]);
+    assert_eq!(names(&ran.closing()), ["filesystem", "system", "agent", "shell", "bash"]);
     let shell = &ran.closing()["data"]["items"][0]["description"];
     assert!(shell.as_str().unwrap().contains("prefer"));
 }
@@ -41,7 +41,7 @@ fn what_is_broken_is_left_out_and_said() {
     let began = std::time::Instant::now();
     let ran = place.with_tools(&["tools"]);
     assert!(began.elapsed().as_secs() < 30);
-    assert_eq!(names(&ran.closing()), ["good", "filesystem", "system", "agent", "shell"], "{ran:?}");
+    assert_eq!(names(&ran.closing()), ["good", "filesystem", "system", "agent", "shell", "bash"], "{ran:?}");
     let items = ran.closing()["data"]["items"].as_array().unwrap().clone();
     assert_eq!(items.iter().filter(|item| item["status"] == "broken").count(), 5, "{ran:?}");
 }
@@ -161,7 +161,7 @@ for line in sys.stdin:
     );
     let server = format!("s={}", place.root.join("server").display());
     let listed = place.run(&["tools", "--mcp", &server]);
-    let expected = ["___x", "s_system", "say", "filesystem", "system", "agent", "shell"];
+    let expected = ["___x", "s_system", "say", "filesystem", "system", "agent", "shell", "bash"];
     assert_eq!(names(&listed.closing()), expected, "{listed:?}");
     place.script(&[r#"{"tool_calls":[{"name":"say","input":{"text":"hi"}},{"name":"say","input":{}},{"name":"s_system","input":{"text":"x"}}]}"#]);
     let command = place.command(&["--mcp", &server, "--allow", "say", "x"]);
@@ -177,8 +177,8 @@ for line in sys.stdin:
 fn a_server_that_is_none_is_left_out() {
     let place = ToolLoop::new();
     let ran = place.run(&["tools", "--mcp", "t=/bin/true"]);
-    assert_eq!(names(&ran.closing()), ["filesystem", "system", "agent", "shell"]);
-    assert_eq!(ran.closing()["data"]["items"][4]["status"], "broken", "{ran:?}");
+    assert_eq!(names(&ran.closing()), ["filesystem", "system", "agent", "shell", "bash"]);
+    assert_eq!(ran.closing()["data"]["items"][5]["status"], "broken", "{ran:?}");
 }
 
 #[test]

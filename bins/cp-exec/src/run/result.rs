@@ -23,10 +23,19 @@ pub(crate) struct Done {
 }
 
 impl Done {
+    /// Whether a step of it awaits approval, and nothing else cut it short.
+    pub(crate) fn awaits_approval(&self) -> bool {
+        self.is_ordinary() && self.refusal.as_ref().is_some_and(|error| error.code() == Code::HumanRequired)
+    }
+
+    /// A run that was cut short, or that left guarded files, is not ordinary: its answer names that first.
+    fn is_ordinary(&self) -> bool {
+        self.failure.as_ref().is_none_or(|(code, _)| *code == Code::CommandFailed)
+    }
+
     /// The result, or the failure with the same members in its details.
     pub(crate) fn into_answer(self) -> Result<ExecResult> {
-        // A run that was cut short, or that left guarded files, says so first.
-        let is_ordinary = self.failure.as_ref().is_none_or(|(code, _)| *code == Code::CommandFailed);
+        let is_ordinary = self.is_ordinary();
         if let Some(error) = self.refusal.filter(|_| is_ordinary) {
             let error = error.with("exit_code", self.result.return_code);
             return Err(with_members(error, &self.result));

@@ -19,7 +19,7 @@ pub(crate) struct Judged {
     seq: Option<u64>,
     /// Whether it holds; null where that cannot be found out any more.
     holds: Option<bool>,
-    /// Why it does not hold, or cannot be judged.
+    /// Why it does not hold, or cannot be judged; of one that holds, that its entry has an older form.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
@@ -55,6 +55,8 @@ pub(super) struct Source {
 #[derive(Clone, Debug)]
 pub(super) enum Verdict {
     Holds,
+    /// Holds, on an entry of a form that no program writes any more.
+    HoldsInOlderForm(&'static str),
     Broken(String),
     /// Nobody can tell any more, and why.
     Unknown(String),
@@ -90,6 +92,7 @@ impl<'a> Claims<'a> {
     pub(super) fn say(&mut self, at: Source, claim: &'static str, verdict: Verdict) -> Result<()> {
         let (holds, why) = match verdict {
             Verdict::Holds => (Some(true), None),
+            Verdict::HoldsInOlderForm(form) => (Some(true), Some(format!("older form: {form}"))),
             Verdict::Broken(why) => (Some(false), Some(why)),
             Verdict::Unknown(why) => (None, Some(why)),
         };

@@ -1,6 +1,7 @@
 //! Decisions: what needed one has it, each is good for one start, and what was denied was not started.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 
 use cp_common::Result;
 use serde_json::Value;
@@ -11,8 +12,8 @@ use super::entry::Entry;
 /// The decisions so far.
 #[derive(Default)]
 pub(super) struct Decisions {
-    /// Each yes, by the scope and the id of its approval, and how often it was spent.
-    granted: HashMap<(String, String), (Source, u64)>,
+    /// Each yes, by the ledger and the id of its approval, and how often it was spent. A person who approves belongs to no run.
+    granted: HashMap<(PathBuf, String), (Source, u64)>,
     /// Each no, by the scope and the call.
     denied: HashMap<(String, String), Source>,
     /// The tokens that were spent, and for what: one token may cover a set, but each member of it once.
@@ -22,12 +23,13 @@ pub(super) struct Decisions {
 impl Decisions {
     pub(super) fn judge(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
         let key = |name: &str| (entry.scope(), entry.text(name).unwrap_or_default().to_owned());
+        let approval = || (entry.ledger.to_owned(), entry.text("id").unwrap_or_default().to_owned());
         match entry.event.as_str() {
             "approval.granted" => {
                 if let Some(source) = self.denied.remove(&key("call")) {
                     claims.say(source, "approval", Verdict::Holds)?;
                 }
-                let before = self.granted.insert(key("id"), (entry.source(), 0));
+                let before = self.granted.insert(approval(), (entry.source(), 0));
                 before.map_or(Ok(()), |before| settle(before, claims))
             }
             "approval.denied" => {
@@ -35,7 +37,7 @@ impl Decisions {
                 before.map_or(Ok(()), |source| claims.say(source, "approval", Verdict::Holds))
             }
             // A yes from another ledger is found by its receipt.
-            "approval.spent" => match self.granted.get_mut(&key("id")) {
+            "approval.spent" => match self.granted.get_mut(&approval()) {
                 None => Ok(()),
                 Some((_, spent)) => {
                     *spent += 1;

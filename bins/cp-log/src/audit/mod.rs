@@ -9,6 +9,7 @@ mod operands;
 mod pairs;
 mod reads;
 mod receipts;
+mod steps;
 
 use std::path::Path;
 
@@ -50,6 +51,7 @@ pub(crate) struct Args {
 #[derive(Default)]
 struct Auditor {
     pairs: pairs::Pairs,
+    steps: steps::Steps,
     turns: hashes::Turns,
     reads: reads::Reads,
     receipts: receipts::Receipts,
@@ -66,6 +68,7 @@ impl Auditor {
         self.reads.judge(entry, claims)?;
         self.receipts.gather(entry);
         self.pairs.judge(entry, claims)?;
+        self.steps.judge(entry, claims)?;
         self.decisions.judge(entry, claims)?;
         self.budgets.judge(entry, claims)
     }

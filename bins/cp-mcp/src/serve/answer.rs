@@ -89,10 +89,9 @@ impl Answer {
     }
 
     /// What has to be confirmed, where nobody can be asked: what would be done, and how it is called again.
-    pub(super) fn preview(shown: &str, token: &str, approval: &Approval) -> Self {
-        let text = format!(
-            "{shown}\n\nNothing was done. If this is meant, make the same call again with \"confirm\":\"{token}\"."
-        );
+    pub(super) fn preview(shown: &str, done: &str, token: &str, approval: &Approval) -> Self {
+        let text =
+            format!("{shown}\n\n{done} If this is meant, make the same call again with \"confirm\":\"{token}\".");
         let mut answer = Self::of_text(text, true);
         answer.data.insert("confirm".to_owned(), token.into());
         answer.data.insert("approval".to_owned(), approval.id.clone().into());

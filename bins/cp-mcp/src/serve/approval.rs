@@ -46,9 +46,13 @@ pub(super) fn settled(
     shared: &Shared,
     stop: &Stop,
 ) -> Result<Option<Answer>> {
-    let Some(approval) = Approval::of(&paused).filter(|approval| approval.level == Level::Agent) else {
+    let Some(mut approval) = Approval::of(&paused).filter(|approval| approval.level == Level::Agent) else {
         return Err(paused);
     };
+    let is_of_line = paused.details().contains_key("denied");
+    if is_of_line {
+        approval.shown.why.push_str("; the line ran without this program, and starts again from its beginning");
+    }
     let word = match consent {
         Consent::Answer(token, word) => {
             redeem(&shared.home, token, &bound(&approval)?)?;
@@ -61,7 +65,8 @@ pub(super) fn settled(
         }
         Consent::Nothing if !client.asks => {
             let (token, _) = issue(&shared.home, &bound(&approval)?)?;
-            return Ok(Some(Answer::preview(&description(&approval), &token, &approval)));
+            let done = if is_of_line { "This program was not started." } else { "Nothing was done." };
+            return Ok(Some(Answer::preview(&description(&approval), done, &token, &approval)));
         }
         Consent::Nothing if client.is_modern() => {
             let (token, _) = issue(&shared.home, &bound(&approval)?)?;

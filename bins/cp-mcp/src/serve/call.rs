@@ -106,10 +106,27 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
         Deed::Do { tool, input } => {
             let made = call.made(tool, input)?;
             let mut attempt = || shared.executor.call(Verb::Do, &made, stop, &mut looked);
+            let (line, mut consent) = (made.input.get(), &call.consent);
+            // Each start of a command line repeats what it does, so its answer is settled before it starts again.
+            if *consent != Consent::Nothing
+                && let Some(paused) = shared.paused(line)
+            {
+                if let Some(answer) = settled(paused, consent, &call.client, shared, stop)? {
+                    return Ok(Some(answer));
+                }
+                shared.keep_paused(line, None);
+                consent = &Consent::Nothing;
+            }
             let result = match attempt() {
                 Err(error) if error.code() == Code::HumanRequired => {
-                    match settled(error, &call.consent, &call.client, shared, stop)? {
-                        Some(answer) => return Ok(Some(answer)),
+                    let kept = (*tool == "bash").then(|| error.to_value());
+                    match settled(error, consent, &call.client, shared, stop)? {
+                        Some(answer) => {
+                            if kept.is_some() {
+                                shared.keep_paused(line, kept);
+                            }
+                            return Ok(Some(answer));
+                        }
                         None => attempt()?,
                     }
                 }
@@ -117,8 +134,8 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
             };
             Ok(result.map(Answer::of_result))
         }
-        Deed::Check(input) => {
-            let made = call.made("shell", input)?;
+        Deed::Check { tool, input } => {
+            let made = call.made(tool, input)?;
             let decision: Option<Value> = shared.executor.call(Verb::Check, &made, stop, &mut looked)?;
             Ok(decision.map(Answer::of_data))
         }

@@ -22,6 +22,9 @@ use crate::record::Journal;
 /// How often a wait for a person looks whether the call was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// The most command lines that await an answer.
+const MOST_PAUSED: usize = 1000;
+
 /// What other models may cost, all calls together: what is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Purse {
@@ -39,6 +42,8 @@ pub(super) struct Shared {
     pub post: Post,
     journal: Mutex<Journal>,
     questions: Mutex<BTreeMap<String, SyncSender<Word>>>,
+    /// The errors of command lines that await an answer of their client, by their input.
+    paused: Mutex<BTreeMap<String, Value>>,
     next: AtomicU64,
 }
 
@@ -70,8 +75,26 @@ impl Shared {
             post,
             journal: Mutex::new(journal),
             questions: Mutex::default(),
+            paused: Mutex::default(),
             next: AtomicU64::new(1),
         })
+    }
+
+    /// The error of a command line that awaits an answer.
+    pub(super) fn paused(&self, input: &str) -> Option<Error> {
+        let paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        paused.get(input).map(Error::from_value)
+    }
+
+    /// Keeps the error of a command line until it is answered; `None`: it is.
+    pub(super) fn keep_paused(&self, input: &str, error: Option<Value>) {
+        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        match error {
+            // A line whose error is dropped here is only started once more before its answer is known.
+            Some(_) if paused.len() >= MOST_PAUSED => paused.clear(),
+            Some(error) => drop(paused.insert(input.to_owned(), error)),
+            None => drop(paused.remove(input)),
+        }
     }
 
     /// The ledger.

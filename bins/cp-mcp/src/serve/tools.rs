@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use cp_common::spelling::nearest;
-use cp_common::{Context, Error, Result, coprocess};
+use cp_common::{Context, Error, Result, coprocess, words};
 use cp_schema::Schema;
 use serde_json::{Map, Value, json};
 
@@ -31,7 +31,7 @@ pub(super) enum Deed {
     /// A tool of cp-exec.
     Do { tool: &'static str, input: Map<String, Value> },
     /// Whether cp-exec would run a command.
-    Check(Map<String, Value>),
+    Check { tool: &'static str, input: Map<String, Value> },
     /// One answer of a program: its words, what it reads, and whether it is about all sessions.
     Ask { program: &'static str, words: Vec<String>, input: String, all: bool },
 }
@@ -41,7 +41,7 @@ impl Deed {
     pub(super) fn has_text(&self) -> bool {
         match self {
             Self::Do { .. } | Self::Ask { program: "cp-llm", .. } => true,
-            Self::Check(_) | Self::Ask { .. } => false,
+            Self::Check { .. } | Self::Ask { .. } => false,
         }
     }
 }
@@ -125,7 +125,7 @@ fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Deed {
         Deed::Do { tool: "filesystem", input }
     };
     match name {
-        "cp_check" => Deed::Check(arguments),
+        "cp_check" => Deed::Check { tool: checked_tool(&arguments), input: arguments },
         "cp_read" => {
             let path = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
             let is_directory = root.join(path).is_dir();
@@ -134,7 +134,7 @@ fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Deed {
         "cp_search" => files(if arguments.contains_key("pattern") { "search" } else { "find" }, arguments),
         "cp_write" => files("write_file", arguments),
         "cp_edit" => files("edit_file", arguments),
-        "cp_run" => Deed::Do { tool: "shell", input: arguments },
+        "cp_run" => Deed::Do { tool: command_tool(&arguments), input: arguments },
         "cp_prompt" => {
             let mut words = Vec::new();
             // An `@` would name a file.
@@ -165,6 +165,20 @@ fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Deed {
             words.extend(operand.into_iter().flat_map(|operand| ["--".to_owned(), operand]));
             Deed::Ask { program, words, input: String::new(), all }
         }
+    }
+}
+
+/// The tool of cp-exec that runs a command: words start one program, a line is run by a shell.
+fn command_tool(arguments: &Map<String, Value>) -> &'static str {
+    if arguments.contains_key("command") { "bash" } else { "shell" }
+}
+
+/// The tool of cp-exec that decides about a command before it runs. Of a line that is one command the program is known already; the
+/// programs of another line are decided about when they start.
+fn checked_tool(arguments: &Map<String, Value>) -> &'static str {
+    match arguments.get("command").and_then(Value::as_str) {
+        Some(line) if words::split(line).is_ok() => "shell",
+        _ => command_tool(arguments),
     }
 }
 
@@ -220,6 +234,18 @@ mod tests {
         assert_eq!(words, ["query", "--reverse", "--event=-x", "--limit=50"]);
         let search = deed("cp_session_search", json!({"query": "--help", "limit": 3})).unwrap();
         assert!(matches!(search, Deed::Ask { words, .. } if words == ["search", "--limit=3", "--", "--help"]));
+        for (arguments, run, check) in [
+            (json!({"command": "a | b"}), "bash", "bash"),
+            (json!({"command": "a b"}), "bash", "shell"),
+            (json!({"argv": ["a"]}), "shell", "shell"),
+        ] {
+            for (name, expected) in [("cp_run", run), ("cp_check", check)] {
+                let (Deed::Do { tool, .. } | Deed::Check { tool, .. }) = deed(name, arguments.clone()).unwrap() else {
+                    panic!("{name}")
+                };
+                assert_eq!(tool, expected, "{name} {arguments}");
+            }
+        }
         let prompt = deed("cp_prompt", json!({"prompt": "p", "system": "@/etc/passwd"})).unwrap();
         assert!(matches!(prompt, Deed::Ask { words, .. } if words[0] == "--system=@@/etc/passwd"));
         for (name, arguments, place) in [

@@ -53,6 +53,25 @@ fn without_a_session_the_question_is_the_result_and_its_token_is_good_once() {
 }
 
 #[test]
+fn line_starts_again_once_after_the_answer_and_not_after_a_refusal() {
+    for (action, starts) in [("accept", 2), ("decline", 1)] {
+        let place = with_file();
+        let mut client = Client::start(&place, Era::Modern, asks());
+        let line = || json!({ "name": "cp_run", "arguments": { "command": "echo x >>starts; rm a.txt" } });
+        let asked = client.request("tools/call", line())["result"].clone();
+        let message = asked["inputRequests"]["approve"]["params"]["message"].as_str().unwrap();
+        assert!(message.contains("starts again from its beginning"), "{asked}");
+        let done = client.request("tools/call", retry(line(), &asked, action))["result"].clone();
+        assert_eq!(done["isError"], action == "decline", "{done}");
+        assert_eq!(
+            (place.work.read("starts").lines().count(), place.work.join("a.txt").exists()),
+            (starts, starts == 1)
+        );
+        client.leave();
+    }
+}
+
+#[test]
 fn a_no_is_a_no_and_no_word_decides_nothing() {
     for (action, code) in [("decline", "E_FORBIDDEN"), ("cancel", "E_HUMAN_REQUIRED")] {
         let place = with_file();
@@ -114,7 +133,7 @@ fn where_nobody_can_be_asked_a_preview_has_the_token_that_does_it() {
         // A client that can only open addresses has no form.
         let mut client = Client::start(&place, era, json!({ "elicitation": { "url": {} } }));
         let shown = client.call("cp_run", json!({ "command": "rm a.txt" }));
-        assert!(shown["isError"] == true && text(&shown).contains("Nothing was done"), "{shown}");
+        assert!(shown["isError"] == true && text(&shown).contains("This program was not started"), "{shown}");
         let token = shown["structuredContent"]["confirm"].clone();
         let forged = client.call("cp_run", json!({ "command": "rm a.txt", "confirm": "ct_00" }));
         assert!(forged["isError"] == true && place.work.join("a.txt").exists(), "{forged}");

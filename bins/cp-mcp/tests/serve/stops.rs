@@ -25,7 +25,8 @@ fn a_call_that_is_cancelled_is_killed_and_not_answered_and_the_next_one_is() {
         until("it is killed", || !sleeps(seconds));
         assert_eq!(text(&client.call("cp_run", json!({ "command": "echo next" }))), "next\n");
         client.leave();
-        assert_eq!(entries(&place, "mcp.result")[0]["data"]["outcome"], "cancelled");
+        let ends = entries(&place, "mcp.result");
+        assert!(ends.iter().any(|end| end["data"]["outcome"] == "cancelled"), "{ends:?}");
     }
 }
 

@@ -63,8 +63,9 @@ fn every_call_is_on_the_ledger_of_a_session_that_names_the_client() {
     assert!(!place.home.join("planes").is_dir(), "who only looks leaves no session");
     client.call("cp_run", json!({ "command": "echo x" }));
     client.call("cp_run", json!({ "command": "curl x" }));
-    let found = client.call("cp_ledger_query", json!({ "event": "exec.result" }));
-    assert_eq!(found["structuredContent"]["items"].as_array().unwrap().len(), 1, "{found}");
+    let found = client.call("cp_ledger_query", json!({ "event": "exec.step" }));
+    let items = found["structuredContent"]["items"].as_array().unwrap();
+    assert!(items.len() == 1 && items[0]["data"]["decision"] == "deny", "{found}");
     let verified = client.call("cp_verify", json!({}));
     let items = verified["structuredContent"]["items"].as_array().unwrap().clone();
     assert!(!items.is_empty() && items.iter().all(|item| item["intact"] == true), "{verified}");
@@ -73,7 +74,7 @@ fn every_call_is_on_the_ledger_of_a_session_that_names_the_client() {
     assert_eq!(session["data"]["client"], json!({ "name": "by-hand", "version": "7" }));
     let id = &session["session"];
     assert!(id.as_str().unwrap().starts_with("SES-"), "{session}");
-    for event in ["exec.intent", "exec.result", "exec.refused"] {
+    for event in ["exec.intent", "exec.result", "exec.step"] {
         let entry = &entries(&place, event)[0];
         assert_eq!((&entry["session"], &entry["data"]["host"]), (id, &json!("by-hand")), "{entry}");
     }
@@ -146,10 +147,10 @@ fn the_root_is_where_commands_run_and_what_a_dot_means() {
 fn a_policy_that_changes_holds_for_the_next_call() {
     let place = place();
     let mut client = Client::start(&place, Era::Modern, json!({}));
-    assert_eq!(client.call("cp_run", json!({ "command": "echo x" }))["isError"], false);
+    let mut fails = |program: &str| client.call("cp_run", json!({ "argv": [program, "x"] }))["isError"].clone();
+    assert_eq!(fails("echo"), false);
     place.policy("[exec]\nallowed_commands = [\"printf\"]\n");
-    assert_eq!(client.call("cp_run", json!({ "command": "echo x" }))["isError"], true);
-    assert_eq!(client.call("cp_run", json!({ "command": "printf x" }))["isError"], false);
+    assert_eq!((fails("echo"), fails("printf")), (json!(true), json!(false)));
     client.leave();
 }
 

@@ -132,7 +132,8 @@ impl<'a> Entry<'a> {
 
     /// Whether it was not allowed.
     pub(crate) fn is_refused(&self) -> bool {
-        matches!(&*self.event, "exec.refused" | "approval.denied")
+        let is_denied_step = || self.event == "exec.step" && self.text("decision").is_some_and(|it| it == "deny");
+        matches!(&*self.event, "exec.refused" | "approval.denied") || is_denied_step()
     }
 
     /// Whether it says that something went wrong.

@@ -145,8 +145,16 @@ fn parts(row: &Row, entry: &Entry<'_>) -> Vec<Part> {
 }
 
 /// What most readers pass over.
-const MINOR: [&str; 7] =
-    ["iteration", "llm.request", "exec.evidence", "session_turn", "approval.spent", "tool_sifted", "command"];
+const MINOR: [&str; 8] = [
+    "iteration",
+    "llm.request",
+    "exec.step",
+    "exec.evidence",
+    "session_turn",
+    "approval.spent",
+    "tool_sifted",
+    "command",
+];
 
 impl Shown {
     /// How bytes are shown that are no line of a ledger.
@@ -193,6 +201,16 @@ mod tests {
         let part = line("exec.part", r#"{"part":1,"argv":["sort","-u"],"return_code":2}"#);
         assert_eq!((&*part.title, part.tone), ("Part 2 ends: exit 2", "failed"));
         assert_eq!(texts(&part), ["sort -u"]);
+        let step = |decision: &str| {
+            let data = format!(
+                r#"{{"argv_as_asked":["rm","a b"],"exe":{{"path":"/bin/rm"}},"decision":"{decision}","rule":"restricted"}}"#
+            );
+            line("exec.step", &data)
+        };
+        let denied = step("deny");
+        assert_eq!((&*denied.title, denied.tone), ("Starts /bin/rm: deny", "refused"));
+        assert_eq!((texts(&denied), &*denied.facts[0].value), (vec!["rm 'a b'".to_owned()], "restricted"));
+        assert_eq!(step("allow").tone, "");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Answers requests out of the tree, in a session with its ledgers and its signals.
 
-use std::ffi::OsString;
 use std::time::Instant;
 
 use cp_common::program::Class;
 use cp_common::wire::Receipt;
-use cp_common::{Code, Context, Result, clock, coprocess, json};
+use cp_common::wire::record::Record;
+use cp_common::{Code, Context, Error, Result, clock, coprocess, json};
 use cp_ledger::format::canonical::hash_normal;
 use cp_ledger::format::claims::{self, Form};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::journal::{Journal, Turn};
@@ -196,17 +197,37 @@ impl Responder {
     }
 }
 
-/// Runs a command line through cp-exec: the tree may forbid it, and policy decides. A command that ran and failed is a result.
+/// Runs one command through cp-exec: the tree may forbid it, and policy decides. A command that ran and failed is a result. No shell
+/// reads the command: one with shell syntax is refused.
 fn execute(context: &Context, plane: &Plane, command: &str) -> Result<Value, Failure> {
     if command.is_empty() {
         return Err(Failure::new("MISSING_FIELD", "a command must follow `!`").with("field", "command"));
     }
     check_governed(context, plane, command)?;
-    // In one word, with a space: a command that begins with `-` or `=` is still one.
-    let mut words: Vec<OsString> = vec![format!("-c {command}").into()];
-    words.extend(plane.root_option());
-    match coprocess::ask("cp-exec", &words, b"", context).and_then(|answer| answer.data()) {
+    let request = json!({ "tool": "shell", "arguments": { "command": command } }).to_string();
+    let mut first = None;
+    let ended =
+        coprocess::ask_each("cp-exec", &plane.root_option(), request.as_bytes(), context.handed_on(), &mut |line| {
+            first = first.take().or_else(|| line.map(<[u8]>::to_vec));
+            Ok(())
+        });
+    // A program that answered nothing before its last line did not read the request.
+    let Some(answer) = first else {
+        let nothing = || Error::new(Code::Io, "cp-exec gave no answer");
+        return Err(ended.err().unwrap_or_else(nothing).into());
+    };
+    match answer_of(&answer) {
         Err(error) if error.code() == Code::CommandFailed => Ok(Value::Object(error.details())),
         other => other.map_err(Failure::from),
     }
+}
+
+/// The result of a command.
+fn answer_of(line: &[u8]) -> Result<Value> {
+    let record = Record::parse(line)?;
+    if !record.ok {
+        return Err(record.failure().with_absent("part", "cp-exec"));
+    }
+    let data: &str = record.data.map_or("null", RawValue::get);
+    serde_json::from_str(data).map_err(|e| Error::new(Code::Io, format!("cp-exec gave no answer: {e}")))
 }

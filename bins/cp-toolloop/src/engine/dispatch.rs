@@ -17,10 +17,12 @@ use crate::state::files::RunFiles;
 use crate::state::found::{self, Ended, Found};
 use crate::state::step::{Decision, Screened, Step};
 use crate::tools::links;
-use crate::tools::tool::{Origin, Tool};
+use crate::tools::tool::{BASH, Origin, Tool};
 
 /// How many seconds the limit of cp-exec is behind that of a tool.
 const BEHIND: f64 = 5.0;
+/// The most programs of a command line that are named.
+const MOST_NAMED: usize = 10;
 
 /// What becomes of a call.
 enum Verdict {
@@ -49,7 +51,7 @@ enum Work {
 /// What came of a call that cp-exec carries out.
 enum Collected {
     Result(Box<ToolResult>),
-    /// It did not begin: it needs a yes.
+    /// It did not begin, or a program of its command line did not start: that needs approval.
     Asks(Box<Approval>),
 }
 
@@ -229,7 +231,7 @@ impl Engine {
             return Ok(Verdict::Answer(format!("Tool not permitted: {}", call.name)));
         };
         if let Some(Decision::Denied(reason)) = &waiting.decision {
-            return Ok(Verdict::Answer(format!("Denied: {reason}")));
+            return Ok(Verdict::Answer(self.denial(call, reason)?));
         }
         if let Some(Screened::Denied(reason)) = &waiting.screened {
             return Ok(Verdict::Answer(format!("Denied: {reason}")));
@@ -263,10 +265,29 @@ impl Engine {
         if let Some(approval) = asks {
             self.decide(at, &approval, context)?;
             if let Some(Decision::Denied(reason)) = &self.run.conversation.calls[at].decision {
-                return Ok(Verdict::Answer(format!("Denied: {reason}")));
+                return Ok(Verdict::Answer(self.denial(call, reason)?));
             }
         }
         Ok(Verdict::Run(Box::new(tool)))
+    }
+
+    /// The answer to a call that was denied. A command line that was denied may have run in part.
+    fn denial(&self, call: &ToolCall, reason: &str) -> Result<String> {
+        let started = self.started_programs(call)?.map(|started| format!("; {started}"));
+        Ok(format!("Denied: {reason}{}", started.unwrap_or_default()))
+    }
+
+    /// The programs that a command line started before one of them required approval, in words; none for a call of another tool.
+    fn started_programs(&self, call: &ToolCall) -> Result<Option<String>> {
+        let Some(ledger) = self.run.ledger().filter(|_| call.name == BASH) else { return Ok(None) };
+        let programs = found::started_programs(ledger, &call.id)?;
+        let named =
+            programs.iter().take(MOST_NAMED).map(|program| format!("`{program}`")).collect::<Vec<_>>().join(", ");
+        Ok(Some(match programs.len() {
+            0 => "no other program of it has run".to_owned(),
+            count if count > MOST_NAMED => format!("{count} programs of it have run already, the first are {named}"),
+            _ => format!("these programs of it have run already: {named}"),
+        }))
     }
 
     /// Waits for a call. What cp-exec refuses is an answer too: the model may find another way.
@@ -284,9 +305,14 @@ impl Engine {
                 Ok(Collected::of(pending.timed_out()))
             }
             Err(error) if error.code() == Code::HumanRequired => {
-                // It was not run: the same call can simply be made again.
+                // The same call is made again after the approval.
                 self.run.step(Step::Withdrawn(pending.at))?;
-                Approval::of(&error).map(|approval| Collected::Asks(Box::new(approval))).ok_or(error)
+                let mut approval = Approval::of(&error).ok_or(error)?;
+                if let Some(started) = self.started_programs(call)? {
+                    approval.shown.why =
+                        format!("{}; the line starts again from its beginning, and {started}", approval.shown.why);
+                }
+                Ok(Collected::Asks(Box::new(approval)))
             }
             Err(error) if error.is_fatal() => Err(error),
             Err(error) => {

@@ -1,9 +1,10 @@
 //! What the ledger of a run knows of a call that was started and has no result.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use cp_common::Result;
-use cp_common::wire::Receipt;
+use cp_common::wire::{Receipt, quoted};
 use cp_ledger::proof::leaves::receipt_of;
 use cp_ledger::read;
 use serde::Deserialize;
@@ -85,4 +86,41 @@ pub(crate) fn find(ledger: &Path, call: &str) -> Result<Found> {
         }
     }
     Ok(Found::NotBegun)
+}
+
+/// The programs that the newest command line of a call started, in their order. A program that was refused or awaits approval is not
+/// among them.
+pub(crate) fn started_programs(ledger: &Path, call: &str) -> Result<Vec<String>> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Step {
+        call: Option<String>,
+        id: Option<String>,
+        intent: Option<u64>,
+        by: String,
+        argv_as_asked: Vec<String>,
+        decision: String,
+        approval: Option<String>,
+    }
+    let (mut intent, mut spent, mut programs) = (None, HashSet::new(), Vec::new());
+    let mut lines = read::backward(ledger)?;
+    while let Some(raw) = lines.next()? {
+        let Some(line) = raw.stored() else { continue };
+        if line.is_event("message") || intent == Some(line.seq()) {
+            break;
+        }
+        let step: Step = serde_json::from_slice(line.member("data").unwrap_or_default()).unwrap_or_default();
+        if line.is_event("exec.result") && intent.is_none() && step.call.as_deref() == Some(call) {
+            intent = step.intent;
+        } else if line.is_event("approval.spent") {
+            spent.extend(step.id);
+        } else if line.is_event("exec.step") && step.intent.is_some() && step.intent == intent && step.by == "line" {
+            let is_approved = step.approval.is_some_and(|id| spent.contains(&id));
+            if step.decision == "allow" || is_approved {
+                programs.push(step.argv_as_asked.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
+            }
+        }
+    }
+    programs.reverse();
+    Ok(programs)
 }

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::tools::allowed::Allowed;
 use crate::tools::permitted::Permitted;
-use crate::tools::tool::{AGENT, Hints, Origin, Tool};
+use crate::tools::tool::{AGENT, BASH, Hints, Origin, Tool};
 
 const FILESYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["read_file","list_directory","search","find","edit_file","write_file","remove_file"]},"path":{"type":"string","description":"The file or directory; for search and find where to look, the working directory if not given"},"offset":{"type":"integer","minimum":0,"description":"read_file by bytes: the first byte"},"limit":{"type":"integer","minimum":1,"description":"read_file by bytes: how many; list_directory, search and find: how many results"},"line":{"type":"integer","minimum":1,"description":"read_file by lines: the first line, from 1"},"lines":{"type":"integer","minimum":1,"description":"read_file by lines: how many"},"numbered":{"type":"boolean","description":"read_file by lines: a number and a tab before each line; they are no part of the file"},"encoding":{"type":"string","enum":["utf-8","base64"],"description":"read_file by bytes"},"cursor":{"type":"string","description":"list_directory: where the last page ended"},"pattern":{"type":"string","description":"search: a regular expression for one line, (?i) at its start ignores case"},"literal":{"type":"boolean","description":"search: the pattern is the text itself"},"glob":{"type":"string","description":"search and find: only files like this, such as *.rs or src/**/*.c"},"context":{"type":"integer","minimum":0,"maximum":20,"description":"search: lines before and after each match"},"kind":{"type":"string","enum":["file","directory","symlink"],"description":"find"},"hidden":{"type":"boolean","description":"search and find: also names that begin with a dot"},"old":{"type":"string","description":"edit_file: the text to replace, exactly as it is in the file, with enough around it that it occurs once"},"new":{"type":"string","description":"edit_file: what comes in its place"},"all":{"type":"boolean","description":"edit_file: replace every occurrence"},"patch":{"type":"string","description":"edit_file: a unified difference in place of old and new; its lines must match the file exactly where it says"},"content":{"type":"string","description":"write_file: the whole content"},"mode":{"type":"string","enum":["create","overwrite"],"description":"write_file: overwrite replaces a file that exists, and has to be confirmed"}},"required":["operation"],"additionalProperties":false}"#;
 
@@ -14,10 +14,12 @@ const SYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type
 
 const AGENT_SCHEMA: &str = r#"{"type":"object","properties":{"task":{"type":"string","minLength":1,"description":"What it is to do and what to answer. It knows nothing of this conversation: say everything it needs"},"system":{"type":"string","description":"Its system prompt"},"tools":{"type":"array","items":{"type":"string"},"description":"The tools it may use, by name; all of yours if not given"},"max_iterations":{"type":"integer","minimum":1,"description":"The most turns it may take"}},"required":["task"],"additionalProperties":false}"#;
 
-const SHELL_SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"string","description":"A command line: commands with quotes, joined with |, &&, || or ;, with redirections, here-documents, globs and cd"},"argv":{"type":"array","items":{"type":"string"},"minItems":1,"description":"One command with its arguments, word by word; instead of command"},"cwd":{"type":"string","description":"The directory to run it in"},"timeout":{"type":"number","exclusiveMinimum":0,"description":"Seconds until it is stopped"}},"additionalProperties":false}"#;
+const SHELL_SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"string","description":"One command with its arguments, quoted as for a shell"},"argv":{"type":"array","items":{"type":"string"},"minItems":1,"description":"One command with its arguments, word by word; instead of command"},"cwd":{"type":"string","description":"The directory to run it in"},"timeout":{"type":"number","exclusiveMinimum":0,"description":"Seconds until it is stopped"}},"additionalProperties":false}"#;
+
+const BASH_SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"string","minLength":1,"description":"A command line for bash"},"cwd":{"type":"string","description":"The directory to run it in"},"env":{"type":"object","additionalProperties":{"type":"string"},"description":"Environment variables to set"},"timeout":{"type":"number","exclusiveMinimum":0,"description":"Seconds until it is stopped"},"stdin":{"type":"string","description":"Text for its standard input"}},"required":["command"],"additionalProperties":false}"#;
 
 /// The names that no other tool can have.
-pub(crate) const NAMES: [&str; 4] = ["filesystem", "system", AGENT, "shell"];
+pub(crate) const NAMES: [&str; 5] = ["filesystem", "system", AGENT, "shell", BASH];
 
 /// What of the filesystem tool changes nothing.
 const READING: [&str; 4] = ["read_file", "list_directory", "search", "find"];
@@ -32,7 +34,7 @@ const CHANGING: &str = "edit_file: replace text in a file, or apply a patch; a f
 
 /// The built-in tools, those to be preferred first: with what the policy of this home lets them do, where one of them may be called.
 pub(crate) fn all(allowed: &Allowed, context: &Context) -> Result<Vec<Tool>> {
-    let names_any = ["filesystem", "shell"].iter().any(|name| allowed.allows(name));
+    let names_any = ["filesystem", "shell", BASH].iter().any(|name| allowed.allows(name));
     let permitted = if names_any { Permitted::of(context)? } else { Permitted::default() };
     of(&permitted, allowed.read_only)
 }
@@ -45,21 +47,26 @@ fn of(permitted: &Permitted, read_only: bool) -> Result<Vec<Tool>> {
         (format!(" {CHANGING}"), FILESYSTEM_SCHEMA.to_owned(), permitted.may_write())
     };
     let filesystem = format!(
-        "{LOOKING}{filesystem} Always prefer this to shell for anything about files: a cat, head, ls or find that stands alone is refused there. \
+        "{LOOKING}{filesystem} Always prefer this to shell and bash for anything about files: a cat, head, ls or find that stands alone is \
+         refused by shell. \
          {may_write}"
     );
+    let limits = format!("{} {may_write}", permitted.may_run());
     let shell = format!(
-        "Run commands. There is no shell: pipes, lists, redirections, here-documents, globs and cd are understood; variables of your own, \
-         command substitution, loops, functions and background jobs are refused. Nothing starts if any part is refused. \
-         Use it only where neither filesystem nor system serves. {} {may_write}",
-        permitted.may_run()
+        "Run one command in a sandbox. No shell reads it: a pipe, list, redirection or substitution is refused. \
+         Use it only where neither filesystem nor system serves. {limits}"
+    );
+    let bash = format!(
+        "Run a command line with bash in a sandbox: pipes, lists, redirections, loops, variables and substitutions work. Each program \
+         is checked when it starts, and one that is refused ends with status 126 while the line goes on. \
+         Prefer filesystem and system where they serve, and shell for one command. {limits}"
     );
     Ok(vec![
         tool("filesystem", &filesystem, &schema, Hints { read_only, ..Hints::default() })?,
         tool(
             "system",
             "Tell about this machine: get_info gives operating system, architecture, host and user; get_status gives load, memory \
-             and disk space. Always prefer this to shell for such questions.",
+             and disk space. Always prefer this to shell and bash for such questions.",
             SYSTEM_SCHEMA,
             Hints { idempotent: true, ..harmless },
         )?,
@@ -71,6 +78,7 @@ fn of(permitted: &Permitted, read_only: bool) -> Result<Vec<Tool>> {
             Hints { read_only, ..Hints::default() },
         )?,
         tool("shell", &shell, SHELL_SCHEMA, Hints { read_only, ..Hints::default() })?,
+        tool(BASH, &bash, BASH_SCHEMA, Hints { read_only, ..Hints::default() })?,
     ])
 }
 

@@ -10,6 +10,8 @@ use serde_json::value::RawValue;
 
 /// The name of the built-in tool that gives a task to another run.
 pub(crate) const AGENT: &str = "agent";
+/// The name of the built-in tool that runs a command line.
+pub(crate) const BASH: &str = "bash";
 
 /// A tool that was resolved: everything about it is pinned for the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

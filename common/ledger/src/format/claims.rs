@@ -62,7 +62,7 @@ pub fn exec_command(argv: &[impl AsRef<str>], cwd: &str, variables: &[impl AsRef
 }
 
 /// What the hash of a plan is over, in normal form: its directory, the names of its variables, sorted, and its steps as they stand on
-/// the entry.
+/// the entry. No program writes plans any more; the formula is kept to verify the entries of earlier versions.
 pub fn exec_plan(steps: &Value, cwd: &str, variables: &[impl AsRef<str>]) -> Vec<u8> {
     let mut names: Vec<&str> = variables.iter().map(AsRef::as_ref).collect();
     names.sort_unstable();

@@ -156,6 +156,7 @@ impl Call {
         };
         match outcome {
             Err(error) if error.is_fatal() || error.code() == Code::HumanRequired => return Err(error),
+            Ok(Answer::Done(done)) if done.awaits_approval() => drop(done.into_answer()?),
             Err(error) => {
                 result.is_error = true;
                 let hint = error.hint_text().map(|hint| format!("\nHint: {hint}")).unwrap_or_default();
@@ -169,7 +170,8 @@ impl Call {
                 result.exit_code = done.result.return_code;
                 result.receipt = done.result.receipt;
                 result.content = done.result.stdout;
-                if let Some((_, message)) = done.failure {
+                let refused = || done.refusal.as_ref().map(|error| error.message().to_owned());
+                if let Some(message) = done.failure.map(|(_, message)| message).or_else(refused) {
                     result.is_error = true;
                     let hint = done.refusal.as_ref().and_then(Error::hint_text);
                     let message = hint.map_or(message.clone(), |hint| format!("{message}\nHint: {hint}"));
