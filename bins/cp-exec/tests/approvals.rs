@@ -27,7 +27,7 @@ fn what_a_person_approved_runs_once_when_it_is_asked_for_again() {
     let id = asks["error"]["details"]["id"].as_str().unwrap();
     assert!(asks["error"]["details"]["resume"].as_str().unwrap().ends_with(&format!("approve {id}")));
     let said = approve(&exec, id, "no");
-    assert!(said.contains("✗ not approved: ") && !said.contains("E_FORBIDDEN"), "it is said once: {said}");
+    assert!(said.contains("✗ not approved: ") && !said.contains("E_FORBIDDEN"), "the reason appears once: {said}");
     assert_eq!(exec.ask(&["--", "echo", "a"]).1, 9);
     let said = approve(&exec, id, "yes");
     assert!(said.contains("confirm_token"), "{said}");
@@ -120,7 +120,7 @@ fn what_a_model_asks_for_waits_as_one_record_with_all_that_it_binds() {
     assert_eq!((&listed, &listed), (&sorted(asked), &sorted(recorded)));
     assert!(exec.entries("exec.refused").is_empty());
 
-    // A yes is for the file as it was shown.
+    // The approval holds for the file as it was shown.
     approve(&exec, writes["error"]["details"]["id"].as_str().unwrap(), "y");
     exec.write("f", "three\n");
     assert_eq!(overwrite()["error"]["code"], "E_HUMAN_REQUIRED");

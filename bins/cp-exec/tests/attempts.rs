@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::exec::{Exec, Who};
 
-/// What a probe says of an attempt: `done` or `refused`.
+/// The result of an attempt: `done` or `refused`.
 pub(crate) type Said = BTreeMap<String, String>;
 
 const PRELUDE: &str = r#"

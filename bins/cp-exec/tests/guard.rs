@@ -83,7 +83,7 @@ fn what_names_programs_in_a_repository_is_read_only() {
         let before = owner(&exec, PARTS);
         let (answer, status) = exec.ask(&["--", "sh", "-c", &with(EVIL)]);
         assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?}: {answer}");
-        assert!(exec.work.join("fine").exists(), "the script ran to its end");
+        assert!(exec.work.join("fine").exists(), "the whole script ran");
         assert_eq!(owner(&exec, PARTS), before, "{who:?}");
         assert_eq!(owner(&exec, &with(LATER)), "", "{who:?}: something of the run ran later");
         // The control: outside the sandbox the same runs when the owner looks.

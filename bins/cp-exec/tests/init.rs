@@ -170,7 +170,7 @@ fn an_environment_is_believed_where_its_interpreter_is_one_of_this_machine() {
         std::fs::write(work.join(".venv/bin/pytest"), "#!/x\n").unwrap();
     });
     assert_eq!(pins(&sound), ["python3", "pytest"], "the control: {sound}");
-    assert!(!sound.to_string().contains("/etc"), "what it says of itself is not believed: {sound}");
+    assert!(!sound.to_string().contains("/etc"), "its own description is not trusted: {sound}");
 
     let elsewhere = environment(|work| {
         python(work);

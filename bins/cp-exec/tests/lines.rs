@@ -275,3 +275,20 @@ fn strict_line_starts_the_listed_programs_and_the_kernel_no_others() {
         assert_eq!(status, 0, "the control: {answer}");
     }
 }
+
+#[test]
+fn tool_call_of_a_line_answers_with_the_step_that_was_refused_or_asks() {
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    let call = |line: &str| {
+        let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call",
+            "data": {"id": "c", "name": "bash", "input": {"command": line}}});
+        exec.answers(&[], &call.to_string()).0[0].clone()
+    };
+    let refused = &call("echo a; rm x; true")["data"];
+    let content = refused["content"].as_str().unwrap();
+    assert_eq!((&refused["is_error"], &refused["exit_code"]), (&json!(true), &json!(0)), "{refused}");
+    assert!(content.starts_with("a\n") && content.ends_with("which is restricted"), "{refused}");
+    let asks = call("echo a; git push; true");
+    assert_eq!(asks["error"]["code"], "E_HUMAN_REQUIRED", "{asks}");
+    assert_eq!(call("echo a; true")["data"]["is_error"], false);
+}

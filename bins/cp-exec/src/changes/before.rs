@@ -273,7 +273,7 @@ impl Changes {
         (!shown.files.is_empty()).then_some(shown)
     }
 
-    /// What `enforcement.missing` says of contents that are not kept.
+    /// The entries of `enforcement.missing` about contents that are not kept.
     pub(crate) fn missing(&self) -> Option<String> {
         (!self.named.is_empty()).then(|| format!("undo: {} not kept: {}", self.not_kept, self.named.join(", ")))
     }

@@ -153,7 +153,7 @@ impl Walk<'_> {
     }
 }
 
-/// Opens a regular file to read it, if it still is what was found.
+/// Opens a regular file for reading, if its identity has not changed.
 pub(super) fn open(path: &Path, stamp: &Stamp) -> io::Result<std::fs::File> {
     let file = place::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
     if Stamp::of(&rustix::fs::fstat(&file)?) == *stamp { Ok(file.into()) } else { Err(io::Error::other("it changed")) }

@@ -121,7 +121,7 @@ pub(crate) fn of_hosted(policy: &Policy, tool: &str, input: &serde_json::Value, 
     asked(policy, Action::Tool, true, shown, binds)
 }
 
-/// A record of what this program asks. A yes to what is final, a deletion or a publication, is good for once only.
+/// An approval that this program asks for. One for a deletion or a publication holds for one start only.
 fn asked(policy: &Policy, action: Action, is_final: bool, shown: Shown, binds: Binds) -> Result<Approval> {
     let actor = &policy.actor;
     let asked_by = AskedBy {

@@ -49,7 +49,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// What was found in the trees that a run may write.
+    /// The guarded names and repositories in the trees that a run may write.
     pub(super) fn of(policy: &Policy, view: &View, mut found: Guarded) -> Self {
         let (trees, listed) = (&view.write, policy.written_by_name());
         let (links, hidden) = (std::mem::take(&mut found.links), std::mem::take(&mut found.hidden));

@@ -84,7 +84,7 @@ impl<'a> Keep<'a> {
         Self { repository, path: repository.path.join(DIRECTORY) }
     }
 
-    /// Opens the directory, which is made where it is missing.
+    /// Opens the directory, and makes it first if it does not exist.
     pub(super) fn open(&self) -> io::Result<OwnedFd> {
         match rustix::fs::mkdirat(CWD, &self.path, Mode::RWXU) {
             Ok(()) => self.give_to_owner(&self.path)?,
@@ -94,7 +94,7 @@ impl<'a> Keep<'a> {
         open_directory(CWD, &self.path)
     }
 
-    /// Gives what was made to the owner of the repository.
+    /// Gives a new file to the owner of the repository.
     pub(super) fn give_to_owner(&self, made: &Path) -> io::Result<()> {
         give_to_owner_of(&self.repository.path, made)
     }

@@ -1,5 +1,5 @@
 //! A repository that a run made, looked through when the run has ended: it stays where its settings are those that git writes itself or
-//! a run may make, its hooks are samples, and nothing in it leads elsewhere. What git does not make itself is not left in it.
+//! a run may make, its hooks are samples, and no link leads out of it. Files that git does not make are removed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -54,7 +54,7 @@ pub(super) const REBASE: &str = "rebase-merge";
 pub(super) const COMMANDS: &str = "names commands to execute";
 /// The longest list of a rebase that is read.
 const LONGEST_LIST: u64 = 16 << 20;
-/// How deep directories are looked through: references with more parts are nobody's.
+/// The depth to which directories are searched; git does not make references with more parts.
 const DEEPEST: usize = 64;
 
 /// Files that git makes, and that say nothing to it.
@@ -132,7 +132,7 @@ fn info(directory: &OwnedFd, left: &mut Vec<Finding>) -> io::Result<()> {
     Ok(())
 }
 
-/// Looks through files and directories: all the way down there is nothing else, and nothing that leads elsewhere.
+/// Searches files and directories: nothing else may lie below, and no link out of the repository.
 fn below(directory: &OwnedFd, path: &Path, left: &mut Vec<Finding>) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default();
     let kind = kind_of(directory, name)?;
@@ -156,7 +156,7 @@ fn below(directory: &OwnedFd, path: &Path, left: &mut Vec<Finding>) -> io::Resul
                 below(&inner, &path.join(below_it), left)?;
             }
         }
-        _ => left.push(Finding::new(path.to_owned(), "leads elsewhere")),
+        _ => left.push(Finding::new(path.to_owned(), "leads out of the repository")),
     }
     Ok(())
 }

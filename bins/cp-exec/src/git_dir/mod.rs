@@ -198,7 +198,7 @@ impl<'a> Before<'a> {
             binds::inner_directories(&repository.path).into_iter().filter(|path| !repository.inner.contains(path));
         found.extend(inner.map(|path| Finding::new(path, OF_OWNER)));
         let special = special_entries(&repository.path).into_iter().filter(|path| !self.special.contains(path));
-        found.extend(special.map(|path| Finding::new(path, "leads elsewhere")));
+        found.extend(special.map(|path| Finding::new(path, "leads out of the repository")));
         let rebases = rebases(repository).filter(|path| !self.rebases.contains(path));
         found.extend(rebases.map(|path| Finding::new(path, made::COMMANDS)));
         // What lies in something that is moved away goes with it.

@@ -37,7 +37,7 @@ const MISSING: &str = "missing";
 const DAMAGED: &str = "damaged";
 
 impl Recovery {
-    /// Finds out what is missing. `all`: references that lead elsewhere by now are put back too.
+    /// Finds what is missing. `all`: references that have another value now are put back too.
     pub(crate) fn find(directory: &Path, snapshot: Option<&str>, all: bool) -> Result<Self> {
         let repository = repository_of(directory)
             .filter(|repository| repository.join(DIRECTORY).is_dir())
@@ -215,10 +215,10 @@ impl Finder<'_> {
         }
         let is_state = ["index", "logs"].iter().any(|name| path.iter().any(|part| part == *name));
         let is_same = || fs::read(&now).ok() == fs::read(snapshot.join(path)).ok();
-        (all && !is_state && !is_same()).then_some("leads elsewhere by now")
+        (all && !is_state && !is_same()).then_some("has another value now")
     }
 
-    /// Whether a reference that is no file of its own has another value in `packed-refs` than it had there.
+    /// True if a reference without a file has another value in `packed-refs` than it had.
     fn is_packed_since(&self, path: &Path, snapshot: &Path) -> bool {
         let above: PathBuf = path.iter().take_while(|part| *part != "refs").collect();
         let reference = path.strip_prefix(&above).unwrap_or(path).to_string_lossy().into_owned();

@@ -10,14 +10,14 @@ use crate::decision::{KnownLink, Watched, identity};
 use crate::git_dir::{self, Finding};
 use crate::place;
 use crate::sandbox::plan::Identity;
-use crate::sandbox::report::Undone;
+use crate::sandbox::report::Quarantined;
 
 /// How many new hidden files a result lists.
 const MOST_HIDDEN: usize = 100;
 
 /// What the guard found and did after a run.
 pub(crate) struct Findings {
-    pub quarantined: Vec<Undone>,
+    pub quarantined: Vec<Quarantined>,
     pub new_hidden: Vec<String>,
     pub repositories_made: Vec<String>,
 }
@@ -49,7 +49,7 @@ struct After<'a> {
     /// Whether the run had mounts of its own, so that what was there could not be changed.
     private: bool,
     quarantine: Quarantine<'a>,
-    undone: Vec<Undone>,
+    undone: Vec<Quarantined>,
 }
 
 impl After<'_> {
@@ -78,7 +78,8 @@ impl After<'_> {
                 continue;
             };
             let reason = Some("was a link of its owner, which was put back".to_owned());
-            let mut undone = Undone { path: path.display().to_string(), reason: reason.clone(), ..Undone::default() };
+            let mut undone =
+                Quarantined { path: path.display().to_string(), reason: reason.clone(), ..Quarantined::default() };
             if now.is_some() {
                 undone = self.quarantine.take(path, reason);
             }

@@ -161,7 +161,7 @@ fn is_device(kind: FileType) -> bool {
     matches!(kind, FileType::BlockDevice | FileType::CharacterDevice)
 }
 
-/// What is there of a repository that names programs or leads elsewhere.
+/// The parts of a repository that name programs or lead git out of it.
 fn parts_of_repository(repository: &Path) -> impl Iterator<Item = PathBuf> {
     let parts = OF_REPOSITORY.map(|part| repository.join(part));
     parts.into_iter().filter(|path| fs::symlink_metadata(path).is_ok())

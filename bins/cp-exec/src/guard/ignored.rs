@@ -1,4 +1,4 @@
-//! Whether git ignores a path, so that nobody is told of it.
+//! Ignore rules of git: ignored paths are not reported.
 
 use std::fs;
 use std::path::Path;

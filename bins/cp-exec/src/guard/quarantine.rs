@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use crate::place::{copy, names, open_directory, remove};
-use crate::sandbox::report::Undone;
+use crate::sandbox::report::Quarantined;
 
 /// How deep directories are copied where they cannot be moved.
 const DEEPEST: usize = 64;
@@ -47,7 +47,7 @@ impl<'a> Quarantine<'a> {
     }
 
     /// Moves a path away.
-    pub(super) fn take(&mut self, path: &Path, reason: Option<String>) -> Undone {
+    pub(super) fn take(&mut self, path: &Path, reason: Option<String>) -> Quarantined {
         let mut moved = || -> io::Result<PathBuf> {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
                 return Err(io::ErrorKind::InvalidInput.into());
@@ -68,16 +68,16 @@ impl<'a> Quarantine<'a> {
     }
 }
 
-fn said(path: &Path, moved: io::Result<PathBuf>, reason: Option<String>) -> Undone {
+fn said(path: &Path, moved: io::Result<PathBuf>, reason: Option<String>) -> Quarantined {
     let (moved_to, error) = match moved {
         Ok(to) => (Some(to.display().to_string()), None),
         Err(e) => (None, Some(e.to_string())),
     };
-    Undone { path: path.display().to_string(), reason, moved_to, error }
+    Quarantined { path: path.display().to_string(), reason, moved_to, error }
 }
 
 /// What could not even be looked through.
-pub(super) fn failed(path: &Path, error: io::Error) -> Undone {
+pub(super) fn failed(path: &Path, error: io::Error) -> Quarantined {
     said(path, Err(error), None)
 }
 

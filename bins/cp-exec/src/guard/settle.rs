@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::after::finish;
 use crate::decision::{Watched, identity};
-use crate::sandbox::report::Undone;
+use crate::sandbox::report::Quarantined;
 
 /// Runs of this process, which number their files.
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -73,7 +73,7 @@ impl Drop for OpenRun {
 /// A run that was killed, and what it had left behind.
 pub(crate) struct Settled {
     pub intent: u64,
-    pub quarantined: Vec<Undone>,
+    pub quarantined: Vec<Quarantined>,
     /// Held until the result is on the ledger.
     _open: OpenRun,
 }

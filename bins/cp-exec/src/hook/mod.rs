@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::decode::decode;
 pub(crate) use self::rewrite::{Line, Rewriting, candidate};
-pub(crate) use self::tools::{Deed, command, deed_of, told};
+pub(crate) use self::tools::{ToolEffect, command, effect_of, told};
 pub(crate) use self::words::{Verdict, reported, words};
 
 /// What a host tells.

@@ -17,9 +17,11 @@ fn tool(name: &str, input: &Value) -> Tool {
 }
 
 fn files(name: &str, input: &Value) -> Vec<(Access, String)> {
-    match deed_of(&tool(name, input), Path::new("/w")).unwrap() {
-        Deed::Files(files) => files.into_iter().map(|(access, path)| (access, path.display().to_string())).collect(),
-        deed => panic!("{name}: {deed:?}"),
+    match effect_of(&tool(name, input), Path::new("/w")).unwrap() {
+        ToolEffect::Files(files) => {
+            files.into_iter().map(|(access, path)| (access, path.display().to_string())).collect()
+        }
+        effect => panic!("{name}: {effect:?}"),
     }
 }
 
@@ -44,14 +46,14 @@ fn recorded_questions_of_each_host_are_read() {
         assert!(!event.session.is_empty() && event.cwd.as_deref() == Some(Path::new("/work")), "{line}");
         assert_eq!(event.call.is_some(), line.to_string().contains("call_") || line.to_string().contains("toolu_"));
         if let Moment::Before(tool) = &event.moment {
-            match deed_of(tool, Path::new("/work")).unwrap() {
-                Deed::Shell(line) => assert_eq!(
+            match effect_of(tool, Path::new("/work")).unwrap() {
+                ToolEffect::Shell(line) => assert_eq!(
                     line.command,
                     "echo ran > ran.txt; echo hi"
                         .replace("ran.txt", if named == Host::Codex { "ran2.txt" } else { "ran.txt" })
                 ),
-                Deed::Files(files) => assert_eq!(files, [(Access::Write, PathBuf::from("/work/new.txt"))]),
-                Deed::Other => panic!("{tool:?}"),
+                ToolEffect::Files(files) => assert_eq!(files, [(Access::Write, PathBuf::from("/work/new.txt"))]),
+                ToolEffect::Other => panic!("{tool:?}"),
             }
         }
     }
@@ -108,12 +110,12 @@ fn a_tool_that_hides_what_it_does_is_refused() {
         ("write_bash", json!({"input":"rm -rf x\n"})),
         ("write_stdin", json!({"chars":"y"})),
     ] {
-        assert!(deed_of(&tool(name, &input), Path::new("/w")).is_err(), "{name} {input}");
+        assert!(effect_of(&tool(name, &input), Path::new("/w")).is_err(), "{name} {input}");
     }
     for (name, input) in
         [("write_stdin", json!({"chars":""})), ("TodoWrite", json!({})), ("mcp__a__b", json!({"path":"x"}))]
     {
-        assert!(matches!(deed_of(&tool(name, &input), Path::new("/w")), Ok(Deed::Other)), "{name}");
+        assert!(matches!(effect_of(&tool(name, &input), Path::new("/w")), Ok(ToolEffect::Other)), "{name}");
     }
 }
 
@@ -152,7 +154,7 @@ proptest! {
     fn no_question_ends_in_a_panic(text in r#"[{}\[\]":, a-zA-Z_0-9]{0,80}"#) {
         let _ = decode(text.as_bytes(), Host::Claude);
         let _ = decode(json!({"hook_event_name":"PreToolUse","session_id":text,"tool_name":text,"tool_input":{&text:text}}).to_string().as_bytes(), Host::Claude);
-        let _ = deed_of(&tool("Glob", &json!({"pattern":text})), Path::new("/w"));
+        let _ = effect_of(&tool("Glob", &json!({"pattern":text})), Path::new("/w"));
     }
 }
 

@@ -12,7 +12,7 @@ use crate::refusal::refuse;
 
 /// What a tool would do.
 #[derive(Debug)]
-pub(crate) enum Deed {
+pub(crate) enum ToolEffect {
     /// Run a command line.
     Shell(Line),
     /// Look at files or change them.
@@ -75,12 +75,12 @@ pub(crate) fn told(tool: &Tool) -> String {
 }
 
 /// What a tool would do in a directory. What should name a command or file and does not is refused.
-pub(crate) fn deed_of(tool: &Tool, cwd: &Path) -> Result<Deed> {
+pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
     let Tool { name, input } = tool;
     let known = name.to_lowercase();
     let known = known.as_str();
     if SHELLS.contains(&known) {
-        return line_of(tool, cwd).map(Deed::Shell);
+        return line_of(tool, cwd).map(ToolEffect::Shell);
     }
     if TYPES.contains(&known)
         && ["input", "chars"].iter().any(|member| text_of(input, member).is_some_and(|text| !text.is_empty()))
@@ -107,13 +107,13 @@ pub(crate) fn deed_of(tool: &Tool, cwd: &Path) -> Result<Deed> {
         }
         paths
     } else {
-        return Ok(Deed::Other);
+        return Ok(ToolEffect::Other);
     };
     if paths.is_empty() {
         return Err(Error::validation(format!("the tool `{name}` names no file where one is looked for"))
             .with("rule", "host_tool"));
     }
-    Ok(Deed::Files(paths.into_iter().map(|(access, path)| (access, below(cwd, &path))).collect()))
+    Ok(ToolEffect::Files(paths.into_iter().map(|(access, path)| (access, below(cwd, &path))).collect()))
 }
 
 fn line_of(tool: &Tool, cwd: &Path) -> Result<Line> {
@@ -143,7 +143,7 @@ fn texts<'a>(
     all.filter_map(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// The directory that a pattern looks into: what stands before its first wildcard, as far as it is whole names. One that may leave it
+/// The directory that a pattern searches: the whole names before its first wildcard. One that may leave it
 /// again looks everywhere.
 fn fixed(pattern: &str) -> String {
     let Some(at) = pattern.find(['*', '?', '[', '{']) else { return pattern.to_owned() };

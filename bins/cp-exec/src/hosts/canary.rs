@@ -21,7 +21,7 @@ const PROMPT: &str = "do it";
 pub(crate) struct Seen {
     /// It ran.
     pub ran: bool,
-    /// What the model was told; empty if it was never told anything.
+    /// The tool results that the model received; empty if it received none.
     pub told: Vec<String>,
     /// What the host said last on standard error.
     pub said: String,
@@ -97,7 +97,7 @@ fn to(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) -> Resu
             command.args(["-c", &provider, "-c", "model_provider=\"canary\"", "-c", "model=\"gpt-5\"", PROMPT]);
         }
         Host::Gemini => {
-            // How the person signs in stands in the settings, which cannot be overruled: a copy of them says otherwise.
+            // The settings have the way of signing in and cannot be overruled, so a copy of them is changed.
             let text = fs::read_to_string(canary.file).unwrap_or_else(|_| "{}".to_owned());
             let mut settings: Value = serde_json::from_str(&text)
                 .map_err(|e| Error::config(format!("not strict JSON: {e}")).in_file(canary.file))?;

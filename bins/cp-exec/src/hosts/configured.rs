@@ -12,7 +12,7 @@ const LIMIT: u64 = 30;
 /// What a closed hook says last, so that no refusal is silent: some hosts go on then.
 const FAILED: &str = "cp-exec hook failed";
 const PLUGIN: &str = include_str!("opencode.js");
-/// What stands before the words in that file.
+/// The text before the words in that file.
 const WORDS: &str = "const [program, ...words] = ";
 
 /// The file in which a host looks for hooks: of a project, or of the person.

@@ -35,7 +35,7 @@ impl Model {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (call, told) = (Arc::clone(&call), Arc::clone(&into));
-                // A host that goes away in the middle has nothing to be told.
+                // A host that closes the connection needs no answer.
                 std::thread::spawn(move || serve(&stream, &call, &told).ok());
             }
         });

@@ -93,7 +93,7 @@ proptest! {
         let count = lines(host, &with).unwrap().len();
         prop_assert!(count >= 4, "{with}");
         prop_assert_eq!(&with_ours(&own, Some(&with)).unwrap(), &with, "twice is once");
-        // What others have stands before ours, in the same order; what was not there is empty without ours.
+        // The entries of others come before ours, in the same order; new ones are empty without ours.
         let (before, mut after) = (serde_json::from_str::<Value>(&text).unwrap(), of_others(host, &with));
         if let Some(hooks) = after["hooks"].as_object_mut() {
             hooks.retain(|event, list| list != &json!([]) || before["hooks"].get(event).is_some());

@@ -52,7 +52,7 @@ pub(crate) struct Exec {
     pub network: Network,
     /// Layers without which nothing runs.
     pub require: Vec<Layer>,
-    /// What happens where a layer is missing that nothing stands in for.
+    /// The reaction to a missing layer that no other layer replaces.
     pub degraded: Degraded,
     /// Variables a request may set.
     pub env_allow: Vec<String>,

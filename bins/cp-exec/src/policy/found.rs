@@ -8,7 +8,8 @@ use super::patterns::Pattern;
 use super::resolved::Policy;
 use crate::glob::name_matches;
 
-/// What was found, by what is done with it. `pinned` is what a rename of a directory on the way could take out of its pattern.
+/// The paths that match names of the policy, by what is done with them. A `pinned` path would leave its pattern if a directory on the way were
+/// renamed.
 #[derive(Default)]
 pub(crate) struct Found {
     pub hidden: Vec<PathBuf>,
@@ -17,7 +18,7 @@ pub(crate) struct Found {
     pub kept_pinned: Vec<PathBuf>,
 }
 
-/// The names that are looked for, and what was found of them.
+/// The names to search for, and the paths that match.
 #[derive(Default)]
 pub(super) struct Names {
     hidden: Vec<Pattern>,

@@ -16,7 +16,7 @@ pub(crate) struct Governed {
 }
 
 impl Governed {
-    /// Reads what a root says of itself.
+    /// Reads the declarations of a root.
     pub(super) fn of(root: &Path) -> Self {
         Self { root: root.to_owned(), roots: governed_roots(root) }
     }

@@ -141,12 +141,12 @@ impl Policy {
     }
 
     /// Lets a command run for a day.
-    pub(crate) fn lets_last(&mut self) {
+    pub(crate) fn allow_long_running(&mut self) {
         self.longest = 86_400.0;
     }
 
     /// Takes away everything by which a command could change something: what may be written, and the network.
-    pub(crate) fn only_reading(&mut self) {
+    pub(crate) fn set_read_only(&mut self) {
         self.bounds.read_only = true;
         self.loaded.settings.exec.network = Network::None;
     }

@@ -233,7 +233,7 @@ impl Waiting {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         match (&self.above, self.path.file_name()) {
             (Some(above), Some(name)) => {
-                // What has become a link is no directory any more.
+                // A directory that a link replaced meanwhile is not entered.
                 let opened = rustix::fs::openat(above, name, flags | OFlags::CLOEXEC, Mode::empty());
                 opened.map_err(|e| if e == Errno::LOOP { Errno::NOTDIR } else { e })
             }

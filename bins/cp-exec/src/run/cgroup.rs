@@ -57,7 +57,7 @@ impl Group {
     }
 
     fn version_1(own: &str, name: &str, processes: &str, memory: &str) -> Option<Self> {
-        // Dropping what was made so far takes it away again.
+        // The groups made so far are removed when they are dropped.
         let mut group = Self(Vec::new());
         for (controller, file, limit) in [("pids", "pids.max", processes), ("memory", "memory.limit_in_bytes", memory)]
         {

@@ -20,7 +20,7 @@ use crate::decision::{Ruling, StepRuling};
 use crate::digest::sha256;
 use crate::keyed::Keyed;
 use crate::policy::{Actor, ArgumentRules, Hosted, Policy};
-use crate::sandbox::report::Undone;
+use crate::sandbox::report::Quarantined;
 
 /// Declared files up to this size are hashed.
 const HASHED: u64 = 16 << 20;
@@ -168,7 +168,7 @@ impl Journal {
     }
 
     /// Records what the run of an intent had left behind, whose process was killed before it could record a result.
-    pub(crate) fn settle(&mut self, intent: u64, quarantined: &[Undone]) -> Result<()> {
+    pub(crate) fn settle(&mut self, intent: u64, quarantined: &[Quarantined]) -> Result<()> {
         if quarantined.is_empty() && self.has_result(intent)? {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use super::outcome::{Ended, NotRun, Outcome};
 use crate::decision::Ruling;
 use crate::refusal::with_members;
 use crate::sandbox;
-use crate::sandbox::report::{Cause, Failure, Undone};
+use crate::sandbox::report::{Cause, Failure, Quarantined};
 
 /// What became of a command that ran.
 pub(crate) struct Done {
@@ -147,7 +147,7 @@ fn cut_short(name: &str, ended: Ended, seconds: f64) -> (Code, String) {
 }
 
 /// What is wrong with the first few things that were undone, where their names do not say so.
-fn reasons(undone: &[Undone]) -> String {
+fn reasons(undone: &[Quarantined]) -> String {
     const TOLD: usize = 3;
     let with_reason = undone.iter().filter_map(|undone| Some((&undone.path, undone.reason.as_ref()?)));
     with_reason.take(TOLD).fold(String::new(), |told, (path, reason)| format!("{told}; {path}: {reason}"))

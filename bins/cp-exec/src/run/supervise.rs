@@ -22,7 +22,7 @@ use crate::sandbox::{self, Listener, Received, Waiting};
 const DRAIN: Duration = Duration::from_millis(200);
 /// How long the init may take to count and kill, before it is killed itself.
 const INIT_KILLS: Duration = Duration::from_millis(30);
-/// The same where it has to look for what is left, process by process: killed in the middle of that it would leave the rest alive.
+/// The same where it kills process by process: if it were killed in between, the remaining processes would live on.
 const INIT_WALKS: Duration = Duration::from_millis(300);
 /// How often a wait looks for a signal, which wakes only the one thread that the kernel hands it to.
 const LOOK: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! The init of the sandbox: it builds the mount view, starts the command, reaps, and kills what is left.
+//! The init of the sandbox: it builds the mount view, starts the command, reaps, and kills the remaining processes.
 //!
 //! In a process namespace its end is the end of everything in it. Without one it is a subreaper: what a command leaves
 //! behind becomes its child, so that a walk over its descendants finds all of them.

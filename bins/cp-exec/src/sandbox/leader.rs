@@ -299,7 +299,7 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
 /// The first version of Landlock that confines abstract sockets and signals.
 const LANDLOCK_WITH_SCOPES: u32 = 6;
 
-/// The first layer that is missing and that nothing else stands in for.
+/// The first missing layer that no other layer replaces.
 fn gap(plan: &Plan, enforcement: &Enforcement) -> Option<(Layer, String)> {
     if !enforcement.has(Layer::Pid) && enforcement.kill != "cgroup" {
         let why = "without a process namespace (`pid`) or a control group (`cgroup`) a command could outlive its end";

@@ -1,4 +1,4 @@
-//! What the helper says of a run, and the orders it takes.
+//! Reports of the helper about a run, and orders to it.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub(crate) struct Enforcement {
     pub namespaces: Vec<String>,
     /// Which network it sees.
     pub network: Option<Network>,
-    /// The kind of control group that bounds it, or what stands in for one.
+    /// The kind of control group that bounds it, or its replacement.
     pub cgroup: String,
     /// How the whole tree is killed: `pid_namespace`, `cgroup` or `subreaper`.
     pub kill: String,
@@ -39,7 +39,7 @@ pub(crate) struct Enforcement {
     pub killed_processes: Option<u32>,
     /// What the run left behind that would have run later, and where it is now.
     #[serde(default)]
-    pub guard: Vec<Undone>,
+    pub guard: Vec<Quarantined>,
     /// New files and directories whose names begin with a dot, that git does not ignore and that are not guarded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub new_hidden: Vec<String>,
@@ -56,7 +56,7 @@ pub(crate) struct Enforcement {
 /// Something that a run left behind, and that was undone after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Undone {
+pub(crate) struct Quarantined {
     /// Where it was.
     pub path: String,
     /// What is wrong with it, where its name does not say so.
@@ -168,7 +168,7 @@ pub(crate) struct Status {
 pub(crate) enum Order {
     /// Ask everything to end.
     Terminate,
-    /// Count what is left, and kill it.
+    /// Count the remaining processes and kill them.
     Kill,
 }
 

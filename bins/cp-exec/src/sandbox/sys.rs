@@ -1,6 +1,6 @@
 //! The system calls that have no safe wrapper, each behind a function that is safe to call here.
 //!
-//! The helper is single-threaded from its start to its end, so a fork leaves no lock held and no thread behind.
+//! The helper is single-threaded, so a fork leaves no lock held and no thread behind.
 #![expect(unsafe_code, reason = "the one place for system calls that no safe crate wraps")]
 
 use std::ffi::CString;
@@ -35,8 +35,8 @@ pub(super) fn fork() -> io::Result<Forked> {
 /// Makes a second process of this one, in new namespaces. The child's memory is a copy, as after [`fork`].
 pub(super) fn fork_into(namespaces: i32) -> io::Result<Forked> {
     let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
-    // SAFETY: as in `fork`; without a stack of its own the child goes on with a copy of this one. What the C library remembers of
-    // the thread's number is not used by a process with one thread.
+    // SAFETY: as in `fork`; without a stack of its own the child continues on a copy of this one. A process with one thread does not use the
+    // thread number that the C library caches.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     let pid = i32::try_from(check(pid)?).map_err(io::Error::other)?;
     Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))

@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// Asks, and leaves the yes for the next start of exactly this.
 fn agree(approval: &Approval, context: &mut Context) -> Result<Agreed> {
     let mut engine = Engine::new(context, &[], None)?;
-    // How far a yes goes beyond that start is for the run to ask.
+    // An approval here holds for one start; the run asks if it is to hold longer.
     let asked = Approval { scopes: vec![Scope::Once], ..approval.clone() };
     let (how, answer) = match at_terminal(&asked, None)? {
         Some(Answer::Yes(_)) => (How::Terminal, Verdict::Granted),

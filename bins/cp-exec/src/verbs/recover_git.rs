@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Take references, logs and the index from this snapshot, instead of each from the newest in which it is whole
     #[arg(long, value_name = "ID")]
     snapshot: Option<String>,
-    /// Put references back too that lead elsewhere by now
+    /// Also put back references that have another value now
     #[arg(long)]
     refs: bool,
     #[command(flatten)]

@@ -1,6 +1,6 @@
 /* Runs a program on a machine that lacks something: without LAYER[,LAYER] PROGRAM ARG...
    landlock: the kernel has none. namespaces, or one of mount, user, pid, network, ipc, uts: nobody gets any, or none of that kind.
-   seccomp: no filter can be installed. rlimits: no limit can be set. cgroup: there is no file system of groups.
+   seccomp: a filter cannot be installed. rlimits: a limit cannot be set. cgroup: the file system of groups is not there.
    outer: the rights of root, and shutdown(2) and sendto(2), as in the sandbox of a coding agent.
    call=N: the kernel has no system call N. refuse=N: nobody may make it.
    ordinary: whoever runs it is not root. none: nothing is lacking. */

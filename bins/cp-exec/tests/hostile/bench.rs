@@ -133,7 +133,7 @@ impl Bench {
         let ran = lacking(command).run();
         let answer = ran.records().pop().unwrap_or_else(|| panic!("no answer: {ran:?}"));
         let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
-        assert_eq!(result["return_code"], 0, "it did not run to its end: {answer}");
+        assert_eq!(result["return_code"], 0, "it did not finish: {answer}");
         let probes = read(result["stdout"].as_str().unwrap());
         let broken: Vec<&Probe> = probes.values().filter(|probe| probe.what == "broken").collect();
         assert!(broken.is_empty(), "{broken:?}: {}", result["stderr"]);

@@ -1,4 +1,4 @@
-//! Each layer taken away in turn: by default nothing runs where nothing stands in for it, and where the policy lets it run all the
+//! Each layer taken away in turn: by default nothing runs where no other layer replaces it, and where the policy lets it run all the
 //! same, what the other layers refuse is still refused and the record names the layer that was missing and no other.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use super::bench::{Bench, MEMORY, PROCESSES, Probe, SCRATCH, all, of, policy, se
 use crate::exec::{Who, everyone};
 use crate::missing::without;
 
-/// What is taken away, and what comes of it under the default policy: the layer that the refusal names, or none where it runs.
+/// The layer that is removed, and the result under the default policy: the layer that the refusal names, or none if the command runs.
 pub(super) const ROWS: [(&str, Option<&str>); 9] = [
     ("none", None),
     ("mount", Some("mount")),

@@ -247,7 +247,7 @@ fn files_of_odd_kinds_stop_no_later_run() {
             let ran = command.limit(Duration::from_secs(30)).run();
             let answers = ran.records();
             assert!(answers.len() >= 5, "{who:?}: {line}: {ran:?}");
-            // Whatever was left there, it is said in a result and not in silence.
+            // Whatever remains there is reported in a result.
             let second = &answers[1];
             let ended = second["data"]["stdout"] == "again\n" || second["error"]["code"] == "E_FORBIDDEN";
             assert!(ended, "{who:?}: {line}: {second}");

@@ -1,11 +1,11 @@
-//! `approval`: something that waits for a yes, with all that the yes is bound to.
+//! `approval`: a request for approval, with everything that the answer is bound to.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Error, Receipt};
 
-/// Something that waits for a yes.
+/// A request for approval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["shown"])))]
@@ -18,9 +18,9 @@ pub struct Approval {
     pub action: Action,
     /// Who may answer.
     pub level: Level,
-    /// How far a yes can go.
+    /// The scopes that a grant can have.
     pub scopes: Vec<Scope>,
-    /// What is shown to whoever answers.
+    /// The text for whoever answers.
     pub shown: Shown,
     /// What the answer is bound to.
     pub binds: Binds,
@@ -75,13 +75,13 @@ pub enum Action {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Level {
-    /// The asker's own approver, or a person.
+    /// The approver of the program that asks, or a person.
     Agent,
     /// A person at a terminal, or the approver that the policy names.
     Owner,
 }
 
-/// How far a yes goes.
+/// The scope of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -92,7 +92,7 @@ pub enum Scope {
     Run,
 }
 
-/// What is shown to whoever answers.
+/// The text for whoever answers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Shown {
@@ -145,7 +145,7 @@ pub struct Binds {
     pub policy: Option<String>,
 }
 
-/// A yes.
+/// A grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// Who gave it: `person`, or the name of a program.
@@ -159,7 +159,7 @@ pub struct Grant {
     pub receipt: Option<Receipt>,
 }
 
-/// By which way a yes came.
+/// The way that a grant came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
@@ -169,12 +169,12 @@ pub enum How {
     OwnerApprover,
     /// The approver of the run.
     Approver,
-    /// A command line that goes on with the run.
+    /// A command line that resumes the run.
     Resume,
 }
 
 impl Level {
-    /// Whether a yes that came this way counts.
+    /// True if a grant that came this way counts.
     #[must_use]
     pub fn takes(self, how: How) -> bool {
         match how {

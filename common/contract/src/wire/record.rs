@@ -267,7 +267,7 @@ pub(crate) fn member(line: &mut Vec<u8>, name: &str, value: &[u8]) {
     line.extend_from_slice(value);
 }
 
-/// The error for a line that is no JSON.
+/// The error for a line that is not JSON.
 pub(crate) fn bad_json(fault: &json::Fault) -> Error {
     Error::validation(format!("not valid JSON: {} at byte {}", fault.reason, fault.offset)).with("offset", fault.offset)
 }

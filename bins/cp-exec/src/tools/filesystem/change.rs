@@ -58,7 +58,7 @@ pub(super) fn change(
     Ok(receipt)
 }
 
-/// Keeps what a file holds and what it will hold. What the record says of the change.
+/// Keeps the contents of a file before and after a change. Returns the record of the change.
 fn kept(pending: &Pending, engine: &mut Engine) -> Result<Value> {
     let mut keep = |hash: &Hash, bytes: &[u8], permissions: Option<u32>| -> Result<Value> {
         engine.journal.keep(hash, bytes)?;

@@ -46,7 +46,7 @@ struct Found {
     path: String,
     line: u64,
     text: String,
-    /// It stands beside one that matches.
+    /// It is a context line.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     context: bool,
 }
@@ -203,7 +203,7 @@ impl<'a> Places<'a> {
             }
             let Ok(entry) = entry else { continue };
             let is_directory = entry.file_type().is_some_and(|kind| kind.is_dir());
-            // A glob of what is left out leaves in what it does not match.
+            // A glob that excludes keeps the paths that it does not match.
             let fits = self.glob.as_ref().is_none_or(|glob| {
                 let matched = glob.matched(entry.path(), is_directory);
                 if glob.num_whitelists() > 0 { matched.is_whitelist() } else { !matched.is_ignore() }

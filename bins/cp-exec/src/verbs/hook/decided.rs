@@ -1,4 +1,4 @@
-//! What policy says of a tool of a host.
+//! The decision about a tool call of a host.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use cp_ledger::format::approval::Said;
 use serde_json::{Map, Value};
 
 use crate::decision::{confirm, decide};
-use crate::hook::{Asks, Deed, Line, Rewriting, Tool, Verdict, candidate, deed_of};
+use crate::hook::{Asks, Line, Rewriting, Tool, ToolEffect, Verdict, candidate, effect_of};
 use crate::policy::{Confirm, Hosted, LONGEST};
 use crate::request::{Command, Form};
 use crate::run::Engine;
@@ -37,20 +37,20 @@ pub(super) struct Decided {
 }
 
 impl Asking<'_> {
-    /// Decides. What is not allowed is an error, and what waits for a yes is put on the ledger. A call that is `known` has its yes.
+    /// Decides. A refusal is an error, and a call that awaits approval is recorded. A call that is `known` was approved.
     pub(super) fn decide(&self, engine: &mut Engine, known: bool) -> Result<Decided> {
         let decided =
             |verdict, rule: &str| Decided { verdict, rule: rule.to_owned(), paths: Vec::new(), notices: Vec::new() };
-        match deed_of(self.tool, self.cwd)? {
-            Deed::Shell(line) => self.shell(engine, line),
-            Deed::Files(paths) => {
+        match effect_of(self.tool, self.cwd)? {
+            ToolEffect::Shell(line) => self.shell(engine, line),
+            ToolEffect::Files(paths) => {
                 for (access, path) in &paths {
                     filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
                 }
                 let paths = paths.iter().map(|(_, path)| path.display().to_string()).collect();
                 Ok(Decided { paths, ..decided(Verdict::Pass, "paths") })
             }
-            Deed::Other => {
+            ToolEffect::Other => {
                 let name = &self.tool.name;
                 executable::permitted(&engine.policy, name)?;
                 if !executable::asked_about(&engine.policy, name) {
@@ -90,7 +90,7 @@ impl Asking<'_> {
         Ok(Decided { verdict, rule: decision.rule, paths: Vec::new(), notices: decision.notices })
     }
 
-    /// What needs a yes: one that was given is left for the run, which uses it up.
+    /// A call that requires approval. A grant is kept for the run, which spends it.
     fn asked(
         &self,
         engine: &mut Engine,
@@ -131,7 +131,7 @@ impl Asking<'_> {
     }
 }
 
-/// Tries something that needs a yes. That it waits goes on the ledger once.
+/// Tries something that requires approval. The request is recorded once.
 fn waits<T>(engine: &mut Engine, approval: &Approval, mut attempt: impl FnMut(&mut Engine) -> Result<T>) -> Result<T> {
     if engine.journal.has(
         "approval.asked",

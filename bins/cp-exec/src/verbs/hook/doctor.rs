@@ -112,7 +112,7 @@ fn version(program: &Path) -> String {
     text.lines().next().unwrap_or("says no version").to_owned()
 }
 
-/// Whether the hook that stands in a file is the one that would be put there now.
+/// True if the hook in a file is the one that would be installed now.
 fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result<(), String> {
     let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
     let found = lines(host, &text).map_err(|e| e.message().to_owned())?;

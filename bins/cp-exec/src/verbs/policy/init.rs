@@ -54,7 +54,7 @@ pub(crate) struct Begun {
     sha256: String,
     /// What it allows.
     allowed_commands: Vec<String>,
-    /// What was found in the project, and what that adds.
+    /// The kinds of the project, and the additions of each.
     found: Vec<Found>,
     /// Its text.
     text: String,

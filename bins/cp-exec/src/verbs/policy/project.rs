@@ -19,7 +19,7 @@ const NAMES: usize = 10_000;
 /// The group of an interpreter that a virtual environment may replace.
 const PYTHON: &str = "python";
 
-/// What was found in a project.
+/// A kind of project, with its evidence.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Found {

@@ -110,7 +110,7 @@ pub(crate) fn answer_at(
     let place = finished.place;
     let mut stopped = None;
     let outcome = filter::settle(place, stream, context, |context| match answer(engine, finished, context) {
-        // The output so far belongs to this request; that the stream is over is said at its end.
+        // The output so far belongs to this request; the closing line reports the end of the stream.
         Err(error) if error.code() == Code::Interrupted && error.details().contains_key("argv") => {
             stopped = Some(error);
             Err(Error::new(Code::Interrupted, "stopped"))

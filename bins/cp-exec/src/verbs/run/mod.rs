@@ -114,11 +114,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         engine.serve(Hosted::of(hosted)?);
     }
     if args.lasting {
-        engine.policy.lets_last();
+        engine.policy.allow_long_running();
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     }
     if args.read_only {
-        engine.policy.only_reading();
+        engine.policy.set_read_only();
     }
     if engine.policy.approvals_are_advisory() {
         let message = "approvals are advisory: the user who asks can read the key that signs them";

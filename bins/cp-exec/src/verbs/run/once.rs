@@ -42,7 +42,7 @@ pub(super) fn run(engine: &mut Engine, args: &Args, context: &mut Context) -> Re
     Ok(Done { result: kept.result, failure, refusal })
 }
 
-/// All that the command line says of the command.
+/// The parts of the command line that identify the command.
 fn told(args: &Args, context: &Context) -> Result<serde_json::Value> {
     let input = match args.stdin.as_deref() {
         None => None,

@@ -41,7 +41,7 @@ pub(crate) fn owner_approver(policy: &Policy, approval: &Approval) -> Result<Opt
     approval::ask(argv, approval, None).map(Some)
 }
 
-/// Puts a yes on the ledger, and leaves it for the next start. Its token, with its expiry.
+/// Records a grant and keeps it for the next start. Returns its token with the expiry.
 pub(crate) fn granted(engine: &mut Engine, approval: &Approval, how: How) -> Result<(String, u64)> {
     let mut grant = Grant { by: name(how).to_owned(), how, scope: Scope::Once, receipt: None };
     grant.receipt = Some(engine.journal.approval(Said::Granted(&grant), approval)?);

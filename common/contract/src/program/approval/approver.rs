@@ -9,7 +9,7 @@ use crate::wire::{Approval, Result};
 /// What an approver came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A yes.
+    /// Approved.
     Granted,
     /// A no, with its reason.
     Denied(String),

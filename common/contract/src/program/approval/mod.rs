@@ -1,7 +1,7 @@
-//! The one pause: what waits for a yes, who is asked, and a yes that is good for one start.
+//! Approvals: the requests that wait, who is asked, and grants that hold for one start.
 //!
-//! What waits lies in the home as its record; a yes lies beside it until what it was given for starts. It is bound to the
-//! hashes of the record, so that what was shown is what starts.
+//! A request lies in the home as its record; a grant lies beside it until its command starts. A grant is bound to the hashes of the record,
+//! so that the command that was shown is the one that starts.
 
 mod approver;
 mod person;
@@ -26,7 +26,7 @@ const LISTED: u64 = 7 * 24 * 60 * 60;
 /// The most bytes of a record that is read back.
 const LONGEST: u64 = 16 << 20;
 
-/// A yes that was given and not used yet. It holds no token.
+/// A grant that is not spent yet. It holds no token.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     /// When it expires, in seconds since 1970.
@@ -36,7 +36,7 @@ struct Kept {
     grant: Grant,
 }
 
-/// A yes that was used: for this start, and no other.
+/// A spent grant: it holds for this start and no other.
 #[derive(Clone, Debug)]
 pub struct Spent {
     /// What it was given for.
@@ -47,7 +47,7 @@ pub struct Spent {
     pub token: String,
 }
 
-/// Something that needs a yes: the record of it, asked now.
+/// A new request for approval.
 pub fn new(
     asked_by: AskedBy,
     action: Action,
@@ -123,7 +123,7 @@ pub fn find(home: &Path, id: &str) -> Result<Approval> {
         .hint("`cp-exec approve` lists the ids"))
 }
 
-/// Leaves a yes for the next start of exactly this. Returns its token with its expiry.
+/// Keeps a grant for the next start of exactly this. Returns its token with the expiry.
 pub fn grant(home: &Path, approval: &Approval, grant: &Grant) -> Result<(String, u64)> {
     let (token, expires) = issue(home, &bound(approval)?)?;
     let kept = Kept { expires, token: fingerprint(home, &token)?, grant: grant.clone() };
@@ -137,20 +137,20 @@ pub fn answered(home: &Path, id: &str) -> Result<()> {
     remove(&file(home, id, "json")).map(drop)
 }
 
-/// Takes a yes back that was not used.
+/// Withdraws a grant that is not spent.
 pub fn withdraw(home: &Path, id: &str) -> Result<()> {
     remove(&file(home, id, "granted")).map(drop)
 }
 
-/// Whether a yes was given for exactly this and is not used up. Only [`take`] uses it up.
+/// True if exactly this was granted and the grant is not spent. Only [`take`] spends it.
 pub fn is_granted(home: &Path, approval: &Approval) -> Result<bool> {
     let Some(Kept { expires, token, grant }) = kept(home, approval)? else { return Ok(false) };
     let counts = approval.level.takes(grant.how) && expires > clock::unix_seconds();
     Ok(counts && recall(home, expires, &token, &bound(approval)?)?.is_some())
 }
 
-/// The yes that was given for exactly this, used up now: of several that take it, one gets it. One that has expired, was given for
-/// something else or came a way that does not count here is none.
+/// Spends the grant for exactly this: of several callers, one gets it. A grant that has expired, that is for something else, or that came a way
+/// that does not count here is ignored.
 pub fn take(home: &Path, approval: &Approval) -> Result<Option<Spent>> {
     let Some(Kept { expires, token: kept, grant }) = kept(home, approval)? else { return Ok(None) };
     if !approval.level.takes(grant.how) || !remove(&file(home, &approval.id, "granted"))? {

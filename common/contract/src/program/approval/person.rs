@@ -1,4 +1,4 @@
-//! A person at the terminal: what is shown, and what is taken for an answer.
+//! Questions to a person at the terminal: their text and the answers.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -52,9 +52,9 @@ pub fn description(approval: &Approval) -> String {
         let _ = writeln!(text, "  in {}", printable_line(cwd));
     }
     let _ = writeln!(text, "  risk {}, {}: {}", shown.risk, printable_line(&shown.rule), printable_line(&shown.why));
-    let asker = &approval.asked_by;
-    let _ = write!(text, "  asked by {} at {}", printable_line(&asker.agent), approval.asked_at);
-    for (name, value) in [("run", &asker.run), ("call", &asker.call_id)] {
+    let asked_by = &approval.asked_by;
+    let _ = write!(text, "  asked by {} at {}", printable_line(&asked_by.agent), approval.asked_at);
+    for (name, value) in [("run", &asked_by.run), ("call", &asked_by.call_id)] {
         if let Some(value) = value {
             let _ = write!(text, ", {name} {}", printable_line(value));
         }
@@ -75,7 +75,7 @@ pub fn prompt(approval: &Approval) -> String {
 pub fn at_terminal(approval: &Approval, until: Option<Instant>) -> Result<Option<Answer>> {
     let Some(mut terminal) = terminal() else { return Ok(None) };
     let failed = |e: std::io::Error| Error::io("asking at the terminal", e);
-    // What was typed before the question was shown is no answer to it.
+    // Input from before the question does not answer it.
     let _ = tcflush(&terminal, QueueSelector::IFlush);
     let question = format!("{}\n{}", description(approval), prompt(approval));
     terminal.write_all(question.as_bytes()).map_err(failed)?;
