@@ -29,7 +29,7 @@ mod tools;
 mod verbs;
 
 use cp_common::program::{Credentials, Program};
-use cp_common::{Context, Result};
+use cp_common::{Code, Context, Error, Result};
 
 /// Run a command under policy, sandboxed, on the record
 #[derive(clap::Parser)]
@@ -103,6 +103,17 @@ pub static PROGRAM: Program = Program {
 
 /// Runs the verb the user asked for.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
+    if sandbox::is_client() {
+        return match cli.verb {
+            Verb::Run(args) => verbs::run::run_as_client(&args, context),
+            Verb::Check(args) => verbs::check::run_as_client(&args, context),
+            Verb::Policy(_) | Verb::Approve(_) | Verb::Undo(_) | Verb::RecoverGit(_) | Verb::Hook(_) => {
+                Err(Error::new(Code::Forbidden, "this verb is not available inside a cp-exec sandbox")
+                    .with("rule", "inside")
+                    .hint("run it outside of the sandbox"))
+            }
+        };
+    }
     match cli.verb {
         Verb::Run(args) => verbs::run::run(&args, context),
         Verb::Check(args) => verbs::check::run(&args, context),

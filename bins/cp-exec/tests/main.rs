@@ -21,6 +21,7 @@ mod leftovers;
 mod lines;
 mod links;
 mod missing;
+mod nested;
 mod once;
 mod options;
 mod outer;

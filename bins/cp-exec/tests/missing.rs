@@ -67,6 +67,26 @@ fn a_policy_can_say_in_words_that_commands_run_without_and_the_record_says_what_
 }
 
 #[test]
+fn without_namespaces_the_other_layers_hold_and_the_record_says_so() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, &policy("degraded = \"allow\""));
+        let word = format!("daemon-{}", std::process::id());
+        exec.write("d.py", "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nprint('hi', flush=True)\ntime.sleep(600)\n");
+        let Some(answer) = ask(&exec, "namespaces", &["--timeout", "1", "--", "python3", "d.py", &word]) else {
+            return;
+        };
+        let details = &answer["error"]["details"];
+        assert_eq!((&answer["error"]["code"], &details["stdout"]), (&"E_TIMEOUT".into(), &"hi\n".into()), "{answer}");
+        let enforcement = &details["enforcement"];
+        assert_eq!((&enforcement["kill"], &enforcement["landlock"]["status"]), (&"subreaper".into(), &"full".into()));
+        assert_eq!(enforcement["namespaces"].as_array().unwrap().len(), 0, "{enforcement}");
+        assert_eq!(enforcement["seccomp"], true);
+        assert!(!enforcement["missing"].as_array().unwrap().is_empty());
+        assert!(!alive(&word), "{who:?}: a process survived");
+    }
+}
+
+#[test]
 fn without_landlock_the_view_alone_confines_reading_writing_and_executing() {
     for who in everyone() {
         let paths = "\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"bin/**\"]\n";

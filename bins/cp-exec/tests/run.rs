@@ -1,7 +1,5 @@
 //! Running: results, failures, requests, tools, formats and the record.
 
-use std::os::unix::fs::PermissionsExt;
-
 use cp_testkit::Program;
 
 use crate::exec::{Exec, POLICY, Who, everyone};
@@ -310,42 +308,6 @@ fn a_layer_that_the_policy_requires_and_that_is_missing_is_a_refusal() {
     let (answer, status) = exec.ask(&["--", "true"]);
     assert_eq!((status, answer["error"]["details"]["rule"].as_str()), (4, Some("require")), "{answer}");
     assert_eq!(exec.entries("exec.result").len(), 1);
-}
-
-#[test]
-fn without_namespaces_the_other_layers_hold_and_the_record_says_so() {
-    for who in everyone() {
-        // A sandbox lets nobody make namespaces, so cp-exec inside one meets a machine without them.
-        let exec = Exec::with_policy(
-            who,
-            &POLICY.replace("intent =", "pin = { inner = \"BIN\" }\nintent =").replace("\"sh\",", "\"sh\", \"inner\","),
-        );
-        let bin = exec.executable("bin/inner", "");
-        std::fs::copy(cp_testkit::program("cp-exec"), &bin).unwrap();
-        std::fs::set_permissions(&bin, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let policy = std::fs::read_to_string(exec.home.join("config/policy.toml")).unwrap();
-        let paths = "\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"bin/**\"]\n";
-        std::fs::write(exec.home.join("config/policy.toml"), policy.replace("BIN", bin.to_str().unwrap()) + paths)
-            .unwrap();
-        let inner = "[exec]\ndegraded = \"allow\"\nallowed_commands = [\"python3\", \"sh\"]\nargument_rules = \"off\"\n[paths]\nread = [\"work\"]\nwrite = [\"work\"]\n";
-        exec.write("inner-home/config/policy.toml", inner);
-        exec.write("work/x", "");
-        exec.write("work/d.py", "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nprint('hi', flush=True)\ntime.sleep(600)\n");
-        let line = "cd work && TMPDIR=/tmp ../bin/inner --home ../inner-home --base .. --timeout 1 -- python3 d.py; ps axo args | grep -c '^python3'";
-        let result = exec.inside(line);
-        let out = result["stdout"].as_str().unwrap();
-        let answer: serde_json::Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
-        let details = &answer["error"]["details"];
-        assert_eq!(answer["error"]["code"], "E_TIMEOUT", "{who:?}: {result}");
-        assert_eq!(details["stdout"], "hi\n");
-        let enforcement = &details["enforcement"];
-        assert_eq!(enforcement["kill"], "subreaper", "{enforcement}");
-        assert_eq!(enforcement["namespaces"].as_array().unwrap().len(), 0);
-        assert_eq!(enforcement["landlock"]["status"], "full");
-        assert_eq!(enforcement["seccomp"], true);
-        assert!(!enforcement["missing"].as_array().unwrap().is_empty());
-        assert_eq!(out.lines().last().unwrap(), "0", "a process survived: {out}");
-    }
 }
 
 #[test]

@@ -24,5 +24,5 @@ pub(crate) use self::plan::{Planned, plan};
 pub(crate) use self::program::Names;
 pub(crate) use self::ruling::Ruling;
 pub(crate) use self::step::{Caller, StepRuling, StepVerdict, decide_step};
-pub(crate) use self::strings::read_string;
+pub(crate) use self::strings::{line_of, read_string, shell_words};
 pub(crate) use self::watched::{KnownLink, Watched, identity};

@@ -33,7 +33,7 @@ fn strict(policy: &Policy, text: &str, notices: &mut Vec<String>) -> Result<Form
 const FIRST_FAILURE: &str = r#"; for s in "${PIPESTATUS[@]}"; do [ $s = 0 ] || [ $s = 141 ] || exit $s; done"#;
 
 /// The shell of this machine, and the words that have it run a line.
-pub(super) fn shell_words(line: &str, is_pipeline: bool) -> Result<(PathBuf, Vec<String>)> {
+pub(crate) fn shell_words(line: &str, is_pipeline: bool) -> Result<(PathBuf, Vec<String>)> {
     let shell = SHELLS.iter().find_map(|path| Path::new(path).canonicalize().ok());
     let shell = shell.ok_or_else(|| Error::not_found("this machine has neither bash nor sh").with("rule", "shell"))?;
     let name = shell.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -51,7 +51,7 @@ pub(super) fn shell_words(line: &str, is_pipeline: bool) -> Result<(PathBuf, Vec
 }
 
 /// The line that runs a pipeline, each word quoted.
-pub(super) fn line_of(stages: &[Vec<String>]) -> String {
+pub(crate) fn line_of(stages: &[Vec<String>]) -> String {
     let stage = |argv: &Vec<String>| argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
     stages.iter().map(stage).collect::<Vec<_>>().join(" | ")
 }

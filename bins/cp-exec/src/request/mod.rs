@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use self::file::FILE_OPERATIONS;
@@ -42,7 +42,7 @@ pub(crate) struct Command {
 }
 
 /// How a command is written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Form {
     /// The words of one program.
     Words(Vec<String>),

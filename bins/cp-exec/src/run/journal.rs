@@ -15,6 +15,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
 use super::capture::Captured;
+use super::clients::Decided;
 use super::outcome::{Ended, Outcome};
 use crate::decision::{Ruling, StepRuling};
 use crate::digest::sha256;
@@ -146,6 +147,19 @@ impl Journal {
             .with("rule", &ruling.rule)
             .with("reason", &(decision != "allow").then_some(&ruling.reason))
             .with("approval", &approval)
+    }
+
+    /// Records what a client inside the run asks for.
+    pub(crate) fn request(&mut self, intent: u64, decided: &Decided) -> Result<Receipt> {
+        let entry = self
+            .entry("exec.request")
+            .with("intent", &intent)
+            .with("argv", &decided.argv)
+            .with("line", &decided.line)
+            .with("cwd", &decided.cwd)
+            .with("decision", &decided.decision)
+            .with("rule", &decided.rule);
+        self.ledger()?.append(entry).map_err(Error::fatal)
     }
 
     /// Appends entries in one write.

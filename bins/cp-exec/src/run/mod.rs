@@ -2,6 +2,8 @@
 
 mod capture;
 mod cgroup;
+pub(crate) mod client;
+mod clients;
 mod engine;
 pub(crate) mod helper;
 mod journal;

@@ -21,22 +21,19 @@ pub(super) struct Provenance {
 
 impl Provenance {
     /// What runs in a process: what it executed last, or what the process that it was forked from did. An unknown one is a program.
-    pub(super) fn of(&self, process: Process, mut parent: i32) -> Caller {
-        let mut process = process;
-        for _ in 0..GENERATIONS {
-            if let Some(caller) = self.known.get(&process) {
-                return *caller;
-            }
-            let Some((next, grandparent)) = Process::find(parent) else { break };
-            (process, parent) = (next, grandparent);
-        }
-        Caller::Program
+    pub(super) fn of(&self, process: Process, parent: i32) -> Caller {
+        lineage(process, parent).find_map(|process| self.known.get(&process).copied()).unwrap_or(Caller::Program)
+    }
+
+    /// Notes that the line decides what a process starts, because the process asked for that.
+    pub(super) fn serves_line(&mut self, process: Process) {
+        self.known.insert(process, Caller::Line);
     }
 
     /// Notes that a process executes a program.
     pub(super) fn executes(&mut self, process: Process, caller: Caller, name: &str, argv: &[String]) {
         if self.known.len() > MANY {
-            self.known.retain(|process, _| Process::find(process.pid).is_some_and(|(found, _)| found == *process));
+            self.known.retain(|process, _| is_alive(process));
         }
         if caller == Caller::Line {
             // What the line forked in this process before stays the line's.
@@ -52,6 +49,16 @@ impl Provenance {
         };
         self.known.insert(process, becomes);
     }
+}
+
+pub(super) fn is_alive(process: &Process) -> bool {
+    Process::find(process.pid).is_some_and(|(found, _)| found == *process)
+}
+
+/// A process and its ancestors, the nearest first.
+pub(super) fn lineage(process: Process, parent: i32) -> impl Iterator<Item = Process> {
+    let processes = std::iter::successors(Some((process, parent)), |(_, parent)| Process::find(*parent));
+    processes.map(|(process, _)| process).take(GENERATIONS)
 }
 
 /// The children of a process that waits for a decision, and so makes no more of them now.

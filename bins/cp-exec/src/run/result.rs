@@ -11,7 +11,7 @@ use super::outcome::{Ended, NotRun, Outcome};
 use crate::decision::Ruling;
 use crate::refusal::with_members;
 use crate::sandbox;
-use crate::sandbox::report::{Cause, Failure, Quarantined};
+use crate::sandbox::report::{Cause, Failure, Quarantined, Status};
 
 /// What became of a command that ran.
 pub(crate) struct Done {
@@ -114,24 +114,30 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
     let name = if ruling.line.is_some() { "the line" } else { ruling.argv[0].as_str() };
     let left = outcome.enforcement.guard.len();
     let seconds = ruling.timeout.as_secs_f64();
-    let failure = match (outcome.ended, outcome.status.code, outcome.status.signal) {
-        (Some(Ended::Conflict), ..) => Some(cut_short(name, Ended::Conflict, seconds)),
-        (ended, ..) if left > 0 => {
-            let why = reasons(&outcome.enforcement.guard);
-            let ended = ended.map_or(String::new(), |ended| format!("{}; ", cut_short(name, ended, seconds).1));
-            let message = format!(
-                "{ended}{name} created files that other programs execute, or that could not be searched ({left}, see enforcement.guard){why}"
-            );
-            Some((Code::Forbidden, message))
-        }
+    let is_replaced = outcome.ended == Some(Ended::Conflict);
+    let failure = if left > 0 && !is_replaced {
+        let why = reasons(&outcome.enforcement.guard);
+        let ended = outcome.ended.map_or(String::new(), |ended| format!("{}; ", cut_short(name, ended, seconds).1));
+        let message = format!(
+            "{ended}{name} created files that other programs execute, or that could not be searched ({left}, see enforcement.guard){why}"
+        );
+        Some((Code::Forbidden, message))
+    } else {
+        failure_of(name, outcome.ended, outcome.status, seconds)
+    };
+    Ok(Done { result, failure, refusal: outcome.steps.error })
+}
+
+/// Why a command failed, if it did.
+pub(super) fn failure_of(name: &str, ended: Option<Ended>, status: Status, seconds: f64) -> Option<(Code, String)> {
+    match (ended, status.code, status.signal) {
         (Some(ended), ..) => Some(cut_short(name, ended, seconds)),
         (None, Some(0), _) => None,
         (None, Some(code), _) => Some((Code::CommandFailed, format!("{name} exited with {code}"))),
         (None, None, signal) => {
             Some((Code::CommandFailed, format!("{name} was killed by signal {}", signal.unwrap_or_default())))
         }
-    };
-    Ok(Done { result, failure, refusal: outcome.steps.error })
+    }
 }
 
 const REPLACED: &str = "somebody replaced a setting of the repository, such as .git/config, beside the run, which could then have written \
@@ -154,7 +160,7 @@ fn reasons(undone: &[Quarantined]) -> String {
 }
 
 /// A stream as text. Bytes that are not UTF-8 are replaced, and omissions are marked.
-fn text(captured: &Captured) -> String {
+pub(super) fn text(captured: &Captured) -> String {
     let Some((at, left_out)) = captured.gap else { return String::from_utf8_lossy(&captured.bytes).into_owned() };
     let (head, tail) = captured.bytes.split_at(at);
     let (head, tail) = (whole_words(head), whole_words_of_end(tail));
@@ -178,7 +184,7 @@ fn whole_words_of_end(tail: &[u8]) -> &[u8] {
     &tail[blank.unwrap_or(0)..]
 }
 
-fn about(captured: &Captured) -> serde_json::Value {
+pub(super) fn about(captured: &Captured) -> serde_json::Value {
     let mut about = json!({ "bytes": captured.total, "sha256": captured.sha256 });
     if let Some((at, left_out)) = captured.gap {
         about["omitted"] = json!({ "at": at, "bytes": left_out });

@@ -5,21 +5,27 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use cp_common::program::approval::{self, Answer, Spent, Verdict, at_terminal};
-use cp_common::wire::{Approval, DeniedStep, Grant, How, Level, Receipt, Scope, quoted};
-use cp_common::{Error, Result};
+use cp_common::wire::{Approval, DeniedStep, Executable, Grant, How, Level, Receipt, Scope, quoted};
+use cp_common::{Code, Error, Result};
 use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
+use serde_json::Value;
 
+use super::clients::{Answer as Reply, Decided, Message};
 use super::journal::Journal;
 use super::outcome::StepsReport;
-use super::provenance::Provenance;
-use crate::decision::{Caller, Hashes, Ruling, StepRuling, StepVerdict, decide_step};
+use super::provenance::{Provenance, is_alive, lineage};
+use crate::decision::{
+    Caller, Hashes, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
+};
 use crate::policy::Policy;
 use crate::refusal::refuse;
-use crate::sandbox::{ExecCall, Listener, Process, Waiting};
+use crate::request::{Command, Form};
+use crate::sandbox::{ExecCall, ExecRequest, Listener, Process, Waiting};
 
 /// The most steps that are recorded one by one.
 const RECORDED: u64 = 10_000;
@@ -29,6 +35,8 @@ const BATCH: usize = 64;
 const NAMED: usize = 100;
 /// The most commands that an approval names as run already.
 const RAN: usize = 20;
+/// Clients above this number are looked through for those that have ended.
+const CLIENTS: usize = 256;
 /// The most characters of a command in a message.
 const SHOWN: usize = 120;
 
@@ -42,6 +50,8 @@ pub(crate) struct Steps {
     given: BTreeMap<String, String>,
     /// The words of the planned program, until it was started.
     planned: Option<(String, Vec<String>)>,
+    /// The init of the run, once the run has begun.
+    init: Option<Process>,
     provenance: Provenance,
     /// The last commands that the line ran.
     ran: VecDeque<String>,
@@ -49,7 +59,18 @@ pub(crate) struct Steps {
     waiting: Vec<Question>,
     /// Decisions that were made by an answer, or were refusals: a signal restarts a call, and a shell that searches PATH repeats it.
     answered: HashMap<(Process, Vec<String>), bool>,
+    clients: HashMap<Process, Client>,
+    requests: u64,
     report: StepsReport,
+}
+
+/// A program inside that asked to run a command.
+struct Client {
+    /// The shell of its line, until it was started.
+    shell: Option<(PathBuf, Vec<String>)>,
+    /// The refusals among what it started.
+    denied: Vec<DeniedStep>,
+    error: Option<Value>,
 }
 
 /// A step that waits for an answer.
@@ -71,11 +92,14 @@ impl Steps {
             intent: intent.seq,
             given: ruling.plan.env.iter().cloned().collect(),
             planned: Some((name, ruling.plan.argv.clone())),
+            init: None,
             provenance: Provenance::default(),
             ran: VecDeque::new(),
             pending: Vec::new(),
             waiting: Vec::new(),
             answered: HashMap::new(),
+            clients: HashMap::new(),
+            requests: 0,
             report: StepsReport::default(),
         }
     }
@@ -107,6 +131,7 @@ impl Steps {
     fn decide(&mut self, listener: &Listener, call: ExecCall, say: &mut dyn FnMut(&str)) {
         if let Some((name, argv)) = self.planned.take() {
             self.provenance.executes(call.process, Caller::Line, &name, &argv);
+            self.init = Process::find(call.parent).map(|(init, _)| init);
             listener.allow(&call);
             return;
         }
@@ -116,6 +141,10 @@ impl Steps {
             Ok(None) => return listener.allow(&call),
             Err(_) => return listener.deny(&call),
         };
+        if self.is_shell_of_client(&call, &request) {
+            self.provenance.executes(call.process, Caller::Line, &request.named.display().to_string(), &request.argv);
+            return listener.allow(&call);
+        }
         let caller = self.provenance.of(call.process, call.parent);
         let (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, caller, &request, &self.given);
         if let Some(allowed) = self.answered.get(&(call.process, ruling.argv.clone())) {
@@ -267,19 +296,122 @@ impl Steps {
         let id = approval.map(|approval| approval.id.as_str());
         self.record(ruling, caller, if id.is_some() { "ask" } else { "deny" }, id);
         self.report.denied_count += 1;
-        if self.report.denied.len() < NAMED {
-            self.report.denied.push(DeniedStep {
-                argv: ruling.argv.clone(),
-                rule: ruling.rule.clone(),
-                reason: ruling.reason.clone(),
-                approval: id.map(str::to_owned),
-            });
-        }
+        let denied = DeniedStep {
+            argv: ruling.argv.clone(),
+            rule: ruling.rule.clone(),
+            reason: ruling.reason.clone(),
+            approval: id.map(str::to_owned),
+        };
         // What awaits approval comes before what is refused for good, because somebody can act on it.
-        let first = self.report.error.as_ref().is_none_or(|known| Approval::of(known).is_none() && id.is_some());
-        if first {
+        let is_first =
+            |known: Option<&Error>| known.is_none_or(|known| known.code() != Code::HumanRequired && id.is_some());
+        for process in lineage(call.process, call.parent) {
+            let Some(client) = self.clients.get_mut(&process) else { continue };
+            if client.denied.len() < NAMED {
+                client.denied.push(denied.clone());
+            }
+            if is_first(client.error.as_ref().map(Error::from_value).as_ref()) {
+                client.error = Some(for_client(&error, &denied).to_value());
+            }
+        }
+        if self.report.denied.len() < NAMED {
+            self.report.denied.push(denied);
+        }
+        if is_first(self.report.error.as_ref()) {
             self.report.error = Some(error);
         }
+    }
+
+    /// Answers a client inside.
+    pub(super) fn answer(&mut self, process: Process, message: &[u8]) -> Vec<u8> {
+        let read = || serde_json::from_slice(message).map_err(|e| Error::validation(format!("message: {e}")));
+        if !self.is_inside(process) {
+            return Vec::new();
+        }
+        let reply = read().and_then(|message| match message {
+            Message::Check(form) => Ok(Reply::Decided(Box::new(self.consider(process, form)?))),
+            Message::Run(form) => Ok(Reply::Decided(Box::new(self.accept(process, form)?))),
+            Message::Report => {
+                let client = self.clients.remove(&process);
+                let (denied, error) = client.map(|client| (client.denied, client.error)).unwrap_or_default();
+                Ok(Reply::Report { denied, error })
+            }
+        });
+        let reply = reply.unwrap_or_else(|error| Reply::Failed(error.to_value()));
+        serde_json::to_vec(&reply).unwrap_or_default()
+    }
+
+    /// Whether a process belongs to the run: the number of a client that has ended may belong to a process outside by now.
+    fn is_inside(&self, process: Process) -> bool {
+        let found = Process::find(process.pid).filter(|(found, _)| *found == process);
+        found.is_some_and(|(_, parent)| lineage(process, parent).any(|ancestor| Some(ancestor) == self.init))
+    }
+
+    /// The decision about a command of a client. Nothing depends on it: each program is decided about when it is started.
+    fn consider(&mut self, process: Process, form: Form) -> Result<Decided> {
+        let (line, argv, name) = match read_string(&self.policy, Command { form, ..Command::default() })?.form {
+            Form::Words(argv) => (None, argv.clone(), PathBuf::from(&argv[0])),
+            Form::Pipeline(stages) => of_shell(line_of(&stages), true)?,
+            Form::Strict(line) | Form::Line(line) => of_shell(line, false)?,
+        };
+        let request = ExecRequest::find(process, &name, argv).map_err(|e| Error::io("looking up a program", e))?;
+        let Some(request) = request else {
+            return Err(Error::not_found(format!("no program `{}` in the sandbox", name.display())));
+        };
+        let (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, Caller::Line, &request, &self.given);
+        let (decision, hint) = match &verdict {
+            // The shell is chosen by this program.
+            _ if line.is_some() => ("allow", None),
+            StepVerdict::Allow => ("allow", None),
+            StepVerdict::Ask(_) => ("ask", Some("request it, then approve it with `cp-exec approve` outside")),
+            StepVerdict::Deny(error) => ("deny", error.hint_text()),
+        };
+        let (rule, reason) = match &line {
+            Some(_) => ("line".to_owned(), "each program of the line is decided about when it starts".to_owned()),
+            None => (ruling.rule, ruling.reason),
+        };
+        Ok(Decided {
+            argv: request.argv,
+            line,
+            cwd: request.cwd.display().to_string(),
+            file: request.named,
+            exe: Executable { path: ruling.file.display().to_string(), sha256: ruling.sha256.unwrap_or_default() },
+            decision: decision.to_owned(),
+            rule,
+            reason,
+            hint: hint.map(str::to_owned),
+            policy: self.policy.sha256().to_owned(),
+            receipt: None,
+        })
+    }
+
+    /// Decides about a command that a client is about to run, and records the request. What the client starts is the line's.
+    fn accept(&mut self, process: Process, form: Form) -> Result<Decided> {
+        if self.requests >= RECORDED {
+            return Err(refuse("requests", format!("a run may contain {RECORDED} requests at most")));
+        }
+        self.requests += 1;
+        let mut decided = self.consider(process, form)?;
+        self.write_pending();
+        let receipt = self.journal.request(self.intent, &decided)?;
+        // The path of the ledger stays outside.
+        decided.receipt = Some(Receipt { ledger: String::new(), ledger_bytes: None, ..receipt });
+        if self.clients.len() > CLIENTS {
+            self.clients.retain(|process, _| is_alive(process));
+        }
+        let shell = decided.line.is_some().then(|| (decided.file.clone(), decided.argv.clone()));
+        self.clients.insert(process, Client { shell, denied: Vec::new(), error: None });
+        self.provenance.serves_line(process);
+        Ok(decided)
+    }
+
+    /// Whether a client, or its child, starts the shell of the line that it asked for.
+    fn is_shell_of_client(&mut self, call: &ExecCall, request: &ExecRequest) -> bool {
+        lineage(call.process, call.parent).take(2).any(|process| {
+            let Some(client) = self.clients.get_mut(&process) else { return false };
+            let expected = client.shell.take_if(|(file, argv)| *file == request.file.path && *argv == request.argv);
+            expected.is_some()
+        })
     }
 
     fn record(&mut self, ruling: &StepRuling, caller: Caller, decision: &str, approval: Option<&str>) {
@@ -354,6 +486,26 @@ const fn by(how: How) -> &'static str {
         How::OwnerApprover => "owner_approver",
         How::Approver => "approver",
     }
+}
+
+/// An error for a client, without the paths of the home.
+fn for_client(error: &Error, denied: &DeniedStep) -> Error {
+    let message = format!("{}: {}", shown(&denied.argv), denied.reason);
+    let plain =
+        Error::new(error.code(), message).with("rule", denied.rule.clone()).with("reason", denied.reason.clone());
+    match (&denied.approval, error.hint_text()) {
+        (Some(id), _) => plain
+            .with("id", id.clone())
+            .hint(format!("run `cp-exec approve {id}` outside of the sandbox, then repeat the command")),
+        (None, Some(hint)) => plain.hint(hint),
+        (None, None) => plain,
+    }
+}
+
+/// A line, the words of the shell that runs the line, and the path of the shell.
+fn of_shell(line: String, is_pipeline: bool) -> Result<(Option<String>, Vec<String>, PathBuf)> {
+    let (shell, argv) = shell_words(&line, is_pipeline)?;
+    Ok((Some(line), argv, shell))
 }
 
 /// An error in one sentence.

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
 use super::capture::Capture;
+use super::clients::Clients;
 use super::outcome::{Ended, NotRun, Outcome, Stream, Watch};
 use super::steps::Steps;
 use crate::changes::Changes;
@@ -19,13 +20,13 @@ use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status}
 use crate::sandbox::{self, Listener, Received, Waiting};
 
 /// After the command itself has ended, how long its output may still be held open by what it left behind.
-const DRAIN: Duration = Duration::from_millis(200);
+pub(super) const DRAIN: Duration = Duration::from_millis(200);
 /// How long the init may take to count and kill, before it is killed itself.
 const INIT_KILLS: Duration = Duration::from_millis(30);
 /// The same where it kills process by process: if it were killed in between, the remaining processes would live on.
 const INIT_WALKS: Duration = Duration::from_millis(300);
 /// How often a wait looks for a signal, which wakes only the one thread that the kernel hands it to.
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 /// A run in progress.
 pub(super) struct Supervised {
@@ -34,6 +35,7 @@ pub(super) struct Supervised {
     pipes: [Pipe; 2],
     ready: Option<Enforcement>,
     listener: Option<Listener>,
+    clients: Option<Clients>,
     steps: Option<Steps>,
     failure: Option<Failure>,
     /// Why a report of the helper could not be read.
@@ -86,6 +88,7 @@ impl Supervised {
             pipes,
             ready: None,
             listener: None,
+            clients: None,
             steps,
             failure: None,
             lost: None,
@@ -142,7 +145,11 @@ impl Supervised {
             Some(steps) => steps.serve(listener, &mut say),
             None => allow_all(listener),
         };
+        if let (Some(clients), Some(steps)) = (&mut self.clients, &mut self.steps) {
+            clients.serve(&mut |process, message| steps.answer(process, message));
+        }
         if !goes_on {
+            self.clients = None;
             self.listener = None;
         }
     }
@@ -180,6 +187,7 @@ impl Supervised {
         let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
         fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
         fds.extend(self.listener.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
+        fds.extend(self.clients.iter().flat_map(Clients::sources));
         let left = until.saturating_duration_since(Instant::now()).min(LOOK);
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
@@ -194,7 +202,12 @@ impl Supervised {
                     Report::Init if fd.is_none() => self.lose("its first process came without a descriptor".to_owned()),
                     Report::Init => self.init = fd,
                     Report::Listener => self.listener = fd.map(Listener::from),
-                    Report::Ready(enforcement) => self.ready = Some(*enforcement),
+                    Report::Clients => self.clients = fd.and_then(|fd| Clients::new(fd).ok()),
+                    Report::Ready(enforcement) => {
+                        // Without a listener nothing would decide about what a client starts.
+                        self.clients = self.clients.take().filter(|_| enforcement.listener);
+                        self.ready = Some(*enforcement);
+                    }
                     Report::Failed(failure) => self.failure = Some(failure),
                     Report::Exited(status) => {
                         self.status = Some(status);
@@ -298,8 +311,8 @@ fn allow_all(listener: &Listener) -> bool {
 /// One output stream of the command, as far as it is captured.
 pub(super) struct Pipe {
     stream: Stream,
-    source: Option<File>,
-    capture: Capture,
+    pub(super) source: Option<File>,
+    pub(super) capture: Capture,
 }
 
 impl Pipe {
@@ -320,7 +333,7 @@ impl Pipe {
     }
 
     /// Takes what is there; true if there may be more.
-    fn read(&mut self, buffer: &mut [u8], watch: &mut Option<Watch<'_>>) -> bool {
+    pub(super) fn read(&mut self, buffer: &mut [u8], watch: &mut Option<Watch<'_>>) -> bool {
         let Some(source) = &mut self.source else { return false };
         match source.read(buffer) {
             Ok(0) => self.source = None,

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -23,7 +23,12 @@ const WALK: Duration = Duration::from_millis(200);
 
 /// Runs the init. It never returns: this process ends when the command and all it started have.
 pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
-    let prepared = prepare(plan, &mut enforcement);
+    let prepared = prepare(plan, &mut enforcement).and_then(|clients| match clients {
+        Some(clients) => {
+            wire::send_report(socket, &Report::Clients, Some(clients.as_fd())).map_err(|e| Failure::setup("report", e))
+        }
+        None => Ok(()),
+    });
     let signals = match prepared.and_then(|()| sys::child_signals().map_err(|e| Failure::setup("signals", e))) {
         Ok(signals) => signals,
         Err(failure) => give_up(socket, failure),
@@ -40,7 +45,8 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     sys::leave(0)
 }
 
-fn prepare(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+/// Takes the layers. Returns the socket of the supervisor, if there is a mount view to hold it.
+fn prepare(plan: &Plan, enforcement: &mut Enforcement) -> Result<Option<OwnedFd>, Failure> {
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     if enforcement.has(Layer::Uts) {
@@ -55,11 +61,7 @@ fn prepare(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
         }
         sys::loopback_up().map_err(|e| Failure::setup("loopback", e))?;
     }
-    if enforcement.has(Layer::Mount)
-        && let Err(failure) = mounts::build(plan, enforcement)
-    {
-        return Err(failure);
-    }
+    let clients = if enforcement.has(Layer::Mount) { Some(mounts::build(plan, enforcement)?) } else { None };
     if enforcement.has(Layer::Pid) {
         "pid_namespace".clone_into(&mut enforcement.kill);
     } else {
@@ -68,7 +70,7 @@ fn prepare(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
         let kill = if plan.cgroups.is_empty() { "subreaper" } else { "cgroup" };
         kill.clone_into(&mut enforcement.kill);
     }
-    Ok(())
+    Ok(clients)
 }
 
 fn close_streams() {

@@ -3,12 +3,13 @@
 //! The filter is installed by the command's own process right before its first execution; the descriptor goes to the supervisor.
 //! A notification is answered with EPERM, and never with EACCES, after which `execvp` would try the next directory of PATH.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -175,25 +176,54 @@ impl ExecCall {
             let descriptor = directory.ok_or(io::ErrorKind::NotFound)?;
             rustix::fs::open(of_process(&format!("fd/{descriptor}")), flags, Mode::empty())
         } else {
-            let root = rustix::fs::open(of_process("root"), flags | OFlags::DIRECTORY, Mode::empty())?;
-            let path = base.join(&named);
-            rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+            open_in_root(*thread, &base.join(&named))
         };
         let Ok(file) = opened else { return Ok(None) };
-        let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let meta = File::from(file.try_clone()?).metadata()?;
-        let identity = Identity::of(&fs::read_link(&by_descriptor)?, &meta);
-        let opened = meta.is_file().then(|| File::open(&by_descriptor).ok()).flatten();
+        let (file, opened) = identify(&file)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(Some(ExecRequest {
-            argv: read_list(&memory, argv)?.into_iter().map(text).collect(),
-            env: read_list(&memory, env)?,
-            cwd,
-            named,
-            file: identity,
-            opened,
-        }))
+        let argv = read_list(&memory, argv)?.into_iter().map(text).collect();
+        Ok(Some(ExecRequest { argv, env: read_list(&memory, env)?, cwd, named, file, opened }))
     }
+}
+
+impl ExecRequest {
+    /// The execution of a program with the directory and the environment of a process; none if the process finds no such program.
+    pub(crate) fn find(process: Process, name: &Path, argv: Vec<String>) -> io::Result<Option<Self>> {
+        let of_process = |name: &str| PathBuf::from(format!("/proc/{}/{name}", process.pid));
+        let cwd = fs::read_link(of_process("cwd"))?;
+        let env: Vec<Vec<u8>> = fs::read(of_process("environ"))?.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+        let path = env.iter().find_map(|variable| variable.strip_prefix(b"PATH=")).unwrap_or(b"/usr/bin:/bin");
+        let named = if name.as_os_str().as_bytes().contains(&b'/') {
+            vec![name.to_owned()]
+        } else {
+            std::env::split_paths(OsStr::from_bytes(path)).map(|directory| directory.join(name)).collect()
+        };
+        for named in named {
+            let Ok(file) = open_in_root(process.pid, &cwd.join(&named)) else { continue };
+            let meta = File::from(file.try_clone()?).metadata()?;
+            if meta.is_file() && meta.mode() & 0o111 != 0 {
+                let (file, opened) = identify(&file)?;
+                return Ok(Some(Self { argv, env, cwd, named, file, opened }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Opens a path as a process sees it.
+fn open_in_root(process: i32, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(format!("/proc/{process}/root"), flags | OFlags::DIRECTORY, Mode::empty())?;
+    rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+}
+
+/// What a file is, and the file opened where it can be read.
+fn identify(file: &OwnedFd) -> io::Result<(Identity, Option<File>)> {
+    let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let meta = File::from(file.try_clone()?).metadata()?;
+    let identity = Identity::of(&fs::read_link(&by_descriptor)?, &meta);
+    let opened = meta.is_file().then(|| File::open(&by_descriptor).ok()).flatten();
+    Ok((identity, opened))
 }
 
 /// A list of strings in the memory of another process.

@@ -20,6 +20,9 @@ mod system;
 mod view;
 mod wire;
 
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
+
 pub(crate) use listener::{ExecCall, ExecRequest, Listener, Process, Waiting};
 pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan, send_run};
 
@@ -38,6 +41,20 @@ pub fn enter() -> Option<std::process::ExitCode> {
 /// The kernel's Landlock interface, 0 where there is none.
 pub(crate) fn landlock_abi() -> u32 {
     sys::landlock_abi()
+}
+
+/// Connects to the supervisor, if this process is inside a cp-exec sandbox that has one.
+pub(crate) fn connect() -> std::io::Result<UnixStream> {
+    if !is_nested() {
+        return Err(std::io::ErrorKind::NotFound.into());
+    }
+    UnixStream::connect(mounts::SUPERVISOR)
+}
+
+/// Whether this program is a client: a supervisor outside of the sandbox decides and records.
+pub fn is_client() -> bool {
+    static CLIENT: OnceLock<bool> = OnceLock::new();
+    *CLIENT.get_or_init(|| connect().is_ok())
 }
 
 /// Whether this process already is in a sandbox: something forbade it system calls or the rights of the files it executes.

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode};
@@ -37,15 +38,18 @@ const EMPTY_DIRECTORY: &str = "/.empty-directory";
 const EMPTY_FILE: &str = "/.empty-file";
 const SCRIPT: &str = "/.script";
 
+/// The socket at which a program inside reaches the supervisor.
+pub(super) const SUPERVISOR: &str = "/run/cp-exec/supervisor";
+
 /// The lowest limit of process numbers that the kernel takes: it reserves the first 300.
 pub(super) const LEAST_PID_MAX: u64 = 301;
 
-/// Builds the view in this mount namespace, which belongs to this run alone.
-pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+/// Builds the view in this mount namespace, which belongs to this run alone. Returns the listening socket at [`SUPERVISOR`].
+pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Failure> {
     build_view(plan, enforcement).map_err(|failure| failure.of_layer(Layer::Mount))
 }
 
-fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Failure> {
     let setup = |step: &'static str| move |e: io::Error| Failure::setup(step, e);
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|e| Failure::setup("mount_private", e))?;
@@ -90,7 +94,9 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure>
     pin(plan)?;
     protect(plan)?;
     masks(plan, &places)?;
-    finish(&root).map_err(setup("finish"))
+    let clients = listen().map_err(setup("supervisor socket"))?;
+    finish(&root).map_err(setup("finish"))?;
+    Ok(clients)
 }
 
 /// Makes an empty root and enters it. The old one stays within reach until [`finish`].
@@ -110,6 +116,15 @@ fn enter(script: usize) -> io::Result<OwnedFd> {
     rustix::process::pivot_root(".", ".old")?;
     rustix::process::chdir("/")?;
     Ok(root)
+}
+
+/// Makes the socket of the supervisor. Every user of the sandbox may connect to it.
+fn listen() -> io::Result<OwnedFd> {
+    let at = Path::new(SUPERVISOR);
+    fs::create_dir_all(at.parent().unwrap_or(at))?;
+    let listener = UnixListener::bind(at)?;
+    fs::set_permissions(at, fs::Permissions::from_mode(0o666))?;
+    Ok(listener.into())
 }
 
 /// Lets go of the old root, and makes the new one read-only.

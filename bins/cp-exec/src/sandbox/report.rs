@@ -90,6 +90,8 @@ pub(crate) struct Landlock {
 pub(crate) enum Report {
     /// The init of the sandbox lives; its descriptor comes along.
     Init,
+    /// Programs inside may connect to the supervisor; the listening socket comes along.
+    Clients,
     /// The execve listener is installed; its descriptor comes along.
     Listener,
     /// The layers are in place, and the command is about to be executed.

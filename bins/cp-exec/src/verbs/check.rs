@@ -17,6 +17,7 @@ use crate::policy::{Confirm, Policy};
 use crate::refusal::with_members;
 use crate::request::{self, Command, Form, Request};
 use crate::rules::Risk;
+use crate::run::client::{self, Message};
 use crate::sandbox::plan::{Network, Profile};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -105,7 +106,7 @@ pub(crate) struct Decision {
 
 impl Decision {
     /// A verdict by a rule, and nothing else known of it.
-    fn new(policy: &Policy, verdict: Decided, rule: String, reason: String) -> Self {
+    fn new(policy: &str, verdict: Decided, rule: String, reason: String) -> Self {
         Self {
             verdict,
             argv: None,
@@ -122,7 +123,7 @@ impl Decision {
             network: None,
             confirm_token: None,
             expires_at: None,
-            policy: policy.sha256().to_owned(),
+            policy: policy.to_owned(),
             notices: Vec::new(),
         }
     }
@@ -143,12 +144,49 @@ impl Reply for Decision {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let policy = Policy::resolve(context, &[], args.root.as_deref())?;
     let mut hashes = Hashes::of_home(&policy.cp_home);
+    let decide = |command: Result<Command>| match command {
+        Ok(command) => decision_of(&policy, &mut hashes, command).map(|(decision, _)| decision),
+        Err(error) => refused(&policy, None, error),
+    };
+    answer(args, decide, context)
+}
+
+/// Answers with the decisions of the supervisor outside of this sandbox.
+pub(crate) fn run_as_client(args: &Args, context: &mut Context) -> Result<()> {
+    if args.root.is_some() {
+        return Err(Error::usage("`--root` is not available inside a cp-exec sandbox"));
+    }
+    let base = context.base()?;
+    let decide = |command: Result<Command>| {
+        let command = command?;
+        client::enter(&base, command.cwd.as_deref())?;
+        Ok(of_supervisor(client::decision(&Message::Check(command.form))?))
+    };
+    answer(args, decide, context)
+}
+
+fn of_supervisor(decided: client::Decided) -> Decision {
+    let client::Decided { argv, line, cwd, exe, decision, rule, reason, hint, policy, .. } = decided;
+    let (verdict, code) = match decision.as_str() {
+        "allow" => (Decided::Allow, None),
+        "ask" => (Decided::Ask, Some(Code::HumanRequired.row().name)),
+        _ => (Decided::Deny, Some(Code::Forbidden.row().name)),
+    };
+    let (argv, cwd, exe) = (Some(argv), Some(cwd), Some(exe));
+    Decision { argv, hint, line, code, exe, cwd, ..Decision::new(&policy, verdict, rule, reason) }
+}
+
+/// Answers the one command, or each request on standard input.
+fn answer(
+    args: &Args,
+    mut decide: impl FnMut(Result<Command>) -> Result<Decision>,
+    context: &mut Context,
+) -> Result<()> {
     if args.string.is_none() && args.command.is_empty() {
-        return filter::run(&mut Requests { policy, hashes }, Source::Input, args.stream, context);
+        return filter::run(&mut Requests { decide }, Source::Input, args.stream, context);
     }
     let form = args.string.clone().map_or_else(|| Form::Words(args.command.clone()), Form::Line);
-    let command = Command { cwd: args.cwd.clone(), form, ..Command::default() };
-    let (decision, _) = decision_of(&policy, &mut hashes, command)?;
+    let decision = decide(Ok(Command { cwd: args.cwd.clone(), form, ..Command::default() }))?;
     if !args.stream.strict_exit || decision.verdict == Decided::Allow {
         return context.out.answer(&decision);
     }
@@ -158,12 +196,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 /// The requests on standard input, each answered with a decision.
-struct Requests {
-    policy: Policy,
-    hashes: Hashes,
+struct Requests<D> {
+    decide: D,
 }
 
-impl Filter for Requests {
+impl<D: FnMut(Result<Command>) -> Result<Decision>> Filter for Requests<D> {
     fn accepts(&self) -> &'static [Kind] {
         &[Kind::ToolCall]
     }
@@ -181,13 +218,14 @@ impl Filter for Requests {
                 request::of_call(&call.name, &call.input)
             }
         };
-        let decision = match request {
-            Ok(Request::Command(command)) => decision_of(&self.policy, &mut self.hashes, command)?.0,
+        let command = match request {
+            Ok(Request::Command(command)) => Ok(command),
             Ok(_) => {
                 return Err(Error::validation("only commands are checked: requests of the tools `shell` and `bash`"));
             }
-            Err(error) => refused(&self.policy, None, error)?,
+            Err(error) => Err(error),
         };
+        let decision = (self.decide)(command)?;
         context.out.record(Kind::Item, &decision)
     }
 }
@@ -248,7 +286,7 @@ fn ruled(policy: &Policy, considered: Considered) -> Decision {
         profile: Some(exec.profile),
         network: Some(exec.network),
         notices,
-        ..Decision::new(policy, verdict, finding.rule, finding.reason)
+        ..Decision::new(policy.sha256(), verdict, finding.rule, finding.reason)
     }
 }
 
@@ -266,6 +304,6 @@ fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<D
         hint: error.hint_text().map(str::to_owned),
         code: Some(error.code().row().name),
         offset: details.get("offset").and_then(Value::as_u64),
-        ..Decision::new(policy, Decided::Deny, rule.to_owned(), error.message().to_owned())
+        ..Decision::new(policy.sha256(), Decided::Deny, rule.to_owned(), error.message().to_owned())
     })
 }

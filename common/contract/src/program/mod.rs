@@ -20,4 +20,4 @@ pub use self::identity::{
     Audit, AuditSink, Check, Class, CredentialSource, Credentials, Finished, Input, Program, Status, VERSION, VerbDoc,
 };
 pub use self::not_text::require_text;
-pub use self::start::main;
+pub use self::start::{main, without_home};

@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{FromArgMatches, Parser};
@@ -23,6 +25,13 @@ use crate::program::identity::{Class, Finished, Program, VerbDoc};
 use crate::program::{projection, standard};
 use crate::signals;
 use crate::wire::{Code, Error, Result, bytes_of};
+
+static WITHOUT_HOME: AtomicBool = AtomicBool::new(false);
+
+/// Runs this process without a home: no settings are read, and no command line is recorded. Another program does both.
+pub fn without_home() {
+    WITHOUT_HOME.store(true, Ordering::Relaxed);
+}
 
 /// Runs a program from its arguments to its exit status. The whole of a `main`.
 pub fn main<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>) -> ExitCode {
@@ -99,8 +108,11 @@ fn with_options<C: Parser>(
     let closed = doc.is_some_and(|doc| doc.fails_closed) && matches!(flag, None | Some("raw"));
     fail_closed(closed);
     let flag = if closed { Some("raw") } else { flag };
-    let loaded = Home::find(options.home.as_deref()).and_then(|home| {
+    let is_without_home = WITHOUT_HOME.load(Ordering::Relaxed);
+    let root = if is_without_home { Some(Path::new("/")) } else { options.home.as_deref() };
+    let loaded = Home::find(root).and_then(|home| {
         let config = match Config::load(&home.config_file()) {
+            _ if is_without_home => Config::default(),
             // A broken file must not keep `doctor` from saying so.
             Err(_) if describes => Config::default(),
             other => other?,
@@ -150,7 +162,9 @@ fn with_options<C: Parser>(
     } else {
         C::from_arg_matches(matches).map_err(|e| usage_error(program, &e)).and_then(|cli| run(cli, &mut context))
     };
-    audit(program, &verb, &result, started.elapsed(), &mut context);
+    if !is_without_home {
+        audit(program, &verb, &result, started.elapsed(), &mut context);
+    }
     context.out.close(result)
 }
 

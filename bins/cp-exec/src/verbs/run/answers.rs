@@ -83,7 +83,7 @@ enum What {
     Ran(Box<Prepared>, Box<Ran>),
 }
 
-enum Answer {
+pub(super) enum Answer {
     Done(Box<Done>),
     Item(Box<Item>),
 }
@@ -130,12 +130,19 @@ fn answer(engine: &mut Engine, finished: Finished, context: &mut Context) -> Res
         What::Answered(answer) => answer.map(Answer::Item),
         What::Ran(prepared, ran) => prepared.settle(engine, *ran).map(|done| Answer::Done(Box::new(done))),
     };
-    match finished.asked {
-        Asked::Row(_) => match outcome? {
-            Answer::Done(done) => context.out.record(Kind::ExecResult, &done.into_answer()?),
-            Answer::Item(item) => context.out.record(Kind::Item, &*item),
-        },
-        Asked::Call(call) => context.out.record(Kind::ToolResult, &call.result(outcome, finished.began)?),
+    finished.asked.answer(outcome, finished.began, context)
+}
+
+impl Asked {
+    /// Answers in the form of the request.
+    pub(super) fn answer(self, outcome: Result<Answer>, began: Instant, context: &mut Context) -> Result<()> {
+        match self {
+            Self::Row(_) => match outcome? {
+                Answer::Done(done) => context.out.record(Kind::ExecResult, &done.into_answer()?),
+                Answer::Item(item) => context.out.record(Kind::Item, &*item),
+            },
+            Self::Call(call) => context.out.record(Kind::ToolResult, &call.result(outcome, began)?),
+        }
     }
 }
 

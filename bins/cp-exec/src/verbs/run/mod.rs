@@ -1,6 +1,7 @@
 //! `cp-exec`: run one command, or every request that comes in.
 
 mod answers;
+mod client;
 mod once;
 pub(super) mod pause;
 mod requests;
@@ -19,6 +20,7 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 use rustix::fs::{FileType, SeekFrom};
 
+pub(crate) use self::client::run as run_as_client;
 use self::pause::{paused, until_answered};
 use self::requests::{Overrides, Requests};
 use crate::decision;
@@ -40,6 +42,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     events: &[
         "exec.intent",
         "exec.step",
+        "exec.request",
         "exec.result",
         "exec.changes",
         "exec.evidence",
@@ -177,7 +180,12 @@ fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
     context.out.filtering();
     context.out.outlive_reader();
     let outcome = once::run(engine, args, context);
-    if !raw {
+    answer(outcome, context)
+}
+
+/// Answers the one command, or leaves as it did.
+fn answer(outcome: Result<Done>, context: &mut Context) -> Result<()> {
+    if context.out.format() != Format::Raw {
         return outcome.and_then(|done| {
             let result = done.into_answer()?;
             context.out.record(Kind::ExecResult, &result)
@@ -239,14 +247,18 @@ fn ready(
 
 /// Runs it.
 fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<Done> {
+    let ran = pass_on(context, |watch| prepared.run(watch));
+    prepared.settle(engine, ran)
+}
+
+/// Runs something whose output is passed on as it comes, in the raw format.
+fn pass_on<T>(context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> T {
     let raw = context.out.format() == Format::Raw;
     let mut pass = |stream: Stream, bytes: &[u8]| match stream {
         Stream::Out => drop(context.out.raw(bytes).and_then(|()| context.out.flush())),
         Stream::Err => drop(std::io::stderr().write_all(bytes)),
     };
-    let watch: Option<Watch<'_>> = if raw { Some(&mut pass) } else { None };
-    let ran = prepared.run(watch);
-    prepared.settle(engine, ran)
+    run(if raw { Some(&mut pass) } else { None })
 }
 
 /// Whether standard input holds something that a command without `--stdin` does not get.

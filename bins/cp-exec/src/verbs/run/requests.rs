@@ -37,7 +37,7 @@ pub(crate) struct Overrides {
 }
 
 impl Overrides {
-    fn apply(&self, command: &mut Command) {
+    pub(super) fn apply(&self, command: &mut Command) {
         command.cwd = self.cwd.clone().or_else(|| command.cwd.take());
         command.timeout = self.timeout.or(command.timeout);
         command.env.extend(self.env.iter().cloned());
@@ -202,7 +202,7 @@ impl Filter for Requests {
 }
 
 /// Reads a line as a request. One that cannot be read is refused like any other, in its turn.
-fn read(body: Body<'_>) -> Result<(Asked, Result<Request>)> {
+pub(super) fn read(body: Body<'_>) -> Result<(Asked, Result<Request>)> {
     match body {
         Body::Text(_) => Err(Error::validation("requests are JSON objects, one per line")
             .hint("for a command line use -c STRING or -- COMMAND ARG…")),

@@ -1,0 +1,195 @@
+//! The client: cp-exec inside the sandbox of another cp-exec. The supervisor decides and records; the command runs in the sandbox
+//! that exists.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cp_common::wire::{DeniedStep, ExecResult, raw};
+use cp_common::{Code, Error, Result, signals};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, Signal};
+use serde_json::json;
+
+pub(crate) use super::clients::{Answer, Decided, Message};
+use super::outcome::{Ended, Stream, Watch};
+use super::result::{Done, about, failure_of, text};
+use super::supervise::{DRAIN, LOOK, Pipe};
+use crate::request::Form;
+use crate::sandbox;
+use crate::sandbox::report::Status;
+
+/// How long the supervisor may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks the supervisor.
+pub(crate) fn ask(message: &Message) -> Result<Answer> {
+    let exchange = || -> io::Result<Answer> {
+        let mut stream = sandbox::connect()?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.write_all(&serde_json::to_vec(message)?)?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(serde_json::from_slice(&answer)?)
+    };
+    match exchange() {
+        Ok(Answer::Failed(error)) => Err(Error::from_value(&error)),
+        Ok(answer) => Ok(answer),
+        Err(e) => Err(Error::io("the supervisor outside of the sandbox does not answer", e)),
+    }
+}
+
+/// Enters the directory of a command: the supervisor decides about the command where this process is.
+pub(crate) fn enter(base: &Path, directory: Option<&str>) -> Result<()> {
+    let directory = base.join(directory.unwrap_or_default());
+    std::env::set_current_dir(&directory).map_err(|e| Error::io("cwd", e).in_file(&directory))
+}
+
+/// Asks for a decision.
+pub(crate) fn decision(message: &Message) -> Result<Decided> {
+    match ask(message)? {
+        Answer::Decided(decided) => Ok(*decided),
+        _ => Err(Error::new(Code::Unknown, "the supervisor did not answer with a decision")),
+    }
+}
+
+/// The programs that were refused since the last request, and the error about the first.
+fn report() -> Result<(Vec<DeniedStep>, Option<Error>)> {
+    match ask(&Message::Report)? {
+        Answer::Report { denied, error } => Ok((denied, error.as_ref().map(Error::from_value))),
+        _ => Err(Error::new(Code::Unknown, "the supervisor did not answer with a report")),
+    }
+}
+
+/// A command that the supervisor knows of.
+pub(crate) struct Requested {
+    decided: Decided,
+    command: Command,
+}
+
+impl Requested {
+    /// Has the supervisor record that this process is about to run a command.
+    pub(crate) fn new(form: Form, env: &BTreeMap<String, String>, stdin: Stdio) -> Result<Self> {
+        let decided = decision(&Message::Run(form))?;
+        let (name, arguments) = decided.argv.split_first().ok_or_else(|| Error::validation("there is no command"))?;
+        let mut command = Command::new(&decided.file);
+        command.arg0(name).args(arguments).envs(env).stdin(stdin);
+        Ok(Self { decided, command })
+    }
+
+    /// Becomes the command. Returns only if it cannot be executed.
+    pub(crate) fn replace_process(mut self) -> Error {
+        let failed = self.command.exec();
+        self.not_started(&failed)
+    }
+
+    /// Runs the command to its end, or to the end of its time.
+    pub(crate) fn run(mut self, timeout: Option<Duration>, mut watch: Option<Watch<'_>>) -> Result<Done> {
+        let started = Instant::now();
+        let _effect = signals::effect();
+        let (out, out_writer) = Pipe::new(Stream::Out)?;
+        let (err, err_writer) = Pipe::new(Stream::Err)?;
+        self.command.stdout(out_writer).stderr(err_writer).process_group(0);
+        let child = self.command.spawn().map_err(|failed| self.not_started(&failed))?;
+        // The command holds writers of the pipes.
+        self.command = Command::new("");
+        let mut running = Running { child, pipes: [out, err], status: None, ended: None };
+        running.follow(timeout.map(|timeout| started + timeout), &mut watch);
+        let Running { pipes: [out, err], status, ended, .. } = running;
+        let (out, err) = (out.capture.finish(), err.capture.finish());
+        let (denied, refusal) = report()?;
+        let Decided { argv, line, exe, receipt, .. } = self.decided;
+        let name = if line.is_some() { "the line" } else { &argv[0] };
+        let status = status.unwrap_or(Status { code: None, signal: Some(9) });
+        let failure = failure_of(name, ended, status, timeout.unwrap_or_default().as_secs_f64());
+        let result = ExecResult {
+            stdout: text(&out),
+            stderr: text(&err),
+            return_code: status.code,
+            signal: status.signal,
+            timed_out: ended == Some(Ended::TimedOut),
+            truncated: out.gap.is_some() || err.gap.is_some(),
+            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            exe,
+            enforcement: raw(&json!({ "nested": true }))?,
+            streams: Some(raw(&json!({ "stdout": about(&out), "stderr": about(&err) }))?),
+            steps: 0,
+            denied,
+            files_changed: None,
+            receipt,
+            untrusted: ["/stdout", "/stderr", "/streams", "/denied"].map(str::to_owned).to_vec(),
+            argv,
+        };
+        Ok(Done { result, failure, refusal })
+    }
+
+    /// Why the command did not start: its refusal, or what the kernel says.
+    fn not_started(&self, failed: &io::Error) -> Error {
+        if failed.kind() == ErrorKind::PermissionDenied
+            && let Ok((_, Some(error))) = report()
+        {
+            return error;
+        }
+        let code = if failed.kind() == ErrorKind::NotFound { Code::NotFound } else { Code::Forbidden };
+        Error::new(code, format!("{}: {failed}", self.decided.file.display())).with("rule", "not_executable")
+    }
+}
+
+/// A child that runs.
+struct Running {
+    child: Child,
+    pipes: [Pipe; 2],
+    status: Option<Status>,
+    ended: Option<Ended>,
+}
+
+impl Running {
+    fn follow(&mut self, deadline: Option<Instant>, watch: &mut Option<Watch<'_>>) {
+        let mut buffer = vec![0; 64 * 1024];
+        let mut drained = None;
+        loop {
+            self.wait(deadline);
+            for pipe in &mut self.pipes {
+                pipe.read(&mut buffer, watch);
+            }
+            if self.status.is_none()
+                && let Ok(Some(status)) = self.child.try_wait()
+            {
+                self.status = Some(Status { code: status.code(), signal: status.signal() });
+                drained = Some(Instant::now() + DRAIN);
+            }
+            let now = Instant::now();
+            let is_over = |at: Option<Instant>| at.is_some_and(|at| now >= at);
+            if self.status.is_none() && self.ended.is_none() && (signals::interrupted() || is_over(deadline)) {
+                self.ended = Some(if signals::interrupted() { Ended::Interrupted } else { Ended::TimedOut });
+                self.kill();
+            }
+            let is_closed = self.pipes.iter().all(|pipe| pipe.source.is_none());
+            if self.status.is_some() && (is_closed || is_over(drained)) {
+                // Processes that outlive the command are not wanted, as outside.
+                self.kill();
+                return;
+            }
+        }
+    }
+
+    fn wait(&self, deadline: Option<Instant>) {
+        let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
+        let mut fds: Vec<_> = sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)).collect();
+        let left = deadline.map_or(LOOK, |at| at.saturating_duration_since(Instant::now()).min(LOOK));
+        // A child whose pipes are closed wakes nothing.
+        let left = if fds.is_empty() { left.min(Duration::from_millis(2)) } else { left };
+        let _ = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() }));
+    }
+
+    fn kill(&self) {
+        let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+    }
+}

@@ -1,0 +1,173 @@
+//! Clients of a run: programs inside its sandbox that ask the supervisor. A connection carries one message and one answer.
+//!
+//! Nothing here waits, and nothing grows without bound: a client that is slow or silent delays neither the run nor other clients.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use cp_common::wire::{DeniedStep, Executable, Receipt};
+use rustix::event::{PollFd, PollFlags};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::request::Form;
+use crate::sandbox::Process;
+
+/// The most connections that are open at once; one more closes the oldest.
+const OPEN: usize = 16;
+/// The most connections that are accepted before the run is looked after again.
+const ACCEPTED: usize = 64;
+/// The longest message, in bytes.
+const LONGEST: usize = 1 << 20;
+/// After this time a connection is closed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a client asks for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Message {
+    /// The decision about a command.
+    Check(Form),
+    /// The same, for a command that the client is about to run.
+    Run(Form),
+    /// The programs that were refused since the client asked to run a command.
+    Report,
+}
+
+/// The answer to a client.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    Decided(Box<Decided>),
+    Report {
+        denied: Vec<DeniedStep>,
+        /// The first refusal, or the first approval that is awaited.
+        error: Option<Value>,
+    },
+    Failed(Value),
+}
+
+/// A decision about the command of a client.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Decided {
+    /// The words that run it.
+    pub argv: Vec<String>,
+    /// The line that they run.
+    pub line: Option<String>,
+    pub cwd: String,
+    /// The path to execute, as the client finds it.
+    pub file: PathBuf,
+    /// The file at this path.
+    pub exe: Executable,
+    /// allow, ask or deny.
+    pub decision: String,
+    pub rule: String,
+    pub reason: String,
+    pub hint: Option<String>,
+    /// The hash of the policy.
+    pub policy: String,
+    /// The entry of the request, without the path of the ledger.
+    pub receipt: Option<Receipt>,
+}
+
+/// The listening socket and the open connections.
+pub(super) struct Clients {
+    listener: UnixListener,
+    open: VecDeque<Connection>,
+}
+
+struct Connection {
+    stream: UnixStream,
+    peer: Process,
+    since: Instant,
+    received: Vec<u8>,
+    /// What is not sent yet of the answer.
+    answer: Option<Vec<u8>>,
+}
+
+type Answerer<'a> = &'a mut dyn FnMut(Process, &[u8]) -> Vec<u8>;
+
+impl Clients {
+    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+        let listener = UnixListener::from(socket);
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, open: VecDeque::new() })
+    }
+
+    /// What to wait for.
+    pub(super) fn sources(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let listener = PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN);
+        let open = self.open.iter().map(|connection| {
+            let event = if connection.answer.is_some() { PollFlags::OUT } else { PollFlags::IN };
+            PollFd::from_borrowed_fd(connection.stream.as_fd(), event)
+        });
+        std::iter::once(listener).chain(open)
+    }
+
+    /// Receives and answers as much as can be done without waiting.
+    pub(super) fn serve(&mut self, answer: Answerer<'_>) {
+        self.open.retain_mut(|connection| connection.since.elapsed() < PATIENCE && connection.goes_on(answer));
+        for _ in 0..ACCEPTED {
+            let Ok((stream, _)) = self.listener.accept() else { return };
+            let Some(mut connection) = Connection::new(stream) else { continue };
+            if connection.goes_on(answer) {
+                self.open.push_back(connection);
+            }
+            if self.open.len() > OPEN {
+                self.open.pop_front();
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn new(stream: UnixStream) -> Option<Self> {
+        stream.set_nonblocking(true).ok()?;
+        let pid = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
+        let (peer, _) = Process::find(pid.as_raw_nonzero().get())?;
+        Some(Self { stream, peer, since: Instant::now(), received: Vec::new(), answer: None })
+    }
+
+    /// Receives, and answers a whole message. False after the answer, and after any failure.
+    fn goes_on(&mut self, answer: Answerer<'_>) -> bool {
+        loop {
+            let done = match &mut self.answer {
+                None => self.receive(answer),
+                Some(left) => match self.stream.write(left) {
+                    Ok(0) => return false,
+                    Ok(written) => {
+                        left.drain(..written);
+                        if left.is_empty() {
+                            return false;
+                        }
+                        Ok(())
+                    }
+                    Err(e) => Err(e),
+                },
+            };
+            match done {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return e.kind() == ErrorKind::WouldBlock,
+            }
+        }
+    }
+
+    /// Receives what there is. A message ends where the client closes its side.
+    fn receive(&mut self, answer: Answerer<'_>) -> io::Result<()> {
+        let mut buffer = [0; 16 * 1024];
+        let length = self.stream.read(&mut buffer)?;
+        self.received.extend_from_slice(&buffer[..length]);
+        if self.received.len() > LONGEST || self.received.is_empty() {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        if length == 0 {
+            self.answer = Some(answer(self.peer, &self.received));
+        }
+        Ok(())
+    }
+}

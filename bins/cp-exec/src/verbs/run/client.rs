@@ -1,0 +1,116 @@
+//! `cp-exec` inside the sandbox of another cp-exec: the supervisor decides about commands and requests, and they run here.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Instant;
+
+use cp_common::context::options::InputKind;
+use cp_common::output::Format;
+use cp_common::stream::filter::{self, Body, Filter, Source};
+use cp_common::wire::record::Kind;
+use cp_common::{Code, Context, Error, Result};
+
+use super::answers::Answer;
+use super::requests::{Overrides, read};
+use super::{Args, answer, pass_on, seconds, variables};
+use crate::request::{Command, Form, Request};
+use crate::run::client::{Requested, enter};
+use crate::run::stdin;
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    check_options(args)?;
+    let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, grace: None, env: variables(args)? };
+    if args.string.is_none() && args.command.is_empty() {
+        let mut requests = Requests { overrides, base: context.base()? };
+        return filter::run(&mut requests, Source::Input, args.stream, context);
+    }
+    let form = args.string.clone().map_or_else(|| Form::Words(args.command.clone()), Form::Line);
+    let mut command = Command { form, ..Command::default() };
+    overrides.apply(&mut command);
+    context.out.filtering();
+    context.out.outlive_reader();
+    // The command may do what this process may, so it gets the file itself.
+    let stdin = match args.stdin.as_deref() {
+        None => Stdio::null(),
+        Some("-") => Stdio::inherit(),
+        Some(path) => File::open(path).map_err(|e| Error::io("--stdin", e).in_file(path.as_ref()))?.into(),
+    };
+    let base = context.base()?;
+    let outcome = request(&command, stdin, &base).and_then(|requested| {
+        if context.out.format() == Format::Raw && command.timeout.is_none() {
+            return Err(requested.replace_process());
+        }
+        let timeout = seconds("timeout", command.timeout)?;
+        pass_on(context, |watch| requested.run(timeout, watch))
+    });
+    answer(outcome, context)
+}
+
+/// Refuses the options that only the program outside can honour.
+fn check_options(args: &Args) -> Result<()> {
+    let unavailable = [
+        ("--dry-run", args.write.dry_run),
+        ("--confirm", args.write.confirm.is_some()),
+        ("--request-id", args.write.request_id.is_some()),
+        ("--tools", !args.tools.is_empty()),
+        ("--root", args.root.is_some()),
+        ("--read-only", args.read_only),
+        ("--grace", args.grace.is_some()),
+        ("--hosted", args.hosted.is_some()),
+        ("--lasting", args.lasting),
+    ];
+    match unavailable.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Error::usage(format!("`{option}` is not available inside a cp-exec sandbox"))
+            .hint("give it to the cp-exec outside")),
+        None => Ok(()),
+    }
+}
+
+/// Has the supervisor decide about a command, in the directory of the command.
+fn request(command: &Command, stdin: Stdio, base: &Path) -> Result<Requested> {
+    command.check()?;
+    enter(base, command.cwd.as_deref())?;
+    Requested::new(command.form.clone(), &command.env, stdin)
+}
+
+/// The requests on standard input, answered one after the other.
+struct Requests {
+    overrides: Overrides,
+    /// Where relative directories start.
+    base: PathBuf,
+}
+
+impl Filter for Requests {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::ToolCall]
+    }
+
+    fn bare_json(&self) -> InputKind {
+        InputKind::Rows
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let began = Instant::now();
+        let (asked, request) = read(body)?;
+        let outcome = request.and_then(|request| self.run(request));
+        asked.answer(outcome, began, context)
+    }
+}
+
+impl Requests {
+    fn run(&self, asked: Request) -> Result<Answer> {
+        let Request::Command(mut command) = asked else {
+            let message = "this tool is not available inside a cp-exec sandbox: only `shell` and `bash` are";
+            return Err(Error::new(Code::Forbidden, message).with("rule", "inside"));
+        };
+        self.overrides.apply(&mut command);
+        let stdin = match &command.stdin {
+            Some(text) => stdin::holding(text.as_bytes())?.into(),
+            None => Stdio::null(),
+        };
+        let timeout = seconds("timeout", command.timeout)?;
+        let done = request(&command, stdin, &self.base)?.run(timeout, None)?;
+        Ok(Answer::Done(Box::new(done)))
+    }
+}

@@ -1,0 +1,261 @@
+//! cp-exec inside a cp-exec sandbox: a client of the supervisor outside.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::exec::{Exec, Who, everyone};
+
+const POLICY: &str = r#"
+[exec]
+allowed_commands = ["bin/cp-exec", "sh", "env", "true", "echo", "cat", "git", "python3", "make", "sleep", "seq", "wc", "sort", "touch",
+  "timeout", "mkdir", "ls", "printf", "head"]
+restricted_commands = ["tac"]
+[[exec.rule]]
+command = "git"
+subcommands = ["push"]
+decision = "confirm"
+reason = "publishes"
+[paths]
+read = ["."]
+write = ["."]
+execute = ["bin"]
+"#;
+
+/// A project with a copy of cp-exec that its lines may run.
+fn project(who: Who) -> Exec {
+    let exec = Exec::with_policy(who, POLICY);
+    let copy = exec.executable("bin/cp-exec", "");
+    fs::copy(cp_testkit::program("cp-exec"), &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    exec.own_all();
+    exec
+}
+
+fn details(answer: &Value) -> &Value {
+    if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] }
+}
+
+/// The standard output of a line, whatever became of it.
+#[track_caller]
+fn output(exec: &Exec, line: &str) -> String {
+    let (answer, _) = exec.ask(&["-c", line]);
+    let details = details(&answer);
+    details["stdout"].as_str().unwrap_or_else(|| panic!("no output: {answer}")).to_owned()
+}
+
+/// The last record that the program inside printed.
+#[track_caller]
+fn record(exec: &Exec, line: &str) -> Value {
+    let output = output(exec, line);
+    let last = output.lines().last().unwrap_or_else(|| panic!("{line}: nothing printed"));
+    serde_json::from_str(last).unwrap_or_else(|_| panic!("{line}: {output}"))
+}
+
+#[test]
+fn client_runs_the_command_in_the_sandbox_that_exists() {
+    for who in everyone() {
+        let exec = project(who);
+        let answer = record(&exec, "bin/cp-exec -- echo hi");
+        assert_eq!((&answer["type"], &answer["data"]["stdout"]), (&json!("exec_result"), &json!("hi\n")), "{answer}");
+        assert_eq!(answer["data"]["enforcement"], json!({ "nested": true }));
+        let entry = exec.entries("exec.request").pop().unwrap();
+        assert_eq!(answer["data"]["receipt"]["seq"], entry["seq"]);
+        assert_eq!(answer["data"]["receipt"]["hash"], entry["hash"]);
+        assert_eq!(answer["data"]["receipt"]["ledger"], "");
+        assert_eq!((&entry["data"]["argv"], &entry["data"]["decision"]), (&json!(["echo", "hi"]), &json!("allow")));
+        assert_eq!(entry["data"]["cwd"], exec.work.to_str().unwrap());
+        assert_eq!(entry["data"]["intent"], exec.entries("exec.intent")[0]["seq"]);
+
+        let line = "bin/cp-exec --format raw -c 'echo \"$((1+1))\"; exit 7'; echo $?; \
+                    bin/cp-exec --format raw -c 'kill -TERM $$'; echo $?; \
+                    echo in | bin/cp-exec --format raw --stdin - -- cat; echo in | bin/cp-exec --format raw -- cat; \
+                    bin/cp-exec --format raw --env A=b --cwd bin -c 'echo $A; ls'; \
+                    bin/cp-exec --format raw --timeout 0.3 -c 'echo begun; sleep 60'; echo $?; \
+                    bin/cp-exec --format raw -- no-such-program 2>/dev/null; echo $?";
+        assert_eq!(output(&exec, line), "2\n7\n143\nin\nb\ncp-exec\nbegun\n124\n127\n");
+        let answer = record(&exec, "bin/cp-exec -c 'echo out; echo err >&2; exit 3'");
+        let failed = &answer["error"];
+        assert_eq!((&failed["code"], &failed["details"]["return_code"]), (&json!("E_COMMAND_FAILED"), &json!(3)));
+        assert_eq!((&failed["details"]["stdout"], &failed["details"]["stderr"]), (&json!("out\n"), &json!("err\n")));
+        assert_eq!(record(&exec, "bin/cp-exec --timeout 0.3 -- sleep 60")["error"]["code"], "E_TIMEOUT");
+    }
+}
+
+#[test]
+fn requests_on_standard_input_are_answered_inside() {
+    let exec = project(Who::Me);
+    let requests = [
+        json!({"tool": "shell", "arguments": {"argv": ["cat"], "stdin": "given"}}),
+        json!({"tool": "shell", "arguments": {"command": "echo 'a b'"}}),
+        json!({"tool": "shell", "arguments": {"pipeline": [["printf", "b\na\n"], ["sort"]]}}),
+        json!({"tool": "bash", "arguments": {"command": "echo $((2+3))"}}),
+        json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": "requests"}}),
+    ];
+    exec.write("requests", &requests.map(|request| request.to_string() + "\n").concat());
+    let records = output(&exec, "bin/cp-exec <requests");
+    let answers: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let printed = |at: usize| answers[at]["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{}", answers[at]));
+    assert_eq!([printed(0), printed(1), printed(2), printed(3)], ["given", "a b\n", "a\nb\n", "5\n"]);
+    assert_eq!(answers[4]["error"]["code"], "E_FORBIDDEN", "{}", answers[4]);
+    let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call",
+        "data": {"id": "c", "name": "bash", "input": {"command": "pwd", "cwd": "bin"}}});
+    exec.write("call", &call.to_string());
+    let records = output(&exec, "bin/cp-exec <call");
+    let answer: Value = serde_json::from_str(records.lines().next().unwrap()).unwrap();
+    assert_eq!(answer["data"]["content"], format!("{}\n", exec.work.join("bin").display()), "{answer}");
+}
+
+#[test]
+fn refusals_and_questions_come_back_and_an_approval_passes_once() {
+    for who in everyone() {
+        let exec = project(who);
+        exec.write("text", "x");
+        for command in ["-- tac text", "-c 'env tac text'", "-c 'true; tac text'"] {
+            let line = format!("bin/cp-exec {command}");
+            let answer = record(&exec, &line);
+            assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{command}: {answer}");
+            assert_eq!(answer["error"]["details"]["rule"], "restricted", "{command}: {answer}");
+            // The closing line of the run outside names the same.
+            let (outer, status) = exec.ask(&["-c", &line]);
+            assert_eq!((status, &outer["error"]["details"]["denied"][0]["argv"][0]), (4, &json!("tac")), "{outer}");
+            assert_eq!(output(&exec, &format!("bin/cp-exec --format raw {command} 2>/dev/null; echo $?")), "126\n");
+        }
+        let push = "bin/cp-exec -c 'env git push'";
+        let (outer, status) = exec.ask(&["-c", push]);
+        let id = details(&outer)["id"].as_str().unwrap_or_else(|| panic!("{outer}"));
+        let inner: Value = serde_json::from_str(details(&outer)["stdout"].as_str().unwrap()).unwrap();
+        assert_eq!((status, &inner["error"]["code"]), (9, &json!("E_HUMAN_REQUIRED")), "{inner}");
+        assert!(!inner.to_string().contains(exec.home.to_str().unwrap()), "{inner}");
+        assert_eq!(
+            (&inner["error"]["details"]["id"], &inner["error"]["details"]["denied"][0]["approval"]),
+            (&json!(id), &json!(id))
+        );
+        if who != Who::Me {
+            continue;
+        }
+        let mut terminal = exec.command(&["approve", id]).terminal(80);
+        terminal.wait_for("Allow it? y = yes, n = no: ");
+        terminal.send("yes\r");
+        terminal.end();
+        // There is no repository, so git itself fails now.
+        let (outer, _) = exec.ask(&["-c", push]);
+        assert_eq!(details(&outer)["denied"], Value::Null, "{outer}");
+        assert_eq!(exec.entries("approval.spent").len(), 1);
+        assert_eq!(exec.ask(&["-c", push]).1, 9, "the approval was for one start");
+        assert_eq!(record(&exec, "bin/cp-exec -- git push")["error"]["code"], "E_HUMAN_REQUIRED");
+    }
+}
+
+#[test]
+fn check_inside_gives_the_decision_and_other_verbs_are_refused() {
+    let exec = project(Who::Me);
+    let decision = |words: &str| record(&exec, &format!("bin/cp-exec check {words}"))["data"].clone();
+    for (words, expected) in
+        [("-- echo a", "allow"), ("-- git push", "ask"), ("-- tac a", "deny"), ("-c 'tac a'", "allow")]
+    {
+        assert_eq!(decision(words)["decision"], expected, "{words}: {}", decision(words));
+    }
+    assert_eq!(decision("-- tac a")["rule"], "restricted");
+    assert_eq!(exec.entries("exec.request").len(), 0, "nothing was run");
+    for verb in ["policy show", "policy init", "approve", "undo last", "recover-git .", "hook claude", "hook doctor"] {
+        let answer = output(&exec, &format!("bin/cp-exec --format json {verb} </dev/null; true"));
+        assert!(answer.contains("not available inside a cp-exec sandbox"), "{verb}: {answer}");
+    }
+    for option in ["--dry-run", "--confirm x", "--request-id x", "--read-only", "--tools bin"] {
+        let answer = record(&exec, &format!("bin/cp-exec {option} -- echo a"));
+        assert_eq!(answer["error"]["code"], "E_USAGE", "{option}: {answer}");
+    }
+    let doctor = output(&exec, "bin/cp-exec doctor");
+    assert!(doctor.contains("inside a cp-exec sandbox"), "{doctor}");
+}
+
+#[test]
+fn home_is_neither_visible_nor_needed_inside() {
+    for who in everyone() {
+        let exec = project(who);
+        exec.ask(&["-c", "true"]);
+        for file in [exec.ledger(), exec.home.join("config/policy.toml"), exec.home.join("keys")] {
+            let line = format!("ls {0} 2>/dev/null || cat {0} 2>/dev/null || echo hidden", file.display());
+            assert_eq!(output(&exec, &line), "hidden\n");
+            assert!(file.exists() || file.ends_with("keys"), "the control: {}", file.display());
+        }
+        exec.write("closed/config/cp.toml", "not a setting");
+        fs::set_permissions(exec.work.join("closed"), fs::Permissions::from_mode(0o0)).unwrap();
+        for home in ["--home closed", "--home /proc/none", "--home /", &format!("--home {}", exec.home.display())] {
+            assert_eq!(output(&exec, &format!("bin/cp-exec {home} --format raw -- echo hi")), "hi\n", "{home}");
+        }
+        assert_eq!(output(&exec, "env -i bin/cp-exec --format raw -- /bin/echo hi"), "hi\n");
+        fs::set_permissions(exec.work.join("closed"), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[test]
+fn program_that_calls_cp_exec_is_a_client_too() {
+    let exec = project(Who::Me);
+    let makefile =
+        "all:\n\t@tac text\n\t@bin/cp-exec --format raw -- echo from make\n\t-@bin/cp-exec --format raw -- tac text\n";
+    exec.write("Makefile", makefile);
+    exec.write("text", "made\n");
+    let (answer, _) = exec.ask(&["-c", "make -s"]);
+    // The control: what make itself starts is not decided in full.
+    assert_eq!(details(&answer)["stdout"], "made\nfrom make\n", "{answer}");
+    assert_eq!(details(&answer)["denied"].as_array().unwrap().len(), 1);
+    assert_eq!(details(&answer)["denied"][0]["rule"], "restricted");
+}
+
+#[test]
+fn clients_at_once_are_all_answered() {
+    let exec = project(Who::Me);
+    let line = "for i in $(seq 8); do bin/cp-exec --format raw -c \"sleep 0.2; echo $i\" & done; wait";
+    let output = output(&exec, line);
+    let mut numbers: Vec<&str> = output.lines().collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, ["1", "2", "3", "4", "5", "6", "7", "8"]);
+    assert_eq!(exec.entries("exec.request").len(), 8);
+}
+
+#[test]
+fn hostile_client_neither_ends_nor_delays_the_run() {
+    let attacks = [
+        ("silent", "held = [connect() for _ in range(15)]"),
+        (
+            "garbage",
+            "for bytes in (b'x', b'{', b'\\xff' * 100, b'{\"run\":{\"words\":[]}}', b'{\"run\":{\"words\":[\"\"]}}', b'{\"run\":{\"line\":\"a\\\\u0000\"}}', b'\"report\"'): ask(bytes)",
+        ),
+        ("long", "ask(b'x' * (10 << 20))"),
+        ("patient", "s = connect(); s.settimeout(9); assert s.recv(1) == b''"),
+        (
+            "orphaned",
+            "import os\ns = socket.socket(socket.AF_UNIX)\nif os.fork() == 0:\n    s.connect('/run/cp-exec/supervisor')\n    os._exit(0)\nos.wait()\ntry:\n    s.sendall(b'{\"run\":{\"words\":[\"echo\",\"x\"]}}')\n    s.shutdown(1)\n    assert s.recv(1) == b''\nexcept OSError: pass",
+        ),
+        ("many", "held = [connect() for _ in range(1000)]"),
+        ("closing", "for _ in range(1000): connect().close()"),
+        ("deaf", "for _ in range(50): s = connect(); s.sendall(b'\"report\"'); s.shutdown(1); s.close()"),
+    ];
+    for who in everyone() {
+        let exec = project(who);
+        let client = "import resource, socket, subprocess, sys, time\nresource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)\ndef connect():\n    s = socket.socket(socket.AF_UNIX)\n    s.connect('/run/cp-exec/supervisor')\n    return s\ndef ask(bytes):\n    s = connect()\n    try:\n        s.sendall(bytes)\n        s.shutdown(1)\n        return s.recv(1 << 20)\n    except OSError: pass\n";
+        for (name, attack) in attacks {
+            let text = format!(
+                "{client}{attack}\nbegan = time.time()\nprint(subprocess.run(['bin/cp-exec', '--format', 'raw', '--', 'echo', 'served'], capture_output=True, text=True).stdout.strip(), time.time() - began < 4)\n"
+            );
+            exec.write("bin/attack.py", &text);
+            let (answer, status) = exec.ask(&["-c", "python3 bin/attack.py && echo after"]);
+            assert_eq!((status, &details(&answer)["stdout"]), (0, &json!("served True\nafter\n")), "{name}: {answer}");
+        }
+        let served = |entry: &Value| entry["data"]["argv"] == json!(["echo", "served"]);
+        assert!(exec.entries("exec.request").iter().all(served), "only whole requests of programs inside count");
+    }
+}
+
+#[test]
+fn killed_client_leaves_the_run_alone() {
+    let exec = project(Who::Me);
+    let line =
+        "bin/cp-exec -- sleep 60 & sleep 0.5; kill -9 $!; wait $!; echo $?; bin/cp-exec --format raw -- echo after";
+    assert_eq!(output(&exec, line), "137\nafter\n");
+    // The control: the socket is there only inside.
+    assert!(!std::path::Path::new("/run/cp-exec/supervisor").exists());
+}
