@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// What the tests allow.
 pub(super) const POLICY: &str =
-    "[exec]\nallowed_commands = [\"echo\", \"sleep\", \"rm\", \"seq\", \"printf\", \"false\"]\ncgroup = false\n";
+    "[exec]\nallowed_commands = [\"echo\", \"sleep\", \"rm\", \"seq\", \"printf\", \"false\"]\ncgroup = false\n\n[[exec.rule]]\ncommand = \"rm\"\ndecision = \"ask\"\n";
 
 /// The two eras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
