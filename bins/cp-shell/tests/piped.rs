@@ -166,7 +166,10 @@ fn a_session_that_was_named_goes_on_and_stays_open() {
 #[test]
 fn policy_decides_about_a_command_of_the_system() {
     let place = Person::new();
-    place.policy("[exec]\nallowed_commands = [\"echo\", \"find\", \"false\", \"cat\"]\n");
+    place.policy(concat!(
+        "[exec]\nallowed_commands = [\"echo\", \"find\", \"false\", \"cat\"]\n",
+        "[[exec.rule]]\ncommand = \"find\"\ndecision = \"ask\"\n"
+    ));
     let output = place
         .stub(":! echo hi there\n:! rm x\n:! find . -delete\n:! echo a$(id)\n:! echo piped | cat; echo on\n:! false\n:!\n:! echo *.rs\n:quit\n");
     let text = &output.stdout;

@@ -95,7 +95,7 @@ fn a_command_that_policy_asks_about_runs_after_a_yes() {
     let place = Person::new();
     place
         .home
-        .write("config/policy.toml", "[exec]\nallowed_commands = [\"find\", \"echo\"]\n[paths]\nwrite = [\".\"]\n");
+        .write("config/policy.toml", "[exec]\nallowed_commands = [\"find\", \"echo\"]\n[[exec.rule]]\ncommand = \"find\"\ndecision = \"ask\"\n[paths]\nwrite = [\".\"]\n");
     let file = place.work.write("old.log", "x");
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();

@@ -22,9 +22,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Write,
     output: "run_undone",
     also: &["preview"],
-    examples: &[
-        "{} policy init --format raw --dry-run > p && mkdir -p \"$CP_HOME/config\" && sed 's/^allowed_commands = .*/allowed_commands = [\"touch\"]/' p > \"$CP_HOME/config/policy.toml\" && {} -- touch new && {} undo last --dry-run",
-    ],
+    examples: &["{} policy init && {} -- touch new && {} undo last --dry-run"],
     events: &["exec.operation"],
     ..VerbDoc::EMPTY
 };

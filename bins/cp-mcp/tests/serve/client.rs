@@ -4,8 +4,7 @@ use cp_testkit::{Background, Place};
 use serde_json::{Value, json};
 
 /// What the tests allow.
-pub(super) const POLICY: &str =
-    "[exec]\nallowed_commands = [\"echo\", \"sleep\", \"rm\", \"seq\", \"printf\", \"false\"]\ncgroup = false\n\n[[exec.rule]]\ncommand = \"rm\"\ndecision = \"ask\"\n";
+pub(super) const POLICY: &str = "[exec]\nallowed_commands = [\"echo\", \"sleep\", \"rm\", \"seq\", \"printf\", \"false\"]\ncgroup = false\n\n[[exec.rule]]\ncommand = \"rm\"\ndecision = \"ask\"\n";
 
 /// The two eras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
