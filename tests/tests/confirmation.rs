@@ -20,7 +20,7 @@ struct Write {
     change: &'static str,
 }
 
-const WRITES: [Write; 11] = [
+const WRITES: [Write; 12] = [
     Write {
         verb: "cp-log forget",
         setup: "for m in a b; do cp-log append -f L --seal message $m; done; for n in 1 2; do sed -n \"$((n + 1))p\" L | jq -r '.message[]' >H$n; done",
@@ -62,6 +62,14 @@ const WRITES: [Write; 11] = [
         command: "cp-exec policy init --for p",
         other: "cp-exec policy init --for q",
         change: "printf '# more\\n' >>$CP_HOME/config/policy.toml",
+    },
+    Write {
+        verb: "cp-exec undo",
+        setup: "mkdir -p $CP_HOME/config; printf '[exec]\\nallowed_commands = [\"touch\"]\\n' >$CP_HOME/config/policy.toml; \
+                for n in 1 2; do mkdir p$n; (cd p$n; cp-exec -- touch a b | jq -r .data.receipt.hash >../R$n); done",
+        command: "cp-exec undo --except-changed \"$(cat R1)\"",
+        other: "cp-exec undo --except-changed \"$(cat R2)\"",
+        change: "echo more >>p1/a",
     },
     Write {
         verb: "cp-exec recover-git",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const POLICY: &str = r#"
 [exec]
 allowed_commands = ["echo", "touch", "rm"]
-CONFIRM
+SETTINGS
 [paths]
 forbidden = ["**/.env"]
 pristine = ["lib/**"]
@@ -18,9 +18,12 @@ approve = ["mcp__prod__*"]
 
 const HOSTS: [&str; 5] = ["claude", "codex", "gemini", "copilot", "opencode"];
 
-fn place_with(confirm: &str) -> Place {
+/// A command string is one command, so the hook decides about it before it runs.
+const SINGLE: &str = "strings = \"single\"";
+
+fn place_with(settings: &str) -> Place {
     let place = Place::of("cp-exec");
-    place.policy(&POLICY.replace("CONFIRM", confirm));
+    place.policy(&POLICY.replace("SETTINGS", settings));
     place
 }
 
@@ -110,7 +113,8 @@ fn what_is_allowed_runs_in_our_sandbox_on_the_record_of_the_hosts_session() {
         let again = ask(&place, host, &question(&place, host, "before", &command)).code(0);
         assert_eq!(rewritten(&again).as_deref(), Some(command.as_str()), "{host}");
         let almost = command.replace(" -c ", " --read-only -c ");
-        denied(&ask(&place, host, &question(&place, host, "before", &almost)), "not in allowed_commands");
+        let inside = rewritten(&ask(&place, host, &question(&place, host, "before", &almost)).code(0)).unwrap();
+        assert!(inside != almost && inside.len() > almost.len(), "it runs in the sandbox like any line: {inside}");
     }
 }
 
@@ -123,7 +127,7 @@ fn what_is_refused_is_refused_with_status_two_a_text_and_the_hosts_words() {
         ("copilot", r#""permissionDecision":"deny""#),
         ("opencode", r#""decision":"deny""#),
     ] {
-        let place = place_with("");
+        let place = place_with(SINGLE);
         let ran = ask(&place, host, &question(&place, host, "before", "curl http://example.com"));
         denied(&ran, "`curl` is not in allowed_commands");
         assert!(ran.stdout.contains(words) && ran.stdout.contains("allowed_commands"), "{ran:?}");
@@ -135,7 +139,7 @@ fn what_is_refused_is_refused_with_status_two_a_text_and_the_hosts_words() {
 #[test]
 fn what_an_owner_approved_passes_once() {
     for host in HOSTS {
-        let place = place_with("confirm = \"owner\"");
+        let place = place_with(&format!("{SINGLE}\nconfirm = \"owner\""));
         let question = question(&place, host, "before", "rm -r made");
         place.work.directory("made");
         let asks = ask(&place, host, &question);
@@ -157,7 +161,7 @@ fn what_an_owner_approved_passes_once() {
 
 #[test]
 fn claude_code_asks_its_person_or_defers() {
-    let place = place_with("");
+    let place = place_with(SINGLE);
     place.work.directory("made");
     let question = question(&place, "claude", "before", "rm -r made");
     let headless =

@@ -52,11 +52,11 @@ fn a_call_that_fails_leaves_no_open_session() {
     assert_eq!(ran.stdout, "stub response 1\n[false,false,true]\n", "{}", ran.stderr);
 }
 
-/// A model that gives a command line, and a policy.
+/// A model that gives a command line, and a policy that decides about it before it runs.
 fn with_command(answer: &str) -> Place {
     let place = Place::new();
     place.work.write("answers", format!("{}\n", serde_json::json!({ "content": answer })));
-    place.policy("[exec]\nallowed_commands = [\"touch\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
+    place.policy("[exec]\nstrings = \"single\"\nallowed_commands = [\"touch\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
     place
 }
 

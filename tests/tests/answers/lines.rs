@@ -61,6 +61,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "allow; cp-exec -- rm -r x",
             "allow; cp-exec --request-id r -- echo one >/dev/null; cp-exec --request-id r -- echo two",
             "allow; cp-exec -- nosuch",
+            "allow; cp-exec -c 'echo hi; id; echo made > new'",
             "allow; cp-exec --dry-run -- echo hello",
             "allow; cp-exec --dry-run -- rm -r x",
             r#"echo '{"tool":"system","operation":"get_info"}' | cp-exec"#,

@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$OPENAI_BASE_URL` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 67] = [
+const ROWS: [[&str; 4]; 68] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -58,7 +58,8 @@ const ROWS: [[&str; 4]; 67] = [
     ["cp-exec policy init", "", "--home $PWD/fresh$N", ""],
     ["cp-exec policy test", "", "", ""],
     ["cp-exec approve", "", "", ""],
-    ["cp-exec recover-git", "", "--dry-run .", ""],
+    ["cp-exec undo", "cp-exec -- touch u$N", "--dry-run last", ""],
+    ["cp-exec recover-git", "", "--dry-run repository", ""],
     ["cp-exec hook install", "", "--project . --dry-run claude", ""],
     ["cp-exec hook remove", "", "--project . claude", ""],
     ["cp-exec hook doctor", "", "", ""],
@@ -211,7 +212,7 @@ pub(super) fn verbs() -> Vec<Verb> {
 /// What all verbs find: ledgers, keys, proofs, sessions, runs, a policy.
 const SETUP: &str = r#"set -e
 cp-shell init
-(umask 077; printf '[exec]\nallowed_commands = ["true", "sleep"]\n' >"$CP_HOME/config/policy.toml")
+(umask 077; printf '[exec]\nallowed_commands = ["true", "sleep", "touch"]\n' >"$CP_HOME/config/policy.toml")
 for m in one two; do cp-log append -f L $m; done
 cp-log append -f L --seal message sealed
 head -c 2000000 /dev/zero | tr '\0' x | cp-log append -f L
@@ -222,6 +223,7 @@ cp-log prove 1 -f L --format raw >proof; sed -n 2p L >line
 cp-log bundle L >bundle
 for f in torn R; do cp-log append -f $f m; done; printf 'torn\nmore' >>torn
 printf 'a\nb\n' >lines; mkfifo f
+git init -q repository; (cd repository && cp-exec -- true)
 echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Read","tool_input":{"file_path":"a"}}' >question
 echo '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"cp_check","arguments":{"command":"true"}}}' >called
 S=$(cp-session start --format text)

@@ -18,7 +18,7 @@ use serde_json::json;
 
 pub(crate) use super::clients::{Answer, Decided, Message};
 use super::outcome::{Ended, Stream, Watch};
-use super::result::{Done, about, failure_of, text};
+use super::result::{Done, about, failure_of, text, untrusted};
 use super::supervise::{DRAIN, LOOK, Pipe};
 use crate::request::Form;
 use crate::sandbox;
@@ -121,10 +121,10 @@ impl Requested {
             enforcement: raw(&json!({ "nested": true }))?,
             streams: Some(raw(&json!({ "stdout": about(&out), "stderr": about(&err) }))?),
             steps: 0,
+            untrusted: untrusted(&denied, false),
             denied,
             files_changed: None,
             receipt,
-            untrusted: ["/stdout", "/stderr", "/streams", "/denied"].map(str::to_owned).to_vec(),
             argv,
         };
         Ok(Done { result, failure, refusal })

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use cp_common::wire::{ExecResult, Executable, Receipt, raw};
+use cp_common::wire::{DeniedStep, ExecResult, Executable, Receipt, raw};
 use cp_common::{Code, Error, Result};
 use serde_json::json;
 
@@ -89,10 +89,18 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
     }
 }
 
+/// The members of a result that hold what a command wrote or chose.
+pub(super) fn untrusted(denied: &[DeniedStep], has_files: bool) -> Vec<String> {
+    let denied = (!denied.is_empty()).then_some("/denied");
+    let files = has_files.then_some("/files_changed");
+    ["/stdout", "/stderr", "/streams"].into_iter().chain(denied).chain(files).map(str::to_owned).collect()
+}
+
 pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Result<Done> {
     let timed_out = outcome.ended == Some(Ended::TimedOut);
     let truncated = outcome.stdout.gap.is_some() || outcome.stderr.gap.is_some();
     let streams = json!({ "stdout": about(&outcome.stdout), "stderr": about(&outcome.stderr) });
+    let (denied, files_changed) = (outcome.steps.denied, outcome.changes.shown());
     let result = ExecResult {
         argv: ruling.argv.clone(),
         stdout: text(&outcome.stdout),
@@ -106,10 +114,10 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
         enforcement: raw(&outcome.enforcement)?,
         streams: Some(raw(&streams)?),
         steps: outcome.steps.line + outcome.steps.programs,
-        denied: outcome.steps.denied,
-        files_changed: outcome.changes.shown(),
         receipt: Some(receipt),
-        untrusted: ["/stdout", "/stderr", "/streams", "/denied", "/files_changed"].map(str::to_owned).to_vec(),
+        untrusted: untrusted(&denied, files_changed.is_some()),
+        denied,
+        files_changed,
     };
     let name = if ruling.line.is_some() { "the line" } else { ruling.argv[0].as_str() };
     let left = outcome.enforcement.guard.len();
