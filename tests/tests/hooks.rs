@@ -285,7 +285,7 @@ fn output_is_recorded_by_its_hash_and_secrets_in_it_by_their_kind() {
         assert!(result["output"]["sha256"].as_str().unwrap().starts_with("sha256:"), "{result}");
     }
     let place = place_with("");
-    place.policy(&format!("{}[llm]\nlog_content = true\n", POLICY.replace("CONFIRM", "")));
+    place.policy(&format!("{}[llm]\nlog_content = true\n", POLICY.replace("SETTINGS", "")));
     ask(&place, "codex", &question(&place, "codex", "after", "echo hi")).code(0);
     assert_eq!(events(&place, "host.result")[0]["data"]["content"], "hi\n");
 }

@@ -56,7 +56,9 @@ fn a_call_that_fails_leaves_no_open_session() {
 fn with_command(answer: &str) -> Place {
     let place = Place::new();
     place.work.write("answers", format!("{}\n", serde_json::json!({ "content": answer })));
-    place.policy("[exec]\nstrings = \"single\"\nallowed_commands = [\"touch\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
+    place.policy(
+        "[exec]\nstrings = \"single\"\nallowed_commands = [\"touch\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n",
+    );
     place
 }
 

@@ -83,6 +83,13 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "cp-exec undo",
+        &[
+            "allow; cp-exec -c 'echo x > new' >/dev/null; cp-exec undo last --confirm $(cp-exec undo last --dry-run | token)",
+            "allow; cp-exec -c 'echo x > new' >/dev/null; echo y > new; cp-exec undo last",
+        ],
+    ),
+    (
         "cp-exec recover-git",
         &[
             "cp-exec recover-git",

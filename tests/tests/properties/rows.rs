@@ -58,7 +58,7 @@ const ROWS: [[&str; 4]; 68] = [
     ["cp-exec policy init", "", "--home $PWD/fresh$N", ""],
     ["cp-exec policy test", "", "", ""],
     ["cp-exec approve", "", "", ""],
-    ["cp-exec undo", "cp-exec -- touch u$N", "--dry-run last", ""],
+    ["cp-exec undo", "cp-exec -- touch u$N >/dev/null", "--dry-run last", ""],
     ["cp-exec recover-git", "", "--dry-run repository", ""],
     ["cp-exec hook install", "", "--project . --dry-run claude", ""],
     ["cp-exec hook remove", "", "--project . claude", ""],

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cp_common::home::make_directory;
 use cp_ledger::format::line::Hash;
-use rustix::fs::{FlockOperation, Stat, flock};
+use rustix::fs::{FlockOperation, Mode, Stat, flock};
+use rustix::io::Errno;
 
 /// The largest file that is kept and hashed.
 pub(crate) const LARGEST: u64 = 16 << 20;
@@ -213,10 +214,10 @@ impl<'a> Session<'a> {
             None => self.write(&bytes)?,
         };
         if let Some(directory) = target.parent()
-            && let Err(e) = fs::create_dir(directory)
-            && e.kind() != io::ErrorKind::AlreadyExists
+            && let Err(e) = rustix::fs::mkdir(directory, Mode::RWXU)
+            && e != Errno::EXIST
         {
-            return Err(e);
+            return Err(e.into());
         }
         fs::rename(temporary, target)?;
         self.added += length;

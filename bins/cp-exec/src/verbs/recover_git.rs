@@ -17,7 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "recover-git",
     class: Class::Write,
     output: "recovered_git",
-    examples: &["git init -q r && {} recover-git r --dry-run"],
+    examples: &["{} policy init && git init -q r && (cd r && {} -- true) && {} recover-git r --dry-run"],
     events: &["git.recover"],
     ..VerbDoc::EMPTY
 };

@@ -29,7 +29,7 @@ pub(crate) struct Undo {
     pub changed: Vec<PathBuf>,
     /// What cannot be put back, and why.
     pub lost: Vec<(PathBuf, &'static str)>,
-    _lock: fs::File,
+    _lock: Option<fs::File>,
 }
 
 /// One path, as it is and as it is to be.
@@ -40,11 +40,12 @@ pub(crate) struct Step {
 }
 
 impl Undo {
-    /// Compares each path with what the run left. Nothing is changed yet.
-    pub(crate) fn of(policy: &Policy, changes: Vec<FileChange>) -> Result<Self> {
+    /// Compares each path with what the run left. Nothing is changed yet. A preview takes no lock, because that would make a file.
+    pub(crate) fn of(policy: &Policy, changes: Vec<FileChange>, is_preview: bool) -> Result<Self> {
         policy.check_base()?;
         let store = Store::of_home(&policy.cp_home);
-        let mut undo = Self { store, steps: Vec::new(), changed: Vec::new(), lost: Vec::new(), _lock: locked(policy)? };
+        let lock = if is_preview { None } else { Some(locked(policy)?) };
+        let mut undo = Self { store, steps: Vec::new(), changed: Vec::new(), lost: Vec::new(), _lock: lock };
         for change in changes {
             undo.add(policy, change)?;
         }

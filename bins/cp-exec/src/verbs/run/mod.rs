@@ -34,7 +34,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
     class: Class::Governed,
     output: "exec_result",
-    also: &["item", "decision", "tool_result", "preview", "summary"],
+    also: &["item", "decision", "tool_result", "summary"],
     examples: &["{} policy init && {} -- ls", r#"echo '{"tool":"system","operation":"get_info"}' | {}"#],
     input: &[Input::Rows, Input::Records],
     // In the raw format, beside those of the command itself.
