@@ -173,8 +173,8 @@ impl Store {
         for name in names(&self.root.join("tmp"))? {
             fs::remove_file(self.root.join("tmp").join(name))?;
         }
-        fs::write(self.root.join("size"), u64::to_le_bytes(size))?;
-        fs::write(self.root.join("swept"), "")
+        replace(&self.root.join("size"), &u64::to_le_bytes(size))?;
+        replace(&self.root.join("swept"), b"")
     }
 }
 
@@ -330,6 +330,11 @@ impl Pins<'_> {
 
 fn number() -> u64 {
     NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Writes a file that only its owner may read.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
 fn create(path: &Path) -> io::Result<File> {
