@@ -50,6 +50,21 @@ fn a_repository_that_a_run_makes_stays_and_works() {
     }
 }
 
+#[test]
+fn programs_that_search_a_whole_tree_may_read_every_directory_of_a_repository() {
+    for who in everyone() {
+        let exec = repository(who);
+        // The first run keeps things in the repository.
+        for _ in 0..2 {
+            let (answer, status) = exec.ask(&["--", "find", ".", "-type", "d"]);
+            assert_eq!((status, &answer["data"]["stderr"]), (0, &Value::from("")), "{who:?}: {answer}");
+        }
+        assert!(exec.work.join(".git/cp-keep/snapshots").is_dir(), "the control");
+        let (answer, _) = exec.ask(&["--", "ls", "-A", ".git/cp-keep"]);
+        assert_eq!(answer["data"]["stdout"], "", "{who:?}: {answer}");
+    }
+}
+
 /// What makes the owner's `git` run a program, or trust what lies elsewhere, in a repository that a script makes.
 const EVIL: [(&str, &str, &str); 12] = [
     ("core.fsmonitor", "config", "git config core.fsmonitor EVIL"),

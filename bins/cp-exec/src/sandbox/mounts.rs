@@ -35,6 +35,7 @@ const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 const OLD: &str = "/.old";
 /// Empty things that cannot be opened, to cover others with.
 const EMPTY_DIRECTORY: &str = "/.empty-directory";
+const EMPTY_KEEP: &str = "/.empty-keep";
 const EMPTY_FILE: &str = "/.empty-file";
 const SCRIPT: &str = "/.script";
 
@@ -378,25 +379,31 @@ fn protect(plan: &Plan) -> Result<(), Failure> {
     protected.into_iter().try_for_each(|path| cover(path, None, libc::MOUNT_ATTR_RDONLY))
 }
 
-/// Covers each masked path with something empty that cannot be opened.
+/// Covers each masked path with something empty that cannot be opened. The directories of repositories in which things are kept are
+/// listed as empty, because programs that search a whole tree fail at one that they may not read.
 fn masks(plan: &Plan, places: &Places) -> Result<(), Failure> {
     let made = || -> io::Result<()> {
         fs::create_dir(EMPTY_DIRECTORY)?;
+        fs::create_dir(EMPTY_KEEP)?;
         fs::write(EMPTY_FILE, "")?;
         fs::set_permissions(EMPTY_DIRECTORY, fs::Permissions::from_mode(0o000))?;
+        fs::set_permissions(EMPTY_KEEP, fs::Permissions::from_mode(0o555))?;
         fs::set_permissions(EMPTY_FILE, fs::Permissions::from_mode(0o000))
     };
     made().map_err(|e| Failure::setup("mask", e))?;
-    for path in
-        plan.view.mask.iter().chain(&plan.view.mask_found).chain(&plan.view.kept).filter(|path| places.shows(path))
-    {
-        cover(
-            path,
-            Some([EMPTY_DIRECTORY, EMPTY_FILE]),
-            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV,
-        )?;
+    let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
+    for path in plan.view.mask.iter().chain(&plan.view.mask_found).filter(|path| places.shows(path)) {
+        cover(path, Some([EMPTY_DIRECTORY, EMPTY_FILE]), attributes)?;
     }
-    fs::remove_dir(EMPTY_DIRECTORY).and_then(|()| fs::remove_file(EMPTY_FILE)).map_err(|e| Failure::setup("mask", e))
+    for path in plan.view.kept.iter().filter(|path| places.shows(path)) {
+        cover(path, Some([EMPTY_KEEP, EMPTY_FILE]), attributes)?;
+    }
+    let removed = || -> io::Result<()> {
+        fs::remove_dir(EMPTY_DIRECTORY)?;
+        fs::remove_dir(EMPTY_KEEP)?;
+        fs::remove_file(EMPTY_FILE)
+    };
+    removed().map_err(|e| Failure::setup("mask", e))
 }
 
 /// Covers what is at a path, if anything is there in this view, with itself or with one of two others: a directory and a file.
