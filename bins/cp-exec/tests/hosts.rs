@@ -241,7 +241,7 @@ def model(messages):
     body = json.dumps({"tools": [{"name": "Bash"}], "messages": messages}).encode()
     url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
     return urllib.request.urlopen(urllib.request.Request(url, body)).read().decode()
-mode = open("mode").read()
+mode = open("mode").read().strip()
 if mode == "broken": sys.exit("cannot start")
 events = [json.loads(line[6:]) for line in model(["do it"]).splitlines() if line.startswith("data: ")]
 call = [e["delta"]["partial_json"] for e in events if e.get("delta", {}).get("type") == "input_json_delta"][0]
@@ -251,8 +251,10 @@ if mode == "untrusted": result = subprocess.run(["sh", "-c", command], capture_o
 if mode == "asks":
     line = json.load(open(os.path.expanduser("~/.claude/settings.json")))["hooks"]["PreToolUse"][0]["hooks"][0]["command"]
     ours = line.split(" hook ")[0]
-    ran = subprocess.run(["sh", "-c", ours + ' check -c "$0"', command], capture_output=True, text=True)
-    result = "[" + line + "] refused: " + json.loads(ran.stdout.splitlines()[-1])["data"]["reason"]
+    run = lambda words: subprocess.run(["sh", "-c", ours + words + ' -c "$0"', command], capture_output=True, text=True)
+    decision = json.loads(run(" check").stdout.splitlines()[-1])["data"]
+    result = "[" + line + "] refused: " + decision["reason"]
+    if decision["decision"] == "allow": result = run(" --format raw").stdout
 model(["do it", {"call": call}, {"result": result}])
 "#;
 
@@ -275,10 +277,15 @@ fn doctor_tells_a_host_that_asks_from_one_that_does_not() {
     for (mode, status, said) in [
         ("untrusted", "fail", "the hook was not asked"),
         ("broken", "warn", "cannot start"),
-        ("a host of its own mind", "warn", "not for our reason: hook says: a host of its own mind"),
+        ("a host of its own mind", "warn", "nor was refused by the hook: hook says: a host of its own mind"),
         ("cp-exec hook failed", "fail", "the hook was asked and fails"),
-        ("asks", "pass", "what it refuses does not run"),
+        ("asks", "pass", "refused or ran in the sandbox"),
+        ("asks\n", "pass", "refused or ran in the sandbox"),
     ] {
+        // The policy of the last mode refuses the line; the others allow it.
+        if mode.ends_with('\n') {
+            exec.policy("[exec]\nallowed_commands = [\"true\"]\nstrings = \"single\"\n");
+        }
         let (program, _, person, canary) = doctor(mode);
         assert!(program["message"].as_str().unwrap().ends_with("7.0 (stand-in)"), "{program}");
         assert_eq!(person["status"], "pass", "{person}");

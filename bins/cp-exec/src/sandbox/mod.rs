@@ -24,6 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
 pub(crate) use listener::{ExecCall, ExecRequest, Listener, Process, Waiting};
+pub(crate) use mounts::SUPERVISOR;
 pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan, send_run};
 
 /// The one argument that makes this program the helper. The rest comes over the socket on standard input.
@@ -48,7 +49,7 @@ pub(crate) fn connect() -> std::io::Result<UnixStream> {
     if !is_nested() {
         return Err(std::io::ErrorKind::NotFound.into());
     }
-    UnixStream::connect(mounts::SUPERVISOR)
+    UnixStream::connect(SUPERVISOR)
 }
 
 /// Whether this program is a client: a supervisor outside of the sandbox decides and records.

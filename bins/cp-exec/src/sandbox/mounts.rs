@@ -40,7 +40,7 @@ const EMPTY_FILE: &str = "/.empty-file";
 const SCRIPT: &str = "/.script";
 
 /// The socket at which a program inside reaches the supervisor.
-pub(super) const SUPERVISOR: &str = "/run/cp-exec/supervisor";
+pub(crate) const SUPERVISOR: &str = "/run/cp-exec/supervisor";
 
 /// The lowest limit of process numbers that the kernel takes: it reserves the first 300.
 pub(super) const LEAST_PID_MAX: u64 = 301;

@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use super::install::person;
 use crate::hosts::{Canary, Command, file_of, fire, lines, program_in, with_ours};
+use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -131,24 +132,28 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
     if same { Ok(()) } else { Err("not as this cp-exec writes it, so it may not close".to_owned()) }
 }
 
-/// Has the host asked for a command that is refused, and looks whether our refusal is what reaches its model.
+/// Has the model of the host ask for a line that leaves a file. With the hook, the model receives the refusal of the line, or its
+/// output from our sandbox, which the file does not leave.
 fn canary(check: &str, host: Host, program: &Path, file: &Path, here: &Path, context: &Context) -> Result<Check> {
     #[derive(Deserialize)]
     struct Decision {
+        decision: String,
         reason: String,
     }
     let mark = format!("cp-exec-canary-{}", std::process::id());
     // Not by the name of the mark: a host tells its model where it is.
     let place = std::env::temp_dir().join(format!("cp-exec-{}-hook", std::process::id()));
     std::fs::create_dir(&place).map_err(|e| Error::io("creating the directory", e).in_file(&place))?;
-    let string = format!("echo ran > {}; {mark}", cp_common::wire::quoted(&place.join(&mark).to_string_lossy()));
+    let file_of_mark = cp_common::wire::quoted(&place.join(&mark).to_string_lossy());
+    let string = format!("echo ran > {file_of_mark}; test -S {SUPERVISOR} && printf %s-%s contained {mark}");
     let canary = Canary { host, program, cwd: here, file, place: &place, mark: &mark, string: &string };
     let home = ["--home".into(), context.home.root().into()];
     let seen = ask_with("cp-exec", &["check", "-c", &string], b"", home)
         .and_then(|answer| answer.data::<Decision>())
-        .and_then(|decision| Ok((decision.reason, fire(&canary)?)));
+        .and_then(|decision| Ok((decision, fire(&canary)?)));
     std::fs::remove_dir_all(&place).map_err(|e| Error::io("removing the directory", e).in_file(&place))?;
-    let (reason, seen) = seen?;
+    let (decision, seen) = seen?;
+    let answer = if decision.decision == "allow" { format!("contained-{mark}") } else { decision.reason };
     // Hosts put what a hook says into quotes of their own, and some show its command line, with the word by which that fails.
     let plain = |text: &str| text.replace(['\\', '"', '\n', ' '], "").replace("'cp-exechookfailed'", "");
     let says = |what: &str| seen.told.iter().any(|text| plain(text).contains(&plain(what)));
@@ -160,13 +165,16 @@ fn canary(check: &str, host: Host, program: &Path, file: &Path, here: &Path, con
             }
             _ => "look whether the host has its hooks switched off, or does not trust this directory",
         };
-        refused(Status::Fail, "a command that is refused ran: the hook was not asked".to_owned(), fix)
-    } else if says(&reason) {
-        Check::pass(check, "the hook was asked, and what it refuses does not run")
+        refused(Status::Fail, "a command ran outside the sandbox: the hook was not asked".to_owned(), fix)
+    } else if says(&answer) {
+        Check::pass(check, "the hook was asked, and the command was refused or ran in the sandbox")
     } else if says("cp-exec hook failed") {
         refused(Status::Fail, "the hook was asked and fails, so nothing runs".to_owned(), "run `cp-exec doctor`")
     } else if let Some(last) = seen.told.iter().find(|text| text.contains(' ')) {
-        let message = format!("nothing ran, but not for our reason: {}", last.chars().take(300).collect::<String>());
+        let message = format!(
+            "the command neither ran in the sandbox nor was refused by the hook: {}",
+            last.chars().take(300).collect::<String>()
+        );
         refused(Status::Warn, message, "look whether the host refuses commands by itself")
     } else {
         let message = format!("the host did not ask its model: {}", seen.said);
