@@ -277,7 +277,7 @@ fn work_in_a_linked_working_tree_and_in_a_submodule_stays_and_making_one_is_the_
             "cd linked && git log --format=%s && git status --short && cd ../main/sub && git log -1 --format=%s && git status --short",
         );
         assert_eq!(told, "b\na\nc\n", "{who:?}");
-        for (script, cure) in [
+        for (script, hint) in [
             ("cd main && git worktree add -q ../more", "git worktree add"),
             (
                 "cd main && git -c protocol.file.allow=always submodule --quiet add file://$PWD second",
@@ -287,7 +287,7 @@ fn work_in_a_linked_working_tree_and_in_a_submodule_stays_and_making_one_is_the_
             let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
             assert_eq!(status, 4, "{script}: {answer}");
             assert!(
-                answer["error"]["message"].as_str().unwrap().contains(cure) || undone(&answer)[0].0.contains(cure),
+                answer["error"]["message"].as_str().unwrap().contains(hint) || undone(&answer)[0].0.contains(hint),
                 "{answer}"
             );
         }

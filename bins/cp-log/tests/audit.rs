@@ -101,7 +101,7 @@ fn each_claim_that_is_forged_on_a_ledger_with_a_right_chain_is_found() {
         assert_eq!(closing["error"]["code"], "E_INTEGRITY");
         assert!(count(&claims, claim, &json!(false)) > 0, "{event} {to}: {claims:?}");
         assert_eq!(count(&claims, "chain", &json!(false)), 0);
-        // What two ledgers say of each other needs both.
+        // References between two ledgers need both.
         assert_eq!(alone, i32::from(claim != "evidence"), "{event} {to}");
         std::fs::write(&path, before).unwrap();
     }
@@ -162,7 +162,7 @@ fn payloads_tokens_and_blobs_are_judged() {
     for claim in ["payload_hash", "approval", "blob"] {
         assert_eq!(count(&claims, claim, &json!(false)), 1, "{claim}");
     }
-    // Damage is said of the chain, and the rest is judged all the same.
+    // The damage of the chain is reported, and the rest is still judged.
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replacen("hmac-sha256:t", "hmac-sha256:u", 1)).unwrap();
     let claims = place.run(&["audit", "l.jsonl"]).code(1).of("item");

@@ -22,7 +22,7 @@ pub(crate) struct Findings {
     pub repositories_made: Vec<String>,
 }
 
-/// Undoes what a run left behind that would run later, with what was found in repositories. `private`: the run had mounts of its own,
+/// Moves away the files of a run that other programs would execute, with the findings in repositories. `private`: the run had mounts of its own,
 /// so that what was there could not be changed.
 pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Finding>, home: &Path, private: bool) -> Findings {
     let mut quarantine = Quarantine::of(home);

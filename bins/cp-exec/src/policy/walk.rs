@@ -46,7 +46,7 @@ impl Policy {
 
 impl Guarded {
     /// Looks through trees for what is guarded, and at no more entries than these. Repositories that are known are not searched, and
-    /// only these links are followed. With an error comes what was found until then.
+    /// only these links are followed. An error comes with the findings so far.
     pub(crate) fn in_trees(
         trees: &[PathBuf],
         known: &[PathBuf],

@@ -90,7 +90,7 @@ impl Requested {
         self.not_started(&failed)
     }
 
-    /// Runs the command to its end, or to the end of its time.
+    /// Runs the command until it exits or its time limit ends it.
     pub(crate) fn run(mut self, timeout: Option<Duration>, mut watch: Option<Watch<'_>>) -> Result<Done> {
         let started = Instant::now();
         let _effect = signals::effect();

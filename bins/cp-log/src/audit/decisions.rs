@@ -36,7 +36,7 @@ impl Decisions {
                 let before = self.denied.insert(key("call"), entry.source());
                 before.map_or(Ok(()), |source| claims.say(source, "approval", Verdict::Holds))
             }
-            // A yes from another ledger is found by its receipt.
+            // A grant from another ledger is found by its receipt.
             "approval.spent" => match self.granted.get_mut(&approval()) {
                 None => Ok(()),
                 Some((_, spent)) => {
@@ -100,7 +100,7 @@ fn in_order<T>(all: impl Iterator<Item = T>, source: impl Fn(&T) -> &Source) -> 
     all
 }
 
-/// Says of a yes that nothing more can happen to it. What contradicts it was said when it came.
+/// Closes a grant, to which nothing more can happen. Contradictions were reported with their entries.
 fn settle((source, spent): (Source, u64), claims: &mut Claims<'_>) -> Result<()> {
     let verdict = match spent {
         0 => Verdict::Unknown("what was approved was not started".to_owned()),

@@ -1,4 +1,4 @@
-//! What needs a yes before it runs. Whoever is at the client may give it, where the policy leaves it to the agent; what is its owner's
+//! Calls that need approval before they run. Whoever is at the client may give it, where the policy leaves it to the agent; what is its owner's
 //! to decide is never asked here, because a client can answer by itself.
 
 use cp_common::program::approval::{answered, bound, description, grant};
@@ -38,7 +38,7 @@ impl Consent {
     }
 }
 
-/// Settles what a call waits for. `None`: there is a yes, and the same call goes on with it.
+/// Settles the approval that a call waits for. `None`: it is granted, and the same call continues with it.
 pub(super) fn settled(
     paused: Error,
     consent: &Consent,
@@ -96,7 +96,7 @@ fn form(approval: &Approval) -> Value {
     json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } })
 }
 
-/// Puts a yes on the ledger, and leaves it for the next start of exactly this.
+/// Records a grant on the ledger, for the next start of exactly this call.
 fn granted(approval: &Approval, by: &str, how: How, shared: &Shared) -> Result<()> {
     let mut yes = Grant { by: by.to_owned(), how, scope: Scope::Once, receipt: None };
     yes.receipt = Some(shared.journal().approval(Said::Granted(&yes), approval)?);

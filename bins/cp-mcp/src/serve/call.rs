@@ -14,8 +14,8 @@ use super::answer::Answer;
 use super::approval::{Consent, settled};
 use super::executor::{Stop, Verb};
 use super::protocol::{Client, complete};
-use super::shared::{Purse, Shared};
-use super::tools::Deed;
+use super::shared::{Allowance, Shared};
+use super::tools::Operation;
 use crate::inbox::Event;
 
 /// A call that a client makes.
@@ -27,7 +27,7 @@ pub(super) struct Call {
     /// How long they are.
     pub bytes: usize,
     /// What it asks, where its arguments fit.
-    pub deed: Result<Deed>,
+    pub operation: Result<Operation>,
     pub consent: Consent,
     pub client: Client,
     /// The token under which the client wants to hear of progress.
@@ -55,7 +55,7 @@ pub(super) fn carry_out(call: &Call, ticket: &Ticket, shared: &Shared) {
     // A signal ends what runs in its own way: nothing that was started is left behind.
     let effect = signals::effect();
     let line = recorded(call, &ticket.stop, shared).map(|answer| {
-        let value = answer.into_value(call.deed.as_ref().is_ok_and(Deed::has_text));
+        let value = answer.into_value(call.operation.as_ref().is_ok_and(Operation::has_text));
         result(&call.id, &complete(value, call.client.is_modern(), None))
     });
     drop(effect);
@@ -102,8 +102,8 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
         }
     };
     looked();
-    match call.deed.as_ref().map_err(|error| Error::from_value(&error.to_value()))? {
-        Deed::Do { tool, input } => {
+    match call.operation.as_ref().map_err(|error| Error::from_value(&error.to_value()))? {
+        Operation::Do { tool, input } => {
             let made = call.made(tool, input)?;
             let mut attempt = || shared.executor.call(Verb::Do, &made, stop, &mut looked);
             let (line, mut consent) = (made.input.get(), &call.consent);
@@ -134,22 +134,22 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
             };
             Ok(result.map(Answer::of_result))
         }
-        Deed::Check { tool, input } => {
+        Operation::Check { tool, input } => {
             let made = call.made(tool, input)?;
             let decision: Option<Value> = shared.executor.call(Verb::Check, &made, stop, &mut looked)?;
             Ok(decision.map(Answer::of_data))
         }
-        Deed::Ask { program: "cp-llm", words, input, .. } => {
+        Operation::Ask { program: "cp-llm", words, input, .. } => {
             // One after the other: what one costs, the next has no more.
-            let mut purse = shared.purse.lock().unwrap_or_else(PoisonError::into_inner);
-            let words: Vec<String> = purse.options()?.into_iter().chain(words.iter().cloned()).collect();
+            let mut allowance = shared.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+            let words: Vec<String> = allowance.options()?.into_iter().chain(words.iter().cloned()).collect();
             let message = shared.executor.ask("cp-llm", &words, input, false, stop, &mut looked)?;
             if let Some(message) = &message {
-                purse.pay(message);
+                allowance.pay(message);
             }
             Ok(message.map(Answer::of_message))
         }
-        Deed::Ask { program, words, input, all } => {
+        Operation::Ask { program, words, input, all } => {
             Ok(shared.executor.ask(program, words, input, *all, stop, &mut looked)?.map(Answer::of_data))
         }
     }
@@ -175,8 +175,8 @@ impl Call {
     }
 }
 
-impl Purse {
-    /// What is left, as options of cp-llm.
+impl Allowance {
+    /// The remaining amounts, as options of cp-llm.
     fn options(self) -> Result<Vec<String>> {
         if self.usd.is_some_and(|usd| usd <= 0.0) || self.tokens == Some(0) {
             return Err(Error::new(Code::BudgetExhausted, "the budget of this server is spent")
@@ -200,12 +200,12 @@ mod tests {
 
     #[test]
     fn a_purse_pays_for_all_and_says_when_it_is_empty() {
-        let mut purse = Purse { usd: Some(0.5), tokens: Some(10) };
-        assert_eq!(purse.options().unwrap(), ["--budget-usd=0.5", "--budget-tokens=10"]);
-        purse.pay(&json!({"usage": {"input_tokens": 3, "output_tokens": 4, "cost_usd": null}}));
-        assert_eq!(purse, Purse { usd: Some(0.5), tokens: Some(3) });
-        purse.pay(&json!({"usage": {"input_tokens": 3, "output_tokens": 4, "cost_usd": 0.5}}));
-        assert_eq!(purse.options().unwrap_err().code(), Code::BudgetExhausted);
-        assert!(Purse::default().options().unwrap().is_empty());
+        let mut allowance = Allowance { usd: Some(0.5), tokens: Some(10) };
+        assert_eq!(allowance.options().unwrap(), ["--budget-usd=0.5", "--budget-tokens=10"]);
+        allowance.pay(&json!({"usage": {"input_tokens": 3, "output_tokens": 4, "cost_usd": null}}));
+        assert_eq!(allowance, Allowance { usd: Some(0.5), tokens: Some(3) });
+        allowance.pay(&json!({"usage": {"input_tokens": 3, "output_tokens": 4, "cost_usd": 0.5}}));
+        assert_eq!(allowance.options().unwrap_err().code(), Code::BudgetExhausted);
+        assert!(Allowance::default().options().unwrap().is_empty());
     }
 }

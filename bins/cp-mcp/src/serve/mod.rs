@@ -12,4 +12,4 @@ mod shared;
 mod tools;
 
 pub(crate) use self::server::serve;
-pub(crate) use self::shared::Purse;
+pub(crate) use self::shared::Allowance;

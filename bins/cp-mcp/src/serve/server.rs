@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::approval::Consent;
 use super::call::{Call, Ticket, carry_out};
 use super::protocol::{Client, complete, greeting, members, word_of};
-use super::shared::{Purse, Shared};
+use super::shared::{Allowance, Shared};
 use super::tools::Tools;
 use super::{prompts, resources};
 use crate::inbox::{self, Event, Post};
@@ -35,12 +35,13 @@ const GRACE: Duration = Duration::from_secs(5);
 type Answered = std::result::Result<Value, Failure>;
 
 /// Serves the client at standard streams until it leaves.
-pub(crate) fn serve(names: &[String], purse: Purse, context: &mut Context) -> Result<()> {
+pub(crate) fn serve(names: &[String], allowance: Allowance, context: &mut Context) -> Result<()> {
     let tools = Tools::of(names)?;
     said::begin(context)?;
     let (post, inbox) = inbox::open_at_most(LONGEST)?;
     let (shaken, shared, running, waiting) = (None, None, Vec::new(), VecDeque::new());
-    let mut server = Server { root: context.base()?, context, tools, purse, post, shaken, shared, running, waiting };
+    let mut server =
+        Server { root: context.base()?, context, tools, allowance, post, shaken, shared, running, waiting };
     let left = server.work(&inbox);
     server.leave(&inbox)?;
     left
@@ -50,7 +51,7 @@ struct Server<'a> {
     context: &'a mut Context,
     tools: Tools,
     root: PathBuf,
-    purse: Purse,
+    allowance: Allowance,
     post: Post,
     /// The client of the handshake.
     shaken: Option<Client>,
@@ -226,14 +227,14 @@ impl Server<'_> {
         let input = Value::Object(arguments.clone()).to_string();
         let input_hash = keys::hash(input.as_bytes());
         let consent = Consent::of(&params, &mut arguments);
-        let deed = self.tools.deed(&name, arguments, &self.root);
+        let operation = self.tools.operation(&name, arguments, &self.root);
         let progress = params.get("_meta").and_then(|meta| meta.get("progressToken")).cloned();
         self.waiting.push_back(Call {
             id: id.to_owned(),
             name,
             input_hash,
             bytes: input.len(),
-            deed,
+            operation,
             consent,
             client,
             progress,
@@ -247,7 +248,7 @@ impl Server<'_> {
             && let Some(call) = self.waiting.pop_front()
         {
             if self.shared.is_none() {
-                let made = Shared::new(&call.client, self.purse, self.post.clone(), self.context)?;
+                let made = Shared::new(&call.client, self.allowance, self.post.clone(), self.context)?;
                 self.shared = Some(Arc::new(made));
             }
             let Some(shared) = self.shared.clone() else { return Ok(()) };

@@ -25,9 +25,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The most command lines that await an answer.
 const MOST_PAUSED: usize = 1000;
 
-/// What other models may cost, all calls together: what is left.
+/// The remaining cost of other models, for all calls together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Purse {
+pub(crate) struct Allowance {
     pub usd: Option<f64>,
     pub tokens: Option<u64>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Shared {
     pub home: PathBuf,
     /// Beside it are the long answers.
     pub ledger: PathBuf,
-    pub purse: Mutex<Purse>,
+    pub allowance: Mutex<Allowance>,
     pub post: Post,
     journal: Mutex<Journal>,
     questions: Mutex<BTreeMap<String, SyncSender<Word>>>,
@@ -49,7 +49,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Begins with the first call of a client: in the session that was named, or one that is started for it.
-    pub(super) fn new(client: &Client, purse: Purse, post: Post, context: &mut Context) -> Result<Self> {
+    pub(super) fn new(client: &Client, allowance: Allowance, post: Post, context: &mut Context) -> Result<Self> {
         let plain = |c: char| if c == '/' || c.is_control() { '-' } else { c };
         let host: String = client.party.name.chars().map(plain).collect();
         let host = if host.is_empty() { "mcp".to_owned() } else { host };
@@ -71,7 +71,7 @@ impl Shared {
             executor: Executor::new(context, format!("{host}/{id}/")),
             home: context.home.root().to_owned(),
             ledger: journal.path().to_owned(),
-            purse: Mutex::new(purse),
+            allowance: Mutex::new(allowance),
             post,
             journal: Mutex::new(journal),
             questions: Mutex::default(),
@@ -129,8 +129,8 @@ impl Shared {
 
     /// Hands an answer of the client to whoever asked. Without a word it decides nothing.
     pub(super) fn answered(&self, id: &str, word: Option<Word>) {
-        if let Some(asker) = self.questions().remove(id) {
-            let _ = asker.send(word.unwrap_or(Word::Cancel));
+        if let Some(waiting) = self.questions().remove(id) {
+            let _ = waiting.send(word.unwrap_or(Word::Cancel));
         }
     }
 

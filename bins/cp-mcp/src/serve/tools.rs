@@ -27,7 +27,7 @@ struct Tool {
 
 /// What a call asks, and of whom.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Deed {
+pub(super) enum Operation {
     /// A tool of cp-exec.
     Do { tool: &'static str, input: Map<String, Value> },
     /// Whether cp-exec would run a command.
@@ -36,7 +36,7 @@ pub(super) enum Deed {
     Ask { program: &'static str, words: Vec<String>, input: String, all: bool },
 }
 
-impl Deed {
+impl Operation {
     /// Whether its answer is one text, and not data.
     pub(super) fn has_text(&self) -> bool {
         match self {
@@ -88,7 +88,7 @@ impl Tools {
     }
 
     /// What a call asks, once its arguments fit.
-    pub(super) fn deed(&self, name: &str, arguments: Map<String, Value>, root: &Path) -> Result<Deed> {
+    pub(super) fn operation(&self, name: &str, arguments: Map<String, Value>, root: &Path) -> Result<Operation> {
         let Some(tool) = self.0.iter().find(|tool| tool.name == name) else {
             return Err(Error::not_found(format!("there is no tool `{name}`")));
         };
@@ -119,13 +119,13 @@ fn output() -> Value {
     })
 }
 
-fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Deed {
+fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Operation {
     let files = |operation: &str, mut input: Map<String, Value>| {
         input.insert("operation".to_owned(), operation.into());
-        Deed::Do { tool: "filesystem", input }
+        Operation::Do { tool: "filesystem", input }
     };
     match name {
-        "cp_check" => Deed::Check { tool: checked_tool(&arguments), input: arguments },
+        "cp_check" => Operation::Check { tool: checked_tool(&arguments), input: arguments },
         "cp_read" => {
             let path = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
             let is_directory = root.join(path).is_dir();
@@ -134,7 +134,7 @@ fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Deed {
         "cp_search" => files(if arguments.contains_key("pattern") { "search" } else { "find" }, arguments),
         "cp_write" => files("write_file", arguments),
         "cp_edit" => files("edit_file", arguments),
-        "cp_run" => Deed::Do { tool: command_tool(&arguments), input: arguments },
+        "cp_run" => Operation::Do { tool: command_tool(&arguments), input: arguments },
         "cp_prompt" => {
             let mut words = Vec::new();
             // An `@` would name a file.
@@ -143,7 +143,7 @@ fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Deed {
             words.extend(taken(&mut arguments, "model").map(|model| format!("--model={model}")));
             words.push("--input=text".to_owned());
             let input = taken(&mut arguments, "prompt").unwrap_or_default();
-            Deed::Ask { program: "cp-llm", words, input, all: false }
+            Operation::Ask { program: "cp-llm", words, input, all: false }
         }
         _ => {
             let (program, verb) = match name {
@@ -163,7 +163,7 @@ fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Deed {
             let value = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             words.extend(arguments.into_iter().map(|(name, given)| format!("--{name}={}", value(given))));
             words.extend(operand.into_iter().flat_map(|operand| ["--".to_owned(), operand]));
-            Deed::Ask { program, words, input: String::new(), all }
+            Operation::Ask { program, words, input: String::new(), all }
         }
     }
 }
@@ -193,9 +193,9 @@ fn taken(arguments: &mut Map<String, Value>, name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn deed(name: &str, arguments: Value) -> Result<Deed> {
+    fn operation(name: &str, arguments: Value) -> Result<Operation> {
         let Value::Object(arguments) = arguments else { panic!("{arguments}") };
-        Tools::of(&[]).unwrap().deed(name, arguments, Path::new("/"))
+        Tools::of(&[]).unwrap().operation(name, arguments, Path::new("/"))
     }
 
     #[test]
@@ -224,36 +224,38 @@ mod tests {
 
     #[test]
     fn arguments_become_a_request_and_what_does_not_fit_is_named() {
-        let read = deed("cp_read", json!({"path": "etc/hostname", "line": 2})).unwrap();
-        let Deed::Do { tool: "filesystem", input } = read else { panic!("{read:?}") };
+        let read = operation("cp_read", json!({"path": "etc/hostname", "line": 2})).unwrap();
+        let Operation::Do { tool: "filesystem", input } = read else { panic!("{read:?}") };
         assert_eq!(Value::Object(input), json!({"path": "etc/hostname", "line": 2, "operation": "read_file"}));
-        let listed = deed("cp_read", json!({"path": "etc"})).unwrap();
-        assert!(matches!(listed, Deed::Do { input, .. } if input["operation"] == "list_directory"));
-        let query = deed("cp_ledger_query", json!({"event": "-x", "newest_first": true, "all": true})).unwrap();
-        let Deed::Ask { program: "cp-log", words, all: true, .. } = query else { panic!("{query:?}") };
+        let listed = operation("cp_read", json!({"path": "etc"})).unwrap();
+        assert!(matches!(listed, Operation::Do { input, .. } if input["operation"] == "list_directory"));
+        let query = operation("cp_ledger_query", json!({"event": "-x", "newest_first": true, "all": true})).unwrap();
+        let Operation::Ask { program: "cp-log", words, all: true, .. } = query else { panic!("{query:?}") };
         assert_eq!(words, ["query", "--reverse", "--event=-x", "--limit=50"]);
-        let search = deed("cp_session_search", json!({"query": "--help", "limit": 3})).unwrap();
-        assert!(matches!(search, Deed::Ask { words, .. } if words == ["search", "--limit=3", "--", "--help"]));
+        let search = operation("cp_session_search", json!({"query": "--help", "limit": 3})).unwrap();
+        assert!(matches!(search, Operation::Ask { words, .. } if words == ["search", "--limit=3", "--", "--help"]));
         for (arguments, run, check) in [
             (json!({"command": "a | b"}), "bash", "bash"),
             (json!({"command": "a b"}), "bash", "shell"),
             (json!({"argv": ["a"]}), "shell", "shell"),
         ] {
             for (name, expected) in [("cp_run", run), ("cp_check", check)] {
-                let (Deed::Do { tool, .. } | Deed::Check { tool, .. }) = deed(name, arguments.clone()).unwrap() else {
+                let (Operation::Do { tool, .. } | Operation::Check { tool, .. }) =
+                    operation(name, arguments.clone()).unwrap()
+                else {
                     panic!("{name}")
                 };
                 assert_eq!(tool, expected, "{name} {arguments}");
             }
         }
-        let prompt = deed("cp_prompt", json!({"prompt": "p", "system": "@/etc/passwd"})).unwrap();
-        assert!(matches!(prompt, Deed::Ask { words, .. } if words[0] == "--system=@@/etc/passwd"));
+        let prompt = operation("cp_prompt", json!({"prompt": "p", "system": "@/etc/passwd"})).unwrap();
+        assert!(matches!(prompt, Operation::Ask { words, .. } if words[0] == "--system=@@/etc/passwd"));
         for (name, arguments, place) in [
             ("cp_read", json!({}), "the arguments: "),
             ("cp_read", json!({"path": 1}), "/path: "),
             ("cp_run", json!({"command": "x", "shell": true}), "the arguments: "),
         ] {
-            let error = deed(name, arguments).unwrap_err();
+            let error = operation(name, arguments).unwrap_err();
             assert!(error.message().starts_with(place), "{error}");
         }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result};
 
-use crate::serve::{Purse, serve};
+use crate::serve::{Allowance, serve};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "serve",
@@ -43,5 +43,5 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         let root = root.canonicalize().map_err(|e| Error::not_found(format!("the root: {e}")).in_file(root))?;
         context.options.base = Some(root);
     }
-    serve(&args.tools, Purse { usd: args.budget_usd, tokens: args.budget_tokens }, context)
+    serve(&args.tools, Allowance { usd: args.budget_usd, tokens: args.budget_tokens }, context)
 }

@@ -120,7 +120,7 @@ impl Engine {
         };
         let turn = self.run.conversation.tally.iterations;
         let decision = self.run.conversation.calls[*at].decision.clone();
-        // A yes is used up before anything is done with it: whoever goes on after a stop here asks again.
+        // A grant is spent before it has an effect: a run that resumes after a stop here asks again.
         self.run.step(Step::Started(*at))?;
         self.run.sync()?;
         self.spend(*at, decision, context)?;

@@ -55,7 +55,7 @@ pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
     Ok(Pending { path, mode, before, after: Some(after) })
 }
 
-/// Replacing a whole file needs the word `overwrite`, and a yes to exactly this replacement. Answers with the hash of the token that was
+/// Replacing a whole file needs the word `overwrite`, and the approval of exactly this replacement. Answers with the hash of the token that was
 /// spent.
 fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) -> Result<String> {
     let policy = &engine.policy;

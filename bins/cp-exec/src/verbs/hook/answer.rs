@@ -116,7 +116,7 @@ fn question() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Goes on in the session of the host's conversation, which is made at its first question. What comes back is a lock: the questions of
+/// Continues the session of the host's conversation, which its first question makes. Returns a lock: the questions of
 /// one conversation are answered one after the other.
 fn enter(event: &Event, context: &mut Context) -> Result<Option<File>> {
     let (host, id) = (event.host.name(), event.session.as_str());

@@ -136,7 +136,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Brings what is under way to its end when the stream ended before it: what has not begun does not, the rest is waited for,
+    /// Finishes the requests that run when the stream ends: those that have not begun do not start, and the others are awaited,
     /// put on the ledger and answered. After a signal the engine ends it at once.
     pub(crate) fn wind_down(&mut self, context: &mut Context) -> Result<()> {
         let Some(jobs) = &mut self.jobs else { return Ok(()) };
