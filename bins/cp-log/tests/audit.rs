@@ -223,4 +223,7 @@ fn step_that_required_approval_and_started_has_a_spent_approval() {
     assert_eq!(audit(&[step("allow", Value::Null), result(4, 2, 0)]), [[true], [false]]);
     assert_eq!(audit(&[step("deny", Value::Null), result(1, 0, 0)]), [[true], [false]], "a refusal is counted");
     assert_eq!(audit(&[result(0, 0, 0), step("allow", Value::Null)]), [[false], [true]], "the command had ended");
+    let request = || ("exec.request", json!({"intent": 1, "argv": ["x"], "decision": "allow"}));
+    assert!(audit(&[request(), result(0, 0, 0)])[0].is_empty(), "it belongs to the command");
+    assert_eq!(audit(&[result(0, 0, 0), request()])[0], [false], "the command had ended");
 }

@@ -1,4 +1,4 @@
-//! The programs that a command started or was refused: each belongs to a command that has begun and not ended, and the counts on the
+//! The programs that a command started or was refused, and the commands that they asked for: each belongs to a command that has begun and not ended, and the counts on the
 //! command's result are those of its steps.
 
 use std::collections::HashMap;
@@ -38,6 +38,11 @@ impl Steps {
                 };
                 claims.say(entry.source(), "step", verdict)
             }
+            "exec.request" if !self.0.contains_key(&key()) => claims.say(
+                entry.source(),
+                "step",
+                Verdict::Broken("its command was not begun, or has ended before".to_owned()),
+            ),
             "approval.spent" => {
                 let id = entry.text("id").unwrap_or_default();
                 self.0.values_mut().filter_map(|seen| seen.asked.get_mut(id)).for_each(|(_, spent)| *spent += 1);

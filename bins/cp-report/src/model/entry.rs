@@ -132,8 +132,12 @@ impl<'a> Entry<'a> {
 
     /// Whether it was not allowed.
     pub(crate) fn is_refused(&self) -> bool {
-        let is_denied_step = || self.event == "exec.step" && self.text("decision").is_some_and(|it| it == "deny");
-        matches!(&*self.event, "exec.refused" | "approval.denied") || is_denied_step()
+        let is_denied = || self.text("decision").is_some_and(|decision| decision == "deny");
+        match &*self.event {
+            "exec.refused" | "approval.denied" => true,
+            "exec.step" | "exec.request" => is_denied(),
+            _ => false,
+        }
     }
 
     /// Whether it says that something went wrong.

@@ -211,6 +211,8 @@ mod tests {
         assert_eq!((&*denied.title, denied.tone), ("Starts /bin/rm: deny", "refused"));
         assert_eq!((texts(&denied), &*denied.facts[0].value), (vec!["rm 'a b'".to_owned()], "restricted"));
         assert_eq!(step("allow").tone, "");
+        let request = line("exec.request", r#"{"argv":["rm","a b"],"decision":"deny","rule":"restricted"}"#);
+        assert_eq!((texts(&request), request.tone), (vec!["rm 'a b'".to_owned()], "refused"));
     }
 
     #[test]
