@@ -22,6 +22,9 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 /// How long the processes of a killed run may take to end. The kernel ends them at once.
 const ENDING: Duration = Duration::from_secs(2);
 
+/// How long a file of a run may take to get its name.
+const UNFINISHED: Duration = Duration::from_secs(600);
+
 /// What is known of a run until its result is on the ledger.
 #[derive(Deserialize, Serialize)]
 struct Record {
@@ -81,8 +84,16 @@ pub(crate) struct Settled {
 /// Undoes what killed runs of this ledger left behind.
 pub(crate) fn settle(home: &Path, ledger: &Path) -> Vec<Settled> {
     let entries = fs::read_dir(home.join("state/runs")).into_iter().flatten().flatten();
-    let files = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "json"));
-    files.filter_map(|path| settle_one(path, home, ledger)).collect()
+    let (files, unfinished): (Vec<PathBuf>, Vec<PathBuf>) =
+        entries.map(|entry| entry.path()).partition(|path| path.extension().is_some_and(|end| end == "json"));
+    unfinished.iter().filter(|path| is_abandoned(path)).for_each(|path| drop(fs::remove_file(path)));
+    files.into_iter().filter_map(|path| settle_one(path, home, ledger)).collect()
+}
+
+/// Whether a file that has no name yet belongs to a process that was killed before its run began: nobody takes that long to name it.
+fn is_abandoned(path: &Path) -> bool {
+    let modified = fs::symlink_metadata(path).and_then(|meta| meta.modified());
+    modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > UNFINISHED))
 }
 
 fn settle_one(path: PathBuf, home: &Path, ledger: &Path) -> Option<Settled> {

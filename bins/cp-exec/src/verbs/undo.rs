@@ -169,10 +169,11 @@ struct Data<'a> {
 fn recorded(ledger: &Path, named: &str) -> Result<Recorded> {
     let none = |what: &str| Error::not_found(format!("no {what}: {named}")).in_file(ledger);
     let digits = named.strip_prefix("sha256:").unwrap_or(named);
-    let is_meant = |line: &Line<'_>| match named.parse::<u64>() {
-        _ if named == "last" => line.is_event("exec.changes"),
-        Ok(seq) if digits.len() < 16 => line.seq() == seq,
-        _ => digits.len() >= 8 && line.hash_hex().starts_with(digits.as_bytes()),
+    let seq = named.parse::<u64>().ok();
+    let is_meant = |line: &Line<'_>| match named {
+        "last" => line.is_event("exec.changes"),
+        // The beginning of a hash may have only digits too.
+        _ => seq == Some(line.seq()) || digits.len() >= 8 && line.hash_hex().starts_with(digits.as_bytes()),
     };
     let found = find(ledger, |line, data| {
         is_meant(line).then(|| {
