@@ -63,8 +63,18 @@ fn an_allowed_command_runs_in_our_sandbox_and_a_refused_one_does_not_run_and_the
             }
             assert!(results[1].contains("`mv` is not in allowed_commands"), "{shown}");
             assert!(results[3].contains("Capability denied"), "{shown}");
-            let [intent] = &entries(&agent, "exec.intent")[..] else { panic!("{shown}") };
-            assert_eq!(intent["data"]["argv"], serde_json::json!(["printenv", "HOME"]));
+            let intents = entries(&agent, "exec.intent");
+            let [intent, second] = &intents[..] else { panic!("{shown}") };
+            assert_eq!(
+                (&intent["data"]["line"], &second["data"]["line"]),
+                (&"printenv HOME".into(), &"mv precious gone".into())
+            );
+            let refused = entries(&agent, "exec.step").into_iter().filter(|step| step["data"]["decision"] == "deny");
+            assert_eq!(
+                refused.map(|step| step["data"]["argv_as_asked"][0].clone()).collect::<Vec<_>>(),
+                ["mv"],
+                "{shown}"
+            );
             let asked = &entries(&agent, "host.intent")[0]["data"];
             for member in ["host", "host_session", "host_call"] {
                 assert_eq!(intent["data"][member], asked[member], "{member}: {intent}");
@@ -72,7 +82,7 @@ fn an_allowed_command_runs_in_our_sandbox_and_a_refused_one_does_not_run_and_the
             assert_eq!(asked["host"], host.name());
             let has_call = asked["host_call"].as_str().unwrap().starts_with("call_1_0");
             assert_eq!(has_call, !matches!(host, Host::Gemini | Host::Copilot), "{asked}");
-            assert_eq!(entries(&agent, "exec.refused").len(), 2, "{shown}");
+            assert_eq!(entries(&agent, "exec.refused").len(), 1, "{shown}");
             agent.place.program("cp-log").arg("verify").run().success();
         }
     }
@@ -96,7 +106,7 @@ fn what_its_person_approved_runs_once_in_the_session_that_is_resumed() {
         assert!(made(), "{host:?}: {outcome:?}\n{model:?}");
         let (_, model) = agent.resume(vec![call()]);
         assert!(!made() && model.results().pop().unwrap().contains(" approve "), "{host:?}: it was for once");
-        assert_eq!(entries(&agent, "exec.intent").len(), 1, "{host:?}: one session, one run");
+        assert_eq!(entries(&agent, "approval.spent").len(), 1, "{host:?}: one session, one start");
     }
 }
 
@@ -129,7 +139,8 @@ fn claude_code_stops_where_it_must_ask_and_goes_on_when_it_is_resumed() {
         return;
     }
     let agent = Agent::new(Host::Claude);
-    agent.govern(&POLICY.replace("\"owner\"", "\"agent\""));
+    // The hook asks about a string that is one command. A line runs, and its program is asked about when it starts.
+    agent.govern(&POLICY.replace("confirm = \"owner\"", "confirm = \"agent\"\nstrings = \"single\""));
     let made = || agent.place.work.join("made").exists();
     let (outcome, model) = agent.run(vec![vec![Host::Claude.shell("touch made")]]);
     assert_eq!(outcome.records()[0]["stop_reason"], "tool_deferred", "{outcome:?}\n{model:?}");

@@ -30,7 +30,7 @@ fn in_the_sandbox_of_codex_it_ends_and_uses_the_layers_that_are_left() {
     }
     let agent = Agent::new(Host::Codex);
     agent.place.policy(&format!("{POLICY}degraded = \"allow\"\n"));
-    let command = ["-c", "printenv HOME"];
+    let command = ["--", "printenv", "HOME"];
     let control = agent.place.program("cp-exec").args(command).run().data();
     assert_eq!(control["stdout"], "/tmp/home\n");
     assert!(control["enforcement"].get("outer_sandbox").is_none(), "{control}");
@@ -39,6 +39,14 @@ fn in_the_sandbox_of_codex_it_ends_and_uses_the_layers_that_are_left() {
     let enforcement = &ran["enforcement"];
     assert_eq!((&ran["return_code"], &enforcement["outer_sandbox"]), (&0.into(), &true.into()), "{ran}");
     assert_eq!((&enforcement["landlock"]["status"], &enforcement["seccomp"]), (&"full".into(), &true.into()), "{ran}");
+
+    // A line needs more than one command does, whatever the policy says.
+    let line = inside(&agent, &["-c", "printenv HOME"]);
+    if enforcement["namespaces"].as_array().unwrap().iter().all(|had| had != "mount") {
+        assert_eq!(line.failed(4, "E_FORBIDDEN")["details"]["layer"], "mount", "{line:?}");
+    } else {
+        assert_eq!(line.data()["stdout"], "/tmp/home\n");
+    }
 
     // Root has no right to namespaces there, an ordinary user has.
     agent.place.policy(POLICY);
