@@ -1,8 +1,8 @@
 //! Run a command under policy, sandboxed, on the record.
 //!
-//! The [`verbs`] take requests ([`request`]) and hand those for anything but a command to the [`tools`]. What a [`policy`] allows is
-//! for [`decision`] to say, about [`arguments`] that are read once. What may run is put on the ledger and run ([`mod@run`]) in a
-//! [`sandbox`], which this program builds by starting itself again.
+//! The [`verbs`] take requests ([`request`]) and hand those for anything but a command to the [`tools`]. [`decision`]
+//! applies the [`policy`] and the [`rules`]. A command that is allowed is recorded and run ([`mod@run`]) in a [`sandbox`], which this
+//! program builds by starting itself again; [`decision`] then judges each program that a line starts.
 //!
 //! Arrows point down: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, rules, refusal} -> place`.
 //! `changes` keeps files and lists their changes for `run` and `tools`. `digest`, `glob` and `keyed` are single doors that any of them may use.

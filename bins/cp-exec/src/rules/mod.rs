@@ -3,7 +3,7 @@
 //! - `data/`: the rules, and how their programs read arguments, one file for each family; [`mod@data`] loads them.
 //! - [`Arguments`]: a command line, read by the grammar of its program.
 //! - [`mod@written`]: the files that a command writes, and which of them it destroys.
-//! - [`judge`]: the verdict on a command.
+//! - [`judge()`]: the verdict on a command.
 
 mod arguments;
 mod clause;
