@@ -23,7 +23,7 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 const ENDING: Duration = Duration::from_secs(2);
 
 /// How long a file of a run may take to get its name.
-const UNFINISHED: Duration = Duration::from_secs(600);
+const UNFINISHED: Duration = Duration::from_mins(10);
 
 /// What is known of a run until its result is on the ledger.
 #[derive(Deserialize, Serialize)]
