@@ -140,6 +140,8 @@ impl Requests {
     /// put on the ledger and answered. After a signal the engine ends it at once.
     pub(crate) fn wind_down(&mut self, context: &mut Context) -> Result<()> {
         let Some(jobs) = &mut self.jobs else { return Ok(()) };
+        // A run that is settled ends its own effect before its answer is written.
+        let _effect = signals::effect();
         let mut outcome = Ok(());
         let never = Error::new(Code::Interrupted, "it did not start: the stream ended first");
         for task in jobs.take_back() {
@@ -151,7 +153,7 @@ impl Requests {
         for finished in jobs.drain(Duration::from_secs_f64(LONGEST)) {
             outcome = outcome.and(answer_at(&mut self.engine, finished, self.stream, context));
         }
-        outcome
+        outcome.and_then(|()| context.out.flush())
     }
 }
 
