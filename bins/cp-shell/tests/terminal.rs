@@ -300,7 +300,7 @@ fn a_signal_at_the_prompt_is_not_taken_for_the_next_turn() {
     terminal.signal(Signal::INT);
     let answer = terminal.says("hello");
     assert!(answer.contains("stub response 1"), "{answer}\n{}", terminal.text());
-    // While a question is open it is no answer either, and what is typed then answers the question.
+    // Ctrl-C does not answer an open question; the text typed after it does.
     terminal.send("delete the logs\r");
     terminal.wait_for("[y/N] ");
     terminal.signal(Signal::INT);

@@ -313,7 +313,7 @@ fn in_text_and_without_a_terminal_the_pause_names_all_that_goes_on() {
     ] {
         assert!(asked.stderr.contains(&words), "{words}: {}", asked.stderr);
     }
-    // Ctrl-D at the question is no answer.
+    // Ctrl-D does not answer the question.
     let mut terminal = at_terminal(&place, &["resume", &run]);
     terminal.wait_for("for this run: ");
     terminal.send("\x04");

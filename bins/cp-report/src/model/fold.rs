@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::entry::Entry;
 use super::spans::{LANES, Place, Span, Step, push, spend, thin};
 
-/// The most names of one kind that are told apart; the others count as one.
+/// The most names of one kind that are counted apart; the others count as one.
 const NAMES: usize = 1000;
 /// How many runs deep agents of agents count.
 const DEPTH: usize = 8;

@@ -247,7 +247,7 @@ fn without_values(arguments: &[OsString]) -> Vec<OsString> {
     let is_name = |name: &str| name.len() < 24 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
     let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
     let shown = arguments.iter().enumerate().map(|(at, whole)| {
-        // What is not UTF-8 is no name.
+        // An argument that is not UTF-8 cannot be an option name.
         let argument = whole.to_str().unwrap_or("…");
         let long = argument.strip_prefix("--").filter(|_| at <= end);
         match long.map(|long| long.split_once('=').map_or((long, false), |(name, _)| (name, true))) {

@@ -21,7 +21,7 @@ pub enum Form {
 /// The value that a command stands for, in normal form.
 fn value_of(form: Form, command: &str) -> Vec<u8> {
     let mut text = Vec::with_capacity(command.len() + 10);
-    // A request that is no JSON is treated as words, so that it has a hash all the same.
+    // A request that is not JSON is treated as words, so that it still has a hash.
     if form == Form::Request && json::normalize(command.as_bytes(), &mut text).is_ok() {
         return text;
     }
