@@ -4,21 +4,20 @@
 //! does not count against the run's time limit.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-use cp_common::program::approval::{self, Answer, Spent, Verdict, at_terminal};
-use cp_common::wire::{Approval, DeniedStep, Executable, Grant, How, Level, Receipt, Scope, quoted};
-use cp_common::{Code, Error, Result};
+use cp_common::program::approval::{self, Spent, Verdict};
+use cp_common::wire::{Approval, DeniedStep, Executable, Grant, How, Receipt, Scope};
+use cp_common::{Error, Result};
 use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
-use serde_json::Value;
 
-use super::clients::{Answer as Reply, Decided, Message};
+use super::clients::{Answer, Decided, Message};
+use super::inside::{Inside, NAMED, comes_first, shown};
 use super::journal::Journal;
 use super::outcome::StepsReport;
-use super::provenance::{Provenance, is_alive, lineage};
+use super::provenance::Provenance;
+use super::questions::{Question, Questions};
 use crate::decision::{
     Caller, Hashes, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
 };
@@ -31,14 +30,8 @@ use crate::sandbox::{ExecCall, ExecRequest, Listener, Process, Waiting};
 const RECORDED: u64 = 10_000;
 /// Steps that need no sync are written so many at once.
 const BATCH: usize = 64;
-/// The most refused steps that an answer names.
-const NAMED: usize = 100;
 /// The most commands that an approval names as run already.
 const RAN: usize = 20;
-/// Clients above this number are looked through for those that have ended.
-const CLIENTS: usize = 256;
-/// The most characters of a command in a message.
-const SHOWN: usize = 120;
 
 /// Decides about the steps of one run and records them.
 pub(crate) struct Steps {
@@ -50,36 +43,15 @@ pub(crate) struct Steps {
     given: BTreeMap<String, String>,
     /// The words of the planned program, until it was started.
     planned: Option<(String, Vec<String>)>,
-    /// The init of the run, once the run has begun.
-    init: Option<Process>,
     provenance: Provenance,
     /// The last commands that the line ran.
     ran: VecDeque<String>,
     pending: Vec<Entry>,
-    waiting: Vec<Question>,
+    questions: Questions,
     /// Decisions that were made by an answer, or were refusals: a signal restarts a call, and a shell that searches PATH repeats it.
     answered: HashMap<(Process, Vec<String>), bool>,
-    clients: HashMap<Process, Client>,
-    requests: u64,
+    inside: Inside,
     report: StepsReport,
-}
-
-/// A program inside that asked to run a command.
-struct Client {
-    /// The shell of its line, until it was started.
-    shell: Option<(PathBuf, Vec<String>)>,
-    /// The refusals among what it started.
-    denied: Vec<DeniedStep>,
-    error: Option<Value>,
-}
-
-/// A step that waits for an answer.
-struct Question {
-    call: ExecCall,
-    ruling: StepRuling,
-    caller: Caller,
-    approval: Approval,
-    answer: Receiver<Result<(How, Verdict)>>,
 }
 
 impl Steps {
@@ -92,21 +64,19 @@ impl Steps {
             intent: intent.seq,
             given: ruling.plan.env.iter().cloned().collect(),
             planned: Some((name, ruling.plan.argv.clone())),
-            init: None,
             provenance: Provenance::default(),
             ran: VecDeque::new(),
             pending: Vec::new(),
-            waiting: Vec::new(),
+            questions: Questions::default(),
             answered: HashMap::new(),
-            clients: HashMap::new(),
-            requests: 0,
+            inside: Inside::default(),
             report: StepsReport::default(),
         }
     }
 
     /// Whether a step waits for an answer.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.questions.is_empty()
     }
 
     /// Decides about every step that waits. False if no more can come. Messages for the standard error of the run go to `say`.
@@ -131,7 +101,7 @@ impl Steps {
     fn decide(&mut self, listener: &Listener, call: ExecCall, say: &mut dyn FnMut(&str)) {
         if let Some((name, argv)) = self.planned.take() {
             self.provenance.executes(call.process, Caller::Line, &name, &argv);
-            self.init = Process::find(call.parent).map(|(init, _)| init);
+            self.inside.begin(call.parent);
             listener.allow(&call);
             return;
         }
@@ -141,7 +111,7 @@ impl Steps {
             Ok(None) => return listener.allow(&call),
             Err(_) => return listener.deny(&call),
         };
-        if self.is_shell_of_client(&call, &request) {
+        if self.inside.starts_shell(&call, &request) {
             self.provenance.executes(call.process, Caller::Line, &request.named.display().to_string(), &request.argv);
             return listener.allow(&call);
         }
@@ -194,33 +164,19 @@ impl Steps {
             Ok(None) => {}
             Err(error) => return self.await_approval(listener, &call, &ruling, caller, &approval, Some(error), say),
         }
-        if let Some(question) = self.waiting.iter_mut().find(|question| question.is_about(&call, &ruling)) {
-            question.call = call;
-            return;
-        }
+        let Some(call) = self.questions.restart(call, &ruling.argv) else { return };
         if let Err(error) = self.journal.approval(Said::Asked, &approval) {
             self.report.failed.get_or_insert(error);
             return listener.deny(&call);
         }
-        match question(&self.policy, &approval) {
-            Some(answer) => self.waiting.push(Question { call, ruling, caller, approval, answer }),
-            None => self.await_approval(listener, &call, &ruling, caller, &approval, None, say),
+        let question = Question { call, ruling, caller, approval };
+        if let Some(Question { call, ruling, caller, approval }) = self.questions.ask(&self.policy, question) {
+            self.await_approval(listener, &call, &ruling, caller, &approval, None, say);
         }
     }
 
     fn take_answers(&mut self, listener: &Listener, say: &mut dyn FnMut(&str)) {
-        for question in std::mem::take(&mut self.waiting) {
-            let answer = match question.answer.try_recv() {
-                Err(TryRecvError::Empty) => {
-                    self.waiting.push(question);
-                    continue;
-                }
-                Err(TryRecvError::Disconnected) => {
-                    Ok((How::Approver, Verdict::Undecided("nobody answered".to_owned())))
-                }
-                Ok(answer) => answer,
-            };
-            let Question { call, ruling, caller, approval, .. } = question;
+        for (Question { call, ruling, caller, approval }, answer) in self.questions.answered() {
             match answer {
                 Ok((how, Verdict::Granted)) => match self.grant(&approval, how) {
                     Ok(Some(spent)) => self.approved(listener, &call, &ruling, caller, &spent),
@@ -302,49 +258,31 @@ impl Steps {
             reason: ruling.reason.clone(),
             approval: id.map(str::to_owned),
         };
-        // What awaits approval comes before what is refused for good, because somebody can act on it.
-        let is_first =
-            |known: Option<&Error>| known.is_none_or(|known| known.code() != Code::HumanRequired && id.is_some());
-        for process in lineage(call.process, call.parent) {
-            let Some(client) = self.clients.get_mut(&process) else { continue };
-            if client.denied.len() < NAMED {
-                client.denied.push(denied.clone());
-            }
-            if is_first(client.error.as_ref().map(Error::from_value).as_ref()) {
-                client.error = Some(for_client(&error, &denied).to_value());
-            }
+        self.inside.refused(call, &error, &denied);
+        if comes_first(self.report.error.as_ref(), &denied) {
+            self.report.error = Some(error);
         }
         if self.report.denied.len() < NAMED {
             self.report.denied.push(denied);
-        }
-        if is_first(self.report.error.as_ref()) {
-            self.report.error = Some(error);
         }
     }
 
     /// Answers a client inside.
     pub(super) fn answer(&mut self, process: Process, message: &[u8]) -> Vec<u8> {
         let read = || serde_json::from_slice(message).map_err(|e| Error::validation(format!("message: {e}")));
-        if !self.is_inside(process) {
+        if !self.inside.contains(process) {
             return Vec::new();
         }
         let reply = read().and_then(|message| match message {
-            Message::Check(form) => Ok(Reply::Decided(Box::new(self.consider(process, form)?))),
-            Message::Run(form) => Ok(Reply::Decided(Box::new(self.accept(process, form)?))),
+            Message::Check(form) => Ok(Answer::Decided(Box::new(self.consider(process, form)?))),
+            Message::Run(form) => Ok(Answer::Decided(Box::new(self.accept(process, form)?))),
             Message::Report => {
-                let client = self.clients.remove(&process);
-                let (denied, error) = client.map(|client| (client.denied, client.error)).unwrap_or_default();
-                Ok(Reply::Report { denied, error })
+                let (denied, error) = self.inside.take_refusals(process);
+                Ok(Answer::Report { denied, error })
             }
         });
-        let reply = reply.unwrap_or_else(|error| Reply::Failed(error.to_value()));
+        let reply = reply.unwrap_or_else(|error| Answer::Failed(error.to_value()));
         serde_json::to_vec(&reply).unwrap_or_default()
-    }
-
-    /// Whether a process belongs to the run: the number of a client that has ended may belong to a process outside by now.
-    fn is_inside(&self, process: Process) -> bool {
-        let found = Process::find(process.pid).filter(|(found, _)| *found == process);
-        found.is_some_and(|(_, parent)| lineage(process, parent).any(|ancestor| Some(ancestor) == self.init))
     }
 
     /// The decision about a command of a client. Nothing depends on it: each program is decided about when it is started.
@@ -387,31 +325,15 @@ impl Steps {
 
     /// Decides about a command that a client is about to run, and records the request. What the client starts is the line's.
     fn accept(&mut self, process: Process, form: Form) -> Result<Decided> {
-        if self.requests >= RECORDED {
-            return Err(refuse("requests", format!("a run may contain {RECORDED} requests at most")));
-        }
-        self.requests += 1;
+        self.inside.count_request()?;
         let mut decided = self.consider(process, form)?;
         self.write_pending();
         let receipt = self.journal.request(self.intent, &decided)?;
         // The path of the ledger stays outside.
         decided.receipt = Some(Receipt { ledger: String::new(), ledger_bytes: None, ..receipt });
-        if self.clients.len() > CLIENTS {
-            self.clients.retain(|process, _| is_alive(process));
-        }
-        let shell = decided.line.is_some().then(|| (decided.file.clone(), decided.argv.clone()));
-        self.clients.insert(process, Client { shell, denied: Vec::new(), error: None });
+        self.inside.accept(process, decided.line.is_some().then(|| (decided.file.clone(), decided.argv.clone())));
         self.provenance.serves_line(process);
         Ok(decided)
-    }
-
-    /// Whether a client, or its child, starts the shell of the line that it asked for.
-    fn is_shell_of_client(&mut self, call: &ExecCall, request: &ExecRequest) -> bool {
-        lineage(call.process, call.parent).take(2).any(|process| {
-            let Some(client) = self.clients.get_mut(&process) else { return false };
-            let expected = client.shell.take_if(|(file, argv)| *file == request.file.path && *argv == request.argv);
-            expected.is_some()
-        })
     }
 
     fn record(&mut self, ruling: &StepRuling, caller: Caller, decision: &str, approval: Option<&str>) {
@@ -444,61 +366,11 @@ impl Steps {
     }
 }
 
-impl Question {
-    fn is_about(&self, call: &ExecCall, ruling: &StepRuling) -> bool {
-        self.call.process == call.process && self.ruling.argv == ruling.argv
-    }
-}
-
-/// Asks the approver of the policy, or the terminal, if there is either.
-fn question(policy: &Policy, approval: &Approval) -> Option<Receiver<Result<(How, Verdict)>>> {
-    let argv = policy.loaded.settings.approval.owner_approver.clone();
-    let by_approver = !argv.is_empty() && approval.level == Level::Owner;
-    let by_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    if !by_approver && !by_terminal {
-        return None;
-    }
-    let (sender, receiver) = channel();
-    let approval = Approval { scopes: vec![Scope::Once], ..approval.clone() };
-    let asked = std::thread::Builder::new().name("approval".to_owned()).spawn(move || {
-        let answer = if by_approver {
-            approval::ask(&argv, &approval, None).map(|verdict| (How::OwnerApprover, verdict))
-        } else {
-            at_terminal(&approval, None).map(|answer| (How::Terminal, answered(answer)))
-        };
-        // The run may have ended meanwhile.
-        drop(sender.send(answer));
-    });
-    asked.ok().map(|_| receiver)
-}
-
-fn answered(answer: Option<Answer>) -> Verdict {
-    match answer {
-        Some(Answer::Yes(_)) => Verdict::Granted,
-        Some(Answer::No) => Verdict::Denied("a person denied it".to_owned()),
-        None => Verdict::Undecided("nobody answered".to_owned()),
-    }
-}
-
 const fn by(how: How) -> &'static str {
     match how {
         How::Terminal | How::Resume => "person",
         How::OwnerApprover => "owner_approver",
         How::Approver => "approver",
-    }
-}
-
-/// An error for a client, without the paths of the home.
-fn for_client(error: &Error, denied: &DeniedStep) -> Error {
-    let message = format!("{}: {}", shown(&denied.argv), denied.reason);
-    let plain =
-        Error::new(error.code(), message).with("rule", denied.rule.clone()).with("reason", denied.reason.clone());
-    match (&denied.approval, error.hint_text()) {
-        (Some(id), _) => plain
-            .with("id", id.clone())
-            .hint(format!("run `cp-exec approve {id}` outside of the sandbox, then repeat the command")),
-        (None, Some(hint)) => plain.hint(hint),
-        (None, None) => plain,
     }
 }
 
@@ -513,15 +385,5 @@ fn text_of(error: &Error) -> String {
     match error.hint_text() {
         Some(hint) => format!("{}; {hint}", error.message()),
         None => error.message().to_owned(),
-    }
-}
-
-/// The words of a command, for a message of one line.
-fn shown(argv: &[String]) -> String {
-    let line = argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
-    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    match line.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
     }
 }

@@ -1,0 +1,101 @@
+//! Questions to the approver of the policy or to the terminal. A step waits for its answer; other steps go on meanwhile.
+
+use std::io::IsTerminal;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+
+use cp_common::Result;
+use cp_common::program::approval::{self, Answer, Verdict, at_terminal};
+use cp_common::wire::{Approval, How, Level, Scope};
+
+use crate::decision::{Caller, StepRuling};
+use crate::policy::Policy;
+use crate::sandbox::ExecCall;
+
+/// The questions of one run that are not answered yet.
+#[derive(Default)]
+pub(super) struct Questions(Vec<Waiting>);
+
+/// A step that requires approval.
+pub(super) struct Question {
+    pub call: ExecCall,
+    pub ruling: StepRuling,
+    pub caller: Caller,
+    pub approval: Approval,
+}
+
+/// A question that was asked.
+struct Waiting {
+    question: Question,
+    answer: Receiver<Result<(How, Verdict)>>,
+}
+
+impl Questions {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes over the call of a process that a question waits with, because a signal restarted it. Gives other calls back.
+    pub(super) fn restart(&mut self, call: ExecCall, argv: &[String]) -> Option<ExecCall> {
+        let is_same = |question: &Question| question.call.process == call.process && question.ruling.argv == argv;
+        let Some(waiting) = self.0.iter_mut().find(|waiting| is_same(&waiting.question)) else { return Some(call) };
+        waiting.question.call = call;
+        None
+    }
+
+    /// Asks the approver of the policy, or the terminal. Gives the question back if there is neither.
+    pub(super) fn ask(&mut self, policy: &Policy, question: Question) -> Option<Question> {
+        match ask(policy, &question.approval) {
+            Some(answer) => {
+                self.0.push(Waiting { question, answer });
+                None
+            }
+            None => Some(question),
+        }
+    }
+
+    /// The questions that have an answer now.
+    pub(super) fn answered(&mut self) -> Vec<(Question, Result<(How, Verdict)>)> {
+        let mut answered = Vec::new();
+        for Waiting { question, answer } in std::mem::take(&mut self.0) {
+            match answer.try_recv() {
+                Ok(given) => answered.push((question, given)),
+                Err(TryRecvError::Empty) => self.0.push(Waiting { question, answer }),
+                Err(TryRecvError::Disconnected) => {
+                    let undecided = Verdict::Undecided("nobody answered".to_owned());
+                    answered.push((question, Ok((How::Approver, undecided))));
+                }
+            }
+        }
+        answered
+    }
+}
+
+/// The receiver of the answer, if there is somebody to ask.
+fn ask(policy: &Policy, approval: &Approval) -> Option<Receiver<Result<(How, Verdict)>>> {
+    let argv = policy.loaded.settings.approval.owner_approver.clone();
+    let by_approver = !argv.is_empty() && approval.level == Level::Owner;
+    let by_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if !by_approver && !by_terminal {
+        return None;
+    }
+    let (sender, receiver) = channel();
+    let approval = Approval { scopes: vec![Scope::Once], ..approval.clone() };
+    let asked = std::thread::Builder::new().name("approval".to_owned()).spawn(move || {
+        let answer = if by_approver {
+            approval::ask(&argv, &approval, None).map(|verdict| (How::OwnerApprover, verdict))
+        } else {
+            at_terminal(&approval, None).map(|answer| (How::Terminal, verdict_of(answer)))
+        };
+        // The run may have ended meanwhile.
+        drop(sender.send(answer));
+    });
+    asked.ok().map(|_| receiver)
+}
+
+fn verdict_of(answer: Option<Answer>) -> Verdict {
+    match answer {
+        Some(Answer::Yes(_)) => Verdict::Granted,
+        Some(Answer::No) => Verdict::Denied("a person denied it".to_owned()),
+        None => Verdict::Undecided("nobody answered".to_owned()),
+    }
+}
