@@ -41,17 +41,6 @@ def check(home, count):
     print(count / (time.perf_counter() - begun))
 
 
-def parse(home, count):
-    """Lines a second through the parser of command lines: texts that only their last byte makes invalid."""
-    line = "cd src && grep -rn \"TODO\" --include='*.py' . | sort | head -5 2>/dev/null\n"
-    text = json.dumps({"tool": "shell", "arguments": {"command": line * 1000 + "'"}}) + "\n"
-    begun = time.perf_counter()
-    with coprocess(home, "check") as process:
-        answers, _ = process.communicate(text * (count // 1000))
-    assert "unterminated_quote" in answers, answers[:500]
-    print(count / (time.perf_counter() - begun))
-
-
 def direct(count):
     # What a spawn costs its parent is a part of it.
     begun, used = time.perf_counter(), cpu(OURS, THEIRS)
@@ -79,24 +68,20 @@ def spawn(home, count):
     print((cpu(THEIRS) - used) / count * 1e3, sorted(times)[count // 2] * 1e3, f"{landlock}, {layers}")
 
 
-def pipeline(home, count):
-    """Wall time of a pipeline of three, and of three runs."""
-    three = json.dumps({"tool": "shell", "arguments": {"command": "true | true | true"}}) + "\n"
-    medians = []
+def line(home, programs, count):
+    """Cpu and wall time of a command line that starts this many programs."""
+    text = json.dumps({"tool": "bash", "arguments": {"command": "/bin/true;" * programs}}) + "\n"
+    used, times = cpu(THEIRS), []
     with coprocess(home) as process:
-        for lines in [three], [request("true")] * 3:
-            times = []
-            for _ in range(count):
-                begun = time.perf_counter()
-                for line in lines:
-                    process.stdin.write(line)
-                    process.stdin.flush()
-                    answer = process.stdout.readline()
-                    assert json.loads(answer)["ok"], answer
-                times.append(time.perf_counter() - begun)
-            medians.append(sorted(times)[count // 2] * 1e3)
+        for _ in range(count):
+            begun = time.perf_counter()
+            process.stdin.write(text)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            assert json.loads(answer)["ok"], answer
+            times.append(time.perf_counter() - begun)
         process.communicate()
-    print(*medians)
+    print((cpu(THEIRS) - used) / count * 1e3, sorted(times)[count // 2] * 1e3)
 
 
 def hook(home, count):
@@ -129,7 +114,7 @@ def survivors(home, count):
     print(found)
 
 
-what, *rest = sys.argv[1:]
-{"check": check, "direct": direct, "hook": hook, "parse": parse, "pipeline": pipeline, "spawn": spawn, "survivors": survivors}[what](
+measured, *rest = sys.argv[1:]
+{"check": check, "direct": direct, "hook": hook, "line": line, "spawn": spawn, "survivors": survivors}[measured](
     *(int(word) if word.isdigit() else word for word in rest)
 )
