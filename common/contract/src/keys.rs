@@ -14,7 +14,7 @@ use crate::wire::{Code, Error, Result};
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The key in a file, which is made with random bytes if there is none. Of several processes that make it, one wins.
+    /// Reads the key of a file. If the file does not exist, it is created with random bytes; if several processes create it, one wins.
     pub fn of_file(path: &Path) -> Result<Self> {
         if let Some(key) = read(path)? {
             return Ok(key);

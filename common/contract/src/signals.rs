@@ -138,7 +138,7 @@ pub fn quit_ends() {
     let _ = signals.notice(SIGQUIT, &signals.end);
 }
 
-/// Forgets a SIGINT that was dealt with: for a program that a person goes on with. What ends the program is never forgotten.
+/// Forgets a SIGINT that was handled, so that an interactive program continues. A signal that ends the program is never forgotten.
 pub fn forget_interrupt() {
     let Some(signals) = installed() else { return };
     signals.interrupt.store(false, Ordering::Relaxed);
@@ -157,7 +157,7 @@ pub fn interrupted() -> bool {
     ending() || installed().is_some_and(|signals| signals.interrupt.load(Ordering::Relaxed))
 }
 
-/// Whether a signal has come that ends the program, also one that a person goes on with.
+/// Whether a signal has arrived that ends even an interactive program.
 pub fn ending() -> bool {
     installed().is_some_and(|signals| signals.end.load(Ordering::Relaxed))
 }

@@ -52,7 +52,7 @@ fn schemas_are_those_of_the_types() {
     }
 }
 
-/// A record of a bundle, which ends with the hash of what stands before it.
+/// A record of a bundle, which ends with the hash of its other members.
 fn summed(mut schema: Schema) -> Schema {
     let sum = json!({"description": "The hash of the bytes of this line before this member.", "type": "string"});
     schema.pointer_mut("/properties").unwrap()["sum"] = sum;

@@ -55,7 +55,7 @@ pub struct Changed {
     is_new: bool,
     /// The hash of the file; null if it is gone.
     sha256: Option<String>,
-    /// What is left to do.
+    /// The next step for a person.
     next: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The agents, and the directories in which they look for what they are told.
+//! The agents, and the directories in which they look for instructions.
 
 use std::path::{Path, PathBuf};
 

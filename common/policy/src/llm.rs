@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::file::table;
 
-/// What policy says of prompts. cp-compose and cp-llm both read it, so that neither can be used to get around the other.
+/// The policy for prompts. cp-compose and cp-llm both read it, so that neither bypasses it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Llm {

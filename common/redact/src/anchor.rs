@@ -9,7 +9,7 @@ use crate::named::tool::TOOLS;
 use crate::rule::Rule;
 use crate::shapes::key;
 
-/// Three places, the bytes that may stand in each, how far they are into what the rule looks at, and the rule.
+/// The possible bytes at three adjacent places, their offset in the text that the rule matches, and the rule.
 struct Anchor([&'static [u8]; 3], usize, Rule);
 
 const DIGITS: &[u8] = b"0123456789abcdef";

@@ -3,7 +3,7 @@
 
 use crate::Redactor;
 
-/// What is left of a text that was too long, without secrets.
+/// The kept part of a text that was too long, without secrets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Its beginning; all of it, where without its secrets it is short enough.
@@ -29,7 +29,7 @@ impl Redactor {
         Some(Cut { head: text, tail: Some((tail - head, end)) })
     }
 
-    /// The first bytes of a text, without secrets if it had to be cut, and `…` in the place of what is left out.
+    /// The first bytes of a text, without secrets if it had to be cut, and `…` for the rest.
     pub fn shortened(&self, text: &str, most: usize) -> String {
         match self.cut(text, most, 0) {
             None => text.to_owned(),

@@ -268,7 +268,7 @@ impl Rule {
         Self::Mnemonic,
     ];
 
-    /// What stands in the place of what it finds.
+    /// The names of the marks that replace its matches.
     const fn names(self) -> &'static [&'static str] {
         match self {
             Self::Key(_) => &[],

@@ -1,5 +1,5 @@
-//! What holds for every document and whatever secrets the process holds: JSON stays JSON of the same structure, with the same
-//! numbers; names stay apart; what was taken out once leaves nothing to take out.
+//! Laws that hold for every document and for all secrets of the process: JSON stays JSON of the same structure, with the same
+//! numbers; names stay distinct; redacting twice gives the same as redacting once.
 
 use cp_json as json;
 use proptest::prelude::*;

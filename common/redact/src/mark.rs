@@ -1,4 +1,4 @@
-//! What stands in the place of a secret.
+//! Marks, which replace secrets.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -72,7 +72,7 @@ pub(crate) fn keep_within_strings(text: &[u8], found: &mut Vec<Secret>) {
     });
 }
 
-/// Whether what was found is a mark already, or begins or ends within one.
+/// Whether a match is a mark already, or begins or ends within one.
 pub(crate) fn is_marked(text: &[u8], at: &Range<usize>) -> bool {
     let near = at.start.saturating_sub(80)..text.len().min(at.end + 80);
     let (mut from, mut outside) = (near.start, at.len());

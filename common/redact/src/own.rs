@@ -112,8 +112,8 @@ fn spelt(text: &str) -> String {
     String::from_utf8_lossy(&quoted[1..quoted.len() - 1]).into_owned()
 }
 
-/// A text is marks, and what stands between them. Nothing is looked for in a mark or across one, so what was taken out once makes
-/// nothing that would be taken out the next time.
+/// A text as marks and the pieces between them. No secret is searched for in a mark or across one, so that redacting twice gives the same
+/// as redacting once.
 struct Pieces<'a>(&'a str);
 
 enum Piece<'a> {

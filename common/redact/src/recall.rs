@@ -112,7 +112,7 @@ const NAMED: &[(&str, &str)] = &[
     ("aws_secret_access_key", "«B40»"),
 ];
 
-/// How names stand before their values.
+/// Texts in which a value follows its name.
 const ASSIGNED: [&str; 8] = [
     "2026-03-01T10:00:00Z WARN retry with NAME={} failed",
     r#"{"user":"ada","NAME":"{}","ok":true}"#,

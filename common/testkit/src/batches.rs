@@ -40,7 +40,7 @@ struct Batch {
     is_cancelled: bool,
 }
 
-/// The provider. A row whose text has `expire`, `refuse`, `cancel` or `lose` in it has that fate; the others are repeated.
+/// The provider. A row whose text has `expire`, `refuse`, `cancel` or `lose` in it has that status; the others are repeated.
 #[derive(Debug)]
 pub struct BatchProvider {
     /// Its server.
@@ -72,7 +72,7 @@ impl BatchProvider {
     pub fn shown(&self, at: usize, is_anthropic: bool) -> (Value, String) {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let line = if is_anthropic { of_anthropic } else { of_openai };
-        let lines = kept.batches[at].rows.iter().map(|row| line(row, Fate::of(row)).to_string() + "\n");
+        let lines = kept.batches[at].rows.iter().map(|row| line(row, RowStatus::of(row)).to_string() + "\n");
         (if is_anthropic { kept.inline(at) } else { kept.filed(at) }, lines.collect())
     }
 
@@ -115,11 +115,11 @@ impl Kept {
             ["GET", "v1", "batches", id] => self.asked(number(id), Self::filed),
             ["GET", "v1", "messages", "batches", id, "results"] => self.lines(number(id), |_| true, of_anthropic),
             ["GET", "v1", "files", id, "content"] => {
-                let is_good = |fate: Fate| fate == Fate::Answered;
+                let is_good = |status: RowStatus| status == RowStatus::Answered;
                 if id.starts_with("file-good") {
                     self.lines(number(id), is_good, of_openai)
                 } else {
-                    self.lines(number(id), |fate| !is_good(fate), of_openai)
+                    self.lines(number(id), |status| !is_good(status), of_openai)
                 }
             }
             ["POST", "v1", .., "batches", id, "cancel"] => {
@@ -158,16 +158,16 @@ impl Kept {
         self.batches[at].asked > self.conduct.rounds || self.batches[at].is_cancelled
     }
 
-    fn counted(&self, at: usize, fate: Fate) -> usize {
-        self.batches[at].rows.iter().filter(|row| Fate::of(row) == fate).count()
+    fn counted(&self, at: usize, status: RowStatus) -> usize {
+        self.batches[at].rows.iter().filter(|row| RowStatus::of(row) == status).count()
     }
 
     /// A batch as Anthropic shows it.
     fn inline(&self, at: usize) -> Value {
         let (ended, batch) = (self.has_ended(at), &self.batches[at]);
         let counts = if ended {
-            json!({"processing": 0, "succeeded": self.counted(at, Fate::Answered), "errored": self.counted(at, Fate::Refused),
-                "canceled": self.counted(at, Fate::Cancelled), "expired": self.counted(at, Fate::Expired)})
+            json!({"processing": 0, "succeeded": self.counted(at, RowStatus::Answered), "errored": self.counted(at, RowStatus::Refused),
+                "canceled": self.counted(at, RowStatus::Cancelled), "expired": self.counted(at, RowStatus::Expired)})
         } else {
             json!({"processing": batch.rows.len(), "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0})
         };
@@ -180,7 +180,7 @@ impl Kept {
     /// A batch as `OpenAI` shows it.
     fn filed(&self, at: usize) -> Value {
         let (ended, batch) = (self.has_ended(at), &self.batches[at]);
-        let good = if ended { self.counted(at, Fate::Answered) } else { 0 };
+        let good = if ended { self.counted(at, RowStatus::Answered) } else { 0 };
         let bad = if ended { batch.rows.len() - good } else { 0 };
         let end = self.conduct.ends.unwrap_or(if batch.is_cancelled { "cancelled" } else { "completed" });
         let file = |kind: &str, count: usize| (count > 0).then(|| format!("file-{kind}-{at}"));
@@ -191,17 +191,17 @@ impl Kept {
     }
 
     /// The results of a batch, the last row first.
-    fn lines(&self, at: usize, wanted: impl Fn(Fate) -> bool, line: fn(&Value, Fate) -> Value) -> Reply {
-        let rows = self.batches[at].rows.iter().rev().map(|row| (row, Fate::of(row)));
-        let lines = rows.filter(|(_, fate)| *fate != Fate::Lost && wanted(*fate));
-        let lines: String = lines.map(|(row, fate)| line(row, fate).to_string() + "\n").collect();
+    fn lines(&self, at: usize, wanted: impl Fn(RowStatus) -> bool, line: fn(&Value, RowStatus) -> Value) -> Reply {
+        let rows = self.batches[at].rows.iter().rev().map(|row| (row, RowStatus::of(row)));
+        let lines = rows.filter(|(_, status)| *status != RowStatus::Lost && wanted(*status));
+        let lines: String = lines.map(|(row, status)| line(row, status).to_string() + "\n").collect();
         reply(200, "application/x-jsonl", "", lines.as_bytes())
     }
 }
 
 /// What becomes of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum RowStatus {
     Answered,
     Refused,
     Expired,
@@ -209,12 +209,12 @@ enum Fate {
     Lost,
 }
 
-impl Fate {
+impl RowStatus {
     fn of(row: &Value) -> Self {
         let text = said(row);
-        let fates =
+        let statuses =
             [("expire", Self::Expired), ("refuse", Self::Refused), ("cancel", Self::Cancelled), ("lose", Self::Lost)];
-        fates.into_iter().find(|(word, _)| text.contains(word)).map_or(Self::Answered, |(_, fate)| fate)
+        statuses.into_iter().find(|(word, _)| text.contains(word)).map_or(Self::Answered, |(_, status)| status)
     }
 }
 
@@ -244,22 +244,22 @@ fn part_of(request: &Request) -> String {
     content(parts[2])
 }
 
-fn of_anthropic(row: &Value, fate: Fate) -> Value {
-    let result = match fate {
-        Fate::Answered => {
+fn of_anthropic(row: &Value, status: RowStatus) -> Value {
+    let result = match status {
+        RowStatus::Answered => {
             json!({"type": "succeeded", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "m-1",
             "content": [{"type": "text", "text": said(row)}], "stop_reason": "end_turn", "stop_sequence": null,
             "usage": {"input_tokens": 7, "output_tokens": 3}}})
         }
-        Fate::Refused => json!({"type": "errored", "error": {"type": "error", "request_id": "req_1",
+        RowStatus::Refused => json!({"type": "errored", "error": {"type": "error", "request_id": "req_1",
             "error": {"type": "invalid_request_error", "message": "not this"}}}),
-        Fate::Expired => json!({"type": "expired"}),
-        Fate::Cancelled | Fate::Lost => json!({"type": "canceled"}),
+        RowStatus::Expired => json!({"type": "expired"}),
+        RowStatus::Cancelled | RowStatus::Lost => json!({"type": "canceled"}),
     };
     json!({"custom_id": row["custom_id"], "result": result})
 }
 
-fn of_openai(row: &Value, fate: Fate) -> Value {
+fn of_openai(row: &Value, status: RowStatus) -> Value {
     let text = said(row);
     let body = if row["url"] == "/v1/responses" {
         json!({"id": "r_1", "object": "response", "created_at": 1, "model": "m-1", "status": "completed", "parallel_tool_calls": true,
@@ -272,14 +272,16 @@ fn of_openai(row: &Value, fate: Fate) -> Value {
             "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}})
     };
-    let (response, error) = match fate {
-        Fate::Answered => (json!({"status_code": 200, "request_id": "req_1", "body": body}), Value::Null),
-        Fate::Refused => {
+    let (response, error) = match status {
+        RowStatus::Answered => (json!({"status_code": 200, "request_id": "req_1", "body": body}), Value::Null),
+        RowStatus::Refused => {
             let error = json!({"error": {"type": "invalid_request_error", "message": "not this"}});
             (json!({"status_code": 400, "request_id": "req_1", "body": error}), Value::Null)
         }
-        Fate::Expired => (Value::Null, json!({"code": "batch_expired", "message": "too late"})),
-        Fate::Cancelled | Fate::Lost => (Value::Null, json!({"code": "batch_cancelled", "message": "stopped"})),
+        RowStatus::Expired => (Value::Null, json!({"code": "batch_expired", "message": "too late"})),
+        RowStatus::Cancelled | RowStatus::Lost => {
+            (Value::Null, json!({"code": "batch_cancelled", "message": "stopped"}))
+        }
     };
     json!({"id": "batch_req_1", "custom_id": row["custom_id"], "response": response, "error": error})
 }

@@ -79,7 +79,7 @@ impl Directory {
         std::fs::read_to_string(self.0.join(below)).unwrap_or_default()
     }
 
-    /// The lines of a file as JSON: of a ledger, its entries. None where there is no file.
+    /// The lines of a file as JSON: of a ledger, its entries. Empty if the file does not exist.
     #[track_caller]
     pub fn records(&self, below: impl AsRef<Path>) -> Vec<Value> {
         records_of(self.read_if_there(below).as_bytes())

@@ -2,13 +2,13 @@
 //!
 //! - [`Place`] is a fresh directory with a working directory, a home for `CP_HOME` and a pinned environment; each of its
 //!   parts is a [`Directory`] that can be written to and read back.
-//! - [`Program`] is a command line in a place. [`Program::run`] takes it to its end and gives an [`Outcome`],
+//! - [`Program`] is a command line in a place. [`Program::run`] waits until it exits and returns an [`Outcome`],
 //!   [`Program::start`] a [`Background`] process that is spoken to line by line, [`Program::terminal`] a [`Terminal`].
-//! - [`Outcome`] is what came of it: status, output, records, and assertions that show all of these when they fail.
+//! - [`Outcome`] is its result: status, output, records, and assertions that show all of these when they fail.
 //! - [`Server`] plays HTTP replies, byte for byte, and keeps the requests; [`server`] has the replies.
 //! - [`thinker()`] is such a server, of a provider whose answers must come back as they were given.
 //! - [`BatchProvider`] is one that takes batches.
-//! - [`Fake`] stands in for a program: it keeps how it was called and prints what it was given.
+//! - [`Fake`] replaces a program: it records its calls and prints given output.
 //! - [`Sweep`] runs a command line with a fault at each of its system calls, one after the other.
 //! - [`counterpart()`] finds a program that others wrote, and [`required`] what a test needs of the machine: a test that
 //!   cannot run says so, and fails where `CI=true`.

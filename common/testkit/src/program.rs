@@ -149,7 +149,7 @@ impl Program {
         Self { command, ..self }
     }
 
-    /// Runs it to its end.
+    /// Runs it until it exits.
     #[track_caller]
     pub fn run(mut self) -> Outcome {
         let input = self.input.take();

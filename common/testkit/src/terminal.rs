@@ -1,4 +1,4 @@
-//! A terminal, seen from outside: keys go in, and what is shown comes out.
+//! A terminal: a test types keys and reads the screen.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -15,7 +15,7 @@ use rustix::termios::Winsize;
 
 use crate::wait::{LIMIT, holds_within};
 
-/// What was shown, with all that moves the cursor and sets colours, and without it.
+/// The output, with and without the sequences that move the cursor and set colours.
 #[derive(Default)]
 struct Shown {
     raw: Vec<u8>,
@@ -56,7 +56,7 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).expect("the terminal is there");
     }
 
-    /// Waits until these words are shown after those of the last wait, and gives all that came up to their end.
+    /// Waits until these words appear after those of the last wait, and returns the output up to and including them.
     #[track_caller]
     pub fn wait_for(&mut self, words: &str) -> String {
         let (shown, changed) = &*self.shown;

@@ -64,7 +64,7 @@ fn reply(backend: &str, request: &Request) -> Reply {
     let given = given(backend, &asked);
     for (number, given) in (1..).zip(&given) {
         if *given != thought(backend, number, calls(number)) {
-            let message = format!("answer {number} is not what was given, its signature is lost: {}", json!(given));
+            let message = format!("answer {number} was changed, so its signature is lost: {}", json!(given));
             return json_reply(400, &json!({"error": {"type": "invalid_request_error", "message": message}}));
         }
     }

@@ -1,4 +1,4 @@
-//! Asking another program for one answer: it runs to its end, and its last line is what counts.
+//! Asks another program for one answer: the last line that it prints.
 
 use std::ffi::{OsStr, OsString};
 use std::process::{Command, Stdio};
@@ -14,10 +14,10 @@ use crate::signals;
 use crate::wire::record::Record;
 use crate::wire::{Code, Error, Result};
 
-/// How long nothing may come before that is said.
+/// The longest silence before standard error names the program that is waited for.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// The answer of a program that has run to its end.
+/// The answer of a program that has exited.
 pub struct Answer {
     program: String,
     line: Vec<u8>,
@@ -39,8 +39,8 @@ struct Notice {
     message: String,
 }
 
-/// Runs a program of ours to its end in this context, with `input` on its standard input, and gives its answer. What it says to people
-/// is not shown: it comes back in the answer. Its failure is ours, with its name in `details.part`.
+/// Runs a program of this workspace until it exits, with `input` on its standard input, and returns its answer. The answer contains the
+/// program's standard error, which is not shown. Its failure is ours, with its name in `details.part`.
 pub fn ask(program: &str, words: &[impl AsRef<OsStr>], input: &[u8], context: &Context) -> Result<Answer> {
     ask_with(program, words, input, context.handed_on())
 }

@@ -83,7 +83,7 @@ pub fn failure(part: &str, record: &Record<'_>) -> Error {
     if record.closed { error.fatal() } else { error }
 }
 
-/// What to say of a record that was not expected.
+/// The error for an unexpected record.
 pub fn unexpected(part: &str, record: &Record<'_>) -> Error {
     let kind = record.kind_name.as_deref().unwrap_or("answer");
     let message = if record.closed && record.kind == Some(Kind::Summary) {

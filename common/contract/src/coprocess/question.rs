@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(10);
 pub enum Said {
     /// It ended with this status, and printed this.
     Answer(i32, Vec<u8>),
-    /// It could not run, was killed or took too long, and that is no answer.
+    /// It could not run, was killed or took too long.
     Nothing(String),
 }
 

@@ -128,7 +128,7 @@ impl Home {
         let names = place.parent().unwrap_or(Path::new("."));
         make_directory(names)?;
         if self.with_name(name).is_none() {
-            // What is left of a session that was deleted; of two sessions that want the name at once, one finds it taken.
+            // The name of a deleted session may be left. If two sessions take the name at once, one of them finds it taken.
             let _ = std::fs::remove_file(&place);
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create_new(true).mode(0o600).open(&place).map_err(failed)?;
@@ -269,7 +269,7 @@ mod tests {
         home.name_session("bug", &one).unwrap();
         assert_eq!(home.session("bug").unwrap(), one);
         assert_eq!(home.name_session("bug", &two).unwrap_err().code(), Code::Conflict);
-        // Another name frees the first; what is left of a session that has gone is free too.
+        // A new name frees the first. The name of a deleted session is free too.
         home.name_session("fix", &one).unwrap();
         home.name_session("bug", &two).unwrap();
         std::fs::remove_dir_all(&two.directory).unwrap();

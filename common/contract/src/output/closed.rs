@@ -1,8 +1,8 @@
 //! Whether this process was started without a standard output (`>&-`).
 //!
-//! Rust's runtime opens `/dev/null` in the place of a closed standard stream before `main`, and from then on every write succeeds and
-//! nothing is seen of it. Nor can the stand-in be told from a real one: Python, Node and daemons open `/dev/null` for reading and
-//! writing too. So the look is taken before the runtime's, by a function among those that the loader calls first. A descriptor that is
+//! Rust's runtime opens `/dev/null` in the place of a closed standard stream before `main`, and from then on every write succeeds but
+//! the output is lost. The replacement cannot be distinguished from a redirection: Python, Node and daemons open `/dev/null` for reading and
+//! writing too. So the check runs before that of the runtime, in a function that the loader calls first. A descriptor that is
 //! there and cannot be written is not seen here; the first write reports it.
 
 use std::sync::atomic::{AtomicBool, Ordering};

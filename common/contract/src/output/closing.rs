@@ -21,8 +21,8 @@ impl Output {
         }
     }
 
-    /// The exit status that [`Output::close`] will give, and the code where there is one: for the record, which is written before.
-    pub(crate) fn outlook(&self, result: &Result<()>) -> (u8, Option<Code>) {
+    /// The exit status and the code that [`Output::close`] will give, for the record, which is written before.
+    pub(crate) fn prediction(&self, result: &Result<()>) -> (u8, Option<Code>) {
         if let Err(error) = result {
             return if error.is_reader_gone() { (0, None) } else { (error.code().row().exit, Some(error.code())) };
         }
@@ -169,7 +169,7 @@ impl Output {
         record::member(&mut line, "meta", Value::Object(meta).to_string().as_bytes());
         line.extend_from_slice(b"}\n");
         if line.len() >= FLUSH_AT {
-            // What stands before it is not what closes.
+            // Lines before it do not close the stream.
             self.flush()?;
         }
         self.line = ClosingLine::Written;

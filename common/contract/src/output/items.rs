@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::closing::{error_members, message_of};
-use super::{FAILURES_SAID, Fate, Format, Held, Output, Place, Shape, UpstreamEnd};
+use super::{FAILURES_SHOWN, Format, Held, ItemStatus, Output, Place, Shape, UpstreamEnd};
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Error, Result};
 
@@ -20,17 +20,17 @@ impl Output {
 
     /// Says that the item under way is not counted yet: [`crate::stream::filter::settle`] reports what came of it.
     pub fn defer_item(&mut self) {
-        self.fate = Fate::Deferred;
+        self.item_status = ItemStatus::Deferred;
     }
 
     /// Says that the item under way is left out.
     pub fn skip_item(&mut self) {
-        self.fate = Fate::Skipped;
+        self.item_status = ItemStatus::Skipped;
     }
 
     /// What the counts take the item for that was under way until now.
-    pub(crate) fn take_fate(&mut self) -> Fate {
-        std::mem::take(&mut self.fate)
+    pub(crate) fn take_item_status(&mut self) -> ItemStatus {
+        std::mem::take(&mut self.item_status)
     }
 
     /// Counts an item that was done.
@@ -57,7 +57,7 @@ impl Output {
             self.emit(Held::Own { open, failure: Some(error.code()) })?;
         }
         self.own_failures += 1;
-        if self.own_failures <= FAILURES_SAID {
+        if self.own_failures <= FAILURES_SHOWN {
             self.say_error(&error);
         }
         self.first_failure.get_or_insert(error);

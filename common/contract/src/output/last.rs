@@ -95,12 +95,12 @@ pub(super) fn begin(program: &'static str, format: Format, started: Instant) {
     };
 }
 
-/// Says whether another program runs this one and reports its end: a signal that ends both is said once.
+/// Sets whether another program runs this one and reports its end, so that a signal that ends both is reported once.
 pub(crate) fn has_owner(is_part: bool) {
     stand().is_part = is_part;
 }
 
-/// Says that no format is asked for: at a terminal an answer that is a failure is said once, in words.
+/// Notes that no format was given: on a terminal a failure is then reported once, as text.
 pub(crate) fn names_no_format() {
     if isatty(stdout()) && isatty(stderr()) {
         stand().reader = Reads::Person;

@@ -69,7 +69,7 @@ pub struct Place {
 
 /// How the counts take the item that a filter has just returned from.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ItemStatus {
     /// Done.
     #[default]
     Done,
@@ -168,7 +168,7 @@ pub struct Output {
     /// The code of an answer that was a refusal.
     refused: Option<Code>,
     place: Place,
-    fate: Fate,
+    item_status: ItemStatus,
     pub(crate) counts: Counts,
     /// The failures of items that are not upstream's.
     own_failures: u64,
@@ -183,8 +183,8 @@ pub struct Output {
 }
 
 const FLUSH_AT: usize = 64 << 10;
-/// How many failures of items are said on standard error one by one. Each has its record on standard output.
-const FAILURES_SAID: u64 = 5;
+/// The number of failed items that standard error reports one by one. Each has its record on standard output.
+const FAILURES_SHOWN: u64 = 5;
 
 impl Output {
     pub(crate) fn new(program: &'static str, format: Format, quiet: bool, started: Instant) -> Self {
@@ -202,7 +202,7 @@ impl Output {
             line: ClosingLine::ToCome,
             refused: None,
             place: Place::default(),
-            fate: Fate::Done,
+            item_status: ItemStatus::Done,
             counts: Counts::default(),
             own_failures: 0,
             first_failure: None,
@@ -459,7 +459,7 @@ impl Output {
 
     /// How many failures of items were ours and not said; none where all were.
     fn unsaid(&self) -> Option<u64> {
-        self.own_failures.checked_sub(FAILURES_SAID)
+        self.own_failures.checked_sub(FAILURES_SHOWN)
     }
 
     fn say_error(&self, error: &Error) {

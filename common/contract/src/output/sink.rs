@@ -39,7 +39,7 @@ fn wait_writable(fd: BorrowedFd<'_>) -> Result<()> {
 /// Whether nobody reads the pipe that standard output is.
 pub(super) fn has_lost_reader() -> bool {
     let stdout = rustix::stdio::stdout();
-    // Nothing is asked for: errors are told anyway.
+    // Errors are reported for an empty set of events too.
     let mut fds = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
         && fds[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
@@ -67,7 +67,7 @@ pub(super) fn is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Writes words that stand beside those of standard output, faint on a terminal.
+/// Writes text that accompanies standard output, faint on a terminal.
 pub(super) fn aside_to_stderr(text: &str) {
     if is_terminal() {
         let _ = write!(std::io::stderr(), "\x1b[2m{}\x1b[22m", printable(text));

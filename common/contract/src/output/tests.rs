@@ -65,7 +65,7 @@ fn when_all_items_fail_the_closing_line_and_the_exit_say_the_first_code() {
 fn each_failure_is_a_record_and_few_are_said() {
     let mut out = output();
     out.streaming().unwrap();
-    for _ in 0..FAILURES_SAID + 3 {
+    for _ in 0..FAILURES_SHOWN + 3 {
         out.item_failed(Error::not_found("no a")).unwrap();
     }
     assert_eq!(out.unsaid(), Some(3));

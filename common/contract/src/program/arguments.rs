@@ -202,7 +202,7 @@ fn with_verb_first(program: &Program, command: &clap::Command, arguments: &[OsSt
     Ok(arguments)
 }
 
-/// Where the first operand stands, if it stands before `--`.
+/// The index of the first operand, if it comes before `--`.
 fn first_operand(command: &clap::Command, arguments: &[OsString]) -> Option<usize> {
     let mut skip = false;
     for (at, word) in arguments.iter().enumerate() {
@@ -278,7 +278,7 @@ pub(super) fn usage_error(program: &Program, error: &clap::Error) -> Error {
     }
 }
 
-/// Whether what was found in the place of an option can be none: a name has no white space.
+/// Whether the argument that clap took for an option cannot be one, because the name of an option has no white space.
 fn is_no_option(error: &clap::Error) -> bool {
     let found = error.get(ContextKind::InvalidArg);
     matches!(found, Some(ContextValue::String(word)) if word.contains(char::is_whitespace))

@@ -66,7 +66,7 @@ pub(super) fn value_name(argument: &Arg) -> String {
     }
 }
 
-/// The values that are all an argument can take. A yes or no is no list.
+/// The possible values of an argument. A flag has no list.
 pub(super) fn values(argument: &Arg) -> Vec<PossibleValue> {
     let values = if argument.get_action().takes_values() { argument.get_possible_values() } else { Vec::new() };
     let is_boolean = values.iter().all(|value| matches!(value.get_name(), "true" | "false"));
@@ -97,7 +97,7 @@ pub(super) fn is_command(operand: &Arg) -> bool {
 }
 
 impl Program {
-    /// What the table says of the verb with these words.
+    /// The entry of the table for the verb with these words.
     pub(super) fn doc(&self, path: &str) -> Option<&VerbDoc> {
         self.verbs.iter().chain(&standard::VERBS).find(|doc| doc.path == path)
     }

@@ -20,7 +20,7 @@ pub(super) enum Length {
 const SCREEN: usize = 40;
 /// How wide the lines may be.
 const WIDTH: usize = 100;
-/// The widest name that a description stands beside.
+/// The widest name whose description begins on the same line.
 const WIDEST: usize = 31;
 /// The heading of options that have none of their own.
 const OPTIONS: &str = "Options";

@@ -1,7 +1,7 @@
 //! Request ids: the same request again has no second effect, and gets the first answer.
 //!
 //! What is kept lies under a keyed hash of program and id, for [`KEPT`] seconds. The effect comes between two writes: one that says it
-//! has begun, and the answer. Where only the first is found, the effect may have happened or not, and that is said.
+//! has begun, and the answer. If only the first is found, the effect may have happened or not, and the error says so.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};

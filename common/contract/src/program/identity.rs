@@ -1,4 +1,4 @@
-//! What a program is: its name, its verbs, and what it says of itself.
+//! The identity of a program: its name, its verbs and their documentation.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub enum Input {
     Person,
 }
 
-/// What the table of verbs says of one beyond its options, which clap has.
+/// The entry of a verb in the table of verbs. Its options are in clap.
 #[derive(Clone, Copy, Debug)]
 pub struct VerbDoc {
     /// Its words after the program's name; empty for the verb that is meant when none is named.
@@ -66,7 +66,7 @@ pub struct VerbDoc {
     pub events: &'static [&'static str],
     /// Whether it answers in text at a terminal where no format is asked for: a person is setting the programs up.
     pub is_for_person: bool,
-    /// Whether its caller takes any failure but status 2 with a text for a yes, and does not wait for long. Unless `--format json` or
+    /// Whether its caller takes every failure except status 2 with a text for permission, and does not wait for long. Unless `--format json` or
     /// `text` is given, it then writes no envelope and leaves with 0 or 2, within [`VerbDoc::PATIENCE`].
     pub fails_closed: bool,
 }
@@ -133,7 +133,7 @@ pub struct Check {
     pub check: String,
     /// How it is.
     pub status: Status,
-    /// What was found.
+    /// The finding.
     pub message: String,
     /// What to do about it.
     pub fix: Option<String>,
@@ -252,7 +252,7 @@ pub struct Program {
     pub schemas: &'static [(&'static str, &'static str)],
     /// What its `doctor` looks at.
     pub checks: fn(&mut Context) -> Vec<Check>,
-    /// What its `context` says of credentials.
+    /// The credentials that `context` reports.
     pub credentials: fn(&Context) -> Credentials,
     /// The sink of the audit, if the program has one.
     pub audit: fn(&Context) -> AuditSink,

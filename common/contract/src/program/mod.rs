@@ -1,4 +1,4 @@
-//! The life of a program: what it is, how it starts and leaves, what it says of itself, and the gates of its writes.
+//! Programs: identity, start and exit, documentation, and confirmation of writes.
 
 pub mod approval;
 mod arguments;

@@ -1,4 +1,4 @@
-//! What to say of an argument that must be text and is not UTF-8.
+//! The error for an argument that must be text and is not UTF-8.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,7 +16,7 @@ pub fn require_text<'a>(option: &str, paths: impl IntoIterator<Item = &'a Path>)
         .hint("this path is handed on as text; give the file another name, or a link to it"))
 }
 
-/// The error for the first argument that is not UTF-8 and does not name a file. `is_path` says of an option whether it does.
+/// The error for the first argument that is not UTF-8 and does not name a file. `is_path` tells which options name files.
 pub(super) fn not_text(arguments: &[OsString], is_path: impl Fn(&str) -> bool) -> Error {
     let mut before: Option<&OsStr> = None;
     let mut is_data = false;

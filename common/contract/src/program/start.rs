@@ -186,7 +186,7 @@ fn watch() -> Result<()> {
 fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Duration, context: &mut Context) {
     let shown = program.shown(verb);
     let class = program.verbs.iter().find(|doc| doc.path == shown).map_or(Class::Query, |doc| doc.class);
-    let (exit, code) = context.out.outlook(result);
+    let (exit, code) = context.out.prediction(result);
     let exit = status_of(exit);
     let wanted = match class {
         Class::Query => false,

@@ -1,4 +1,4 @@
-//! The output of an earlier run, which the next one goes on with: one process at a time, and each line whole.
+//! The output of an earlier run, which the next run continues: one process at a time, and only whole lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, ErrorKind};
@@ -10,9 +10,8 @@ use rustix::io::Errno;
 use crate::context::given;
 use crate::wire::{Code, Error, Result};
 
-/// Passes each line of the output to `each`. The file is made where it is not there, a last line that was torn when its writer was killed is cut
-/// off, so that what is appended begins on a line of its own, and until this process ends no other one goes on with it. A dry run only looks,
-/// and what comes through a pipe is nobody else's.
+/// Passes each line of the output to `each`. Creates the file if it does not exist, cuts off a last line that was torn when its
+/// writer was killed, and locks the file until this process ends. A dry run only reads, and a pipe needs no lock.
 pub fn read(output: &Path, is_dry: bool, mut each: impl FnMut(&[u8])) -> Result<()> {
     let is_stream = given::is_input(output.as_os_str()) || output.exists() && !output.is_file();
     let is_ours = !is_dry && !is_stream;
@@ -41,7 +40,7 @@ pub fn read(output: &Path, is_dry: bool, mut each: impl FnMut(&[u8])) -> Result<
     Ok(())
 }
 
-/// Holds the file that standard output goes to, if it is one and nobody else does: until this process ends none goes on with it.
+/// Locks the file that standard output is redirected to until this process ends, if it is a file and not locked.
 pub fn hold_stdout() {
     let output = Path::new("/proc/self/fd/1");
     if output.is_file()

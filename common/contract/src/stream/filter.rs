@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::context::Context;
 use crate::context::options::{InputKind, RowFailures, StreamOptions};
-use crate::output::{Fails, Fate, Place, Severity, has_owner};
+use crate::output::{Fails, ItemStatus, Place, Severity, has_owner};
 use crate::signals;
 use crate::stream::lines::{LINE_LIMIT, Lines, Next};
 use crate::wire::record::{self, Kind, Record};
@@ -207,12 +207,12 @@ fn one(filter: &mut dyn Filter, body: Body<'_>, context: &mut Context) -> Result
 
 fn take_item(filter: &mut dyn Filter, body: Body<'_>, context: &mut Context) -> Result<()> {
     let outcome = filter.item(body, context);
-    let fate = context.out.take_fate();
+    let status = context.out.take_item_status();
     outcome?;
-    match fate {
-        Fate::Done => context.out.item_succeeded(),
-        Fate::Skipped => context.out.item_skipped(),
-        Fate::Deferred => {}
+    match status {
+        ItemStatus::Done => context.out.item_succeeded(),
+        ItemStatus::Skipped => context.out.item_skipped(),
+        ItemStatus::Deferred => {}
     }
     Ok(())
 }
@@ -287,7 +287,7 @@ fn run_lines(
 ) -> Result<()> {
     let outcome = each_line(filter, kind, options, context);
     if outcome.as_ref().is_err_and(|error| error.code() == Code::Interrupted) {
-        // What was taken from the input is finished before the program says that it was stopped.
+        // Items that were read are finished before the interruption is reported.
         filter.finish(context)?;
     }
     outcome

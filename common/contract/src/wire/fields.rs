@@ -100,7 +100,7 @@ fn add(name: &str, nodes: &mut Vec<Node>) {
     }
 }
 
-/// What a schema says of the members of a value.
+/// The members of a value that a schema describes.
 #[derive(Default)]
 struct Known<'a> {
     members: Vec<(&'a str, &'a Value)>,

@@ -39,7 +39,7 @@ pub struct Prompt {
     /// The row this was made from, for joining later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<Box<RawValue>>,
-    /// What was left out or made unreadable on the way.
+    /// Parts that were left out or redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Box<RawValue>>,
     /// JSON Pointers to what is not ours.

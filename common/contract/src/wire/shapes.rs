@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Usage;
 
-/// What a closing line says of a stream: how many items there were, what became of them, and what some verbs add.
+/// The summary of a stream: the number of items, their results, and members that some verbs add.
 #[derive(Serialize, JsonSchema)]
 pub struct Summary {
     /// All items.
@@ -56,7 +56,7 @@ pub struct Summary {
     /// Those that do not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<u64>,
-    /// Those that cannot be told.
+    /// Claims that could neither be proved nor refuted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<u64>,
     /// Of a bundle: the lines.

@@ -57,7 +57,7 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
         at += 1;
     }
     if let Some(opening) = Quote::at(text, at) {
-        // `"password:"`: what stands there is the end of the name's own quote.
+        // In `"password:"` this is the closing quote of the name.
         let ends_name = quote.is_none() && text[..name.at.start].ends_with(&text[at..at + opening.length()]);
         return in_quotes(text, at, name).filter(|_| !ends_name);
     }
@@ -156,7 +156,7 @@ fn element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     secret_before_tag(text, at, name.kind).filter(|value| opened || !is_wordy(&text[value.clone()]))
 }
 
-/// Whether a tag begins with the name here; what stands before a colon or a full stop is its space of names.
+/// Whether a tag begins with the name here; a prefix that ends with a colon or a full stop is its namespace.
 fn opens_tag(text: &[u8], start: usize) -> bool {
     let space = text[..start].iter().rev().take(32);
     let space = space.take_while(|byte| scan::is_token(**byte) || matches!(byte, b':' | b'.')).count();

@@ -31,7 +31,7 @@ pub(crate) const CALLS: [(&str, usize); 20] = [
 /// The secret of the call that begins here.
 pub(crate) fn at(text: &[u8], start: usize, (call, number): (&str, usize)) -> Option<Secret> {
     let before = start.checked_sub(1).map(|at| text[at]);
-    // `HTTPBasicAuth` may have its module before it, `.login` has its object, and the letter of an escape may stand before any.
+    // `HTTPBasicAuth` may follow its module, `.login` its object, and any the letter of an escape.
     let begins = !call.starts_with(|first: char| first.is_ascii_lowercase())
         || before.is_none_or(|byte| !is_token(byte))
         || start > 1 && text[start - 2] == b'\\';

@@ -158,7 +158,7 @@ pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
         .map(|at| Secret { at, rule: "assignment" })
 }
 
-/// `VALUE is the root password`: what stands before the verb.
+/// The value of `VALUE is the root password`.
 fn said_before(text: &[u8], start: usize) -> Option<Range<usize>> {
     const VERBS: [&str; 9] = [" is ", " was ", " ist ", " war ", " est ", " es ", " é ", "が", "は"];
     let line = line_before(text, start);

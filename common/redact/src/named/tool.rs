@@ -106,7 +106,7 @@ impl Tool {
 pub(crate) fn at(text: &[u8], start: usize, tool: &Tool) -> Option<Secret> {
     let Tool(name, then, places) = tool;
     let before = start.checked_sub(1).map(|at| text[at]);
-    // `/usr/bin/mysql`, and not `my-mysql`; the letter of an escape may stand before.
+    // `/usr/bin/mysql`, and not `my-mysql`; the letter of an escape may precede.
     let begins = before.is_none_or(|byte| !is_token(byte)) || start > 1 && text[start - 2] == b'\\';
     let after = text.get(start + name.len()).copied();
     let ends = after.is_some_and(|byte| matches!(byte, b' ' | b'"' | b'\'' | b'\\' | b'.'));

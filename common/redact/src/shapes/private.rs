@@ -8,7 +8,7 @@ use crate::words::scan::{Quote, is_base64, run, white};
 /// No block is longer.
 const LONGEST: usize = 64 << 10;
 
-/// A block of a private key, to its end line; if that was cut off, as far as its lines go.
+/// A block of a private key through its end line, or through its last line if the end was cut off.
 pub(crate) fn block(text: &[u8], start: usize) -> Option<Secret> {
     const BEGIN: &[u8] = b"-----BEGIN ";
     if !text[start..].starts_with(BEGIN) {

@@ -14,7 +14,7 @@ pub(crate) fn password(text: &[u8], start: usize) -> Option<Secret> {
     let is_part = |byte| !matches!(byte, b'/' | b'"' | b'\\' | b'?' | b'#' | b'<' | b'>' | b'\'' | b'`' | 0..=b' ');
     let mut authority = &text[from..from + run(text, from, is_part)];
     if !authority.contains(&b'@') {
-        // A password may hold a slash or a hash, in spite of the standard; where a port and a path may follow, only a hash.
+        // A password may contain a slash or a hash, which the standard forbids; where a port and a path may follow, only a hash.
         let scheme = text[..start].iter().rev().take_while(|byte| byte.is_ascii_alphabetic()).count();
         let is_web = text[start - scheme..start].starts_with(b"http");
         let near = &text[..text.len().min(from + 512)];

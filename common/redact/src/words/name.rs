@@ -1,4 +1,4 @@
-//! What a name says of its value.
+//! The kind of value that a name announces.
 
 use std::ops::Range;
 

@@ -58,7 +58,7 @@ pub(crate) fn word_before(text: &[u8], at: usize) -> &[u8] {
     &text[end - run_back(text, end, is_token)..end]
 }
 
-/// The text between blanks or line ends that stands before this place, also on the line before.
+/// The word before this place, also one on the line before.
 pub(crate) fn piece_before(text: &[u8], at: usize) -> Option<Range<usize>> {
     let mut end = at;
     loop {
@@ -121,7 +121,7 @@ pub(crate) fn is_line_start(text: &[u8], at: usize) -> bool {
     }
 }
 
-/// What stands before this on its line, as far back as a command line goes.
+/// The text before this place on its line, up to the length of a command line.
 pub(crate) fn line_before(text: &[u8], at: usize) -> &[u8] {
     let text = &text[at.saturating_sub(512)..at];
     let line = memchr::memmem::rfind(text, b"\\n").map_or(0, |feed| feed + 2);

@@ -23,7 +23,7 @@ pub(super) enum Source {
     Unknown,
 }
 
-/// What answers prompts, by name. A program can stand in for any of them.
+/// The names of backends. A program can replace any of them.
 const BACKENDS: &[&str] =
     &["anthropic", "openai", "openai-responses", "gemini", "ollama", "llamacpp", "vllm", "lmstudio", "llm", "stub"];
 /// What drives the loop of tools.

@@ -97,7 +97,7 @@ impl Reply for Preview {
     }
 }
 
-/// What a write asks for: its verb, and everything that it was told, paths absolute.
+/// A requested write: its verb and all of its arguments, with absolute paths.
 pub struct Write<'a, A> {
     /// The verb.
     pub verb: &'a str,
@@ -144,7 +144,7 @@ pub fn write<A: Serialize, T: Reply + DeserializeOwned>(
     }
 }
 
-/// What stands before a write.
+/// The confirmation that precedes a write.
 pub struct Gate<'a, A> {
     asked: &'a Write<'a, A>,
     options: &'a WriteOptions,
@@ -200,7 +200,7 @@ impl<'a, A: Serialize> Gate<'a, A> {
     pub fn pass(self, changes: impl Into<Changes>, context: &mut Context) -> Result<bool> {
         let Self { asked, options, spent } = self;
         let changes = changes.into();
-        // What fails, fails by its name: why may be said in other words the next time.
+        // A failure is bound by its target only, because the wording of its reason may differ next time.
         let failed: Vec<&str> = changes.failed.iter().map(|failed| failed.target.as_str()).collect();
         let request = (context.program, asked.verb, asked.arguments, &options.request_id);
         let bound = Bound::new(&request, &(&changes.changes, failed, policy(context)?))?;
@@ -214,7 +214,7 @@ impl<'a, A: Serialize> Gate<'a, A> {
             return Err(Error::new(Code::ConfirmationRequired, format!("{} needs a confirm token", asked.verb))
                 .hint("run it with --dry-run, look at the preview, then repeat it with --confirm TOKEN"));
         };
-        // The token is spent: what it stands for is done to its end.
+        // The token is spent, so its write must not be interrupted.
         std::mem::forget(signals::effect());
         match redeem(context.home.root(), token, &bound) {
             // What can be undone is not held up by a mark that cannot be made. What runs commands or destroys is.

@@ -31,7 +31,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Binds to what is asked, which the asker repeats, and to what it meets, which may change meanwhile. The account is bound always.
+    /// Binds a token to the request, which the caller repeats, to the state of the target, which may change meanwhile, and to the account.
     pub fn new(request: &impl Serialize, target: &impl Serialize) -> Result<Self> {
         Ok(Self { request: encoded(&(account(), request))?, target: encoded(target)? })
     }
@@ -56,8 +56,7 @@ pub fn issue(home: &Path, bound: &Bound) -> Result<(String, u64)> {
     Ok((token.to_text(), token.expires))
 }
 
-/// Refuses a token that is of no use whatever it was made for: forged, expired or used. For what is to be said before the target is
-/// looked at.
+/// Refuses a token that is forged, expired or used, before the target is read.
 pub fn inspect(home: &Path, given: &str) -> Result<()> {
     inspected(home, given).map(drop)
 }

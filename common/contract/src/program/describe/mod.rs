@@ -1,4 +1,4 @@
-//! What every program says of itself, from one implementation: `reference`, `context`, `doctor`, `changelog`, `completions`.
+//! The verbs by which every program describes itself: `reference`, `context`, `doctor`, `changelog`, `completions`.
 
 mod changelog;
 mod doctor;

@@ -114,7 +114,7 @@ pub(super) fn readiness() -> Readiness {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CommandReference {
-    /// Its words; empty for what is meant when no verb is named.
+    /// The words of the verb; empty for the implicit verb.
     pub path: String,
     /// What gates it.
     pub r#type: Class,
@@ -149,7 +149,7 @@ pub struct Parameter {
     /// Its other name, of one letter: `-s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub short: Option<String>,
-    /// What is taken where it is not given.
+    /// The default value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
     /// flag, string, or the values it can take.
