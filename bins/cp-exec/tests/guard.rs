@@ -144,18 +144,19 @@ fn every_guarded_name_that_a_run_makes_is_quarantined() {
     }
 }
 
+/// A script that makes the first part of a name as `plain`, and then runs `link plain FIRST`.
+fn made_elsewhere(name: &str, link: &str) -> String {
+    let (first, rest) = name.split_once('/').unwrap_or((name, ""));
+    let plain = if rest.is_empty() { "plain".to_owned() } else { format!("plain/{rest}") };
+    let above = plain.rsplit_once('/').map_or(".", |(above, _)| above);
+    format!("echo x > neighbour && mkdir -p {above} && echo x > {plain} && {link} plain {first}")
+}
+
 #[test]
 fn every_guarded_name_that_comes_by_rename_is_quarantined() {
     for who in everyone() {
         let exec = Exec::new(who);
-        let answer = run_for_every_name(&exec, |name, _, _| {
-            let (first, rest) = name.split_once('/').unwrap_or((name, ""));
-            let (below, _) = rest.rsplit_once('/').unwrap_or((".", rest));
-            if rest.is_empty() {
-                return format!("echo x > neighbour && echo x > plain && mv plain {first}");
-            }
-            format!("echo x > neighbour && mkdir -p plain/{below} && echo x > plain/{rest} && mv plain {first}")
-        });
+        let answer = run_for_every_name(&exec, |name, _, _| made_elsewhere(name, "mv"));
         assert_quarantined(&exec, &answer, &format!("{who:?} by rename"));
     }
 }
@@ -164,14 +165,7 @@ fn every_guarded_name_that_comes_by_rename_is_quarantined() {
 fn every_guarded_name_that_a_run_makes_through_its_own_link_is_quarantined() {
     for who in everyone() {
         let exec = Exec::new(who);
-        let answer = run_for_every_name(&exec, |name, _, _| {
-            let (first, rest) = name.split_once('/').unwrap_or((name, ""));
-            let (below, _) = rest.rsplit_once('/').unwrap_or((".", rest));
-            if rest.is_empty() {
-                return format!("echo x > neighbour && echo x > plain && ln -s plain {first}");
-            }
-            format!("echo x > neighbour && mkdir -p plain/{below} && echo x > plain/{rest} && ln -s plain {first}")
-        });
+        let answer = run_for_every_name(&exec, |name, _, _| made_elsewhere(name, "ln -s"));
         assert_quarantined(&exec, &answer, &format!("{who:?} through a link of the run"));
         // The targets of the links are ordinary files again.
         assert!(exec.work.join("d0/plain").exists());
@@ -195,11 +189,10 @@ fn every_place_that_a_link_of_the_owner_gives_a_guarded_name_is_guarded() {
         }
         let answer = run_for_every_name(&exec, |name, _, _| {
             let (first, rest) = name.split_once('/').unwrap_or((name, ""));
-            let (below, _) = rest.rsplit_once('/').unwrap_or((".", rest));
             if rest.is_empty() {
                 return format!("echo x > neighbour; echo x > plain; rm -f {first}; echo x > {first}; true");
             }
-            format!("echo x > neighbour && mkdir -p plain/{below} && echo x > plain/{rest} && echo x > plain/neighbour")
+            format!("{} && echo x > plain/neighbour", made_elsewhere(name, "true"))
         });
         assert_eq!(answer["error"]["details"]["rule"], "guard", "{who:?}: {answer}");
         for (at, name) in guarded_names().iter().enumerate() {
