@@ -6,6 +6,7 @@ mod approvals;
 mod attempts;
 mod canaries;
 mod capabilities;
+mod commands;
 mod contained;
 mod decisions;
 mod exec;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
-use crate::exec::{Exec, POLICY, everyone};
+use crate::exec::{Exec, POLICY, Who, everyone};
 
 /// The directories of sessions below the home.
 fn directories(exec: &Exec) -> Vec<std::path::PathBuf> {
@@ -39,7 +39,7 @@ fn session_tmp_lasts_for_the_session_and_belongs_to_it_alone() {
 }
 
 #[test]
-fn session_tmp_executes_nothing_and_a_link_in_it_leads_no_mount_elsewhere() {
+fn session_tmp_above_a_project_executes_nothing_and_a_link_in_it_leads_no_mount_elsewhere() {
     for who in everyone() {
         let exec = Exec::new(who);
         let run = |script: &str| exec.ask(&["--run", "S", "--", "sh", "-c", script]).0;
@@ -85,4 +85,26 @@ fn file_operation_in_tmp_says_that_tmp_is_private_to_commands() {
     assert!(answer["error"]["message"].as_str().unwrap().contains("write on /tmp/log.txt"), "{answer}");
     assert!(answer["error"]["details"]["hint"].as_str().unwrap().contains("/tmp is its own"), "{answer}");
     assert_eq!(exec.answers(&[], &request("log.txt")).0[0]["ok"], true, "the control");
+}
+
+#[test]
+fn program_that_was_made_in_tmp_runs_there_but_not_under_the_strict_profile() {
+    let exec = Exec::new(Who::Me);
+    // Of a project that lies in /tmp nothing else in /tmp is executed.
+    let project = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let line = "printf '#!/bin/sh\necho ran\n' >/tmp/x; chmod +x /tmp/x; cp /bin/echo /tmp/y; /tmp/x && $TMPDIR/y too";
+    let ask = |options: &[&str]| {
+        let ran = exec.command(&[options, &["-c", line]].concat()).current_dir(project.path()).run();
+        ran.records().pop().unwrap()
+    };
+    for options in [&[][..], &["--run", "S"]] {
+        let answer = ask(options);
+        assert_eq!(answer["data"]["stdout"], "ran\ntoo\n", "{options:?}: {answer}");
+    }
+    let beside = "cp /bin/echo y; ./y escaped";
+    let ran = exec.command(&["-c", beside]).current_dir(project.path()).run();
+    assert!(!ran.stdout.contains("escaped\\n"), "{ran:?}");
+    exec.policy(&POLICY.replace("intent =", "profile = \"strict\"\nintent ="));
+    let answer = ask(&[]);
+    assert_eq!(answer["ok"], false, "{answer}");
 }

@@ -77,7 +77,7 @@ impl Project {
         let script = [
             file(json!({"operation": "find", "kind": "file"})),
             file(json!({"operation": "search", "pattern": old, "literal": true})),
-            shell("curl https://example.org/"),
+            shell("dd if=/dev/zero of=zeros count=1"),
             shell(self.test),
             file(json!({"operation": "read_file", "path": path, "line": 1, "lines": 20})),
             file(json!({"operation": "edit_file", "path": path, "old": old, "new": new})),
@@ -96,7 +96,7 @@ impl Project {
         let asked = with(place.command(&["Fix the failing test"]), variables).run();
         assert_eq!(asked.status, 9, "{asked:?}");
         let before = asked.results();
-        assert!(before[1].contains(self.edit.0) && before[2].contains("allowed_commands"), "{before:#?}");
+        assert!(before[1].contains(self.edit.0) && before[2].contains("restricted_commands"), "{before:#?}");
         assert!(!before[3].contains(self.passes) && before[4].contains(self.edit.1), "{before:#?}");
         let (run, call) = (asked.detail("run_id"), asked.error()["details"]["call"]["id"].clone());
         let run = if run.is_empty() { newest(place) } else { run };

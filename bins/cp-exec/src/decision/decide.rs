@@ -135,10 +135,7 @@ fn consider_words(
 
     policy.check_base()?;
     cwd_allowed(policy, &cwd)?;
-    let finding = judge(policy, argv, &cwd, Scope::Single);
-    if finding.verdict == Verdict::Deny {
-        return Err(finding.refusal());
-    }
+    let finding = judge(policy, argv, &cwd, Scope::Single).or_refused()?;
     let path = canonical_program(policy, &arguments, &cwd)?;
     let pinned = Names::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
     restricted_target(policy, &pinned.path)?;

@@ -16,12 +16,16 @@ use crate::policy::{Access, Policy, Verdict};
 use crate::refusal::refuse;
 use crate::rules::{Arguments, Finding, Risk, Scope, judge};
 use crate::sandbox::ExecRequest;
+use crate::sandbox::plan::TMP;
 
 /// Variables by which code is loaded into a program, or run before a shell's line. A line may not change them.
 const LOADERS: [&str; 4] = ["LD_*", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV"];
 
 /// Files up to this size are hashed while a program waits to be started.
 const HASHED: u64 = 64 << 20;
+
+/// The rule about commands that write the configuration of the repository.
+const WRITES_CONFIG: &str = "git.config";
 
 /// Who starts a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +79,7 @@ pub(crate) fn decide_step(
     let finding = match caller {
         Caller::Line => check_environment(request, given).and_then(|()| of_line(policy, &argv, request)),
         Caller::Git if argv[0].starts_with("git") => Ok(Finding::allowed(Risk::Low)),
-        Caller::Program | Caller::Git => judged(policy, &argv, &request.cwd, Scope::Child),
+        Caller::Program | Caller::Git => judge(policy, &argv, &request.cwd, Scope::Child).or_refused(),
     };
     let verdict = match finding {
         Err(error) => {
@@ -114,12 +118,29 @@ fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Fi
     let arguments = Arguments::read(argv);
     let file = &request.file.path;
     restricted_target(policy, file)?;
-    if !policy.bounds.lists(Access::Execute, file) && !is_allowed_path(policy, file) {
+    if !policy.bounds.lists(Access::Execute, file) && !is_allowed_path(policy, file) && !is_in_own_tmp(policy, file) {
         allowed_name(policy, &arguments)?;
         check_file(policy, &argv[0], file)?;
     }
     declared_by_modules(policy, &request.cwd, file, arguments.words())?;
-    judged(policy, argv, &request.cwd, Scope::Line)
+    let finding = judge(policy, argv, &request.cwd, Scope::Line);
+    if finding.rule == WRITES_CONFIG && is_in_new_repository(argv, request) {
+        return Ok(Finding::allowed(Risk::Low));
+    }
+    finding.or_refused()
+}
+
+/// Whether a file lies in the private `/tmp` of the run, which holds only what the run or its session made. The kernel decides whether that
+/// can be executed.
+fn is_in_own_tmp(policy: &Policy, file: &Path) -> bool {
+    file.starts_with(TMP) && ![Access::Read, Access::Write].iter().any(|access| policy.bounds.lists(*access, file))
+}
+
+/// Whether a git command is about a repository that the run made: its configuration is not bound read-only, and is checked after the run.
+fn is_in_new_repository(argv: &[String], request: &ExecRequest) -> bool {
+    let options = argv.windows(2).filter(|words| words[0] == "-C");
+    let directory = options.fold(request.cwd.clone(), |directory, words| directory.join(&words[1]));
+    directory.ancestors().find_map(|above| request.sees_read_only(&above.join(".git/config"))) == Some(false)
 }
 
 /// Whether the policy allows a program by its path.
@@ -139,10 +160,4 @@ fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
     }
     Err(refuse("path", format!("{} is not a file that the policy runs for `{name}`", file.display()))
         .hint(format!("write `{name}`, or list the file's directory in paths.execute")))
-}
-
-/// The finding of the rules. A denial is an error.
-fn judged(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) -> Result<Finding> {
-    let finding = judge(policy, argv, cwd, scope);
-    if finding.verdict == Verdict::Deny { Err(finding.refusal()) } else { Ok(finding) }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Exec {
-    /// The names that may run. Empty: none.
+    /// The names that may run; `*` is every program of the path. Empty: none.
     pub allowed_commands: Vec<String>,
     /// The names that may not run, even if they are allowed elsewhere.
     pub restricted_commands: Vec<String>,
@@ -84,7 +84,9 @@ impl Default for Exec {
         Self {
             allowed_commands: Vec::new(),
             restricted_commands: Vec::new(),
-            path: ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
+            path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"]
+                .map(PathBuf::from)
+                .to_vec(),
             strings: Strings::Shell,
             intent: Intent::Enforce,
             argument_rules: ArgumentRules::Default,
@@ -105,6 +107,13 @@ impl Default for Exec {
             scratch: 1 << 30,
             rule: Vec::new(),
         }
+    }
+}
+
+impl Exec {
+    /// Whether every program of the path may run, unless it is restricted.
+    pub(crate) fn allows_all(&self) -> bool {
+        self.allowed_commands.iter().any(|allowed| allowed == "*")
     }
 }
 
@@ -294,6 +303,13 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
             .at_line(line("run_as"))
             .with("key", "exec.run_as"));
     }
+    if settings.exec.allows_all() && settings.exec.profile == Profile::Strict {
+        return Err(Error::config(
+            "allowed_commands = [\"*\"] requires profile = \"build\", because strict executes listed programs only",
+        )
+        .at_line(line("allowed_commands"))
+        .with("key", "exec.allowed_commands"));
+    }
     rule::check_examples(&settings.exec.rule)?;
     Ok(settings)
 }
@@ -334,5 +350,8 @@ mod tests {
         assert!(fault("[exec]\ntimeout = 0\n").0.contains("timeout"));
         assert!(fault("[exec]\n\npath = [\"bin\"]\n").0.starts_with("line 3"));
         assert!(fault("[exec]\nrun_as = \"root\"\n").0.contains("run_as"));
+        let everything = "[exec]\nallowed_commands = [\"*\"]\n";
+        assert!(fault(&format!("{everything}profile = \"strict\"\n")).0.contains("listed programs only"));
+        assert!(parse(everything).unwrap().exec.allows_all());
     }
 }

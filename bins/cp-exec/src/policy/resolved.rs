@@ -191,7 +191,7 @@ impl Policy {
     /// The hint of a refusal that a setting would lift: without a policy, how to begin one.
     pub(crate) fn remedy(&self, setting: &str) -> String {
         match &self.loaded.file {
-            None => "`cp-exec policy init` writes a policy that allows everyday commands; with --for DIR also what a project needs".to_owned(),
+            None => "`cp-exec policy init` writes a policy that allows the programs of this machine; with --for DIR also what a project needs".to_owned(),
             Some(file) => owner_decides(&format!("{setting}, in {}", file.display())),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cp_common::Error;
+use cp_common::Result;
 
 use crate::policy::Verdict;
 use crate::refusal::refuse;
@@ -55,7 +55,7 @@ impl Finding {
     }
 
     pub(crate) fn allowed(risk: Risk) -> Self {
-        let reason = "listed in allowed_commands, and no rule is against it".to_owned();
+        let reason = "allowed by allowed_commands, and no rule is against it".to_owned();
         let rule = "allowed_commands".to_owned();
         Self { verdict: Verdict::Allow, rule, reason, risk, is_final: false, hint: None, target: None }
     }
@@ -68,9 +68,12 @@ impl Finding {
         Self { risk, is_final, ..stricter }
     }
 
-    /// The error of a denial.
-    pub(crate) fn refusal(self) -> Error {
+    /// The finding, or the error of a denial.
+    pub(crate) fn or_refused(self) -> Result<Self> {
+        if self.verdict != Verdict::Deny {
+            return Ok(self);
+        }
         let hint = self.hint.unwrap_or_else(|| "remove the argument, or ask the owner to run it outside".to_owned());
-        refuse(&self.rule, self.reason).hint(hint)
+        Err(refuse(&self.rule, self.reason).hint(hint))
     }
 }

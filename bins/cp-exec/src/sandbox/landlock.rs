@@ -10,7 +10,7 @@ use landlock::{
 };
 use rustix::fs::FileType;
 
-use super::plan::{Network, Plan, Profile};
+use super::plan::{Network, Plan, Profile, TMP};
 use super::report::{Failure, Landlock};
 use super::system;
 
@@ -90,7 +90,8 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
         }
     }
     for path in scratch {
-        rules = allow(rules, path, write)?;
+        let rights = if plan.runs_from_tmp() && *path == Path::new(TMP) { write | AccessFs::Execute } else { write };
+        rules = allow(rules, path, rights)?;
     }
     for path in std::iter::once(&plan.exe.path).chain(&plan.programs) {
         rules = allow(rules, path, AccessFs::ReadFile | AccessFs::Execute)?;

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use seccompiler::sock_filter;
 
 use super::plan::Identity;
@@ -69,6 +69,8 @@ pub(crate) struct ExecCall {
 /// What an execution asks for, as its caller's memory has it. Another thread may still change that memory, so the request guides
 /// and records; the sandbox contains.
 pub(crate) struct ExecRequest {
+    /// The process that waits, or for which the request was found.
+    process: i32,
     /// The words, `argv[0]` first; bytes that are not UTF-8 are replaced.
     pub argv: Vec<String>,
     pub env: Vec<Vec<u8>>,
@@ -182,7 +184,7 @@ impl ExecCall {
         let (file, opened) = identify(&file)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let argv = read_list(&memory, argv)?.into_iter().map(text).collect();
-        Ok(Some(ExecRequest { argv, env: read_list(&memory, env)?, cwd, named, file, opened }))
+        Ok(Some(ExecRequest { process: *thread, argv, env: read_list(&memory, env)?, cwd, named, file, opened }))
     }
 }
 
@@ -203,10 +205,17 @@ impl ExecRequest {
             let meta = File::from(file.try_clone()?).metadata()?;
             if meta.is_file() && meta.mode() & 0o111 != 0 {
                 let (file, opened) = identify(&file)?;
-                return Ok(Some(Self { argv, env, cwd, named, file, opened }));
+                return Ok(Some(Self { process: process.pid, argv, env, cwd, named, file, opened }));
             }
         }
         Ok(None)
+    }
+
+    /// Whether the caller sees a file on a read-only mount; none if it does not exist.
+    pub(crate) fn sees_read_only(&self, path: &Path) -> Option<bool> {
+        let file = open_in_root(self.process, path).ok()?;
+        let mount = rustix::fs::fstatvfs(file).ok()?;
+        Some(mount.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 }
 

@@ -17,7 +17,7 @@ use rustix::mount::{
 };
 
 use super::pieces::{Piece, detached, pieces};
-use super::plan::{Layer, Plan};
+use super::plan::{Layer, Plan, TMP};
 use super::report::{Enforcement, Failure};
 use super::sys::{self, NO_SUID_NO_DEV};
 use crate::place;
@@ -58,8 +58,8 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     let (pieces, links) = pieces(plan)?;
     let devices = DEVICES.iter().map(|name| Ok((*name, take_system(&Path::new("/dev").join(name))?)));
     let devices = devices.collect::<io::Result<Vec<_>>>().map_err(setup("dev"))?;
-    let session_tmp =
-        plan.view.session_tmp.as_deref().map(take_session_tmp).transpose().map_err(setup("session_tmp"))?;
+    let session_tmp = plan.view.session_tmp.as_deref().map(|path| take_session_tmp(path, plan.runs_from_tmp()));
+    let session_tmp = session_tmp.transpose().map_err(setup("session_tmp"))?;
     let text = plan.script_text.as_deref();
     let root = enter(text.map_or(0, <[u8]>::len)).map_err(setup("root"))?;
 
@@ -186,6 +186,8 @@ impl Places {
     fn private(&mut self, plan: &Plan, path: &str, lasting: Option<&OwnedFd>) -> io::Result<()> {
         let at = Path::new(path);
         let bytes = if path == "/tmp" { plan.limits.scratch_bytes } else { 1 << 20 };
+        let runs = path == TMP && plan.runs_from_tmp();
+        let execution = if runs { MountFlags::empty() } else { MountFlags::NOEXEC };
         if path == "/tmp" && !self.in_a_tree(at) {
             fs::create_dir_all(at)?;
         }
@@ -198,7 +200,7 @@ impl Places {
                         std::os::unix::fs::chown(at, Some(uid), Some(gid))?;
                     }
                 }
-                None => scratch(path, "1777", bytes, 131_072)?,
+                None => scratch(path, "1777", bytes, 131_072, execution)?,
             }
             self.directories.push((at.to_owned(), false));
         }
@@ -260,9 +262,10 @@ fn take_system(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// A detached mount of the directory that is the `/tmp` of a session.
-fn take_session_tmp(path: &Path) -> io::Result<OwnedFd> {
+fn take_session_tmp(path: &Path, runs: bool) -> io::Result<OwnedFd> {
     let tree = detached(&place::open(path)?.ok_or(ErrorKind::NotFound)?)?;
-    sys::set_mount_attributes(tree.as_fd(), libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV, libc::AT_RECURSIVE)?;
+    let flags = if runs { NO_SUID_NO_DEV } else { libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV };
+    sys::set_mount_attributes(tree.as_fd(), flags, libc::AT_RECURSIVE)?;
     Ok(tree)
 }
 
@@ -277,9 +280,9 @@ fn put_at(tree: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(rustix::mount::move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
-fn scratch(path: &str, mode: &str, bytes: u64, inodes: u32) -> io::Result<()> {
+fn scratch(path: &str, mode: &str, bytes: u64, inodes: u32, execution: MountFlags) -> io::Result<()> {
     let options = CString::new(format!("mode={mode},size={bytes},nr_inodes={inodes}"))?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | execution;
     Ok(rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str())?)
 }
 
@@ -297,7 +300,7 @@ fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Result<()> {
         symlink(target, dev.join(name))?;
     }
     fs::create_dir(dev.join("shm"))?;
-    scratch(SHARED_MEMORY, "1777", bytes, 4096)
+    scratch(SHARED_MEMORY, "1777", bytes, 4096, MountFlags::NOEXEC)
 }
 
 /// A `/proc` that shows nothing of other processes.
@@ -319,7 +322,7 @@ fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
             .missing
             .push("proc: without a process namespace and Landlock it would lead to other processes".to_owned());
     }
-    scratch("/proc", "555", 4096, 16).map_err(|e| Failure::setup("proc", e))
+    scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).map_err(|e| Failure::setup("proc", e))
 }
 
 /// Mounts a `/proc` that knows only this namespace, sets the namespace's own limit, and makes it read-only: without

@@ -52,7 +52,18 @@ impl Plan {
     pub(super) fn is_program(&self, path: &Path) -> bool {
         path == self.exe.path || self.programs.iter().any(|program| program == path)
     }
+
+    /// Whether programs that are made in the private `/tmp` run there. They do not where a declared directory lies in `/tmp`, because a rule
+    /// of Landlock for a directory holds for all that is mounted in it.
+    pub(super) fn runs_from_tmp(&self) -> bool {
+        let View { read, write, execute, .. } = &self.view;
+        let mut declared = read.iter().chain(write).chain(execute);
+        self.profile == Profile::Build && !declared.any(|path| path.starts_with(TMP))
+    }
 }
+
+/// The directory for temporary files, which each run has for itself.
+pub(crate) const TMP: &str = "/tmp";
 
 /// What a command sees of the file system, and what it may do there.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

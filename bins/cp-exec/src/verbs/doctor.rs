@@ -55,6 +55,7 @@ pub(super) fn policy_check(context: &Context) -> Check {
         Ok(loaded) if loaded.settings.exec.allowed_commands.is_empty() => {
             Check::not_fine("policy", Status::Warn, "it allows no commands", "add names to allowed_commands")
         }
+        Ok(loaded) if loaded.settings.exec.allows_all() => Check::pass("policy", "allows every program of its path"),
         Ok(loaded) => Check::pass("policy", format!("allows {} commands", loaded.settings.exec.allowed_commands.len())),
     }
 }

@@ -81,7 +81,8 @@ pub(super) fn extend(text: &str, additions: Vec<Addition>) -> Result<Extended> {
         let cursor = cursors.entry(addition.key.clone()).or_default();
         match (&addition.name, item) {
             (None, Item::Value(Value::Array(list))) => {
-                if list.iter().any(|value| value.as_str() == Some(&addition.value)) {
+                let has = |value: &str| list.iter().any(|present| present.as_str() == Some(value));
+                if has(&addition.value) || addition.key == "exec.allowed_commands" && has("*") {
                     continue;
                 }
                 insert(list, &addition, cursor);

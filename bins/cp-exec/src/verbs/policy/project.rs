@@ -23,7 +23,7 @@ const PYTHON: &str = "python";
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Found {
-    /// The kind of work: python, node, pnpm, cargo, go, java, ruby, c, make, just, git, or shell for any project.
+    /// The kind of work: python, node, pnpm, cargo, go, java, ruby, c, make, just or git.
     pub(super) kind: String,
     /// The files that say so.
     pub(super) evidence: Vec<String>,
@@ -69,14 +69,13 @@ pub(super) fn look(directory: &Path, home: &Path) -> Vec<Found> {
     CATALOGUE.group.iter().filter_map(of_group).collect()
 }
 
-/// The programs of this machine for any project, and with `all` those for projects of each kind too.
-pub(super) fn everyday(home: &Path, all: bool) -> Found {
-    let mut found = Found { kind: "shell".to_owned(), ..Found::default() };
-    for group in CATALOGUE.group.iter().filter(|group| all || group.files.is_empty()) {
+/// The programs of this machine for projects of each kind.
+pub(super) fn of_each_kind(home: &Path) -> Vec<Addition> {
+    let mut found = Found::default();
+    for group in &CATALOGUE.group {
         found.programs(group, home);
     }
-    found.missing.clear();
-    found
+    found.adds
 }
 
 fn needs(group: &Group, evidence: Vec<String>, directory: &Path, home: &Path) -> Found {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::policy::escaped;
 
 /// The directories of a starter's `exec.path`.
-pub(super) const SYSTEM: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+pub(super) const SYSTEM: [&str; 6] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// What `programs.toml` says.
 #[derive(Default, Deserialize)]
@@ -25,7 +25,7 @@ pub(super) struct Catalogue {
 pub(super) struct Group {
     pub(super) name: String,
     pub(super) reason: String,
-    /// Names of files by which a project is known; none for every project.
+    /// Names of files by which a project is known.
     pub(super) files: Vec<String>,
     /// Programs that are reported as missing where they are not there.
     pub(super) needs: Vec<String>,
@@ -50,6 +50,10 @@ impl Group {
 struct Installed {
     /// Their directory, absolute or below the home, in which a `*` is a version.
     programs: String,
+    /// A directory below the home whose programs start those of the chosen version.
+    shims: Option<String>,
+    /// A file below the home that names the chosen version.
+    version: Option<String>,
     /// What they need beside themselves: the directory above theirs, if both are empty.
     read: Vec<String>,
     execute: Vec<String>,
@@ -72,25 +76,49 @@ pub(super) struct Program {
     pub(super) env: Vec<[String; 2]>,
 }
 
-/// The program of a name: that of the system, else the one that is first on PATH, else the newest.
+/// The program that a shell finds under a name: the first on PATH, else that of the system, else the newest.
 pub(super) fn find(name: &str, home: &Path) -> Option<Program> {
-    if SYSTEM.iter().any(|directory| Path::new(directory).join(name).is_file()) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    find_on(&std::env::split_paths(&path).collect::<Vec<_>>(), name, home)
+}
+
+fn find_on(path: &[PathBuf], name: &str, home: &Path) -> Option<Program> {
+    let place = |directory: &Path| path.iter().position(|entry| entry == directory).unwrap_or(usize::MAX);
+    let system = SYSTEM.iter().map(|directory| (place(Path::new(directory)), PathBuf::from(directory)));
+    let installed = CATALOGUE.installed.iter().flat_map(|installed| {
+        let chosen = installed.chosen(home);
+        let shims = installed.shims.as_ref().map_or(usize::MAX, |shims| place(&home.join(shims)));
+        let mut directories = present(home, &installed.programs);
+        directories
+            .sort_by_key(|directory| std::cmp::Reverse((Some(directory) == chosen.as_ref(), version(directory))));
+        directories.into_iter().map(move |directory| (place(&directory).min(shims), directory))
+    });
+    let found = system.chain(installed).filter(|(_, directory)| directory.join(name).is_file());
+    // Of several in the same place the first is the one.
+    let (_, directory) = found.min_by_key(|(place, _)| *place)?;
+    if is_of_system(&directory) {
         return Some(Program::default());
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let place = |directory: &PathBuf| on_path.iter().position(|entry| entry == directory);
-    let directories = CATALOGUE.installed.iter().flat_map(|installed| present(home, &installed.programs));
-    let mut found: Vec<PathBuf> = directories.filter(|directory| directory.join(name).is_file()).collect();
-    found.sort_by_key(|directory| (place(directory).unwrap_or(usize::MAX), std::cmp::Reverse(version(directory))));
-    let directory = found.first()?;
     let pin = below_home(&directory.join(name), home)?;
-    Some(Program { pin: Some(pin), ..installed_in(directory, home)? })
+    Some(Program { pin: Some(pin), ..installed_in(&directory, home)? })
+}
+
+fn is_of_system(directory: &Path) -> bool {
+    SYSTEM.iter().any(|system| Path::new(system) == directory)
+}
+
+impl Installed {
+    /// The directory of the version that its file of the home chooses.
+    fn chosen(&self, home: &Path) -> Option<PathBuf> {
+        let text = std::fs::read_to_string(home.join(self.version.as_ref()?)).ok()?;
+        let version = text.split_whitespace().next().filter(|version| !version.contains('/'))?;
+        Some(home.join(self.programs.replacen('*', version, 1)))
+    }
 }
 
 /// What a program in this directory needs, if that is a directory of the system or of an installer.
 pub(super) fn installed_in(directory: &Path, home: &Path) -> Option<Program> {
-    if SYSTEM.iter().any(|system| Path::new(system) == directory) {
+    if is_of_system(directory) {
         return Some(Program::default());
     }
     let is_there = |place: PathBuf| place == directory || place.canonicalize().is_ok_and(|place| place == directory);
@@ -148,7 +176,7 @@ mod tests {
         let catalogue: Catalogue = toml::from_str(include_str!("programs.toml")).unwrap();
         let names: Vec<&str> = catalogue.group.iter().flat_map(Group::names).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
-        assert!(names.len() > 200 && catalogue.installed.len() > 10);
+        assert!(names.len() > 80 && catalogue.installed.len() > 10);
         for group in &catalogue.group {
             assert!(!group.name.is_empty() && !group.reason.is_empty());
         }
@@ -166,6 +194,27 @@ mod tests {
         assert_eq!(program.pin.unwrap(), "~/.nvm/versions/node/v20.2.0/bin/no-such-program");
         assert_eq!(program.read, ["~/.nvm/versions/node/v20.2.0/**"]);
         assert!(find("no-such-program-either", home.path()).is_none());
+    }
+
+    #[test]
+    fn first_program_on_the_path_is_found_also_behind_shims() {
+        let home = tempfile::tempdir().unwrap();
+        let bin = |version: &str| home.path().join(".pyenv/versions").join(version).join("bin");
+        for version in ["3.9.1", "3.12.0"] {
+            std::fs::create_dir_all(bin(version)).unwrap();
+            std::fs::write(bin(version).join("true"), "").unwrap();
+        }
+        let shims = home.path().join(".pyenv/shims");
+        let pin = |path: &[PathBuf]| find_on(path, "true", home.path()).unwrap().pin;
+        let newest = Some("~/.pyenv/versions/3.12.0/bin/true".to_owned());
+        let older = Some("~/.pyenv/versions/3.9.1/bin/true".to_owned());
+        let system = PathBuf::from("/usr/bin");
+        assert_eq!(pin(&[]), None);
+        assert_eq!(pin(&[system.clone(), shims.clone()]), None);
+        assert_eq!(pin(&[shims.clone(), system.clone()]), newest);
+        assert_eq!(pin(&[bin("3.9.1"), shims.clone()]), older);
+        std::fs::write(home.path().join(".pyenv/version"), "3.9.1\n").unwrap();
+        assert_eq!(pin(&[shims, system]), older);
     }
 
     #[test]
