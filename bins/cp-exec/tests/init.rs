@@ -27,7 +27,7 @@ fn a_starter_policy_is_written_once_and_never_over_another() {
     let (first, _) = exec.ask(&["policy", "init", "--request-id", "r1"]);
     assert_eq!(first["data"]["written"], true, "{first}");
     assert_eq!(exec.ask(&["policy", "init", "--request-id", "r1"]).0["data"], first["data"]);
-    assert_eq!(exec.ask(&["policy", "test"]).1, 0);
+    assert_eq!(exec.ask(&["policy", "show"]).1, 0);
     assert_eq!(exec.entries("policy.init").len(), 1);
     std::fs::set_permissions(exec.home.join("config/policy.toml"), std::fs::Permissions::from_mode(0o666)).unwrap();
     let (answer, status) = exec.ask(&["--", "true"]);

@@ -155,7 +155,6 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     ("cp-exec policy show", &["cp-exec policy show", "allow; cp-exec policy show"]),
-    ("cp-exec policy test", &["cp-exec policy test", "allow; cp-exec policy test"]),
     (
         "cp-llm",
         &[

@@ -56,7 +56,6 @@ const ROWS: [[&str; 4]; 68] = [
     ["cp-exec check", "", "-- true", "--input rows"],
     ["cp-exec policy show", "", "", ""],
     ["cp-exec policy init", "", "--home $PWD/fresh$N", ""],
-    ["cp-exec policy test", "", "", ""],
     ["cp-exec approve", "", "", ""],
     ["cp-exec undo", "cp-exec -- touch u$N >/dev/null", "--dry-run last", ""],
     ["cp-exec recover-git", "", "--dry-run repository", ""],

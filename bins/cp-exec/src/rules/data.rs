@@ -62,9 +62,11 @@ pub(crate) struct Rule {
     pub hint: Option<String>,
     /// Command lines that it is about.
     #[serde(default)]
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the tests run them"))]
     pub examples: Vec<String>,
     /// Command lines that it is not about.
     #[serde(default)]
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the tests run them"))]
     pub counterexamples: Vec<String>,
 }
 

@@ -23,10 +23,7 @@ pub(crate) use self::finding::{Finding, Risk};
 pub(crate) use self::judge::{Scope, judge};
 pub(crate) use self::written::{hash_of_lost_files, written_paths};
 
-use std::path::Path;
-
 use self::data::{Kind, families, family_of, is_named, roles};
-use self::matching::Places;
 
 /// Every built-in rule.
 pub(crate) fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
@@ -56,30 +53,32 @@ pub(crate) fn served(arguments: &Arguments<'_>) -> Option<&'static Served> {
     roles().served.iter().find(is_about)
 }
 
-/// The rules that are wrong about one of their own command lines, with that line.
-pub(crate) fn wrong_examples() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let places = Places { cwd: Path::new("/project"), project: Path::new("/project"), home: "/home/me" };
-    let is_about = move |rule: &BuiltIn, line: &str| {
-        cp_common::words::split(line).is_ok_and(|words| {
-            let arguments = Arguments::read(&words.argv);
-            let family = family_of(arguments.name());
-            family.is_some_and(|family| family.rules_of(arguments.name()).any(|it| it.id == rule.id))
-                && rule.holds(|clause| clause.holds(&arguments, &places))
-        })
-    };
-    built_in().flat_map(move |rule| {
-        let missed = rule.examples.iter().filter(move |line| !is_about(rule, line));
-        let wrong = missed.chain(rule.counterexamples.iter().filter(move |line| is_about(rule, line)));
-        wrong.map(|line| (rule.id.as_str(), line.as_str()))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
+    use super::matching::Places;
     use super::*;
     use crate::policy::Verdict;
+
+    /// The rules that are wrong about one of their own command lines, with that line.
+    fn wrong_examples() -> impl Iterator<Item = (&'static str, &'static str)> {
+        let places = Places { cwd: Path::new("/project"), project: Path::new("/project"), home: "/home/me" };
+        let is_about = move |rule: &BuiltIn, line: &str| {
+            cp_common::words::split(line).is_ok_and(|words| {
+                let arguments = Arguments::read(&words.argv);
+                let family = family_of(arguments.name());
+                family.is_some_and(|family| family.rules_of(arguments.name()).any(|it| it.id == rule.id))
+                    && rule.holds(|clause| clause.holds(&arguments, &places))
+            })
+        };
+        built_in().flat_map(move |rule| {
+            let missed = rule.examples.iter().filter(move |line| !is_about(rule, line));
+            let wrong = missed.chain(rule.counterexamples.iter().filter(move |line| is_about(rule, line)));
+            wrong.map(|line| (rule.id.as_str(), line.as_str()))
+        })
+    }
 
     #[test]
     fn every_rule_is_about_its_examples_and_nothing_else() {

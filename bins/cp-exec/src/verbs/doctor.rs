@@ -43,7 +43,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
 pub(super) fn policy_check(context: &Context) -> Check {
     match policy::load(&context.home.policy_file()) {
         Err(error) => {
-            let fix = error.hint_text().unwrap_or("correct the file; `cp-exec policy test` checks it").to_owned();
+            let fix = error.hint_text().unwrap_or("correct the file; `cp-exec policy show` checks it").to_owned();
             Check::not_fine("policy", Status::Fail, error.to_string(), fix)
         }
         Ok(loaded) if loaded.file.is_none() => Check::not_fine(

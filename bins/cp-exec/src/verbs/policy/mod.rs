@@ -1,15 +1,14 @@
-//! `cp-exec policy`: show what holds, write a starter, and test the rules.
+//! `cp-exec policy`: shows the policy in force and writes a starter.
 
 mod additions;
 pub(crate) mod init;
 mod project;
 pub(crate) mod show;
-pub(crate) mod test;
 mod toolchains;
 
 use cp_common::{Context, Result};
 
-/// Show, start or test the policy
+/// Show or start the policy
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,14 +21,11 @@ enum Verb {
     Show,
     /// Write a commented starter policy, or add what a project needs
     Init(init::Args),
-    /// Check every rule against its examples
-    Test,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match &args.verb {
         Verb::Show => show::run(context),
         Verb::Init(args) => init::run(args, context),
-        Verb::Test => test::run(context),
     }
 }
