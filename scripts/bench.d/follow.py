@@ -22,7 +22,7 @@ def median(follower, feed):
     return statistics.median(times) * 1e6
 
 
-# The writer is a coprocess, so that the time to start a program is not in the figure: what is measured begins when the line stands in the file.
+# The writer is a coprocess, so that the time to start a program is not in the figure: measurement begins when the line is in the file.
 def plain(n):
     with open("T.log", "ab", buffering=0) as log:
         log.write(b"line %d\n" % n)

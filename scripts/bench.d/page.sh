@@ -8,7 +8,7 @@ cat <<END
 # Benchmarks
 
 Written by \`scripts/bench --write\` on $(date -u +%Y-%m-%d): release build, $(nproc) processors ($(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)),
-Linux $(uname -r | cut -d - -f 1). Ratios are taken in one run, against the peers that are named; a limit is ours. What is over its limit has its reason beside it. What these figures come to at 1,000,000,000 rows stands in cp-scale(7).
+Linux $(uname -r | cut -d - -f 1). Ratios compare with the named peers in the same run; the limits are ours. A figure over its limit has its reason beside it. cp-scale(7) extrapolates these figures to 1,000,000,000 rows.
 
 END
 awk -F '\t' '

@@ -5,7 +5,7 @@ _arguments \
     '(-c --continue)'{-c,--continue}'[continue the current conversation]' \
     '--session[continue this conversation]:session:' \
     '--name[name the conversation]:name:' \
-    '(-C --command)'{-C,--command}'[print a command line, and run it after a yes]' \
+    '(-C --command)'{-C,--command}'[print a command line, and run it after confirmation]' \
     '(-m --model)'{-m,--model}'[the model]:model:' \
     '--agent[the agent]:agent:_files -W "${CP_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/cp}/agents" -/' \
     '--prompt[begin the system text with a governed prompt]:id:' \

@@ -47,9 +47,9 @@ pub struct Prompt {
     pub untrusted: Vec<String>,
 }
 
-/// What a model is asked for where a summary is to stand for turns.
-const SUMMARISE: &str = "Summarise the conversation for whoever continues it: what was asked, what was decided, what was found \
-(names, paths, numbers, exact words where they matter), and what is still open. Leave out greetings. Add nothing.";
+/// The prompt for a summary that replaces turns.
+const SUMMARISE: &str = "Summarise the conversation for whoever continues it: the questions, the decisions, the findings \
+(names, paths, numbers, exact words where they matter), and the open points. Leave out greetings. Add nothing.";
 
 /// About how many tokens so many bytes are. An estimate: every model counts in its own way.
 pub const fn estimated_tokens(bytes: usize) -> usize {

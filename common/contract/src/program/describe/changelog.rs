@@ -1,4 +1,4 @@
-//! What changed, from the CHANGELOG.md that was there at build time.
+//! The changes, from the CHANGELOG.md of the build.
 
 use std::collections::BTreeMap;
 
