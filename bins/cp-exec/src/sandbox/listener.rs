@@ -3,6 +3,7 @@
 //! The filter is installed by the command's own process right before its first execution; the descriptor goes to the supervisor.
 //! A notification is answered with EPERM, and never with EACCES, after which `execvp` would try the next directory of PATH.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
@@ -20,6 +21,10 @@ use super::sys::{self, Notification};
 
 /// The most bytes of arguments, or of environment, that are read: what the kernel takes at most.
 const LONGEST: usize = 6 << 20;
+const PAGE: usize = 4096;
+/// The pages of another process that are kept.
+const PAGES: usize = 8;
+const POINTER: usize = size_of::<u64>();
 
 /// Installs the filter in this thread.
 pub(super) fn install() -> io::Result<OwnedFd> {
@@ -158,7 +163,7 @@ impl ExecCall {
     fn read(&self) -> io::Result<Option<ExecRequest>> {
         let Notification { thread, number, arguments, .. } = &self.notification;
         let of_process = |name: &str| PathBuf::from(format!("/proc/{thread}/{name}"));
-        let memory = File::open(of_process("mem"))?;
+        let mut memory = Memory::open(&of_process("mem"))?;
         let (directory, path, argv, env) = if *number == libc::SYS_execve {
             (None, arguments[0], arguments[1], arguments[2])
         } else {
@@ -167,7 +172,7 @@ impl ExecCall {
             let descriptor = i32::from_le_bytes([a, b, c, d]);
             (Some(descriptor).filter(|fd| *fd != libc::AT_FDCWD), arguments[1], arguments[2], arguments[3])
         };
-        let named = PathBuf::from(std::ffi::OsString::from_vec(read_string(&memory, path)?));
+        let named = PathBuf::from(std::ffi::OsString::from_vec(memory.string(path)?));
         let cwd = fs::read_link(of_process("cwd"))?;
         let base = match directory {
             Some(descriptor) if !named.is_absolute() => fs::read_link(of_process(&format!("fd/{descriptor}")))?,
@@ -183,8 +188,8 @@ impl ExecCall {
         let Ok(file) = opened else { return Ok(None) };
         let (file, opened) = identify(&file)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let argv = read_list(&memory, argv)?.into_iter().map(text).collect();
-        Ok(Some(ExecRequest { process: *thread, argv, env: read_list(&memory, env)?, cwd, named, file, opened }))
+        let argv = memory.list(argv)?.into_iter().map(text).collect();
+        Ok(Some(ExecRequest { process: *thread, argv, env: memory.list(env)?, cwd, named, file, opened }))
     }
 }
 
@@ -235,49 +240,104 @@ fn identify(file: &OwnedFd) -> io::Result<(Identity, Option<File>)> {
     Ok((identity, opened))
 }
 
-/// A list of strings in the memory of another process.
-fn read_list(memory: &File, address: u64) -> io::Result<Vec<Vec<u8>>> {
-    const POINTER: usize = size_of::<u64>();
-    let (mut list, mut total, mut at) = (Vec::new(), 0, address);
-    // A null pointer counts as an empty list, as it does for the kernel.
-    if address == 0 {
-        return Ok(list);
+/// The memory of another process, read by pages because its strings lie beside each other.
+struct Memory {
+    file: File,
+    /// The pages that were read last, by their addresses.
+    pages: VecDeque<(u64, [u8; PAGE])>,
+}
+
+impl Memory {
+    fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: File::open(path)?, pages: VecDeque::new() })
     }
-    loop {
-        let mut pointer = [0; POINTER];
-        memory.read_exact_at(&mut pointer, at)?;
-        let string = u64::from_ne_bytes(pointer);
-        if string == 0 {
+
+    /// The bytes from an address to the end of its page.
+    fn page_from(&mut self, address: u64) -> io::Result<&[u8]> {
+        let offset = usize::try_from(address).unwrap_or_default() % PAGE;
+        let start = address - offset as u64;
+        let known = self.pages.iter().position(|(page, _)| *page == start);
+        if known.is_none() {
+            let mut page = [0; PAGE];
+            self.file.read_exact_at(&mut page, start)?;
+            self.pages.truncate(PAGES - 1);
+            self.pages.push_front((start, page));
+        }
+        Ok(&self.pages[known.unwrap_or(0)].1[offset..])
+    }
+
+    fn pointer(&mut self, address: u64) -> io::Result<u64> {
+        let mut bytes = [0; POINTER];
+        let mut filled = 0;
+        while filled < POINTER {
+            let part = self.page_from(address + filled as u64)?;
+            let length = part.len().min(POINTER - filled);
+            bytes[filled..filled + length].copy_from_slice(&part[..length]);
+            filled += length;
+        }
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// A string that ends at a zero byte.
+    fn string(&mut self, mut address: u64) -> io::Result<Vec<u8>> {
+        let mut string = Vec::new();
+        loop {
+            let part = self.page_from(address)?;
+            if let Some(end) = memchr::memchr(0, part) {
+                string.extend_from_slice(&part[..end]);
+                return Ok(string);
+            }
+            string.extend_from_slice(part);
+            address += part.len() as u64;
+            if string.len() > LONGEST {
+                return Err(io::ErrorKind::ArgumentListTooLong.into());
+            }
+        }
+    }
+
+    /// A list of pointers to strings, which ends at a null pointer. A null pointer counts as an empty list, as it does for the kernel.
+    fn list(&mut self, address: u64) -> io::Result<Vec<Vec<u8>>> {
+        let (mut list, mut total, mut at) = (Vec::new(), 0, address);
+        if address == 0 {
             return Ok(list);
         }
-        let string = read_string(memory, string)?;
-        total += string.len() + POINTER;
-        if total > LONGEST {
-            return Err(io::ErrorKind::ArgumentListTooLong.into());
+        loop {
+            let string = self.pointer(at)?;
+            if string == 0 {
+                return Ok(list);
+            }
+            let string = self.string(string)?;
+            total += string.len() + POINTER;
+            if total > LONGEST {
+                return Err(io::ErrorKind::ArgumentListTooLong.into());
+            }
+            list.push(string);
+            at += POINTER as u64;
         }
-        list.push(string);
-        at += POINTER as u64;
     }
 }
 
-/// A string in the memory of another process. It ends at a zero byte, maybe right before a page that cannot be read.
-fn read_string(memory: &File, address: u64) -> io::Result<Vec<u8>> {
-    const CHUNK: u64 = 256;
-    const LENGTH: usize = 256;
-    let (mut string, mut at) = (Vec::new(), address);
-    loop {
-        let mut chunk = [0; LENGTH];
-        let until_boundary = usize::try_from(CHUNK - at % CHUNK).unwrap_or(1);
-        let part = &mut chunk[..until_boundary];
-        memory.read_exact_at(part, at)?;
-        if let Some(end) = memchr::memchr(0, part) {
-            string.extend_from_slice(&part[..end]);
-            return Ok(string);
-        }
-        string.extend_from_slice(part);
-        if string.len() > LONGEST {
-            return Err(io::ErrorKind::ArgumentListTooLong.into());
-        }
-        at += until_boundary as u64;
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+
+    use super::*;
+
+    #[test]
+    fn lists_of_strings_are_read_across_pages_and_up_to_their_bound() {
+        let strings: Vec<CString> =
+            (0..3 * PAGE).step_by(511).map(|length| CString::new(vec![b'x'; length]).unwrap()).collect();
+        let pointers: Vec<u64> = strings.iter().map(|string| string.as_ptr().addr() as u64).chain([0]).collect();
+        let mut memory = Memory::open(Path::new("/proc/self/mem")).unwrap();
+        let expected: Vec<Vec<u8>> = strings.iter().map(|string| string.to_bytes().to_vec()).collect();
+        assert_eq!(memory.list(pointers.as_ptr().addr() as u64).unwrap(), expected);
+        assert_eq!(memory.list(0).unwrap(), Vec::<Vec<u8>>::new());
+        // A list may begin at any address.
+        let mut bytes = vec![0];
+        bytes.extend(pointers.iter().flat_map(|pointer| pointer.to_ne_bytes()));
+        assert_eq!(memory.list(bytes[1..].as_ptr().addr() as u64).unwrap(), expected);
+        let long = CString::new(vec![b'x'; LONGEST + PAGE]).unwrap();
+        assert!(memory.string(long.as_ptr().addr() as u64).is_err());
+        assert!(memory.string(1).is_err() && memory.string(u64::MAX).is_err());
     }
 }
