@@ -366,10 +366,9 @@ fn a_stream_is_what_the_provider_makes_of_it() {
 }
 
 #[test]
-fn the_llm_program_itself_keeps_a_session_as_its_conversation() {
+fn llm_program_itself_sends_turns_of_a_session_as_one_text() {
     let Some(program) = counterpart("llm") else { return };
-    let script = [1, 2, 3].map(|n| crate::messages::whole("openai", &format!("answer {n}"))).to_vec();
-    let server = Server::playing(script);
+    let server = Server::playing(vec![crate::messages::whole("openai", "answer 2")]);
     let models =
         format!("- model_id: local\n  model_name: local\n  api_base: {}/v1\n  can_stream: false\n", server.url());
     let llm = Llm::new();
@@ -380,21 +379,11 @@ fn the_llm_program_itself_keeps_a_session_as_its_conversation() {
         .set("LLM_USER_PATH", &user)
         .set("OPENAI_API_KEY", "k")
         .set("CP_BACKEND", "llm");
-    let ask = |turns: Value| {
-        let history = turns.as_array().unwrap().len() - 1;
-        let row = json!({"session_id":"SES-1","system":"be brief","messages":turns,"history":history});
-        llm.feed(&["-m", "local", "--rows"], &format!("{row}\n"))
-    };
     let turn = |role: &str, text: &str| json!({"role":role,"content":text});
-    let first = ask(json!([turn("user", "one")]));
-    assert_eq!(first.records()[0]["data"]["content"], "answer 1", "{}", first.stdout);
-    let second = ask(json!([turn("user", "one"), turn("assistant", "answer 1"), turn("user", "two")]));
-    assert_eq!(second.records()[0]["data"]["content"], "answer 2", "{}", second.stdout);
-    let sent = server.requests()[1].json()["messages"].clone();
-    assert_eq!(
-        sent.as_array().unwrap()[1..],
-        [turn("user", "one"), turn("assistant", "answer 1"), turn("user", "two")]
-    );
-    let other = ask(json!([turn("user", "else"), turn("assistant", "answer 1"), turn("user", "three")]));
-    assert_eq!(other.first_error()["code"], "E_CONFLICT", "{}", other.stdout);
+    let turns = [turn("user", "one"), turn("assistant", "answer 1"), turn("user", "two")];
+    let row = json!({"session_id":"SES-1","system":"be brief","messages":turns,"history":2});
+    let ran = llm.feed(&["-m", "local", "--rows"], &format!("{row}\n"));
+    assert_eq!(ran.records()[0]["data"]["content"], "answer 2", "{}", ran.stdout);
+    let text = "user: one\n\nassistant: answer 1\n\nuser: two";
+    assert_eq!(server.requests()[0].json()["messages"], json!([turn("system", "be brief"), turn("user", text)]));
 }

@@ -1,22 +1,18 @@
-//! The `llm` program as a backend: it takes a text and prints one. Inside a session its own conversation, named by its `--cid`, mirrors
-//! the session's history, so that only what is new is sent to it; otherwise it keeps nothing, and a conversation goes in as its turns.
+//! The `llm` program as a backend. It reads one text and prints one, so a conversation is sent as its turns, each with its role. The program
+//! logs nothing.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, on_path};
-use cp_common::wire::Block;
+use cp_common::wire::{Block, Turn};
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::external::{GRACE, late};
-use super::mirror::{self, transcript};
 use super::{Backend, Exchange};
-use crate::dialect::{Answer, Conversation, Lowered, Request, Show, Shown, bad_answer, count_but_text, shortened};
-
-/// How many of the newest answers of the program are looked through for one that was just given: others may ask it too.
-const NEWEST: &str = "20";
+use crate::dialect::{Answer, Lowered, Request, Show, Shown, bad_answer, count_but_text, shortened};
 
 /// The `llm` program.
 pub(super) struct Llm {
@@ -40,10 +36,6 @@ impl Backend for Llm {
         false
     }
 
-    fn keeps_conversations(&self) -> bool {
-        true
-    }
-
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
         let cannot = |what: &str| {
             Error::validation(format!("the llm program cannot be given {what}")).hint("choose another --backend")
@@ -56,7 +48,7 @@ impl Backend for Llm {
         if blocks.any(is_file) {
             return Err(cannot("images or documents"));
         }
-        let call = Call { arguments: arguments(request), stdin: text_of(request) };
+        let call = Call { arguments: arguments(request), stdin: transcript(&request.messages) };
         serde_json::to_vec(&call).map_err(|e| Error::new(Code::Unknown, format!("encoding the request: {e}")))
     }
 
@@ -71,16 +63,7 @@ impl Backend for Llm {
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
-        let answer = match self.answer(request, body, show) {
-            Ok(answer) => answer,
-            Err(error) => return Exchange::of(Err(error)),
-        };
-        let mirror = request.conversation.as_ref().and_then(|conversation| {
-            let known = conversation.cid.clone();
-            let cid = known.or_else(|| self.conversation_of(&conversation.text, &answer.content.text()))?;
-            Some(mirror::after(cid, conversation, &request.messages, &answer.content.text()))
-        });
-        Exchange { mirror, ..Exchange::of(Ok(answer)) }
+        Exchange::of(self.answer(request, body, show))
     }
 }
 
@@ -94,9 +77,6 @@ impl Llm {
     }
 
     fn answer(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Result<Answer> {
-        if let Some(conversation) = &request.conversation {
-            self.compare(conversation)?;
-        }
         let Call { arguments, stdin } =
             serde_json::from_slice(body).map_err(|e| Error::new(Code::Unknown, format!("reading the request: {e}")))?;
         let text = self.printed(&arguments, &stdin, show)?;
@@ -131,46 +111,11 @@ impl Llm {
             String::from_utf8(printed).map_err(|_| bad_answer("invalid_utf8", "the answer is not valid UTF-8"))?;
         Ok(text.trim_end_matches('\n').to_owned())
     }
-
-    /// Fails when the program's conversation has gone on without us, or is gone.
-    fn compare(&self, conversation: &Conversation) -> Result<()> {
-        let Some(cid) = &conversation.cid else { return Ok(()) };
-        let found = self.logged(&["--cid", cid, "-n", "0"])?.len() as u64;
-        if found == conversation.answers {
-            return Ok(());
-        }
-        Err(Error::new(
-            Code::Conflict,
-            format!("llm's conversation {cid} has {found} answers, the session {}", conversation.answers),
-        )
-        .with("cid", cid.as_str())
-        .hint("it was changed elsewhere: start another session, or choose another --backend"))
-    }
-
-    /// The id of the conversation in which the program has just given this answer to this text; none when it keeps no log.
-    fn conversation_of(&self, text: &str, answer: &str) -> Option<String> {
-        let logged = self.logged(&["-n", NEWEST]).ok()?;
-        let same =
-            |one: &&Logged| one.prompt.trim_end() == text.trim_end() && one.response.trim_end() == answer.trim_end();
-        logged.iter().rev().find(same).map(|one| one.conversation_id.clone())
-    }
-
-    fn logged(&self, which: &[&str]) -> Result<Vec<Logged>> {
-        let arguments = [&["logs", "list", "--json"], which].concat();
-        let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
-        let text = self.printed(&arguments, "", &mut |_, _| Ok(()))?;
-        serde_json::from_str(&text).map_err(|e| bad_answer("invalid_json", &format!("the log of llm: {e}")))
-    }
 }
 
 fn arguments(request: &Request) -> Vec<String> {
-    let mut arguments = vec!["prompt".to_owned()];
+    let mut arguments = vec!["prompt".to_owned(), "--no-log".to_owned()];
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(|word| (*word).to_owned()));
-    match &request.conversation {
-        None => add(&["--no-log"]),
-        Some(Conversation { cid: None, .. }) => add(&["--log"]),
-        Some(Conversation { cid: Some(cid), .. }) => add(&["--log", "--cid", cid]),
-    }
     if !request.model.is_empty() {
         add(&["-m", &request.model]);
     }
@@ -187,17 +132,13 @@ fn arguments(request: &Request) -> Vec<String> {
     arguments
 }
 
-/// The text that goes to the program: what is new in its conversation, else the whole of ours.
-fn text_of(request: &Request) -> String {
-    request.conversation.as_ref().map_or_else(|| transcript(&request.messages), |c| c.text.clone())
-}
-
-/// An answer in the program's log.
-#[derive(Deserialize)]
-struct Logged {
-    conversation_id: String,
-    #[serde(default)]
-    prompt: String,
-    #[serde(default)]
-    response: String,
+/// The turns as one text, each with its role; a single turn is its text alone.
+fn transcript(turns: &[Turn]) -> String {
+    match turns {
+        [only] => only.content.text(),
+        turns => {
+            let line = |turn: &Turn| format!("{}: {}", turn.role, turn.content.text());
+            turns.iter().map(line).collect::<Vec<_>>().join("\n\n")
+        }
+    }
 }

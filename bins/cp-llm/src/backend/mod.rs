@@ -10,7 +10,6 @@ mod faults;
 pub(crate) mod headers;
 mod llm;
 pub(crate) mod local;
-pub(crate) mod mirror;
 pub(crate) mod price;
 mod provider;
 pub(crate) mod ready;
@@ -26,7 +25,6 @@ use std::time::Duration;
 use cp_common::Result;
 use cp_common::wire::Usage;
 
-use self::mirror::Mirror;
 use self::server::Server;
 use crate::dialect::{Answer, Lowered, Request, Show};
 
@@ -41,10 +39,6 @@ pub(crate) trait Backend: Send + Sync {
     /// Whether its answers say what they used, as far as that is known before one has come.
     fn reports_usage(&self) -> bool {
         true
-    }
-    /// Whether it keeps the conversations of sessions, so that only what is new goes to it.
-    fn keeps_conversations(&self) -> bool {
-        false
     }
     /// The body of a request, exactly as it is sent and recorded.
     fn body(&self, request: &Request) -> Result<Vec<u8>>;
@@ -94,8 +88,6 @@ pub(crate) struct Exchange {
     pub first: Option<Duration>,
     /// The hash of the answer's bytes as they came.
     pub hash: Option<String>,
-    /// What the backend keeps of the conversation.
-    pub mirror: Option<Mirror>,
     /// What was used, where that came though the answer failed.
     pub usage: Option<Usage>,
 }
@@ -103,6 +95,6 @@ pub(crate) struct Exchange {
 impl Exchange {
     /// An exchange of which nothing is known but its outcome.
     pub(crate) fn of(outcome: Result<Answer>) -> Self {
-        Self { outcome, status: None, request_id: None, first: None, hash: None, mirror: None, usage: None }
+        Self { outcome, status: None, request_id: None, first: None, hash: None, usage: None }
     }
 }

@@ -184,7 +184,6 @@ mod tests {
             schema: None,
             stream: false,
             reasoning: false,
-            conversation: None,
             position,
         }
     }

@@ -32,7 +32,7 @@ pub(crate) use self::answer::{Answer, Call, thoughts};
 use self::answer::{Part, Said};
 pub(crate) use self::history::{Lowered, count_but_text, lowered};
 pub(crate) use self::partial::{Partial, exact, finish};
-pub(crate) use self::request::{Conversation, Request};
+pub(crate) use self::request::Request;
 pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
 use crate::http::sse::Event;
 

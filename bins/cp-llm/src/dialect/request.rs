@@ -25,21 +25,8 @@ pub(crate) struct Request {
     pub stream: bool,
     /// Whether what the model thinks is shown, and so has to be asked for where that is a matter of the request.
     pub reasoning: bool,
-    /// Where the conversation is, for a backend that keeps it.
-    pub conversation: Option<Conversation>,
     /// The position among the requests of this process, from 0.
     pub position: u64,
-}
-
-/// A conversation that a backend keeps, and the text that goes to it.
-#[derive(Clone, Debug)]
-pub(crate) struct Conversation {
-    /// The backend's id of it; none for one that is yet to begin.
-    pub cid: Option<String>,
-    /// How many answers it has.
-    pub answers: u64,
-    /// The text that is new.
-    pub text: String,
 }
 
 impl Request {

@@ -12,8 +12,8 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
 use super::work::Work;
-use crate::backend::{Exchange, mirror};
-use crate::dialect::{Conversation, Request};
+use crate::backend::Exchange;
+use crate::dialect::Request;
 
 /// The ledger's name below home.
 const NAME: &str = "cp-llm.jsonl";
@@ -61,12 +61,6 @@ impl Journal {
         })
     }
 
-    /// How a prompt goes to a backend that keeps conversations; none outside of a session.
-    pub(super) fn conversation(&self, work: &Work) -> Result<Option<Conversation>> {
-        let session = work.prompt.session_id.as_ref().or(self.session.as_ref());
-        session.map(|session| mirror::conversation(&work.request().messages, session, &self.path)).transpose()
-    }
-
     /// Records that a request is about to be sent.
     pub(super) fn asked(&self, this: &Try<'_>, work: &Work, bytes: u64) -> Result<()> {
         let Request { system, messages, tools, stream, .. } = work.request();
@@ -111,7 +105,6 @@ impl Journal {
                     .with("stop_reason", &answer.stop)
                     .with("tool_calls", &answer.calls.len())
                     .with("usage", &usage);
-                entry = with_some(entry, "mirror", exchange.mirror.as_ref());
                 if self.keeps_content {
                     entry = entry.content(&answer.content);
                 }

@@ -154,17 +154,6 @@ impl Engine {
         self.matched(Message { request_hash: first.request_hash, ..message })
     }
 
-    /// Finds the conversation that the backend keeps, where it keeps one. An answer that may be asked for once more belongs in none.
-    pub(crate) fn find_conversation(&self, work: &mut Work) -> Result<()> {
-        if self.ready(work)?.backend.keeps_conversations()
-            && self.schema.is_none()
-            && let Some(conversation) = self.journal.conversation(work)?
-        {
-            work.continue_in(conversation);
-        }
-        Ok(())
-    }
-
     /// Counts what of the request cannot go as it came.
     pub(crate) fn note_lowered(&self, work: &Work) -> Result<()> {
         let found = self.ready(work)?.backend.lowered(work.request())?;
@@ -237,7 +226,6 @@ impl Engine {
         let mut at = first;
         loop {
             at = self.ready_from(at, work, listener)?;
-            self.find_conversation(work)?;
             self.note_lowered(work)?;
             let Failed { error, shown, .. } = match self.tries(work, listener) {
                 Ok(message) => return Ok(message),

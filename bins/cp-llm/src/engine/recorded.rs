@@ -64,14 +64,14 @@ impl Engine {
         Ok(message)
     }
 
-    /// The body that a recording is found by: it depends neither on how the answer comes nor on where the backend keeps the conversation.
+    /// The body that a recording is found by: it does not depend on how the answer comes.
     pub(super) fn recorded_form(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
         let request = work.request();
-        if !request.stream && request.conversation.is_none() && !work.is_filled() {
+        if !request.stream && !work.is_filled() {
             return self.body(work);
         }
         let messages = work.named_turns().to_vec();
-        let plain = Request { stream: false, conversation: None, messages, ..request.clone() };
+        let plain = Request { stream: false, messages, ..request.clone() };
         self.ready(work)?.backend.body(&plain).map(Arc::new)
     }
 }

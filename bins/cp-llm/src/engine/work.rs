@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::fetch::Fetched;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
-use crate::dialect::{Conversation, Request};
+use crate::dialect::Request;
 
 /// A prompt with everything decided.
 pub(crate) struct Work {
@@ -77,7 +77,7 @@ impl Work {
         Ok(Arc::clone(self.body.get_or_init(|| body)))
     }
 
-    /// Goes on to one of the models. What the backend of another one keeps is of no use there.
+    /// Goes on to one of the models.
     pub(crate) fn turn_to(&mut self, at: usize) {
         if at != self.at {
             self.at = at;
@@ -90,7 +90,6 @@ impl Work {
         self.request.model.clone_from(model);
         self.request.params = endpoint.params.clone();
         self.request.params.extend(self.params.clone());
-        self.request.conversation = None;
         self.body = OnceCell::new();
     }
 
@@ -122,12 +121,6 @@ impl Work {
     /// Adds turns to the conversation.
     pub(super) fn add_turns(&mut self, turns: impl IntoIterator<Item = Turn>) {
         self.request.messages.extend(turns);
-        self.body = OnceCell::new();
-    }
-
-    /// Says where the backend keeps the conversation.
-    pub(super) fn continue_in(&mut self, conversation: Conversation) {
-        self.request.conversation = Some(conversation);
         self.body = OnceCell::new();
     }
 

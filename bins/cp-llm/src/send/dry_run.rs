@@ -35,7 +35,6 @@ impl Reply for DryRun {
 impl DryRun {
     /// The request that the work would begin with.
     pub(super) fn of(engine: &Engine, work: &mut Work) -> Result<Self> {
-        engine.find_conversation(work)?;
         engine.note_lowered(work)?;
         let backend = engine.ready(work)?.backend;
         let body = backend.body(work.request())?;
