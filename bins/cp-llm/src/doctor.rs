@@ -7,8 +7,8 @@ use cp_common::{Context, Error, Result};
 
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{DialectName, Endpoint};
-use crate::backend::{external, local};
-use crate::engine::prices::Prices;
+use crate::backend::price::Prices;
+use crate::backend::{program, provider};
 use crate::models;
 use crate::policy::Policy;
 
@@ -69,7 +69,7 @@ fn of_endpoints(endpoints: &Endpoints, may_look: bool, context: &Context) -> Vec
             found.unwrap_or_else(|e| failing("endpoint", Status::Warn, &e, "correct [endpoints] in config/cp.toml"));
         checks.push(Check { check: "endpoint".to_owned(), ..found });
     }
-    let found = if may_look { local::answering(NEAR) } else { Vec::new() };
+    let found = if may_look { provider::answering(NEAR) } else { Vec::new() };
     for local in found.iter().filter(|local| !is_meant(local.name)) {
         let how = local.model().map(|model| format!("`cp-llm -m {model} TEXT`"));
         let how = how.unwrap_or_else(|| "it has no model yet".to_owned());
@@ -81,7 +81,7 @@ fn of_endpoints(endpoints: &Endpoints, may_look: bool, context: &Context) -> Vec
 /// Whether a backend of the user's own answers as it must: a check for each thing that is wrong.
 fn program(endpoint: &Endpoint) -> Vec<Check> {
     let name = endpoint.program();
-    let faults = match external::examine(name, PROGRAM_LIMIT) {
+    let faults = match program::examine(name, PROGRAM_LIMIT) {
         Ok(faults) => faults,
         Err(e) => return vec![failing("backend", Status::Fail, &e, "name an executable")],
     };

@@ -1,31 +1,31 @@
 //! `cp-llm`: send a prompt to a model, get a message.
 //!
-//! Each folder uses those below it:
+//! Each module uses only modules that come after it:
 //!
-//! - [`send`], [`embed`], [`jobs`], [`models`], [`doctor`]: the verbs, and what `doctor` checks
-//! - [`policy`]: what may be sent, over which network, for how much
+//! - [`send`], [`embed`], [`jobs`], [`models`], [`doctor`]: the verbs, and the checks of `doctor`
+//! - [`policy`]: the prompts that may be sent, the use of the network, the budget
 //! - [`engine`]: from a prompt to a message: tries, fallbacks, budgets, recordings, the ledger
-//! - [`backend`]: what answers a request: a provider's server, a program, the stub
-//! - [`dialect`]: how providers write requests and answers
-//! - [`http`]: connections, statuses and server-sent events
-//! - [`digest`], [`environment`], [`pause`]: hashes, variables, and waits that a signal ends
+//! - [`backend`]: servers, programs and the stub, which answer requests
+//! - [`dialect`]: requests and answers as each provider writes them
+//! - [`code_block`]: fenced code in an answer
+//! - [`command_line`]: this command line as text, for the audit and for hints
 
 mod backend;
+mod code_block;
+mod command_line;
 mod dialect;
-mod digest;
 mod doctor;
 mod embed;
 mod engine;
-mod environment;
-mod http;
 mod jobs;
 mod models;
-mod pause;
 mod policy;
 mod send;
 
+use std::time::Duration;
+
 use cp_common::program::Program;
-use cp_common::{Context, Result};
+use cp_common::{Context, Result, signals};
 
 /// What this program says of itself.
 pub static PROGRAM: Program = Program {
@@ -75,7 +75,7 @@ pub static PROGRAM: Program = Program {
     ],
     checks: doctor::checks,
     credentials: backend::choice::credentials,
-    audit: engine::audit::audit,
+    audit: command_line::audit,
 };
 
 /// The command line.
@@ -105,6 +105,16 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     }
 }
 
+/// The value of an environment variable that is set and not empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Sleeps. Fails if a signal arrives first.
+fn pause(length: Duration) -> Result<()> {
+    if cp_http::pause(length) { Ok(()) } else { signals::check() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,7 +126,7 @@ mod tests {
         let request = serde_json::to_value(of_record(schemars::schema_for!(send::DryRun))).unwrap();
         let models = serde_json::to_value(schemars::schema_for!(cp_common::wire::Page<models::Model>)).unwrap();
         let embedding = serde_json::to_value(of_record(schemars::schema_for!(embed::Embedded))).unwrap();
-        let job = serde_json::to_value(of_record(schemars::schema_for!(jobs::record::BatchJob))).unwrap();
+        let job = serde_json::to_value(of_record(schemars::schema_for!(jobs::job::BatchJob))).unwrap();
         for (name, schema) in [("batch_job", job), ("item", request), ("embedding", embedding), ("models", models)] {
             let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(format!("{name}.json"));
             let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
@@ -134,7 +144,7 @@ mod tests {
         let send = command.find_subcommand("send").unwrap();
         let flags = send.get_arguments().filter(|option| !option.get_action().takes_values());
         for flag in flags.filter_map(clap::Arg::get_long) {
-            assert!(engine::audit::FLAGS.contains(&format!("--{flag}").as_str()), "--{flag}");
+            assert!(command_line::FLAGS.contains(&format!("--{flag}").as_str()), "--{flag}");
         }
     }
 }

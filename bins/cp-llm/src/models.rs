@@ -10,10 +10,10 @@ use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
+use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Endpoint, Setup};
-use crate::backend::ready::Backends;
-use crate::engine::prices::Prices;
+use crate::backend::price::Prices;
 use crate::policy::Policy;
 
 /// What the reference says of this verb.

@@ -9,7 +9,7 @@ use cp_common::program::{CredentialSource, Credentials};
 use cp_common::{Context, Error, Result};
 
 use super::endpoint::{DialectName, Endpoint, Target};
-use super::local::{self, Found};
+use super::provider::{self, Found};
 use super::provider::{PROVIDERS, Provider};
 use super::tables;
 
@@ -133,7 +133,7 @@ impl Endpoints {
     /// What a newcomer sees first: a server of this machine that answers needs nothing but its name.
     fn nothing_configured(&self) -> Error {
         let keys = "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and give -m MODEL";
-        let found = if self.may_look { local::answering(LOOK) } else { Vec::new() };
+        let found = if self.may_look { provider::answering(LOOK) } else { Vec::new() };
         let models: Vec<String> = found.iter().filter_map(Found::model).collect();
         let hint = match (models.is_empty(), found.first()) {
             (false, _) => format!("give -m {} for the model that runs here, or {keys}", models.join(" or -m ")),

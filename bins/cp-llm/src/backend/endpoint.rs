@@ -9,21 +9,21 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::Backend;
-use super::external::ExternalBackend;
 use super::llm::Llm;
 use super::price::Price;
+use super::program::ExternalBackend;
 use super::secret::{self, Secret};
 use super::server::Server;
 use super::stub::Stub;
-use super::vectors::StubVectors;
+use super::stub::StubVectors;
 use crate::dialect::Dialect;
 use crate::dialect::anthropic::Anthropic;
 use crate::dialect::embeddings::{Embeddings, Format};
 use crate::dialect::gemini::Gemini;
 use crate::dialect::openai::OpenAi;
 use crate::dialect::responses::Responses;
-use crate::environment::variable;
-use crate::http::client::{Client, Timeouts};
+use crate::variable;
+use cp_http::client::{Client, Timeouts};
 
 /// How an endpoint is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

@@ -10,7 +10,7 @@ use cp_common::wire::{Block, Turn};
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::external::{GRACE, late};
+use super::program::{GRACE, late};
 use super::{Backend, Exchange};
 use crate::dialect::{Answer, Lowered, Request, Show, Shown, bad_answer, count_but_text, shortened};
 

@@ -1,30 +1,28 @@
-//! What answers requests: servers in the dialects of their providers, programs, and the stub.
+//! Backends: the servers of providers, programs, and the stub.
 //!
-//! A backend is a file that implements [`Backend`]; [`endpoint`] says who is asked and with what, [`choice`] finds the one that a command
-//! line or a prompt means, and [`ready`] keeps those that were made.
+//! A backend implements [`Backend`]. [`endpoint`] is what a backend is made from, [`choice`] finds the endpoint for a command line or a prompt, and
+//! [`Backends`] keeps the backends that were made.
 
 pub(crate) mod choice;
 pub(crate) mod endpoint;
-pub(crate) mod external;
-mod faults;
-pub(crate) mod headers;
 mod llm;
-pub(crate) mod local;
 pub(crate) mod price;
-mod provider;
-pub(crate) mod ready;
+pub(crate) mod program;
+pub(crate) mod provider;
 mod secret;
 pub(crate) mod server;
 mod stream;
 pub(crate) mod stub;
 mod tables;
-mod vectors;
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cp_common::Result;
 use cp_common::wire::Usage;
+use cp_common::{Error, Result};
 
+use self::endpoint::{Endpoint, Setup};
 use self::server::Server;
 use crate::dialect::{Answer, Lowered, Request, Show};
 
@@ -96,5 +94,52 @@ impl Exchange {
     /// An exchange of which nothing is known but its outcome.
     pub(crate) fn of(outcome: Result<Answer>) -> Self {
         Self { outcome, status: None, request_id: None, first: None, hash: None, usage: None }
+    }
+}
+
+/// A backend that can be asked.
+#[derive(Clone)]
+pub(crate) struct Ready {
+    /// What answers.
+    pub backend: Arc<dyn Backend>,
+    /// Why the network may be used, where it is.
+    pub network: Option<&'static str>,
+}
+
+/// The backends that were needed so far.
+pub(crate) struct Backends {
+    setup: Setup,
+    /// Each, or why it could not be made: a command that prints a key is not run again to find out.
+    made: Mutex<HashMap<String, Result<Ready>>>,
+}
+
+impl Backends {
+    /// No backend so far.
+    pub(crate) fn new(setup: Setup) -> Self {
+        Self { setup, made: Mutex::default() }
+    }
+
+    /// The backend of an endpoint.
+    pub(crate) fn of(&self, endpoint: &Endpoint) -> Result<Ready> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        match made.entry(endpoint.name.clone()).or_insert_with(|| self.make(endpoint)) {
+            Ok(ready) => Ok(ready.clone()),
+            Err(error) => {
+                let again = Error::from_value(&error.to_value());
+                Err(if error.is_fatal() { again.fatal() } else { again })
+            }
+        }
+    }
+
+    /// Whether one of them may cost money.
+    pub(crate) fn is_metered(&self) -> bool {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.values().flatten().any(|ready| ready.backend.is_metered())
+    }
+
+    fn make(&self, endpoint: &Endpoint) -> Result<Ready> {
+        let backend = endpoint.backend(&self.setup)?;
+        let network = if backend.is_metered() { (self.setup.network)()? } else { None };
+        Ok(Ready { backend, network })
     }
 }

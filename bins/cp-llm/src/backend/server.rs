@@ -1,25 +1,24 @@
-//! A provider's server as a backend: one request and its answer over HTTP, whole or as it comes, and each way that it can fail.
+//! A provider's server as a backend: one request over HTTP and its answer, whole or streamed.
 
 use std::fs::File;
 use std::io::{Read, Write as _};
 use std::time::Instant;
 
-use cp_common::keys;
 use cp_common::wire::{Origin, Usage};
-use cp_common::{Code, Error, Result, clock};
+use cp_common::{Code, Error, Result, clock, keys};
+use cp_redact::Redactor;
 use serde_json::{Map, Value};
+use sha2::Digest as _;
 
-use super::headers::is_secret;
 use super::secret::{Secret, Veil};
 use super::stream::{Stream, as_cut, with_partial};
 use super::{Backend, Destination, Exchange, ModelList};
+use crate::dialect::upstream;
 use crate::dialect::{
-    Answer, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, finish, loose, lowered, parsed,
+    Answer, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, finish, json as loose, lowered, parsed,
     shortened,
 };
-use crate::digest;
-use crate::http::client::{Client, LIMIT, Reply};
-use crate::http::status;
+use cp_http::client::{Client, LIMIT, Reply};
 
 /// The headers that providers put their id of a request in.
 const REQUEST_ID: [&str; 3] = ["request-id", "x-request-id", "x-goog-request-id"];
@@ -280,7 +279,8 @@ impl Server {
         if read.is_ok() {
             reply.linger();
         }
-        let (first, hash) = (stream.first, Some(digest::finished(std::mem::take(&mut stream.hash))));
+        let (first, hash) =
+            (stream.first, Some(format!("sha256:{}", keys::hex(&std::mem::take(&mut stream.hash).finalize()))));
         let usage = stream.decoder.partial().usage;
         Exchange { first, hash, usage, ..Exchange::of(stream.answer(read, status, &self.origin())) }
     }
@@ -339,8 +339,48 @@ fn refusal(reply: &mut Reply<'_>) -> Error {
             .fatal();
     }
     let now = i64::try_from(clock::unix_seconds()).unwrap_or(0) * 1000;
-    match status::retry_after(|name| reply.header(name), &value, &message, now) {
+    match upstream::retry_after(|name| reply.header(name), &value, &message, now) {
         Some(wait) => error.with("retry_after_ms", u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
         None => error,
     }
+}
+
+/// Headers that belong to the connection.
+const CONNECTION: [&str; 4] = ["host", "connection", "content-length", "transfer-encoding"];
+
+/// A header for each request, its name in small letters. No error repeats a value.
+pub(crate) fn header(name: &str, value: &str) -> Result<(String, String)> {
+    let name = name.trim().to_ascii_lowercase();
+    let shown = name.escape_debug();
+    if !is_name(&name) {
+        return Err(Error::validation(format!("`{shown}` is not the name of a header")));
+    }
+    if !is_value(value) {
+        return Err(Error::validation(format!(
+            "the value of the header {shown} has characters that HTTP does not allow"
+        ))
+        .hint("give visible ASCII characters, spaces and tabs"));
+    }
+    if CONNECTION.contains(&name.as_str()) {
+        return Err(Error::validation(format!("the header {shown} belongs to the connection")).hint("remove it"));
+    }
+    Ok((name, value.trim().to_owned()))
+}
+
+/// Whether it can be the name of a header: a token of RFC 9110, 5.6.2.
+fn is_name(name: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_token)
+}
+
+/// Whether it can be the value of a header: visible ASCII characters, spaces and tabs.
+fn is_value(value: &str) -> bool {
+    value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
+}
+
+/// Whether a header looks like one that holds a key.
+pub(super) fn is_secret(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["auth", "key", "token", "secret", "cookie", "password", "credential"].iter().any(|word| name.contains(word))
+        || Redactor::from_environment().redact_text(value).1 > 0
 }

@@ -8,8 +8,8 @@ use cp_redact::Redactor;
 use sha2::{Digest as _, Sha256};
 
 use crate::dialect::{Answer, Decoder, Show, UpstreamError, bad_answer, cut, feed, finish, parsed};
-use crate::http::client::Reply;
-use crate::http::sse;
+use cp_http::client::Reply;
+use cp_http::sse;
 
 /// An answer that comes in events.
 pub(super) struct Stream {

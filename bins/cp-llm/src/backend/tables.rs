@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 
 use super::endpoint::{DialectName, Endpoint, KeySource};
-use super::headers::header;
 use super::price::Price;
 use super::provider::{PROVIDERS, Provider};
-use crate::http::client::address;
+use super::server::header;
+use cp_http::client::address;
 
 #[derive(Deserialize)]
 struct Tables {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::body::Body;
+use super::json::Body;
 use super::upstream::bad_answer;
 use super::{Show, Shown};
 

@@ -6,10 +6,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::body::Body;
+use super::decoder::complete_arguments;
 use super::history::{Going, Sent, sent};
-use super::loose::{Text, settle};
-use super::partial::{complete_arguments, exact, object};
+use super::json::Body;
+use super::json::{Text, settle};
+use super::json::{exact, object};
 use super::{
     Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, bad_answer, count_of, list, schema,
     text_of,

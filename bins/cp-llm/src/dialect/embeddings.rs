@@ -5,7 +5,7 @@ use cp_common::{Result, json};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::body::Body;
+use super::json::Body;
 use super::{Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, bad_answer, count_of};
 
 /// How a server is asked for vectors.

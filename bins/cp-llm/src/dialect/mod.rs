@@ -4,37 +4,31 @@
 
 mod answer;
 pub(crate) mod anthropic;
-mod body;
-#[cfg(test)]
-mod deltas;
+mod decoder;
 pub(crate) mod embeddings;
 pub(crate) mod gemini;
-mod gemini_parameters;
 mod history;
-pub(crate) mod loose;
+pub(crate) mod json;
 pub(crate) mod openai;
 mod openai_message;
-mod partial;
-mod request;
 pub(crate) mod responses;
 mod schema;
 #[cfg(test)]
-mod splits;
-mod upstream;
-#[cfg(test)]
-mod widening;
+mod tests;
+pub(crate) mod upstream;
 
 use cp_common::Result;
-use cp_common::wire::{Origin, Usage};
-use serde_json::Value;
+use cp_common::wire::{Origin, ToolSpec, Turn, Usage, raw};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 pub(crate) use self::answer::{Answer, Call, thoughts};
 use self::answer::{Part, Said};
+pub(crate) use self::decoder::{Decoder, Partial, Piece, feed, finish, parsed};
 pub(crate) use self::history::{Lowered, count_but_text, lowered};
-pub(crate) use self::partial::{Partial, exact, finish};
-pub(crate) use self::request::Request;
+pub(crate) use self::json::exact;
 pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
-use crate::http::sse::Event;
 
 /// What is shown of an answer that is still coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +49,62 @@ pub(crate) enum JobApi {
     Inline,
     /// In a file that is uploaded first: `OpenAI`'s Batch API.
     File,
+}
+
+/// One request to a model.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Request {
+    /// The system text, empty for none.
+    pub system: String,
+    /// The conversation, oldest first.
+    pub messages: Vec<Turn>,
+    /// What the model may call.
+    pub tools: Vec<ToolSpec>,
+    /// The model; empty leaves the choice to a backend that has a model of its own.
+    pub model: String,
+    /// `max_tokens`, `temperature`, `top_p`, `stop`, and whatever else the provider understands.
+    pub params: Map<String, Value>,
+    /// The JSON Schema that the answer must follow.
+    pub schema: Option<Value>,
+    /// Whether the answer is to come in pieces.
+    pub stream: bool,
+    /// Whether what the model thinks is shown, and so has to be asked for where that is a matter of the request.
+    pub reasoning: bool,
+    /// The position among the requests of this process, from 0.
+    pub position: u64,
+}
+
+impl Request {
+    /// The most tokens that the answer may have, by the name that a dialect has for it.
+    pub(crate) fn most_tokens(&self) -> Option<u64> {
+        let names = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+        names.iter().find_map(|name| self.params.get(*name)?.as_u64())
+    }
+
+    /// The system text and the system turns as one text, for dialects that have no system turn; none when all are empty.
+    fn whole_system(&self) -> Option<String> {
+        let turns = self.messages.iter().filter(|turn| turn.role == "system").map(|turn| turn.content.text());
+        let texts: Vec<String> =
+            std::iter::once(self.system.clone()).chain(turns).filter(|text| !text.is_empty()).collect();
+        (!texts.is_empty()).then(|| texts.join("\n\n"))
+    }
+
+    /// A parameter that is an object, to be added to; empty where none is given.
+    fn object(&self, name: &str) -> Map<String, Value> {
+        self.params.get(name).and_then(Value::as_object).cloned().unwrap_or_default()
+    }
+
+    /// The tools in the form of a dialect, and those of the provider that the parameters name; none where there are none.
+    fn tools<T: Serialize>(&self, own: impl IntoIterator<Item = T>) -> Result<Option<Vec<Box<RawValue>>>> {
+        let theirs = self.params.get("tools").and_then(Value::as_array).into_iter().flatten();
+        let tools = own.into_iter().map(|tool| raw(&tool)).chain(theirs.map(raw)).collect::<Result<Vec<_>>>()?;
+        Ok(Some(tools).filter(|tools| !tools.is_empty()))
+    }
+
+    /// The turns that are not system turns.
+    fn conversation_turns(&self) -> impl Iterator<Item = &Turn> {
+        self.messages.iter().filter(|turn| turn.role != "system")
+    }
 }
 
 /// One provider's dialect.
@@ -87,58 +137,6 @@ pub(crate) trait Dialect: Send + Sync {
     }
     /// A decoder for an answer.
     fn decoder(&self) -> Box<dyn Decoder>;
-}
-
-/// What came of an answer: a whole body, or an event of a stream.
-#[derive(Clone, Copy)]
-pub(crate) struct Piece<'a> {
-    pub value: &'a Value,
-    /// Its bytes, where their spelling matters.
-    pub bytes: &'a [u8],
-    /// Whether halves of characters stand in the value as placeholders.
-    pub halves: bool,
-}
-
-/// Puts an answer together.
-pub(crate) trait Decoder {
-    /// Takes an answer that came whole.
-    fn whole(&mut self, body: &Piece<'_>) -> Result<()>;
-    /// Takes an event, shows the text it brings, and returns whether it was the last.
-    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool>;
-    /// What has come so far.
-    fn partial(&mut self) -> &mut Partial;
-    /// The parts that have come, in order. At the limit a call that is not complete is left out.
-    fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>>;
-}
-
-/// Feeds an event to a decoder: parses it, raises the error it may be, and passes the rest on.
-pub(crate) fn feed(decoder: &mut dyn Decoder, event: &Event, show: &mut Show<'_>) -> Result<bool> {
-    let data = event.data.trim_ascii();
-    if data == b"[DONE]" {
-        decoder.partial().ended = true;
-        return Ok(true);
-    }
-    if data.is_empty() {
-        return Ok(false);
-    }
-    let loose = parsed(data)?;
-    if let Some(error) = UpstreamError::find(&loose.value, event.name == "error") {
-        return Err(error.into_error(200));
-    }
-    decoder.event(&Piece { value: &loose.value, bytes: data, halves: loose.halves }, show)
-}
-
-/// Parses what a server sent, telling bad bytes from bad JSON.
-pub(crate) fn parsed(bytes: &[u8]) -> Result<loose::Loose> {
-    if std::str::from_utf8(bytes).is_err() {
-        return Err(bad_answer("invalid_utf8", "the answer is not valid UTF-8"));
-    }
-    loose::parse(bytes).map_err(|_| match bytes.trim_ascii_start().first() {
-        None => bad_answer("empty", "the answer is empty"),
-        Some(b'<') => bad_answer("html", "the answer is a page of markup, not JSON")
-            .hint("check the base URL, and whether a proxy or a login page answers in its place"),
-        Some(_) => bad_answer("invalid_json", "the answer is not valid JSON"),
-    })
 }
 
 /// What may be one text or several, as a list.
@@ -175,21 +173,4 @@ fn bearer(key: Option<&str>) -> Vec<(String, String)> {
 fn data_url(source: &Value) -> Option<String> {
     let media = text_of(source, "media_type").unwrap_or("application/octet-stream");
     text_of(source, "data").map(|data| format!("data:{media};base64,{data}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_that_are_not_json_are_told_apart() {
-        for (bytes, reason) in [
-            (&b"<html>"[..], "html"),
-            (b"", "empty"),
-            (b"{\"a\":", "invalid_json"),
-            (b"{\"a\":\"\xFF\"}", "invalid_utf8"),
-        ] {
-            assert_eq!(parsed(bytes).err().unwrap().details()["reason"], reason);
-        }
-    }
 }

@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::body::Body;
 use super::embeddings::Format;
 use super::history::{Going, Sent, sent, tool_failure};
+use super::json::Body;
 use super::openai_message::Message;
 use super::{
     Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Show, bad_answer, bearer, count_of, data_url, schema,

@@ -5,8 +5,8 @@ use cp_common::Result;
 use cp_common::wire::raw;
 use serde_json::{Map, Value, json};
 
-use super::loose::Text;
-use super::partial::{complete_arguments, fresh_id};
+use super::decoder::{complete_arguments, fresh_id};
+use super::json::Text;
 use super::{Call, Part, Partial, Piece, Said, Show, text_of};
 
 /// The members in which servers tell what the model thought, to be given back under the same name.

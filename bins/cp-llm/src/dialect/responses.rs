@@ -9,11 +9,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::body::Body;
+use super::decoder::complete_arguments;
 use super::embeddings::Format;
 use super::history::{Going, Sent, sent, tool_failure};
-use super::loose::Text;
-use super::partial::complete_arguments;
+use super::json::Body;
+use super::json::Text;
 use super::{
     Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, UpstreamError, bad_answer, bearer,
     count_of, data_url, schema, text_of, with_cached,

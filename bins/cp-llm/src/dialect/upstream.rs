@@ -1,10 +1,139 @@
-//! Failures that are the upstream's: what a provider reports, an answer that cannot be used, and one that was cut short.
+//! Failures of the upstream: the error that a provider reports, the code for an HTTP status, `Retry-After` in each of its forms, and answers that
+//! cannot be used or were cut short.
+
+use std::time::Duration;
 
 use cp_common::{Code, Error};
 use cp_redact::Redactor;
 use serde_json::Value;
 
-use crate::http::status::{code_of, kind_in, status_of};
+/// The code for an HTTP status. `kind` is the error type that the body names, if it names one.
+pub(crate) fn code_of(status: u16, kind: &str) -> Code {
+    match status {
+        // A quota or a credit that is used up is not there again in a minute, whatever the status says.
+        400 | 429 if is_quota(kind) => Code::Forbidden,
+        400 if is_key(kind) => Code::Auth,
+        401 => Code::Auth,
+        402 | 403 => Code::Forbidden,
+        404 => Code::NotFound,
+        408 => Code::Timeout,
+        409 => Code::Conflict,
+        429 => Code::RateLimited,
+        // A request that carries a key follows no redirect.
+        300..400 => Code::Config,
+        // 400, 413, 422, and what else says that the request is at fault.
+        400..500 => Code::Validation,
+        _ => Code::Server,
+    }
+}
+
+fn is_quota(kind: &str) -> bool {
+    let kinds =
+        ["insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active", CREDIT_TOO_LOW];
+    kinds.contains(&kind)
+}
+
+/// Gemini and xAI answer a wrong key with a status that blames the request.
+fn is_key(kind: &str) -> bool {
+    ["API_KEY_INVALID", "invalid_api_key"].contains(&kind)
+}
+
+const CREDIT_TOO_LOW: &str = "credit_balance_too_low";
+
+/// The type of an error whose provider names it in the message only.
+pub(crate) fn kind_in(message: &str) -> Option<&'static str> {
+    let kinds = [
+        ("Your credit balance is too low", CREDIT_TOO_LOW),
+        ("Incorrect API key provided", "invalid_api_key"),
+        ("API key not valid", "API_KEY_INVALID"),
+    ];
+    kinds.iter().find(|(words, _)| message.starts_with(words)).map(|(_, kind)| *kind)
+}
+
+/// The status that an `error` event after a 200 stands for, by its type.
+pub(crate) fn status_of(kind: &str) -> u16 {
+    match kind {
+        "invalid_request_error"
+        | "invalid_prompt"
+        | "context_length_exceeded"
+        | "INVALID_ARGUMENT"
+        | "FAILED_PRECONDITION" => 400,
+        "authentication_error" | "invalid_api_key" | "API_KEY_INVALID" | "UNAUTHENTICATED" => 401,
+        "permission_error" | "insufficient_permissions" | "PERMISSION_DENIED" => 403,
+        "not_found_error" | "model_not_found" | "NOT_FOUND" => 404,
+        "timeout_error" | "DEADLINE_EXCEEDED" => 408,
+        "request_too_large" => 413,
+        "rate_limit_error" | "rate_limit_exceeded" | "RESOURCE_EXHAUSTED" | "tokens" | "requests" => 429,
+        "overloaded_error" | "UNAVAILABLE" => 529,
+        _ if is_quota(kind) => 429,
+        _ => 500,
+    }
+}
+
+/// How long the upstream asks us to wait: `retry-after-ms`, `retry-after` in seconds or as a date, or in the message.
+pub(crate) fn retry_after(
+    header: impl Fn(&str) -> Option<String>,
+    body: &Value,
+    message: &str,
+    now_ms: i64,
+) -> Option<Duration> {
+    header("retry-after-ms")
+        .and_then(|text| seconds(&text, 0.001))
+        .or_else(|| header("retry-after").and_then(|text| seconds(&text, 1.0).or_else(|| until(&text, now_ms))))
+        .or_else(|| body_delay(body))
+        .or_else(|| in_message(message))
+}
+
+fn seconds(text: &str, unit: f64) -> Option<Duration> {
+    let number: f64 = text.trim().parse().ok()?;
+    Duration::try_from_secs_f64(number * unit).ok()
+}
+
+/// The wait until an HTTP date.
+fn until(text: &str, now_ms: i64) -> Option<Duration> {
+    let date = chrono::DateTime::parse_from_rfc2822(text.trim()).ok()?;
+    Some(Duration::from_millis(u64::try_from(date.timestamp_millis() - now_ms).unwrap_or(0)))
+}
+
+/// Google's `RetryInfo`, and the members that compatible servers put beside the message.
+fn body_delay(body: &Value) -> Option<Duration> {
+    let body = body.as_array().and_then(|list| list.first()).unwrap_or(body);
+    let error = body.get("error").unwrap_or(body);
+    let info = error.get("details").and_then(Value::as_array).into_iter().flatten().find_map(|d| d.get("retryDelay"));
+    let delay = info.or_else(|| error.get("retry_after")).or_else(|| error.pointer("/metadata/retry_after"))?;
+    match delay {
+        Value::String(text) => spelled(text),
+        number => Duration::try_from_secs_f64(number.as_f64()?).ok(),
+    }
+}
+
+/// "Please try again in 1m2.5s": some servers say it only there.
+fn in_message(message: &str) -> Option<Duration> {
+    let (_, rest) = message.split_once("try again in ")?;
+    spelled(rest.split([' ', ',']).next()?.trim_end_matches('.'))
+}
+
+/// A duration such as `350ms`, `12s`, `1m2.5s`.
+fn spelled(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    let mut total = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let (unit, length) = match rest {
+            _ if rest.starts_with("ms") => (0.001, 2),
+            _ if rest.starts_with('s') => (1.0, 1),
+            _ if rest.starts_with('m') => (60.0, 1),
+            _ if rest.starts_with('h') => (3600.0, 1),
+            "" => (1.0, 0),
+            _ => return None,
+        };
+        total += number * unit;
+        rest = &rest[length..];
+    }
+    Duration::try_from_secs_f64(total).ok().filter(|d| !d.is_zero())
+}
 
 /// What a provider says about a failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,8 +226,71 @@ pub(crate) fn shortened(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_status_has_the_code_of_the_contract() {
+        for (status, code) in [
+            (400, Code::Validation),
+            (401, Code::Auth),
+            (402, Code::Forbidden),
+            (403, Code::Forbidden),
+            (404, Code::NotFound),
+            (408, Code::Timeout),
+            (409, Code::Conflict),
+            (413, Code::Validation),
+            (422, Code::Validation),
+            (429, Code::RateLimited),
+            (500, Code::Server),
+            (503, Code::Server),
+            (529, Code::Server),
+            (302, Code::Config),
+        ] {
+            assert_eq!(code_of(status, ""), code, "{status}");
+        }
+        assert_eq!(code_of(429, "insufficient_quota"), Code::Forbidden);
+        assert_eq!(code_of(400, "API_KEY_INVALID"), Code::Auth);
+        assert_eq!(
+            kind_in("Your credit balance is too low to access the API.").map(|kind| code_of(400, kind)),
+            Some(Code::Forbidden)
+        );
+        assert_eq!(kind_in("the field `API key not valid` is unknown"), None);
+    }
+
+    #[test]
+    fn an_error_event_has_the_code_of_the_status_it_stands_for() {
+        for (kind, code) in [
+            ("overloaded_error", Code::Server),
+            ("rate_limit_error", Code::RateLimited),
+            ("authentication_error", Code::Auth),
+            ("invalid_request_error", Code::Validation),
+            ("insufficient_quota", Code::Forbidden),
+            ("never heard of", Code::Server),
+        ] {
+            assert_eq!(code_of(status_of(kind), kind), code, "{kind}");
+        }
+    }
+
+    #[test]
+    fn the_wait_is_read_in_every_form() {
+        let none = |_: &str| None;
+        let header =
+            |wanted: &'static str, value: &'static str| move |name: &str| (name == wanted).then(|| value.to_owned());
+        let wait = |header: &dyn Fn(&str) -> Option<String>, body: Value, message: &str| {
+            retry_after(header, &body, message, 784_111_770_000).map(|d| d.as_millis())
+        };
+        assert_eq!(wait(&header("retry-after", "2"), Value::Null, ""), Some(2000));
+        assert_eq!(wait(&header("retry-after-ms", "120"), Value::Null, ""), Some(120));
+        assert_eq!(wait(&header("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"), Value::Null, ""), Some(7000));
+        assert_eq!(wait(&none, json!({"error":{"details":[{"retryDelay":"12s"}]}}), ""), Some(12_000));
+        assert_eq!(wait(&none, json!({"error":{"retry_after":1.5}}), ""), Some(1500));
+        assert_eq!(wait(&none, Value::Null, "Rate limit. Please try again in 1m2.5s. Visit"), Some(62_500));
+        assert_eq!(wait(&none, Value::Null, "Please try again in 350ms."), Some(350));
+        assert_eq!(wait(&none, Value::Null, "Please try again in a while"), None);
+        assert_eq!(wait(&header("retry-after", "soon"), Value::Null, ""), None);
+    }
 
     #[test]
     fn errors_are_found_in_every_shape() {

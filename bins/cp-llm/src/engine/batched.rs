@@ -9,7 +9,7 @@ use super::journal::Try;
 use super::purse::Amount;
 use super::{Engine, message};
 use crate::backend::Exchange;
-use crate::backend::ready::Ready;
+use crate::backend::Ready;
 use crate::engine::Work;
 
 impl Engine {

@@ -11,9 +11,9 @@ use cp_policy::Llm;
 use serde::{Deserialize, Serialize};
 use ureq::http::Uri;
 
-use crate::environment::variable;
-use crate::http::client::{self, Client, Timeouts};
-use crate::http::status;
+use crate::dialect::upstream;
+use crate::variable;
+use cp_http::client::{self, Client, Timeouts};
 
 const TIMEOUTS: Timeouts = Timeouts { total: Duration::from_mins(1), idle: Some(Duration::from_secs(20)) };
 
@@ -58,7 +58,7 @@ impl Fetch {
         let client = Client::new("cp-llm", url, TIMEOUTS, 1, variable, Some(addresses))?;
         let mut reply = client.get(url, &[], client::LIMIT).map_err(failed)?;
         if reply.status != 200 {
-            let error = Error::new(status::code_of(reply.status, ""), format!("{shown}: status {}", reply.status));
+            let error = Error::new(upstream::code_of(reply.status, ""), format!("{shown}: status {}", reply.status));
             return Err(failed(match reply.header("location") {
                 Some(to) => error.with("location", to).hint("redirects are not followed: attach what it leads to"),
                 None => error,

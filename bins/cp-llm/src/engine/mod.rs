@@ -1,16 +1,12 @@
 //! From a prompt to a message: the request, its tries, the models to fall back to, and what goes on the ledger.
 
 mod admission;
-mod again;
-pub(crate) mod audit;
 pub(crate) mod batched;
 pub(crate) mod cassette;
 pub(crate) mod fetch;
 pub(crate) mod gate;
 pub(crate) mod journal;
 mod message;
-mod notation;
-pub(crate) mod prices;
 pub(crate) mod purse;
 mod recorded;
 pub(crate) mod retry;
@@ -31,7 +27,6 @@ use self::cassette::Cassette;
 use self::fetch::Fetch;
 use self::gate::Gates;
 use self::journal::{Journal, Try};
-use self::prices::Prices;
 use self::purse::Purse;
 pub(crate) use self::recorded::request_hash;
 use self::retry::{RetryPolicy, is_refusal};
@@ -39,10 +34,10 @@ use self::schema::AnswerSchema;
 pub(crate) use self::work::Work;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
-use crate::backend::price::Price;
-use crate::backend::ready::{Backends, Ready};
+use crate::backend::price::{Price, Prices};
+use crate::backend::{Backends, Ready};
 use crate::dialect::{Answer, Lowered, Shown};
-use crate::pause::pause;
+use crate::pause;
 
 /// Receives what happens while an answer is made.
 pub(crate) trait Listener {

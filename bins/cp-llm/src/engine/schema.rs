@@ -1,14 +1,16 @@
-//! `--schema`: the answer must be JSON of this shape, and is checked here whatever the provider promises.
+//! `--schema`: an answer must be JSON that matches, and is checked here even where the provider promises it.
+//!
+//! A schema is JSON Schema, or the short notation of the llm program: `name, age int, bio: one sentence`. Its fields are separated by commas, or
+//! by newlines if there is one. A field is a name, then optionally a type, then optionally a colon and a description.
 
 use std::path::Path;
 
 use cp_common::context::given;
+use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
 use cp_schema::{Fault, Schema};
-use serde_json::Value;
 use serde_json::value::RawValue;
-
-use super::notation;
+use serde_json::{Map, Value, json};
 
 /// The longest schema, in bytes.
 const LONGEST: u64 = 4 << 20;
@@ -39,10 +41,10 @@ impl AnswerSchema {
         let parsed = |json: &[u8]| serde_json::from_slice(json).map_err(|e| wrong(e.to_string()));
         let text: Value = match written {
             Some(text) if text.trim_start().starts_with('{') => parsed(text.as_bytes())?,
-            Some(text) => notation::schema(text).map_err(|e| not_notation(e, given).fatal())?,
+            Some(text) => from_notation(text).map_err(|e| not_notation(e, given).fatal())?,
             None => parsed(&given::bytes(given, LONGEST).map_err(Error::fatal)?)?,
         };
-        let text = if is_list { notation::list_of(&text) } else { text };
+        let text = if is_list { list_of(&text) } else { text };
         let compiled = Schema::compile(text.clone()).map_err(wrong)?;
         Ok(Self { text, compiled })
     }
@@ -96,6 +98,58 @@ fn unfenced(answer: &str) -> &str {
     inside.split_once('\n').map_or(inside, |(_, body)| body).trim()
 }
 
+/// The types, and what JSON Schema calls them.
+const TYPES: [(&str, &str); 4] = [("str", "string"), ("int", "integer"), ("float", "number"), ("bool", "boolean")];
+
+/// The JSON Schema that the notation stands for: an object that has all of the fields.
+fn from_notation(text: &str) -> Result<Value> {
+    let separator = if text.trim().contains('\n') { '\n' } else { ',' };
+    let mut properties = Map::new();
+    let fields = text.split(separator).map(str::trim).filter(|field| !field.is_empty());
+    for (at, field) in fields.enumerate() {
+        let (name, property) = property(field).map_err(|e| e.with("field", at + 1))?;
+        if properties.insert(name.to_owned(), property).is_some() {
+            return Err(Error::validation(format!("the field `{name}` is named twice")).with("field", at + 1));
+        }
+    }
+    if properties.is_empty() {
+        return Err(Error::validation("no field is named"));
+    }
+    let required: Vec<&String> = properties.keys().collect();
+    Ok(json!({"type": "object", "required": required, "properties": properties}))
+}
+
+/// The JSON Schema of a list of what another describes, in the member `items`.
+fn list_of(schema: &Value) -> Value {
+    json!({"type": "object", "required": ["items"], "properties": {"items": {"type": "array", "items": schema}}})
+}
+
+fn property(field: &str) -> Result<(&str, Value)> {
+    let (head, description) = field.split_once(':').unwrap_or((field, ""));
+    let mut words = head.split_whitespace();
+    let (name, kind) = (words.next().unwrap_or_default(), words.next().unwrap_or("str"));
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || !byte.is_ascii();
+    if name.is_empty() || !name.bytes().all(is_name) {
+        return Err(Error::validation(format!("`{field}` does not begin with the name of a field")));
+    }
+    if let Some(word) = words.next() {
+        return Err(Error::validation(format!("`{word}` in `{field}` is neither a type nor a description"))
+            .hint("write a colon before a description"));
+    }
+    let Some((_, kind)) = TYPES.iter().find(|(known, _)| *known == kind) else {
+        let error = Error::validation(format!("`{kind}` in `{field}` is not a type: str, int, float or bool"));
+        return Err(match nearest(kind, TYPES.map(|(known, _)| known)) {
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None => error,
+        });
+    };
+    let mut property = json!({"type": kind});
+    if let Some(text) = Some(description.trim()).filter(|text| !text.is_empty()) {
+        property["description"] = text.into();
+    }
+    Ok((name, property))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,5 +183,33 @@ mod tests {
         assert!(schema("{").is_err());
         assert!(schema(r#"{"$ref":"https://example.com/s.json"}"#).is_err());
         assert!(schema(r#"{"$ref":"file:///etc/passwd"}"#).is_err());
+    }
+
+    #[test]
+    fn fields_have_types_and_descriptions_and_are_all_required() {
+        let expected = json!({"type": "object", "required": ["name", "age", "bio"], "properties": {
+            "name": {"type": "string"}, "age": {"type": "integer"}, "bio": {"type": "string", "description": "short: one line"}}});
+        assert_eq!(from_notation("name, age int, bio: short: one line").unwrap(), expected);
+        assert_eq!(from_notation("\n name\n age int\n\n bio str: short: one line\n").unwrap(), expected);
+        let lines = from_notation("a float: one, two\nb bool").unwrap();
+        assert_eq!(lines["properties"]["a"], json!({"type": "number", "description": "one, two"}));
+        assert_eq!(list_of(&expected)["properties"]["items"]["items"], expected);
+    }
+
+    #[test]
+    fn a_slip_is_named_with_its_field() {
+        for (text, field, word) in [
+            ("name, age itn", 2, "itn"),
+            ("name, bio a short text", 2, "short"),
+            ("a, b, a", 3, "`a`"),
+            ("a, : nothing", 2, ": nothing"),
+            ("person.json", 1, "person.json"),
+        ] {
+            let error = from_notation(text).unwrap_err();
+            assert!(error.message().contains(word), "{text}: {error}");
+            assert_eq!(error.details()["field"], field, "{text}");
+        }
+        assert_eq!(from_notation("age itn").unwrap_err().hint_text(), Some("did you mean `int`?"));
+        assert!(from_notation(" , ").is_err());
     }
 }

@@ -3,9 +3,9 @@
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result, signals};
 
-use super::asker::Asker;
+use super::client::Asker;
 use super::job::Job;
-use super::record::{BatchJob, Progress, State};
+use super::job::{BatchJob, Progress, State};
 
 /// What the reference says of this verb.
 pub(super) const DOC: VerbDoc = VerbDoc {

@@ -3,15 +3,11 @@
 //! A [`job`] is kept below `state/batches` of the home, with what its provider is not to be given. [`provider`] speaks the two protocols
 //! that there are, [`results`] finds the answer of each row in what came.
 
-mod asker;
 mod cancel;
+mod client;
 mod fetch;
-mod job;
+pub(crate) mod job;
 mod poll;
-mod provider;
-pub(crate) mod record;
-mod results;
-mod spool;
 mod submit;
 
 use cp_common::program::VerbDoc;

@@ -6,10 +6,10 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
-use super::asker::Asker;
+use super::client::Asker;
 use super::job::Job;
-use super::record::{BatchJob, Progress};
-use crate::pause::pause;
+use super::job::{BatchJob, Progress};
+use crate::pause;
 
 /// What the reference says of this verb.
 pub(super) const DOC: VerbDoc = VerbDoc {

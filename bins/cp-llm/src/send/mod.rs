@@ -2,10 +2,7 @@
 
 mod aside;
 mod batch;
-mod dry_run;
-mod fence;
 mod options;
-mod parameters;
 mod request;
 mod resume;
 
@@ -25,11 +22,12 @@ use cp_common::{Code, Context, Error, Result, signals};
 
 use self::aside::Aside;
 use self::batch::{Answered, Batch, Piece};
-pub(crate) use self::dry_run::DryRun;
 pub(crate) use self::options::{Args, is_direct, refuse_direct};
+pub(crate) use self::request::DryRun;
 pub(crate) use self::request::RequestBuilder;
 use self::resume::EarlierRun;
 use crate::backend::endpoint::Target;
+use crate::code_block;
 use crate::dialect::Shown;
 use crate::engine::purse::Purse;
 use crate::engine::{Engine, Listener, Work};
@@ -177,7 +175,7 @@ impl Send<'_> {
         }
         let mut message = outcome?;
         if self.args.extract {
-            message.extracted = fence::first_block(&message.content.text());
+            message.extracted = code_block::first_block(&message.content.text());
             message.mark();
             if message.extracted.is_none() && context.out.format() != Format::Json {
                 context.warn("the answer has no fenced code block: its whole text is printed");

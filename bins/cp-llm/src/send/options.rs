@@ -17,19 +17,19 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::aside::{Aside, Reasoning};
-use super::parameters::{headers, parameters};
 use super::request::RequestBuilder;
+use super::request::{headers, parameters};
+use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::Setup;
-use crate::backend::ready::Backends;
 use crate::engine::Engine;
 use crate::engine::cassette::Cassette;
 use crate::engine::gate::Gates;
 use crate::engine::purse::{self, Purse};
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
-use crate::http::client::Timeouts;
 use crate::policy::Policy;
+use cp_http::client::Timeouts;
 
 /// Send each prompt to a model and print its message
 #[derive(clap::Args)]

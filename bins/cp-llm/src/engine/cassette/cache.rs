@@ -1,16 +1,19 @@
-//! Answers that stand for new ones. Many processes share the file, and none of them holds it: each look at it is made anew, under its
-//! lock, so what others have added is found, and a file that was merged or replaced is read as it is now.
+//! `--cache`: a file of answers that processes share. No process keeps the file locked: each lookup locks it and reads it anew, so it finds the
+//! answers of other processes and notices a file that was merged or replaced.
+//!
+//! An index beside the file has the offset of each answer by its key, so memory does not grow with the cache. The index has no information of its
+//! own: one that is missing, damaged or of another file is rebuilt. It is used only while the cache is locked.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use cp_common::home::locked;
 use cp_common::wire::Message;
 use cp_common::{Error, Result};
 
-use super::index::Index;
-use super::recording::open;
+use super::{At, Recording, each, open};
 
 /// A file of answers, with an index beside it.
 pub(crate) struct Cache {
@@ -52,7 +55,7 @@ impl Cache {
 
     pub(super) fn claim(&self, key: &str) -> Result<Claim> {
         let name: String = key.chars().skip_while(|c| *c != ':').skip(1).take(16).collect();
-        let path = super::index::beside(&self.path, &name);
+        let path = beside(&self.path, &name);
         let file = locked(&path, || {
             let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
             opened.map_err(|e| Error::io("the claim of an answer", e).in_file(&path).fatal())
@@ -73,4 +76,215 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+const MAGIC: &[u8; 8] = b"cpcache1";
+/// So many bytes of the cache, the last ones that are covered, show that it is the same file.
+const TAIL: usize = 64;
+/// The magic, three numbers and the tail.
+const HEAD: usize = 32 + TAIL;
+/// The first half of a key's hash, and one more than the offset of its line.
+const SLOT: usize = 24;
+/// The fewest slots. Their number is a power of two.
+const FEWEST: u64 = 1024;
+
+/// The table of a cache, brought up to date.
+pub(super) struct Index<'a> {
+    cache: &'a File,
+    path: PathBuf,
+    table: File,
+    slots: u64,
+    head: Head,
+}
+
+/// What is said of the cache.
+#[derive(Clone, Copy, PartialEq)]
+struct Head {
+    /// How many bytes of it the table covers.
+    covered: u64,
+    /// Keys, and lines that are no recordings.
+    entries: u64,
+    skipped: u64,
+    tail: [u8; TAIL],
+}
+
+impl<'a> Index<'a> {
+    /// The index of a cache, which is locked.
+    pub(super) fn of(path: &Path, cache: &'a File) -> Result<Self> {
+        let path = beside(path, "index");
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let table = opened.map_err(|e| wrong(&path, e))?;
+        let length = table.metadata().map_err(|e| wrong(&path, e))?.len();
+        let slots = length.saturating_sub(HEAD as u64) / SLOT as u64;
+        let is_sound = slots >= FEWEST && slots.is_power_of_two() && length == HEAD as u64 + slots * SLOT as u64;
+        let head = Head::read(&table)
+            .filter(|head| is_sound && head.entries < slots && head.tail == tail(cache, head.covered));
+        let mut index = Self { cache, path, table, slots, head: head.unwrap_or(Head::EMPTY) };
+        let is_done = if head.is_some() { index.catch_up()? } else { false };
+        if !is_done {
+            index.rebuild()?;
+        }
+        Ok(index)
+    }
+
+    /// How many keys there are, and lines that are no recordings.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.head.entries, self.head.skipped)
+    }
+
+    /// The answer that was kept last under a key.
+    pub(super) fn find(&mut self, key: &str) -> Result<Option<Message>> {
+        let Some(short) = short(key) else { return Ok(None) };
+        let mut line = Vec::new();
+        let mut is_new = false;
+        loop {
+            if let Some((_, found)) = self.slot_of(&short)? {
+                let Some(offset) = found else { return Ok(None) };
+                line.clear();
+                BufReader::new(At { file: self.cache, offset }).read_until(b'\n', &mut line)?;
+                let recording = serde_json::from_slice::<Recording<'_>>(&line).ok();
+                if let Some(recording) = recording.filter(|recording| recording.key == key) {
+                    // One that is no message is asked for again.
+                    return Ok(serde_json::from_str(recording.message.get()).ok());
+                }
+            }
+            // The table does not tell the truth.
+            if std::mem::replace(&mut is_new, true) {
+                return Ok(None);
+            }
+            self.rebuild()?;
+        }
+    }
+
+    /// Makes the table anew, with room for as many lines again as there are. While it is made it has no head.
+    fn rebuild(&mut self) -> Result<()> {
+        loop {
+            let mut lines = 0;
+            let mut reader = BufReader::with_capacity(1 << 16, At { file: self.cache, offset: 0 });
+            loop {
+                let piece = reader.fill_buf()?;
+                if piece.is_empty() {
+                    break;
+                }
+                lines += memchr::memchr_iter(b'\n', piece).count() as u64;
+                let length = piece.len();
+                reader.consume(length);
+            }
+            self.slots = (lines * 2).next_power_of_two().max(FEWEST);
+            self.head = Head::EMPTY;
+            let length = HEAD as u64 + self.slots * SLOT as u64;
+            self.table.set_len(0).and_then(|()| self.table.set_len(length)).map_err(|e| wrong(&self.path, e))?;
+            if self.catch_up()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Adds the lines that came since. False where the table has no room for them.
+    fn catch_up(&mut self) -> Result<bool> {
+        let (cache, before) = (self.cache, self.head);
+        if cache.metadata()?.len() == before.covered && before != Head::EMPTY {
+            return Ok(true);
+        }
+        let mut has_room = true;
+        each(cache, before.covered, |span, line| {
+            // A line that is not complete may still become so.
+            has_room &= self.head.entries < self.slots / 4 * 3;
+            if !has_room || !line.ends_with(b"\n") {
+                return Ok(false);
+            }
+            let key = serde_json::from_slice::<Recording<'_>>(line).ok().and_then(|recording| short(recording.key));
+            match key {
+                Some(key) => has_room = self.insert(&key, span.offset)?,
+                None => self.head.skipped += 1,
+            }
+            self.head.covered = span.offset + span.length as u64;
+            Ok(has_room)
+        })?;
+        self.head.tail = tail(cache, self.head.covered);
+        if has_room {
+            self.table.write_all_at(&self.head.bytes(), 0).map_err(|e| wrong(&self.path, e))?;
+        }
+        Ok(has_room)
+    }
+
+    /// Says where the line of a key is. False where no slot is left.
+    fn insert(&mut self, key: &[u8; 16], offset: u64) -> Result<bool> {
+        let Some((at, found)) = self.slot_of(key)? else { return Ok(false) };
+        let mut slot = [0; SLOT];
+        slot[..16].copy_from_slice(key);
+        slot[16..].copy_from_slice(&(offset + 1).to_le_bytes());
+        self.table.write_all_at(&slot, at).map_err(|e| wrong(&self.path, e))?;
+        self.head.entries += u64::from(found.is_none());
+        Ok(true)
+    }
+
+    /// The place of the slot of a key and the offset in it, or that of the free one where it belongs.
+    fn slot_of(&self, key: &[u8; 16]) -> Result<Option<(u64, Option<u64>)>> {
+        let first = number(key, 0);
+        for n in 0..self.slots {
+            let at = HEAD as u64 + (first.wrapping_add(n) & (self.slots - 1)) * SLOT as u64;
+            let mut slot = [0; SLOT];
+            self.table.read_exact_at(&mut slot, at).map_err(|e| wrong(&self.path, e))?;
+            match number(&slot, 16).checked_sub(1) {
+                None => return Ok(Some((at, None))),
+                Some(offset) if slot[..16] == key[..] => return Ok(Some((at, Some(offset)))),
+                Some(_) => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Head {
+    const EMPTY: Self = Self { covered: 0, entries: 0, skipped: 0, tail: [0; TAIL] };
+
+    fn read(table: &File) -> Option<Self> {
+        let mut bytes = [0; HEAD];
+        table.read_exact_at(&mut bytes, 0).ok()?;
+        let (rest, tail) = bytes.split_last_chunk()?;
+        let head = Self { covered: number(rest, 8), entries: number(rest, 16), skipped: number(rest, 24), tail: *tail };
+        rest.starts_with(MAGIC).then_some(head)
+    }
+
+    fn bytes(self) -> [u8; HEAD] {
+        let numbers = [self.covered, self.entries, self.skipped].map(u64::to_le_bytes);
+        let mut bytes = [0; HEAD];
+        let all = MAGIC.iter().chain(numbers.as_flattened()).chain(&self.tail);
+        bytes.iter_mut().zip(all).for_each(|(byte, value)| *byte = *value);
+        bytes
+    }
+}
+
+/// The name of a file that belongs to a cache.
+pub(super) fn beside(path: &Path, name: &str) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".");
+    beside.push(name);
+    beside.into()
+}
+
+/// The first half of the hash that a key is. What is no hash is no key.
+fn short(key: &str) -> Option<[u8; 16]> {
+    let digits = key.strip_prefix("sha256:").filter(|digits| digits.len() == 64)?;
+    u128::from_str_radix(digits.get(..32)?, 16).ok().map(u128::to_le_bytes)
+}
+
+/// The last bytes of what is covered of a cache; other ones where it is shorter.
+fn tail(cache: &File, covered: u64) -> [u8; TAIL] {
+    let mut tail = [0; TAIL];
+    let length = usize::try_from(covered).unwrap_or(TAIL).min(TAIL);
+    if cache.read_exact_at(&mut tail[..length], covered - length as u64).is_err() {
+        tail = [0xff; TAIL];
+    }
+    tail
+}
+
+/// The number that eight bytes are.
+fn number(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+fn wrong(path: &Path, e: std::io::Error) -> Error {
+    Error::io("the index of the cache", e).in_file(path).fatal()
 }

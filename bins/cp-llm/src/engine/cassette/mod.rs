@@ -1,21 +1,24 @@
-//! Recordings of answers: what was asked, by the hash of the request, and what came. `--record` makes one, `--replay` answers from
-//! one and sends nothing, `--cache` does both.
+//! Recordings of answers, found by the hash of the request. `--record` adds answers to a file, `--replay` answers from it and sends nothing, `--cache`
+//! does both.
 
 mod cache;
-mod differences;
-mod index;
-mod recording;
 mod replay;
 
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Result as IoResult, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cp_common::home::locked;
 use cp_common::wire::Message;
-use cp_common::{Error, Result};
+use cp_common::{Code, Error, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 
 use self::cache::Cache;
-pub(super) use self::cache::Claim;
 use self::replay::Replay;
+
+pub(super) use self::cache::Claim;
 
 /// A file of recordings, and what it is for.
 pub(crate) enum Cassette {
@@ -30,7 +33,7 @@ pub(crate) enum Cassette {
 impl Cassette {
     /// A file that answers are added to, made where there is none.
     pub(crate) fn record(path: &Path) -> Result<Self> {
-        recording::open(path).map(|_| Self::Record(path.to_owned()))
+        open(path).map(|_| Self::Record(path.to_owned()))
     }
 
     /// A file that answers come from.
@@ -83,14 +86,105 @@ impl Cassette {
             Self::Record(path) => path,
             Self::Cache(cache) => cache.path(),
         };
-        let line = recording::line(key, backend, request, message)?;
+        let line = line(key, backend, request, message)?;
         // What is paid for is kept.
         let _effect = cp_common::signals::effect();
-        recording::append(&locked(path, || recording::open(path))?, path, line)
+        append(&locked(path, || open(path))?, path, line)
     }
 
     /// The error for a request that has no answer, where nobody is asked.
     pub(super) fn miss(&self, key: &str, request: &[u8]) -> Option<Error> {
         if let Self::Replay(replay) = self { Some(replay.miss(key, request)) } else { None }
+    }
+}
+
+/// A request and its answer.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Recording<'a> {
+    pub key: &'a str,
+    pub backend: &'a str,
+    #[serde(borrow)]
+    pub request: &'a RawValue,
+    #[serde(borrow)]
+    pub message: &'a RawValue,
+}
+
+/// Where a line is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub offset: u64,
+    pub length: usize,
+}
+
+/// The line of an answer.
+pub(super) fn line(key: &str, backend: &str, request: &[u8], message: &Message) -> Result<Vec<u8>> {
+    let encoding = |e: serde_json::Error| Error::new(Code::Unknown, format!("encoding a recording: {e}"));
+    // The turns, the row and the names are the prompt's and come from it again.
+    let bare = Message { input: Vec::new(), row: None, session_id: None, agent: None, ..message.clone() };
+    let message = to_raw_value(&bare).map_err(encoding)?;
+    let request = serde_json::from_slice::<&RawValue>(request).map_err(encoding)?;
+    let mut line = serde_json::to_vec(&Recording { key, backend, request, message: &message }).map_err(encoding)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Opens a file that answers are added to, and makes it where there is none.
+pub(super) fn open(path: &Path) -> Result<File> {
+    OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path).map_err(|e| {
+        let kind = e.kind();
+        let code = if kind == ErrorKind::NotFound { Code::NotFound } else { Code::Io };
+        let error = Error::new(code, Error::from(e).message()).in_file(path).fatal();
+        match kind {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                error.hint("answers are added to it: copy it to a place of yours, or only read it with --replay")
+            }
+            _ => error,
+        }
+    })
+}
+
+/// Adds a line at the end of a file that is locked. Behind a line that its writer did not finish a new one begins.
+pub(super) fn append(file: &File, path: &Path, mut line: Vec<u8>) -> Result<()> {
+    let wrong = |e| Error::io("recording", e).in_file(path).fatal();
+    let found = file.metadata().map_err(wrong)?;
+    let mut last = [b'\n'];
+    if found.is_file() && found.len() > 0 {
+        file.read_exact_at(&mut last, found.len() - 1).map_err(wrong)?;
+    }
+    if last != [b'\n'] {
+        line.insert(0, b'\n');
+    }
+    let mut file = file;
+    let written = file.write(&line).map_err(wrong)?;
+    if written < line.len() {
+        return Err(Error::new(Code::Io, "the disk is full: the last recording is incomplete").in_file(path).fatal());
+    }
+    Ok(())
+}
+
+/// Reads a file from an offset on, line by line, until the visitor has had enough.
+pub(super) fn each(file: &File, mut offset: u64, mut visit: impl FnMut(Span, &[u8]) -> Result<bool>) -> Result<()> {
+    let (mut reader, mut line) = (BufReader::with_capacity(1 << 16, At { file, offset }), Vec::new());
+    loop {
+        line.clear();
+        let length = reader.read_until(b'\n', &mut line)?;
+        if length == 0 || !visit(Span { offset, length }, &line)? {
+            return Ok(());
+        }
+        offset += length as u64;
+    }
+}
+
+/// Reads a file from an offset of its own, so that appending does not move it.
+pub(super) struct At<'a> {
+    pub file: &'a File,
+    pub offset: u64,
+}
+
+impl Read for At<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> IoResult<usize> {
+        let length = self.file.read_at(buffer, self.offset)?;
+        self.offset += length as u64;
+        Ok(length)
     }
 }

@@ -16,8 +16,8 @@ use cp_common::{Code, Error, Result, clock, signals};
 use self::file::{Owner, PurseFile};
 pub(super) use self::sheet::Amount;
 use self::sheet::{Limit, Moment, Pace, Rate, Reservation, Sheet};
-use super::again::with_limits;
-use crate::pause::pause;
+use crate::command_line::with_limits;
+use crate::pause;
 
 /// How long a request that waits for what others have reserved does so before it looks again.
 const LOOK: Duration = Duration::from_millis(50);

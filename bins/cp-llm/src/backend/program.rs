@@ -1,4 +1,4 @@
-//! An executable as a backend: one that answers `prompt` records with `message` records.
+//! An executable as a backend: it reads `prompt` records and answers each with a `message` record.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,14 +6,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{self, Child, Grace};
-use cp_common::wire::record::{Kind, Record, open_line};
+use cp_common::wire::record::{Kind, Record, SCHEMA_VERSION, open_line};
+use cp_common::wire::schemas::MESSAGE;
 use cp_common::wire::{Delta, Message, Prompt};
 use cp_common::{Code, Error, Result};
+use cp_schema::Schema;
 use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-use super::{Backend, Exchange, faults};
+use super::{Backend, Exchange};
 use crate::dialect::{Answer, Call, Request, Show, Shown, anthropic, bad_answer, cut};
 
 /// How long a program has to exit once its input has ended: it may be a model with much to put away.
@@ -102,7 +104,7 @@ fn exchange(child: &mut Child, prompt: &Asked<'_>, end: Instant, show: &mut Show
 
 /// Says everything that a message lacks, and not only what was seen first.
 fn whole(error: Error, line: &[u8]) -> Error {
-    let faults = faults::of_line(line);
+    let faults = faults_of_line(line);
     if faults.is_empty() {
         return error;
     }
@@ -135,7 +137,7 @@ pub(crate) fn examine(name: &str, limit: Duration) -> Result<Vec<String>> {
             Ok(record) if !record.ok => {
                 return Ok(vec![format!("it answered with a failure: {}", record.failure().message())]);
             }
-            _ => return Ok(faults::of_line(line)),
+            _ => return Ok(faults_of_line(line)),
         }
     }
 }
@@ -174,4 +176,62 @@ fn answer_of(message: Message) -> Result<Answer> {
         usage: Some(message.usage),
     }
     .checked()
+}
+
+/// More faults than this help nobody.
+const MOST: usize = 20;
+
+/// What is wrong with a line that should be a `message` record; nothing where it is one.
+fn faults_of_line(line: &[u8]) -> Vec<String> {
+    let record: Value = match serde_json::from_slice(line) {
+        Ok(record) => record,
+        Err(e) => return vec![format!("the line is not JSON: {e}")],
+    };
+    if !record.is_object() {
+        return vec!["the line is not a JSON object".to_owned()];
+    }
+    let mut faults = Vec::new();
+    if record["ok"] != true {
+        faults.push("`ok` must be true".to_owned());
+    }
+    if record["schema_version"] != SCHEMA_VERSION {
+        faults.push(format!("`schema_version` must be \"{SCHEMA_VERSION}\""));
+    }
+    if record["type"] != Kind::Message.name() {
+        faults.push(format!("`type` must be \"{}\"", Kind::Message.name()));
+    }
+    match record.get("data") {
+        Some(data) => faults.extend(faults_of_message(data)),
+        None => faults.push("`data`, the message, is missing".to_owned()),
+    }
+    faults
+}
+
+/// What is wrong with the data of a message.
+fn faults_of_message(data: &Value) -> Vec<String> {
+    let schema = serde_json::from_str(MESSAGE.1).map_err(|e| e.to_string()).and_then(Schema::compile);
+    match schema {
+        Ok(schema) => {
+            let faults = schema.faults(data, MOST).into_iter();
+            faults.map(|fault| format!("data{}: {}", fault.pointer, fault.message)).collect()
+        }
+        Err(why) => vec![why],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"{"ok":true,"schema_version":"1.0","type":"message","data":{"id":"1","role":"assistant","content":"hi","model":"m","backend":"b","stop_reason":"end_turn","usage":{}}}"#;
+
+    #[test]
+    fn a_message_has_no_faults_and_each_that_it_lacks_is_named() {
+        assert!(faults_of_line(WHOLE.as_bytes()).is_empty(), "{:?}", faults_of_line(WHOLE.as_bytes()));
+        let faults = faults_of_line(br#"{"ok":true,"data":{"content":"hi"}}"#).join("; ");
+        for name in ["schema_version", "type", "id", "role", "model", "backend", "stop_reason", "usage"] {
+            assert!(faults.contains(name), "{name}: {faults}");
+        }
+        assert!(!faults.contains("`ok`"), "{faults}");
+    }
 }

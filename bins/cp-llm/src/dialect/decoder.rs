@@ -1,16 +1,67 @@
-//! An answer that is still coming. Both a cut stream and a finished one are read from here.
+//! Decoders of answers: events of a stream, or a whole body, become the parts of an [`Answer`]. Streams that break off and streams that end are read
+//! from the same [`Partial`].
 
-use std::collections::BTreeMap;
-
+use cp_common::Result;
 use cp_common::keys::{hex, random};
 use cp_common::wire::{Origin, Usage};
-use cp_common::{Result, json};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::body::Body;
-use super::loose::{self, Text};
-use super::{Answer, Decoder, Show, Shown, bad_answer, cut, text_of};
+use super::json::Text;
+use super::{Answer, Part, Show, Shown, UpstreamError, bad_answer, cut, json as loose, text_of};
+use cp_http::sse::Event;
+
+/// What came of an answer: a whole body, or an event of a stream.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    pub value: &'a Value,
+    /// Its bytes, where their spelling matters.
+    pub bytes: &'a [u8],
+    /// Whether halves of characters stand in the value as placeholders.
+    pub halves: bool,
+}
+
+/// Puts an answer together.
+pub(crate) trait Decoder {
+    /// Takes an answer that came whole.
+    fn whole(&mut self, body: &Piece<'_>) -> Result<()>;
+    /// Takes an event, shows the text it brings, and returns whether it was the last.
+    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool>;
+    /// What has come so far.
+    fn partial(&mut self) -> &mut Partial;
+    /// The parts that have come, in order. At the limit a call that is not complete is left out.
+    fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>>;
+}
+
+/// Feeds an event to a decoder: parses it, raises the error it may be, and passes the rest on.
+pub(crate) fn feed(decoder: &mut dyn Decoder, event: &Event, show: &mut Show<'_>) -> Result<bool> {
+    let data = event.data.trim_ascii();
+    if data == b"[DONE]" {
+        decoder.partial().ended = true;
+        return Ok(true);
+    }
+    if data.is_empty() {
+        return Ok(false);
+    }
+    let loose = parsed(data)?;
+    if let Some(error) = UpstreamError::find(&loose.value, event.name == "error") {
+        return Err(error.into_error(200));
+    }
+    decoder.event(&Piece { value: &loose.value, bytes: data, halves: loose.halves }, show)
+}
+
+/// Parses what a server sent, telling bad bytes from bad JSON.
+pub(crate) fn parsed(bytes: &[u8]) -> Result<loose::Loose> {
+    if std::str::from_utf8(bytes).is_err() {
+        return Err(bad_answer("invalid_utf8", "the answer is not valid UTF-8"));
+    }
+    loose::parse(bytes).map_err(|_| match bytes.trim_ascii_start().first() {
+        None => bad_answer("empty", "the answer is empty"),
+        Some(b'<') => bad_answer("html", "the answer is a page of markup, not JSON")
+            .hint("check the base URL, and whether a proxy or a login page answers in its place"),
+        Some(_) => bad_answer("invalid_json", "the answer is not valid JSON"),
+    })
+}
 
 /// What has come so far, whatever the dialect.
 #[derive(Default)]
@@ -89,37 +140,25 @@ pub(super) fn complete_arguments(text: &str, at_limit: bool) -> Option<Box<RawVa
     Some(arguments(text)).filter(|input| !at_limit || input.get().starts_with('{'))
 }
 
-/// A value in the bytes of an event, where a JSON Pointer leads to, in one line: a long integer must not become a float.
-pub(crate) fn exact(bytes: &[u8], pointer: &str) -> Option<Box<RawValue>> {
-    let mut here: &RawValue = serde_json::from_slice(bytes).ok()?;
-    for name in pointer.split('/').skip(1) {
-        here = match name.parse::<usize>() {
-            Ok(at) => serde_json::from_str::<Vec<&RawValue>>(here.get()).ok()?.get(at)?,
-            Err(_) => serde_json::from_str::<BTreeMap<String, &RawValue>>(here.get()).ok()?.get(name)?,
-        };
-    }
-    let mut line = Vec::with_capacity(here.get().len());
-    json::normalize(here.get().as_bytes(), &mut line).ok()?;
-    serde_json::from_slice(&line).ok()
-}
-
-/// The object with these members, one of them perhaps in other bytes.
-pub(super) fn object<'a>(
-    members: impl IntoIterator<Item = (&'a String, &'a Value)>,
-    spelt: Option<(&str, &RawValue)>,
-) -> Result<Box<RawValue>> {
-    let mut body = Body::default();
-    for (name, value) in members {
-        match spelt.filter(|(spelt, _)| spelt == name) {
-            Some((name, bytes)) => body.set(name, bytes)?,
-            None => body.set(name, value)?,
-        }
-    }
-    body.into_raw()
-}
-
 /// An id for a call that came without one. It is not only unique in its answer: a conversation has many.
 pub(crate) fn fresh_id() -> String {
     // What the kernel cannot fill stays zero, and one id of that kind is still an id.
     format!("call_{}", hex(&random::<8>().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_are_not_json_are_told_apart() {
+        for (bytes, reason) in [
+            (&b"<html>"[..], "html"),
+            (b"", "empty"),
+            (b"{\"a\":", "invalid_json"),
+            (b"{\"a\":\"\xFF\"}", "invalid_utf8"),
+        ] {
+            assert_eq!(parsed(bytes).err().unwrap().details()["reason"], reason);
+        }
+    }
 }

@@ -1,7 +1,16 @@
-//! JSON with lone surrogates. Servers escape text in pieces, so that the two halves of one character arrive in two deltas, each of
-//! them JSON that strict readers refuse. Here a half is carried until the other one comes; one that stays alone becomes U+FFFD.
+//! JSON as providers send and take it.
+//!
+//! Servers escape text in pieces, so the two halves of one character (a surrogate pair) can arrive in two deltas. Strict parsers refuse such JSON.
+//! [`parse`] accepts it, and [`Text`] keeps a half until the other one arrives; a half that stays alone becomes U+FFFD.
+//!
+//! [`Body`] writes an object member by member and keeps the bytes of its values.
 
+use std::collections::BTreeMap;
+
+use cp_common::{Code, Error, Result, json};
+use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// A lone half is parsed as a character of this private plane, and only in an event that has one.
 const PLANE: u32 = 0x10_0000;
@@ -141,10 +150,81 @@ impl Text {
     }
 }
 
+/// An object that is being written.
+#[derive(Default)]
+pub(super) struct Body {
+    bytes: Vec<u8>,
+    names: Vec<String>,
+}
+
+impl Body {
+    /// Sets a member, unless it is there.
+    pub(super) fn set(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<()> {
+        if self.names.iter().any(|known| known == name) {
+            return Ok(());
+        }
+        self.names.push(name.to_owned());
+        let failed = |e: serde_json::Error| Error::validation(format!("{name}: {e}"));
+        self.bytes.push(if self.bytes.is_empty() { b'{' } else { b',' });
+        serde_json::to_writer(&mut self.bytes, name).map_err(failed)?;
+        self.bytes.push(b':');
+        serde_json::to_writer(&mut self.bytes, value).map_err(failed)
+    }
+
+    /// Sets a member, if there is a value and the member is not there.
+    pub(super) fn set_some(&mut self, name: &str, value: Option<impl Serialize>) -> Result<()> {
+        value.map_or(Ok(()), |value| self.set(name, &value))
+    }
+
+    /// The whole object.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        if self.bytes.is_empty() {
+            self.bytes.push(b'{');
+        }
+        self.bytes.push(b'}');
+        self.bytes
+    }
+
+    /// The whole object, as a value of another.
+    pub(super) fn into_raw(self) -> Result<Box<RawValue>> {
+        serde_json::from_slice(&self.finish()).map_err(|e| Error::new(Code::Unknown, format!("encoding JSON: {e}")))
+    }
+}
+
+/// A value in the bytes of an event, where a JSON Pointer leads to, in one line: a long integer must not become a float.
+pub(crate) fn exact(bytes: &[u8], pointer: &str) -> Option<Box<RawValue>> {
+    let mut here: &RawValue = serde_json::from_slice(bytes).ok()?;
+    for name in pointer.split('/').skip(1) {
+        here = match name.parse::<usize>() {
+            Ok(at) => serde_json::from_str::<Vec<&RawValue>>(here.get()).ok()?.get(at)?,
+            Err(_) => serde_json::from_str::<BTreeMap<String, &RawValue>>(here.get()).ok()?.get(name)?,
+        };
+    }
+    let mut line = Vec::with_capacity(here.get().len());
+    json::normalize(here.get().as_bytes(), &mut line).ok()?;
+    serde_json::from_slice(&line).ok()
+}
+
+/// The object with these members, one of them perhaps in other bytes.
+pub(super) fn object<'a>(
+    members: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    spelt: Option<(&str, &RawValue)>,
+) -> Result<Box<RawValue>> {
+    let mut body = Body::default();
+    for (name, value) in members {
+        match spelt.filter(|(spelt, _)| spelt == name) {
+            Some((name, bytes)) => body.set(name, bytes)?,
+            None => body.set(name, value)?,
+        }
+    }
+    body.into_raw()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn joined(pieces: &[&str]) -> String {
         let mut text = Text::default();

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::Dialect;
 use super::splits::{decoded, whole};
+use crate::dialect::Dialect;
 
 /// What a model thought, said and called with.
 struct Said {
@@ -68,17 +68,17 @@ fn answers(said: &Said, cut: impl Fn(&str) -> Vec<&str>) -> Vec<(Box<dyn Dialect
 
     vec![
         (
-            Box::new(super::anthropic::Anthropic),
+            Box::new(crate::dialect::anthropic::Anthropic),
             anthropic.concat(),
             json!({"id": "m", "content": content, "stop_reason": "tool_use"}),
         ),
         (
-            Box::new(super::openai::OpenAi { original: false }),
+            Box::new(crate::dialect::openai::OpenAi { original: false }),
             openai.concat(),
             json!({"id": "m", "choices": [{"message": message, "finish_reason": "tool_calls"}]}),
         ),
         (
-            Box::new(super::gemini::Gemini),
+            Box::new(crate::dialect::gemini::Gemini),
             gemini.concat(),
             json!({"responseId": "m", "candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}),
         ),

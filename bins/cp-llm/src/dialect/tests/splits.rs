@@ -5,8 +5,8 @@ use cp_common::Result;
 use cp_common::wire::Origin;
 use serde_json::Value;
 
-use super::{Answer, Dialect, Piece, Shown, feed, finish};
-use crate::http::sse::Parser;
+use crate::dialect::{Answer, Dialect, Piece, Shown, feed, finish};
+use cp_http::sse::Parser;
 
 /// Half of a surrogate pair in one delta and half in the next, as some servers send them.
 const ANTHROPIC: &str = concat!(
@@ -126,21 +126,21 @@ pub(super) fn decoded(dialect: &dyn Dialect, pieces: &[&[u8]]) -> Result<(Answer
 fn no_split_changes_what_a_stream_says_and_it_says_what_the_whole_answer_does() {
     let wires: [(&dyn Dialect, [&str; 3], &[&str]); 4] = [
         (
-            &super::anthropic::Anthropic,
+            &crate::dialect::anthropic::Anthropic,
             [ANTHROPIC, ANTHROPIC_WHOLE, "h \u{1F600}"],
             &["thinking", "server_tool", "text", "tool_use"],
         ),
         (
-            &super::openai::OpenAi { original: true },
+            &crate::dialect::openai::OpenAi { original: true },
             [OPENAI, OPENAI_WHOLE, "h \u{1F600}well"],
             &["thinking", "thinking", "thinking", "text", "tool_use"],
         ),
         (
-            &super::responses::Responses,
+            &crate::dialect::responses::Responses,
             [RESPONSES, RESPONSES_WHOLE, "h"],
             &["thinking", "server_tool", "text", "tool_use"],
         ),
-        (&super::gemini::Gemini, [GEMINI, GEMINI_WHOLE, "hm"], &["thinking", "text", "text", "tool_use"]),
+        (&crate::dialect::gemini::Gemini, [GEMINI, GEMINI_WHOLE, "hm"], &["thinking", "text", "text", "tool_use"]),
     ];
     for (wire, [stream, body, thoughts], kinds) in wires {
         let bytes = stream.as_bytes();

@@ -1,0 +1,5 @@
+//! Laws that hold for every wire API.
+
+mod deltas;
+mod schemas;
+mod splits;
