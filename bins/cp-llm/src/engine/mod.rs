@@ -1,109 +1,79 @@
-//! From a prompt to a message: the request, its tries, the models to fall back to, and what goes on the ledger.
+//! The engine: it answers prompts with messages. [`attempts`] has the steps from a prompt to its message.
 
-mod admission;
-pub(crate) mod batched;
+pub(crate) mod attempts;
 pub(crate) mod cassette;
 pub(crate) mod fetch;
 pub(crate) mod gate;
 pub(crate) mod journal;
-mod message;
 pub(crate) mod purse;
-mod recorded;
 pub(crate) mod retry;
 pub(crate) mod schema;
 mod work;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use cp_common::output::Severity;
-use cp_common::wire::{Message, Turn, Usage};
-use cp_common::{Code, Context, Error, Result, signals};
-use serde_json::json;
+use cp_common::wire::{Message, Usage, estimated_tokens};
+use cp_common::{Code, Context, Error, Result};
+use serde::Serialize;
 
-pub(crate) use self::admission::Ends;
-use self::admission::is_everyones;
+use self::attempts::SharedFailures;
 use self::cassette::Cassette;
 use self::fetch::Fetch;
 use self::gate::Gates;
 use self::journal::{Journal, Try};
-use self::purse::Purse;
-pub(crate) use self::recorded::request_hash;
-use self::retry::{RetryPolicy, is_refusal};
-use self::schema::AnswerSchema;
+use self::purse::{Amount, Purse};
+use self::retry::RetryPolicy;
+use self::schema::{AnswerSchema, Mismatch};
 pub(crate) use self::work::Work;
-use crate::backend::Backend;
 use crate::backend::endpoint::Target;
 use crate::backend::price::{Price, Prices};
-use crate::backend::{Backends, Ready};
-use crate::dialect::{Answer, Lowered, Shown};
-use crate::pause;
+use crate::backend::{Backend, Backends, Exchange, Ready};
+use crate::dialect::{Answer, Lowered, Request};
 
-/// Receives what happens while an answer is made.
+/// Receives the progress of an answer.
 pub(crate) trait Listener {
-    /// New text of the model.
+    /// New text of the answer.
     fn text(&mut self, _: &str) -> Result<()> {
         Ok(())
     }
-    /// What the model thinks, which is none of its text.
+    /// New text of the model's reasoning, which is not part of the answer.
     fn thinking(&mut self, _: &str) -> Result<()> {
         Ok(())
     }
-    /// Something a person should know.
+    /// A warning about this prompt.
     fn warn(&mut self, message: &str);
-    /// Something a person should know at once, because it is not only of this prompt.
+    /// A warning that is shown at once, because it is about all prompts.
     fn say(&mut self, message: &str) {
         self.warn(message);
     }
 }
 
-/// What answers prompts. Shared by every thread that asks.
+/// Answers prompts. All threads share it.
 pub(crate) struct Engine {
-    /// What answers the requests.
     pub backends: Backends,
-    /// How often and how long to try.
     pub retries: RetryPolicy,
-    /// What tokens cost.
     pub prices: Prices,
     /// Stop reasons that are failures.
     pub fail_on: Vec<String>,
-    /// What the answer must look like.
+    /// The schema that answers must match.
     pub schema: Option<AnswerSchema>,
     /// The recordings that answers are taken from or added to.
     pub cassette: Option<Cassette>,
-    /// Whether dollars are counted for what costs nothing too, as if it had the price that it is given: they were asked for.
+    /// Count dollars also for backends that cost nothing, at the price of the model, because the user gave a budget in dollars.
     pub counts_what_is_free: bool,
-    /// How attachments are fetched.
     pub fetch: Fetch,
-    /// What may be spent, and how fast.
     pub purse: Option<Purse>,
-    /// How many requests go at the same time.
+    /// Limits of the number of concurrent requests.
     pub gates: Gates,
-    /// What no further request can help.
-    pub ends: Mutex<Ends>,
-    /// Where requests and answers are recorded.
+    pub shared_failures: Mutex<SharedFailures>,
     pub journal: Journal,
-    /// What of the requests so far could not go as it came.
+    /// The number of blocks that could not be sent as they came, by type.
     pub lowered: Mutex<Lowered>,
 }
 
-/// A try that failed, or the last of several.
-struct Failed {
-    error: Error,
-    /// Whether text of its answer was shown: then it cannot be tried again.
-    shown: bool,
-    /// Whether it counts as a try: one that was refused because all have to wait does not.
-    counts: bool,
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self { error, shown: false, counts: true }
-    }
-}
-
 impl Engine {
-    /// What answers one prompt at a time, with no limit of what is spent.
+    /// An engine that sends one request at a time and has no budget.
     pub(crate) fn new(
         context: &Context,
         backends: Backends,
@@ -122,34 +92,13 @@ impl Engine {
             fetch,
             purse: None,
             gates: Gates::new(1),
-            ends: Mutex::default(),
+            shared_failures: Mutex::default(),
             journal: Journal::new(context, logs_content)?,
             lowered: Mutex::default(),
         })
     }
 
-    /// Answers one prompt, in the shape that was asked for.
-    pub(crate) fn message(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        self.shaped(work, listener).map_err(|error| work.failure(error))
-    }
-
-    fn shaped(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        let mut message = self.answered(work, listener)?;
-        let Some(schema) = self.schema.as_ref().filter(|_| message.tool_calls.is_empty()) else { return Ok(message) };
-        let text = message.content.text();
-        let mismatch = match schema.parsed(&text) {
-            Ok(parsed) => return Ok(message::with_parsed(message, parsed)),
-            Err(mismatch) => mismatch,
-        };
-        listener.warn(&format!("the answer does not match the schema ({}); asking again", mismatch.reason));
-        work.add_turns([Turn::text("assistant", &text), Turn::text("user", &mismatch.correction())]);
-        let first = message;
-        message = self.answered(work, listener)?;
-        message.usage = message::sum(&first.usage, &message.usage);
-        self.matched(Message { request_hash: first.request_hash, ..message })
-    }
-
-    /// Counts what of the request cannot go as it came.
+    /// Counts the blocks of a request that cannot be sent as they came.
     pub(crate) fn note_lowered(&self, work: &Work) -> Result<()> {
         let found = self.ready(work)?.backend.lowered(work.request())?;
         let mut lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +108,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Says what could not go as it came.
+    /// Reports the blocks that could not be sent as they came.
     pub(crate) fn report_lowered(&self, context: &mut Context) {
         let lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         let counts: Vec<String> = lowered.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
@@ -171,174 +120,56 @@ impl Engine {
         }
     }
 
-    /// The body that the next request has, exactly as it is sent.
+    /// Encodes the next request, exactly as it is sent.
     pub(crate) fn body(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
         work.encoded(self.ready(work)?.backend.as_ref())
     }
 
-    /// The hash of the request as it stands, as its ledger entries have it.
+    /// The hash of the request in its ledger entries.
     pub(crate) fn request_hash(&self, work: &Work) -> Result<String> {
-        Ok(request_hash(work, &self.recorded_form(work)?))
+        Ok(work.request_hash(&self.recorded_body(work)?))
     }
 
-    /// What answers the request as it stands.
+    /// The backend of the selected target.
     pub(crate) fn ready(&self, work: &Work) -> Result<Ready> {
         self.backends.of(&work.target().endpoint)
     }
 
-    /// Asks with the attachments that are named by URL. Recordings and the history have their names.
-    fn asked_whole(&self, first: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        let filled = self.fetch.fill(&work.request().messages)?;
-        if let Some((turns, fetched)) = filled {
-            work.fill_turns(turns, fetched);
-        }
-        let outcome = self.asked(first, work, listener);
-        work.empty_turns();
-        outcome
-    }
-
-    /// Turns to the first target from this one on that can be asked: an endpoint that is not configured is passed over while another is left,
-    /// and so is one that no request can help any more.
-    fn ready_from(&self, from: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<usize> {
-        for at in from.. {
-            work.turn_to(at);
-            let is_last = at + 1 >= work.targets().len();
-            if !is_last && self.ends().targets.contains(&work.target().name()) {
-                continue;
-            }
-            let Err(error) = self.ready(work) else { return Ok(at) };
-            let Some(next) = work.targets().get(at + 1).filter(|_| is_configurations(&error)) else {
-                return Err(error);
-            };
-            let (this, next) = (work.target().name(), next.name());
-            listener.warn(&format!("{this} cannot be asked ({}); falling back to {next}", error.message()));
-        }
-        Ok(from)
-    }
-
-    /// Asks one model after the other, from this one on.
-    fn asked(&self, first: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        let mut at = first;
-        loop {
-            at = self.ready_from(at, work, listener)?;
-            self.note_lowered(work)?;
-            let Failed { error, shown, .. } = match self.tries(work, listener) {
-                Ok(message) => return Ok(message),
-                Err(failed) => failed,
-            };
-            let is_for_all = is_everyones(&error, work);
-            at += 1;
-            let Some(next) = work.targets().get(at).filter(|_| !shown && (is_upstreams(&error) || is_for_all)) else {
-                return Err(if is_for_all { error.fatal() } else { error });
-            };
-            let (this, next) = (work.target().name(), next.name());
-            listener.warn(&format!("{this} gave up ({}); falling back to {next}", error.code()));
-        }
-    }
-
-    /// Asks one model, again where that may help.
-    fn tries(&self, work: &Work, listener: &mut dyn Listener) -> Result<Message, Failed> {
-        let Ready { backend, network } = self.ready(work)?;
-        let body = self.body(work)?;
-        let request_hash = self.request_hash(work)?;
-        let (mut attempt, mut failed) = (1, 0);
-        let mut was_refused = false;
-        loop {
-            let this = Try { backend: backend.name(), network, attempt, request_hash: &request_hash, batch: None };
-            let Failed { error, shown, counts } = match self.attempt(&this, work, &body, was_refused, listener) {
-                Ok(message) => return Ok(message),
-                Err(failed) => failed,
-            };
-            let error = error.with("attempts", attempt);
-            failed += u32::from(counts);
-            let wait = self.retries.wait(&error, failed, retry::jitter()).filter(|_| !shown);
-            let Some(wait) = wait else { return Err(Failed { error, shown, counts }) };
-            was_refused = is_refusal(&error);
-            // For those the gate waits.
-            if !was_refused {
-                let seconds = wait.as_secs_f64();
-                listener.warn(&format!("try {attempt} failed: {}; trying again in {seconds:.1} s", error.message()));
-                self.purse.as_ref().map_or(Ok(()), Purse::rest)?;
-                pause(wait)?;
-            }
-            attempt += 1;
-        }
-    }
-
-    fn attempt(
-        &self,
-        this: &Try<'_>,
-        work: &Work,
-        body: &[u8],
-        was_refused: bool,
-        listener: &mut dyn Listener,
-    ) -> Result<Message, Failed> {
+    /// The body that recordings are keyed by: the request with the URLs of its attachments, not streamed.
+    fn recorded_body(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
         let request = work.request();
-        let backend = self.ready(work)?.backend;
-        let (slot, ticket) = self.admit(backend.as_ref(), work, body, was_refused, listener)?;
-        // What is paid for is recorded.
-        let _effect = signals::effect();
-        if let Err(error) = self.journal.asked(this, work, body.len() as u64) {
-            self.settle(ticket.as_ref(), None, false)?;
-            return Err(error.into());
+        if !request.stream && !work.has_inlined() {
+            return self.body(work);
         }
-        let start = Instant::now();
-        let mut shown = false;
-        let mut exchange = backend.exchange(request, body, &mut |kind, text| match kind {
-            _ if !request.stream => Ok(()),
-            Shown::Thinking => listener.thinking(text),
-            Shown::Words => {
-                shown = true;
-                listener.text(text)
-            }
-        });
-        let (tokens, answered_by) = match &exchange.outcome {
-            Ok(answer) => (answer.usage, answer.model.as_deref()),
-            Err(_) => (exchange.usage, None),
-        };
-        let usage = tokens.map(|tokens| self.usage(tokens, answered_by, work.target()));
-        let counted = usage.as_ref().map(|usage| self.counted(usage, backend.as_ref()));
-        let settled = self.settle(ticket.as_ref(), counted.as_ref(), exchange.outcome.is_ok());
-        let slowed = match &exchange.outcome {
-            Ok(_) => {
-                slot.answered();
-                Ok(true)
-            }
-            Err(error) if is_refusal(error) => self.slow_down(work, &slot, error),
-            Err(error) if is_everyones(error, work) => {
-                self.end(error, work, shown);
-                Ok(true)
-            }
-            Err(_) => Ok(true),
-        };
-        // Whoever takes its place knows what came of it.
-        drop(slot);
-        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer)).map_err(|error| match &usage {
-            Some(usage) => error.with("usage", json!(usage)),
-            None => error,
-        });
-        let recorded = self.journal.answered(this, work, &exchange, usage.as_ref(), Some(start.elapsed()));
-        let counts = slowed?;
-        let failed = |error| Failed { error, shown, counts };
-        recorded.map_err(failed)?;
-        let answer = exchange.outcome.map_err(failed)?;
-        settled.map_err(|error| {
-            failed(error.with("partial", answer.content.text()).with("_untrusted", vec!["/partial"]))
-        })?;
-        Ok(message::of(answer, usage.unwrap_or_default(), work, this))
+        let messages = work.turns_with_urls().to_vec();
+        let plain = Request { stream: false, messages, ..request.clone() };
+        self.ready(work)?.backend.body(&plain).map(Arc::new)
     }
 
-    /// What costs nothing has no price to count with.
+    /// Parses the text of a message as JSON that matches the schema. A message with tool calls has no answer yet.
+    fn parse_answer(&self, mut message: Message) -> Result<Message, Box<(Message, Mismatch)>> {
+        let Some(schema) = self.schema.as_ref().filter(|_| message.tool_calls.is_empty()) else { return Ok(message) };
+        match schema.parsed(&message.content.text()) {
+            Ok(parsed) => {
+                message.parsed = Some(parsed);
+                message.mark();
+                Ok(message)
+            }
+            Err(mismatch) => Err(Box::new((message, mismatch))),
+        }
+    }
+
+    /// True if no price is needed, because the backend costs nothing.
     fn is_free(&self, backend: &dyn Backend) -> bool {
         !backend.is_metered() && !self.counts_what_is_free
     }
 
-    /// A use as a budget counts it.
+    /// The usage that a budget counts.
     fn counted(&self, usage: &Usage, backend: &dyn Backend) -> Usage {
         Usage { cost_usd: usage.cost_usd.filter(|_| !self.is_free(backend)), ..*usage }
     }
 
-    /// The answer, unless the caller calls its end a failure.
+    /// Fails if the stop reason of an answer is one of `--fail-on`.
     fn accepted(&self, answer: Answer) -> Result<Answer> {
         if !self.fail_on.contains(&answer.stop) {
             return Ok(answer);
@@ -352,25 +183,92 @@ impl Engine {
         Err(error.hint("--fail-on makes this a failure"))
     }
 
-    /// A use with what it cost.
+    /// Adds the cost to a usage.
     fn usage(&self, used: Usage, answered_by: Option<&str>, target: &Target) -> Usage {
         Usage { cost_usd: self.price(answered_by, target).map(|price| price.of(&used)), ..used }
     }
 
-    /// The price of an endpoint, else of the model that answered, else of the one that was asked.
+    /// The price of the endpoint, of the model that answered, or of the requested model: the first that is known.
     fn price(&self, answered_by: Option<&str>, Target { endpoint, model }: &Target) -> Option<Price> {
         endpoint.price.or_else(|| self.prices.price(&[answered_by.unwrap_or(model), model]))
     }
+
+    /// Refuses a model without a price if the budget is in dollars.
+    fn check_price(&self, purse: &Purse, backend: &dyn Backend, work: &Work) -> Result<()> {
+        let target = work.target();
+        if self.is_free(backend) || self.price(None, target).is_some() || !purse.counts_dollars() {
+            return Ok(());
+        }
+        Err(Error::config(format!("{} has no price, so a budget in dollars cannot be kept", target.model))
+            .hint("add it to config/prices.toml, or use --budget-tokens")
+            .fatal())
+    }
 }
 
-/// Whether another model may do better: the failure is of the model's server, and not of the request or the caller. Of a connection that
-/// broke it is not known whether the answer is paid for; one that could not be made has cost nothing.
-fn is_upstreams(error: &Error) -> bool {
-    matches!(error.code(), Code::RateLimited | Code::Server | Code::Timeout)
-        || error.code() == Code::Network && error.details().get("phase").is_some_and(|phase| phase == "connect")
+/// Requests that a provider answers later, in a batch.
+impl Engine {
+    /// Adds the most that a request of a batch may cost to the budget. Fails if the requests so far may exceed it.
+    pub(crate) fn afford(&self, work: &Work, bytes: usize) -> Result<()> {
+        let Some(purse) = self.purse.as_ref().filter(|purse| purse.has_limit()) else { return Ok(()) };
+        let backend = self.ready(work)?.backend;
+        self.check_price(purse, backend.as_ref(), work)?;
+        let request = work.request();
+        let most = request.most_tokens().ok_or_else(|| {
+            Error::usage("a budget needs --max-tokens: a batch cannot be stopped once it is submitted").fatal()
+        })?;
+        let mut usage = Usage { input_tokens: estimated_tokens(bytes) as u64, output_tokens: most, ..Usage::default() };
+        usage.cost_usd = self.price(None, work.target()).map(|price| price.of_batch(&usage));
+        let counted = self.counted(&usage, backend.as_ref());
+        // The second request of nothing fails if the first one used up the budget.
+        let counts = [Some(&counted), None].into_iter().try_for_each(|usage| {
+            let ticket = purse.admit(Amount::default(), &mut |_| ())?;
+            purse.settle(&ticket, usage)
+        });
+        counts.map_err(|error| match error.code() {
+            Code::BudgetExhausted => error.with("reason", "estimate").hint(
+                "nothing was submitted: raise --budget-usd or --budget-tokens, lower --max-tokens, or submit fewer rows",
+            ),
+            _ => error,
+        })
+    }
+
+    /// Records a request that is about to be submitted.
+    pub(crate) fn enqueued(&self, work: &Work, row: &str, request_hash: &str, bytes: u64) -> Result<()> {
+        let ready = self.ready(work)?;
+        self.journal.asked(&attempt_of_row(&ready, row, request_hash), work, bytes)
+    }
+
+    /// Records that a batch was submitted, or why it was not.
+    pub(crate) fn submitted(&self, facts: &impl Serialize, failure: Option<&Error>) -> Result<()> {
+        self.journal.submitted(facts, failure, self.backends.is_metered())
+    }
+
+    /// Makes the message for a row of a batch, at the price of a batch, and records it. The outer error means that it could not be recorded.
+    pub(crate) fn delivered(
+        &self,
+        work: &Work,
+        row: &str,
+        request_hash: &str,
+        mut exchange: Exchange,
+    ) -> Result<Result<Message>> {
+        let ready = self.ready(work)?;
+        let this = attempt_of_row(&ready, row, request_hash);
+        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer));
+        let usage = exchange.outcome.as_ref().ok().map(|answer| {
+            let price = answer.usage.and_then(|_| self.price(answer.model.as_deref(), work.target()));
+            let usage = answer.usage.unwrap_or_default();
+            Usage { cost_usd: price.map(|price| price.of_batch(&usage)), ..usage }
+        });
+        self.journal.answered(&this, work, &exchange, usage.as_ref(), None)?;
+        let message = |answer| {
+            let message = work.message(answer, usage.unwrap_or_default(), &this);
+            self.parse_answer(message).map_err(|mismatch| mismatch.1.failure(&mismatch.0))
+        };
+        Ok(exchange.outcome.and_then(message).map_err(|error| work.failure(error)))
+    }
 }
 
-/// Whether another endpoint may do better: this one lacks its key, or what was configured for it is not there.
-fn is_configurations(error: &Error) -> bool {
-    matches!(error.code(), Code::Auth | Code::Config | Code::NotFound)
+/// The only attempt of a row of a batch.
+fn attempt_of_row<'a>(ready: &'a Ready, row: &'a str, request_hash: &'a str) -> Try<'a> {
+    Try { backend: ready.backend.name(), network: ready.network, attempt: 1, request_hash, batch: Some(row) }
 }

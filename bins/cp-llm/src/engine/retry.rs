@@ -41,7 +41,7 @@ impl RetryPolicy {
 }
 
 /// Whether the upstream refuses for now whatever it is asked: then all requests wait, and not only the one that it was said to.
-pub(super) fn is_refusal(error: &Error) -> bool {
+pub(super) fn is_rate_limit(error: &Error) -> bool {
     match error.code() {
         Code::RateLimited => true,
         Code::Server => asked_for(error).is_some(),

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use cp_common::context::given;
 use cp_common::spelling::nearest;
+use cp_common::wire::Message;
 use cp_common::{Error, Result};
 use cp_schema::{Fault, Schema};
 use serde_json::value::RawValue;
@@ -62,11 +63,12 @@ impl AnswerSchema {
 }
 
 impl Mismatch {
-    /// The failure of an answer that does not match, and cannot be asked for again.
-    pub(super) fn failure(self, text: String) -> Error {
+    /// The error for a message that does not match and is not asked for again.
+    pub(super) fn failure(&self, message: &Message) -> Error {
         let error = Error::validation(format!("the answer does not match the schema: {}", self.reason));
-        let error = error.with("origin", "upstream").with("reason", "schema").with("path", self.path);
-        error.with("partial", text).with("_untrusted", vec!["/partial"])
+        let error = error.with("origin", "upstream").with("reason", "schema").with("path", self.path.as_str());
+        let error = error.with("partial", message.content.text()).with("_untrusted", vec!["/partial"]);
+        error.with("usage", json!(message.usage))
     }
 
     /// What the model is asked.

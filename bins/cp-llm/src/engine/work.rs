@@ -3,14 +3,16 @@
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
-use cp_common::wire::{Prompt, Receipt, Turn};
+use cp_common::keys;
+use cp_common::wire::{Message, Prompt, Receipt, ToolCall, Turn, Usage};
 use cp_common::{Code, Error, Result};
 use serde_json::{Map, Value, json};
 
 use super::fetch::Fetched;
+use super::journal::Try;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
-use crate::dialect::Request;
+use crate::dialect::{Answer, Call, Request};
 
 /// A prompt with everything decided.
 pub(crate) struct Work {
@@ -49,7 +51,7 @@ impl Work {
             body: OnceCell::new(),
             receipt: RefCell::default(),
         };
-        work.aim();
+        work.prepare_request();
         work
     }
 
@@ -78,14 +80,14 @@ impl Work {
     }
 
     /// Goes on to one of the models.
-    pub(crate) fn turn_to(&mut self, at: usize) {
+    pub(crate) fn select_target(&mut self, at: usize) {
         if at != self.at {
             self.at = at;
-            self.aim();
+            self.prepare_request();
         }
     }
 
-    fn aim(&mut self) {
+    fn prepare_request(&mut self) {
         let Target { endpoint, model } = &self.targets[self.at];
         self.request.model.clone_from(model);
         self.request.params = endpoint.params.clone();
@@ -94,14 +96,14 @@ impl Work {
     }
 
     /// Puts turns with the attachments that were fetched in the place of those that name them.
-    pub(super) fn fill_turns(&mut self, turns: Vec<Turn>, fetched: Vec<Fetched>) {
+    pub(super) fn inline_attachments(&mut self, turns: Vec<Turn>, fetched: Vec<Fetched>) {
         self.fetched = fetched;
         self.named = Some(std::mem::replace(&mut self.request.messages, turns));
         self.body = OnceCell::new();
     }
 
     /// Takes what was fetched out again.
-    pub(super) fn empty_turns(&mut self) {
+    pub(super) fn drop_inlined(&mut self) {
         if let Some(turns) = self.named.take() {
             (self.fetched, self.request.messages) = (Vec::new(), turns);
             self.body = OnceCell::new();
@@ -109,12 +111,12 @@ impl Work {
     }
 
     /// Whether the request has the bytes of attachments that its prompt names.
-    pub(super) fn is_filled(&self) -> bool {
+    pub(super) fn has_inlined(&self) -> bool {
         self.named.is_some()
     }
 
     /// The turns of the request, with attachments as the prompt names them.
-    pub(super) fn named_turns(&self) -> &[Turn] {
+    pub(super) fn turns_with_urls(&self) -> &[Turn] {
         self.named.as_ref().unwrap_or(&self.request.messages)
     }
 
@@ -122,6 +124,46 @@ impl Work {
     pub(super) fn add_turns(&mut self, turns: impl IntoIterator<Item = Turn>) {
         self.request.messages.extend(turns);
         self.body = OnceCell::new();
+    }
+
+    /// Hashes a body of this request, as cp-ledger(5) defines it: with the name of the wire API.
+    pub(crate) fn request_hash(&self, body: &[u8]) -> String {
+        keys::hash(&[self.target().endpoint.dialect.name().as_bytes(), b"\n", body].concat())
+    }
+
+    /// Makes the message for an answer, with the members that the prompt passes on.
+    pub(super) fn message(&self, answer: Answer, usage: Usage, this: &Try<'_>) -> Message {
+        let calls = answer.calls.into_iter().map(|Call { id, name, input }| ToolCall {
+            timeout: None,
+            id,
+            name,
+            input,
+            untrusted: Vec::new(),
+        });
+        let mut message = Message {
+            id: answer.id.unwrap_or_default(),
+            role: "assistant".to_owned(),
+            content: answer.content,
+            tool_calls: calls.collect(),
+            blocks: answer.blocks,
+            input: self.prompt.input().to_vec(),
+            model: answer.model.unwrap_or_else(|| self.request.model.clone()),
+            backend: this.backend.to_owned(),
+            endpoint: self.target().endpoint.name.clone(),
+            stop_reason: answer.stop,
+            usage,
+            cached: false,
+            session_id: self.prompt.session_id.clone(),
+            agent: self.prompt.agent.clone(),
+            row: self.prompt.row.clone(),
+            parsed: None,
+            extracted: None,
+            receipt: self.receipt(),
+            request_hash: Some(this.request_hash.to_owned()),
+            untrusted: Vec::new(),
+        };
+        message.mark();
+        message
     }
 
     /// Notes where the outcome of a try was recorded.
@@ -141,5 +183,16 @@ impl Work {
         }
         let error = self.receipt().into_iter().fold(error, |error, receipt| error.with("receipt", json!(receipt)));
         error.with_row(self.prompt.row.as_deref())
+    }
+}
+
+/// The usage of two requests together.
+pub(super) fn total(a: &Usage, b: &Usage) -> Usage {
+    Usage {
+        input_tokens: a.input_tokens + b.input_tokens,
+        output_tokens: a.output_tokens + b.output_tokens,
+        cache_read_tokens: a.cache_read_tokens + b.cache_read_tokens,
+        cache_write_tokens: a.cache_write_tokens + b.cache_write_tokens,
+        cost_usd: a.cost_usd.zip(b.cost_usd).map(|(a, b)| a + b),
     }
 }

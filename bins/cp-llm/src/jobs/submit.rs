@@ -23,7 +23,7 @@ use super::client::Asker;
 use super::client::Provider;
 use super::job::BatchJob;
 use super::job::{self, Item, Job};
-use crate::engine::{Work, request_hash};
+use crate::engine::Work;
 use crate::send::{self, RequestBuilder};
 
 /// What the reference says of this verb.
@@ -262,7 +262,7 @@ impl Spool {
         }
         let part = &mut self.parts[at];
         let line = provider.line(part.count, &part.path, body);
-        let mut item = serde_json::to_vec(&Item::of(work, place, request_hash(work, body), body.len() as u64))
+        let mut item = serde_json::to_vec(&Item::of(work, place, work.request_hash(body), body.len() as u64))
             .map_err(|e| failed(e.into()))?;
         item.push(b'\n');
         part.requests.write_all(&line).and_then(|()| part.items.write_all(&item)).map_err(failed)?;

@@ -84,7 +84,7 @@ impl EarlierRun {
         let mut unknown = None;
         if let Some(known) = self.requests.get(index) {
             for at in 0..work.targets().len() {
-                work.turn_to(at);
+                work.select_target(at);
                 match engine.request_hash(work) {
                     Ok(hash) if fingerprint(&hash) == known => return Ok(true),
                     Ok(_) => {}

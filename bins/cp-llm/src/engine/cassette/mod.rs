@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cp_common::home::locked;
+use cp_common::keys;
 use cp_common::wire::Message;
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use self::cache::Cache;
 use self::replay::Replay;
+use crate::backend::endpoint::Endpoint;
 
 pub(super) use self::cache::Claim;
 
@@ -46,6 +48,20 @@ impl Cassette {
         Cache::open(path, warn).map(Self::Cache)
     }
 
+    /// The keys of a request, the first one for new recordings. The second is the key that versions without named endpoints used. The key of a cache
+    /// includes the server, because two servers may have different models of one name.
+    pub(super) fn keys(&self, endpoint: &Endpoint, backend: &str, body: &[u8]) -> Vec<String> {
+        let api = endpoint.dialect.name().as_bytes();
+        let before = keys::hash(&[backend.as_bytes(), b"\n", body].concat());
+        if !self.is_cache() {
+            return vec![keys::hash(&[api, b"\n", body].concat()), before];
+        }
+        let scope = [endpoint.cache_scope().as_bytes(), b"\n", api, b"\n", body];
+        let mut keys = vec![keys::hash(&scope.concat())];
+        keys.extend(Some(before).filter(|_| endpoint.is_plain()));
+        keys
+    }
+
     /// The recorded answer to a request, by the first key that has one.
     pub(super) fn find(&self, keys: &[String]) -> Result<Option<Message>> {
         match self {
@@ -65,8 +81,7 @@ impl Cassette {
         matches!(self, Self::Replay(_))
     }
 
-    /// Whether answers of earlier runs stand for new ones.
-    pub(super) fn is_cache(&self) -> bool {
+    fn is_cache(&self) -> bool {
         matches!(self, Self::Cache(_))
     }
 

@@ -1,0 +1,382 @@
+//! From a prompt to its message, in the order in which it happens:
+//!
+//! 1. [`Engine::message`] asks for an answer, and once more if the answer does not match the schema.
+//! 2. `answer` takes it from the recordings if they have one.
+//! 3. `ask_with_attachments` fetches the attachments.
+//! 4. `ask_targets` asks one model after the other.
+//! 5. `ask_target` asks one model, with retries.
+//! 6. `attempt` sends one request: it admits the request, records it, sends it, and settles its cost.
+
+use std::collections::BTreeSet;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cp_common::wire::{Message, Prompt, Turn, Usage};
+use cp_common::{Code, Error, Result, signals};
+use serde_json::{Value, json};
+
+use super::cassette::Cassette;
+use super::gate::Slot;
+use super::journal::Try;
+use super::purse::{self, Amount, Purse, Ticket};
+use super::retry::{self, is_rate_limit};
+use super::work::total;
+use super::{Engine, Listener, Work};
+use crate::backend::{Backend, Ready};
+use crate::dialect::{Shown, thoughts};
+use crate::pause;
+
+/// Failures that every other request would meet too.
+#[derive(Default)]
+pub(crate) struct SharedFailures {
+    /// The names of targets that failed so and have a fallback.
+    targets: BTreeSet<String>,
+    /// The first such failure that left no fallback.
+    first: Option<Value>,
+}
+
+/// A failed attempt, or the last of several.
+struct Failed {
+    error: Error,
+    /// Text of the answer was already shown, so the request cannot be retried.
+    shown: bool,
+    /// Counts as a retry. A rate limit of all requests does not.
+    counts: bool,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, shown: false, counts: true }
+    }
+}
+
+impl Engine {
+    /// Answers one prompt, as JSON that matches the schema if there is one.
+    pub(crate) fn message(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        self.matching(work, listener).map_err(|error| work.failure(error))
+    }
+
+    fn matching(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        let (first, mismatch) = match self.parse_answer(self.answer(work, listener)?) {
+            Ok(message) => return Ok(message),
+            Err(mismatch) => *mismatch,
+        };
+        listener.warn(&format!("the answer does not match the schema ({}); asking again", mismatch.reason));
+        let text = first.content.text();
+        work.add_turns([Turn::text("assistant", &text), Turn::text("user", &mismatch.correction())]);
+        let mut message = self.answer(work, listener)?;
+        message.usage = total(&first.usage, &message.usage);
+        message.request_hash = first.request_hash;
+        self.parse_answer(message).map_err(|mismatch| mismatch.1.failure(&mismatch.0))
+    }
+
+    /// Takes the answer from the recordings if they have it; otherwise asks.
+    fn answer(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        let first = self.select_ready_target(0, work, listener)?;
+        let Some(cassette) = &self.cassette else { return self.ask_with_attachments(first, work, listener) };
+        let backend = self.ready(work)?.backend;
+        let request = self.recorded_body(work)?;
+        let keys = cassette.keys(&work.target().endpoint, backend.name(), &request);
+        let key = &keys[0];
+        let mut found = cassette.find(&keys)?;
+        // A second process that needs the same answer waits here, before it takes budget or a slot.
+        let claim = if found.is_none() { cassette.claim(key)? } else { None };
+        if claim.is_some() {
+            found = cassette.find(&keys)?;
+        }
+        if let Some(recorded) = found {
+            drop(claim);
+            return self.replay(cassette, recorded, &work.request_hash(&request), work, listener);
+        }
+        if let Some(miss) = cassette.miss(key, &request) {
+            return Err(miss);
+        }
+        let message = self.ask_with_attachments(first, work, listener)?;
+        cassette.keep(key, backend.name(), &request, &message)?;
+        Ok(message)
+    }
+
+    /// Makes the message for this prompt from a recorded one.
+    fn replay(
+        &self,
+        cassette: &Cassette,
+        recorded: Message,
+        request_hash: &str,
+        work: &Work,
+        listener: &mut dyn Listener,
+    ) -> Result<Message> {
+        self.journal.recalled(cassette.name(), request_hash, work)?;
+        if work.request().stream {
+            thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
+            let text = recorded.content.text();
+            text.split_inclusive(' ').try_for_each(|piece| listener.text(piece))?;
+        }
+        let Prompt { session_id, agent, row, .. } = work.prompt.clone();
+        let mut message = Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded };
+        (message.receipt, message.request_hash) = (work.receipt(), Some(request_hash.to_owned()));
+        message.endpoint.clone_from(&work.target().endpoint.name);
+        if !cassette.is_replayed() {
+            // The first request paid for it, so it is not counted again.
+            message.cached = true;
+            message.usage = Usage { cost_usd: message.usage.cost_usd.map(|_| 0.0), ..Usage::default() };
+        }
+        Ok(message)
+    }
+
+    /// Selects the first target from this one on that can be asked. An endpoint that is not configured, and a target with a shared failure, are
+    /// skipped while another target is left.
+    fn select_ready_target(&self, from: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<usize> {
+        for at in from.. {
+            work.select_target(at);
+            let is_last = at + 1 >= work.targets().len();
+            if !is_last && self.shared_failures().targets.contains(&work.target().name()) {
+                continue;
+            }
+            let Err(error) = self.ready(work) else { return Ok(at) };
+            let Some(next) = work.targets().get(at + 1).filter(|_| is_configuration_error(&error)) else {
+                return Err(error);
+            };
+            let (this, next) = (work.target().name(), next.name());
+            listener.warn(&format!("{this} cannot be asked ({}); falling back to {next}", error.message()));
+        }
+        Ok(from)
+    }
+
+    /// Asks with the attachments fetched. Recordings and the history have only their URLs.
+    fn ask_with_attachments(&self, first: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        if let Some((turns, fetched)) = self.fetch.fill(&work.request().messages)? {
+            work.inline_attachments(turns, fetched);
+        }
+        let outcome = self.ask_targets(first, work, listener);
+        work.drop_inlined();
+        outcome
+    }
+
+    /// Asks one model after the other, from this one on.
+    fn ask_targets(&self, first: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        let mut at = first;
+        loop {
+            at = self.select_ready_target(at, work, listener)?;
+            self.note_lowered(work)?;
+            let Failed { error, shown, .. } = match self.ask_target(work, listener) {
+                Ok(message) => return Ok(message),
+                Err(failed) => failed,
+            };
+            let is_for_all = affects_all_requests(&error, work);
+            at += 1;
+            let Some(next) = work.targets().get(at).filter(|_| !shown && (is_server_error(&error) || is_for_all))
+            else {
+                return Err(if is_for_all { error.fatal() } else { error });
+            };
+            let (this, next) = (work.target().name(), next.name());
+            listener.warn(&format!("{this} gave up ({}); falling back to {next}", error.code()));
+        }
+    }
+
+    /// Asks one model, and retries failures that may be transient.
+    fn ask_target(&self, work: &Work, listener: &mut dyn Listener) -> Result<Message, Failed> {
+        let Ready { backend, network } = self.ready(work)?;
+        let body = self.body(work)?;
+        let request_hash = self.request_hash(work)?;
+        let (mut attempt, mut failed, mut was_limited) = (1, 0, false);
+        loop {
+            let this = Try { backend: backend.name(), network, attempt, request_hash: &request_hash, batch: None };
+            let outcome = self.attempt(&this, backend.as_ref(), work, &body, was_limited, listener);
+            let Failed { error, shown, counts } = match outcome {
+                Ok(message) => return Ok(message),
+                Err(failed) => failed,
+            };
+            let error = error.with("attempts", attempt);
+            failed += u32::from(counts);
+            let wait = self.retries.wait(&error, failed, retry::jitter()).filter(|_| !shown);
+            let Some(wait) = wait else { return Err(Failed { error, shown, counts }) };
+            was_limited = is_rate_limit(&error);
+            // The gate waits for a rate limit.
+            if !was_limited {
+                let seconds = wait.as_secs_f64();
+                listener.warn(&format!("try {attempt} failed: {}; trying again in {seconds:.1} s", error.message()));
+                self.purse.as_ref().map_or(Ok(()), Purse::rest)?;
+                pause(wait)?;
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Sends one request.
+    fn attempt(
+        &self,
+        this: &Try<'_>,
+        backend: &dyn Backend,
+        work: &Work,
+        body: &[u8],
+        was_limited: bool,
+        listener: &mut dyn Listener,
+    ) -> Result<Message, Failed> {
+        let (slot, ticket) = self.admit(backend, work, body, was_limited, listener)?;
+        // A signal waits until an answer that is paid for is recorded.
+        let _effect = signals::effect();
+        if let Err(error) = self.journal.asked(this, work, body.len() as u64) {
+            self.settle(ticket.as_ref(), None, false)?;
+            return Err(error.into());
+        }
+        let start = Instant::now();
+        let mut shown = false;
+        let request = work.request();
+        let mut exchange = backend.exchange(request, body, &mut |kind, text| match kind {
+            _ if !request.stream => Ok(()),
+            Shown::Thinking => listener.thinking(text),
+            Shown::Words => {
+                shown = true;
+                listener.text(text)
+            }
+        });
+        let (tokens, answered_by) = match &exchange.outcome {
+            Ok(answer) => (answer.usage, answer.model.as_deref()),
+            Err(_) => (exchange.usage, None),
+        };
+        let usage = tokens.map(|tokens| self.usage(tokens, answered_by, work.target()));
+        let counted = usage.as_ref().map(|usage| self.counted(usage, backend));
+        let settled = self.settle(ticket.as_ref(), counted.as_ref(), exchange.outcome.is_ok());
+        let counts = match &exchange.outcome {
+            Ok(_) => {
+                slot.answered();
+                Ok(true)
+            }
+            Err(error) if is_rate_limit(error) => self.slow_down(work, &slot, error),
+            Err(error) => {
+                if affects_all_requests(error, work) {
+                    self.note_shared_failure(error, work, shown);
+                }
+                Ok(true)
+            }
+        };
+        // The next request in this slot sees the pause or the shared failure.
+        drop(slot);
+        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer)).map_err(|error| match &usage {
+            Some(usage) => error.with("usage", json!(usage)),
+            None => error,
+        });
+        let recorded = self.journal.answered(this, work, &exchange, usage.as_ref(), Some(start.elapsed()));
+        let counts = counts?;
+        let failed = |error| Failed { error, shown, counts };
+        recorded.map_err(failed)?;
+        let answer = exchange.outcome.map_err(failed)?;
+        settled.map_err(|error| {
+            failed(error.with("partial", answer.content.text()).with("_untrusted", vec!["/partial"]))
+        })?;
+        Ok(work.message(answer, usage.unwrap_or_default(), this))
+    }
+
+    /// Waits for a turn, for a concurrency slot and for budget.
+    fn admit(
+        &self,
+        backend: &dyn Backend,
+        work: &Work,
+        body: &[u8],
+        was_limited: bool,
+        listener: &mut dyn Listener,
+    ) -> Result<(Slot, Option<Ticket>)> {
+        let gate = self.gates.of(&work.target().endpoint.name);
+        if let Some(purse) = &self.purse {
+            if purse.has_limit() && !backend.reports_usage() {
+                return Err(purse::no_usage());
+            }
+            self.check_price(purse, backend, work)?;
+            purse.wait_turn()?;
+        }
+        loop {
+            let slot = gate.enter(was_limited, &mut |message| listener.say(message))?;
+            if let Some(first) = &self.shared_failures().first {
+                return Err(Error::from_value(first).fatal());
+            }
+            let Some(purse) = &self.purse else { return Ok((slot, None)) };
+            let pause = purse.paused()?;
+            if pause.is_zero() {
+                let estimate = self.estimate(backend, work, body, purse);
+                let ticket = purse.admit(estimate, &mut |message| listener.say(message))?;
+                return Ok((slot, Some(ticket)));
+            }
+            let why = "another process that shares the budget file was refused";
+            if pause > self.retries.max_wait {
+                let length = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                return Err(Error::new(Code::RateLimited, why).with("retry_after_ms", length));
+            }
+            gate.hold(pause, why);
+        }
+    }
+
+    /// Estimates the cost of a request: a quarter of its bytes and the tokens that it may write, or else the average answer.
+    fn estimate(&self, backend: &dyn Backend, work: &Work, body: &[u8], purse: &Purse) -> Amount {
+        let most = work.request().most_tokens();
+        purse.average().filter(|_| most.is_none()).unwrap_or_else(|| {
+            let tokens =
+                Usage { input_tokens: body.len() as u64 / 4, output_tokens: most.unwrap_or(0), ..Usage::default() };
+            Amount::of(&self.counted(&self.usage(tokens, None, work.target()), backend))
+        })
+    }
+
+    /// Replaces the estimate of a request with its usage. An answer without usage is an error, because no budget can be kept then.
+    fn settle(&self, ticket: Option<&Ticket>, usage: Option<&Usage>, is_answer: bool) -> Result<()> {
+        let (Some(purse), Some(ticket)) = (&self.purse, ticket) else { return Ok(()) };
+        let known = usage.filter(|usage| Amount::of(usage).tokens > 0);
+        purse.settle(ticket, known)?;
+        if is_answer && known.is_none() { purse.silent().map_or(Ok(()), Err) } else { Ok(()) }
+    }
+
+    /// Delays all requests after a rate limit, also those of processes that share the budget file. Returns true if it counts as a retry of this
+    /// request.
+    fn slow_down(&self, work: &Work, slot: &Slot, error: &Error) -> Result<bool> {
+        let (is_first, was_alone) = slot.refused();
+        let gate = self.gates.of(&work.target().endpoint.name);
+        if let Some(length) = self.retries.length(error, gate.refusals(), retry::jitter())
+            && is_first
+        {
+            gate.hold(length, error.message());
+            self.purse.as_ref().map_or(Ok(()), |purse| purse.pause(length.max(Duration::from_millis(1))))?;
+        }
+        // While concurrency can still be reduced, the limit is caused by it, and no row uses up its retries.
+        Ok(was_alone || self.retries.retries == 0)
+    }
+
+    /// Notes a failure that every other request would meet: later requests skip this target, or fail with the first such failure.
+    fn note_shared_failure(&self, error: &Error, work: &Work, shown: bool) {
+        let name = work.target().name();
+        let mut failures = self.shared_failures();
+        if shown || work.targets().last().is_some_and(|last| last.name() == name) {
+            failures.first.get_or_insert_with(|| error.to_value());
+        } else {
+            failures.targets.insert(name);
+        }
+    }
+
+    fn shared_failures(&self) -> MutexGuard<'_, SharedFailures> {
+        self.shared_failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// True if every other request to the target would fail in the same way, because of the key, the credit, the model or the base URL. A model that
+/// the prompt names itself is an error of that prompt only.
+fn affects_all_requests(error: &Error, work: &Work) -> bool {
+    let is_upstream = error.details().get("origin").is_some_and(|origin| origin == "upstream");
+    let asked = &work.request().model;
+    let is_named_by_prompt = work.prompt.model.as_ref().is_some_and(|model| {
+        model.strip_suffix(asked.as_str()).is_some_and(|endpoint| endpoint.is_empty() || endpoint.ends_with('/'))
+    });
+    match error.code() {
+        Code::Auth => true,
+        Code::NotFound => is_upstream && !is_named_by_prompt,
+        _ => is_upstream && error.is_fatal(),
+    }
+}
+
+/// True if another model may succeed, because the server failed and not the request. A connection that was opened and broke does not qualify: the
+/// answer may have been paid for.
+fn is_server_error(error: &Error) -> bool {
+    matches!(error.code(), Code::RateLimited | Code::Server | Code::Timeout)
+        || error.code() == Code::Network && error.details().get("phase").is_some_and(|phase| phase == "connect")
+}
+
+/// True if another endpoint may succeed, because this one has no key or a wrong configuration.
+fn is_configuration_error(error: &Error) -> bool {
+    matches!(error.code(), Code::Auth | Code::Config | Code::NotFound)
+}
