@@ -14,7 +14,7 @@ struct Fence {
 }
 
 /// The first fenced code block of a text.
-pub(super) fn first_block(text: &str) -> Option<Extracted> {
+pub(crate) fn first_block(text: &str) -> Option<Extracted> {
     let mut items: Vec<usize> = Vec::new();
     let mut lines = text.split_inclusive('\n');
     let (fence, language) = lines.by_ref().find_map(|line| opening(line, &mut items))?;
@@ -24,6 +24,13 @@ pub(super) fn first_block(text: &str) -> Option<Extracted> {
         text.pop();
     }
     Some(Extracted { language, text })
+}
+
+/// The text of an answer without the fence that models like to put around JSON.
+pub(crate) fn unfenced(answer: &str) -> &str {
+    let answer = answer.trim();
+    let Some(inside) = answer.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return answer };
+    inside.split_once('\n').map_or(inside, |(_, body)| body).trim()
 }
 
 /// The fence that a line opens, and the first word behind it. `items` has the columns at which the items of lists begin that it stands in.

@@ -2,6 +2,7 @@
 //!
 //! The text of a prompt is content, so the audit has only its hash.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -27,25 +28,17 @@ impl Audit for WithoutText {
     }
 }
 
-/// Options that stand alone: what follows one of them is not its value.
-pub(crate) const FLAGS: [&str; 16] = [
-    "-x",
-    "--extract",
-    "--usage",
-    "--stream",
-    "--dry-run",
-    "--json",
-    "--compact",
-    "--quiet",
-    "--rows",
-    "--closed",
-    "--strict-exit",
-    "--unordered",
-    "--cache",
-    "--wait",
-    "--reasoning",
-    "--no-reasoning",
-];
+/// Options of every program that take no value.
+const COMMON_FLAGS: [&str; 3] = ["--json", "--compact", "--quiet"];
+
+/// The options of this program that take no value from the next word.
+fn flags(command: &clap::Command) -> BTreeSet<String> {
+    let own = command.get_arguments().filter(|arg| !arg.get_action().takes_values() || arg.is_require_equals_set());
+    let names = own.flat_map(|flag| {
+        [flag.get_long().map(|name| format!("--{name}")), flag.get_short().map(|letter| format!("-{letter}"))]
+    });
+    names.flatten().chain(command.get_subcommands().flat_map(flags)).collect()
+}
 
 /// Options whose value is a text or a secret, with their short forms.
 const TEXTS: [(&str, &str); 5] = [
@@ -61,6 +54,8 @@ fn without_text(argv: &[String]) -> Vec<String> {
     let hashed = |text: &str| format!("[{}]", keys::hash(text.as_bytes()));
     let mut kept: Vec<String> = argv.iter().take(1).cloned().collect();
     let mut words = argv.iter().skip(1).peekable();
+    let flags = flags(&<crate::Cli as clap::CommandFactory>::command());
+    let takes_none = |word: &str| flags.contains(word) || COMMON_FLAGS.contains(&word);
     let mut are_ids = false;
     while let Some(word) = words.next() {
         // Short options that take no value may stand before another.
@@ -81,7 +76,7 @@ fn without_text(argv: &[String]) -> Vec<String> {
             kept.extend(next.map(|text| if is_plain(text) { text.clone() } else { hashed(text) }));
         } else if word.starts_with('-') {
             kept.push(word.clone());
-            if !FLAGS.contains(&word.as_str()) && !word.contains('=') && word != "-" {
+            if !takes_none(word) && !word.contains('=') && word != "-" {
                 kept.extend(words.next().cloned());
             }
         } else if word == "models" || word == "embed" || word == "batch" {
@@ -207,6 +202,14 @@ mod tests {
             &["-xs", "secret"],
             &["-xxssecret"],
             &["-x", "secret"],
+            &["--extract", "secret"],
+            &["--stream", "secret"],
+            &["--rows", "secret"],
+            &["--closed", "secret"],
+            &["--strict-exit", "secret"],
+            &["--cache", "secret"],
+            &["--no-reasoning", "secret"],
+            &["--json", "secret"],
             &["--schema", "secret: x"],
             &["--schema-multi={secret}"],
             &["--system=secret"],

@@ -1,6 +1,5 @@
 //! `cp-llm embed`: texts in, vectors out. Many texts go in one request.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::context::options::StreamOptions;
@@ -18,7 +17,7 @@ use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Setup, Target};
 use crate::dialect::Request;
-use crate::engine::purse::{self, Purse};
+use crate::engine::purse::{BudgetOptions, Purse};
 use crate::engine::retry::RetryPolicy;
 use crate::engine::{Engine, Listener, Work};
 use crate::policy::Policy;
@@ -47,15 +46,8 @@ pub(crate) struct Args {
     /// How often to try again what may succeed later
     #[arg(long, value_name = "N", default_value_t = 2)]
     retries: u32,
-    /// The most dollars to spend
-    #[arg(long, value_name = "X")]
-    budget_usd: Option<f64>,
-    /// The most tokens to spend
-    #[arg(long, value_name = "N")]
-    budget_tokens: Option<u64>,
-    /// The file with the sums of a budget that processes share
-    #[arg(long, value_name = "FILE")]
-    budget_file: Option<PathBuf>,
+    #[command(flatten)]
+    budget: BudgetOptions,
     #[command(flatten)]
     pub stream_options: StreamOptions,
     /// The text; - adds standard input
@@ -76,19 +68,13 @@ impl Args {
         let setup = Setup::new(Duration::from_secs(self.timeout), permission);
         let backends = Backends::new(Setup { embeds: true, ..setup });
         backends.of(&target.endpoint)?;
-        if let Some(file) = &self.budget_file {
+        if let Some(file) = &self.budget.file {
             context.home.check_writable(file)?;
         }
-        let purse = Purse::open(&purse::Terms {
-            usd: self.budget_usd,
-            tokens: self.budget_tokens,
-            policy_usd: policy.budget_usd(),
-            file: self.budget_file.as_deref(),
-            ..purse::Terms::default()
-        })?;
+        let purse = Purse::open(&self.budget, policy.budget_usd(), (None, None))?;
         let retries = RetryPolicy { retries: self.retries, max_wait: WAIT };
         let engine = Engine::new(context, backends, retries, policy.fetch(), policy.logs_content())?;
-        Ok((Engine { counts_what_is_free: self.budget_usd.is_some(), purse, ..engine }, target))
+        Ok((Engine { counts_what_is_free: self.budget.usd.is_some(), purse, ..engine }, target))
     }
 }
 

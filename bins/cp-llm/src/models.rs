@@ -105,6 +105,5 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 pub(crate) fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
     let permission = Policy::load(&context.home)?.permission();
     let backend = Backends::new(Setup::new(limit, permission)).of(endpoint)?.backend;
-    let Some(list) = backend.model_list() else { return Ok(None) };
-    list.models().map(Some)
+    backend.models().transpose()
 }

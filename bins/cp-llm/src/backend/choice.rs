@@ -9,8 +9,7 @@ use cp_common::program::{CredentialSource, Credentials};
 use cp_common::{Context, Error, Result};
 
 use super::endpoint::{DialectName, Endpoint, Target};
-use super::provider::{self, Found};
-use super::provider::{PROVIDERS, Provider};
+use super::provider::{self, Found, PROVIDERS, Provider};
 use super::tables;
 
 /// How long an error may look for servers of this machine.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
+use cp_http::client::{Client, Timeouts};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -14,8 +15,7 @@ use super::price::Price;
 use super::program::ExternalBackend;
 use super::secret::{self, Secret};
 use super::server::Server;
-use super::stub::Stub;
-use super::stub::StubVectors;
+use super::stub::{Stub, StubVectors};
 use crate::dialect::Dialect;
 use crate::dialect::anthropic::Anthropic;
 use crate::dialect::embeddings::{Embeddings, Format};
@@ -23,7 +23,6 @@ use crate::dialect::gemini::Gemini;
 use crate::dialect::openai::OpenAi;
 use crate::dialect::responses::Responses;
 use crate::variable;
-use cp_http::client::{Client, Timeouts};
 
 /// How an endpoint is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

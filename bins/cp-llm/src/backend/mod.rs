@@ -54,16 +54,10 @@ pub(crate) trait Backend: Send + Sync {
     fn server(&self) -> Option<&Server> {
         None
     }
-    /// The list of its models, where it has one.
-    fn model_list(&self) -> Option<&dyn ModelList> {
+    /// Lists the names of its models, in any order; `None` if it has no such list.
+    fn models(&self) -> Option<Result<Vec<String>>> {
         None
     }
-}
-
-/// A backend that can list its models.
-pub(crate) trait ModelList {
-    /// The names of the models, in no order.
-    fn models(&self) -> Result<Vec<String>>;
 }
 
 /// Where a request goes.

@@ -4,107 +4,80 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::endpoint::{DialectName, Endpoint, KeySource};
-use super::server::Server;
-use super::{ModelList as _, secret};
-use crate::dialect::openai::OpenAi;
-use crate::variable;
 use cp_http::client::{Client, Timeouts};
 
-/// An endpoint that is known by its name.
+use super::endpoint::{DialectName, Endpoint, KeySource};
+use super::server::Server;
+use super::{Backend as _, secret};
+use crate::dialect::openai::OpenAi;
+use crate::variable;
+
+/// An endpoint that exists without a table in `config/cp.toml`.
 pub(super) struct Provider {
-    /// The name.
     pub name: &'static str,
     dialect: DialectName,
-    /// The variable that holds the key; none for a server without keys.
-    key: Option<&'static str>,
-    /// The variable that holds the base URL, where it is not [`local()`].
-    base: Option<&'static str>,
-    /// Whether only its name chooses it, and not its variables.
+    /// The environment variables of the key and of the base URL; none for a local server.
+    variables: Option<(&'static str, &'static str)>,
+    /// The base URL that a local server has by default.
+    local: Option<&'static str>,
+    /// True if the endpoint is used only where it is named, even if its variables are set.
     pub only_by_name: bool,
-    /// How the names of its models begin.
+    /// Prefixes of the names of its models.
     pub models: &'static [&'static str],
 }
 
-/// Every one.
 pub(super) static PROVIDERS: [Provider; 8] = [
-    Provider {
-        name: "anthropic",
-        dialect: DialectName::Anthropic,
-        key: Some("ANTHROPIC_API_KEY"),
-        base: Some("ANTHROPIC_BASE_URL"),
-        only_by_name: false,
-        models: &["claude"],
-    },
-    Provider {
-        name: "openai",
-        dialect: DialectName::Openai,
-        key: Some("OPENAI_API_KEY"),
-        base: Some("OPENAI_BASE_URL"),
-        only_by_name: false,
-        models: &["gpt-", "o1", "o3", "o4", "chatgpt"],
-    },
-    // The same server and key in its other dialect.
-    Provider {
-        name: "openai-responses",
-        dialect: DialectName::OpenaiResponses,
-        key: Some("OPENAI_API_KEY"),
-        base: Some("OPENAI_BASE_URL"),
-        only_by_name: true,
-        models: &[],
-    },
-    Provider {
-        name: "gemini",
-        dialect: DialectName::Gemini,
-        key: Some("GEMINI_API_KEY"),
-        base: Some("GEMINI_BASE_URL"),
-        only_by_name: false,
-        models: &["gemini"],
-    },
-    local("ollama"),
-    local("llamacpp"),
-    local("vllm"),
-    local("lmstudio"),
+    remote("anthropic", DialectName::Anthropic, ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"), &["claude"]),
+    remote("openai", DialectName::Openai, OPENAI, &["gpt-", "o1", "o3", "o4", "chatgpt"]),
+    Provider { only_by_name: true, ..remote("openai-responses", DialectName::OpenaiResponses, OPENAI, &[]) },
+    remote("gemini", DialectName::Gemini, ("GEMINI_API_KEY", "GEMINI_BASE_URL"), &["gemini"]),
+    local("ollama", "http://127.0.0.1:11434/v1"),
+    local("llamacpp", "http://127.0.0.1:8080/v1"),
+    local("vllm", "http://127.0.0.1:8000/v1"),
+    local("lmstudio", "http://127.0.0.1:1234/v1"),
 ];
 
-const fn local(name: &'static str) -> Provider {
-    Provider { name, dialect: DialectName::Openai, key: None, base: None, only_by_name: true, models: &[] }
+const OPENAI: (&str, &str) = ("OPENAI_API_KEY", "OPENAI_BASE_URL");
+
+const fn remote(
+    name: &'static str,
+    dialect: DialectName,
+    variables: (&'static str, &'static str),
+    models: &'static [&'static str],
+) -> Provider {
+    Provider { name, dialect, variables: Some(variables), local: None, only_by_name: false, models }
+}
+
+const fn local(name: &'static str, base: &'static str) -> Provider {
+    Provider { name, dialect: DialectName::Openai, variables: None, local: Some(base), only_by_name: true, models: &[] }
 }
 
 impl Provider {
-    /// Whether the environment names its key or its server.
+    /// True if the environment has its key or its base URL.
     pub(super) fn is_configured(&self) -> bool {
-        self.key.is_some_and(|key| secret::source_of(key, variable).is_some()) || self.base.and_then(variable).is_some()
+        self.variables.is_some_and(|(key, base)| secret::source_of(key, variable).is_some() || variable(base).is_some())
     }
 
-    /// The endpoint, as the environment says.
+    /// The endpoint that the environment configures.
     pub(super) fn endpoint(&self) -> Endpoint {
-        let given = match self.base {
-            Some(base) => variable(base),
-            None => base_of(self.name, variable),
-        };
+        let base = self.base();
         Endpoint {
-            needs_key: given.is_none(),
-            base: given.map(|base| base.trim_end_matches('/').to_owned()),
-            key: self.key.map_or(KeySource::None, |name| KeySource::Variable(name.to_owned())),
+            needs_key: base.is_none(),
+            base: base.map(|base| base.trim_end_matches('/').to_owned()),
+            key: self.variables.map_or(KeySource::None, |(key, _)| KeySource::Variable(key.to_owned())),
             ..Endpoint::of(self.name, self.dialect)
         }
     }
-}
 
-/// Each server that is known, and its usual address.
-pub(crate) const SERVERS: [(&str, &str); 4] = [
-    ("ollama", "http://127.0.0.1:11434/v1"),
-    ("llamacpp", "http://127.0.0.1:8080/v1"),
-    ("vllm", "http://127.0.0.1:8000/v1"),
-    ("lmstudio", "http://127.0.0.1:1234/v1"),
-];
-
-/// The base URL of a server that is known by this name.
-pub(super) fn base_of(name: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
-    let (_, usual) = SERVERS.iter().find(|(known, _)| *known == name)?;
-    let host = variable("OLLAMA_HOST").filter(|_| name == "ollama");
-    Some(host.map_or_else(|| (*usual).to_owned(), |host| ollama(&host)))
+    fn base(&self) -> Option<String> {
+        match self.local {
+            None => self.variables.and_then(|(_, base)| variable(base)),
+            Some(usual) => {
+                let host = variable("OLLAMA_HOST").filter(|_| self.name == "ollama");
+                Some(host.map_or_else(|| usual.to_owned(), |host| ollama(&host)))
+            }
+        }
+    }
 }
 
 /// The base URL that `OLLAMA_HOST` means, as Ollama reads it: the port may be absent, and the host, and the scheme.
@@ -157,20 +130,21 @@ impl Found {
 /// The servers of this machine that answer within this time, each with its models. Where nothing listens that is said at once.
 pub(crate) fn answering(limit: Duration) -> Vec<Found> {
     std::thread::scope(|scope| {
-        let asked = SERVERS.map(|(name, _)| scope.spawn(move || found(name, limit)));
-        asked.into_iter().filter_map(|asked| asked.join().ok()?).collect()
+        let local = PROVIDERS.iter().filter(|provider| provider.local.is_some());
+        let probes: Vec<_> = local.map(|provider| scope.spawn(move || probe(provider, limit))).collect();
+        probes.into_iter().filter_map(|probe| probe.join().ok()?).collect()
     })
 }
 
-fn found(name: &'static str, limit: Duration) -> Option<Found> {
-    let base = base_of(name, variable).filter(|base| is_of_this_machine(base))?;
+fn probe(provider: &Provider, limit: Duration) -> Option<Found> {
+    let (name, base) = (provider.name, provider.base().filter(|base| is_of_this_machine(base))?);
     // No proxy stands before them.
     let client = Client::new("cp-llm", &base, Timeouts { total: limit, idle: None }, 1, |_| None, None).ok()?;
     let dialect = Box::new(OpenAi { original: false });
     let (headers, given) = (Vec::new(), Vec::new());
     let endpoint = name.to_owned();
     let server = Server { endpoint, name: "openai", dialect, base: base.clone(), key: None, headers, given, client };
-    Some(Found { name, base, models: server.models().ok()? })
+    Some(Found { name, base, models: server.models()?.ok()? })
 }
 
 /// Whether a base URL names a loopback address: nobody else is asked without being named.

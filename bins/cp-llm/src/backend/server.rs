@@ -6,19 +6,18 @@ use std::time::Instant;
 
 use cp_common::wire::{Origin, Usage};
 use cp_common::{Code, Error, Result, clock, keys};
+use cp_http::client::{Client, LIMIT, Reply};
 use cp_redact::Redactor;
 use serde_json::{Map, Value};
 use sha2::Digest as _;
 
 use super::secret::{Secret, Veil};
 use super::stream::{Stream, as_cut, with_partial};
-use super::{Backend, Destination, Exchange, ModelList};
-use crate::dialect::upstream;
+use super::{Backend, Destination, Exchange};
 use crate::dialect::{
     Answer, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, finish, json as loose, lowered, parsed,
-    shortened,
+    shortened, upstream,
 };
-use cp_http::client::{Client, LIMIT, Reply};
 
 /// The headers that providers put their id of a request in.
 const REQUEST_ID: [&str; 3] = ["request-id", "x-request-id", "x-goog-request-id"];
@@ -88,8 +87,13 @@ impl Backend for Server {
         Some(self)
     }
 
-    fn model_list(&self) -> Option<&dyn ModelList> {
-        Some(self)
+    fn models(&self) -> Option<Result<Vec<String>>> {
+        let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
+        Some(self.resource(self.dialect.models_path()).map(|list| {
+            let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
+            let names = models.into_iter().flatten().filter_map(name);
+            names.map(|name| name.trim_start_matches("models/").to_owned()).collect()
+        }))
     }
 }
 
@@ -149,16 +153,6 @@ fn json_of(reply: Reply<'_>) -> Result<Value> {
     let mut body = Vec::new();
     reply.read_all(&mut body)?;
     Ok(parsed(&body)?.value)
-}
-
-impl ModelList for Server {
-    fn models(&self) -> Result<Vec<String>> {
-        let list = self.resource(self.dialect.models_path())?;
-        let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
-        let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
-        let names = models.into_iter().flatten().filter_map(name);
-        Ok(names.map(|name| name.trim_start_matches("models/").to_owned()).collect())
-    }
 }
 
 impl Server {

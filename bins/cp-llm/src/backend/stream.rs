@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use cp_common::wire::Origin;
 use cp_common::{Code, Error, Result};
+use cp_http::client::Reply;
+use cp_http::sse;
 use cp_redact::Redactor;
 use sha2::{Digest as _, Sha256};
 
 use crate::dialect::{Answer, Decoder, Show, UpstreamError, bad_answer, cut, feed, finish, parsed};
-use cp_http::client::Reply;
-use cp_http::sse;
 
 /// An answer that comes in events.
 pub(super) struct Stream {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::{Backend, Exchange, ModelList};
+use super::{Backend, Exchange};
 use crate::dialect::embeddings::{Embeddings, Format};
 use crate::dialect::openai::OpenAi;
 use crate::dialect::{Answer, Call, Dialect as _, Piece, Request, Show, Shown, anthropic, finish, parsed};
@@ -88,14 +88,8 @@ impl Backend for Stub {
         Exchange { first: Some(Duration::ZERO), hash, ..Exchange::of(shown.map(|()| answer)) }
     }
 
-    fn model_list(&self) -> Option<&dyn ModelList> {
-        Some(self)
-    }
-}
-
-impl ModelList for Stub {
-    fn models(&self) -> Result<Vec<String>> {
-        Ok(vec![MODEL.to_owned()])
+    fn models(&self) -> Option<Result<Vec<String>>> {
+        Some(Ok(vec![MODEL.to_owned()]))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cp_common::home::config::Config;
 use cp_common::{Error, Result};
+use cp_http::client::address;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
@@ -14,7 +15,6 @@ use super::endpoint::{DialectName, Endpoint, KeySource};
 use super::price::Price;
 use super::provider::{PROVIDERS, Provider};
 use super::server::header;
-use cp_http::client::address;
 
 #[derive(Deserialize)]
 struct Tables {

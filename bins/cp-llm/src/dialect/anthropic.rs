@@ -8,9 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::decoder::complete_arguments;
 use super::history::{Going, Sent, sent};
-use super::json::Body;
-use super::json::{Text, settle};
-use super::json::{exact, object};
+use super::json::{Body, Text, exact, object, settle};
 use super::{
     Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, bad_answer, count_of, list, schema,
     text_of,

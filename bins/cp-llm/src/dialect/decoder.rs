@@ -4,12 +4,12 @@
 use cp_common::Result;
 use cp_common::keys::{hex, random};
 use cp_common::wire::{Origin, Usage};
+use cp_http::sse::Event;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::json::Text;
 use super::{Answer, Part, Show, Shown, UpstreamError, bad_answer, cut, json as loose, text_of};
-use cp_http::sse::Event;
 
 /// What came of an answer: a whole body, or an event of a stream.
 #[derive(Clone, Copy)]

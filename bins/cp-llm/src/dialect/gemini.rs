@@ -1,6 +1,8 @@
 //! Gemini `generateContent`.
 
-use cp_common::wire::{Block, Origin, ToolSpec, Usage, raw, record};
+use std::collections::BTreeMap;
+
+use cp_common::wire::{Block, Origin, Usage, raw, record};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -9,12 +11,10 @@ use serde_json::{Map, Value, json};
 use super::decoder::{arguments, fresh_id};
 use super::embeddings::Format;
 use super::history::{Going, Sent, sent};
-use super::json::Body;
-use super::json::Text;
-use super::json::exact;
+use super::json::{Body, Text, exact};
 use super::{
     Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, bad_answer, count_of, list, schema, text_of,
-    with_cached,
+    with_cached, with_function,
 };
 
 pub(crate) struct Gemini;
@@ -55,8 +55,9 @@ impl Dialect for Gemini {
             }
         }
         body.set("contents", &contents)?;
-        let functions: Vec<Function<'_>> = request.tools.iter().map(Function::of).collect();
-        let own = (!functions.is_empty()).then_some(Tools { function_declarations: functions });
+        let function = |tool| with_function(Body::default(), tool, "parametersJsonSchema")?.into_raw();
+        let functions = request.tools.iter().map(function).collect::<Result<Vec<_>>>()?;
+        let own = (!functions.is_empty()).then(|| BTreeMap::from([("functionDeclarations", functions)]));
         body.set_some("tools", request.tools(own)?)?;
         let (config, beside) = places(request);
         body.set_some("generationConfig", Some(config).filter(|config| !config.is_empty()))?;
@@ -77,27 +78,6 @@ struct Names(Vec<(String, String, bool)>);
 struct Message {
     role: &'static str,
     parts: Vec<Box<RawValue>>,
-}
-
-#[derive(Serialize)]
-struct Tools<'a> {
-    #[serde(rename = "functionDeclarations")]
-    function_declarations: Vec<Function<'a>>,
-}
-
-#[derive(Serialize)]
-struct Function<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    description: &'a str,
-    #[serde(rename = "parametersJsonSchema")]
-    parameters: &'a RawValue,
-}
-
-impl<'a> Function<'a> {
-    fn of(tool: &'a ToolSpec) -> Self {
-        Self { name: &tool.name, description: &tool.description, parameters: &tool.input_schema }
-    }
 }
 
 fn parts(content: Sent<'_>, names: &mut Names) -> Result<Vec<Box<RawValue>>> {

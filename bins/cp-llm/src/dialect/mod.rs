@@ -27,6 +27,7 @@ pub(crate) use self::answer::{Answer, Call, thoughts};
 use self::answer::{Part, Said};
 pub(crate) use self::decoder::{Decoder, Partial, Piece, feed, finish, parsed};
 pub(crate) use self::history::{Lowered, count_but_text, lowered};
+use self::json::Body;
 pub(crate) use self::json::exact;
 pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
 
@@ -137,6 +138,14 @@ pub(crate) trait Dialect: Send + Sync {
     }
     /// A decoder for an answer.
     fn decoder(&self) -> Box<dyn Decoder>;
+}
+
+/// Adds a tool to an object: its name, its description, and its JSON Schema under the name that the API has for it.
+fn with_function(mut body: Body, tool: &ToolSpec, schema: &str) -> Result<Body> {
+    body.set("name", &tool.name)?;
+    body.set_some("description", Some(&tool.description).filter(|text| !text.is_empty()))?;
+    body.set(schema, &tool.input_schema)?;
+    Ok(body)
 }
 
 /// What may be one text or several, as a list.

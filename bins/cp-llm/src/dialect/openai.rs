@@ -1,9 +1,7 @@
 //! `OpenAI` Chat Completions, as the many servers use it that call themselves compatible.
 
-use cp_common::wire::record;
-use cp_common::wire::{Block, BlockView, Content, Origin, ToolSpec, Turn, Usage};
+use cp_common::wire::{Block, BlockView, Content, Origin, ToolSpec, Turn, Usage, record};
 use cp_common::{Error, Result};
-use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -13,7 +11,7 @@ use super::json::Body;
 use super::openai_message::Message;
 use super::{
     Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Show, bad_answer, bearer, count_of, data_url, schema,
-    text_of, with_cached,
+    text_of, with_cached, with_function,
 };
 
 pub(crate) struct OpenAi {
@@ -49,7 +47,7 @@ impl Dialect for OpenAi {
         let mut body = Body::default();
         body.set("model", &request.model)?;
         body.set("messages", &messages)?;
-        body.set_some("tools", request.tools(request.tools.iter().map(Tool::of))?)?;
+        body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
         if let Some(given) = &request.schema {
             // Compatible servers take more than the original one, and differ in what they call strict.
             let format = match schema::openai(given).filter(|_| self.original) {
@@ -89,25 +87,11 @@ fn tokens(usage: &Value) -> Usage {
     with_cached(count_of(usage, "/prompt_tokens"), count_of(usage, "/completion_tokens"), cached)
 }
 
-#[derive(Serialize)]
-struct Tool<'a> {
-    r#type: &'static str,
-    function: Function<'a>,
-}
-
-#[derive(Serialize)]
-struct Function<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    description: &'a str,
-    parameters: &'a RawValue,
-}
-
-impl<'a> Tool<'a> {
-    fn of(tool: &'a ToolSpec) -> Self {
-        let function = Function { name: &tool.name, description: &tool.description, parameters: &tool.input_schema };
-        Self { r#type: "function", function }
-    }
+fn tool(tool: &ToolSpec) -> Result<Box<RawValue>> {
+    let mut body = Body::default();
+    body.set("type", "function")?;
+    body.set("function", &with_function(Body::default(), tool, "parameters")?.into_raw()?)?;
+    body.into_raw()
 }
 
 /// Appends the messages that one of our turns becomes: each tool result is a message of its own here.

@@ -2,21 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use cp_common::wire::record;
-use cp_common::wire::{Origin, ToolSpec, Turn, Usage, raw};
+use cp_common::wire::{Origin, ToolSpec, Turn, Usage, raw, record};
 use cp_common::{Error, Result};
-use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::decoder::complete_arguments;
 use super::embeddings::Format;
 use super::history::{Going, Sent, sent, tool_failure};
-use super::json::Body;
-use super::json::Text;
+use super::json::{Body, Text};
 use super::{
     Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, UpstreamError, bad_answer, bearer,
-    count_of, data_url, schema, text_of, with_cached,
+    count_of, data_url, schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Responses;
@@ -47,7 +44,7 @@ impl Dialect for Responses {
             put_turn(turn, sent(turn, request, there)?, &mut items)?;
         }
         body.set("input", &items)?;
-        body.set_some("tools", request.tools(request.tools.iter().map(Tool::of))?)?;
+        body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
         if request.params.contains_key("stop") {
             return Err(Error::validation("an openai-responses server does not support `stop`")
                 .hint("remove `stop`, or use --backend openai"));
@@ -98,22 +95,13 @@ fn members(request: &Request) -> impl Iterator<Item = (&'static str, Map<String,
     [("text", text), ("reasoning", reasoning)].into_iter().filter(|(_, members)| !members.is_empty())
 }
 
-#[derive(Serialize)]
-struct Tool<'a> {
-    r#type: &'static str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    description: &'a str,
-    parameters: &'a RawValue,
-    /// The default would refuse schemas with members that need not be there.
-    strict: bool,
-}
-
-impl<'a> Tool<'a> {
-    fn of(tool: &'a ToolSpec) -> Self {
-        let ToolSpec { name, description, input_schema } = tool;
-        Self { r#type: "function", name, description, parameters: input_schema, strict: false }
-    }
+fn tool(tool: &ToolSpec) -> Result<Box<RawValue>> {
+    let mut body = Body::default();
+    body.set("type", "function")?;
+    let mut body = with_function(body, tool, "parameters")?;
+    // The default, true, refuses schemas with optional members.
+    body.set("strict", &false)?;
+    body.into_raw()
 }
 
 /// Whether the model is one that reasons: by its name, or because the caller says how much it shall.

@@ -17,10 +17,9 @@ use serde_json::{Value, json};
 
 use super::cassette::Cassette;
 use super::gate::Slot;
-use super::journal::Try;
 use super::purse::{self, Amount, Purse, Ticket};
 use super::retry::{self, is_rate_limit};
-use super::work::total;
+use super::work::{Attempt, total};
 use super::{Engine, Listener, Work};
 use crate::backend::{Backend, Ready};
 use crate::dialect::{Shown, thoughts};
@@ -180,7 +179,8 @@ impl Engine {
         let request_hash = self.request_hash(work)?;
         let (mut attempt, mut failed, mut was_limited) = (1, 0, false);
         loop {
-            let this = Try { backend: backend.name(), network, attempt, request_hash: &request_hash, batch: None };
+            let this =
+                Attempt { backend: backend.name(), network, number: attempt, request_hash: &request_hash, batch: None };
             let outcome = self.attempt(&this, backend.as_ref(), work, &body, was_limited, listener);
             let Failed { error, shown, counts } = match outcome {
                 Ok(message) => return Ok(message),
@@ -205,7 +205,7 @@ impl Engine {
     /// Sends one request.
     fn attempt(
         &self,
-        this: &Try<'_>,
+        this: &Attempt<'_>,
         backend: &dyn Backend,
         work: &Work,
         body: &[u8],

@@ -4,16 +4,15 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use cp_common::keys;
 use cp_common::wire::{Block, BlockView, Content, Turn, media};
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, keys};
+use cp_http::client::{self, Client, Timeouts};
 use cp_policy::Llm;
 use serde::{Deserialize, Serialize};
 use ureq::http::Uri;
 
 use crate::dialect::upstream;
 use crate::variable;
-use cp_http::client::{self, Client, Timeouts};
 
 const TIMEOUTS: Timeouts = Timeouts { total: Duration::from_mins(1), idle: Some(Duration::from_secs(20)) };
 

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use cp_common::keys;
 use cp_common::wire::{Receipt, Usage};
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Error, Result, keys};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
-use super::work::Work;
+use super::work::{Attempt, Work};
 use crate::backend::Exchange;
 use crate::dialect::Request;
 
@@ -32,20 +31,6 @@ pub(crate) struct Journal {
     keeps_content: bool,
 }
 
-/// One try of a request, as the ledger names it.
-pub(super) struct Try<'a> {
-    /// The backend that is asked.
-    pub backend: &'a str,
-    /// Why the network may be used, where it is.
-    pub network: Option<&'static str>,
-    /// Which try, from 1; 0 where none was needed.
-    pub attempt: u32,
-    /// The hash of the request's body.
-    pub request_hash: &'a str,
-    /// The job that it is in, and its row there.
-    pub batch: Option<&'a str>,
-}
-
 impl Journal {
     /// The ledger that this command line's effects go to.
     pub(crate) fn new(context: &Context, log_content: bool) -> Result<Self> {
@@ -62,7 +47,7 @@ impl Journal {
     }
 
     /// Records that a request is about to be sent.
-    pub(super) fn asked(&self, this: &Try<'_>, work: &Work, bytes: u64) -> Result<()> {
+    pub(super) fn asked(&self, this: &Attempt<'_>, work: &Work, bytes: u64) -> Result<()> {
         let Request { system, messages, tools, stream, .. } = work.request();
         let mut entry = self
             .entry("llm.request", this, work)
@@ -83,7 +68,7 @@ impl Journal {
     /// Records what came of it.
     pub(super) fn answered(
         &self,
-        this: &Try<'_>,
+        this: &Attempt<'_>,
         work: &Work,
         exchange: &Exchange,
         usage: Option<&Usage>,
@@ -128,18 +113,18 @@ impl Journal {
 
     /// Records that an answer was taken from a recording, and nothing was sent.
     pub(super) fn recalled(&self, from: &str, key: &str, work: &Work) -> Result<()> {
-        let this = Try { backend: from, network: None, attempt: 0, request_hash: key, batch: None };
+        let this = Attempt { backend: from, network: None, number: 0, request_hash: key, batch: None };
         let entry = self.entry("llm.response", &this, work).with("cached", &true);
         self.append(false, entry).map(|receipt| work.keep_receipt(receipt))
     }
 
-    fn entry(&self, event: &str, this: &Try<'_>, work: &Work) -> Entry {
+    fn entry(&self, event: &str, this: &Attempt<'_>, work: &Work) -> Entry {
         let entry = self.begun(event, work.prompt.agent.as_ref(), work.prompt.session_id.as_ref());
         with_some(entry, "batch", this.batch)
             .with("backend", this.backend)
             .with("endpoint", &work.target().endpoint.name)
             .with("model", &work.request().model)
-            .with("attempt", &this.attempt)
+            .with("attempt", &this.number)
             .with("request_hash", this.request_hash)
     }
 

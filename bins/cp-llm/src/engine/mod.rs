@@ -21,10 +21,11 @@ use self::attempts::SharedFailures;
 use self::cassette::Cassette;
 use self::fetch::Fetch;
 use self::gate::Gates;
-use self::journal::{Journal, Try};
+use self::journal::Journal;
 use self::purse::{Amount, Purse};
 use self::retry::RetryPolicy;
 use self::schema::{AnswerSchema, Mismatch};
+use self::work::Attempt;
 pub(crate) use self::work::Work;
 use crate::backend::endpoint::Target;
 use crate::backend::price::{Price, Prices};
@@ -269,6 +270,6 @@ impl Engine {
 }
 
 /// The only attempt of a row of a batch.
-fn attempt_of_row<'a>(ready: &'a Ready, row: &'a str, request_hash: &'a str) -> Try<'a> {
-    Try { backend: ready.backend.name(), network: ready.network, attempt: 1, request_hash, batch: Some(row) }
+fn attempt_of_row<'a>(ready: &'a Ready, row: &'a str, request_hash: &'a str) -> Attempt<'a> {
+    Attempt { backend: ready.backend.name(), network: ready.network, number: 1, request_hash, batch: Some(row) }
 }

@@ -13,6 +13,8 @@ use cp_schema::{Fault, Schema};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::code_block;
+
 /// The longest schema, in bytes.
 const LONGEST: u64 = 4 << 20;
 
@@ -52,7 +54,7 @@ impl AnswerSchema {
 
     /// The JSON in an answer, in its own bytes, if it matches; else what is wrong with it.
     pub(super) fn parsed(&self, answer: &str) -> Result<Box<RawValue>, Mismatch> {
-        let text = unfenced(answer);
+        let text = code_block::unfenced(answer);
         let not_json = |e: serde_json::Error| Mismatch { path: String::new(), reason: format!("not valid JSON: {e}") };
         let value: Value = serde_json::from_str(text).map_err(not_json)?;
         match self.compiled.faults(&value, 1).pop() {
@@ -91,13 +93,6 @@ fn not_notation(error: Error, given: &Path) -> Error {
         Some(_) => error,
         None => error.hint("name a file, write JSON, or fields as in \"name, age int, bio: one sentence\""),
     }
-}
-
-/// The text inside a fence of backticks, which models like to put around JSON.
-fn unfenced(answer: &str) -> &str {
-    let answer = answer.trim();
-    let Some(inside) = answer.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return answer };
-    inside.split_once('\n').map_or(inside, |(_, body)| body).trim()
 }
 
 /// The types, and what JSON Schema calls them.

@@ -3,13 +3,11 @@
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
-use cp_common::keys;
 use cp_common::wire::{Message, Prompt, Receipt, ToolCall, Turn, Usage};
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, keys};
 use serde_json::{Map, Value, json};
 
 use super::fetch::Fetched;
-use super::journal::Try;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
 use crate::dialect::{Answer, Call, Request};
@@ -33,6 +31,20 @@ pub(crate) struct Work {
     body: OnceCell<Arc<Vec<u8>>>,
     /// Where the outcome of the last try is recorded.
     receipt: RefCell<Option<Receipt>>,
+}
+
+/// One attempt to get an answer, as the ledger identifies it.
+pub(super) struct Attempt<'a> {
+    /// The backend that is asked.
+    pub backend: &'a str,
+    /// The permission to use the network, if the backend uses it.
+    pub network: Option<&'static str>,
+    /// The number of the attempt, from 1; 0 for an answer from a recording.
+    pub number: u32,
+    /// The hash of the request body.
+    pub request_hash: &'a str,
+    /// The batch and the row in it.
+    pub batch: Option<&'a str>,
 }
 
 impl Work {
@@ -132,7 +144,7 @@ impl Work {
     }
 
     /// Makes the message for an answer, with the members that the prompt passes on.
-    pub(super) fn message(&self, answer: Answer, usage: Usage, this: &Try<'_>) -> Message {
+    pub(super) fn message(&self, answer: Answer, usage: Usage, this: &Attempt<'_>) -> Message {
         let calls = answer.calls.into_iter().map(|Call { id, name, input }| ToolCall {
             timeout: None,
             id,

@@ -4,8 +4,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result, signals};
 
 use super::client::Asker;
-use super::job::Job;
-use super::job::{BatchJob, Progress, State};
+use super::job::{BatchJob, Job, Progress, State};
 
 /// What the reference says of this verb.
 pub(super) const DOC: VerbDoc = VerbDoc {

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use cp_common::{Code, Context, Error, Result, clock};
 use serde_json::{Value, json};
 
-use super::job::Job;
-use super::job::{Progress, State};
+use super::job::{Job, Progress, State};
 use crate::backend::endpoint::Endpoint;
 use crate::backend::server::Server;
 use crate::backend::{Backend, Ready};

@@ -13,8 +13,7 @@ use cp_common::{Code, Context, Error, Result, keys, signals};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::client::Asker;
-use super::client::checked_id;
+use super::client::{Asker, checked_id};
 use super::job::{Item, Job};
 use super::poll::unfinished;
 use crate::backend::Exchange;

@@ -7,8 +7,7 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
 use super::client::Asker;
-use super::job::Job;
-use super::job::{BatchJob, Progress};
+use super::job::{BatchJob, Job, Progress};
 use crate::pause;
 
 /// What the reference says of this verb.

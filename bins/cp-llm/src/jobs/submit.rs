@@ -19,10 +19,8 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, clock, keys, signals};
 use sha2::{Digest as _, Sha256};
 
-use super::client::Asker;
-use super::client::Provider;
-use super::job::BatchJob;
-use super::job::{self, Item, Job};
+use super::client::{Asker, Provider};
+use super::job::{self, BatchJob, Item, Job};
 use crate::engine::Work;
 use crate::send::{self, RequestBuilder};
 

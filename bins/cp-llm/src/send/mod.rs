@@ -11,20 +11,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cp_common::context::options::StreamOptions;
-use cp_common::keys;
 use cp_common::output::{Format, Severity};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::earlier;
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Delta, Message};
-use cp_common::{Code, Context, Error, Result, signals};
+use cp_common::{Code, Context, Error, Result, keys, signals};
 
 use self::aside::Aside;
 use self::batch::{Answered, Batch, Piece};
 pub(crate) use self::options::{Args, is_direct, refuse_direct};
-pub(crate) use self::request::DryRun;
-pub(crate) use self::request::RequestBuilder;
+pub(crate) use self::request::{DryRun, RequestBuilder};
 use self::resume::EarlierRun;
 use crate::backend::endpoint::Target;
 use crate::code_block;

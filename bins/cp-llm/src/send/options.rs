@@ -12,24 +12,23 @@ use cp_common::output::Format;
 use cp_common::stream::filter::Source;
 use cp_common::wire::ToolSpec;
 use cp_common::{Context, Error, Result};
+use cp_http::client::Timeouts;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::aside::{Aside, Reasoning};
-use super::request::RequestBuilder;
-use super::request::{headers, parameters};
+use super::request::{RequestBuilder, headers, parameters};
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::Setup;
 use crate::engine::Engine;
-use crate::engine::cassette::Cassette;
+use crate::engine::cassette::{Cache, Cassette, Replay};
 use crate::engine::gate::Gates;
-use crate::engine::purse::{self, Purse};
+use crate::engine::purse::{BudgetOptions, Purse};
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::policy::Policy;
-use cp_http::client::Timeouts;
 
 /// Send each prompt to a model and print its message
 #[derive(clap::Args)]
@@ -120,15 +119,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = "Answers that are kept", hide_short_help = true)]
     #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
     cache: Option<Option<PathBuf>>,
-    /// The most dollars to spend
-    #[arg(long, value_name = "X", help_heading = "Limits")]
-    budget_usd: Option<f64>,
-    /// The most tokens to spend
-    #[arg(long, value_name = "N", help_heading = "Limits", hide_short_help = true)]
-    budget_tokens: Option<u64>,
-    /// The file of a budget that processes share, with its limits, its sums, the pace and the pauses
-    #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
-    budget_file: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Limits")]
+    budget: BudgetOptions,
     /// The most requests in a minute
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits", hide_short_help = true)]
     rpm: Option<u32>,
@@ -196,14 +188,7 @@ impl Args {
             stub_script: script,
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
         });
-        let terms = purse::Terms {
-            usd: self.budget_usd,
-            tokens: self.budget_tokens,
-            policy_usd: policy.budget_usd(),
-            pace: (self.rpm, self.tpm),
-            file: self.budget_file.as_deref(),
-        };
-        let (fetch, logs_content) = (policy.fetch(), policy.logs_content());
+        let (fetch, logs_content, policy_usd) = (policy.fetch(), policy.logs_content(), policy.budget_usd());
         // A slip in the options changes no file.
         let requests = RequestBuilder {
             system: self.system.as_deref().map(text_or_file).transpose()?,
@@ -220,14 +205,14 @@ impl Args {
             policy,
             made: AtomicU64::new(0),
         };
-        let purse = if sends { Purse::open(&terms)? } else { None };
+        let purse = if sends { Purse::open(&self.budget, policy_usd, (self.rpm, self.tpm))? } else { None };
         let max_wait = seconds("--retry-max-wait", self.retry_max_wait)?;
         let retries = RetryPolicy { retries: self.retries, max_wait };
         let mut engine = Engine {
             fail_on: self.fail_on.clone(),
             schema,
             cassette,
-            counts_what_is_free: self.budget_usd.is_some(),
+            counts_what_is_free: self.budget.usd.is_some(),
             purse,
             gates: Gates::new(self.jobs.into()),
             ..Engine::new(context, backends, retries, fetch, logs_content)?
@@ -270,19 +255,20 @@ impl Args {
         }
         // What goes on with a run writes to its output, and what counts a budget to its file.
         for file in
-            [&self.record, &self.resume, &self.budget_file, self.cache.as_ref().unwrap_or(&None)].into_iter().flatten()
+            [&self.record, &self.resume, &self.budget.file, self.cache.as_ref().unwrap_or(&None)].into_iter().flatten()
         {
             context.home.check_writable(file)?;
         }
         match (&self.record, &self.replay, &self.cache) {
             (Some(file), ..) => Cassette::record(file).map(Some),
-            (_, Some(file), _) => Cassette::replay(file).map(Some),
+            (_, Some(file), _) => Replay::open(file).map(|replay| Some(Cassette::Replay(replay))),
             (.., Some(named)) => {
                 let file = named.clone().unwrap_or_else(|| context.home.state("llm-cache.jsonl"));
                 if named.is_none() {
                     make_directory(&context.home.path("state"))?;
                 }
-                Cassette::cache(&file, &|message| context.warn(message)).map(Some)
+                let cache = Cache::open(&file, &|message| context.warn(message))?;
+                Ok(Some(Cassette::Cache(cache)))
             }
             _ => Ok(None),
         }

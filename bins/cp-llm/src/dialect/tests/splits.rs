@@ -3,10 +3,10 @@
 
 use cp_common::Result;
 use cp_common::wire::Origin;
+use cp_http::sse::Parser;
 use serde_json::Value;
 
 use crate::dialect::{Answer, Dialect, Piece, Shown, feed, finish};
-use cp_http::sse::Parser;
 
 /// Half of a surrogate pair in one delta and half in the next, as some servers send them.
 const ANTHROPIC: &str = concat!(

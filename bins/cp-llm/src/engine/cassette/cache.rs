@@ -13,7 +13,7 @@ use cp_common::home::locked;
 use cp_common::wire::Message;
 use cp_common::{Error, Result};
 
-use super::{At, Recording, each, open};
+use super::{At, Recording, beside, each, open};
 
 /// A file of answers, with an index beside it.
 pub(crate) struct Cache {
@@ -28,7 +28,7 @@ pub(in crate::engine) struct Claim {
 }
 
 impl Cache {
-    pub(super) fn open(path: &Path, warn: &dyn Fn(&str)) -> Result<Self> {
+    pub(crate) fn open(path: &Path, warn: &dyn Fn(&str)) -> Result<Self> {
         let cache = Self { path: path.to_owned() };
         let file = cache.file()?;
         let (entries, skipped) = Index::of(path, &file)?.counts();
@@ -254,14 +254,6 @@ impl Head {
         bytes.iter_mut().zip(all).for_each(|(byte, value)| *byte = *value);
         bytes
     }
-}
-
-/// The name of a file that belongs to a cache.
-pub(super) fn beside(path: &Path, name: &str) -> PathBuf {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".");
-    beside.push(name);
-    beside.into()
 }
 
 /// The first half of the hash that a key is. What is no hash is no key.

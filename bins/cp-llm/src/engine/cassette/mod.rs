@@ -10,17 +10,15 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cp_common::home::locked;
-use cp_common::keys;
 use cp_common::wire::Message;
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, keys};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use self::cache::Cache;
-use self::replay::Replay;
-use crate::backend::endpoint::Endpoint;
-
+pub(crate) use self::cache::Cache;
 pub(super) use self::cache::Claim;
+pub(crate) use self::replay::Replay;
+use crate::backend::endpoint::Endpoint;
 
 /// A file of recordings, and what it is for.
 pub(crate) enum Cassette {
@@ -33,19 +31,9 @@ pub(crate) enum Cassette {
 }
 
 impl Cassette {
-    /// A file that answers are added to, made where there is none.
+    /// Opens a file that answers are added to, and creates it if it is absent.
     pub(crate) fn record(path: &Path) -> Result<Self> {
         open(path).map(|_| Self::Record(path.to_owned()))
-    }
-
-    /// A file that answers come from.
-    pub(crate) fn replay(path: &Path) -> Result<Self> {
-        Replay::open(path).map(Self::Replay)
-    }
-
-    /// A file of answers that stand for new ones, made where there is none.
-    pub(crate) fn cache(path: &Path, warn: &dyn Fn(&str)) -> Result<Self> {
-        Cache::open(path, warn).map(Self::Cache)
     }
 
     /// The keys of a request, the first one for new recordings. The second is the key that versions without named endpoints used. The key of a cache
@@ -202,4 +190,12 @@ impl Read for At<'_> {
         self.offset += length as u64;
         Ok(length)
     }
+}
+
+/// The path of a file that belongs to another one: its path with a dot and a name.
+pub(in crate::engine) fn beside(path: &Path, name: &str) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".");
+    beside.push(name);
+    beside.into()
 }

@@ -21,7 +21,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         let file = given::seekable(path).map_err(Error::fatal)?;
         let (mut index, mut number) = (HashMap::<String, VecDeque<Span>>::new(), 0);
         each(&file, 0, |span, line| {

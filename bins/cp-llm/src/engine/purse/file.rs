@@ -11,6 +11,7 @@ use cp_common::keys::{hex, random};
 use cp_common::{Error, Result};
 
 use super::sheet::{Amount, Sheet};
+use crate::engine::cassette::beside;
 
 /// A longer file is not a purse.
 const LONGEST: u64 = 1 << 20;
@@ -150,13 +151,6 @@ impl Drop for Owner {
 
 fn open(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-}
-
-fn beside(path: &Path, id: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".");
-    name.push(id);
-    name.into()
 }
 
 fn not_a_purse(path: &Path, why: &str) -> Error {

@@ -6,7 +6,7 @@ mod sheet;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,17 +26,22 @@ const LONGEST: Duration = Duration::from_hours(24);
 /// A process with nothing under way keeps its reservation for the next request no longer than this.
 const KEPT: Duration = Duration::from_millis(20);
 
-/// What a command line says of its purse.
-#[derive(Default)]
-pub(crate) struct Terms<'a> {
+/// The options of a budget.
+#[derive(clap::Args, Clone, Default)]
+pub(crate) struct BudgetOptions {
+    /// The most dollars to spend
+    #[arg(long = "budget-usd", value_name = "X")]
     pub usd: Option<f64>,
+    /// The most tokens to spend
+    #[arg(long = "budget-tokens", value_name = "N", hide_short_help = true)]
     pub tokens: Option<u64>,
-    /// The most dollars that policy allows this command line.
-    pub policy_usd: Option<f64>,
-    /// Requests and tokens a minute.
-    pub pace: (Option<u32>, Option<u32>),
-    pub file: Option<&'a Path>,
+    /// File of a budget shared between processes
+    #[arg(long = "budget-file", value_name = "FILE", hide_short_help = true)]
+    pub file: Option<PathBuf>,
 }
+
+/// The most requests and tokens in a minute.
+pub(crate) type PerMinute = (Option<u32>, Option<u32>);
 
 /// What may be spent, and how fast.
 pub(crate) struct Purse {
@@ -100,21 +105,25 @@ enum Verdict {
 }
 
 impl Purse {
-    /// The purse of a command line; none where nothing is limited.
-    pub(crate) fn open(terms: &Terms<'_>) -> Result<Option<Self>> {
-        if terms.usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
+    /// The budget of a command line; `None` if nothing is limited. `policy_usd` is the limit that policy sets.
+    pub(crate) fn open(
+        options: &BudgetOptions,
+        policy_usd: Option<f64>,
+        per_minute: PerMinute,
+    ) -> Result<Option<Self>> {
+        if options.usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
             return Err(Error::usage("--budget-usd must be a number of dollars"));
         }
-        let is_paced = terms.pace.0.or(terms.pace.1).is_some();
-        let given = Limit { usd: terms.usd, tokens: terms.tokens };
-        let place = match terms.file {
-            None if given.is_none() && terms.policy_usd.is_none() && !is_paced => return Ok(None),
+        let is_paced = per_minute.0.or(per_minute.1).is_some();
+        let given = Limit { usd: options.usd, tokens: options.tokens };
+        let place = match &options.file {
+            None if given.is_none() && policy_usd.is_none() && !is_paced => return Ok(None),
             None => Place::Here(Mutex::default()),
             Some(file) => Place::Shared(PurseFile::at(file)?),
         };
         let mut purse = Self {
             limit: given,
-            pace: Pace::new(terms.pace.0, terms.pace.1),
+            pace: Pace::new(per_minute.0, per_minute.1),
             place,
             state: Mutex::default(),
             settled: Condvar::new(),
@@ -124,7 +133,7 @@ impl Purse {
             sheet.limit = Limit { usd: given.usd.or(sheet.limit.usd), tokens: given.tokens.or(sheet.limit.tokens) };
             sheet.limit
         })?;
-        purse.limit.usd = [purse.limit.usd, terms.policy_usd].into_iter().flatten().reduce(f64::min);
+        purse.limit.usd = [purse.limit.usd, policy_usd].into_iter().flatten().reduce(f64::min);
         if purse.limit.is_none() && !is_paced {
             let error = Error::usage("--budget-file needs a limit, because the file has none");
             return Err(error.hint("give --budget-usd, --budget-tokens, --rpm or --tpm"));

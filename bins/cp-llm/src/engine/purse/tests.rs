@@ -1,8 +1,13 @@
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use proptest::prelude::*;
 
 use super::*;
+
+fn open(options: &BudgetOptions) -> Result<Option<Purse>> {
+    Purse::open(options, None, (None, None))
+}
 
 fn used(tokens: u64) -> Usage {
     Usage { input_tokens: tokens, ..Usage::default() }
@@ -13,7 +18,7 @@ fn estimate(tokens: u64) -> Amount {
 }
 
 fn sharing(file: &Path, tokens: Option<u64>) -> Purse {
-    Purse::open(&Terms { tokens, file: Some(file), ..Terms::default() }).unwrap().unwrap()
+    open(&BudgetOptions { tokens, file: Some(file.to_owned()), ..BudgetOptions::default() }).unwrap().unwrap()
 }
 
 fn spend(purse: &Purse, tokens: u64) {
@@ -39,14 +44,14 @@ fn place() -> (tempfile::TempDir, std::path::PathBuf) {
 
 #[test]
 fn requests_pass_until_the_limit_is_reached() {
-    let purse = Purse::open(&Terms { tokens: Some(10), ..Terms::default() }).unwrap().unwrap();
+    let purse = open(&BudgetOptions { tokens: Some(10), ..BudgetOptions::default() }).unwrap().unwrap();
     spend(&purse, 5);
     spend(&purse, 5);
     let error = purse.admit(estimate(0), &mut |_| ()).err().unwrap();
     assert_eq!((error.code(), error.is_fatal()), (Code::BudgetExhausted, true));
     assert_eq!(error.details()["action"], "raise_budget");
-    assert!(Purse::open(&Terms::default()).unwrap().is_none());
-    assert!(Purse::open(&Terms { usd: Some(f64::NAN), ..Terms::default() }).is_err());
+    assert!(open(&BudgetOptions::default()).unwrap().is_none());
+    assert!(open(&BudgetOptions { usd: Some(f64::NAN), ..BudgetOptions::default() }).is_err());
 }
 
 #[test]
@@ -163,16 +168,18 @@ fn the_file_of_an_older_version_is_read_and_another_file_is_left_alone() {
         "{\"spent\":{\"usd\":1}}",
     ] {
         std::fs::write(&file, text).unwrap();
-        let error = Purse::open(&Terms { tokens: Some(1), file: Some(&file), ..Terms::default() }).err().unwrap();
+        let error = open(&BudgetOptions { tokens: Some(1), file: Some(file.clone()), ..BudgetOptions::default() })
+            .err()
+            .unwrap();
         assert_eq!((error.code(), std::fs::read_to_string(&file).unwrap().as_str()), (Code::Config, text));
     }
     for path in ["/dev/null", "/"] {
-        let terms = Terms { tokens: Some(1), file: Some(Path::new(path)), ..Terms::default() };
-        assert_eq!(Purse::open(&terms).err().unwrap().code(), Code::Config, "{path}");
+        let options = BudgetOptions { tokens: Some(1), file: Some(path.into()), ..BudgetOptions::default() };
+        assert_eq!(open(&options).err().unwrap().code(), Code::Config, "{path}");
     }
     let empty = file.with_extension("empty");
-    let terms = Terms { file: Some(&empty), ..Terms::default() };
-    assert_eq!(Purse::open(&terms).err().unwrap().code(), Code::Usage);
+    let options = BudgetOptions { file: Some(empty), ..BudgetOptions::default() };
+    assert_eq!(open(&options).err().unwrap().code(), Code::Usage);
 }
 
 #[test]
@@ -194,7 +201,8 @@ fn turns_are_apart_by_requests_and_by_tokens_of_all_who_share_the_file() {
     let (_directory, file) = place();
     let paced = || {
         let pace = (Some(6000), Some(60_000));
-        Purse::open(&Terms { pace, file: Some(&file), ..Terms::default() }).unwrap().unwrap()
+        let options = BudgetOptions { file: Some(file.clone()), ..BudgetOptions::default() };
+        Purse::open(&options, None, pace).unwrap().unwrap()
     };
     let (one, two) = (paced(), paced());
     let start = std::time::Instant::now();
@@ -228,11 +236,11 @@ fn a_pause_is_one_of_all_who_share_the_file() {
 
 #[test]
 fn an_answer_without_usage_is_said_once_and_nothing_more_is_asked() {
-    let purse = Purse::open(&Terms { tokens: Some(10), ..Terms::default() }).unwrap().unwrap();
+    let purse = open(&BudgetOptions { tokens: Some(10), ..BudgetOptions::default() }).unwrap().unwrap();
     assert_eq!(purse.silent().unwrap().code(), Code::Config);
     assert!(purse.silent().is_none());
     assert_eq!(purse.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::Config);
-    let paced = Purse::open(&Terms { pace: (Some(1), None), ..Terms::default() }).unwrap().unwrap();
+    let paced = Purse::open(&BudgetOptions::default(), None, (Some(1), None)).unwrap().unwrap();
     assert!(paced.silent().is_none(), "a pace is kept without it");
 }
 
@@ -246,8 +254,8 @@ proptest! {
             *there = byte;
         }
         std::fs::write(&file, &text).unwrap();
-        let terms = Terms { tokens: Some(1), file: Some(&file), ..Terms::default() };
-        if let Ok(purse) = Purse::open(&terms) {
+        let options = BudgetOptions { tokens: Some(1), file: Some(file.clone()), ..BudgetOptions::default() };
+        if let Ok(purse) = open(&options) {
             let _ = purse.unwrap().admit(estimate(u64::MAX), &mut |_| ());
             prop_assert!(Sheet::parse(&std::fs::read(&file).unwrap()).is_ok());
         } else {
