@@ -13,14 +13,14 @@ use cp_common::{Context, Result, keys, wire};
 
 /// The audit of a home, where it keeps one.
 pub(crate) fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
-    Ok(cp_ledger::audit(context)?.map(|sink| Box::new(WithoutText(sink)) as Box<dyn Audit>))
+    Ok(cp_ledger::audit(context)?.map(|sink| Box::new(AuditWithHashes(sink)) as Box<dyn Audit>))
 }
 
-struct WithoutText(Box<dyn Audit>);
+struct AuditWithHashes(Box<dyn Audit>);
 
-impl Audit for WithoutText {
+impl Audit for AuditWithHashes {
     fn finished(&mut self, what: &Finished<'_>) -> Result<()> {
-        let argv = without_text(what.argv);
+        let argv = with_texts_hashed(what.argv);
         // The bytes of a text are the text.
         let kept = what.argv.iter().zip(&argv).zip(what.argv_bytes);
         let bytes: Vec<_> = kept.map(|((before, after), bytes)| bytes.clone().filter(|_| before == after)).collect();
@@ -50,7 +50,7 @@ const TEXTS: [(&str, &str); 5] = [
 ];
 
 /// The command line with each text replaced by its hash.
-fn without_text(argv: &[String]) -> Vec<String> {
+fn with_texts_hashed(argv: &[String]) -> Vec<String> {
     let hashed = |text: &str| format!("[{}]", keys::hash(text.as_bytes()));
     let mut kept: Vec<String> = argv.iter().take(1).cloned().collect();
     let mut words = argv.iter().skip(1).peekable();
@@ -118,7 +118,7 @@ fn names_file(value: &str) -> bool {
 
 /// The command line again with these limits in the place of its own, and with the file that standard input came from. Another standard
 /// input, such as a pipe, has to be given again.
-pub(super) fn with_limits(usd: Option<f64>, tokens: Option<u64>) -> String {
+pub(super) fn command_with_limits(usd: Option<f64>, tokens: Option<u64>) -> String {
     let mut words = Vec::new();
     let mut arguments = std::env::args_os();
     let mut is_data = false;
@@ -183,7 +183,7 @@ mod tests {
     fn a_command_line_is_kept_without_its_texts() {
         let argv = ["cp-llm", "--stream", "-m", "x", "-s", "be brief", "-s", "@soul.md", "hi there", "--", "-m"]
             .map(str::to_owned);
-        let kept = without_text(&argv);
+        let kept = with_texts_hashed(&argv);
         assert_eq!(&kept[..5], ["cp-llm", "--stream", "-m", "x", "-s"]);
         assert_eq!((&kept[6], &kept[7], &kept[9]), (&"-s".to_owned(), &"@soul.md".to_owned(), &"--".to_owned()));
         assert!(kept.iter().all(|word| !word.contains("brief") && !word.contains("there")), "{kept:?}");
@@ -217,7 +217,7 @@ mod tests {
             &["--", "secret"],
         ] {
             let argv: Vec<String> = ["cp-llm"].iter().chain(secret).map(|&word| word.to_owned()).collect();
-            let kept = without_text(&argv).concat();
+            let kept = with_texts_hashed(&argv).concat();
             assert!(kept.contains("[sha256:") && !kept.contains("secret"), "{secret:?}: {kept}");
         }
     }

@@ -6,7 +6,7 @@ use cp_common::program::{Check, Status};
 use cp_common::{Context, Error, Result};
 
 use crate::backend::choice::Endpoints;
-use crate::backend::endpoint::{DialectName, Endpoint};
+use crate::backend::endpoint::{ApiName, Endpoint};
 use crate::backend::price::Prices;
 use crate::backend::{program, provider};
 use crate::models;
@@ -25,9 +25,9 @@ const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
     let policy = Policy::load(&context.home);
-    let may_look = policy.as_ref().is_ok_and(|policy| policy.permission()().is_ok());
+    let may_probe = policy.as_ref().is_ok_and(|policy| policy.permission()().is_ok());
     match Endpoints::load(&context.config, None) {
-        Ok(endpoints) => checks.extend(of_endpoints(&endpoints.looking(may_look), may_look, context)),
+        Ok(endpoints) => checks.extend(of_endpoints(&endpoints.probing(may_probe), may_probe, context)),
         Err(e) => checks.push(failing("backend", Status::Fail, &e, "correct the file")),
     }
     if let Err(e) = &policy {
@@ -48,11 +48,11 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
 }
 
 /// Whether the endpoint that is meant answers, the others that are configured, and the servers of this machine.
-fn of_endpoints(endpoints: &Endpoints, may_look: bool, context: &Context) -> Vec<Check> {
+fn of_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     let meant = endpoints.default_for(None);
     match &meant {
-        Ok(endpoint) if endpoint.dialect == DialectName::Program => checks.extend(program(endpoint)),
+        Ok(endpoint) if endpoint.api == ApiName::Program => checks.extend(program(endpoint)),
         Ok(endpoint) => {
             checks.extend(upstream(endpoint, context).map(|found| {
                 found.unwrap_or_else(|e| failing("upstream", Status::Fail, &e, "see error.code with `cp-llm models`"))
@@ -69,7 +69,7 @@ fn of_endpoints(endpoints: &Endpoints, may_look: bool, context: &Context) -> Vec
             found.unwrap_or_else(|e| failing("endpoint", Status::Warn, &e, "correct [endpoints] in config/cp.toml"));
         checks.push(Check { check: "endpoint".to_owned(), ..found });
     }
-    let found = if may_look { provider::answering(NEAR) } else { Vec::new() };
+    let found = if may_probe { provider::running_servers(NEAR) } else { Vec::new() };
     for local in found.iter().filter(|local| !is_meant(local.name)) {
         let how = local.model().map(|model| format!("`cp-llm -m {model} TEXT`"));
         let how = how.unwrap_or_else(|| "it has no model yet".to_owned());

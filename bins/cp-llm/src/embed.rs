@@ -15,12 +15,12 @@ use serde_json::value::RawValue;
 
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
-use crate::backend::endpoint::{Setup, Target};
-use crate::dialect::Request;
-use crate::engine::purse::{BudgetOptions, Purse};
+use crate::backend::endpoint::{BackendOptions, Target};
+use crate::engine::budget::{Budget, BudgetOptions};
 use crate::engine::retry::RetryPolicy;
 use crate::engine::{Engine, Listener, Work};
 use crate::policy::Policy;
+use crate::wire_api::Request;
 
 /// The longest wait before a try.
 const WAIT: Duration = Duration::from_mins(1);
@@ -60,21 +60,21 @@ impl Args {
     pub(super) fn prepared(&self, context: &Context) -> Result<(Engine, Target)> {
         let policy = Policy::load(&context.home)?;
         let permission = policy.permission();
-        let endpoints = Endpoints::load(&context.config, self.backend.as_deref())?.looking(permission().is_ok());
+        let endpoints = Endpoints::load(&context.config, self.backend.as_deref())?.probing(permission().is_ok());
         let target = match context.config.text("embedding_model", self.model.as_deref()) {
             Some(model) => endpoints.target(&model)?,
-            None => endpoints.embedder()?,
+            None => endpoints.embedding_target()?,
         };
-        let setup = Setup::new(Duration::from_secs(self.timeout), permission);
-        let backends = Backends::new(Setup { embeds: true, ..setup });
+        let options = BackendOptions::new(Duration::from_secs(self.timeout), permission);
+        let backends = Backends::new(BackendOptions { embeds: true, ..options });
         backends.of(&target.endpoint)?;
         if let Some(file) = &self.budget.file {
             context.home.check_writable(file)?;
         }
-        let purse = Purse::open(&self.budget, policy.budget_usd(), (None, None))?;
+        let budget = Budget::open(&self.budget, policy.budget_usd(), (None, None))?;
         let retries = RetryPolicy { retries: self.retries, max_wait: WAIT };
         let engine = Engine::new(context, backends, retries, policy.fetch(), policy.logs_content())?;
-        Ok((Engine { counts_what_is_free: self.budget.usd.is_some(), purse, ..engine }, target))
+        Ok((Engine { counts_what_is_free: self.budget.usd.is_some(), budget, ..engine }, target))
     }
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (engine, target) = args.prepared(context)?;
     let mut embed = Embed { args, engine, target, waiting: Vec::new() };
     let outcome = filter::run(&mut embed, source, args.stream_options, context);
-    outcome.and(embed.engine.purse.as_ref().map_or(Ok(()), Purse::close))
+    outcome.and(embed.engine.budget.as_ref().map_or(Ok(()), Budget::close))
 }
 
 struct Embed<'a> {

@@ -6,14 +6,13 @@
 //! - [`policy`]: the prompts that may be sent, the use of the network, the budget
 //! - [`engine`]: from a prompt to a message: tries, fallbacks, budgets, recordings, the ledger
 //! - [`backend`]: servers, programs and the stub, which answer requests
-//! - [`dialect`]: requests and answers as each provider writes them
+//! - [`wire_api`]: requests and answers as each provider writes them
 //! - [`code_block`]: fenced code in an answer
 //! - [`command_line`]: this command line as text, for the audit and for hints
 
 mod backend;
 mod code_block;
 mod command_line;
-mod dialect;
 mod doctor;
 mod embed;
 mod engine;
@@ -21,6 +20,7 @@ mod jobs;
 mod models;
 mod policy;
 mod send;
+mod wire_api;
 
 use std::time::Duration;
 

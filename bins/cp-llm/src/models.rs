@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
-use crate::backend::endpoint::{Endpoint, Setup};
+use crate::backend::endpoint::{BackendOptions, Endpoint};
 use crate::backend::price::Prices;
 use crate::policy::Policy;
 
@@ -62,8 +62,8 @@ impl Reply for Model {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let permission = Policy::load(&context.home)?.permission();
-    let endpoints = Endpoints::load(&context.config, args.backend.as_deref())?.looking(permission().is_ok());
-    let meant = endpoints.meant()?;
+    let endpoints = Endpoints::load(&context.config, args.backend.as_deref())?.probing(permission().is_ok());
+    let meant = endpoints.selected()?;
     let names: Vec<&str> = meant.iter().map(|endpoint| endpoint.name.as_str()).collect();
     let pages = Pages::of("cp-llm models", &names.join(","), &args.query)?;
     let prices = Prices::load(&context.home.path("config/prices.toml"))?;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         models.extend(found.into_iter().map(|name| Model {
             priced: endpoint.price.is_some() || prices.knows(&name),
             id: if meant.len() > 1 { format!("{}/{name}", endpoint.name) } else { name },
-            backend: endpoint.dialect.name().to_owned(),
+            backend: endpoint.api.name().to_owned(),
             endpoint: endpoint.name.clone(),
         }));
     }
@@ -104,6 +104,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// The models of an endpoint; none where it cannot list them.
 pub(crate) fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
     let permission = Policy::load(&context.home)?.permission();
-    let backend = Backends::new(Setup::new(limit, permission)).of(endpoint)?.backend;
+    let backend = Backends::new(BackendOptions::new(limit, permission)).of(endpoint)?.backend;
     backend.models().transpose()
 }

@@ -1,4 +1,4 @@
-//! Which endpoint is meant: the one that is named, by a model's name, an option or a setting, else the one that is configured.
+//! Selects the endpoint of a request: by the name of the model, an option or a setting; otherwise the only endpoint that is configured.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,28 +8,28 @@ use cp_common::home::config::{Config, Origin, Value};
 use cp_common::program::{CredentialSource, Credentials};
 use cp_common::{Context, Error, Result};
 
-use super::endpoint::{DialectName, Endpoint, Target};
-use super::provider::{self, Found, PROVIDERS, Provider};
+use super::endpoint::{ApiName, Endpoint, Target};
+use super::provider::{self, LocalServer, PROVIDERS, Provider};
 use super::tables;
 
-/// How long an error may look for servers of this machine.
-const LOOK: Duration = Duration::from_millis(200);
+/// The time limit for finding servers on this machine when an error is reported.
+const PROBE_LIMIT: Duration = Duration::from_millis(200);
 
-/// Every endpoint, and what the names of models mean.
+/// All endpoints, and the aliases of models.
 pub(crate) struct Endpoints {
-    /// Those of `config/cp.toml`.
+    /// The endpoints in `config/cp.toml`.
     configured: BTreeMap<String, Arc<Endpoint>>,
     aliases: BTreeMap<String, String>,
-    /// The name of the default endpoint, where one is named.
+    /// The name of the default endpoint, from an option or a setting.
     named: Option<Value>,
-    /// The model of prompts that name none.
+    /// The default model, from a setting.
     model: Option<Value>,
-    /// Whether servers of this machine may be asked, to say which of them answers.
-    may_look: bool,
+    /// True if an error may suggest servers on this machine that answer.
+    may_probe: bool,
 }
 
 impl Endpoints {
-    /// The endpoints of a home. The flag names the default one.
+    /// Reads the endpoints of a home. `flag` is the name of the default endpoint.
     pub(crate) fn load(config: &Config, flag: Option<&str>) -> Result<Self> {
         let (configured, aliases) = tables::read(config)?;
         Ok(Self {
@@ -37,32 +37,32 @@ impl Endpoints {
             aliases,
             named: config.get("backend", flag),
             model: config.get("model", None),
-            may_look: false,
+            may_probe: false,
         })
     }
 
-    /// The same with a default endpoint, where none is named.
-    pub(crate) fn or_default(mut self, name: impl FnOnce() -> Result<String>) -> Result<Self> {
+    /// Sets the default endpoint if there is none.
+    pub(crate) fn or_default_name(mut self, name: impl FnOnce() -> Result<String>) -> Result<Self> {
         if self.named.is_none() && self.default_for(None).is_err() {
             self.named = Some(Value { text: name()?, origin: Origin::Default });
         }
         Ok(self)
     }
 
-    /// The same, which looks for servers of this machine where nothing is configured, if it may.
-    pub(crate) fn looking(self, may_look: bool) -> Self {
-        Self { may_look, ..self }
+    /// Permits a probe for servers on this machine if no endpoint is configured.
+    pub(crate) fn probing(self, may_probe: bool) -> Self {
+        Self { may_probe, ..self }
     }
 
-    /// Those that are configured, by `config/cp.toml` or the environment.
+    /// The endpoints that `config/cp.toml` or the environment configures.
     pub(crate) fn configured(&self) -> Vec<Arc<Endpoint>> {
         let others = PROVIDERS.iter().filter(|provider| !self.configured.contains_key(provider.name));
         let providers = others.filter(|provider| !provider.only_by_name && provider.is_configured());
         self.configured.values().cloned().chain(providers.map(|provider| Arc::new(provider.endpoint()))).collect()
     }
 
-    /// The endpoint that is meant, or where several are configured and none is named, each of them.
-    pub(crate) fn meant(&self) -> Result<Vec<Arc<Endpoint>>> {
+    /// The default endpoint; all configured endpoints if there are several and none is named.
+    pub(crate) fn selected(&self) -> Result<Vec<Arc<Endpoint>>> {
         match (self.default_for(None), self.configured()) {
             (Ok(only), _) => Ok(vec![only]),
             (Err(_), several) if self.named.is_none() && several.len() > 1 => Ok(several),
@@ -70,29 +70,29 @@ impl Endpoints {
         }
     }
 
-    /// The endpoint of this name, if there is one.
+    /// Finds an endpoint by its name.
     fn find(&self, name: &str) -> Option<Arc<Endpoint>> {
         if let Some(endpoint) = self.configured.get(name) {
             return Some(Arc::clone(endpoint));
         }
         let endpoint = match name {
-            "stub" => Endpoint::of(name, DialectName::Stub),
-            "llm" => Endpoint::of(name, DialectName::Llm),
+            "stub" => Endpoint::of(name, ApiName::Stub),
+            "llm" => Endpoint::of(name, ApiName::Llm),
             _ => PROVIDERS.iter().find(|provider| provider.name == name)?.endpoint(),
         };
         Some(Arc::new(endpoint))
     }
 
-    /// The endpoint of this name, or the program at this path.
+    /// Finds an endpoint by its name, or the program at a path.
     fn named(&self, name: &str) -> Result<Arc<Endpoint>> {
         match self.find(name) {
             Some(endpoint) => Ok(endpoint),
-            None if name.contains('/') => Ok(Arc::new(Endpoint::of(name, DialectName::Program))),
-            None => Err(self.unknown(name)),
+            None if name.contains('/') => Ok(Arc::new(Endpoint::of(name, ApiName::Program))),
+            None => Err(self.unknown_backend(name)),
         }
     }
 
-    fn unknown(&self, name: &str) -> Error {
+    fn unknown_backend(&self, name: &str) -> Error {
         let built_in = PROVIDERS.iter().map(|provider| provider.name).chain(["llm", "stub"]);
         let own =
             self.configured.keys().map(String::as_str).filter(|name| !built_in.clone().any(|known| known == *name));
@@ -104,7 +104,7 @@ impl Endpoints {
         }
     }
 
-    /// The endpoint of a model that names none: the one that is named, else the one that is configured.
+    /// The endpoint for a model without an endpoint in its name.
     pub(crate) fn default_for(&self, model: Option<&str>) -> Result<Arc<Endpoint>> {
         if let Some(named) = &self.named {
             return self.named(&named.text);
@@ -121,7 +121,7 @@ impl Endpoints {
             several => several.iter().map(|provider| provider.name).collect(),
         };
         match names.as_slice() {
-            [] => Err(self.nothing_configured()),
+            [] => Err(self.no_backend_error()),
             [only] => self.named(only),
             _ => Err(Error::config(format!("more than one backend is configured: {}", names.join(", ")))
                 .hint("choose with -m NAME/MODEL, --backend or CP_BACKEND")
@@ -129,11 +129,11 @@ impl Endpoints {
         }
     }
 
-    /// What a newcomer sees first: a server of this machine that answers needs nothing but its name.
-    fn nothing_configured(&self) -> Error {
+    /// The error if no endpoint is configured. New users see it first, so it suggests servers on this machine that answer.
+    fn no_backend_error(&self) -> Error {
         let keys = "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY and give -m MODEL";
-        let found = if self.may_look { provider::answering(LOOK) } else { Vec::new() };
-        let models: Vec<String> = found.iter().filter_map(Found::model).collect();
+        let found = if self.may_probe { provider::running_servers(PROBE_LIMIT) } else { Vec::new() };
+        let models: Vec<String> = found.iter().filter_map(LocalServer::model).collect();
         let hint = match (models.is_empty(), found.first()) {
             (false, _) => format!("give -m {} for the model that runs here, or {keys}", models.join(" or -m ")),
             (true, Some(found)) => format!("{} answers but has no model: load one, or {keys}", found.name),
@@ -145,14 +145,14 @@ impl Endpoints {
         Error::config("no backend is configured").hint(format!("{hint}\n{offline}")).fatal()
     }
 
-    /// Whether `config/cp.toml` or the environment names it.
+    /// True if `config/cp.toml` or the environment configures it.
     fn is_configured(&self, provider: &Provider) -> bool {
         self.configured.contains_key(provider.name) || provider.is_configured()
     }
 
-    /// What a name means: an alias, a model of an endpoint as `NAME/MODEL`, else a model of the default endpoint.
+    /// Resolves a model: an alias, `ENDPOINT/MODEL`, or a model of the default endpoint.
     pub(crate) fn target(&self, name: &str) -> Result<Target> {
-        // Whoever asks for the stub by an option wants nobody else to be asked, whatever a prompt or a setting names.
+        // With `--backend stub` no request goes to a server, even if a prompt or a setting names one.
         if let Some(Value { text, origin: Origin::Flag }) = &self.named
             && text == "stub"
         {
@@ -171,23 +171,23 @@ impl Endpoints {
         Ok(Target { endpoint: self.default_for(Some(name))?, model: name.to_owned() })
     }
 
-    /// Who is asked for vectors where no model of them is named: only the stub has one of its own.
-    pub(crate) fn embedder(&self) -> Result<Target> {
+    /// The target of embeddings without a model. Only the stub has a default model for them.
+    pub(crate) fn embedding_target(&self) -> Result<Target> {
         let endpoint = self.default_for(None)?;
-        match endpoint.dialect {
-            DialectName::Stub => own_model(endpoint),
+        match endpoint.api {
+            ApiName::Stub => own_model(endpoint),
             _ => Err(Error::config("no embedding model is named")
                 .hint("give -m MODEL, or set embedding_model in config/cp.toml; `cp-llm models` lists what the backend has")
                 .fatal()),
         }
     }
 
-    /// What is asked where neither an option nor the prompt names a model: the setting's, unless the endpoint was named closer to the
-    /// command line and has a model of its own, or the setting's model is of another endpoint.
-    pub(crate) fn fallback(&self) -> Result<Target> {
+    /// The target if neither an option nor the prompt names a model: the model of the setting, unless an option or a variable names an endpoint
+    /// that has a default model or is not the endpoint of that model.
+    pub(crate) fn default_target(&self) -> Result<Target> {
         let Some(model) = &self.model else { return own_model(self.default_for(None)?) };
         let target = self.target(&model.text)?;
-        let Some(named) = self.named.as_ref().filter(|named| rank(named.origin) < rank(model.origin)) else {
+        let Some(named) = self.named.as_ref().filter(|named| distance(named.origin) < distance(model.origin)) else {
             return Ok(target);
         };
         let endpoint = self.named(&named.text)?;
@@ -205,8 +205,8 @@ fn own_model(endpoint: Arc<Endpoint>) -> Result<Target> {
     }
 }
 
-/// How far from the command line a setting was made.
-const fn rank(origin: Origin) -> u8 {
+/// The precedence of the origin of a setting; 0 is the highest.
+const fn distance(origin: Origin) -> u8 {
     match origin {
         Origin::Flag => 0,
         Origin::Environment => 1,
@@ -215,7 +215,7 @@ const fn rank(origin: Origin) -> u8 {
     }
 }
 
-/// Which keys are there, and where; never what they are. What cannot be read is said by whoever uses it.
+/// Lists the sources of keys, never the keys. Errors are reported by the code that uses a key.
 pub(crate) fn credentials(context: &Context) -> Credentials {
     let endpoints = Endpoints::load(&context.config, None).map(|endpoints| endpoints.configured()).unwrap_or_default();
     let sources = endpoints.iter().filter_map(|endpoint| {

@@ -1,4 +1,4 @@
-//! An endpoint: who is asked, by its name, and with what.
+//! Endpoints: a name for a server, a program or the stub, with its key and settings.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use super::program::ExternalBackend;
 use super::secret::{self, Secret};
 use super::server::Server;
 use super::stub::{Stub, StubVectors};
-use crate::dialect::Dialect;
-use crate::dialect::anthropic::Anthropic;
-use crate::dialect::embeddings::{Embeddings, Format};
-use crate::dialect::gemini::Gemini;
-use crate::dialect::openai::OpenAi;
-use crate::dialect::responses::Responses;
 use crate::variable;
+use crate::wire_api::WireApi;
+use crate::wire_api::anthropic::Anthropic;
+use crate::wire_api::embeddings::{Embeddings, Format};
+use crate::wire_api::gemini::Gemini;
+use crate::wire_api::openai::OpenAi;
+use crate::wire_api::responses::Responses;
 
-/// How an endpoint is asked.
+/// The wire API of an endpoint, which the configuration calls its dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum DialectName {
+pub(crate) enum ApiName {
     /// Anthropic Messages.
     Anthropic,
     /// Chat Completions.
@@ -38,15 +38,15 @@ pub(crate) enum DialectName {
     Gemini,
     /// Records on the standard streams of a program.
     Program,
-    /// Not at all: the stub answers.
+    /// The stub.
     Stub,
     /// The llm program.
     #[serde(skip_deserializing)]
     Llm,
 }
 
-impl DialectName {
-    /// The name of the dialect.
+impl ApiName {
+    /// The name in configuration and records.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic",
@@ -59,7 +59,7 @@ impl DialectName {
         }
     }
 
-    /// The base URL of the provider whose dialect it is.
+    /// The base URL of the provider that defines this API.
     pub(super) const fn provider(self) -> Option<&'static str> {
         match self {
             Self::Anthropic => Some("https://api.anthropic.com"),
@@ -69,52 +69,52 @@ impl DialectName {
         }
     }
 
-    /// The model of an endpoint that names none.
+    /// The model of an endpoint without a configured model.
     const fn default_model(self) -> Option<&'static str> {
         match self {
             Self::Stub => Some("stub"),
-            // A program has a model of its own; an empty name asks for it.
+            // An empty name leaves the choice to the program.
             Self::Program | Self::Llm => Some(""),
             Self::Anthropic | Self::Openai | Self::OpenaiResponses | Self::Gemini => None,
         }
     }
 }
 
-/// Where a key is.
+/// The source of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum KeySource {
     /// No key is needed.
     #[default]
     None,
-    /// In the variable, or where the variables with `_FILE` or `_COMMAND` added to its name say.
+    /// An environment variable, or the variable with `_FILE` or `_COMMAND` added to its name.
     Variable(String),
-    /// In a file.
+    /// A file.
     File(PathBuf),
-    /// What a command prints.
+    /// The output of a command.
     Command(String),
 }
 
-/// Who is asked, by its name, and with what.
+/// A named destination of requests.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    /// The name that it is chosen by.
+    /// The name, as in `NAME/MODEL`.
     pub name: String,
-    /// How it is asked.
-    pub dialect: DialectName,
-    /// The base URL, where it is not the provider's.
+    /// The wire API.
+    pub api: ApiName,
+    /// The base URL, if it is not the provider's.
     pub(super) base: Option<String>,
     pub(super) key: KeySource,
-    /// Whether a missing key is a failure.
+    /// True if a missing key is an error.
     pub(super) needs_key: bool,
-    /// The model where none is named.
+    /// The model of requests that name none.
     pub model: Option<String>,
-    /// The headers of each request.
+    /// Headers for each request.
     pub(super) headers: Vec<(String, String)>,
-    /// The params of each request, below those that it has.
+    /// Default parameters of requests.
     pub params: Map<String, Value>,
-    /// What its tokens cost, whatever the model.
+    /// The price of tokens for all its models.
     pub price: Option<Price>,
-    /// What its answers are kept under in the cache, where it is not the base URL.
+    /// The name of the server in cache keys, if it is not the base URL.
     pub(super) cache_scope: Option<String>,
     /// The path of the program.
     pub(super) command: Option<String>,
@@ -123,11 +123,11 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint of which nothing else is known.
-    pub(crate) fn of(name: &str, dialect: DialectName) -> Self {
+    /// An endpoint with default settings.
+    pub(crate) fn of(name: &str, api: ApiName) -> Self {
         Self {
             name: name.to_owned(),
-            dialect,
+            api,
             base: None,
             key: KeySource::None,
             needs_key: false,
@@ -141,9 +141,9 @@ impl Endpoint {
         }
     }
 
-    /// The base URL; none for what has no server.
+    /// The base URL; `None` without a server.
     pub(crate) fn base(&self) -> Option<&str> {
-        self.base.as_deref().or(self.dialect.provider())
+        self.base.as_deref().or(self.api.provider())
     }
 
     /// The path of its program.
@@ -151,22 +151,22 @@ impl Endpoint {
         self.command.as_deref().unwrap_or(&self.name)
     }
 
-    /// What its answers are kept under in the cache.
+    /// The name of the server in cache keys.
     pub(crate) fn cache_scope(&self) -> &str {
         self.cache_scope.as_deref().or(self.base()).unwrap_or(&self.name)
     }
 
-    /// Whether it is the provider, or has no server.
+    /// True if it has neither a base URL nor a cache scope of its own.
     pub(crate) fn is_plain(&self) -> bool {
         self.base.is_none() && self.cache_scope.is_none()
     }
 
-    /// The model where none is named.
+    /// The model of requests that name none.
     pub(super) fn own_model(&self) -> Option<&str> {
-        self.model.as_deref().or(self.dialect.default_model())
+        self.model.as_deref().or(self.api.default_model())
     }
 
-    /// Where its key is, if it is anywhere. A command is not run for it.
+    /// The name of the source of its key, if it has a key. A command is not run to find out.
     pub(super) fn key_source(&self) -> Option<String> {
         match &self.key {
             KeySource::None => None,
@@ -176,39 +176,39 @@ impl Endpoint {
         }
     }
 
-    /// What answers for it.
-    pub(super) fn backend(&self, setup: &Setup) -> Result<Arc<dyn Backend>> {
-        if setup.embeds {
-            return self.embedder(setup);
+    /// Makes the backend that answers for it.
+    pub(super) fn backend(&self, options: &BackendOptions) -> Result<Arc<dyn Backend>> {
+        if options.embeds {
+            return self.embedder(options);
         }
-        let limit = setup.timeouts.total;
-        if let Some(dialect) = self.protocol() {
-            return Ok(Arc::new(self.server(dialect, setup)?));
+        let limit = options.timeouts.total;
+        if let Some(api) = self.protocol() {
+            return Ok(Arc::new(self.server(api, options)?));
         }
-        Ok(match self.dialect {
-            DialectName::Stub => {
-                let script = self.script.as_deref().or(setup.stub_script.as_deref());
+        Ok(match self.api {
+            ApiName::Stub => {
+                let script = self.script.as_deref().or(options.stub_script.as_deref());
                 Arc::new(script.map(Stub::with_script).transpose()?.unwrap_or_default())
             }
-            DialectName::Llm => Arc::new(Llm::on_path(limit)?),
+            ApiName::Llm => Arc::new(Llm::on_path(limit)?),
             _ => Arc::new(ExternalBackend::at(self.program(), limit)?),
         })
     }
 
-    /// How its server is spoken to; none where it has none.
-    fn protocol(&self) -> Option<Box<dyn Dialect>> {
-        match self.dialect {
-            DialectName::Anthropic => Some(Box::new(Anthropic)),
-            DialectName::Openai => Some(Box::new(OpenAi { original: self.base() == self.dialect.provider() })),
-            DialectName::OpenaiResponses => Some(Box::new(Responses)),
-            DialectName::Gemini => Some(Box::new(Gemini)),
-            DialectName::Program | DialectName::Stub | DialectName::Llm => None,
+    /// The wire API of its server; `None` without a server.
+    fn protocol(&self) -> Option<Box<dyn WireApi>> {
+        match self.api {
+            ApiName::Anthropic => Some(Box::new(Anthropic)),
+            ApiName::Openai => Some(Box::new(OpenAi { original: self.base() == self.api.provider() })),
+            ApiName::OpenaiResponses => Some(Box::new(Responses)),
+            ApiName::Gemini => Some(Box::new(Gemini)),
+            ApiName::Program | ApiName::Stub | ApiName::Llm => None,
         }
     }
 
-    /// What answers for it with vectors.
-    fn embedder(&self, setup: &Setup) -> Result<Arc<dyn Backend>> {
-        if self.dialect == DialectName::Stub {
+    /// Makes the backend that answers with embeddings.
+    fn embedder(&self, options: &BackendOptions) -> Result<Arc<dyn Backend>> {
+        if self.api == ApiName::Stub {
             return Ok(Arc::new(StubVectors::default()));
         }
         let protocol = self.protocol().and_then(|chat| Some((chat.embeddings()?, chat)));
@@ -218,36 +218,36 @@ impl Endpoint {
                 .fatal()
         })?;
         let format = match format {
-            // Ollama's own protocol, as its documentation gives the base.
+            // The documentation of Ollama ends the base URL of its own API so.
             Format::OpenAi if self.base().is_some_and(|base| base.ends_with("/api")) => Format::Ollama,
             format => format,
         };
-        Ok(Arc::new(self.server(Box::new(Embeddings { format, chat }), setup)?))
+        Ok(Arc::new(self.server(Box::new(Embeddings { format, chat }), options)?))
     }
 
-    /// Its server, ready to be asked.
-    fn server(&self, dialect: Box<dyn Dialect>, setup: &Setup) -> Result<Server> {
-        let base = dialect.base(self.base().unwrap_or_default()).to_owned();
-        let key = if setup.needs_key { self.secret()? } else { None };
-        let client = Client::new("cp-llm", &base, setup.timeouts, setup.connections, variable, None)?;
-        let (headers, given) = (self.headers.clone(), setup.headers.clone());
+    /// Makes the client of its server.
+    fn server(&self, api: Box<dyn WireApi>, options: &BackendOptions) -> Result<Server> {
+        let base = api.base(self.base().unwrap_or_default()).to_owned();
+        let key = if options.needs_key { self.secret()? } else { None };
+        let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable, None)?;
+        let (headers, command_line_headers) = (self.headers.clone(), options.headers.clone());
         Ok(Server {
             endpoint: self.name.clone(),
-            name: self.dialect.name(),
-            dialect,
+            name: self.api.name(),
+            api,
             base,
             key,
             headers,
-            given,
+            command_line_headers,
             client,
         })
     }
 
-    /// The key. A missing one is a failure where one is needed.
+    /// Reads the key. A missing key is an error if one is required.
     fn secret(&self) -> Result<Option<Secret>> {
         let (key, missing, hint) = match &self.key {
-            KeySource::File(file) => return secret::in_file("key_file", file).map(Some),
-            KeySource::Command(command) => return secret::printed_by("key_command", command).map(Some),
+            KeySource::File(file) => return secret::from_file("key_file", file).map(Some),
+            KeySource::Command(command) => return secret::from_command("key_command", command).map(Some),
             KeySource::None => {
                 (None, "key_env", format!("add key_env, key_file or key_command to [endpoints.{}]", self.name))
             }
@@ -260,7 +260,7 @@ impl Endpoint {
             return Ok(key);
         }
         Err(Error::new(Code::Auth, format!("{}: no key is set", self.name))
-            .with("backend", self.dialect.name())
+            .with("backend", self.api.name())
             .with("endpoint", self.name.as_str())
             .with("missing", missing)
             .hint(hint)
@@ -268,29 +268,29 @@ impl Endpoint {
     }
 }
 
-/// Why the network may be used, for the ledger. Fails where it may not; says nothing where nothing is sent.
+/// The reason that permits the use of the network, for the ledger. Fails if policy does not permit it; `None` if nothing is sent.
 pub(crate) type Permission = Box<dyn Fn() -> Result<Option<&'static str>> + Send + Sync>;
 
-/// What backends are made with.
-pub(crate) struct Setup {
-    /// How long to wait for answers.
+/// Options of backends.
+pub(crate) struct BackendOptions {
+    /// Timeouts of requests.
     pub timeouts: Timeouts,
-    /// How many connections to keep.
+    /// The number of connections to keep open.
     pub connections: usize,
-    /// Whether the answers are vectors.
+    /// True if requests are for embeddings.
     pub embeds: bool,
-    /// The headers that the command line adds to each request.
+    /// Headers from the command line.
     pub headers: Vec<(String, String)>,
-    /// Whether keys are read, and a missing one is a failure.
+    /// True if keys are read, and a missing key is an error.
     pub needs_key: bool,
-    /// The file with the stub's answers.
+    /// The script of the stub.
     pub stub_script: Option<PathBuf>,
-    /// Asked before a backend is made that may use the network.
+    /// Called before a backend that uses the network is made.
     pub network: Permission,
 }
 
-impl Setup {
-    /// What reads keys and asks for whole answers, over one connection.
+impl BackendOptions {
+    /// Options for requests with keys, without streaming, over one connection.
     pub(crate) fn new(total: Duration, permission: impl Fn() -> Result<&'static str> + Send + Sync + 'static) -> Self {
         Self {
             timeouts: Timeouts { total, idle: None },
@@ -307,14 +307,14 @@ impl Setup {
 /// A model of an endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// Who is asked.
+    /// The endpoint.
     pub endpoint: Arc<Endpoint>,
-    /// For which model; empty for a program's own.
+    /// The model; empty to let a program choose.
     pub model: String,
 }
 
 impl Target {
-    /// Its name, as `-m` takes it.
+    /// The name, as `-m` takes it.
     pub(crate) fn name(&self) -> String {
         format!("{}/{}", self.endpoint.name, self.model)
     }

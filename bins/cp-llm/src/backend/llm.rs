@@ -10,9 +10,9 @@ use cp_common::wire::{Block, Turn};
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::program::{GRACE, late};
+use super::program::{GRACE, timeout_error};
 use super::{Backend, Exchange};
-use crate::dialect::{Answer, Lowered, Request, Show, Shown, bad_answer, count_but_text, shortened};
+use crate::wire_api::{Answer, Lowered, OnText, Request, TextKind, bad_answer, count_but_text, shortened};
 
 /// The `llm` program.
 pub(super) struct Llm {
@@ -20,7 +20,7 @@ pub(super) struct Llm {
     limit: Duration,
 }
 
-/// How the program is called: what stands for the body of a request.
+/// The call of the program, which is recorded as the body of a request.
 #[derive(Serialize, Deserialize)]
 struct Call {
     arguments: Vec<String>,
@@ -53,7 +53,7 @@ impl Backend for Llm {
     }
 
     fn lowered(&self, request: &Request) -> Result<Lowered> {
-        // It takes text, and so nothing of the other blocks.
+        // The program gets only the text of a request.
         let mut lowered = Lowered::new();
         for turn in &request.messages {
             let blocks = if turn.blocks.is_empty() { turn.content.blocks() } else { turn.blocks.clone() };
@@ -62,7 +62,7 @@ impl Backend for Llm {
         Ok(lowered)
     }
 
-    fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
+    fn exchange(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange {
         Exchange::of(self.answer(request, body, show))
     }
 }
@@ -76,25 +76,27 @@ impl Llm {
         Ok(Self { path, limit })
     }
 
-    fn answer(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Result<Answer> {
+    fn answer(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Result<Answer> {
         let Call { arguments, stdin } =
             serde_json::from_slice(body).map_err(|e| Error::new(Code::Unknown, format!("reading the request: {e}")))?;
         let text = self.printed(&arguments, &stdin, show)?;
         Answer { model: Some(request.model.clone()), ..Answer::of_text(text) }.checked()
     }
 
-    /// What the program prints, without the line feeds at its end. `show` gets the text as it comes.
-    fn printed(&self, arguments: &[String], stdin: &str, show: &mut Show<'_>) -> Result<String> {
+    /// Returns the output of the program without trailing newlines. `show` gets the text as it arrives.
+    fn printed(&self, arguments: &[String], stdin: &str, show: &mut OnText<'_>) -> Result<String> {
         let mut child = Child::start_group(Command::new(&self.path).args(arguments).stderr(Stdio::piped()), GRACE)?;
-        // One that does not read to the end says why with its status.
+        // A program that does not read all its input fails with its status.
         let _ = child.write(stdin.as_bytes());
         child.close_input();
         let end = Instant::now() + self.limit;
         let (mut printed, mut shown) = (Vec::new(), 0);
-        while child.read_some(&mut printed, end.saturating_duration_since(Instant::now()))?.ok_or_else(late)? > 0 {
+        while child.read_some(&mut printed, end.saturating_duration_since(Instant::now()))?.ok_or_else(timeout_error)?
+            > 0
+        {
             let whole = printed[shown..].utf8_chunks().next().map_or("", |chunk| chunk.valid());
             if !whole.is_empty() {
-                show(Shown::Words, whole)?;
+                show(TextKind::Answer, whole)?;
                 shown += whole.len();
             }
         }

@@ -22,35 +22,35 @@ use std::time::Duration;
 use cp_common::wire::Usage;
 use cp_common::{Error, Result};
 
-use self::endpoint::{Endpoint, Setup};
+use self::endpoint::{BackendOptions, Endpoint};
 use self::server::Server;
-use crate::dialect::{Answer, Lowered, Request, Show};
+use crate::wire_api::{Answer, Lowered, OnText, Request};
 
-/// What answers requests. Shared by every thread that asks.
+/// Answers requests. All threads share it.
 pub(crate) trait Backend: Send + Sync {
-    /// How it is asked: the dialect of a server, the path of a program. The name that it is chosen by is its endpoint's.
+    /// The name of the wire API of a server, or the path of a program. The endpoint has the name that selects it.
     fn name(&self) -> &str;
-    /// Whether an answer may use the network and cost money.
+    /// True if an answer may use the network and cost money.
     fn is_metered(&self) -> bool {
         true
     }
-    /// Whether its answers say what they used, as far as that is known before one has come.
+    /// True if its answers are expected to report usage.
     fn reports_usage(&self) -> bool {
         true
     }
-    /// The body of a request, exactly as it is sent and recorded.
+    /// Encodes a request, exactly as it is sent and recorded.
     fn body(&self, request: &Request) -> Result<Vec<u8>>;
-    /// What of a request cannot go there as it came.
+    /// Counts the blocks of a request that cannot be sent as they came.
     fn lowered(&self, _request: &Request) -> Result<Lowered> {
         Ok(Lowered::new())
     }
-    /// Where a request goes; none for a backend without a server.
+    /// The URL and headers of a request; `None` without a server.
     fn destination(&self, _request: &Request) -> Option<Destination> {
         None
     }
-    /// Sends a request, whose body this is, and shows the text of the answer as it comes.
-    fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange;
-    /// Its server, where it has one.
+    /// Sends a request with this encoded body, and passes on text of the answer as it arrives.
+    fn exchange(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange;
+    /// Its server, if it has one.
     fn server(&self) -> Option<&Server> {
         None
     }
@@ -60,60 +60,60 @@ pub(crate) trait Backend: Send + Sync {
     }
 }
 
-/// Where a request goes.
+/// The URL and headers of a request.
 pub(crate) struct Destination {
     /// The URL.
     pub url: String,
-    /// The headers, without the one that holds the key.
+    /// The headers, without the key.
     pub headers: Vec<(String, String)>,
 }
 
-/// What came of one request, and the facts about it for the ledger.
+/// The outcome of one request, and facts about it for the ledger.
 pub(crate) struct Exchange {
-    /// The answer, or why there is none.
+    /// The answer or the error.
     pub outcome: Result<Answer>,
-    /// The HTTP status, once there was one.
+    /// The HTTP status, if a response arrived.
     pub status: Option<u16>,
-    /// The provider's id of the request.
+    /// The request id of the provider.
     pub request_id: Option<String>,
-    /// The time from the start to the first piece of the answer.
-    pub first: Option<Duration>,
-    /// The hash of the answer's bytes as they came.
+    /// The time until the first bytes of the answer.
+    pub first_byte: Option<Duration>,
+    /// The hash of the response body.
     pub hash: Option<String>,
-    /// What was used, where that came though the answer failed.
+    /// The usage of a failed answer, if the provider reported it.
     pub usage: Option<Usage>,
 }
 
 impl Exchange {
-    /// An exchange of which nothing is known but its outcome.
+    /// An exchange with an outcome and no other facts.
     pub(crate) fn of(outcome: Result<Answer>) -> Self {
-        Self { outcome, status: None, request_id: None, first: None, hash: None, usage: None }
+        Self { outcome, status: None, request_id: None, first_byte: None, hash: None, usage: None }
     }
 }
 
-/// A backend that can be asked.
+/// A backend that is ready for requests.
 #[derive(Clone)]
 pub(crate) struct Ready {
-    /// What answers.
+    /// The backend.
     pub backend: Arc<dyn Backend>,
-    /// Why the network may be used, where it is.
+    /// The reason that permits the use of the network, if the backend uses it.
     pub network: Option<&'static str>,
 }
 
-/// The backends that were needed so far.
+/// The backends that were made so far, each on first use.
 pub(crate) struct Backends {
-    setup: Setup,
-    /// Each, or why it could not be made: a command that prints a key is not run again to find out.
+    options: BackendOptions,
+    /// Each backend, or the error of making it. Errors are kept because a command that prints a key must not run twice.
     made: Mutex<HashMap<String, Result<Ready>>>,
 }
 
 impl Backends {
-    /// No backend so far.
-    pub(crate) fn new(setup: Setup) -> Self {
-        Self { setup, made: Mutex::default() }
+    /// An empty set of backends.
+    pub(crate) fn new(options: BackendOptions) -> Self {
+        Self { options, made: Mutex::default() }
     }
 
-    /// The backend of an endpoint.
+    /// The backend of an endpoint, made on first use.
     pub(crate) fn of(&self, endpoint: &Endpoint) -> Result<Ready> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         match made.entry(endpoint.name.clone()).or_insert_with(|| self.make(endpoint)) {
@@ -125,15 +125,15 @@ impl Backends {
         }
     }
 
-    /// Whether one of them may cost money.
+    /// True if one of them may cost money.
     pub(crate) fn is_metered(&self) -> bool {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.values().flatten().any(|ready| ready.backend.is_metered())
     }
 
     fn make(&self, endpoint: &Endpoint) -> Result<Ready> {
-        let backend = endpoint.backend(&self.setup)?;
-        let network = if backend.is_metered() { (self.setup.network)()? } else { None };
+        let backend = endpoint.backend(&self.options)?;
+        let network = if backend.is_metered() { (self.options.network)()? } else { None };
         Ok(Ready { backend, network })
     }
 }

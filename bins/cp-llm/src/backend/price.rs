@@ -17,7 +17,7 @@ use cp_common::wire::Usage;
 use cp_common::{Error, Result};
 use serde::Deserialize;
 
-/// The share of its price that a request in a batch costs where nothing else is said.
+/// The default price of a request in a batch, as a factor.
 const BATCH: f64 = 0.5;
 
 /// US dollars for a million tokens.
@@ -28,23 +28,23 @@ pub(crate) struct Price {
     output: f64,
     cache_read: Option<f64>,
     cache_write: Option<f64>,
-    /// The share of these prices that a request in a batch costs.
+    /// The price of a request in a batch, as a factor.
     batch: Option<f64>,
 }
 
 impl Price {
-    /// Whether a budget can be counted with it.
+    /// True if all amounts are finite and not negative.
     pub(crate) fn is_sound(&self) -> bool {
         let all = [Some(self.input), Some(self.output), self.cache_read, self.cache_write, self.batch];
         all.into_iter().flatten().all(|dollars| dollars.is_finite() && dollars >= 0.0)
     }
 
-    /// What a use cost that was part of a provider's batch.
+    /// The cost of a request that was part of a provider's batch.
     pub(crate) fn of_batch(&self, usage: &Usage) -> f64 {
         (self.of(usage) * self.batch.unwrap_or(BATCH) * 1e9).round() / 1e9
     }
 
-    /// What a use cost.
+    /// The cost of a request.
     pub(crate) fn of(&self, usage: &Usage) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
         let share = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
@@ -52,7 +52,7 @@ impl Price {
             + share(usage.output_tokens, self.output)
             + share(usage.cache_read_tokens, self.cache_read.unwrap_or(self.input))
             + share(usage.cache_write_tokens, self.cache_write.unwrap_or(self.input));
-        // Sums of dollars with six more digits than cents have are what a reader can add up.
+        // Rounding to nine digits keeps sums of dollars readable.
         (cost * 1e9).round() / 1e9
     }
 }
@@ -62,7 +62,7 @@ impl Price {
 pub(crate) struct Prices(BTreeMap<String, Price>);
 
 impl Prices {
-    /// Reads the file. One that is not there prices nothing.
+    /// Reads the file. Without a file no model has a price.
     pub(crate) fn load(file: &Path) -> Result<Self> {
         let text = match std::fs::read_to_string(file) {
             Ok(text) => text,
@@ -73,19 +73,19 @@ impl Prices {
         };
         let table: BTreeMap<String, Price> =
             toml::from_str(&text).map_err(|e| Error::config(e.message()).in_file(file).fatal())?;
-        // A budget is counted with them.
+        // An invalid amount would make a budget useless.
         if let Some((model, _)) = table.iter().find(|(_, price)| !price.is_sound()) {
             return Err(Error::config(format!("the price of {model} is not a valid amount")).in_file(file).fatal());
         }
         Ok(Self(table))
     }
 
-    /// Whether a model has a price.
+    /// True if a model has a price.
     pub(crate) fn knows(&self, model: &str) -> bool {
         self.price(&[model]).is_some()
     }
 
-    /// The price of the first of these models that has one: that of the longest name that the model's is or continues.
+    /// The price of the first of these models that has one. The longest matching name decides.
     pub(crate) fn price(&self, models: &[&str]) -> Option<Price> {
         models.iter().find_map(|model| self.price_of(model))
     }

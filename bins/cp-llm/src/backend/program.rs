@@ -16,14 +16,14 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::{Backend, Exchange};
-use crate::dialect::{Answer, Call, Request, Show, Shown, anthropic, bad_answer, cut};
+use crate::wire_api::{Answer, Call, OnText, Request, TextKind, anthropic, bad_answer, cut};
 
-/// How long a program has to exit once its input has ended: it may be a model with much to put away.
+/// The time that a program has to exit after its input ended. A model may need some time to release its resources.
 pub(super) const GRACE: Grace = Grace { after_input: Duration::from_secs(1), after_term: Duration::from_millis(200) };
 
-/// An executable that answers records with records. It is started when it is first asked, and kept.
+/// An executable that answers records with records. It is started on first use and kept running.
 pub(super) struct ExternalBackend {
-    /// The path as it was given.
+    /// The path as the user gave it.
     name: String,
     path: PathBuf,
     limit: Duration,
@@ -36,54 +36,54 @@ impl Backend for ExternalBackend {
     }
 
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
-        // What goes to the program is a record. A request is recorded in the dialect that has the most of it.
+        // The program gets a record. The Anthropic form is recorded because it keeps the most of a request.
         anthropic::recorded(request)
     }
 
-    fn exchange(&self, request: &Request, _: &[u8], show: &mut Show<'_>) -> Exchange {
+    fn exchange(&self, request: &Request, _: &[u8], show: &mut OnText<'_>) -> Exchange {
         Exchange::of(self.answer(request, show))
     }
 }
 
 impl ExternalBackend {
-    /// The executable at a path. Each answer may take so long.
+    /// The executable at a path, with a time limit for each answer.
     pub(super) fn at(name: &str, limit: Duration) -> Result<Self> {
         let path = coprocess::find(name).map_err(Error::fatal)?;
         Ok(Self { name: name.to_owned(), path, limit, idle: Mutex::default() })
     }
 
-    fn answer(&self, request: &Request, show: &mut Show<'_>) -> Result<Answer> {
+    fn answer(&self, request: &Request, show: &mut OnText<'_>) -> Result<Answer> {
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut child = match kept {
             Some(child) => child,
             None => Child::start_group(&mut Command::new(&self.path), GRACE)?,
         };
-        let answer = exchange(&mut child, &Asked::of(request), Instant::now() + self.limit, show)?;
-        // Only one that answered in full can be asked again.
+        let answer = exchange(&mut child, &PromptRecord::of(request), Instant::now() + self.limit, show)?;
+        // A program that failed is not used again.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(child);
         Ok(answer)
     }
 }
 
-/// The failure of a program that takes longer than it may.
-pub(super) fn late() -> Error {
+/// The error of a program that exceeds its time limit.
+pub(super) fn timeout_error() -> Error {
     Error::new(Code::Timeout, "the program did not answer in time").hint("raise --timeout to allow for longer answers")
 }
 
-fn exchange(child: &mut Child, prompt: &Asked<'_>, end: Instant, show: &mut Show<'_>) -> Result<Answer> {
+fn exchange(child: &mut Child, prompt: &PromptRecord<'_>, end: Instant, show: &mut OnText<'_>) -> Result<Answer> {
     child.write(&open_line(Kind::Prompt.name(), prompt)?).map_err(|error| match error.code() {
         Code::Interrupted => error,
-        // It has exited, as the one that exits without an answer does.
+        // The program has exited without an answer.
         _ => cut(),
     })?;
     loop {
         if !child.wait_line(end.saturating_duration_since(Instant::now()))? {
-            return Err(late());
+            return Err(timeout_error());
         }
         let Some(line) = child.next_line()? else { return Err(cut()) };
         let record = Record::parse(line).map_err(|error| {
             let is_partial = serde_json::from_slice::<IgnoredAny>(line).is_err_and(|e| e.is_eof());
-            if is_partial { cut() } else { bad_answer("invalid_json", whole(error, line).message()) }
+            if is_partial { cut() } else { bad_answer("invalid_json", incomplete_message_error(error, line).message()) }
         })?;
         if !record.ok {
             return Err(record.failure());
@@ -91,19 +91,21 @@ fn exchange(child: &mut Child, prompt: &Asked<'_>, end: Instant, show: &mut Show
         match record.kind {
             Some(Kind::Delta) => {
                 let Delta { text, thinking, .. } = record.read()?;
-                thinking.map_or(Ok(()), |thinking| show(Shown::Thinking, &thinking))?;
+                thinking.map_or(Ok(()), |thinking| show(TextKind::Thinking, &thinking))?;
                 if !text.is_empty() {
-                    show(Shown::Words, &text)?;
+                    show(TextKind::Answer, &text)?;
                 }
             }
-            Some(Kind::Message) => return answer_of(record.read().map_err(|error| whole(error, line))?),
+            Some(Kind::Message) => {
+                return answer_of(record.read().map_err(|error| incomplete_message_error(error, line))?);
+            }
             _ => {}
         }
     }
 }
 
-/// Says everything that a message lacks, and not only what was seen first.
-fn whole(error: Error, line: &[u8]) -> Error {
+/// Lists all faults of a message, not only the first one.
+fn incomplete_message_error(error: Error, line: &[u8]) -> Error {
     let faults = faults_of_line(line);
     if faults.is_empty() {
         return error;
@@ -112,14 +114,14 @@ fn whole(error: Error, line: &[u8]) -> Error {
         .hint("`cp-llm doctor` with CP_BACKEND asks it and lists what is missing")
 }
 
-/// Asks the executable at a path for a small answer, and says all that is wrong with what it does.
+/// Sends a short prompt to the executable at a path, and lists all faults of its answer.
 pub(crate) fn examine(name: &str, limit: Duration) -> Result<Vec<String>> {
     let path = coprocess::find(name)?;
     let mut child = Child::start_group(&mut Command::new(path), GRACE)?;
     let prompt: Prompt =
         serde_json::from_value(serde_json::json!({"messages": [{"role": "user", "content": "Say: ok"}]}))
             .map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-    // One that has exited already is seen below, by the answer that does not come.
+    // If the program has exited, reading its answer fails below.
     let _ = child.write(&open_line(Kind::Prompt.name(), &prompt)?);
     let end = Instant::now() + limit;
     loop {
@@ -142,16 +144,16 @@ pub(crate) fn examine(name: &str, limit: Duration) -> Result<Vec<String>> {
     }
 }
 
-/// A prompt with every parameter, those that only the program knows among them.
+/// A prompt with all parameters, including those that only the program knows.
 #[derive(Serialize)]
-struct Asked<'a> {
+struct PromptRecord<'a> {
     #[serde(flatten)]
     prompt: Prompt,
     #[serde(skip_serializing_if = "Map::is_empty")]
     params: &'a Map<String, Value>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> PromptRecord<'a> {
     fn of(request: &'a Request) -> Self {
         let prompt = Prompt {
             system: Some(request.system.clone()).filter(|system| !system.is_empty()),
@@ -178,10 +180,10 @@ fn answer_of(message: Message) -> Result<Answer> {
     .checked()
 }
 
-/// More faults than this help nobody.
+/// The most faults to report.
 const MOST: usize = 20;
 
-/// What is wrong with a line that should be a `message` record; nothing where it is one.
+/// Lists the faults of a line that should be a `message` record.
 fn faults_of_line(line: &[u8]) -> Vec<String> {
     let record: Value = match serde_json::from_slice(line) {
         Ok(record) => record,
@@ -207,7 +209,7 @@ fn faults_of_line(line: &[u8]) -> Vec<String> {
     faults
 }
 
-/// What is wrong with the data of a message.
+/// Lists the faults of the data of a message.
 fn faults_of_message(data: &Value) -> Vec<String> {
     let schema = serde_json::from_str(MESSAGE.1).map_err(|e| e.to_string()).and_then(Schema::compile);
     match schema {

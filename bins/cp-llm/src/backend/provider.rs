@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use cp_http::client::{Client, Timeouts};
 
-use super::endpoint::{DialectName, Endpoint, KeySource};
+use super::endpoint::{ApiName, Endpoint, KeySource};
 use super::server::Server;
 use super::{Backend as _, secret};
-use crate::dialect::openai::OpenAi;
 use crate::variable;
+use crate::wire_api::openai::OpenAi;
 
 /// An endpoint that exists without a table in `config/cp.toml`.
 pub(super) struct Provider {
     pub name: &'static str,
-    dialect: DialectName,
+    api: ApiName,
     /// The environment variables of the key and of the base URL; none for a local server.
     variables: Option<(&'static str, &'static str)>,
     /// The base URL that a local server has by default.
@@ -27,10 +27,10 @@ pub(super) struct Provider {
 }
 
 pub(super) static PROVIDERS: [Provider; 8] = [
-    remote("anthropic", DialectName::Anthropic, ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"), &["claude"]),
-    remote("openai", DialectName::Openai, OPENAI, &["gpt-", "o1", "o3", "o4", "chatgpt"]),
-    Provider { only_by_name: true, ..remote("openai-responses", DialectName::OpenaiResponses, OPENAI, &[]) },
-    remote("gemini", DialectName::Gemini, ("GEMINI_API_KEY", "GEMINI_BASE_URL"), &["gemini"]),
+    remote("anthropic", ApiName::Anthropic, ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"), &["claude"]),
+    remote("openai", ApiName::Openai, OPENAI, &["gpt-", "o1", "o3", "o4", "chatgpt"]),
+    Provider { only_by_name: true, ..remote("openai-responses", ApiName::OpenaiResponses, OPENAI, &[]) },
+    remote("gemini", ApiName::Gemini, ("GEMINI_API_KEY", "GEMINI_BASE_URL"), &["gemini"]),
     local("ollama", "http://127.0.0.1:11434/v1"),
     local("llamacpp", "http://127.0.0.1:8080/v1"),
     local("vllm", "http://127.0.0.1:8000/v1"),
@@ -41,15 +41,15 @@ const OPENAI: (&str, &str) = ("OPENAI_API_KEY", "OPENAI_BASE_URL");
 
 const fn remote(
     name: &'static str,
-    dialect: DialectName,
+    api: ApiName,
     variables: (&'static str, &'static str),
     models: &'static [&'static str],
 ) -> Provider {
-    Provider { name, dialect, variables: Some(variables), local: None, only_by_name: false, models }
+    Provider { name, api, variables: Some(variables), local: None, only_by_name: false, models }
 }
 
 const fn local(name: &'static str, base: &'static str) -> Provider {
-    Provider { name, dialect: DialectName::Openai, variables: None, local: Some(base), only_by_name: true, models: &[] }
+    Provider { name, api: ApiName::Openai, variables: None, local: Some(base), only_by_name: true, models: &[] }
 }
 
 impl Provider {
@@ -65,7 +65,7 @@ impl Provider {
             needs_key: base.is_none(),
             base: base.map(|base| base.trim_end_matches('/').to_owned()),
             key: self.variables.map_or(KeySource::None, |(key, _)| KeySource::Variable(key.to_owned())),
-            ..Endpoint::of(self.name, self.dialect)
+            ..Endpoint::of(self.name, self.api)
         }
     }
 
@@ -80,7 +80,7 @@ impl Provider {
     }
 }
 
-/// The base URL that `OLLAMA_HOST` means, as Ollama reads it: the port may be absent, and the host, and the scheme.
+/// The base URL for a value of `OLLAMA_HOST`, read as Ollama reads it: the scheme, the host and the port are optional.
 fn ollama(host: &str) -> String {
     let host = host.trim().trim_matches(['"', '\'']);
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
@@ -97,7 +97,7 @@ fn ollama(host: &str) -> String {
     };
     let port = if port.parse::<u16>().is_ok() { port } else { usual };
     let name = match name.trim_matches(['[', ']']) {
-        // A server that listens everywhere is asked here.
+        // A server that listens on all addresses is asked on loopback.
         "" | "0.0.0.0" => "127.0.0.1".to_owned(),
         "::" => "[::1]".to_owned(),
         name if name.contains(':') => format!("[{name}]"),
@@ -108,8 +108,8 @@ fn ollama(host: &str) -> String {
     format!("{scheme}://{name}:{port}{slash}{path}/v1")
 }
 
-/// A server of this machine that answers.
-pub(crate) struct Found {
+/// A server on this machine that answers.
+pub(crate) struct LocalServer {
     /// The name of its endpoint.
     pub name: &'static str,
     /// Its base URL.
@@ -118,8 +118,8 @@ pub(crate) struct Found {
     pub models: Vec<String>,
 }
 
-impl Found {
-    /// The model to ask it for, as it can be typed.
+impl LocalServer {
+    /// The first model whose name needs no quotes in a shell, as `-m` takes it.
     pub(crate) fn model(&self) -> Option<String> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+".contains(c);
         let model = self.models.iter().find(|model| !model.is_empty() && model.chars().all(is_plain))?;
@@ -127,8 +127,8 @@ impl Found {
     }
 }
 
-/// The servers of this machine that answer within this time, each with its models. Where nothing listens that is said at once.
-pub(crate) fn answering(limit: Duration) -> Vec<Found> {
+/// The servers on this machine that answer within the limit, each with its models. A port without a listener fails at once.
+pub(crate) fn running_servers(limit: Duration) -> Vec<LocalServer> {
     std::thread::scope(|scope| {
         let local = PROVIDERS.iter().filter(|provider| provider.local.is_some());
         let probes: Vec<_> = local.map(|provider| scope.spawn(move || probe(provider, limit))).collect();
@@ -136,18 +136,19 @@ pub(crate) fn answering(limit: Duration) -> Vec<Found> {
     })
 }
 
-fn probe(provider: &Provider, limit: Duration) -> Option<Found> {
+fn probe(provider: &Provider, limit: Duration) -> Option<LocalServer> {
     let (name, base) = (provider.name, provider.base().filter(|base| is_of_this_machine(base))?);
-    // No proxy stands before them.
+    // A proxy cannot reach this machine's loopback.
     let client = Client::new("cp-llm", &base, Timeouts { total: limit, idle: None }, 1, |_| None, None).ok()?;
-    let dialect = Box::new(OpenAi { original: false });
-    let (headers, given) = (Vec::new(), Vec::new());
+    let api = Box::new(OpenAi { original: false });
+    let (headers, command_line_headers) = (Vec::new(), Vec::new());
     let endpoint = name.to_owned();
-    let server = Server { endpoint, name: "openai", dialect, base: base.clone(), key: None, headers, given, client };
-    Some(Found { name, base, models: server.models()?.ok()? })
+    let server =
+        Server { endpoint, name: "openai", api, base: base.clone(), key: None, headers, command_line_headers, client };
+    Some(LocalServer { name, base, models: server.models()?.ok()? })
 }
 
-/// Whether a base URL names a loopback address: nobody else is asked without being named.
+/// True if a base URL has a loopback address. Other hosts are asked only if the user names them.
 fn is_of_this_machine(base: &str) -> bool {
     let authority = base.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host).trim_matches(['[', ']']);

@@ -1,4 +1,4 @@
-//! Keys: read from the environment, from a file or the output of a command that it names, never from an option, and never shown.
+//! API keys. They come from an environment variable, a file or the output of a command, never from an option, and are removed from all output.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,97 +10,97 @@ use cp_common::{Error, Result};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::dialect::{Answer, Show, Shown};
+use crate::wire_api::{Answer, OnText, TextKind};
 
-/// What is shorter is a word for a server that needs no key, such as `none`, and is in many texts.
-const SHORTEST: usize = 8;
+/// Shorter keys are not redacted: they are words such as `none`, for servers without keys, and occur in normal text.
+const MIN_LENGTH: usize = 8;
 
 /// A key. It has no `Debug` and no `Display`.
 #[derive(Clone)]
 pub(super) struct Secret(String);
 
 impl Secret {
-    /// The key, for the header that needs it.
+    /// The key itself, for a request header.
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// The text with the key taken out: servers are known to repeat it in their errors.
-    pub(super) fn scrub(&self, text: &str) -> String {
-        if self.0.len() < SHORTEST { text.to_owned() } else { text.replace(&self.0, "[REDACTED]") }
+    /// Removes the key from a text. Some servers repeat it in their errors.
+    pub(super) fn redact(&self, text: &str) -> String {
+        if self.0.len() < MIN_LENGTH { text.to_owned() } else { text.replace(&self.0, "[REDACTED]") }
     }
 
-    /// The answer with the key taken out of all that it says.
-    pub(super) fn without(&self, answer: Answer) -> Result<Answer> {
-        if self.0.len() < SHORTEST {
+    /// Removes the key from all text of an answer.
+    pub(super) fn redact_answer(&self, answer: Answer) -> Result<Answer> {
+        if self.0.len() < MIN_LENGTH {
             return Ok(answer);
         }
-        let text = |text: Option<String>| text.map(|text| self.scrub(&text));
+        let text = |text: Option<String>| text.map(|text| self.redact(&text));
         let mut blocks = Vec::with_capacity(answer.blocks.len());
         for block in answer.blocks {
-            // What the provider signed is no longer there.
-            blocks.push(self.clean(block.raw())?.map_or(block, |clean| Block::from_raw(clean).redacted()));
+            // The signature of the provider no longer fits the block.
+            blocks.push(self.redact_json(block.raw())?.map_or(block, |clean| Block::from_raw(clean).redacted()));
         }
         let mut calls = answer.calls;
         for call in &mut calls {
-            (call.id, call.name) = (self.scrub(&call.id), self.scrub(&call.name));
-            if let Some(clean) = self.clean(&call.input)? {
+            (call.id, call.name) = (self.redact(&call.id), self.redact(&call.name));
+            if let Some(clean) = self.redact_json(&call.input)? {
                 call.input = clean;
             }
         }
-        let content = match self.clean(raw(&answer.content)?.as_ref())? {
+        let content = match self.redact_json(raw(&answer.content)?.as_ref())? {
             Some(clean) => record::read(&clean)?,
             None => answer.content,
         };
-        let (id, model, stop) = (text(answer.id), text(answer.model), self.scrub(&answer.stop));
+        let (id, model, stop) = (text(answer.id), text(answer.model), self.redact(&answer.stop));
         Ok(Answer { id, model, content, calls, blocks, stop, usage: answer.usage })
     }
 
-    /// JSON with the key taken out of its strings; none where it is in none.
-    fn clean(&self, json: &RawValue) -> Result<Option<Box<RawValue>>> {
+    /// Removes the key from the strings of JSON; `None` if it does not occur.
+    fn redact_json(&self, json: &RawValue) -> Result<Option<Box<RawValue>>> {
         if !json.get().contains('\\') && !json.get().contains(&self.0) {
             return Ok(None);
         }
         let value: Value = record::read(json)?;
-        let clean = self.cleaned(value.clone());
+        let clean = self.redact_value(value.clone());
         if clean == value { Ok(None) } else { raw(&clean).map(Some) }
     }
 
-    fn cleaned(&self, value: Value) -> Value {
+    fn redact_value(&self, value: Value) -> Value {
         match value {
-            Value::String(text) => self.scrub(&text).into(),
-            Value::Array(values) => values.into_iter().map(|value| self.cleaned(value)).collect(),
+            Value::String(text) => self.redact(&text).into(),
+            Value::Array(values) => values.into_iter().map(|value| self.redact_value(value)).collect(),
             Value::Object(members) => {
-                members.into_iter().map(|(name, value)| (self.scrub(&name), self.cleaned(value))).collect()
+                members.into_iter().map(|(name, value)| (self.redact(&name), self.redact_value(value))).collect()
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => value,
         }
     }
 }
 
-/// Takes a key out of text that is shown as it comes: what may be the beginning of the key waits for the rest.
-pub(super) struct Veil<'a> {
+/// Removes a key from streamed text. Text that may be the beginning of the key is held back until more text arrives.
+pub(super) struct StreamRedactor<'a> {
     key: Option<&'a Secret>,
-    /// What was shown last, which the text that waits belongs to.
-    last: Shown,
+    /// The kind of the text that is held back.
+    last: TextKind,
     held: String,
 }
 
-impl<'a> Veil<'a> {
-    /// A veil over a key, if there is one that can be told from a word.
+impl<'a> StreamRedactor<'a> {
+    /// A redactor for a key. Without a key, or with a key that is too short to match safely, text passes unchanged.
     pub(super) fn of(key: Option<&'a Secret>) -> Self {
-        Self { key: key.filter(|key| key.0.len() >= SHORTEST), last: Shown::Words, held: String::new() }
+        Self { key: key.filter(|key| key.0.len() >= MIN_LENGTH), last: TextKind::Answer, held: String::new() }
     }
 
-    /// Shows what can be shown now.
-    pub(super) fn show(&mut self, kind: Shown, text: &str, show: &mut Show<'_>) -> Result<()> {
+    /// Passes on the text that cannot be part of the key.
+    pub(super) fn show(&mut self, kind: TextKind, text: &str, show: &mut OnText<'_>) -> Result<()> {
         let Some(key) = self.key else { return show(kind, text) };
         if self.last != kind {
             self.finish(show)?;
             self.last = kind;
         }
         self.held.push_str(text);
-        let clean = key.scrub(&self.held);
+        let clean = key.redact(&self.held);
         let begins = |at: &usize| key.0.starts_with(&clean[*at..]);
         let from = clean.len().saturating_sub(key.0.len() - 1);
         let end = (from..clean.len()).filter(|at| clean.is_char_boundary(*at)).find(begins).unwrap_or(clean.len());
@@ -108,47 +108,47 @@ impl<'a> Veil<'a> {
         if end > 0 { show(kind, &clean[..end]) } else { Ok(()) }
     }
 
-    /// Shows what waits.
-    pub(super) fn finish(&mut self, show: &mut Show<'_>) -> Result<()> {
+    /// Passes on the text that was held back.
+    pub(super) fn finish(&mut self, show: &mut OnText<'_>) -> Result<()> {
         let held = std::mem::take(&mut self.held);
         if held.is_empty() { Ok(()) } else { show(self.last, &held) }
     }
 }
 
-/// Where a key is, if it is anywhere.
+/// The variable that a key comes from, if one is set.
 pub(super) fn source_of(name: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     [name.to_owned(), format!("{name}_FILE"), format!("{name}_COMMAND")]
         .into_iter()
         .find(|name| variable(name).is_some_and(|value| !value.is_empty()))
 }
 
-/// The key in the variable `name`, else in the file that `name_FILE` names, else what the command in `name_COMMAND` prints.
+/// Reads the key from the variable `name`, the file in `name_FILE` or the command in `name_COMMAND`: the first that is set.
 pub(super) fn key(name: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>> {
     let Some(source) = source_of(name, &variable) else { return Ok(None) };
     let value = variable(&source).unwrap_or_default();
     if source == name {
-        one_word(&source, &value)
+        parse_key(&source, &value)
     } else if source.ends_with("_COMMAND") {
-        printed_by(&source, &value)
+        from_command(&source, &value)
     } else {
-        in_file(&source, Path::new(&value))
+        from_file(&source, Path::new(&value))
     }
     .map(Some)
 }
 
-/// The key in a file that `source` names.
-pub(super) fn in_file(source: &str, file: &Path) -> Result<Secret> {
+/// Reads the key from a file. `source` names the setting in errors.
+pub(super) fn from_file(source: &str, file: &Path) -> Result<Secret> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Error::config(format!("{source}: {}", Error::from(e).message())).in_file(file).fatal())?;
-    one_word(source, &text)
+    parse_key(source, &text)
 }
 
-/// The key that a command prints, which `source` names.
-pub(super) fn printed_by(source: &str, command: &str) -> Result<Secret> {
-    one_word(source, &printed(source, command)?)
+/// Reads the key from the output of a command. `source` names the setting in errors.
+pub(super) fn from_command(source: &str, command: &str) -> Result<Secret> {
+    parse_key(source, &command_output(source, command)?)
 }
 
-fn one_word(source: &str, text: &str) -> Result<Secret> {
+fn parse_key(source: &str, text: &str) -> Result<Secret> {
     let text = text.trim();
     if text.is_empty() || text.contains(char::is_whitespace) || text.contains(char::is_control) {
         return Err(Error::config(format!("{source} does not hold one valid key"))
@@ -158,8 +158,8 @@ fn one_word(source: &str, text: &str) -> Result<Secret> {
     Ok(Secret(text.to_owned()))
 }
 
-/// What a helper prints. It is started without a shell, by its path.
-fn printed(source: &str, command: &str) -> Result<String> {
+/// Runs a command by its path, without a shell, and returns its output.
+fn command_output(source: &str, command: &str) -> Result<String> {
     let wrong = |what: &str| Error::config(format!("{source}: {what}")).fatal();
     let argv = coprocess::command_line(command).map_err(|e| wrong(e.message()))?;
     let (program, arguments) = argv.split_first().ok_or_else(|| wrong("the command is empty"))?;
@@ -167,7 +167,7 @@ fn printed(source: &str, command: &str) -> Result<String> {
     let mut child = started.map_err(|e| wrong(e.message()))?;
     child.close_input();
     let mut printed = Vec::new();
-    // A person may have to unlock the store of keys: only a signal ends the wait.
+    // The user may have to unlock a key store, so only a signal ends the wait.
     while child.read_some(&mut printed, Duration::MAX)?.is_some_and(|count| count > 0) {}
     let status = child.wait()?;
     if !status.success() {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_key_is_taken_out_of_texts_and_a_mere_word_stays() {
-        let scrubbed = |key: &str, text: &str| Secret(key.to_owned()).scrub(text);
+        let scrubbed = |key: &str, text: &str| Secret(key.to_owned()).redact(text);
         assert_eq!(scrubbed("sk-0123456789", "no sk-0123456789, no"), "no [REDACTED], no");
         assert_eq!(scrubbed("none", "there is none"), "there is none");
     }

@@ -11,32 +11,32 @@ use cp_redact::Redactor;
 use serde_json::{Map, Value};
 use sha2::Digest as _;
 
-use super::secret::{Secret, Veil};
-use super::stream::{Stream, as_cut, with_partial};
+use super::secret::{Secret, StreamRedactor};
+use super::stream::{Stream, cut_short, with_partial};
 use super::{Backend, Destination, Exchange};
-use crate::dialect::{
-    Answer, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, finish, json as loose, lowered, parsed,
-    shortened, upstream,
+use crate::wire_api::{
+    Answer, Lowered, OnText, Payload, Request, UpstreamError, WireApi, bad_answer, finish, json as loose, lowered,
+    parsed, shortened, upstream,
 };
 
-/// The headers that providers put their id of a request in.
+/// Response headers that have the provider's request id.
 const REQUEST_ID: [&str; 3] = ["request-id", "x-request-id", "x-goog-request-id"];
 
-/// A server and its dialect.
+/// A server and its wire API.
 pub(crate) struct Server {
     /// The name of its endpoint.
     pub(super) endpoint: String,
-    /// The name of its dialect.
+    /// The name of its wire API.
     pub(super) name: &'static str,
-    pub(crate) dialect: Box<dyn Dialect>,
-    /// The base URL, without a slash at its end.
+    pub(crate) api: Box<dyn WireApi>,
+    /// The base URL, without a trailing slash.
     pub(crate) base: String,
     /// The key, if there is one.
     pub(super) key: Option<Secret>,
-    /// The headers of each request, below those that are its own.
+    /// Headers from the configuration. They do not replace headers of the wire API.
     pub(super) headers: Vec<(String, String)>,
-    /// Headers of the command line, which win over all others.
-    pub(super) given: Vec<(String, String)>,
+    /// Headers from the command line. They replace all others.
+    pub(super) command_line_headers: Vec<(String, String)>,
     pub(super) client: Client,
 }
 
@@ -46,7 +46,7 @@ impl Backend for Server {
     }
 
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
-        self.dialect.body(request, &self.origin())
+        self.api.body(request, &self.origin())
     }
 
     fn lowered(&self, request: &Request) -> Result<Lowered> {
@@ -57,28 +57,30 @@ impl Backend for Server {
         let mut headers = self.headers(request, None);
         for (name, value) in &mut headers {
             let is_own = self.headers.iter().any(|(own, _)| own == name);
-            if self.given.iter().any(|(given, _)| given == name) || is_own && is_secret(name, value) {
+            if self.command_line_headers.iter().any(|(command_line_headers, _)| command_line_headers == name)
+                || is_own && is_secret(name, value)
+            {
                 "[REDACTED]".clone_into(value);
             }
         }
         Some(Destination { url: self.url(request), headers })
     }
 
-    fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
+    fn exchange(&self, request: &Request, body: &[u8], show: &mut OnText<'_>) -> Exchange {
         let headers = self.headers(request, self.key());
         let start = Instant::now();
-        let mut veil = Veil::of(self.key.as_ref());
+        let mut redactor = StreamRedactor::of(self.key.as_ref());
         let mut exchange = match self.client.post(&self.url(request), &headers, body) {
-            Ok(reply) => self.answered(reply, request.stream, start, &mut |kind, text| veil.show(kind, text, show)),
+            Ok(reply) => self.answered(reply, request.stream, start, &mut |kind, text| redactor.show(kind, text, show)),
             Err(error) => Exchange::of(Err(error)),
         };
         exchange.outcome = exchange.outcome.and_then(|answer| {
-            veil.finish(show)?;
-            self.without_key(answer)
+            redactor.finish(show)?;
+            self.redacted_answer(answer)
         });
         exchange.outcome = exchange.outcome.map_err(|error| {
-            // That the reader of our output has gone is not a failure of the server.
-            if error.is_reader_gone() { error } else { self.settled(&error, exchange.request_id.as_deref()) }
+            // A closed standard output is not an error of the server.
+            if error.is_reader_gone() { error } else { self.redacted_error(&error, exchange.request_id.as_deref()) }
         });
         exchange
     }
@@ -89,7 +91,7 @@ impl Backend for Server {
 
     fn models(&self) -> Option<Result<Vec<String>>> {
         let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
-        Some(self.resource(self.dialect.models_path()).map(|list| {
+        Some(self.resource(self.api.models_path()).map(|list| {
             let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
             let names = models.into_iter().flatten().filter_map(name);
             names.map(|name| name.trim_start_matches("models/").to_owned()).collect()
@@ -97,27 +99,27 @@ impl Backend for Server {
     }
 }
 
-/// What jobs need of it: resources below the base, and the answers in their results.
+/// Requests for batches: resources below the base URL, and the answers in batch results.
 impl Server {
-    /// The JSON of a resource.
+    /// Gets a resource as JSON.
     pub(crate) fn resource(&self, path: &str) -> Result<Value> {
-        self.got(path, LIMIT).and_then(json_of).map_err(|error| self.settled(&error, None))
+        self.get(path, LIMIT).and_then(json_of).map_err(|error| self.redacted_error(&error, None))
     }
 
-    /// Sends a body of this type and length, read as it goes, and gives the JSON of the answer.
-    pub(crate) fn sent(&self, path: &str, kind: &str, body: &mut dyn Read, length: u64) -> Result<Value> {
+    /// Posts a streamed body of this type and length, and parses the response as JSON.
+    pub(crate) fn post_body(&self, path: &str, kind: &str, body: &mut dyn Read, length: u64) -> Result<Value> {
         let (kind, length) =
             (("content-type".to_owned(), kind.to_owned()), ("content-length".to_owned(), length.to_string()));
-        let headers = self.with_own([self.dialect.headers(self.key()), vec![kind, length]].concat());
+        let headers = self.with_custom_headers([self.api.headers(self.key()), vec![kind, length]].concat());
         let body = ureq::SendBody::from_reader(body);
         let answered = self.client.post(&format!("{}{path}", self.base), &headers, body).and_then(json_of);
-        answered.map_err(|error| self.settled(&error, None))
+        answered.map_err(|error| self.redacted_error(&error, None))
     }
 
-    /// Writes a resource to a file, however large it is.
-    pub(crate) fn saved(&self, path: &str, file: &mut File) -> Result<()> {
+    /// Downloads a resource of any size to a file.
+    pub(crate) fn download(&self, path: &str, file: &mut File) -> Result<()> {
         let mut read = || {
-            let mut reply = self.got(path, u64::MAX)?;
+            let mut reply = self.get(path, u64::MAX)?;
             let mut buffer = vec![0; 64 << 10];
             loop {
                 let bytes = reply.read(&mut buffer)?;
@@ -127,42 +129,42 @@ impl Server {
                 file.write_all(bytes).map_err(|e| Error::io("keeping the results", e).fatal())?;
             }
         };
-        read().map_err(|error| self.settled(&error, None))
+        read().map_err(|error| self.redacted_error(&error, None))
     }
 
-    /// The answer in a body that came as a result.
+    /// Decodes the response body in a batch result.
     pub(crate) fn answer(&self, body: &[u8]) -> Result<Answer> {
-        let answer = self.decoded(body, 200, &mut None).and_then(|answer| self.without_key(answer));
-        answer.map_err(|error| self.settled(&error, None))
+        let answer = self.decoded(body, 200, &mut None).and_then(|answer| self.redacted_answer(answer));
+        answer.map_err(|error| self.redacted_error(&error, None))
     }
 
-    /// The failure that came as a result.
+    /// Makes the error of a failed batch result.
     pub(crate) fn failure(&self, body: &Value, status: u16) -> Error {
-        self.settled(&UpstreamError::find(body, true).unwrap_or_default().into_error(status), None)
+        self.redacted_error(&UpstreamError::find(body, true).unwrap_or_default().into_error(status), None)
     }
 }
 
-/// An answer that reports success.
-fn successful(mut reply: Reply<'_>) -> Result<Reply<'_>> {
-    if reply.status >= 300 { Err(refusal(&mut reply)) } else { Ok(reply) }
+/// Fails if the status is not a success.
+fn check_status(mut reply: Reply<'_>) -> Result<Reply<'_>> {
+    if reply.status >= 300 { Err(error_of_reply(&mut reply)) } else { Ok(reply) }
 }
 
-/// The JSON of an answer that reports success.
+/// Parses a successful response as JSON.
 fn json_of(reply: Reply<'_>) -> Result<Value> {
-    let mut reply = successful(reply)?;
+    let mut reply = check_status(reply)?;
     let mut body = Vec::new();
     reply.read_all(&mut body)?;
     Ok(parsed(&body)?.value)
 }
 
 impl Server {
-    /// Where its answers come from.
+    /// The origin that is noted in the blocks of its answers.
     fn origin(&self) -> Origin {
         Origin { endpoint: self.base.clone(), dialect: self.name.to_owned() }
     }
 
     fn url(&self, request: &Request) -> String {
-        format!("{}{}", self.base, self.dialect.path(request))
+        format!("{}{}", self.base, self.api.path(request))
     }
 
     fn headers(&self, request: &Request, key: Option<&str>) -> Vec<(String, String)> {
@@ -171,57 +173,62 @@ impl Server {
             ("content-type".to_owned(), "application/json".to_owned()),
             ("accept".to_owned(), accepted.to_owned()),
         ];
-        headers.extend(self.dialect.headers(key));
+        headers.extend(self.api.headers(key));
         headers.extend(std::env::var("TRACEPARENT").ok().map(|parent| ("traceparent".to_owned(), parent)));
-        self.with_own(headers)
+        self.with_custom_headers(headers)
     }
 
-    /// The headers, with those of the endpoint that a request has not already, and those of the command line in the place of any other.
-    fn with_own(&self, mut headers: Vec<(String, String)>) -> Vec<(String, String)> {
+    /// Adds the headers of the endpoint, unless a header of that name is there, and replaces headers by those of the command line.
+    fn with_custom_headers(&self, mut headers: Vec<(String, String)>) -> Vec<(String, String)> {
         for (name, value) in &self.headers {
             if !headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
                 headers.push((name.clone(), value.clone()));
             }
         }
-        headers.retain(|(name, _)| !self.given.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)));
-        headers.extend(self.given.iter().cloned());
+        headers.retain(|(name, _)| {
+            !self
+                .command_line_headers
+                .iter()
+                .any(|(command_line_headers, _)| command_line_headers.eq_ignore_ascii_case(name))
+        });
+        headers.extend(self.command_line_headers.iter().cloned());
         headers
     }
 
-    /// The base URL that is meant, where nothing is found below one that lacks its path.
-    fn base_meant(&self, error: &Error) -> Option<String> {
-        let path = self.dialect.usual_path();
+    /// Suggests the base URL with its usual path if one without a path answered 404.
+    fn suggested_base(&self, error: &Error) -> Option<String> {
+        let path = self.api.default_path();
         let is_bare = self.base.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'));
         (error.details().get("status")? == 404 && is_bare && !path.is_empty()).then(|| format!("{}{path}", self.base))
     }
 
-    /// A resource below the base, not larger than this.
-    fn got(&self, path: &str, limit: u64) -> Result<Reply<'_>> {
-        let headers = self.with_own(self.dialect.headers(self.key()));
-        self.client.get(&format!("{}{path}", self.base), &headers, limit).and_then(successful)
+    /// Gets a resource below the base URL, up to this size.
+    fn get(&self, path: &str, limit: u64) -> Result<Reply<'_>> {
+        let headers = self.with_custom_headers(self.api.headers(self.key()));
+        self.client.get(&format!("{}{path}", self.base), &headers, limit).and_then(check_status)
     }
 
     fn key(&self) -> Option<&str> {
         self.key.as_ref().map(Secret::reveal)
     }
 
-    /// The answer with the key taken out of all that it says.
-    fn without_key(&self, answer: Answer) -> Result<Answer> {
+    /// Removes the key from all text of an answer.
+    fn redacted_answer(&self, answer: Answer) -> Result<Answer> {
         match &self.key {
-            Some(key) => key.without(answer),
+            Some(key) => key.redact_answer(answer),
             None => Ok(answer),
         }
     }
 
-    /// Reads the answer once its status has come.
-    fn answered(&self, mut reply: Reply<'_>, stream: bool, start: Instant, show: &mut Show<'_>) -> Exchange {
+    /// Reads the response after its status has arrived.
+    fn answered(&self, mut reply: Reply<'_>, stream: bool, start: Instant, show: &mut OnText<'_>) -> Exchange {
         let status = Some(reply.status);
         let request_id = REQUEST_ID.iter().find_map(|name| reply.header(name));
         let encoding = reply.header("content-encoding").filter(|encoding| !encoding.eq_ignore_ascii_case("identity"));
-        // Some servers ignore `stream` and answer whole: the type of the answer decides, and not what was asked.
+        // Some servers ignore `stream`, so the content type decides how to read the response.
         let streams = stream && reply.header("content-type").is_none_or(|kind| kind.contains("event-stream"));
         let read = if reply.status >= 300 {
-            Exchange::of(Err(refusal(&mut reply)))
+            Exchange::of(Err(error_of_reply(&mut reply)))
         } else if let Some(encoding) = encoding {
             let message = format!("the answer is encoded as {encoding}, which was not asked for");
             Exchange::of(Err(bad_answer("encoding", &message)
@@ -234,13 +241,13 @@ impl Server {
         Exchange { status, request_id, ..read }
     }
 
-    fn whole(&self, mut reply: Reply<'_>, start: Instant, show: &mut Show<'_>) -> Exchange {
+    fn whole(&self, mut reply: Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Exchange {
         let mut body = Vec::new();
         let read = reply.read_all(&mut body);
         let first = Some(start.elapsed());
         let mut usage = None;
         let outcome = match read {
-            Err(error) => Err(as_cut(error, &String::from_utf8_lossy(&body))),
+            Err(error) => Err(cut_short(error, &String::from_utf8_lossy(&body))),
             Ok(()) => self
                 .decoded(&body, reply.status, &mut usage)
                 .map_err(|error| with_partial(error, &String::from_utf8_lossy(&body)))
@@ -249,39 +256,39 @@ impl Server {
                     Ok(answer)
                 }),
         };
-        Exchange { first, hash: Some(keys::hash(&body)), usage, ..Exchange::of(outcome) }
+        Exchange { first_byte: first, hash: Some(keys::hash(&body)), usage, ..Exchange::of(outcome) }
     }
 
-    /// The answer in a body. What it used is known even where it cannot be taken.
+    /// Decodes a body. The usage is set even if the answer is not usable.
     fn decoded(&self, body: &[u8], status: u16, usage: &mut Option<Usage>) -> Result<Answer> {
         let json = parsed(body)?;
         if let Some(error) = UpstreamError::find(&json.value, false) {
             return Err(error.into_error(status));
         }
-        let value = if json.halves { loose::parse_whole(body).unwrap_or(json.value) } else { json.value };
-        let mut decoder = self.dialect.decoder();
-        let whole = decoder.whole(&Piece { value: &value, bytes: body, halves: false });
+        let value = if json.has_halves { loose::parse_lossy(body).unwrap_or(json.value) } else { json.value };
+        let mut decoder = self.api.decoder();
+        let whole = decoder.whole(&Payload { value: &value, bytes: body, has_halves: false });
         *usage = decoder.partial().usage;
         whole?;
         finish(decoder.as_mut(), &self.origin())
     }
 
-    fn streamed(&self, mut reply: Reply<'_>, start: Instant, show: &mut Show<'_>) -> Exchange {
+    fn streamed(&self, mut reply: Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Exchange {
         let status = reply.status;
-        let mut stream = Stream::new(self.dialect.decoder());
+        let mut stream = Stream::new(self.api.decoder());
         let read = stream.read(&mut reply, start, show);
         if read.is_ok() {
             reply.linger();
         }
         let (first, hash) =
-            (stream.first, Some(format!("sha256:{}", keys::hex(&std::mem::take(&mut stream.hash).finalize()))));
+            (stream.first_byte, Some(format!("sha256:{}", keys::hex(&std::mem::take(&mut stream.hash).finalize()))));
         let usage = stream.decoder.partial().usage;
-        Exchange { first, hash, usage, ..Exchange::of(stream.answer(read, status, &self.origin())) }
+        Exchange { first_byte: first, hash, usage, ..Exchange::of(stream.answer(read, status, &self.origin())) }
     }
 
-    /// Takes the key out of everything that an error says, and marks what the server wrote.
-    fn settled(&self, error: &Error, request_id: Option<&str>) -> Error {
-        let scrub = |text: &str| self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.scrub(text));
+    /// Removes the key from all text of an error, and marks the text of the server as untrusted.
+    fn redacted_error(&self, error: &Error, request_id: Option<&str>) -> Error {
+        let scrub = |text: &str| self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
         let message = format!("{}: {}", self.endpoint, scrub(error.message()));
         let mut settled =
             Error::new(error.code(), message).with("backend", self.name).with("endpoint", self.endpoint.as_str());
@@ -301,7 +308,7 @@ impl Server {
         }
         if let Some(hint) = error.hint_text() {
             settled = settled.hint(hint);
-        } else if let Some(base) = self.base_meant(error) {
+        } else if let Some(base) = self.suggested_base(error) {
             settled = settled.hint(format!(
                 "the base URL has no path: set it to {base} (base_url in config/cp.toml, or the variable that names it)"
             ));
@@ -312,12 +319,12 @@ impl Server {
     }
 }
 
-/// The error in an answer whose status says that it is one.
-fn refusal(reply: &mut Reply<'_>) -> Error {
+/// Makes the error of a response whose status is not a success.
+fn error_of_reply(reply: &mut Reply<'_>) -> Error {
     let mut body = Vec::new();
-    // The status is known; a body that breaks off cannot make it less so.
+    // The status alone is enough if the body breaks off.
     let _ = reply.read_all(&mut body);
-    let value = loose::parse_whole(&body).unwrap_or(Value::Object(Map::new()));
+    let value = loose::parse_lossy(&body).unwrap_or(Value::Object(Map::new()));
     let reported = UpstreamError::find(&value, true).unwrap_or_default();
     let message = reported.message.clone();
     let status = reply.status;
@@ -339,10 +346,10 @@ fn refusal(reply: &mut Reply<'_>) -> Error {
     }
 }
 
-/// Headers that belong to the connection.
+/// Headers that the HTTP client sets itself.
 const CONNECTION: [&str; 4] = ["host", "connection", "content-length", "transfer-encoding"];
 
-/// A header for each request, its name in small letters. No error repeats a value.
+/// Validates a header and lowercases its name. Errors never contain the value.
 pub(crate) fn header(name: &str, value: &str) -> Result<(String, String)> {
     let name = name.trim().to_ascii_lowercase();
     let shown = name.escape_debug();
@@ -361,18 +368,18 @@ pub(crate) fn header(name: &str, value: &str) -> Result<(String, String)> {
     Ok((name, value.trim().to_owned()))
 }
 
-/// Whether it can be the name of a header: a token of RFC 9110, 5.6.2.
+/// True if it is a token of RFC 9110, section 5.6.2.
 fn is_name(name: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(is_token)
 }
 
-/// Whether it can be the value of a header: visible ASCII characters, spaces and tabs.
+/// True if it has only visible ASCII characters, spaces and tabs.
 fn is_value(value: &str) -> bool {
     value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
 }
 
-/// Whether a header looks like one that holds a key.
+/// True if a header probably has a secret.
 pub(super) fn is_secret(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["auth", "key", "token", "secret", "cookie", "password", "credential"].iter().any(|word| name.contains(word))

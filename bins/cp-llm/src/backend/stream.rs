@@ -1,4 +1,4 @@
-//! The answer of a server that comes as it is made, and what is kept of one that breaks off.
+//! Streamed responses, and the text that is kept if one breaks off.
 
 use std::time::{Duration, Instant};
 
@@ -9,27 +9,27 @@ use cp_http::sse;
 use cp_redact::Redactor;
 use sha2::{Digest as _, Sha256};
 
-use crate::dialect::{Answer, Decoder, Show, UpstreamError, bad_answer, cut, feed, finish, parsed};
+use crate::wire_api::{Answer, Decoder, OnText, UpstreamError, bad_answer, cut, decode_event, finish, parsed};
 
-/// An answer that comes in events.
+/// A response that arrives as events.
 pub(super) struct Stream {
     pub decoder: Box<dyn Decoder>,
     parser: sse::Parser,
     pub hash: Sha256,
-    /// The first bytes, to say what came where no stream did.
+    /// The first bytes, for the error if the response is not a stream.
     head: Vec<u8>,
-    /// The time from the start to the first bytes.
-    pub first: Option<Duration>,
+    /// The time until the first bytes.
+    pub first_byte: Option<Duration>,
 }
 
 impl Stream {
-    /// One of which nothing has come.
+    /// A stream before its first bytes.
     pub(super) fn new(decoder: Box<dyn Decoder>) -> Self {
-        Self { decoder, parser: sse::Parser::new(), hash: Sha256::new(), head: Vec::new(), first: None }
+        Self { decoder, parser: sse::Parser::new(), hash: Sha256::new(), head: Vec::new(), first_byte: None }
     }
 
-    /// Reads to the end of the answer or of the body.
-    pub(super) fn read(&mut self, reply: &mut Reply<'_>, start: Instant, show: &mut Show<'_>) -> Result<()> {
+    /// Reads up to the last event or the end of the body.
+    pub(super) fn read(&mut self, reply: &mut Reply<'_>, start: Instant, show: &mut OnText<'_>) -> Result<()> {
         const HEAD: usize = 64 << 10;
         let mut buffer = vec![0; 16 << 10];
         let decoder = self.decoder.as_mut();
@@ -39,14 +39,14 @@ impl Stream {
             if bytes.is_empty() {
                 break;
             }
-            self.first.get_or_insert_with(|| start.elapsed());
+            self.first_byte.get_or_insert_with(|| start.elapsed());
             self.hash.update(bytes);
             if self.head.len() < HEAD {
                 self.head.extend_from_slice(bytes);
             }
             self.parser.push(bytes, |event| {
                 if !ended {
-                    ended = feed(decoder, &event, show)?;
+                    ended = decode_event(decoder, &event, show)?;
                 }
                 Ok(())
             })?;
@@ -55,8 +55,8 @@ impl Stream {
             return Ok(());
         }
         match std::mem::take(&mut self.parser).finish() {
-            // The last event of a cut stream is half a line of JSON; that it is cut is what there is to say.
-            Some(event) => match feed(decoder, &event, show) {
+            // An incomplete last event means that the stream was cut off.
+            Some(event) => match decode_event(decoder, &event, show) {
                 Err(error) if error.details().get("reason").is_some_and(|reason| reason == "invalid_json") => {
                     Err(cut())
                 }
@@ -66,11 +66,11 @@ impl Stream {
         }
     }
 
-    /// The answer that was read, or why there is none.
+    /// Makes the answer, or the error, from the events.
     pub(super) fn answer(mut self, read: Result<()>, status: u16, here: &Origin) -> Result<Answer> {
         let partial = self.decoder.partial();
         let text = partial.text.as_str().to_owned();
-        read.map_err(|error| as_cut(error, &text))?;
+        read.map_err(|error| cut_short(error, &text))?;
         let nothing = partial.id.is_none() && !partial.ended && partial.stop.is_none() && text.is_empty();
         if nothing && !self.head.is_empty() {
             return Err(self.not_a_stream(status));
@@ -78,7 +78,7 @@ impl Stream {
         finish(self.decoder.as_mut(), here).map_err(|error| with_partial(error, &text))
     }
 
-    /// What came where nothing of a stream did.
+    /// The error for a response that is not a stream.
     fn not_a_stream(&self, status: u16) -> Error {
         match parsed(&self.head) {
             Ok(json) => UpstreamError::find(&json.value, false).map_or_else(
@@ -90,8 +90,8 @@ impl Stream {
     }
 }
 
-/// A failure while the body came. What the transport calls a broken connection is an answer that was cut short.
-pub(super) fn as_cut(error: Error, text: &str) -> Error {
+/// Marks a connection that broke while the body arrived as an answer that was cut short.
+pub(super) fn cut_short(error: Error, text: &str) -> Error {
     let error = if error.code() == Code::Network && !error.details().contains_key("reason") {
         error.with("reason", "cut")
     } else {
@@ -100,7 +100,7 @@ pub(super) fn as_cut(error: Error, text: &str) -> Error {
     with_partial(error, text)
 }
 
-/// Keeps what came before the failure.
+/// Adds the text that arrived before the failure.
 pub(super) fn with_partial(error: Error, text: &str) -> Error {
     const MOST: usize = 64 << 10;
     if text.is_empty() || error.details().contains_key("partial") {

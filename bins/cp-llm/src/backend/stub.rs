@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::{Backend, Exchange};
-use crate::dialect::embeddings::{Embeddings, Format};
-use crate::dialect::openai::OpenAi;
-use crate::dialect::{Answer, Call, Dialect as _, Piece, Request, Show, Shown, anthropic, finish, parsed};
 use crate::pause;
+use crate::wire_api::embeddings::{Embeddings, Format};
+use crate::wire_api::openai::OpenAi;
+use crate::wire_api::{Answer, Call, OnText, Payload, Request, TextKind, WireApi as _, anthropic, finish, parsed};
 
 /// The only model.
 const MODEL: &str = "stub";
@@ -26,7 +26,7 @@ pub(crate) struct Stub {
     script: Vec<Line>,
 }
 
-/// One line of a script.
+/// A line of a script.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -69,11 +69,11 @@ impl Backend for Stub {
     }
 
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
-        // Nothing is sent. A request is recorded in the dialect that has the most of it.
+        // Nothing is sent. The Anthropic form is recorded because it keeps the most of a request.
         anthropic::recorded(request)
     }
 
-    fn exchange(&self, request: &Request, _: &[u8], show: &mut Show<'_>) -> Exchange {
+    fn exchange(&self, request: &Request, _: &[u8], show: &mut OnText<'_>) -> Exchange {
         let answer = match self.answer(request) {
             Ok(answer) => answer,
             Err(error) => return Exchange::of(Err(error)),
@@ -81,11 +81,11 @@ impl Backend for Stub {
         let text = answer.content.text();
         let hash = Some(keys::hash(text.as_bytes()));
         let shown = if request.stream {
-            text.split_inclusive(' ').try_for_each(|piece| show(Shown::Words, piece))
+            text.split_inclusive(' ').try_for_each(|piece| show(TextKind::Answer, piece))
         } else {
             Ok(())
         };
-        Exchange { first: Some(Duration::ZERO), hash, ..Exchange::of(shown.map(|()| answer)) }
+        Exchange { first_byte: Some(Duration::ZERO), hash, ..Exchange::of(shown.map(|()| answer)) }
     }
 
     fn models(&self) -> Option<Result<Vec<String>>> {
@@ -94,7 +94,7 @@ impl Backend for Stub {
 }
 
 impl Stub {
-    /// A stub that gives the answers of a file, and numbers those after its end.
+    /// A stub that plays a script, and numbers its answers after the end of the script.
     pub(crate) fn with_script(file: &Path) -> Result<Self> {
         let text = given::bytes(file, 64 << 20).map_err(|e| {
             if e.code() == Code::Interrupted {
@@ -158,7 +158,7 @@ fn scripted_error(error: &ScriptedError) -> Error {
     if matches!(code, Code::Auth | Code::Forbidden | Code::Config) { built.fatal() } else { built }
 }
 
-/// A word is a token here: enough to try out a budget.
+/// Counts a word as a token, which is enough to try out a budget.
 fn counted(request: &Request, text: &str) -> Usage {
     let words = |text: &str| text.split_whitespace().count() as u64;
     let asked = request.messages.iter().map(|turn| words(&turn.content.text()));
@@ -167,7 +167,7 @@ fn counted(request: &Request, text: &str) -> Usage {
 
 /// The name of the backend, and of its only model.
 const STUB: &str = "stub";
-/// How many numbers a vector has where nothing says otherwise.
+/// The default length of a vector.
 const DIMENSIONS: u64 = 64;
 
 pub(super) struct StubVectors(Embeddings);
@@ -191,12 +191,12 @@ impl Backend for StubVectors {
         self.0.body(request, &here())
     }
 
-    fn exchange(&self, request: &Request, _: &[u8], _: &mut Show<'_>) -> Exchange {
+    fn exchange(&self, request: &Request, _: &[u8], _: &mut OnText<'_>) -> Exchange {
         let bytes = answer(request);
         let encoded = bytes.as_ref().map_err(|e| Error::new(Code::Unknown, format!("encoding JSON: {e}")));
         let outcome = encoded.and_then(|bytes| {
             let mut decoder = self.0.decoder();
-            decoder.whole(&Piece { value: &parsed(bytes)?.value, bytes, halves: false })?;
+            decoder.whole(&Payload { value: &parsed(bytes)?.value, bytes, has_halves: false })?;
             finish(decoder.as_mut(), &here())
         });
         Exchange { hash: bytes.ok().map(|bytes| keys::hash(&bytes)), ..Exchange::of(outcome) }
@@ -207,7 +207,7 @@ fn here() -> Origin {
     Origin { endpoint: STUB.to_owned(), dialect: STUB.to_owned() }
 }
 
-/// The answer, as a server writes it. A number has the digits of an `f32`: as a [`serde_json::Value`] it would have those of an `f64`.
+/// The response of a server. Numbers have the digits of an `f32`; a [`serde_json::Value`] would print those of an `f64`.
 fn answer(request: &Request) -> serde_json::Result<Vec<u8>> {
     let dimensions = request.params.get("dimensions").and_then(serde_json::Value::as_u64).unwrap_or(DIMENSIONS);
     let one = |turn: &Turn| serde_json::to_string(&vector(&turn.content.text(), dimensions));
@@ -218,7 +218,7 @@ fn answer(request: &Request) -> serde_json::Result<Vec<u8>> {
     Ok(format!("{{\"model\":{model},\"data\":{data},\"usage\":{{\"prompt_tokens\":{tokens}}}}}").into_bytes())
 }
 
-/// The vector of a text, of length 1: each word adds 1 or -1 to the place that its hash says.
+/// The vector of a text, scaled to length 1: the hash of each word selects a place and adds 1 or -1 there.
 fn vector(text: &str, dimensions: u64) -> Vec<f32> {
     let text = text.to_lowercase();
     let mut sums = vec![0.0_f32; usize::try_from(dimensions).unwrap_or(usize::MAX)];
@@ -231,7 +231,7 @@ fn vector(text: &str, dimensions: u64) -> Vec<f32> {
     }
     let length = sums.iter().map(|sum| sum * sum).sum::<f32>().sqrt();
     if length == 0.0 {
-        // No words, or words that cancel each other.
+        // The text has no words, or words that cancel each other.
         sums.iter_mut().take(1).for_each(|sum| *sum = 1.0);
         return sums;
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
 
-use super::endpoint::{DialectName, Endpoint, KeySource};
+use super::endpoint::{ApiName, Endpoint, KeySource};
 use super::price::Price;
 use super::provider::{PROVIDERS, Provider};
 use super::server::header;
@@ -24,11 +24,11 @@ struct Tables {
     aliases: BTreeMap<Spanned<String>, String>,
 }
 
-/// One endpoint, as it is written.
+/// A table `[endpoints.NAME]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
-    dialect: Option<DialectName>,
+    dialect: Option<ApiName>,
     base_url: Option<String>,
     key_env: Option<String>,
     key_file: Option<PathBuf>,
@@ -44,7 +44,7 @@ struct Table {
     script: Option<PathBuf>,
 }
 
-/// The endpoints and the aliases of a home.
+/// Reads the endpoints and the aliases of a home.
 #[expect(clippy::type_complexity, reason = "two tables")]
 pub(super) fn read(config: &Config) -> Result<(BTreeMap<String, Arc<Endpoint>>, BTreeMap<String, String>)> {
     let Tables { endpoints, aliases } = config.tables()?;
@@ -74,24 +74,24 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
-/// The endpoint that a table says. What the name of a provider leaves out is the provider's.
+/// Makes an endpoint from its table. A table with the name of a provider inherits the settings of the provider.
 fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     let wrong = |what: String| Error::config(format!("the endpoint `{name}` {what}"));
     let known = PROVIDERS.iter().find(|provider| provider.name == name).map(Provider::endpoint);
-    let dialect = match (table.dialect, &known, name) {
-        (Some(dialect), _, _) => dialect,
-        (None, Some(known), _) => known.dialect,
-        (None, None, "stub") => DialectName::Stub,
+    let api = match (table.dialect, &known, name) {
+        (Some(api), _, _) => api,
+        (None, Some(known), _) => known.api,
+        (None, None, "stub") => ApiName::Stub,
         (None, None, _) => {
             return Err(wrong("has no dialect".to_owned())
                 .hint("write dialect = \"openai\" (or anthropic, openai-responses, gemini, program, stub)"));
         }
     };
-    // That these two ask nobody is what they are chosen for.
-    if ["stub", "llm"].contains(&name) && dialect.name() != name {
-        return Err(wrong(format!("cannot have the dialect {}", dialect.name())).hint("give it another name"));
+    // Users rely on these two names never sending a request to a server.
+    if ["stub", "llm"].contains(&name) && api.name() != name {
+        return Err(wrong(format!("cannot have the dialect {}", api.name())).hint("give it another name"));
     }
-    let known = known.filter(|known| known.dialect == dialect);
+    let known = known.filter(|known| known.api == api);
     let place = |file: PathBuf| directory.join(file);
     let keys = [
         table.key_env.map(KeySource::Variable),
@@ -102,17 +102,17 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     if keys.len() > 1 {
         return Err(wrong("has more than one key".to_owned()).hint("keep one of key_env, key_file and key_command"));
     }
-    let is_server = dialect.provider().is_some();
+    let is_server = api.provider().is_some();
     let foreign: [(&str, bool); 4] = [
         ("base_url", !is_server && table.base_url.is_some()),
         ("key_env, key_file and key_command", !is_server && !keys.is_empty()),
-        ("command", dialect != DialectName::Program && table.command.is_some()),
-        ("script", dialect != DialectName::Stub && table.script.is_some()),
+        ("command", api != ApiName::Program && table.command.is_some()),
+        ("script", api != ApiName::Stub && table.script.is_some()),
     ];
     if let Some((member, _)) = foreign.iter().find(|(_, is_foreign)| *is_foreign) {
-        return Err(wrong(format!("has a member that its dialect {} does not use: {member}", dialect.name())));
+        return Err(wrong(format!("has a member that its dialect {} does not use: {member}", api.name())));
     }
-    if dialect == DialectName::Program && table.command.is_none() {
+    if api == ApiName::Program && table.command.is_none() {
         return Err(wrong("has no command".to_owned()).hint("write command = \"PATH\", the path of an executable"));
     }
     if table.price.is_some_and(|price| !price.is_sound()) {
@@ -123,9 +123,9 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     let address = table.base_url.as_deref().map(address).transpose();
     address.map_err(|e| wrong(format!("cannot be asked: {}", e.message())))?;
     let is_own = table.base_url.is_some();
-    // A server of one's own is not given the provider's key, unless it is named.
+    // The key of the provider is not sent to another server unless the table names it.
     let known = known.filter(|_| !is_own);
-    let unknown = || Endpoint { needs_key: is_server && !is_own, ..Endpoint::of(name, dialect) };
+    let unknown = || Endpoint { needs_key: is_server && !is_own, ..Endpoint::of(name, api) };
     let mut endpoint = known.unwrap_or_else(unknown);
     if let Some(key) = keys.pop() {
         (endpoint.key, endpoint.needs_key) = (key, true);

@@ -15,15 +15,15 @@ use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
 use serde_json::{Value, json};
 
-use super::cassette::Cassette;
+use super::budget::{self, Amount, Budget, Ticket};
 use super::gate::Slot;
-use super::purse::{self, Amount, Purse, Ticket};
+use super::recordings::Recordings;
 use super::retry::{self, is_rate_limit};
 use super::work::{Attempt, total};
 use super::{Engine, Listener, Work};
 use crate::backend::{Backend, Ready};
-use crate::dialect::{Shown, thoughts};
 use crate::pause;
+use crate::wire_api::{TextKind, thoughts};
 
 /// Failures that every other request would meet too.
 #[derive(Default)]
@@ -72,39 +72,39 @@ impl Engine {
     /// Takes the answer from the recordings if they have it; otherwise asks.
     fn answer(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         let first = self.select_ready_target(0, work, listener)?;
-        let Some(cassette) = &self.cassette else { return self.ask_with_attachments(first, work, listener) };
+        let Some(recordings) = &self.recordings else { return self.ask_with_attachments(first, work, listener) };
         let backend = self.ready(work)?.backend;
         let request = self.recorded_body(work)?;
-        let keys = cassette.keys(&work.target().endpoint, backend.name(), &request);
+        let keys = recordings.keys(&work.target().endpoint, backend.name(), &request);
         let key = &keys[0];
-        let mut found = cassette.find(&keys)?;
+        let mut found = recordings.find(&keys)?;
         // A second process that needs the same answer waits here, before it takes budget or a slot.
-        let claim = if found.is_none() { cassette.claim(key)? } else { None };
+        let claim = if found.is_none() { recordings.claim(key)? } else { None };
         if claim.is_some() {
-            found = cassette.find(&keys)?;
+            found = recordings.find(&keys)?;
         }
         if let Some(recorded) = found {
             drop(claim);
-            return self.replay(cassette, recorded, &work.request_hash(&request), work, listener);
+            return self.replay(recordings, recorded, &work.request_hash(&request), work, listener);
         }
-        if let Some(miss) = cassette.miss(key, &request) {
+        if let Some(miss) = recordings.miss(key, &request) {
             return Err(miss);
         }
         let message = self.ask_with_attachments(first, work, listener)?;
-        cassette.keep(key, backend.name(), &request, &message)?;
+        recordings.add(key, backend.name(), &request, &message)?;
         Ok(message)
     }
 
     /// Makes the message for this prompt from a recorded one.
     fn replay(
         &self,
-        cassette: &Cassette,
+        recordings: &Recordings,
         recorded: Message,
         request_hash: &str,
         work: &Work,
         listener: &mut dyn Listener,
     ) -> Result<Message> {
-        self.journal.recalled(cassette.name(), request_hash, work)?;
+        self.journal.record_replay(recordings.name(), request_hash, work)?;
         if work.request().stream {
             thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
             let text = recorded.content.text();
@@ -114,7 +114,7 @@ impl Engine {
         let mut message = Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded };
         (message.receipt, message.request_hash) = (work.receipt(), Some(request_hash.to_owned()));
         message.endpoint.clone_from(&work.target().endpoint.name);
-        if !cassette.is_replayed() {
+        if !recordings.is_replayed() {
             // The first request paid for it, so it is not counted again.
             message.cached = true;
             message.usage = Usage { cost_usd: message.usage.cost_usd.map(|_| 0.0), ..Usage::default() };
@@ -195,7 +195,7 @@ impl Engine {
             if !was_limited {
                 let seconds = wait.as_secs_f64();
                 listener.warn(&format!("try {attempt} failed: {}; trying again in {seconds:.1} s", error.message()));
-                self.purse.as_ref().map_or(Ok(()), Purse::rest)?;
+                self.budget.as_ref().map_or(Ok(()), Budget::release_idle)?;
                 pause(wait)?;
             }
             attempt += 1;
@@ -215,7 +215,7 @@ impl Engine {
         let (slot, ticket) = self.admit(backend, work, body, was_limited, listener)?;
         // A signal waits until an answer that is paid for is recorded.
         let _effect = signals::effect();
-        if let Err(error) = self.journal.asked(this, work, body.len() as u64) {
+        if let Err(error) = self.journal.record_request(this, work, body.len() as u64) {
             self.settle(ticket.as_ref(), None, false)?;
             return Err(error.into());
         }
@@ -224,8 +224,8 @@ impl Engine {
         let request = work.request();
         let mut exchange = backend.exchange(request, body, &mut |kind, text| match kind {
             _ if !request.stream => Ok(()),
-            Shown::Thinking => listener.thinking(text),
-            Shown::Words => {
+            TextKind::Thinking => listener.thinking(text),
+            TextKind::Answer => {
                 shown = true;
                 listener.text(text)
             }
@@ -256,7 +256,7 @@ impl Engine {
             Some(usage) => error.with("usage", json!(usage)),
             None => error,
         });
-        let recorded = self.journal.answered(this, work, &exchange, usage.as_ref(), Some(start.elapsed()));
+        let recorded = self.journal.record_response(this, work, &exchange, usage.as_ref(), Some(start.elapsed()));
         let counts = counts?;
         let failed = |error| Failed { error, shown, counts };
         recorded.map_err(failed)?;
@@ -277,23 +277,23 @@ impl Engine {
         listener: &mut dyn Listener,
     ) -> Result<(Slot, Option<Ticket>)> {
         let gate = self.gates.of(&work.target().endpoint.name);
-        if let Some(purse) = &self.purse {
-            if purse.has_limit() && !backend.reports_usage() {
-                return Err(purse::no_usage());
+        if let Some(budget) = &self.budget {
+            if budget.has_limit() && !backend.reports_usage() {
+                return Err(budget::missing_usage_error());
             }
-            self.check_price(purse, backend, work)?;
-            purse.wait_turn()?;
+            self.check_price(budget, backend, work)?;
+            budget.wait_turn()?;
         }
         loop {
-            let slot = gate.enter(was_limited, &mut |message| listener.say(message))?;
+            let slot = gate.enter(was_limited, &mut |message| listener.warn_now(message))?;
             if let Some(first) = &self.shared_failures().first {
                 return Err(Error::from_value(first).fatal());
             }
-            let Some(purse) = &self.purse else { return Ok((slot, None)) };
-            let pause = purse.paused()?;
+            let Some(budget) = &self.budget else { return Ok((slot, None)) };
+            let pause = budget.remaining_pause()?;
             if pause.is_zero() {
-                let estimate = self.estimate(backend, work, body, purse);
-                let ticket = purse.admit(estimate, &mut |message| listener.say(message))?;
+                let estimate = self.estimate(backend, work, body, budget);
+                let ticket = budget.admit(estimate, &mut |message| listener.warn_now(message))?;
                 return Ok((slot, Some(ticket)));
             }
             let why = "another process that shares the budget file was refused";
@@ -301,14 +301,14 @@ impl Engine {
                 let length = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
                 return Err(Error::new(Code::RateLimited, why).with("retry_after_ms", length));
             }
-            gate.hold(pause, why);
+            gate.pause_all(pause, why);
         }
     }
 
     /// Estimates the cost of a request: a quarter of its bytes and the tokens that it may write, or else the average answer.
-    fn estimate(&self, backend: &dyn Backend, work: &Work, body: &[u8], purse: &Purse) -> Amount {
+    fn estimate(&self, backend: &dyn Backend, work: &Work, body: &[u8], budget: &Budget) -> Amount {
         let most = work.request().most_tokens();
-        purse.average().filter(|_| most.is_none()).unwrap_or_else(|| {
+        budget.average().filter(|_| most.is_none()).unwrap_or_else(|| {
             let tokens =
                 Usage { input_tokens: body.len() as u64 / 4, output_tokens: most.unwrap_or(0), ..Usage::default() };
             Amount::of(&self.counted(&self.usage(tokens, None, work.target()), backend))
@@ -317,22 +317,22 @@ impl Engine {
 
     /// Replaces the estimate of a request with its usage. An answer without usage is an error, because no budget can be kept then.
     fn settle(&self, ticket: Option<&Ticket>, usage: Option<&Usage>, is_answer: bool) -> Result<()> {
-        let (Some(purse), Some(ticket)) = (&self.purse, ticket) else { return Ok(()) };
+        let (Some(budget), Some(ticket)) = (&self.budget, ticket) else { return Ok(()) };
         let known = usage.filter(|usage| Amount::of(usage).tokens > 0);
-        purse.settle(ticket, known)?;
-        if is_answer && known.is_none() { purse.silent().map_or(Ok(()), Err) } else { Ok(()) }
+        budget.settle(ticket, known)?;
+        if is_answer && known.is_none() { budget.report_missing_usage().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
     /// Delays all requests after a rate limit, also those of processes that share the budget file. Returns true if it counts as a retry of this
     /// request.
     fn slow_down(&self, work: &Work, slot: &Slot, error: &Error) -> Result<bool> {
-        let (is_first, was_alone) = slot.refused();
+        let (is_first, was_alone) = slot.rate_limited();
         let gate = self.gates.of(&work.target().endpoint.name);
-        if let Some(length) = self.retries.length(error, gate.refusals(), retry::jitter())
+        if let Some(length) = self.retries.length(error, gate.consecutive_limits(), retry::jitter())
             && is_first
         {
-            gate.hold(length, error.message());
-            self.purse.as_ref().map_or(Ok(()), |purse| purse.pause(length.max(Duration::from_millis(1))))?;
+            gate.pause_all(length, error.message());
+            self.budget.as_ref().map_or(Ok(()), |budget| budget.pause(length.max(Duration::from_millis(1))))?;
         }
         // While concurrency can still be reduced, the limit is caused by it, and no row uses up its retries.
         Ok(was_alone || self.retries.retries == 0)

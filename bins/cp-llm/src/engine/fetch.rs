@@ -11,8 +11,8 @@ use cp_policy::Llm;
 use serde::{Deserialize, Serialize};
 use ureq::http::Uri;
 
-use crate::dialect::upstream;
 use crate::variable;
+use crate::wire_api::upstream;
 
 const TIMEOUTS: Timeouts = Timeouts { total: Duration::from_mins(1), idle: Some(Duration::from_secs(20)) };
 

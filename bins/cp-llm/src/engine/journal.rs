@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::work::{Attempt, Work};
 use crate::backend::Exchange;
-use crate::dialect::Request;
+use crate::wire_api::Request;
 
 /// The ledger's name below home.
 const NAME: &str = "cp-llm.jsonl";
@@ -47,7 +47,7 @@ impl Journal {
     }
 
     /// Records that a request is about to be sent.
-    pub(super) fn asked(&self, this: &Attempt<'_>, work: &Work, bytes: u64) -> Result<()> {
+    pub(super) fn record_request(&self, this: &Attempt<'_>, work: &Work, bytes: u64) -> Result<()> {
         let Request { system, messages, tools, stream, .. } = work.request();
         let mut entry = self
             .entry("llm.request", this, work)
@@ -66,7 +66,7 @@ impl Journal {
     }
 
     /// Records what came of it.
-    pub(super) fn answered(
+    pub(super) fn record_response(
         &self,
         this: &Attempt<'_>,
         work: &Work,
@@ -80,7 +80,7 @@ impl Journal {
             .with("request_id", &exchange.request_id)
             .with("response_hash", &exchange.hash)
             .with("duration_ms", &took.map(milliseconds))
-            .with("first_token_ms", &exchange.first.map(milliseconds));
+            .with("first_token_ms", &exchange.first_byte.map(milliseconds));
         match &exchange.outcome {
             Ok(answer) => {
                 entry = entry
@@ -103,8 +103,8 @@ impl Journal {
     }
 
     /// Records that rows have become a provider's job, or why they have not.
-    pub(super) fn submitted(&self, facts: &impl Serialize, failure: Option<&Error>, is_paid: bool) -> Result<()> {
-        let mut entry = self.begun("llm.batch", None, None).with("job", facts);
+    pub(super) fn record_batch(&self, facts: &impl Serialize, failure: Option<&Error>, is_paid: bool) -> Result<()> {
+        let mut entry = self.new_entry("llm.batch", None, None).with("job", facts);
         if let Some(error) = failure {
             entry = entry.message(error.message()).with("code", error.code().row().name);
         }
@@ -112,14 +112,14 @@ impl Journal {
     }
 
     /// Records that an answer was taken from a recording, and nothing was sent.
-    pub(super) fn recalled(&self, from: &str, key: &str, work: &Work) -> Result<()> {
+    pub(super) fn record_replay(&self, from: &str, key: &str, work: &Work) -> Result<()> {
         let this = Attempt { backend: from, network: None, number: 0, request_hash: key, batch: None };
         let entry = self.entry("llm.response", &this, work).with("cached", &true);
         self.append(false, entry).map(|receipt| work.keep_receipt(receipt))
     }
 
     fn entry(&self, event: &str, this: &Attempt<'_>, work: &Work) -> Entry {
-        let entry = self.begun(event, work.prompt.agent.as_ref(), work.prompt.session_id.as_ref());
+        let entry = self.new_entry(event, work.prompt.agent.as_ref(), work.prompt.session_id.as_ref());
         with_some(entry, "batch", this.batch)
             .with("backend", this.backend)
             .with("endpoint", &work.target().endpoint.name)
@@ -129,7 +129,7 @@ impl Journal {
     }
 
     /// An entry of whose event nothing is said so far. The agent and the session are ours where the prompt names none.
-    fn begun(&self, event: &str, agent: Option<&String>, session: Option<&String>) -> Entry {
+    fn new_entry(&self, event: &str, agent: Option<&String>, session: Option<&String>) -> Entry {
         let entry = with_some(Entry::new(event), "shard", self.shard.as_ref()).agent(agent.unwrap_or(&self.agent));
         let entry = session.or(self.session.as_ref()).into_iter().fold(entry, Entry::session);
         self.run.iter().fold(entry, Entry::run)

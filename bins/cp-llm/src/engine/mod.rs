@@ -1,11 +1,11 @@
 //! The engine: it answers prompts with messages. [`attempts`] has the steps from a prompt to its message.
 
 pub(crate) mod attempts;
-pub(crate) mod cassette;
+pub(crate) mod budget;
 pub(crate) mod fetch;
 pub(crate) mod gate;
 pub(crate) mod journal;
-pub(crate) mod purse;
+pub(crate) mod recordings;
 pub(crate) mod retry;
 pub(crate) mod schema;
 mod work;
@@ -18,11 +18,11 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
 use self::attempts::SharedFailures;
-use self::cassette::Cassette;
+use self::budget::{Amount, Budget};
 use self::fetch::Fetch;
 use self::gate::Gates;
 use self::journal::Journal;
-use self::purse::{Amount, Purse};
+use self::recordings::Recordings;
 use self::retry::RetryPolicy;
 use self::schema::{AnswerSchema, Mismatch};
 use self::work::Attempt;
@@ -30,7 +30,7 @@ pub(crate) use self::work::Work;
 use crate::backend::endpoint::Target;
 use crate::backend::price::{Price, Prices};
 use crate::backend::{Backend, Backends, Exchange, Ready};
-use crate::dialect::{Answer, Lowered, Request};
+use crate::wire_api::{Answer, Lowered, Request};
 
 /// Receives the progress of an answer.
 pub(crate) trait Listener {
@@ -45,7 +45,7 @@ pub(crate) trait Listener {
     /// A warning about this prompt.
     fn warn(&mut self, message: &str);
     /// A warning that is shown at once, because it is about all prompts.
-    fn say(&mut self, message: &str) {
+    fn warn_now(&mut self, message: &str) {
         self.warn(message);
     }
 }
@@ -60,11 +60,11 @@ pub(crate) struct Engine {
     /// The schema that answers must match.
     pub schema: Option<AnswerSchema>,
     /// The recordings that answers are taken from or added to.
-    pub cassette: Option<Cassette>,
+    pub recordings: Option<Recordings>,
     /// Count dollars also for backends that cost nothing, at the price of the model, because the user gave a budget in dollars.
     pub counts_what_is_free: bool,
     pub fetch: Fetch,
-    pub purse: Option<Purse>,
+    pub budget: Option<Budget>,
     /// Limits of the number of concurrent requests.
     pub gates: Gates,
     pub shared_failures: Mutex<SharedFailures>,
@@ -88,10 +88,10 @@ impl Engine {
             prices: Prices::load(&context.home.path("config/prices.toml"))?,
             fail_on: Vec::new(),
             schema: None,
-            cassette: None,
+            recordings: None,
             counts_what_is_free: false,
             fetch,
-            purse: None,
+            budget: None,
             gates: Gates::new(1),
             shared_failures: Mutex::default(),
             journal: Journal::new(context, logs_content)?,
@@ -195,9 +195,9 @@ impl Engine {
     }
 
     /// Refuses a model without a price if the budget is in dollars.
-    fn check_price(&self, purse: &Purse, backend: &dyn Backend, work: &Work) -> Result<()> {
+    fn check_price(&self, budget: &Budget, backend: &dyn Backend, work: &Work) -> Result<()> {
         let target = work.target();
-        if self.is_free(backend) || self.price(None, target).is_some() || !purse.counts_dollars() {
+        if self.is_free(backend) || self.price(None, target).is_some() || !budget.limits_dollars() {
             return Ok(());
         }
         Err(Error::config(format!("{} has no price, so a budget in dollars cannot be kept", target.model))
@@ -210,9 +210,9 @@ impl Engine {
 impl Engine {
     /// Adds the most that a request of a batch may cost to the budget. Fails if the requests so far may exceed it.
     pub(crate) fn afford(&self, work: &Work, bytes: usize) -> Result<()> {
-        let Some(purse) = self.purse.as_ref().filter(|purse| purse.has_limit()) else { return Ok(()) };
+        let Some(budget) = self.budget.as_ref().filter(|budget| budget.has_limit()) else { return Ok(()) };
         let backend = self.ready(work)?.backend;
-        self.check_price(purse, backend.as_ref(), work)?;
+        self.check_price(budget, backend.as_ref(), work)?;
         let request = work.request();
         let most = request.most_tokens().ok_or_else(|| {
             Error::usage("a budget needs --max-tokens: a batch cannot be stopped once it is submitted").fatal()
@@ -222,8 +222,8 @@ impl Engine {
         let counted = self.counted(&usage, backend.as_ref());
         // The second request of nothing fails if the first one used up the budget.
         let counts = [Some(&counted), None].into_iter().try_for_each(|usage| {
-            let ticket = purse.admit(Amount::default(), &mut |_| ())?;
-            purse.settle(&ticket, usage)
+            let ticket = budget.admit(Amount::default(), &mut |_| ())?;
+            budget.settle(&ticket, usage)
         });
         counts.map_err(|error| match error.code() {
             Code::BudgetExhausted => error.with("reason", "estimate").hint(
@@ -236,12 +236,12 @@ impl Engine {
     /// Records a request that is about to be submitted.
     pub(crate) fn enqueued(&self, work: &Work, row: &str, request_hash: &str, bytes: u64) -> Result<()> {
         let ready = self.ready(work)?;
-        self.journal.asked(&attempt_of_row(&ready, row, request_hash), work, bytes)
+        self.journal.record_request(&attempt_of_row(&ready, row, request_hash), work, bytes)
     }
 
     /// Records that a batch was submitted, or why it was not.
     pub(crate) fn submitted(&self, facts: &impl Serialize, failure: Option<&Error>) -> Result<()> {
-        self.journal.submitted(facts, failure, self.backends.is_metered())
+        self.journal.record_batch(facts, failure, self.backends.is_metered())
     }
 
     /// Makes the message for a row of a batch, at the price of a batch, and records it. The outer error means that it could not be recorded.
@@ -260,7 +260,7 @@ impl Engine {
             let usage = answer.usage.unwrap_or_default();
             Usage { cost_usd: price.map(|price| price.of_batch(&usage)), ..usage }
         });
-        self.journal.answered(&this, work, &exchange, usage.as_ref(), None)?;
+        self.journal.record_response(&this, work, &exchange, usage.as_ref(), None)?;
         let message = |answer| {
             let message = work.message(answer, usage.unwrap_or_default(), &this);
             self.parse_answer(message).map_err(|mismatch| mismatch.1.failure(&mismatch.0))

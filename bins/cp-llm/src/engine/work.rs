@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::fetch::Fetched;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
-use crate::dialect::{Answer, Call, Request};
+use crate::wire_api::{Answer, Call, Request};
 
 /// A prompt with everything decided.
 pub(crate) struct Work {
@@ -140,7 +140,7 @@ impl Work {
 
     /// Hashes a body of this request, as cp-ledger(5) defines it: with the name of the wire API.
     pub(crate) fn request_hash(&self, body: &[u8]) -> String {
-        keys::hash(&[self.target().endpoint.dialect.name().as_bytes(), b"\n", body].concat())
+        keys::hash(&[self.target().endpoint.api.name().as_bytes(), b"\n", body].concat())
     }
 
     /// Makes the message for an answer, with the members that the prompt passes on.

@@ -3,7 +3,7 @@
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result, signals};
 
-use super::client::Asker;
+use super::client::BatchClient;
 use super::job::{BatchJob, Job, Progress, State};
 
 /// What the reference says of this verb.
@@ -31,8 +31,8 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
         job.remove()?;
         return context.out.answer(&BatchJob::of(&job, Progress::of(State::Cancelled, "unknown", 0)));
     }
-    let asker = Asker::of_job(&job, context)?;
-    let provider = asker.provider()?;
+    let client = BatchClient::of_job(&job, context)?;
+    let provider = client.provider()?;
     let _effect = signals::effect();
     provider.cancel(&job)?;
     context.out.answer(&BatchJob::of(&job, provider.progress(&job)?))

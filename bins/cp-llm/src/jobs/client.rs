@@ -13,18 +13,18 @@ use super::job::{Job, Progress, State};
 use crate::backend::endpoint::Endpoint;
 use crate::backend::server::Server;
 use crate::backend::{Backend, Ready};
-use crate::dialect::{JobApi, Request, shortened, text_of};
 use crate::engine::Engine;
 use crate::send::{self, RequestBuilder};
+use crate::wire_api::{BatchApi, Request, shortened, text_of};
 
 /// Who makes batches of requests: one endpoint.
-pub(super) struct Asker {
+pub(super) struct BatchClient {
     pub engine: Engine,
     pub endpoint: Arc<Endpoint>,
     pub ready: Ready,
 }
 
-impl Asker {
+impl BatchClient {
     /// The endpoint that these requests are for.
     pub(super) fn of(engine: Engine, requests: &RequestBuilder) -> Result<Self> {
         let endpoint = requests.endpoint()?;
@@ -33,8 +33,8 @@ impl Asker {
     }
 
     /// How it takes batches.
-    pub(super) fn provider(&self) -> Result<Provider<'_>> {
-        Provider::of(self.ready.backend.as_ref())
+    pub(super) fn provider(&self) -> Result<BatchProvider<'_>> {
+        BatchProvider::of(self.ready.backend.as_ref())
     }
 
     /// What reads the answers of a batch: as its submit said, on the ledger of its submit.
@@ -45,13 +45,13 @@ impl Asker {
         let given = context.options.clone();
         context.options.ledger = Some(OsString::from_vec(job.ledger.clone()).into());
         (context.options.session, context.options.run) = (job.session.clone(), job.run.clone());
-        let prepared = send::Args::of_words(&words).and_then(|args| args.prepared(context));
+        let prepared = send::Args::from_words(&words).and_then(|args| args.prepared(context));
         context.options = given;
         let (engine, requests) = prepared?;
-        let asker = Self::of(engine, &requests)?;
-        let here = asker.ready.backend.server().map(|server| server.base.clone());
+        let client = Self::of(engine, &requests)?;
+        let here = client.ready.backend.server().map(|server| server.base.clone());
         if here == job.endpoint {
-            return Ok(asker);
+            return Ok(client);
         }
         let [there, here] = [&job.endpoint, &here].map(|base| base.as_deref().unwrap_or("no server"));
         let message = format!("{} was submitted to {there}, and {here} is configured", job.id);
@@ -65,20 +65,20 @@ const SETTLED: u64 = 120;
 const SKEW: u64 = 3600;
 
 /// Who takes batches: a server, or else the stub.
-pub(super) struct Provider<'a>(pub Option<(&'a Server, JobApi)>);
+pub(super) struct BatchProvider<'a>(pub Option<(&'a Server, BatchApi)>);
 
 /// Where the batches of a protocol are, below the base URL.
-const fn place(api: JobApi) -> &'static str {
+const fn batches_path(api: BatchApi) -> &'static str {
     match api {
-        JobApi::Inline => "/v1/messages/batches",
-        JobApi::File => "/batches",
+        BatchApi::Inline => "/v1/messages/batches",
+        BatchApi::File => "/batches",
     }
 }
 
-impl<'a> Provider<'a> {
+impl<'a> BatchProvider<'a> {
     /// The provider of a backend, where it takes batches.
     pub(super) fn of(backend: &'a dyn Backend) -> Result<Self> {
-        let server = backend.server().and_then(|server| Some((server, server.dialect.jobs()?)));
+        let server = backend.server().and_then(|server| Some((server, server.api.batch_api()?)));
         if server.is_some() || backend.name() == "stub" {
             return Ok(Self(server));
         }
@@ -94,14 +94,14 @@ impl<'a> Provider<'a> {
 
     /// Where a request would go by itself, below the base.
     pub(super) fn path(&self, request: &Request) -> String {
-        self.0.map(|(server, _)| server.dialect.path(request)).unwrap_or_default()
+        self.0.map(|(server, _)| server.api.path(request)).unwrap_or_default()
     }
 
     /// The most requests, and bytes of them, that one batch may have, and whether all must be to one model.
     pub(super) const fn limits(&self) -> (u64, u64, bool) {
         match self.0 {
-            Some((_, JobApi::Inline)) => (100_000, 255 << 20, false),
-            Some((_, JobApi::File)) => (50_000, 199 << 20, true),
+            Some((_, BatchApi::Inline)) => (100_000, 255 << 20, false),
+            Some((_, BatchApi::File)) => (50_000, 199 << 20, true),
             None => (u64::MAX, u64::MAX, false),
         }
     }
@@ -109,7 +109,7 @@ impl<'a> Provider<'a> {
     /// A request as a line of what is sent.
     pub(super) fn line(&self, number: u64, path: &str, body: &[u8]) -> Vec<u8> {
         let head = match self.0 {
-            Some((_, JobApi::File)) => {
+            Some((_, BatchApi::File)) => {
                 format!("{{\"custom_id\":\"row-{number}\",\"method\":\"POST\",\"url\":\"/v1{path}\",\"body\":")
             }
             _ => format!("{}{{\"custom_id\":\"row-{number}\",\"params\":", if number == 0 { "" } else { "," }),
@@ -118,14 +118,14 @@ impl<'a> Provider<'a> {
     }
 
     /// Has the provider make the batch, and keeps its id. Where the provider certainly has not made it, `asked_at` is none.
-    pub(super) fn make(&self, job: &mut Job) -> Result<()> {
+    pub(super) fn create(&self, job: &mut Job) -> Result<()> {
         let made = match self.0 {
             None => json!({"id": "stub"}),
-            Some((server, JobApi::Inline)) => {
+            Some((server, BatchApi::Inline)) => {
                 let (mut body, length) = framed("{\"requests\":[", job.opened("requests")?, "]}")?;
-                asked(job, server, JobApi::Inline, &mut body, length)?
+                create_request(job, server, BatchApi::Inline, &mut body, length)?
             }
-            Some((server, JobApi::File)) => {
+            Some((server, BatchApi::File)) => {
                 let file = match job.input_file.clone() {
                     Some(file) => file,
                     None => uploaded(job, server)?,
@@ -134,52 +134,52 @@ impl<'a> Provider<'a> {
                     "completion_window": "24h", "metadata": {"cp_batch": job.id}});
                 let body = body.to_string();
                 let length = body.len() as u64;
-                asked(job, server, JobApi::File, &mut body.as_bytes().take(length), length)?
+                create_request(job, server, BatchApi::File, &mut body.as_bytes().take(length), length)?
             }
         };
-        job.provider_id = Some(id_in(&made)?);
+        job.provider_id = Some(created_id(&made)?);
         job.save()
     }
 
     /// Where the batch stands.
     pub(super) fn progress(&self, job: &Job) -> Result<Progress> {
         let Some((server, api)) = self.0 else { return Ok(Progress::of(State::Succeeded, "ended", job.count)) };
-        let found = server.resource(&below(job, api, ""))?;
+        let found = server.resource(&resource_path(job, api, ""))?;
         Ok(match api {
-            JobApi::Inline => inline(&found, &server.base, &below(job, api, "/results")),
-            JobApi::File => filed(&found),
+            BatchApi::Inline => anthropic_progress(&found, &server.base, &resource_path(job, api, "/results")),
+            BatchApi::File => openai_progress(&found),
         })
     }
 
     /// Stops the batch.
     pub(super) fn cancel(&self, job: &Job) -> Result<()> {
         let Some((server, api)) = self.0 else { return Ok(()) };
-        server.sent(&below(job, api, "/cancel"), "application/json", &mut &b"{}"[..], 2).map(drop)
+        server.post_body(&resource_path(job, api, "/cancel"), "application/json", &mut &b"{}"[..], 2).map(drop)
     }
 
     /// Writes the results to a file.
     pub(super) fn save_results(&self, progress: &Progress, file: &mut File) -> Result<()> {
         let Some((server, _)) = self.0 else { return Ok(()) };
-        progress.results.iter().try_for_each(|path| server.saved(path, file))
+        progress.results.iter().try_for_each(|path| server.download(path, file))
     }
 
     /// The id of a batch that the provider was asked for without hearing of it; none where it has not made it. Fails where that cannot be
     /// known. `others` are the ids of other batches.
-    pub(super) fn made(&self, job: &Job, others: &[String]) -> Result<Option<String>> {
+    pub(super) fn find_created(&self, job: &Job, others: &[String]) -> Result<Option<String>> {
         let Some((server, api)) = self.0 else { return Ok(None) };
         let asked_at = job.asked_at.unwrap_or_default();
-        let page = server.resource(&format!("{}?limit=100", place(api)))?;
+        let page = server.resource(&format!("{}?limit=100", batches_path(api)))?;
         let listed = page.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let is_marked = |one: &&Value| one.pointer("/metadata/cp_batch").is_some_and(|mark| *mark == *job.id);
         if let Some(found) = listed.iter().find(is_marked) {
-            return id_in(found).map(Some);
+            return created_id(found).map(Some);
         }
         let is_recent = |one: &&Value| created_at(one) + SKEW >= asked_at;
         let has_all = page["has_more"] != true || listed.last().is_some_and(|last| !is_recent(&last));
         // Anthropic's have no mark: one of this size may be it.
         let may_be = |one: &&Value| {
             let id = text_of(one, "id").unwrap_or_default();
-            api == JobApi::Inline
+            api == BatchApi::Inline
                 && is_recent(one)
                 && total(one) == job.count
                 && !others.iter().any(|other| other == id)
@@ -201,14 +201,20 @@ impl<'a> Provider<'a> {
 }
 
 /// Sends what makes a batch, and finds out, where that fails, whether one can have been made.
-fn asked(job: &mut Job, server: &Server, api: JobApi, body: &mut Take<impl Read>, length: u64) -> Result<Value> {
-    job.asking(true)?;
-    let made = server.sent(place(api), "application/json", body, length);
+fn create_request(
+    job: &mut Job,
+    server: &Server,
+    api: BatchApi,
+    body: &mut Take<impl Read>,
+    length: u64,
+) -> Result<Value> {
+    job.mark_requested(true)?;
+    let made = server.post_body(batches_path(api), "application/json", body, length);
     if let Err(error) = &made {
         let status = error.details().get("status").and_then(Value::as_u64).unwrap_or(0);
         // A body that was not read to its end was not a whole request.
         if body.limit() > 0 || (400..500).contains(&status) && status != 408 {
-            job.asking(false)?;
+            job.mark_requested(false)?;
         }
     }
     made
@@ -216,7 +222,7 @@ fn asked(job: &mut Job, server: &Server, api: JobApi, body: &mut Take<impl Read>
 
 /// A person must say which batch of the provider's it is, if it is one.
 fn unresolved(job: &Job, candidates: &[&Value]) -> Error {
-    let ids: Vec<String> = candidates.iter().filter_map(|one| checked_id(text_of(one, "id")?)).collect();
+    let ids: Vec<String> = candidates.iter().filter_map(|one| valid_id(text_of(one, "id")?)).collect();
     let id = &job.id;
     Error::new(Code::HumanRequired, format!("a submit of {id} was cut off, and the provider may have made the batch"))
         .with("action", "resolve_unfinished_batch")
@@ -229,18 +235,18 @@ fn unresolved(job: &Job, candidates: &[&Value]) -> Error {
 }
 
 /// Where the batch, or something of it, is at its provider.
-fn below(job: &Job, api: JobApi, what: &str) -> String {
-    format!("{}/{}{what}", place(api), job.provider_id.as_deref().unwrap_or_default())
+fn resource_path(job: &Job, api: BatchApi, what: &str) -> String {
+    format!("{}/{}{what}", batches_path(api), job.provider_id.as_deref().unwrap_or_default())
 }
 
-/// The id of what the provider made, fit to be part of a path.
-fn id_in(value: &Value) -> Result<String> {
-    let id = text_of(value, "id").and_then(checked_id);
+/// The id of what the provider made, fit to be draft of a path.
+fn created_id(value: &Value) -> Result<String> {
+    let id = text_of(value, "id").and_then(valid_id);
     id.ok_or_else(|| Error::new(Code::Server, "the provider's answer has no valid id"))
 }
 
 /// An id, if it is one.
-pub(super) fn checked_id(id: &str) -> Option<String> {
+pub(super) fn valid_id(id: &str) -> Option<String> {
     let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     is_id.then(|| id.to_owned())
 }
@@ -262,8 +268,8 @@ fn uploaded(job: &mut Job, server: &Server) -> Result<String> {
     );
     let after = format!("\r\n--{id}--\r\n");
     let (mut body, length) = framed(&before, job.opened("requests")?, &after)?;
-    let made = server.sent("/files", &format!("multipart/form-data; boundary={id}"), &mut body, length)?;
-    let file = id_in(&made)?;
+    let made = server.post_body("/files", &format!("multipart/form-data; boundary={id}"), &mut body, length)?;
+    let file = created_id(&made)?;
     job.input_file = Some(file.clone());
     job.save()?;
     Ok(file)
@@ -287,7 +293,7 @@ fn created_at(found: &Value) -> u64 {
 }
 
 /// A batch of Anthropic. Its results are below `base`, whatever its link says: the key goes nowhere else.
-fn inline(found: &Value, base: &str, results: &str) -> Progress {
+fn anthropic_progress(found: &Value, base: &str, results: &str) -> Progress {
     let word = text_of(found, "processing_status").unwrap_or_default();
     let succeeded = count(found, "succeeded");
     let state = match word {
@@ -303,7 +309,7 @@ fn inline(found: &Value, base: &str, results: &str) -> Progress {
 }
 
 /// A batch of `OpenAI`.
-fn filed(found: &Value) -> Progress {
+fn openai_progress(found: &Value) -> Progress {
     let word = text_of(found, "status").unwrap_or_default();
     let state = match word {
         "validating" => State::Pending,
@@ -312,7 +318,7 @@ fn filed(found: &Value) -> Progress {
         "cancelled" => State::Cancelled,
         _ => State::Running,
     };
-    let files = ["output_file_id", "error_file_id"].map(|name| text_of(found, name).and_then(checked_id));
+    let files = ["output_file_id", "error_file_id"].map(|name| text_of(found, name).and_then(valid_id));
     Progress {
         failure: found.pointer("/errors/data/0/message").and_then(Value::as_str).map(shortened),
         results: files.into_iter().flatten().map(|file| format!("/files/{file}/content")).collect(),
@@ -326,7 +332,9 @@ mod tests {
 
     #[test]
     fn results_are_asked_for_at_the_server_that_the_key_is_for() {
-        let path = |link: &str| inline(&json!({"results_url": link}), "https://api.example", "/own").results.remove(0);
+        let path = |link: &str| {
+            anthropic_progress(&json!({"results_url": link}), "https://api.example", "/own").results.remove(0)
+        };
         assert_eq!(path("https://api.example/v1/r?x=1"), "/v1/r?x=1");
         assert_eq!(path("/v1/r"), "/v1/r");
         for elsewhere in ["https://other.example/r", "https://api.example.evil/r", "//other.example/r", "r", ""] {
@@ -338,10 +346,11 @@ mod tests {
     fn states_are_those_of_every_job() {
         let all =
             ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"];
-        let states = all.map(|status| filed(&json!({"status": status})).state);
+        let states = all.map(|status| openai_progress(&json!({"status": status})).state);
         assert!(states.map(State::is_ended) == [false, false, false, true, true, true, false, true], "{states:?}");
-        let ended =
-            |counts: Value| inline(&json!({"processing_status": "ended", "request_counts": counts}), "", "").state;
+        let ended = |counts: Value| {
+            anthropic_progress(&json!({"processing_status": "ended", "request_counts": counts}), "", "").state
+        };
         assert_eq!(ended(json!({"succeeded": 1, "errored": 2})), State::Succeeded);
         assert_eq!(ended(json!({"errored": 2, "expired": 1})), State::Failed);
         assert_eq!(ended(json!({"succeeded": 1, "canceled": 2})), State::Cancelled);

@@ -13,12 +13,12 @@ use cp_common::{Code, Context, Error, Result, keys, signals};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::client::{Asker, checked_id};
+use super::client::{BatchClient, valid_id};
 use super::job::{Item, Job};
 use super::poll::unfinished;
 use crate::backend::Exchange;
 use crate::backend::server::Server;
-use crate::dialect::{bad_answer, exact, parsed, text_of};
+use crate::wire_api::{bad_answer, exact, parsed, text_of};
 
 /// What the reference says of this verb.
 pub(super) const DOC: VerbDoc = VerbDoc {
@@ -64,23 +64,23 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
             (Some(made), None) if args.ids.len() == 1 => adopt(&mut job, made, context)?,
             (Some(_), _) => return Err(Error::usage("--as is about one batch whose id at the provider is not known")),
         }
-        fetched(&job, context)?;
+        print_answers(&job, context)?;
     }
     Ok(())
 }
 
 /// Takes a batch of the provider for this one.
 fn adopt(job: &mut Job, made: &str, context: &mut Context) -> Result<()> {
-    let asker = Asker::of_job(job, context)?;
-    let id = checked_id(made).ok_or_else(|| Error::usage(format!("--as: `{made}` is not the id of a batch")))?;
+    let client = BatchClient::of_job(job, context)?;
+    let id = valid_id(made).ok_or_else(|| Error::usage(format!("--as: `{made}` is not the id of a batch")))?;
     job.provider_id = Some(id);
-    asker.provider()?.progress(job)?;
+    client.provider()?.progress(job)?;
     job.save()?;
-    asker.engine.submitted(&job.facts(), None)
+    client.engine.submitted(&job.ledger_facts(), None)
 }
 
 /// Prints the answers of a batch, in the order of its input.
-fn fetched(job: &Job, context: &mut Context) -> Result<()> {
+fn print_answers(job: &Job, context: &mut Context) -> Result<()> {
     let answers = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(job.file("answers.jsonl"));
     let answers = answers.map_err(failed)?;
     let (mut known, mut line, mut whole) = (BufReader::new(&answers), Vec::new(), 0);
@@ -102,9 +102,9 @@ fn fetched(job: &Job, context: &mut Context) -> Result<()> {
             }
             let source = match &mut source {
                 Some(source) => source,
-                none => none.insert(Answers::open(job, context)?),
+                none => none.insert(AnswerSource::open(job, context)?),
             };
-            source.settled(number, &name, &item, &answers)?
+            source.settle_row(number, &name, &item, &answers)?
         };
         context.out.set_place(item.place());
         if item.index.is_some() {
@@ -127,16 +127,16 @@ fn fetched(job: &Job, context: &mut Context) -> Result<()> {
 }
 
 /// Where outcomes come from that are not known yet: the results of a server, else the backend itself.
-struct Answers {
-    asker: Asker,
+struct AnswerSource {
+    client: BatchClient,
     results: Option<Results>,
 }
 
-impl Answers {
+impl AnswerSource {
     /// Those of a batch, which must have ended.
     fn open(job: &Job, context: &mut Context) -> Result<Self> {
-        let asker = Asker::of_job(job, context)?;
-        let provider = asker.provider()?;
+        let client = BatchClient::of_job(job, context)?;
+        let provider = client.provider()?;
         let results = job.file("results.jsonl");
         if !results.exists() {
             let progress = provider.progress(job)?;
@@ -151,27 +151,27 @@ impl Answers {
                     .with("upstream_message", failure.as_str())
                     .with("_untrusted", vec!["/upstream_message"]));
             }
-            let part = job.file("results.part");
-            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part);
+            let draft = job.file("results.part");
+            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
             let mut file = file.map_err(failed)?;
             provider.save_results(&progress, &mut file)?;
-            file.sync_data().and_then(|()| std::fs::rename(&part, &results)).map_err(failed)?;
+            file.sync_data().and_then(|()| std::fs::rename(&draft, &results)).map_err(failed)?;
         }
         let opened = provider.0.map(|_| Results::open(job.opened("results.jsonl")?, job.count)).transpose()?;
-        Ok(Self { asker, results: opened })
+        Ok(Self { client, results: opened })
     }
 
     /// What came of a row, kept.
-    fn settled(&self, number: u64, name: &str, item: &Item, mut answers: &File) -> Result<Outcome> {
-        let work = item.work(number, &self.asker.endpoint);
-        let exchange = match (self.asker.ready.backend.server(), &self.results) {
+    fn settle_row(&self, number: u64, name: &str, item: &Item, mut answers: &File) -> Result<Outcome> {
+        let work = item.work(number, &self.client.endpoint);
+        let exchange = match (self.client.ready.backend.server(), &self.results) {
             (Some(server), Some(results)) => results.exchange(number, server)?,
-            _ => self.asker.ready.backend.exchange(work.request(), &[], &mut |_, _| Ok(())),
+            _ => self.client.ready.backend.exchange(work.request(), &[], &mut |_, _| Ok(())),
         };
         signals::check()?;
         // On the ledger and among the answers, or on neither.
         let _effect = signals::effect();
-        let outcome = match self.asker.engine.delivered(&work, name, &item.request_hash, exchange)? {
+        let outcome = match self.client.engine.delivered(&work, name, &item.request_hash, exchange)? {
             Ok(message) => Outcome::Message(Box::new(message)),
             Err(error) => Outcome::Error(error.to_value()),
         };

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::backend::endpoint::{Endpoint, Target};
-use crate::dialect::Request;
 use crate::engine::Work;
+use crate::wire_api::Request;
 
 /// A batch. Its directory has `job.json`, this; `items.jsonl`, an [`Item`] for each row; until the provider has them `requests`, what is
 /// sent; `schema.json`, where answers must match one; and once they were fetched `answers.jsonl`.
@@ -125,7 +125,7 @@ impl Job {
     }
 
     /// Says on disk that the provider is about to be asked to make it, or that it certainly has not.
-    pub(super) fn asking(&mut self, is_asking: bool) -> Result<()> {
+    pub(super) fn mark_requested(&mut self, is_asking: bool) -> Result<()> {
         self.asked_at = is_asking.then(clock::unix_seconds);
         self.save()
     }
@@ -156,7 +156,7 @@ impl Job {
     }
 
     /// What the ledger says of it.
-    pub(super) fn facts(&self) -> Value {
+    pub(super) fn ledger_facts(&self) -> Value {
         json!({"id": self.id, "backend": self.backend, "provider_id": self.provider_id, "count": self.count, "input_hash": self.input_hash})
     }
 }

@@ -6,7 +6,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
-use super::client::Asker;
+use super::client::BatchClient;
 use super::job::{BatchJob, Job, Progress};
 use crate::pause;
 
@@ -77,7 +77,7 @@ fn progress(job: &Job, context: &mut Context) -> Result<Progress> {
     if job.provider_id.is_none() {
         return Err(unfinished(job));
     }
-    Asker::of_job(job, context)?.provider()?.progress(job)
+    BatchClient::of_job(job, context)?.provider()?.progress(job)
 }
 
 /// The failure of a batch that its provider is not known to have.

@@ -19,7 +19,7 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, clock, keys, signals};
 use sha2::{Digest as _, Sha256};
 
-use super::client::{Asker, Provider};
+use super::client::{BatchClient, BatchProvider};
 use super::job::{self, BatchJob, Item, Job};
 use crate::engine::Work;
 use crate::send::{self, RequestBuilder};
@@ -52,25 +52,25 @@ pub(super) fn run(Args { send: args }: &Args, context: &mut Context) -> Result<(
     send::refuse_direct()?;
     let source = Source::from_operands(&args.text)?;
     let (engine, requests) = args.prepared(context)?;
-    let asker = Asker::of(engine, &requests)?;
-    let provider = asker.provider()?;
-    let words = args.words_for_answers(&asker.endpoint.name);
-    let seed = format!("{}\n{}\n", asker.endpoint.name, provider.endpoint().unwrap_or_default());
-    let spool = Spool::new(job::directory(&context.home), seed, provider.limits());
+    let client = BatchClient::of(engine, &requests)?;
+    let provider = client.provider()?;
+    let words = args.reader_options(&client.endpoint.name);
+    let seed = format!("{}\n{}\n", client.endpoint.name, provider.endpoint().unwrap_or_default());
+    let spool = BatchSpool::new(job::directory(&context.home), seed, provider.limits());
     let id = args.request_id.as_deref();
-    let mut submit = Submit { asker: &asker, provider, requests, words, id, spool };
+    let mut submit = Submit { client: &client, provider, requests, words, id, spool };
     filter::run(&mut submit, source, args.stream_options, context)
 }
 
 struct Submit<'a> {
-    asker: &'a Asker,
-    provider: Provider<'a>,
+    client: &'a BatchClient,
+    provider: BatchProvider<'a>,
     requests: RequestBuilder,
     /// The options with which the answers are read.
     words: Vec<String>,
     /// The request id.
     id: Option<&'a str>,
-    spool: Spool,
+    spool: BatchSpool,
 }
 
 impl Filter for Submit<'_> {
@@ -83,12 +83,12 @@ impl Filter for Submit<'_> {
         if work.targets().len() > 1 {
             return Err(Error::usage("a batch asks one model: it cannot fall back to another").fatal());
         }
-        let here = &self.asker.endpoint.name;
+        let here = &self.client.endpoint.name;
         if work.target().endpoint.name != *here {
             let message = format!("a batch goes to one endpoint: {} is not of {here}", work.target().name());
             return Err(Error::usage(message).hint("submit the prompts of each endpoint by themselves").fatal());
         }
-        let engine = &self.asker.engine;
+        let engine = &self.client.engine;
         engine.note_lowered(&work)?;
         let body = engine.body(&work)?;
         engine.afford(&work, body.len())?;
@@ -98,12 +98,12 @@ impl Filter for Submit<'_> {
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         // Nothing is submitted of an input that did not come to its end.
         signals::check()?;
-        self.asker.engine.report_lowered(context);
-        for (number, part) in std::mem::take(&mut self.spool.parts).into_iter().enumerate() {
-            let mut job = self.kept(part, number, context)?;
+        self.client.engine.report_lowered(context);
+        for (number, draft) in std::mem::take(&mut self.spool.drafts).into_iter().enumerate() {
+            let mut job = self.save_draft(draft, number, context)?;
             let _held = job.locked()?;
             if job.provider_id.is_none() {
-                self.submitted(&mut job, context)?;
+                self.submit(&mut job, context)?;
             }
             let progress = self.provider.progress(&job)?;
             context.out.record(Kind::Item, &BatchJob::of(&job, progress))?;
@@ -115,8 +115,8 @@ impl Filter for Submit<'_> {
 
 impl Submit<'_> {
     /// The batch that these rows are: a new one, unless they were submitted before.
-    fn kept(&self, mut part: Part, number: usize, context: &Context) -> Result<Job> {
-        let input_hash = part.finish()?;
+    fn save_draft(&self, mut draft: Draft, number: usize, context: &Context) -> Result<Job> {
+        let input_hash = draft.finish()?;
         let named = self.id.map(|id| keys::hash(format!("request {id}#{number}").as_bytes()));
         let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
         let id = format!("BAT-{}", &digits[..16]);
@@ -124,23 +124,23 @@ impl Submit<'_> {
         let directory = place.join(&id);
         let job = Job {
             id,
-            backend: self.asker.ready.backend.name().to_owned(),
+            backend: self.client.ready.backend.name().to_owned(),
             endpoint: self.provider.endpoint().map(str::to_owned),
-            path: part.path.clone(),
+            path: draft.path.clone(),
             provider_id: None,
             input_file: None,
             asked_at: None,
             created_at: clock::now(),
             input_hash: input_hash.clone(),
-            count: part.count,
+            count: draft.count,
             words: self.words.clone(),
-            ledger: std::path::absolute(&self.asker.engine.journal.path)?.into_os_string().into_vec(),
+            ledger: std::path::absolute(&self.client.engine.journal.path)?.into_os_string().into_vec(),
             session: context.session(),
             run: context.options.run.clone(),
-            directory: part.directory.clone(),
+            directory: draft.directory.clone(),
         };
         job.save()?;
-        if let Some(schema) = &self.asker.engine.schema {
+        if let Some(schema) = &self.client.engine.schema {
             write_whole(&job.file("schema.json"), schema.text.to_string().as_bytes())?;
         }
         let named = std::fs::rename(&job.directory, &directory).and_then(|()| File::open(&place)?.sync_all());
@@ -162,19 +162,19 @@ impl Submit<'_> {
     }
 
     /// Has the provider make the batch, unless it already has.
-    fn submitted(&self, job: &mut Job, context: &Context) -> Result<()> {
+    fn submit(&self, job: &mut Job, context: &Context) -> Result<()> {
         if job.asked_at.is_some() {
             let others: Vec<String> = Job::all(&context.home)?.into_iter().filter_map(|job| job.provider_id).collect();
-            job.provider_id = self.provider.made(job, &others)?;
+            job.provider_id = self.provider.find_created(job, &others)?;
             if job.provider_id.is_some() {
                 job.save()?;
-                return self.asker.engine.submitted(&job.facts(), None);
+                return self.client.engine.submitted(&job.ledger_facts(), None);
             }
         } else {
             for row in job.items()? {
                 let (number, name, item) = row?;
-                self.asker.engine.enqueued(
-                    &item.work(number, &self.asker.endpoint),
+                self.client.engine.enqueued(
+                    &item.work(number, &self.client.endpoint),
                     &name,
                     &item.request_hash,
                     item.bytes,
@@ -183,8 +183,8 @@ impl Submit<'_> {
         }
         // What is paid for is recorded.
         let _effect = signals::effect();
-        let made = self.provider.make(job);
-        self.asker.engine.submitted(&job.facts(), made.as_ref().err())?;
+        let made = self.provider.create(job);
+        self.client.engine.submitted(&job.ledger_facts(), made.as_ref().err())?;
         match made {
             Ok(()) => {
                 // The provider has them now.
@@ -204,7 +204,7 @@ impl Submit<'_> {
 const ABANDONED: Duration = Duration::from_hours(24);
 
 /// The rows of one batch.
-pub(super) struct Part {
+pub(super) struct Draft {
     /// Where they are; removed with this unless it was renamed.
     pub directory: PathBuf,
     /// The model, where all rows must have one.
@@ -218,23 +218,23 @@ pub(super) struct Part {
     bytes: u64,
 }
 
-impl Drop for Part {
+impl Drop for Draft {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
 /// Batches that are being put together.
-pub(super) struct Spool {
+pub(super) struct BatchSpool {
     place: PathBuf,
     /// What their hashes begin with.
     seed: String,
     /// The most requests, and bytes of them, that one batch may have, and whether all must be to one model.
     limits: (u64, u64, bool),
-    pub parts: Vec<Part>,
+    pub drafts: Vec<Draft>,
 }
 
-impl Spool {
+impl BatchSpool {
     /// A spool below this directory.
     pub(super) fn new(place: PathBuf, seed: String, limits: (u64, u64, bool)) -> Self {
         for entry in std::fs::read_dir(&place).into_iter().flatten().flatten() {
@@ -243,35 +243,35 @@ impl Spool {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
-        Self { place, seed, limits, parts: Vec::new() }
+        Self { place, seed, limits, drafts: Vec::new() }
     }
 
     /// Adds a row to the batch that has room for it, or to a new one.
-    pub(super) fn add(&mut self, work: &Work, body: &[u8], place: Place, provider: &Provider<'_>) -> Result<()> {
+    pub(super) fn add(&mut self, work: &Work, body: &[u8], place: Place, provider: &BatchProvider<'_>) -> Result<()> {
         let (rows, bytes, is_of_one_model) = self.limits;
         let model = is_of_one_model.then(|| work.request().model.clone());
         // What a line has around the body is short.
-        let fits = |part: &Part| {
-            part.model == model && part.count < rows && part.bytes.saturating_add(body.len() as u64 + 256) <= bytes
+        let fits = |draft: &Draft| {
+            draft.model == model && draft.count < rows && draft.bytes.saturating_add(body.len() as u64 + 256) <= bytes
         };
-        let at = self.parts.iter().position(fits).unwrap_or(self.parts.len());
-        if at == self.parts.len() {
-            self.parts.push(self.part(model, provider.path(work.request()))?);
+        let at = self.drafts.iter().position(fits).unwrap_or(self.drafts.len());
+        if at == self.drafts.len() {
+            self.drafts.push(self.draft(model, provider.path(work.request()))?);
         }
-        let part = &mut self.parts[at];
-        let line = provider.line(part.count, &part.path, body);
+        let draft = &mut self.drafts[at];
+        let line = provider.line(draft.count, &draft.path, body);
         let mut item = serde_json::to_vec(&Item::of(work, place, work.request_hash(body), body.len() as u64))
             .map_err(|e| failed(e.into()))?;
         item.push(b'\n');
-        part.requests.write_all(&line).and_then(|()| part.items.write_all(&item)).map_err(failed)?;
-        part.hash.update(&line);
-        part.hash.update(&item);
-        part.count += 1;
-        part.bytes += line.len() as u64;
+        draft.requests.write_all(&line).and_then(|()| draft.items.write_all(&item)).map_err(failed)?;
+        draft.hash.update(&line);
+        draft.hash.update(&item);
+        draft.count += 1;
+        draft.bytes += line.len() as u64;
         Ok(())
     }
 
-    fn part(&self, model: Option<String>, path: String) -> Result<Part> {
+    fn draft(&self, model: Option<String>, path: String) -> Result<Draft> {
         let directory = self.place.join(format!(".new-{}", hex(&random::<8>()?)));
         make_directory(&directory)?;
         let create = |name: &str| {
@@ -280,11 +280,11 @@ impl Spool {
         };
         let (requests, items) = (create("requests")?, create("items.jsonl")?);
         let hash = Sha256::new_with_prefix(&self.seed);
-        Ok(Part { directory, model, path, requests, items, hash, count: 0, bytes: 0 })
+        Ok(Draft { directory, model, path, requests, items, hash, count: 0, bytes: 0 })
     }
 }
 
-impl Part {
+impl Draft {
     /// Brings the rows to disk, and gives their hash.
     pub(super) fn finish(&mut self) -> Result<String> {
         for file in [&mut self.requests, &mut self.items] {
@@ -305,21 +305,21 @@ mod tests {
     use cp_common::wire::Prompt;
 
     use super::*;
-    use crate::backend::endpoint::{DialectName, Endpoint};
+    use crate::backend::endpoint::{ApiName, Endpoint};
 
     #[test]
     fn a_batch_that_is_full_is_followed_by_another_and_what_is_not_kept_is_removed() {
         let place = tempfile::tempdir().unwrap();
-        let stub = Arc::new(Endpoint::of("stub", DialectName::Stub));
+        let stub = Arc::new(Endpoint::of("stub", ApiName::Stub));
         let prompt = |model: &str| Prompt { model: Some(model.to_owned()), ..Prompt::of_text("hi") };
         let counts = |limits, models: &[&str]| {
-            let mut spool = Spool::new(place.path().to_owned(), String::new(), limits);
+            let mut spool = BatchSpool::new(place.path().to_owned(), String::new(), limits);
             for model in models {
                 let item =
                     Item { index: None, line: None, request_hash: String::new(), bytes: 0, prompt: prompt(model) };
-                spool.add(&item.work(0, &stub), b"{}", Place::default(), &Provider(None)).unwrap();
+                spool.add(&item.work(0, &stub), b"{}", Place::default(), &BatchProvider(None)).unwrap();
             }
-            spool.parts.iter().map(|part| part.count).collect::<Vec<_>>()
+            spool.drafts.iter().map(|draft| draft.count).collect::<Vec<_>>()
         };
         assert_eq!(counts((2, u64::MAX, false), &["a", "b", "a", "b", "a"]), [2, 2, 1]);
         assert_eq!(counts((9, 600, false), &["a"; 30]).iter().sum::<u64>(), 30);

@@ -10,8 +10,8 @@ use cp_common::stream::jobs::Jobs;
 use cp_common::wire::Message;
 use cp_common::{Result, signals};
 
-use crate::dialect::Shown;
 use crate::engine::{Engine, Listener, Work};
+use crate::wire_api::TextKind;
 
 /// A prompt, or why there is no request of it: that too is reported in its turn.
 struct Task {
@@ -21,7 +21,7 @@ struct Task {
 }
 
 /// What came of a prompt.
-pub(super) struct Answered {
+pub(super) struct Completed {
     number: u64,
     /// The place of its line.
     pub place: Place,
@@ -36,18 +36,18 @@ pub(super) struct Answered {
 }
 
 /// Text of an answer that is under way, what it is, and the place of its prompt.
-pub(super) type Piece = (Place, Shown, String);
+pub(super) type TextPiece = (Place, TextKind, String);
 
 /// Text that has come and was not taken, with the number of its prompt, and the event counter that wakes the stream when there is more.
 #[derive(Default)]
-struct Arrived {
-    pieces: Mutex<Vec<(u64, Piece)>>,
+struct Inbox {
+    pieces: Mutex<Vec<(u64, TextPiece)>>,
     /// What is said at once.
-    said: Mutex<Vec<String>>,
+    messages: Mutex<Vec<String>>,
     wake: OnceLock<OwnedFd>,
 }
 
-impl Arrived {
+impl Inbox {
     fn wake(&self) {
         if let Some(wake) = self.wake.get() {
             // A counter that is full wakes too.
@@ -58,28 +58,28 @@ impl Arrived {
 
 /// The prompts under way.
 pub(super) struct Batch {
-    jobs: Jobs<Task, Answered>,
+    jobs: Jobs<Task, Completed>,
     wake: OwnedFd,
     unordered: bool,
     /// The number of the next prompt, and those that have not been taken.
     next: u64,
     pending: BTreeSet<u64>,
-    arrived: Arc<Arrived>,
+    inbox: Arc<Inbox>,
     /// Text whose turn has not come.
-    held: BTreeMap<u64, Vec<Piece>>,
+    held: BTreeMap<u64, Vec<TextPiece>>,
 }
 
 impl Batch {
     /// Threads that ask, so many at the same time.
     pub(super) fn new(engine: &Arc<Engine>, threads: usize, unordered: bool) -> Result<Self> {
-        let arrived = Arc::new(Arrived::default());
-        let (engine, arriving) = (Arc::clone(engine), Arc::clone(&arrived));
-        let jobs = Jobs::new(threads, unordered, move |task| answered(&engine, task, &arriving))?;
+        let inbox = Arc::new(Inbox::default());
+        let (engine, sender) = (Arc::clone(engine), Arc::clone(&inbox));
+        let jobs = Jobs::new(threads, unordered, move |task| run_task(&engine, task, &sender))?;
         // Text wakes the stream as answers do.
         let counter = jobs.wakes()?;
-        arrived.wake.get_or_init(|| counter);
+        inbox.wake.get_or_init(|| counter);
         let wake = jobs.wakes()?;
-        Ok(Self { jobs, wake, unordered, next: 0, pending: BTreeSet::new(), arrived, held: BTreeMap::new() })
+        Ok(Self { jobs, wake, unordered, next: 0, pending: BTreeSet::new(), inbox, held: BTreeMap::new() })
     }
 
     /// What is readable when something may have come.
@@ -106,15 +106,15 @@ impl Batch {
     }
 
     /// The next answer, if it has come, and the text that is to be shown before it.
-    pub(super) fn ready(&mut self) -> (Option<Answered>, Vec<Piece>) {
+    pub(super) fn ready(&mut self) -> (Option<Completed>, Vec<TextPiece>) {
         let answered = self.jobs.take();
-        let pieces = self.due(answered.as_ref());
+        let pieces = self.take_due(answered.as_ref());
         (answered, pieces)
     }
 
     /// What a person should know at once.
-    pub(super) fn said(&self) -> Vec<String> {
-        std::mem::take(&mut *self.arrived.said.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn messages(&self) -> Vec<String> {
+        std::mem::take(&mut *self.inbox.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until something may have come. Fails when a signal comes first.
@@ -123,15 +123,15 @@ impl Batch {
     }
 
     /// Sends nothing more, and gives the answers under way that come within the time, each with its text that was not shown.
-    pub(super) fn remaining(&mut self, limit: Duration) -> Vec<(Vec<Piece>, Answered)> {
+    pub(super) fn remaining(&mut self, limit: Duration) -> Vec<(Vec<TextPiece>, Completed)> {
         self.jobs.take_back();
         let rest = self.jobs.drain(limit);
-        rest.into_iter().map(|answered| (self.due(Some(&answered)), answered)).collect()
+        rest.into_iter().map(|answered| (self.take_due(Some(&answered)), answered)).collect()
     }
 
     /// The text that can be shown: that of the prompt whose turn it is, or where order does not matter all of it.
-    fn due(&mut self, answered: Option<&Answered>) -> Vec<Piece> {
-        let pieces = std::mem::take(&mut *self.arrived.pieces.lock().unwrap_or_else(PoisonError::into_inner));
+    fn take_due(&mut self, answered: Option<&Completed>) -> Vec<TextPiece> {
+        let pieces = std::mem::take(&mut *self.inbox.pieces.lock().unwrap_or_else(PoisonError::into_inner));
         for (number, piece) in pieces {
             self.held.entry(number).or_default().push(piece);
         }
@@ -149,18 +149,18 @@ impl Batch {
     }
 }
 
-fn answered(engine: &Engine, Task { number, place, work }: Task, arrived: &Arrived) -> Answered {
+fn run_task(engine: &Engine, Task { number, place, work }: Task, inbox: &Inbox) -> Completed {
     let begun = Instant::now();
-    let mut listener = Forwarder { number, place, arrived, warnings: Vec::new(), shown: false };
+    let mut listener = Forwarder { number, place, inbox, warnings: Vec::new(), shown: false };
     let outcome = work.and_then(|mut work| engine.message(&mut work, &mut listener));
-    Answered { number, place, outcome, warnings: listener.warnings, shown: listener.shown, took: begun.elapsed() }
+    Completed { number, place, outcome, warnings: listener.warnings, shown: listener.shown, took: begun.elapsed() }
 }
 
 /// Hands text on to the thread that prints, and keeps warnings until their turn.
 struct Forwarder<'a> {
     number: u64,
     place: Place,
-    arrived: &'a Arrived,
+    inbox: &'a Inbox,
     warnings: Vec<String>,
     shown: bool,
 }
@@ -168,12 +168,12 @@ struct Forwarder<'a> {
 impl Listener for Forwarder<'_> {
     fn text(&mut self, text: &str) -> Result<()> {
         self.shown = true;
-        self.forward(Shown::Words, text);
+        self.forward(TextKind::Answer, text);
         Ok(())
     }
 
     fn thinking(&mut self, text: &str) -> Result<()> {
-        self.forward(Shown::Thinking, text);
+        self.forward(TextKind::Thinking, text);
         Ok(())
     }
 
@@ -181,16 +181,16 @@ impl Listener for Forwarder<'_> {
         self.warnings.push(message.to_owned());
     }
 
-    fn say(&mut self, message: &str) {
-        self.arrived.said.lock().unwrap_or_else(PoisonError::into_inner).push(message.to_owned());
-        self.arrived.wake();
+    fn warn_now(&mut self, message: &str) {
+        self.inbox.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message.to_owned());
+        self.inbox.wake();
     }
 }
 
 impl Forwarder<'_> {
-    fn forward(&self, kind: Shown, text: &str) {
+    fn forward(&self, kind: TextKind, text: &str) {
         let piece = (self.number, (self.place, kind, text.to_owned()));
-        self.arrived.pieces.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
-        self.arrived.wake();
+        self.inbox.pieces.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
+        self.inbox.wake();
     }
 }

@@ -1,8 +1,8 @@
 //! Texts and prompts in, messages out: the verb that is meant when none is named.
 
-mod aside;
 mod batch;
 mod options;
+mod reasoning;
 mod request;
 mod resume;
 
@@ -19,16 +19,16 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{Delta, Message};
 use cp_common::{Code, Context, Error, Result, keys, signals};
 
-use self::aside::Aside;
-use self::batch::{Answered, Batch, Piece};
+use self::batch::{Batch, Completed, TextPiece};
 pub(crate) use self::options::{Args, is_direct, refuse_direct};
+use self::reasoning::ReasoningDisplay;
 pub(crate) use self::request::{DryRun, RequestBuilder};
 use self::resume::EarlierRun;
 use crate::backend::endpoint::Target;
 use crate::code_block;
-use crate::dialect::Shown;
-use crate::engine::purse::Purse;
+use crate::engine::budget::Budget;
 use crate::engine::{Engine, Listener, Work};
+use crate::wire_api::TextKind;
 
 /// What the reference says of this verb.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -47,9 +47,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 };
 
 /// The time between two lines of progress.
-const BETWEEN: Duration = Duration::from_secs(2);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// How long requests under way have to record their outcome on the ledger when nobody waits for their answers.
-const LEDGER_TIME: Duration = Duration::from_millis(500);
+const LEDGER_LIMIT: Duration = Duration::from_millis(500);
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -68,9 +68,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         requests,
         earlier: args.resume.as_deref().map(|out| EarlierRun::read(out, args.dry_run)).transpose()?,
         batch,
-        aside: args.aside(),
+        display: args.reasoning_display(),
         printed: 0,
-        is_noted: false,
+        has_noted_session: false,
         reported: Instant::now(),
     };
     // An output that is still written is nobody else's to go on with.
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if let Err(error) = &outcome {
         send.print_remaining(error, context);
     }
-    let settled = send.engine.purse.as_ref().map_or(Ok(()), Purse::close);
+    let settled = send.engine.budget.as_ref().map_or(Ok(()), Budget::close);
     outcome.and(settled)
 }
 
@@ -92,11 +92,11 @@ struct Send<'a> {
     /// The run that this one resumes.
     earlier: Option<EarlierRun>,
     batch: Option<Batch>,
-    aside: Aside,
+    display: ReasoningDisplay,
     /// How many answers of the batch were printed, and when that was last reported.
     printed: u64,
     /// Whether it was said what a session is to a text.
-    is_noted: bool,
+    has_noted_session: bool,
     reported: Instant,
 }
 
@@ -106,11 +106,11 @@ impl Send<'_> {
         let Some(batch) = &mut self.batch else { return };
         // A budget that is gone has paid for what is under way, and so has a reader who left; a refused key has not.
         let waits = end.code() != Code::Auth && !signals::interrupted();
-        let remaining = batch.remaining(if waits { Duration::MAX } else { LEDGER_TIME });
+        let remaining = batch.remaining(if waits { Duration::MAX } else { LEDGER_LIMIT });
         let options = StreamOptions { continue_on_error: true, ..self.args.stream_options };
         // A reader who has gone gets no more.
         for (pieces, answered) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
-            let printed = show(pieces, &mut self.aside, context).and_then(|()| match answered.outcome {
+            let printed = show(pieces, &mut self.display, context).and_then(|()| match answered.outcome {
                 Err(error) if error.code() == Code::Interrupted => {
                     context.out.set_place(answered.place);
                     context.out.item_failed(error)
@@ -130,8 +130,8 @@ impl Send<'_> {
         let Some(batch) = &mut self.batch else { return Ok(false) };
         let (answered, pieces) = batch.ready();
         let came = answered.is_some() || !pieces.is_empty();
-        batch.said().iter().for_each(|message| context.warn(message));
-        show(pieces, &mut self.aside, context)?;
+        batch.messages().iter().for_each(|message| context.warn(message));
+        show(pieces, &mut self.display, context)?;
         if let Some(answered) = answered {
             self.settle(answered, self.args.stream_options, context)?;
         }
@@ -151,22 +151,28 @@ impl Send<'_> {
     }
 
     /// Prints and counts an answer of the batch.
-    fn settle(&mut self, answered: Answered, options: StreamOptions, context: &mut Context) -> Result<()> {
+    fn settle(&mut self, answered: Completed, options: StreamOptions, context: &mut Context) -> Result<()> {
         self.printed += 1;
-        if self.reported.elapsed() >= BETWEEN {
+        if self.reported.elapsed() >= PROGRESS_INTERVAL {
             self.reported = Instant::now();
-            let narrowed = self.engine.gates.narrowed().map(|most| format!(", at most {most} at a time"));
-            context.progress(&format!("{} done{}", self.printed, narrowed.unwrap_or_default()));
+            let reduced_limit = self.engine.gates.reduced_limit().map(|most| format!(", at most {most} at a time"));
+            context.progress(&format!("{} done{}", self.printed, reduced_limit.unwrap_or_default()));
         }
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
-            self.conclude(answered.shown, answered.outcome, answered.took, context)
+            self.finish_answer(answered.shown, answered.outcome, answered.took, context)
         })
     }
 
     /// Prints a message. Text that was shown as it came is not shown again.
-    fn conclude(&mut self, shown: bool, outcome: Result<Message>, took: Duration, context: &mut Context) -> Result<()> {
-        self.aside.end(context);
+    fn finish_answer(
+        &mut self,
+        shown: bool,
+        outcome: Result<Message>,
+        took: Duration,
+        context: &mut Context,
+    ) -> Result<()> {
+        self.display.end(context);
         let is_printed = shown && context.out.format() != Format::Json;
         if is_printed {
             context.out.raw(b"\n")?;
@@ -180,7 +186,7 @@ impl Send<'_> {
             }
         }
         if !is_printed {
-            self.aside.whole(&message, context);
+            self.display.whole(&message, context);
             self.print(&message, context)?;
         }
         if self.args.usage && context.out.format() != Format::Json {
@@ -208,7 +214,7 @@ impl Send<'_> {
     /// Whether an earlier run has the answer.
     fn is_done(&self, work: &mut Work, context: &Context) -> Result<bool> {
         match (&self.earlier, context.out.place().index) {
-            (Some(earlier), Some(index)) => earlier.has(index, work, &self.engine),
+            (Some(earlier), Some(index)) => earlier.has_answered(index, work, &self.engine),
             _ => Ok(false),
         }
     }
@@ -225,12 +231,12 @@ impl Send<'_> {
         };
         let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
-            let mut listener = Printer { context, aside: &mut self.aside, shown: false };
+            let mut listener = Printer { context, display: &mut self.display, shown: false };
             let outcome = self.engine.message(&mut work, &mut listener);
             shown = listener.shown;
             outcome
         });
-        self.conclude(shown, outcome, begun.elapsed(), context)
+        self.finish_answer(shown, outcome, begun.elapsed(), context)
     }
 }
 
@@ -244,8 +250,8 @@ impl Filter for Send<'_> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        if let (Body::Text(_), Some(session), false) = (&body, &context.options.session, self.is_noted) {
-            self.is_noted = true;
+        if let (Body::Text(_), Some(session), false) = (&body, &context.options.session, self.has_noted_session) {
+            self.has_noted_session = true;
             let how = format!("cp-compose --session {session} -- TEXT | cp-llm | cp-session tee {session}");
             let message = format!("the session's turns were not sent, and these are not stored in it: {how}");
             context.out.notice("session_not_used", Severity::Info, message);
@@ -274,7 +280,7 @@ impl Filter for Send<'_> {
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
         while self.advance(context)? {}
-        self.engine.purse.as_ref().map_or(Ok(()), Purse::rest)
+        self.engine.budget.as_ref().map_or(Ok(()), Budget::release_idle)
     }
 
     fn catch_up(&mut self, context: &mut Context) -> Result<()> {
@@ -303,14 +309,14 @@ fn used(message: &Message, took: Duration) -> String {
 }
 
 /// Prints pieces of answers that are under way.
-fn show(pieces: Vec<Piece>, aside: &mut Aside, context: &mut Context) -> Result<()> {
+fn show(pieces: Vec<TextPiece>, display: &mut ReasoningDisplay, context: &mut Context) -> Result<()> {
     let here = context.out.place();
     for (place, kind, text) in pieces {
         context.out.set_place(place);
-        let mut printer = Printer { context, aside, shown: true };
+        let mut printer = Printer { context, display, shown: true };
         match kind {
-            Shown::Words => printer.text(&text)?,
-            Shown::Thinking => printer.thinking(&text)?,
+            TextKind::Answer => printer.text(&text)?,
+            TextKind::Thinking => printer.thinking(&text)?,
         }
     }
     context.out.set_place(here);
@@ -320,7 +326,7 @@ fn show(pieces: Vec<Piece>, aside: &mut Aside, context: &mut Context) -> Result<
 /// Prints what happens while an answer is made.
 struct Printer<'a> {
     context: &'a mut Context,
-    aside: &'a mut Aside,
+    display: &'a mut ReasoningDisplay,
     /// Whether text was printed.
     shown: bool,
 }
@@ -328,7 +334,7 @@ struct Printer<'a> {
 impl Listener for Printer<'_> {
     fn text(&mut self, text: &str) -> Result<()> {
         self.shown = true;
-        self.aside.end(self.context);
+        self.display.end(self.context);
         if self.context.out.format() == Format::Json {
             self.context.out.streaming()?;
             self.context.out.record(Kind::Delta, &Delta::new(text))?;
@@ -339,11 +345,11 @@ impl Listener for Printer<'_> {
     }
 
     fn thinking(&mut self, text: &str) -> Result<()> {
-        self.aside.thinking(text, self.context)
+        self.display.thinking(text, self.context)
     }
 
     fn warn(&mut self, message: &str) {
-        self.aside.end(self.context);
+        self.display.end(self.context);
         self.context.warn(message);
     }
 }

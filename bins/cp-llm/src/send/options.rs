@@ -17,15 +17,15 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::aside::{Aside, Reasoning};
+use super::reasoning::{ReasoningDisplay, ReasoningMode};
 use super::request::{RequestBuilder, headers, parameters};
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
-use crate::backend::endpoint::Setup;
+use crate::backend::endpoint::BackendOptions;
 use crate::engine::Engine;
-use crate::engine::cassette::{Cache, Cassette, Replay};
+use crate::engine::budget::{Budget, BudgetOptions};
 use crate::engine::gate::Gates;
-use crate::engine::purse::{BudgetOptions, Purse};
+use crate::engine::recordings::{Cache, Recordings, Replay};
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::policy::Policy;
@@ -159,8 +159,8 @@ impl Args {
             let mixed = "--unordered --stream mixes the text of several answers, which only json keeps apart";
             return Err(Error::usage(mixed).hint("remove --unordered, --stream or --format"));
         }
-        let cassette = self.cassette(context)?;
-        let is_replayed = cassette.as_ref().is_some_and(Cassette::is_replayed);
+        let recordings = self.recordings(context)?;
+        let is_replayed = recordings.as_ref().is_some_and(Recordings::is_replayed);
         // Neither a recording nor a look at the request needs a key.
         let sends = !is_replayed && !self.dry_run;
         let script = self.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
@@ -171,15 +171,15 @@ impl Args {
         let policy = Policy::load(&context.home)?;
         let permission = policy.permission();
         let endpoints =
-            Endpoints::load(&context.config, self.backend.as_deref())?.looking(sends && permission().is_ok());
+            Endpoints::load(&context.config, self.backend.as_deref())?.probing(sends && permission().is_ok());
         // A replay takes the recording's where nothing else names one.
-        let endpoints = match &cassette {
-            Some(Cassette::Replay(replay)) => endpoints.or_default(|| replay.backend())?,
+        let endpoints = match &recordings {
+            Some(Recordings::Replay(replay)) => endpoints.or_default_name(|| replay.backend())?,
             _ => endpoints,
         };
         let models = self.model.iter().filter(|model| !model.is_empty());
         let models = models.map(|model| endpoints.target(model)).collect::<Result<_>>()?;
-        let backends = Backends::new(Setup {
+        let backends = Backends::new(BackendOptions {
             timeouts: self.timeouts(context)?,
             connections: self.jobs.into(),
             embeds: false,
@@ -205,15 +205,15 @@ impl Args {
             policy,
             made: AtomicU64::new(0),
         };
-        let purse = if sends { Purse::open(&self.budget, policy_usd, (self.rpm, self.tpm))? } else { None };
+        let budget = if sends { Budget::open(&self.budget, policy_usd, (self.rpm, self.tpm))? } else { None };
         let max_wait = seconds("--retry-max-wait", self.retry_max_wait)?;
         let retries = RetryPolicy { retries: self.retries, max_wait };
         let mut engine = Engine {
             fail_on: self.fail_on.clone(),
             schema,
-            cassette,
+            recordings,
             counts_what_is_free: self.budget.usd.is_some(),
-            purse,
+            budget,
             gates: Gates::new(self.jobs.into()),
             ..Engine::new(context, backends, retries, fetch, logs_content)?
         };
@@ -222,11 +222,11 @@ impl Args {
     }
 
     /// Where what the models think goes.
-    pub(super) fn aside(&self) -> Aside {
-        Aside::new(match (self.reasoning, self.no_reasoning) {
-            (true, _) => Reasoning::Shown,
-            (false, true) => Reasoning::Hidden,
-            (false, false) => Reasoning::Announced,
+    pub(super) fn reasoning_display(&self) -> ReasoningDisplay {
+        ReasoningDisplay::new(match (self.reasoning, self.no_reasoning) {
+            (true, _) => ReasoningMode::Full,
+            (false, true) => ReasoningMode::Hidden,
+            (false, false) => ReasoningMode::Indicator,
         })
     }
 
@@ -249,7 +249,7 @@ impl Args {
     }
 
     /// The recording that is used, if one is.
-    fn cassette(&self, context: &Context) -> Result<Option<Cassette>> {
+    fn recordings(&self, context: &Context) -> Result<Option<Recordings>> {
         if self.dry_run {
             return Ok(None);
         }
@@ -260,15 +260,15 @@ impl Args {
             context.home.check_writable(file)?;
         }
         match (&self.record, &self.replay, &self.cache) {
-            (Some(file), ..) => Cassette::record(file).map(Some),
-            (_, Some(file), _) => Replay::open(file).map(|replay| Some(Cassette::Replay(replay))),
+            (Some(file), ..) => Recordings::record(file).map(Some),
+            (_, Some(file), _) => Replay::open(file).map(|replay| Some(Recordings::Replay(replay))),
             (.., Some(named)) => {
                 let file = named.clone().unwrap_or_else(|| context.home.state("llm-cache.jsonl"));
                 if named.is_none() {
                     make_directory(&context.home.path("state"))?;
                 }
                 let cache = Cache::open(&file, &|message| context.warn(message))?;
-                Ok(Some(Cassette::Cache(cache)))
+                Ok(Some(Recordings::Cache(cache)))
             }
             _ => Ok(None),
         }
@@ -303,7 +303,7 @@ pub(crate) fn refuse_direct() -> Result<()> {
 /// What a batch takes of the options.
 impl Args {
     /// The options that these words are.
-    pub(crate) fn of_words(words: &[String]) -> Result<Self> {
+    pub(crate) fn from_words(words: &[String]) -> Result<Self> {
         let wrong = |e: clap::Error| Error::config(e.to_string()).fatal();
         let command = <Self as clap::Args>::augment_args(clap::Command::new("cp-llm").no_binary_name(true));
         let matches = command.try_get_matches_from(words).map_err(wrong)?;
@@ -311,7 +311,7 @@ impl Args {
     }
 
     /// The words with which the answers of a batch are read as these options say.
-    pub(crate) fn words_for_answers(&self, backend: &str) -> Vec<String> {
+    pub(crate) fn reader_options(&self, backend: &str) -> Vec<String> {
         let mut words = vec![format!("--backend={backend}")];
         words.extend(self.fail_on.iter().map(|reason| format!("--fail-on={reason}")));
         let script = self.stub_script.as_ref().and_then(|script| std::path::absolute(script).ok());

@@ -14,9 +14,9 @@ use crate::backend::Destination;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Endpoint, Target};
 use crate::backend::server::header;
-use crate::dialect::Request;
 use crate::engine::{Engine, Work};
 use crate::policy::Policy;
+use crate::wire_api::Request;
 
 /// Makes requests of prompts: what the options say for every prompt, and what the policy permits.
 pub(crate) struct RequestBuilder {
@@ -97,7 +97,7 @@ impl RequestBuilder {
         match (self.models.split_first(), &prompt.model) {
             (Some((first, others)), _) => Ok((first.clone(), others.to_vec())),
             (None, Some(model)) => Ok((self.endpoints.target(model)?, Vec::new())),
-            (None, None) => Ok((self.endpoints.fallback()?, Vec::new())),
+            (None, None) => Ok((self.endpoints.default_target()?, Vec::new())),
         }
     }
 
@@ -125,14 +125,14 @@ fn params_of(data: &RawValue) -> Result<Map<String, Value>> {
         params: Map<String, Value>,
     }
     let params = record::read::<Head>(data)?.params;
-    match params.keys().find_map(|name| Some((name, own(name)?))) {
-        Some((name, cure)) => Err(Error::validation(format!("data.params: `{name}` is not a parameter")).hint(cure)),
+    match params.keys().find_map(|name| Some((name, reserved_hint(name)?))) {
+        Some((name, hint)) => Err(Error::validation(format!("data.params: `{name}` is not a parameter")).hint(hint)),
         None => Ok(params),
     }
 }
 
 /// Members of a body that are no parameters, and what sets them.
-const OWN: [(&str, &str); 5] = [
+const RESERVED: [(&str, &str); 5] = [
     ("model", "use -m MODEL"),
     ("stream", "use --stream"),
     ("messages", "give the text, or a prompt record"),
@@ -141,8 +141,8 @@ const OWN: [(&str, &str); 5] = [
 ];
 
 /// What sets a member of the body that is no parameter; none for one that is.
-pub(super) fn own(name: &str) -> Option<&'static str> {
-    OWN.iter().find(|(own, _)| *own == name).map(|(_, cure)| *cure)
+pub(super) fn reserved_hint(name: &str) -> Option<&'static str> {
+    RESERVED.iter().find(|(own, _)| *own == name).map(|(_, hint)| *hint)
 }
 
 /// The parameters, those that have an option of their own among them. No error repeats a value.
@@ -158,8 +158,8 @@ pub(super) fn parameters(given: &[String], named: [(&str, Option<Value>); 2]) ->
             return Err(Error::usage(format!("`{key}` after -o is not the name of a parameter"))
                 .hint("write -o KEY=VALUE, such as -o top_p=0.9"));
         }
-        if let Some(cure) = own(key) {
-            return Err(Error::usage(format!("`{key}` is not a parameter")).hint(cure));
+        if let Some(hint) = reserved_hint(key) {
+            return Err(Error::usage(format!("`{key}` is not a parameter")).hint(hint));
         }
         if parameters.insert(key.to_owned(), value(key, text)?).is_some() {
             return Err(Error::usage(format!("the parameter `{key}` is given twice")).hint("give it once"));

@@ -80,7 +80,7 @@ impl EarlierRun {
 
     /// Whether the prompt with this index has its message: one that answers the request to any of the models that may be asked. With
     /// another request at that index, the input or an option is another one.
-    pub(super) fn has(&self, index: u64, work: &mut Work, engine: &Engine) -> Result<bool> {
+    pub(super) fn has_answered(&self, index: u64, work: &mut Work, engine: &Engine) -> Result<bool> {
         let mut unknown = None;
         if let Some(known) = self.requests.get(index) {
             for at in 0..work.targets().len() {

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn open(options: &BudgetOptions) -> Result<Option<Purse>> {
-    Purse::open(options, None, (None, None))
+fn open(options: &BudgetOptions) -> Result<Option<Budget>> {
+    Budget::open(options, None, (None, None))
 }
 
 fn used(tokens: u64) -> Usage {
@@ -17,18 +17,18 @@ fn estimate(tokens: u64) -> Amount {
     Amount { usd: 0.0, tokens }
 }
 
-fn sharing(file: &Path, tokens: Option<u64>) -> Purse {
+fn sharing(file: &Path, tokens: Option<u64>) -> Budget {
     open(&BudgetOptions { tokens, file: Some(file.to_owned()), ..BudgetOptions::default() }).unwrap().unwrap()
 }
 
-fn spend(purse: &Purse, tokens: u64) {
-    let ticket = purse.admit(estimate(tokens), &mut |_| ()).unwrap();
-    purse.settle(&ticket, Some(&used(tokens))).unwrap();
-    purse.rest().unwrap();
+fn spend(budget: &Budget, tokens: u64) {
+    let ticket = budget.admit(estimate(tokens), &mut |_| ()).unwrap();
+    budget.settle(&ticket, Some(&used(tokens))).unwrap();
+    budget.release_idle().unwrap();
 }
 
-fn sheet(file: &Path) -> Sheet {
-    Sheet::parse(&std::fs::read(file).unwrap()).unwrap()
+fn content(file: &Path) -> BudgetFile {
+    BudgetFile::parse(&std::fs::read(file).unwrap()).unwrap()
 }
 
 /// The names in the directory of a file.
@@ -38,16 +38,16 @@ fn names(file: &Path) -> usize {
 
 fn place() -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("purse");
+    let file = directory.path().join("budget");
     (directory, file)
 }
 
 #[test]
 fn requests_pass_until_the_limit_is_reached() {
-    let purse = open(&BudgetOptions { tokens: Some(10), ..BudgetOptions::default() }).unwrap().unwrap();
-    spend(&purse, 5);
-    spend(&purse, 5);
-    let error = purse.admit(estimate(0), &mut |_| ()).err().unwrap();
+    let budget = open(&BudgetOptions { tokens: Some(10), ..BudgetOptions::default() }).unwrap().unwrap();
+    spend(&budget, 5);
+    spend(&budget, 5);
+    let error = budget.admit(estimate(0), &mut |_| ()).err().unwrap();
     assert_eq!((error.code(), error.is_fatal()), (Code::BudgetExhausted, true));
     assert_eq!(error.details()["action"], "raise_budget");
     assert!(open(&BudgetOptions::default()).unwrap().is_none());
@@ -58,14 +58,14 @@ fn requests_pass_until_the_limit_is_reached() {
 fn two_share_a_file_and_leave_nothing_reserved() {
     let (_directory, file) = place();
     let (one, two) = (sharing(&file, Some(100)), sharing(&file, None));
-    for purse in [&one, &two] {
-        let ticket = purse.admit(estimate(10), &mut |_| ()).unwrap();
-        assert!(sheet(&file).reserved().tokens >= 10);
-        purse.settle(&ticket, Some(&used(45))).unwrap();
-        purse.rest().unwrap();
+    for budget in [&one, &two] {
+        let ticket = budget.admit(estimate(10), &mut |_| ()).unwrap();
+        assert!(content(&file).reserved().tokens >= 10);
+        budget.settle(&ticket, Some(&used(45))).unwrap();
+        budget.release_idle().unwrap();
     }
     spend(&two, 10);
-    assert_eq!(sheet(&file), Sheet { limit: one.limit, spent: estimate(100), ..Sheet::default() });
+    assert_eq!(content(&file), BudgetFile { limit: one.limit, spent: estimate(100), ..BudgetFile::default() });
     // The limit is the file's, so who gives none has it too.
     assert_eq!(two.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::BudgetExhausted);
     assert_eq!(names(&file), 1);
@@ -83,14 +83,14 @@ fn what_others_have_reserved_is_waited_for() {
             two.settle(&ticket, Some(&used(50))).unwrap();
             said
         });
-        std::thread::sleep(LOOK * 2);
+        std::thread::sleep(POLL_INTERVAL * 2);
         assert!(!waits.is_finished(), "it did not wait for what is reserved");
         one.settle(&ticket, Some(&used(20))).unwrap();
-        one.rest().unwrap();
+        one.release_idle().unwrap();
         assert_eq!(waits.join().unwrap(), 1);
-        two.rest().unwrap();
+        two.release_idle().unwrap();
     });
-    assert_eq!(sheet(&file).spent.tokens, 70);
+    assert_eq!(content(&file).spent.tokens, 70);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn of_a_process_that_is_gone_what_it_had_asked_for_counts() {
     let ticket = gone.admit(estimate(8), &mut |_| ()).unwrap();
     gone.settle(&ticket, Some(&used(7))).unwrap();
     let _under_way = [gone.admit(estimate(20), &mut |_| ()).unwrap(), gone.admit(estimate(5), &mut |_| ()).unwrap()];
-    let reserved = sheet(&file).reserved();
+    let reserved = content(&file).reserved();
     assert!(reserved.tokens > 25, "nothing is reserved ahead: {reserved:?}");
     // As a process that is killed: its lock goes, its files stay.
     let owner = gone.lock().owner.take().unwrap();
@@ -110,25 +110,25 @@ fn of_a_process_that_is_gone_what_it_had_asked_for_counts() {
     std::fs::write(&name, left).unwrap();
     let next = sharing(&file, None);
     spend(&next, 1);
-    assert_eq!(sheet(&file).spent.tokens, 7 + 25 + 1);
-    assert!(sheet(&file).reserved.is_empty() && !name.exists());
+    assert_eq!(content(&file).spent.tokens, 7 + 25 + 1);
+    assert!(content(&file).reserved.is_empty() && !name.exists());
     // Where the owner left no word, all that it had reserved counts.
     let silent = sharing(&file, None);
     let _under_way = silent.admit(estimate(100), &mut |_| ()).unwrap();
-    let reserved = sheet(&file).reserved().tokens;
+    let reserved = content(&file).reserved().tokens;
     drop(silent.lock().owner.take());
     spend(&next, 1);
-    assert_eq!(sheet(&file).spent.tokens, 33 + reserved + 1);
+    assert_eq!(content(&file).spent.tokens, 33 + reserved + 1);
 }
 
 #[test]
 fn what_is_under_way_when_a_process_ends_counts_once() {
     let (_directory, file) = place();
-    let purse = sharing(&file, Some(1000));
-    let ticket = purse.admit(estimate(30), &mut |_| ()).unwrap();
-    purse.close().unwrap();
-    purse.settle(&ticket, Some(&used(30))).unwrap();
-    assert_eq!((sheet(&file).spent.tokens, sheet(&file).reserved.len(), names(&file)), (30, 0, 1));
+    let budget = sharing(&file, Some(1000));
+    let ticket = budget.admit(estimate(30), &mut |_| ()).unwrap();
+    budget.close().unwrap();
+    budget.settle(&ticket, Some(&used(30))).unwrap();
+    assert_eq!((content(&file).spent.tokens, content(&file).reserved.len(), names(&file)), (30, 0, 1));
 }
 
 #[test]
@@ -138,27 +138,27 @@ fn many_at_once_never_pass_the_limit_by_more_than_what_is_under_way() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                let purse = sharing(&file, Some(400));
-                while let Ok(ticket) = purse.admit(estimate(7), &mut |_| ()) {
+                let budget = sharing(&file, Some(400));
+                while let Ok(ticket) = budget.admit(estimate(7), &mut |_| ()) {
                     spent.fetch_add(7, std::sync::atomic::Ordering::SeqCst);
-                    purse.settle(&ticket, Some(&used(7))).unwrap();
+                    budget.settle(&ticket, Some(&used(7))).unwrap();
                 }
-                purse.close().unwrap();
+                budget.close().unwrap();
             });
         }
     });
     let spent = spent.into_inner();
     assert!((400..400 + 7).contains(&spent), "{spent}");
-    assert_eq!((sheet(&file).spent.tokens, sheet(&file).reserved.len(), names(&file)), (spent, 0, 1));
+    assert_eq!((content(&file).spent.tokens, content(&file).reserved.len(), names(&file)), (spent, 0, 1));
 }
 
 #[test]
 fn the_file_of_an_older_version_is_read_and_another_file_is_left_alone() {
     let (_directory, file) = place();
     std::fs::write(&file, "{\"usd\":             0.250000000,\"tokens\":                90.0}\n").unwrap();
-    let purse = sharing(&file, Some(100));
-    spend(&purse, 5);
-    assert_eq!(sheet(&file).spent, Amount { usd: 0.25, tokens: 95 });
+    let budget = sharing(&file, Some(100));
+    spend(&budget, 5);
+    assert_eq!(content(&file).spent, Amount { usd: 0.25, tokens: 95 });
     for text in [
         "hello",
         "{}",
@@ -191,8 +191,8 @@ fn a_reservation_cannot_name_a_file_elsewhere() {
         let text = format!(
             r#"{{"limit":{{}},"spent":{{"usd":0.0,"tokens":0}},"reserved":[{{"id":"{id}","owner":"x","since":"2026-01-01T00:00:00Z","tokens":1,"usd":0}}]}}"#
         );
-        assert!(Sheet::parse(text.as_bytes()).is_err(), "{id}");
-        assert!(Sheet::parse(text.replace(&format!("\"{id}\""), "\"0123456789abcdef\"").as_bytes()).is_ok());
+        assert!(BudgetFile::parse(text.as_bytes()).is_err(), "{id}");
+        assert!(BudgetFile::parse(text.replace(&format!("\"{id}\""), "\"0123456789abcdef\"").as_bytes()).is_ok());
     }
 }
 
@@ -202,7 +202,7 @@ fn turns_are_apart_by_requests_and_by_tokens_of_all_who_share_the_file() {
     let paced = || {
         let pace = (Some(6000), Some(60_000));
         let options = BudgetOptions { file: Some(file.clone()), ..BudgetOptions::default() };
-        Purse::open(&options, None, pace).unwrap().unwrap()
+        Budget::open(&options, None, pace).unwrap().unwrap()
     };
     let (one, two) = (paced(), paced());
     let start = std::time::Instant::now();
@@ -214,8 +214,8 @@ fn turns_are_apart_by_requests_and_by_tokens_of_all_who_share_the_file() {
     spend(&one, 100);
     two.wait_turn().unwrap();
     assert!(start.elapsed() >= Duration::from_millis(145), "{:?}", start.elapsed());
-    // A window that lies ahead, or that counts without end, stops nobody for ever.
-    let (mut rate, now) = (Some(Rate { window_start: Moment(u64::MAX), requests: 1, tokens: 0 }), now());
+    // A window that lies reserve_ahead, or that counts without end, stops nobody for ever.
+    let (mut rate, now) = (Some(Rate { window_start: Timestamp(u64::MAX), requests: 1, tokens: 0 }), now());
     assert!(Rate::turn(&mut rate, one.pace, now).since(now) <= Duration::from_millis(10));
     let mut rate = Some(Rate { window_start: now, requests: u64::MAX, tokens: u64::MAX });
     assert!(Rate::turn(&mut rate, one.pace, now) > now);
@@ -225,23 +225,23 @@ fn turns_are_apart_by_requests_and_by_tokens_of_all_who_share_the_file() {
 fn a_pause_is_one_of_all_who_share_the_file() {
     let (_directory, file) = place();
     let (one, two) = (sharing(&file, Some(10)), sharing(&file, Some(10)));
-    assert_eq!(two.paused().unwrap(), Duration::ZERO);
-    assert_eq!(two.paused().unwrap(), Duration::ZERO);
+    assert_eq!(two.remaining_pause().unwrap(), Duration::ZERO);
+    assert_eq!(two.remaining_pause().unwrap(), Duration::ZERO);
     one.pause(Duration::from_secs(5)).unwrap();
     one.pause(Duration::from_secs(1)).unwrap();
-    std::thread::sleep(KEPT);
-    let left = two.paused().unwrap();
+    std::thread::sleep(IDLE_LIMIT);
+    let left = two.remaining_pause().unwrap();
     assert!(left > Duration::from_secs(4) && left <= Duration::from_secs(5), "{left:?}");
 }
 
 #[test]
 fn an_answer_without_usage_is_said_once_and_nothing_more_is_asked() {
-    let purse = open(&BudgetOptions { tokens: Some(10), ..BudgetOptions::default() }).unwrap().unwrap();
-    assert_eq!(purse.silent().unwrap().code(), Code::Config);
-    assert!(purse.silent().is_none());
-    assert_eq!(purse.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::Config);
-    let paced = Purse::open(&BudgetOptions::default(), None, (Some(1), None)).unwrap().unwrap();
-    assert!(paced.silent().is_none(), "a pace is kept without it");
+    let budget = open(&BudgetOptions { tokens: Some(10), ..BudgetOptions::default() }).unwrap().unwrap();
+    assert_eq!(budget.report_missing_usage().unwrap().code(), Code::Config);
+    assert!(budget.report_missing_usage().is_none());
+    assert_eq!(budget.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::Config);
+    let paced = Budget::open(&BudgetOptions::default(), None, (Some(1), None)).unwrap().unwrap();
+    assert!(paced.report_missing_usage().is_none(), "a pace is kept without it");
 }
 
 proptest! {
@@ -255,9 +255,9 @@ proptest! {
         }
         std::fs::write(&file, &text).unwrap();
         let options = BudgetOptions { tokens: Some(1), file: Some(file.clone()), ..BudgetOptions::default() };
-        if let Ok(purse) = open(&options) {
-            let _ = purse.unwrap().admit(estimate(u64::MAX), &mut |_| ());
-            prop_assert!(Sheet::parse(&std::fs::read(&file).unwrap()).is_ok());
+        if let Ok(budget) = open(&options) {
+            let _ = budget.unwrap().admit(estimate(u64::MAX), &mut |_| ());
+            prop_assert!(BudgetFile::parse(&std::fs::read(&file).unwrap()).is_ok());
         } else {
             prop_assert_eq!(std::fs::read(&file).unwrap(), text);
         }
@@ -267,7 +267,7 @@ proptest! {
 #[test]
 fn ids_are_each_their_own() {
     let (_directory, file) = place();
-    let purse = PurseFile::at(&file).unwrap();
-    let owners: Vec<Owner> = (0..20).map(|_| purse.owner().unwrap()).collect();
+    let budget = SharedFile::at(&file).unwrap();
+    let owners: Vec<Owner> = (0..20).map(|_| budget.owner().unwrap()).collect();
     assert_eq!(owners.iter().map(|owner| &owner.id).collect::<BTreeSet<_>>().len(), 20);
 }

@@ -1,4 +1,4 @@
-//! What a purse holds: limits, sums, reservations, the pace and the pause. One process has it in memory; several have it in a file.
+//! What a budget holds: limits, sums, reservations, the pace and the pause. One process has it in memory; several have it in a file.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(super) struct Reservation {
     pub id: String,
     /// Who that is, for people.
     pub owner: String,
-    pub since: Moment,
+    pub since: Timestamp,
     pub tokens: u64,
     pub usd: f64,
 }
@@ -44,15 +44,15 @@ pub(super) struct Reservation {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rate {
-    pub window_start: Moment,
+    pub window_start: Timestamp,
     pub requests: u64,
     pub tokens: u64,
 }
 
-/// A purse.
+/// A budget.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Sheet {
+pub(super) struct BudgetFile {
     pub limit: Limit,
     pub spent: Amount,
     pub reserved: Vec<Reservation>,
@@ -60,13 +60,13 @@ pub(super) struct Sheet {
     pub rate: Option<Rate>,
     /// Nothing is sent before.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pause_until: Option<Moment>,
+    pub pause_until: Option<Timestamp>,
 }
 
 /// Milliseconds since 1970, printed as a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(super) struct Moment(pub u64);
+pub(super) struct Timestamp(pub u64);
 
 /// How much time a request takes, and how much each of its tokens.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,7 +84,7 @@ impl Amount {
     }
 
     pub(super) fn plus(self, more: Self) -> Self {
-        // Sums of dollars with six more digits than cents have are what a reader can add up.
+        // Rounding to nine digits keeps sums of dollars readable.
         let usd = ((self.usd + more.usd) * 1e9).round() / 1e9;
         Self { usd, tokens: self.tokens.saturating_add(more.tokens) }
     }
@@ -95,18 +95,18 @@ impl Amount {
     }
 
     /// Each part of it by itself, if that is less than this one's.
-    pub(super) fn at_most(self, most: Self) -> Self {
+    pub(super) fn min(self, most: Self) -> Self {
         Self { usd: self.usd.min(most.usd), tokens: self.tokens.min(most.tokens) }
     }
 
     /// A part of it.
     #[expect(clippy::cast_precision_loss, reason = "as many tokens are never counted")]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a count, cut off")]
-    pub(super) fn times(self, part: f64) -> Self {
+    pub(super) fn scaled(self, part: f64) -> Self {
         Self { usd: self.usd * part, tokens: (self.tokens as f64 * part) as u64 }
     }
 
-    fn is_sound(self) -> bool {
+    fn is_valid(self) -> bool {
         self.usd.is_finite() && self.usd >= 0.0
     }
 }
@@ -127,32 +127,32 @@ impl Limit {
     }
 
     /// What is kept for the next requests, so that not each of them has to change the file: little of the whole, less of the rest.
-    pub(super) fn ahead(self, taken: Amount) -> Amount {
+    pub(super) fn reserve_ahead(self, taken: Amount) -> Amount {
         let whole = Amount { usd: self.usd.unwrap_or(0.0), tokens: self.tokens.unwrap_or(0) };
-        whole.times(1.0 / 50.0).at_most(whole.minus(taken).times(1.0 / 8.0))
+        whole.scaled(1.0 / 50.0).min(whole.minus(taken).scaled(1.0 / 8.0))
     }
 }
 
-impl Sheet {
-    /// What a file holds, if it is a purse: of this shape, or of the one that knew the sums only.
+impl BudgetFile {
+    /// What a file holds, if it is a budget: of this shape, or of the one that knew the sums only.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self::default());
         }
-        let sheet: Self = match serde_json::from_slice(text) {
-            Ok(sheet) => sheet,
+        let content: Self = match serde_json::from_slice(text) {
+            Ok(content) => content,
             Err(why) => Self { spent: sums(text).ok_or_else(|| why.to_string())?, ..Self::default() },
         };
-        let amounts = sheet.reserved.iter().map(Reservation::amount).chain([sheet.spent]);
-        let limit = Amount { usd: sheet.limit.usd.unwrap_or(0.0), tokens: 0 };
+        let amounts = content.reserved.iter().map(Reservation::amount).chain([content.spent]);
+        let limit = Amount { usd: content.limit.usd.unwrap_or(0.0), tokens: 0 };
         let names_a_file = |id: &str| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !amounts.chain([limit]).all(Amount::is_sound) {
+        if !amounts.chain([limit]).all(Amount::is_valid) {
             return Err("an amount of dollars is not valid".to_owned());
         }
-        if sheet.reserved.len() > MOST || !sheet.reserved.iter().all(|reserved| names_a_file(&reserved.id)) {
+        if content.reserved.len() > MOST || !content.reserved.iter().all(|reserved| names_a_file(&reserved.id)) {
             return Err("a reservation is not valid".to_owned());
         }
-        Ok(sheet)
+        Ok(content)
     }
 
     /// What all reservations hold.
@@ -182,7 +182,7 @@ impl Reservation {
 
 impl Rate {
     /// The turn of the next request, which is taken. A window whose time is over is followed by one that begins now.
-    pub(super) fn turn(rate: &mut Option<Self>, pace: Pace, now: Moment) -> Moment {
+    pub(super) fn turn(rate: &mut Option<Self>, pace: Pace, now: Timestamp) -> Timestamp {
         // A clock that was set back does not stop the stream.
         let turn = rate.map_or(now, |rate| rate.window_start.min(now).after(pace.of(rate.requests, rate.tokens)));
         match rate.as_mut().filter(|_| turn > now) {
@@ -201,12 +201,12 @@ impl Pace {
     }
 
     fn of(self, requests: u64, tokens: u64) -> Duration {
-        let times = |each: Duration, count: u64| each.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
-        times(self.request, requests).saturating_add(times(self.token, tokens))
+        let scaled = |each: Duration, count: u64| each.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        scaled(self.request, requests).saturating_add(scaled(self.token, tokens))
     }
 }
 
-impl Moment {
+impl Timestamp {
     pub(super) fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
@@ -217,14 +217,14 @@ impl Moment {
     }
 }
 
-impl From<Moment> for String {
-    fn from(moment: Moment) -> Self {
+impl From<Timestamp> for String {
+    fn from(moment: Timestamp) -> Self {
         let time = i64::try_from(moment.0).ok().and_then(DateTime::<Utc>::from_timestamp_millis);
         time.unwrap_or(DateTime::<Utc>::MAX_UTC).to_rfc3339_opts(SecondsFormat::Millis, true)
     }
 }
 
-impl TryFrom<String> for Moment {
+impl TryFrom<String> for Timestamp {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {

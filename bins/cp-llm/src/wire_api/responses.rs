@@ -9,16 +9,16 @@ use serde_json::{Map, Value, json};
 
 use super::decoder::complete_arguments;
 use super::embeddings::Format;
-use super::history::{Going, Sent, sent, tool_failure};
-use super::json::{Body, Text};
+use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
+use super::json::{Body, TextBuffer};
 use super::{
-    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, UpstreamError, bad_answer, bearer,
-    count_of, data_url, schema, text_of, with_cached, with_function,
+    BatchApi, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
+    bearer, count_of, data_url, schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Responses;
 
-impl Dialect for Responses {
+impl WireApi for Responses {
     fn embeddings(&self) -> Option<Format> {
         Some(Format::OpenAi)
     }
@@ -27,8 +27,8 @@ impl Dialect for Responses {
         "/responses".to_owned()
     }
 
-    fn jobs(&self) -> Option<JobApi> {
-        Some(JobApi::File)
+    fn batch_api(&self) -> Option<BatchApi> {
+        Some(BatchApi::File)
     }
 
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
@@ -41,7 +41,7 @@ impl Dialect for Responses {
         body.set_some("instructions", Some(&request.system).filter(|system| !system.is_empty()))?;
         let mut items = Vec::new();
         for turn in &request.messages {
-            put_turn(turn, sent(turn, request, there)?, &mut items)?;
+            put_turn(turn, outgoing(turn, request, there)?, &mut items)?;
         }
         body.set("input", &items)?;
         body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
@@ -118,24 +118,24 @@ fn reasons(request: &Request) -> bool {
 }
 
 /// Appends the items that one of our turns becomes: calls and results are items of their own.
-fn put_turn(turn: &Turn, content: Sent<'_>, items: &mut Vec<Value>) -> Result<()> {
+fn put_turn(turn: &Turn, content: OutgoingContent<'_>, items: &mut Vec<Value>) -> Result<()> {
     let blocks = match content {
-        Sent::Text(text) => {
+        OutgoingContent::Text(text) => {
             items.push(json!({"role": turn.role, "content": text}));
             return Ok(());
         }
-        Sent::Blocks(blocks) => blocks,
+        OutgoingContent::Blocks(blocks) => blocks,
     };
     let (mut parts, mut calls) = (Vec::new(), Vec::new());
     for block in &blocks {
         let block = match block {
-            Going::AsItCame { raw, .. } => {
+            Outgoing::Passthrough { raw, .. } => {
                 put_message(&turn.role, &mut parts, items);
                 items.append(&mut calls);
                 items.push(record::read(raw)?);
                 continue;
             }
-            Going::Plain(block) => block,
+            Outgoing::Plain(block) => block,
         };
         let value: Value = record::read(block.raw())?;
         match text_of(&value, "type") {
@@ -233,7 +233,7 @@ struct Item {
     given: Value,
     is_done: bool,
     /// The words, or the arguments, that came in pieces.
-    pieces: Text,
+    pieces: TextBuffer,
 }
 
 impl Item {
@@ -244,7 +244,7 @@ impl Item {
             item["arguments"] = text.into();
         } else if !is_done {
             // What is not whole cannot be given back as an item.
-            return Ok((!text.is_empty()).then(|| Part { said: Said::Text(text, Vec::new()), raw: None }));
+            return Ok((!text.is_empty()).then(|| Part { content: PartContent::Text(text, Vec::new()), raw: None }));
         }
         part_of(&item, at_limit)
     }
@@ -254,30 +254,32 @@ impl Item {
 fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
     let kind = text_of(item, "type").unwrap_or_default();
     let list = |name: &str| item[name].as_array().into_iter().flatten();
-    let said = match kind {
+    let content = match kind {
         "message" => {
             let words = |part: &Value| text_of(part, "text").or_else(|| text_of(part, "refusal")).map(str::to_owned);
             let citations = list("content").flat_map(|part| part["annotations"].as_array().into_iter().flatten());
-            Said::Text(list("content").filter_map(words).collect(), citations.cloned().collect())
+            PartContent::Text(list("content").filter_map(words).collect(), citations.cloned().collect())
         }
         "reasoning" => {
             let texts = list("summary").chain(list("content")).filter_map(|part| text_of(part, "text"));
-            Said::Thinking(texts.collect::<Vec<_>>().join("\n\n"))
+            PartContent::Thinking(texts.collect::<Vec<_>>().join("\n\n"))
         }
         "function_call" => {
             let name = text_of(item, "name").unwrap_or_default().to_owned();
             let text = text_of(item, "arguments").unwrap_or_default();
             let Some(input) = complete_arguments(text, at_limit) else { return Ok(None) };
-            Said::Call(Call { id: text_of(item, "call_id").unwrap_or_default().to_owned(), name, input })
+            PartContent::Call(Call { id: text_of(item, "call_id").unwrap_or_default().to_owned(), name, input })
         }
         "image_generation_call" if item["result"].is_string() => {
             let format = text_of(item, "output_format").unwrap_or("png");
-            Said::Image(json!({"type": "base64", "media_type": format!("image/{format}"), "data": item["result"]}))
+            PartContent::Image(
+                json!({"type": "base64", "media_type": format!("image/{format}"), "data": item["result"]}),
+            )
         }
-        _ if kind.ends_with("_call") || kind.starts_with("mcp_") => Said::Server(kind.to_owned()),
-        _ => Said::Other(kind.to_owned()),
+        _ if kind.ends_with("_call") || kind.starts_with("mcp_") => PartContent::ServerTool(kind.to_owned()),
+        _ => PartContent::Other(kind.to_owned()),
     };
-    Ok(Some(Part { said, raw: Some(raw(item)?) }))
+    Ok(Some(Part { content, raw: Some(raw(item)?) }))
 }
 
 #[derive(Default)]
@@ -294,7 +296,7 @@ impl Stream {
         let output = response["output"].as_array().map(Vec::as_slice).unwrap_or_default();
         // Some servers leave out here what they have sent before.
         if !output.is_empty() {
-            let done = |item: &Value| Item { given: item.clone(), is_done: true, pieces: Text::default() };
+            let done = |item: &Value| Item { given: item.clone(), is_done: true, pieces: TextBuffer::default() };
             self.items = (0..).zip(output.iter().map(done)).collect();
         }
         let parts = self.items.values().flat_map(|item| item.given["content"].as_array().into_iter().flatten());
@@ -305,7 +307,7 @@ impl Stream {
 }
 
 impl Decoder for Stream {
-    fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
+    fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         if !body.value["output"].is_array() {
             return Err(bad_answer("invalid_json", "the answer has no output"));
         }
@@ -316,7 +318,7 @@ impl Decoder for Stream {
         Ok(())
     }
 
-    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool> {
+    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
         let data = event.value;
         let item = self.items.entry(count_of(data, "/output_index"));
         let delta = text_of(data, "delta").unwrap_or_default();
@@ -326,18 +328,18 @@ impl Decoder for Stream {
                 if kind == "response.refusal.delta" {
                     self.partial.stop = Some("refusal".to_owned());
                 }
-                item.or_default().pieces.push(delta, event.halves);
-                self.partial.show(delta, event.halves, show)?;
+                item.or_default().pieces.push(delta, event.has_halves);
+                self.partial.show(delta, event.has_halves, show)?;
             }
             Some("response.reasoning_summary_text.delta" | "response.reasoning_text.delta") => {
-                self.partial.think(delta, event.halves, show)?;
+                self.partial.think(delta, event.has_halves, show)?;
             }
             // The parts of a summary are paragraphs.
             Some("response.reasoning_summary_part.added") if count_of(data, "/summary_index") > 0 => {
-                self.partial.think("\n\n", event.halves, show)?;
+                self.partial.think("\n\n", event.has_halves, show)?;
             }
             Some("response.function_call_arguments.delta") => {
-                item.or_default().pieces.push(delta, event.halves);
+                item.or_default().pieces.push(delta, event.has_halves);
             }
             Some("response.output_item.added") => item.or_default().given = data["item"].clone(),
             // Some servers send the arguments only here, whole.

@@ -8,25 +8,25 @@ use cp_http::sse::Event;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::json::Text;
-use super::{Answer, Part, Show, Shown, UpstreamError, bad_answer, cut, json as loose, text_of};
+use super::json::TextBuffer;
+use super::{Answer, OnText, Part, TextKind, UpstreamError, bad_answer, cut, json as loose, text_of};
 
 /// What came of an answer: a whole body, or an event of a stream.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct Payload<'a> {
     pub value: &'a Value,
     /// Its bytes, where their spelling matters.
     pub bytes: &'a [u8],
     /// Whether halves of characters stand in the value as placeholders.
-    pub halves: bool,
+    pub has_halves: bool,
 }
 
 /// Puts an answer together.
 pub(crate) trait Decoder {
     /// Takes an answer that came whole.
-    fn whole(&mut self, body: &Piece<'_>) -> Result<()>;
+    fn whole(&mut self, body: &Payload<'_>) -> Result<()>;
     /// Takes an event, shows the text it brings, and returns whether it was the last.
-    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool>;
+    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool>;
     /// What has come so far.
     fn partial(&mut self) -> &mut Partial;
     /// The parts that have come, in order. At the limit a call that is not complete is left out.
@@ -34,7 +34,7 @@ pub(crate) trait Decoder {
 }
 
 /// Feeds an event to a decoder: parses it, raises the error it may be, and passes the rest on.
-pub(crate) fn feed(decoder: &mut dyn Decoder, event: &Event, show: &mut Show<'_>) -> Result<bool> {
+pub(crate) fn decode_event(decoder: &mut dyn Decoder, event: &Event, show: &mut OnText<'_>) -> Result<bool> {
     let data = event.data.trim_ascii();
     if data == b"[DONE]" {
         decoder.partial().ended = true;
@@ -47,11 +47,11 @@ pub(crate) fn feed(decoder: &mut dyn Decoder, event: &Event, show: &mut Show<'_>
     if let Some(error) = UpstreamError::find(&loose.value, event.name == "error") {
         return Err(error.into_error(200));
     }
-    decoder.event(&Piece { value: &loose.value, bytes: data, halves: loose.halves }, show)
+    decoder.event(&Payload { value: &loose.value, bytes: data, has_halves: loose.has_halves }, show)
 }
 
 /// Parses what a server sent, telling bad bytes from bad JSON.
-pub(crate) fn parsed(bytes: &[u8]) -> Result<loose::Loose> {
+pub(crate) fn parsed(bytes: &[u8]) -> Result<loose::ParsedJson> {
     if std::str::from_utf8(bytes).is_err() {
         return Err(bad_answer("invalid_utf8", "the answer is not valid UTF-8"));
     }
@@ -71,9 +71,9 @@ pub(crate) struct Partial {
     /// The model that answers.
     pub model: Option<String>,
     /// The words, as they were shown.
-    pub text: Text,
+    pub text: TextBuffer,
     /// What the model thinks, as it was shown.
-    thinking: Text,
+    thinking: TextBuffer,
     /// Why it ended, once that is known.
     pub stop: Option<String>,
     /// What was used.
@@ -93,15 +93,15 @@ impl Partial {
     }
 
     /// Appends text and shows it.
-    pub(crate) fn show(&mut self, piece: &str, halves: bool, show: &mut Show<'_>) -> Result<()> {
-        let shown = self.text.push(piece, halves);
-        if shown.is_empty() { Ok(()) } else { show(Shown::Words, &shown) }
+    pub(crate) fn show(&mut self, piece: &str, has_halves: bool, show: &mut OnText<'_>) -> Result<()> {
+        let shown = self.text.push(piece, has_halves);
+        if shown.is_empty() { Ok(()) } else { show(TextKind::Answer, &shown) }
     }
 
     /// Appends what the model thinks and shows it.
-    pub(super) fn think(&mut self, piece: &str, halves: bool, show: &mut Show<'_>) -> Result<()> {
-        let shown = self.thinking.push(piece, halves);
-        if shown.is_empty() { Ok(()) } else { show(Shown::Thinking, &shown) }
+    pub(super) fn think(&mut self, piece: &str, has_halves: bool, show: &mut OnText<'_>) -> Result<()> {
+        let shown = self.thinking.push(piece, has_halves);
+        if shown.is_empty() { Ok(()) } else { show(TextKind::Thinking, &shown) }
     }
 }
 
@@ -126,9 +126,9 @@ pub(crate) fn arguments(text: &str) -> Box<RawValue> {
     let loose = loose::parse(text.as_bytes()).ok().filter(|loose| loose.value.is_object());
     let raw = match loose {
         // What the model wrote is passed on as it is, but for halves that no reader would take.
-        Some(loose) if !loose.halves => RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).ok(),
+        Some(loose) if !loose.has_halves => RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).ok(),
         Some(_) => {
-            loose::parse_whole(text.as_bytes()).ok().and_then(|value| RawValue::from_string(value.to_string()).ok())
+            loose::parse_lossy(text.as_bytes()).ok().and_then(|value| RawValue::from_string(value.to_string()).ok())
         }
         None => None,
     };

@@ -1,7 +1,7 @@
 //! JSON as providers send and take it.
 //!
 //! Servers escape text in pieces, so the two halves of one character (a surrogate pair) can arrive in two deltas. Strict parsers refuse such JSON.
-//! [`parse`] accepts it, and [`Text`] keeps a half until the other one arrives; a half that stays alone becomes U+FFFD.
+//! [`parse`] accepts it, and [`TextBuffer`] keeps a half until the other one arrives; a half that stays alone becomes U+FFFD.
 //!
 //! [`Body`] writes an object member by member and keeps the bytes of its values.
 
@@ -16,24 +16,24 @@ use serde_json::value::RawValue;
 const PLANE: u32 = 0x10_0000;
 
 /// Parsed JSON, with whether lone halves stand in it as placeholders.
-pub(crate) struct Loose {
+pub(crate) struct ParsedJson {
     pub value: Value,
     /// Whether it holds placeholders.
-    pub halves: bool,
+    pub has_halves: bool,
 }
 
 /// Parses JSON that may hold lone surrogate escapes.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Loose, serde_json::Error> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<ParsedJson, serde_json::Error> {
     match placeholders(bytes) {
-        None => Ok(Loose { value: serde_json::from_slice(bytes)?, halves: false }),
-        Some(patched) => Ok(Loose { value: serde_json::from_slice(&patched)?, halves: true }),
+        None => Ok(ParsedJson { value: serde_json::from_slice(bytes)?, has_halves: false }),
+        Some(patched) => Ok(ParsedJson { value: serde_json::from_slice(&patched)?, has_halves: true }),
     }
 }
 
 /// Parses whole JSON; halves that are alone in it become U+FFFD.
-pub(crate) fn parse_whole(bytes: &[u8]) -> Result<Value, serde_json::Error> {
-    let Loose { mut value, halves } = parse(bytes)?;
-    if halves {
+pub(crate) fn parse_lossy(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+    let ParsedJson { mut value, has_halves } = parse(bytes)?;
+    if has_halves {
         settle(&mut value);
     }
     Ok(value)
@@ -43,7 +43,7 @@ pub(crate) fn parse_whole(bytes: &[u8]) -> Result<Value, serde_json::Error> {
 pub(super) fn settle(value: &mut Value) {
     match value {
         Value::String(text) => {
-            *text = Text::of(text, true).finish();
+            *text = TextBuffer::of(text, true).finish();
         }
         Value::Array(values) => values.iter_mut().for_each(settle),
         Value::Object(members) => members.values_mut().for_each(settle),
@@ -88,28 +88,28 @@ fn unit(bytes: &[u8]) -> Option<u32> {
 
 /// Text that is put together from deltas.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Text {
+pub(crate) struct TextBuffer {
     whole: String,
     half: Option<u32>,
 }
 
-impl Text {
+impl TextBuffer {
     /// A text that begins with this piece.
-    pub(super) fn of(piece: &str, halves: bool) -> Self {
+    pub(super) fn of(piece: &str, has_halves: bool) -> Self {
         let mut text = Self::default();
-        text.push(piece, halves);
+        text.push(piece, has_halves);
         text
     }
 
     /// Appends a piece and returns what can be shown of it now.
-    pub(crate) fn push(&mut self, piece: &str, halves: bool) -> String {
+    pub(crate) fn push(&mut self, piece: &str, has_halves: bool) -> String {
         let from = self.whole.len();
         for char in piece.chars() {
             let unit = (u32::from(char)).wrapping_sub(PLANE);
-            if halves && unit < 0x800 {
+            if has_halves && unit < 0x800 {
                 self.push_half(0xD800 + unit);
             } else {
-                self.give_up_half();
+                self.flush_half();
                 self.whole.push(char);
             }
         }
@@ -118,7 +118,7 @@ impl Text {
 
     fn push_half(&mut self, half: u32) {
         if half < 0xDC00 {
-            self.give_up_half();
+            self.flush_half();
             self.half = Some(half);
         } else {
             let char =
@@ -127,7 +127,7 @@ impl Text {
         }
     }
 
-    fn give_up_half(&mut self) {
+    fn flush_half(&mut self) {
         if self.half.take().is_some() {
             self.whole.push(char::REPLACEMENT_CHARACTER);
         }
@@ -145,7 +145,7 @@ impl Text {
 
     /// The whole text.
     pub(crate) fn finish(mut self) -> String {
-        self.give_up_half();
+        self.flush_half();
         self.whole
     }
 }
@@ -227,10 +227,10 @@ mod tests {
     use super::*;
 
     fn joined(pieces: &[&str]) -> String {
-        let mut text = Text::default();
+        let mut text = TextBuffer::default();
         for piece in pieces {
             let loose = parse(piece.as_bytes()).unwrap();
-            text.push(loose.value.as_str().unwrap(), loose.halves);
+            text.push(loose.value.as_str().unwrap(), loose.has_halves);
         }
         text.finish()
     }
@@ -245,7 +245,7 @@ mod tests {
     fn a_half_that_stays_alone_is_replaced() {
         assert_eq!(joined([r#""\ud83d""#, r#""x""#].as_slice()), "\u{FFFD}x");
         assert_eq!(joined([r#""\ude00\ud83d""#].as_slice()), "\u{FFFD}\u{FFFD}");
-        assert_eq!(parse_whole(br#"{"a":["\ud83d"]}"#).unwrap()["a"][0], "\u{FFFD}");
+        assert_eq!(parse_lossy(br#"{"a":["\ud83d"]}"#).unwrap()["a"][0], "\u{FFFD}");
     }
 
     #[test]

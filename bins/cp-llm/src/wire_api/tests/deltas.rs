@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::splits::{decoded, whole};
-use crate::dialect::Dialect;
+use crate::wire_api::WireApi;
 
-/// What a model thought, said and called with.
-struct Said {
+/// The reasoning, the text and the arguments of a call.
+struct Sample {
     thought: String,
     text: String,
     arguments: String,
@@ -22,8 +22,8 @@ fn pieces<'a>(text: &'a str, cuts: &[prop::sample::Index]) -> Vec<&'a str> {
 }
 
 /// The events of each dialect, and the whole answer.
-fn answers(said: &Said, cut: impl Fn(&str) -> Vec<&str>) -> Vec<(Box<dyn Dialect>, Vec<Value>, Value)> {
-    let Said { thought, text, arguments } = said;
+fn answers(sample: &Sample, cut: impl Fn(&str) -> Vec<&str>) -> Vec<(Box<dyn WireApi>, Vec<Value>, Value)> {
+    let Sample { thought, text, arguments } = sample;
     let input: Value = serde_json::from_str(arguments).unwrap();
     let each = |text: &str, event: &dyn Fn(&str) -> Value| cut(text).into_iter().map(event).collect::<Vec<_>>();
 
@@ -68,17 +68,17 @@ fn answers(said: &Said, cut: impl Fn(&str) -> Vec<&str>) -> Vec<(Box<dyn Dialect
 
     vec![
         (
-            Box::new(crate::dialect::anthropic::Anthropic),
+            Box::new(crate::wire_api::anthropic::Anthropic),
             anthropic.concat(),
             json!({"id": "m", "content": content, "stop_reason": "tool_use"}),
         ),
         (
-            Box::new(crate::dialect::openai::OpenAi { original: false }),
+            Box::new(crate::wire_api::openai::OpenAi { original: false }),
             openai.concat(),
             json!({"id": "m", "choices": [{"message": message, "finish_reason": "tool_calls"}]}),
         ),
         (
-            Box::new(crate::dialect::gemini::Gemini),
+            Box::new(crate::wire_api::gemini::Gemini),
             gemini.concat(),
             json!({"responseId": "m", "candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}),
         ),
@@ -93,12 +93,12 @@ proptest! {
         word in "\\PC{0,8}",
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
     ) {
-        let said = Said { thought, text, arguments: json!({ "word": word, "n": 1 }).to_string() };
-        for (dialect, events, body) in answers(&said, |text| pieces(text, &cuts)) {
+        let sample = Sample { thought, text, arguments: json!({ "word": word, "n": 1 }).to_string() };
+        for (dialect, events, body) in answers(&sample, |text| pieces(text, &cuts)) {
             let stream: Vec<Vec<u8>> = events.iter().map(|event| format!("data: {event}\n\n").into_bytes()).collect();
             let stream: Vec<&[u8]> = stream.iter().map(Vec::as_slice).collect();
             let (streamed, shown) = decoded(dialect.as_ref(), &stream).unwrap();
-            prop_assert_eq!(&shown, &[said.text.clone(), said.thought.clone()]);
+            prop_assert_eq!(&shown, &[sample.text.clone(), sample.thought.clone()]);
             prop_assert_eq!(format!("{:?}", streamed), format!("{:?}", whole(dialect.as_ref(), &body.to_string())));
         }
     }

@@ -21,7 +21,7 @@ pub(crate) use self::replay::Replay;
 use crate::backend::endpoint::Endpoint;
 
 /// A file of recordings, and what it is for.
-pub(crate) enum Cassette {
+pub(crate) enum Recordings {
     /// Answers are added.
     Record(PathBuf),
     /// Answers are taken, each in its turn, and a miss is an error.
@@ -30,16 +30,16 @@ pub(crate) enum Cassette {
     Cache(Cache),
 }
 
-impl Cassette {
+impl Recordings {
     /// Opens a file that answers are added to, and creates it if it is absent.
     pub(crate) fn record(path: &Path) -> Result<Self> {
-        open(path).map(|_| Self::Record(path.to_owned()))
+        open_for_append(path).map(|_| Self::Record(path.to_owned()))
     }
 
     /// The keys of a request, the first one for new recordings. The second is the key that versions without named endpoints used. The key of a cache
     /// includes the server, because two servers may have different models of one name.
     pub(super) fn keys(&self, endpoint: &Endpoint, backend: &str, body: &[u8]) -> Vec<String> {
-        let api = endpoint.dialect.name().as_bytes();
+        let api = endpoint.api.name().as_bytes();
         let before = keys::hash(&[backend.as_bytes(), b"\n", body].concat());
         if !self.is_cache() {
             return vec![keys::hash(&[api, b"\n", body].concat()), before];
@@ -83,7 +83,7 @@ impl Cassette {
     }
 
     /// Adds an answer, where answers are added.
-    pub(super) fn keep(&self, key: &str, backend: &str, request: &[u8], message: &Message) -> Result<()> {
+    pub(super) fn add(&self, key: &str, backend: &str, request: &[u8], message: &Message) -> Result<()> {
         let path = match self {
             Self::Replay(_) => return Ok(()),
             Self::Record(path) => path,
@@ -92,7 +92,7 @@ impl Cassette {
         let line = line(key, backend, request, message)?;
         // What is paid for is kept.
         let _effect = cp_common::signals::effect();
-        append(&locked(path, || open(path))?, path, line)
+        append(&locked(path, || open_for_append(path))?, path, line)
     }
 
     /// The error for a request that has no answer, where nobody is asked.
@@ -132,7 +132,7 @@ pub(super) fn line(key: &str, backend: &str, request: &[u8], message: &Message) 
 }
 
 /// Opens a file that answers are added to, and makes it where there is none.
-pub(super) fn open(path: &Path) -> Result<File> {
+fn open_for_append(path: &Path) -> Result<File> {
     OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path).map_err(|e| {
         let kind = e.kind();
         let code = if kind == ErrorKind::NotFound { Code::NotFound } else { Code::Io };
@@ -166,8 +166,12 @@ pub(super) fn append(file: &File, path: &Path, mut line: Vec<u8>) -> Result<()> 
 }
 
 /// Reads a file from an offset on, line by line, until the visitor has had enough.
-pub(super) fn each(file: &File, mut offset: u64, mut visit: impl FnMut(Span, &[u8]) -> Result<bool>) -> Result<()> {
-    let (mut reader, mut line) = (BufReader::with_capacity(1 << 16, At { file, offset }), Vec::new());
+pub(super) fn for_each_line(
+    file: &File,
+    mut offset: u64,
+    mut visit: impl FnMut(Span, &[u8]) -> Result<bool>,
+) -> Result<()> {
+    let (mut reader, mut line) = (BufReader::with_capacity(1 << 16, ReadAt { file, offset }), Vec::new());
     loop {
         line.clear();
         let length = reader.read_until(b'\n', &mut line)?;
@@ -179,12 +183,12 @@ pub(super) fn each(file: &File, mut offset: u64, mut visit: impl FnMut(Span, &[u
 }
 
 /// Reads a file from an offset of its own, so that appending does not move it.
-pub(super) struct At<'a> {
+pub(super) struct ReadAt<'a> {
     pub file: &'a File,
     pub offset: u64,
 }
 
-impl Read for At<'_> {
+impl Read for ReadAt<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> IoResult<usize> {
         let length = self.file.read_at(buffer, self.offset)?;
         self.offset += length as u64;

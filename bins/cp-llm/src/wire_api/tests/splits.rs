@@ -6,7 +6,7 @@ use cp_common::wire::Origin;
 use cp_http::sse::Parser;
 use serde_json::Value;
 
-use crate::dialect::{Answer, Dialect, Piece, Shown, feed, finish};
+use crate::wire_api::{Answer, Payload, TextKind, WireApi, decode_event, finish};
 
 /// Half of a surrogate pair in one delta and half in the next, as some servers send them.
 const ANTHROPIC: &str = concat!(
@@ -99,48 +99,48 @@ fn here() -> Origin {
 }
 
 /// The answer in a whole body.
-pub(super) fn whole(dialect: &dyn Dialect, body: &str) -> Answer {
+pub(super) fn whole(dialect: &dyn WireApi, body: &str) -> Answer {
     let mut decoder = dialect.decoder();
     let value: Value = serde_json::from_str(body).unwrap();
-    decoder.whole(&Piece { value: &value, bytes: body.as_bytes(), halves: false }).unwrap();
+    decoder.whole(&Payload { value: &value, bytes: body.as_bytes(), has_halves: false }).unwrap();
     finish(decoder.as_mut(), &here()).unwrap()
 }
 
 /// The answer, and the words and the thoughts in the order they were shown.
-pub(super) fn decoded(dialect: &dyn Dialect, pieces: &[&[u8]]) -> Result<(Answer, [String; 2])> {
+pub(super) fn decoded(dialect: &dyn WireApi, pieces: &[&[u8]]) -> Result<(Answer, [String; 2])> {
     let (mut decoder, mut parser, mut shown) = (dialect.decoder(), Parser::new(), [String::new(), String::new()]);
-    let mut show = |kind: Shown, text: &str| {
-        shown[usize::from(kind == Shown::Thinking)].push_str(text);
+    let mut show = |kind: TextKind, text: &str| {
+        shown[usize::from(kind == TextKind::Thinking)].push_str(text);
         Ok(())
     };
     for piece in pieces {
-        parser.push(piece, |event| feed(decoder.as_mut(), &event, &mut show).map(|_| ()))?;
+        parser.push(piece, |event| decode_event(decoder.as_mut(), &event, &mut show).map(|_| ()))?;
     }
     if let Some(event) = parser.finish() {
-        feed(decoder.as_mut(), &event, &mut show)?;
+        decode_event(decoder.as_mut(), &event, &mut show)?;
     }
     Ok((finish(decoder.as_mut(), &here())?, shown))
 }
 
 #[test]
 fn no_split_changes_what_a_stream_says_and_it_says_what_the_whole_answer_does() {
-    let wires: [(&dyn Dialect, [&str; 3], &[&str]); 4] = [
+    let wires: [(&dyn WireApi, [&str; 3], &[&str]); 4] = [
         (
-            &crate::dialect::anthropic::Anthropic,
+            &crate::wire_api::anthropic::Anthropic,
             [ANTHROPIC, ANTHROPIC_WHOLE, "h \u{1F600}"],
             &["thinking", "server_tool", "text", "tool_use"],
         ),
         (
-            &crate::dialect::openai::OpenAi { original: true },
+            &crate::wire_api::openai::OpenAi { original: true },
             [OPENAI, OPENAI_WHOLE, "h \u{1F600}well"],
             &["thinking", "thinking", "thinking", "text", "tool_use"],
         ),
         (
-            &crate::dialect::responses::Responses,
+            &crate::wire_api::responses::Responses,
             [RESPONSES, RESPONSES_WHOLE, "h"],
             &["thinking", "server_tool", "text", "tool_use"],
         ),
-        (&crate::dialect::gemini::Gemini, [GEMINI, GEMINI_WHOLE, "hm"], &["thinking", "text", "text", "tool_use"]),
+        (&crate::wire_api::gemini::Gemini, [GEMINI, GEMINI_WHOLE, "hm"], &["thinking", "text", "text", "tool_use"]),
     ];
     for (wire, [stream, body, thoughts], kinds) in wires {
         let bytes = stream.as_bytes();

@@ -1,4 +1,4 @@
-//! The file that processes share: replaced whole under a lock on it, and never written to when it is not a purse. What a process
+//! The file that processes share: replaced whole under a lock on it, and never written to when it is not a budget. What a process
 //! reserves it holds by a lock on a file beside it; when that lock can be taken, its owner is gone.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -10,14 +10,14 @@ use cp_common::home::{locked, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::{Error, Result};
 
-use super::sheet::{Amount, Sheet};
-use crate::engine::cassette::beside;
+use super::file::{Amount, BudgetFile};
+use crate::engine::recordings::beside;
 
-/// A longer file is not a purse.
+/// A longer file is not a budget.
 const LONGEST: u64 = 1 << 20;
 
-/// A purse that is a file.
-pub(super) struct PurseFile {
+/// A budget that is a file.
+pub(super) struct SharedFile {
     path: PathBuf,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct Owner {
     file: File,
 }
 
-impl PurseFile {
-    /// The purse at a path, where there may be none yet.
+impl SharedFile {
+    /// The budget at a path, where there may be none yet.
     pub(super) fn at(path: &Path) -> Result<Self> {
         let of = |e: std::io::Error| Error::io("the budget file", e).in_file(path).fatal();
         match path.metadata() {
-            Ok(found) if !found.is_file() => return Err(not_a_purse(path, "it is not a regular file")),
+            Ok(found) if !found.is_file() => return Err(not_a_budget_file(path, "it is not a regular file")),
             Ok(_) => {}
             Err(_) => drop(open(path).map_err(of)?),
         }
@@ -42,14 +42,14 @@ impl PurseFile {
     }
 
     /// Changes what is in it, and returns when the disk has it.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Sheet) -> T) -> Result<T> {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {
         let file = locked(&self.path, || open(&self.path).map_err(|e| self.wrong(e)))?;
         let before = self.parsed(&file)?;
-        let mut sheet = before.clone();
-        self.release_gone(&mut sheet);
-        let outcome = change(&mut sheet);
-        if sheet != before {
-            let mut text = serde_json::to_vec(&sheet).map_err(|e| Error::io("the budget file", e).fatal())?;
+        let mut content = before.clone();
+        self.release_dead_owners(&mut content);
+        let outcome = change(&mut content);
+        if content != before {
+            let mut text = serde_json::to_vec(&content).map_err(|e| Error::io("the budget file", e).fatal())?;
             text.push(b'\n');
             write_whole(&self.path, &text).map_err(Error::fatal)?;
         }
@@ -57,44 +57,44 @@ impl PurseFile {
     }
 
     /// What is in it now. Whoever replaces it replaces it whole, so no lock is needed.
-    pub(super) fn read(&self) -> Result<Sheet> {
+    pub(super) fn read(&self) -> Result<BudgetFile> {
         self.parsed(&open(&self.path).map_err(|e| self.wrong(e))?)
     }
 
-    fn parsed(&self, file: &File) -> Result<Sheet> {
+    fn parsed(&self, file: &File) -> Result<BudgetFile> {
         let mut text = Vec::new();
         file.take(LONGEST + 1).read_to_end(&mut text).map_err(|e| self.wrong(e))?;
         if text.len() as u64 > LONGEST {
-            return Err(not_a_purse(&self.path, "it is too long"));
+            return Err(not_a_budget_file(&self.path, "it is too long"));
         }
-        Sheet::parse(&text).map_err(|why| not_a_purse(&self.path, &why))
+        BudgetFile::parse(&text).map_err(|why| not_a_budget_file(&self.path, &why))
     }
 
     /// Ends the reservations of owners that are gone. What they had asked for may have been paid, and counts as spent.
-    fn release_gone(&self, sheet: &mut Sheet) {
-        let mut spent = sheet.spent;
-        sheet.reserved.retain(|reserved| match self.left_by(&reserved.id) {
-            Left::Nothing => true,
-            Left::Asked(asked) => {
+    fn release_dead_owners(&self, content: &mut BudgetFile) {
+        let mut spent = content.spent;
+        content.reserved.retain(|reserved| match self.owner_state(&reserved.id) {
+            OwnerState::Alive => true,
+            OwnerState::Gone(asked) => {
                 let amount = reserved.amount();
-                spent = spent.plus(asked.map_or(amount, |asked| asked.at_most(amount)));
+                spent = spent.plus(asked.map_or(amount, |asked| asked.min(amount)));
                 false
             }
         });
-        sheet.spent = spent;
+        content.spent = spent;
     }
 
     /// What is left by the owner of a reservation.
-    fn left_by(&self, id: &str) -> Left {
+    fn owner_state(&self, id: &str) -> OwnerState {
         let path = beside(&self.path, id);
         let mut file = match File::open(&path) {
             Ok(file) => file,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Left::Asked(None),
+            Err(e) if e.kind() == ErrorKind::NotFound => return OwnerState::Gone(None),
             // That of another user says nothing.
-            Err(_) => return Left::Nothing,
+            Err(_) => return OwnerState::Alive,
         };
         if file.try_lock().is_err() {
-            return Left::Nothing;
+            return OwnerState::Alive;
         }
         let mut text = String::new();
         let asked = file.read_to_string(&mut text).ok().and_then(|_| {
@@ -106,7 +106,7 @@ impl PurseFile {
         });
         // Its name is never used again.
         let _ = std::fs::remove_file(path);
-        Left::Asked(asked)
+        OwnerState::Gone(asked)
     }
 
     /// This process as the owner of what it will reserve.
@@ -128,13 +128,13 @@ impl PurseFile {
 }
 
 /// What an owner leaves: nothing while it lives, else what it had asked for, where it could still say so.
-enum Left {
-    Nothing,
-    Asked(Option<Amount>),
+enum OwnerState {
+    Alive,
+    Gone(Option<Amount>),
 }
 
 impl Owner {
-    /// Says what was asked for and is not counted in the purse. It is for who comes after a process that is killed, and a process
+    /// Says what was asked for and is not counted in the budget. It is for who comes after a process that is killed, and a process
     /// that is killed leaves it to the system, so it is not synced: after a loss of power the whole reservation counts.
     pub(super) fn note(&self, asked: Amount) {
         let line = format!("{:>20} {:>24.9}\n", asked.tokens, asked.usd);
@@ -153,6 +153,6 @@ fn open(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-fn not_a_purse(path: &Path, why: &str) -> Error {
+fn not_a_budget_file(path: &Path, why: &str) -> Error {
     Error::config(format!("not a budget file: {why}")).in_file(path).hint("name another file for --budget-file").fatal()
 }

@@ -7,11 +7,11 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::decoder::complete_arguments;
-use super::history::{Going, Sent, sent};
-use super::json::{Body, Text, exact, object, settle};
+use super::history::{Outgoing, OutgoingContent, outgoing};
+use super::json::{Body, TextBuffer, exact, object, settle};
 use super::{
-    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, bad_answer, count_of, list, schema,
-    text_of,
+    BatchApi, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list,
+    schema, text_of,
 };
 
 /// The version of the API that this is written to.
@@ -26,7 +26,7 @@ pub(crate) fn recorded(request: &Request) -> Result<Vec<u8>> {
     Anthropic.body(request, &Origin { endpoint: String::new(), dialect: "anthropic".to_owned() })
 }
 
-impl Dialect for Anthropic {
+impl WireApi for Anthropic {
     fn base<'a>(&self, base: &'a str) -> &'a str {
         // The paths begin with it here, and people give it as the others need it.
         base.strip_suffix("/v1").unwrap_or(base)
@@ -36,7 +36,7 @@ impl Dialect for Anthropic {
         "/v1/models?limit=1000"
     }
 
-    fn usual_path(&self) -> &'static str {
+    fn default_path(&self) -> &'static str {
         ""
     }
 
@@ -44,8 +44,8 @@ impl Dialect for Anthropic {
         "/v1/messages".to_owned()
     }
 
-    fn jobs(&self) -> Option<JobApi> {
-        Some(JobApi::Inline)
+    fn batch_api(&self) -> Option<BatchApi> {
+        Some(BatchApi::Inline)
     }
 
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
@@ -122,15 +122,15 @@ enum Words<'a> {
 impl<'a> Message<'a> {
     /// The message that a turn becomes; none of one of which nothing is left.
     fn of(turn: &'a Turn, request: &Request, there: &Origin) -> Result<Option<Self>> {
-        let content = match sent(turn, request, there)? {
-            Sent::Text(text) => Words::Text(text),
-            Sent::Blocks(blocks) if blocks.is_empty() && !turn.content.is_empty() => return Ok(None),
-            Sent::Blocks(blocks) => Words::Blocks(
+        let content = match outgoing(turn, request, there)? {
+            OutgoingContent::Text(text) => Words::Text(text),
+            OutgoingContent::Blocks(blocks) if blocks.is_empty() && !turn.content.is_empty() => return Ok(None),
+            OutgoingContent::Blocks(blocks) => Words::Blocks(
                 blocks
                     .into_iter()
                     .map(|block| match block {
-                        Going::AsItCame { raw, .. } => raw.to_owned(),
-                        Going::Plain(block) => block.raw().to_owned(),
+                        Outgoing::Passthrough { raw, .. } => raw.to_owned(),
+                        Outgoing::Plain(block) => block.raw().to_owned(),
                     })
                     .collect(),
             ),
@@ -152,30 +152,30 @@ fn tokens(usage: &Value, before: Usage) -> Usage {
 }
 
 /// A block that is still coming.
-struct Growing {
+struct PartialBlock {
     index: u64,
     members: Map<String, Value>,
     /// The texts among the members that have grown.
-    grown: Vec<(String, Text)>,
+    grown: Vec<(String, TextBuffer)>,
     /// The text of the arguments that came in pieces.
-    pieces: Text,
+    pieces: TextBuffer,
     /// The arguments that came whole.
     input: Option<Box<RawValue>>,
 }
 
-impl Growing {
+impl PartialBlock {
     /// Grows by the members of a delta such as `thinking_delta`.
-    fn grow(&mut self, delta: &Value, halves: bool) {
+    fn grow(&mut self, delta: &Value, has_halves: bool) {
         for (name, piece) in delta.as_object().into_iter().flatten().filter(|(name, _)| *name != "type") {
             match (name.as_str(), piece, self.members.get_mut(name)) {
-                ("partial_json", Value::String(piece), _) => drop(self.pieces.push(piece, halves)),
+                ("partial_json", Value::String(piece), _) => drop(self.pieces.push(piece, has_halves)),
                 ("citation", citation, _) => match self.members.get_mut("citations") {
                     Some(Value::Array(citations)) => citations.push(citation.clone()),
                     _ => drop(self.members.insert("citations".to_owned(), json!([citation]))),
                 },
                 // A signature comes whole, even where it comes twice.
                 ("text" | "thinking", Value::String(piece), Some(Value::String(_))) => {
-                    self.text(name).push(piece, halves);
+                    self.text(name).push(piece, has_halves);
                 }
                 _ => drop(self.members.insert(name.clone(), piece.clone())),
             }
@@ -183,9 +183,9 @@ impl Growing {
     }
 
     /// A text that grows, with what it began with.
-    fn text(&mut self, name: &str) -> &mut Text {
+    fn text(&mut self, name: &str) -> &mut TextBuffer {
         let at = self.grown.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
-            self.grown.push((name.to_owned(), Text::of(&text_of_member(&self.members, name), false)));
+            self.grown.push((name.to_owned(), TextBuffer::of(&text_of_member(&self.members, name), false)));
             self.grown.len() - 1
         });
         &mut self.grown[at].1
@@ -205,7 +205,7 @@ impl Growing {
         }
         let raw = object(&self.members, self.input.as_deref().map(|input| ("input", input)))?;
         let has_only = |names: &[&str]| self.members.keys().all(|name| names.contains(&name.as_str()));
-        let (said, is_plain) = match kind.as_str() {
+        let (content, is_plain) = match kind.as_str() {
             "text" => {
                 let citations = self.members.get("citations").and_then(Value::as_array).cloned().unwrap_or_default();
                 let is_plain = has_only(&["type", "text"]);
@@ -213,10 +213,10 @@ impl Growing {
                 if text.is_empty() && is_plain {
                     return Ok(None);
                 }
-                (Said::Text(text, citations), is_plain)
+                (PartContent::Text(text, citations), is_plain)
             }
-            "thinking" => (Said::Thinking(text_of_member(&self.members, "thinking")), false),
-            "redacted_thinking" => (Said::Thinking(String::new()), false),
+            "thinking" => (PartContent::Thinking(text_of_member(&self.members, "thinking")), false),
+            "redacted_thinking" => (PartContent::Thinking(String::new()), false),
             "tool_use" => {
                 let given = || self.members.get("input").map_or_else(|| "{}".to_owned(), Value::to_string);
                 let text = self.input.as_ref().map_or_else(given, |input| input.get().to_owned());
@@ -224,13 +224,13 @@ impl Growing {
                 let id = text_of_member(&self.members, "id");
                 // What is no object would be refused.
                 let is_plain = has_only(&["type", "id", "name", "input"]) || !input.get().starts_with('{');
-                (Said::Call(Call { id, name, input }), is_plain)
+                (PartContent::Call(Call { id, name, input }), is_plain)
             }
-            _ if kind.ends_with("_use") => (Said::Server(name), false),
-            _ if kind.ends_with("_result") => (Said::Server(kind), false),
-            _ => (Said::Other(kind), false),
+            _ if kind.ends_with("_use") => (PartContent::ServerTool(name), false),
+            _ if kind.ends_with("_result") => (PartContent::ServerTool(kind), false),
+            _ => (PartContent::Other(kind), false),
         };
-        Ok(Some(Part { said, raw: (!is_plain).then_some(raw) }))
+        Ok(Some(Part { content, raw: (!is_plain).then_some(raw) }))
     }
 }
 
@@ -241,12 +241,12 @@ fn text_of_member(members: &Map<String, Value>, name: &str) -> String {
 #[derive(Default)]
 struct Stream {
     partial: Partial,
-    blocks: Vec<Growing>,
+    blocks: Vec<PartialBlock>,
 }
 
 impl Stream {
     /// Takes a message: a whole one, or one that begins and may already have content.
-    fn message(&mut self, message: &Value, pointer: &str, piece: &Piece<'_>, show: &mut Show<'_>) -> Result<()> {
+    fn message(&mut self, message: &Value, pointer: &str, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
         self.partial.identify(message, "id", "model");
         self.partial.usage = message.get("usage").map(|usage| tokens(usage, Usage::default()));
         self.partial.stop = text_of(message, "stop_reason").map(str::to_owned);
@@ -261,39 +261,39 @@ impl Stream {
         index: u64,
         block: &Value,
         pointer: &str,
-        piece: &Piece<'_>,
-        show: &mut Show<'_>,
+        piece: &Payload<'_>,
+        show: &mut OnText<'_>,
     ) -> Result<()> {
         let mut members = block.clone();
-        if piece.halves {
+        if piece.has_halves {
             settle(&mut members);
         }
         let input = block["input"].as_object().filter(|input| !input.is_empty());
-        let begun = Growing {
+        let begun = PartialBlock {
             index,
             members: members.as_object().cloned().unwrap_or_default(),
             grown: Vec::new(),
-            pieces: Text::default(),
+            pieces: TextBuffer::default(),
             input: input.and_then(|_| exact(piece.bytes, &format!("{pointer}/input"))),
         };
-        self.show(text_of(block, "type"), block, piece.halves, show)?;
+        self.show(text_of(block, "type"), block, piece.has_halves, show)?;
         self.blocks.push(begun);
         Ok(())
     }
 
     /// Shows what comes for a block of this type.
-    fn show(&mut self, kind: Option<&str>, from: &Value, halves: bool, show: &mut Show<'_>) -> Result<()> {
+    fn show(&mut self, kind: Option<&str>, from: &Value, has_halves: bool, show: &mut OnText<'_>) -> Result<()> {
         let text = |name| text_of(from, name).unwrap_or_default();
         match kind {
-            Some("text") => self.partial.show(text("text"), halves, show),
-            Some("thinking") => self.partial.think(text("thinking"), halves, show),
+            Some("text") => self.partial.show(text("text"), has_halves, show),
+            Some("thinking") => self.partial.think(text("thinking"), has_halves, show),
             _ => Ok(()),
         }
     }
 }
 
 impl Decoder for Stream {
-    fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
+    fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         if !body.value["content"].is_array() {
             return Err(bad_answer("invalid_json", "the answer is not a message"));
         }
@@ -301,7 +301,7 @@ impl Decoder for Stream {
         self.message(body.value, "", body, &mut |_, _| Ok(()))
     }
 
-    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool> {
+    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
         let data = event.value;
         let index = count_of(data, "/index");
         match text_of(data, "type") {
@@ -312,9 +312,9 @@ impl Decoder for Stream {
             Some("content_block_delta") => {
                 let delta = &data["delta"];
                 if let Some(block) = self.blocks.iter_mut().rfind(|block| block.index == index) {
-                    block.grow(delta, event.halves);
+                    block.grow(delta, event.has_halves);
                     let kind = text_of_member(&block.members, "type");
-                    self.show(Some(&kind), delta, event.halves, show)?;
+                    self.show(Some(&kind), delta, event.has_halves, show)?;
                 }
             }
             Some("message_delta") => {

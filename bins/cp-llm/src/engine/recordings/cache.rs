@@ -13,7 +13,7 @@ use cp_common::home::locked;
 use cp_common::wire::Message;
 use cp_common::{Error, Result};
 
-use super::{At, Recording, beside, each, open};
+use super::{ReadAt, Recording, beside, for_each_line, open_for_append};
 
 /// A file of answers, with an index beside it.
 pub(crate) struct Cache {
@@ -68,7 +68,7 @@ impl Cache {
     }
 
     fn file(&self) -> Result<File> {
-        locked(&self.path, || open(&self.path))
+        locked(&self.path, || open_for_append(&self.path))
     }
 }
 
@@ -80,13 +80,13 @@ impl Drop for Claim {
 
 const MAGIC: &[u8; 8] = b"cpcache1";
 /// So many bytes of the cache, the last ones that are covered, show that it is the same file.
-const TAIL: usize = 64;
+const TAIL_LENGTH: usize = 64;
 /// The magic, three numbers and the tail.
-const HEAD: usize = 32 + TAIL;
+const HEADER_LENGTH: usize = 32 + TAIL_LENGTH;
 /// The first half of a key's hash, and one more than the offset of its line.
 const SLOT: usize = 24;
 /// The fewest slots. Their number is a power of two.
-const FEWEST: u64 = 1024;
+const MIN_SLOTS: u64 = 1024;
 
 /// The table of a cache, brought up to date.
 pub(super) struct Index<'a> {
@@ -94,18 +94,18 @@ pub(super) struct Index<'a> {
     path: PathBuf,
     table: File,
     slots: u64,
-    head: Head,
+    header: Header,
 }
 
 /// What is said of the cache.
 #[derive(Clone, Copy, PartialEq)]
-struct Head {
+struct Header {
     /// How many bytes of it the table covers.
     covered: u64,
     /// Keys, and lines that are no recordings.
     entries: u64,
     skipped: u64,
-    tail: [u8; TAIL],
+    tail: [u8; TAIL_LENGTH],
 }
 
 impl<'a> Index<'a> {
@@ -113,14 +113,15 @@ impl<'a> Index<'a> {
     pub(super) fn of(path: &Path, cache: &'a File) -> Result<Self> {
         let path = beside(path, "index");
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let table = opened.map_err(|e| wrong(&path, e))?;
-        let length = table.metadata().map_err(|e| wrong(&path, e))?.len();
-        let slots = length.saturating_sub(HEAD as u64) / SLOT as u64;
-        let is_sound = slots >= FEWEST && slots.is_power_of_two() && length == HEAD as u64 + slots * SLOT as u64;
-        let head = Head::read(&table)
-            .filter(|head| is_sound && head.entries < slots && head.tail == tail(cache, head.covered));
-        let mut index = Self { cache, path, table, slots, head: head.unwrap_or(Head::EMPTY) };
-        let is_done = if head.is_some() { index.catch_up()? } else { false };
+        let table = opened.map_err(|e| index_error(&path, e))?;
+        let length = table.metadata().map_err(|e| index_error(&path, e))?.len();
+        let slots = length.saturating_sub(HEADER_LENGTH as u64) / SLOT as u64;
+        let is_sound =
+            slots >= MIN_SLOTS && slots.is_power_of_two() && length == HEADER_LENGTH as u64 + slots * SLOT as u64;
+        let header = Header::read(&table)
+            .filter(|header| is_sound && header.entries < slots && header.tail == tail(cache, header.covered));
+        let mut index = Self { cache, path, table, slots, header: header.unwrap_or(Header::EMPTY) };
+        let is_done = if header.is_some() { index.index_new_lines()? } else { false };
         if !is_done {
             index.rebuild()?;
         }
@@ -129,19 +130,19 @@ impl<'a> Index<'a> {
 
     /// How many keys there are, and lines that are no recordings.
     pub(super) fn counts(&self) -> (u64, u64) {
-        (self.head.entries, self.head.skipped)
+        (self.header.entries, self.header.skipped)
     }
 
     /// The answer that was kept last under a key.
     pub(super) fn find(&mut self, key: &str) -> Result<Option<Message>> {
-        let Some(short) = short(key) else { return Ok(None) };
+        let Some(short) = key_prefix(key) else { return Ok(None) };
         let mut line = Vec::new();
         let mut is_new = false;
         loop {
             if let Some((_, found)) = self.slot_of(&short)? {
                 let Some(offset) = found else { return Ok(None) };
                 line.clear();
-                BufReader::new(At { file: self.cache, offset }).read_until(b'\n', &mut line)?;
+                BufReader::new(ReadAt { file: self.cache, offset }).read_until(b'\n', &mut line)?;
                 let recording = serde_json::from_slice::<Recording<'_>>(&line).ok();
                 if let Some(recording) = recording.filter(|recording| recording.key == key) {
                     // One that is no message is asked for again.
@@ -156,11 +157,11 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Makes the table anew, with room for as many lines again as there are. While it is made it has no head.
+    /// Makes the table anew, with room for as many lines again as there are. While it is made it has no header.
     fn rebuild(&mut self) -> Result<()> {
         loop {
             let mut lines = 0;
-            let mut reader = BufReader::with_capacity(1 << 16, At { file: self.cache, offset: 0 });
+            let mut reader = BufReader::with_capacity(1 << 16, ReadAt { file: self.cache, offset: 0 });
             loop {
                 let piece = reader.fill_buf()?;
                 if piece.is_empty() {
@@ -170,40 +171,41 @@ impl<'a> Index<'a> {
                 let length = piece.len();
                 reader.consume(length);
             }
-            self.slots = (lines * 2).next_power_of_two().max(FEWEST);
-            self.head = Head::EMPTY;
-            let length = HEAD as u64 + self.slots * SLOT as u64;
-            self.table.set_len(0).and_then(|()| self.table.set_len(length)).map_err(|e| wrong(&self.path, e))?;
-            if self.catch_up()? {
+            self.slots = (lines * 2).next_power_of_two().max(MIN_SLOTS);
+            self.header = Header::EMPTY;
+            let length = HEADER_LENGTH as u64 + self.slots * SLOT as u64;
+            self.table.set_len(0).and_then(|()| self.table.set_len(length)).map_err(|e| index_error(&self.path, e))?;
+            if self.index_new_lines()? {
                 return Ok(());
             }
         }
     }
 
     /// Adds the lines that came since. False where the table has no room for them.
-    fn catch_up(&mut self) -> Result<bool> {
-        let (cache, before) = (self.cache, self.head);
-        if cache.metadata()?.len() == before.covered && before != Head::EMPTY {
+    fn index_new_lines(&mut self) -> Result<bool> {
+        let (cache, before) = (self.cache, self.header);
+        if cache.metadata()?.len() == before.covered && before != Header::EMPTY {
             return Ok(true);
         }
         let mut has_room = true;
-        each(cache, before.covered, |span, line| {
+        for_each_line(cache, before.covered, |span, line| {
             // A line that is not complete may still become so.
-            has_room &= self.head.entries < self.slots / 4 * 3;
+            has_room &= self.header.entries < self.slots / 4 * 3;
             if !has_room || !line.ends_with(b"\n") {
                 return Ok(false);
             }
-            let key = serde_json::from_slice::<Recording<'_>>(line).ok().and_then(|recording| short(recording.key));
+            let key =
+                serde_json::from_slice::<Recording<'_>>(line).ok().and_then(|recording| key_prefix(recording.key));
             match key {
                 Some(key) => has_room = self.insert(&key, span.offset)?,
-                None => self.head.skipped += 1,
+                None => self.header.skipped += 1,
             }
-            self.head.covered = span.offset + span.length as u64;
+            self.header.covered = span.offset + span.length as u64;
             Ok(has_room)
         })?;
-        self.head.tail = tail(cache, self.head.covered);
+        self.header.tail = tail(cache, self.header.covered);
         if has_room {
-            self.table.write_all_at(&self.head.bytes(), 0).map_err(|e| wrong(&self.path, e))?;
+            self.table.write_all_at(&self.header.bytes(), 0).map_err(|e| index_error(&self.path, e))?;
         }
         Ok(has_room)
     }
@@ -214,19 +216,19 @@ impl<'a> Index<'a> {
         let mut slot = [0; SLOT];
         slot[..16].copy_from_slice(key);
         slot[16..].copy_from_slice(&(offset + 1).to_le_bytes());
-        self.table.write_all_at(&slot, at).map_err(|e| wrong(&self.path, e))?;
-        self.head.entries += u64::from(found.is_none());
+        self.table.write_all_at(&slot, at).map_err(|e| index_error(&self.path, e))?;
+        self.header.entries += u64::from(found.is_none());
         Ok(true)
     }
 
     /// The place of the slot of a key and the offset in it, or that of the free one where it belongs.
     fn slot_of(&self, key: &[u8; 16]) -> Result<Option<(u64, Option<u64>)>> {
-        let first = number(key, 0);
+        let first = read_u64(key, 0);
         for n in 0..self.slots {
-            let at = HEAD as u64 + (first.wrapping_add(n) & (self.slots - 1)) * SLOT as u64;
+            let at = HEADER_LENGTH as u64 + (first.wrapping_add(n) & (self.slots - 1)) * SLOT as u64;
             let mut slot = [0; SLOT];
-            self.table.read_exact_at(&mut slot, at).map_err(|e| wrong(&self.path, e))?;
-            match number(&slot, 16).checked_sub(1) {
+            self.table.read_exact_at(&mut slot, at).map_err(|e| index_error(&self.path, e))?;
+            match read_u64(&slot, 16).checked_sub(1) {
                 None => return Ok(Some((at, None))),
                 Some(offset) if slot[..16] == key[..] => return Ok(Some((at, Some(offset)))),
                 Some(_) => {}
@@ -236,20 +238,21 @@ impl<'a> Index<'a> {
     }
 }
 
-impl Head {
-    const EMPTY: Self = Self { covered: 0, entries: 0, skipped: 0, tail: [0; TAIL] };
+impl Header {
+    const EMPTY: Self = Self { covered: 0, entries: 0, skipped: 0, tail: [0; TAIL_LENGTH] };
 
     fn read(table: &File) -> Option<Self> {
-        let mut bytes = [0; HEAD];
+        let mut bytes = [0; HEADER_LENGTH];
         table.read_exact_at(&mut bytes, 0).ok()?;
         let (rest, tail) = bytes.split_last_chunk()?;
-        let head = Self { covered: number(rest, 8), entries: number(rest, 16), skipped: number(rest, 24), tail: *tail };
-        rest.starts_with(MAGIC).then_some(head)
+        let header =
+            Self { covered: read_u64(rest, 8), entries: read_u64(rest, 16), skipped: read_u64(rest, 24), tail: *tail };
+        rest.starts_with(MAGIC).then_some(header)
     }
 
-    fn bytes(self) -> [u8; HEAD] {
+    fn bytes(self) -> [u8; HEADER_LENGTH] {
         let numbers = [self.covered, self.entries, self.skipped].map(u64::to_le_bytes);
-        let mut bytes = [0; HEAD];
+        let mut bytes = [0; HEADER_LENGTH];
         let all = MAGIC.iter().chain(numbers.as_flattened()).chain(&self.tail);
         bytes.iter_mut().zip(all).for_each(|(byte, value)| *byte = *value);
         bytes
@@ -257,26 +260,26 @@ impl Head {
 }
 
 /// The first half of the hash that a key is. What is no hash is no key.
-fn short(key: &str) -> Option<[u8; 16]> {
+fn key_prefix(key: &str) -> Option<[u8; 16]> {
     let digits = key.strip_prefix("sha256:").filter(|digits| digits.len() == 64)?;
     u128::from_str_radix(digits.get(..32)?, 16).ok().map(u128::to_le_bytes)
 }
 
 /// The last bytes of what is covered of a cache; other ones where it is shorter.
-fn tail(cache: &File, covered: u64) -> [u8; TAIL] {
-    let mut tail = [0; TAIL];
-    let length = usize::try_from(covered).unwrap_or(TAIL).min(TAIL);
+fn tail(cache: &File, covered: u64) -> [u8; TAIL_LENGTH] {
+    let mut tail = [0; TAIL_LENGTH];
+    let length = usize::try_from(covered).unwrap_or(TAIL_LENGTH).min(TAIL_LENGTH);
     if cache.read_exact_at(&mut tail[..length], covered - length as u64).is_err() {
-        tail = [0xff; TAIL];
+        tail = [0xff; TAIL_LENGTH];
     }
     tail
 }
 
 /// The number that eight bytes are.
-fn number(bytes: &[u8], at: usize) -> u64 {
+fn read_u64(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
-fn wrong(path: &Path, e: std::io::Error) -> Error {
+fn index_error(path: &Path, e: std::io::Error) -> Error {
     Error::io("the index of the cache", e).in_file(path).fatal()
 }

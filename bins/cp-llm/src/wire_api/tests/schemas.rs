@@ -4,7 +4,7 @@ use cp_schema::Schema;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::dialect::schema::{anthropic, gemini, openai};
+use crate::wire_api::schema::{anthropic, gemini, openai};
 
 /// A schema, and a value that is valid under it.
 type Pair = (Value, Value);

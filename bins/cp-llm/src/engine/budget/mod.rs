@@ -2,7 +2,7 @@
 //! and what it used is counted when its answer is there: a budget is passed by at most what is under way.
 
 mod file;
-mod sheet;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result, clock, signals};
 
-use self::file::{Owner, PurseFile};
-pub(super) use self::sheet::Amount;
-use self::sheet::{Limit, Moment, Pace, Rate, Reservation, Sheet};
-use crate::command_line::with_limits;
+pub(super) use self::file::Amount;
+use self::file::{BudgetFile, Limit, Pace, Rate, Reservation, Timestamp};
+use self::shared::{Owner, SharedFile};
+use crate::command_line::command_with_limits;
 use crate::pause;
 
 /// How long a request that waits for what others have reserved does so before it looks again.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// No turn is waited for longer than this.
 const LONGEST: Duration = Duration::from_hours(24);
 /// A process with nothing under way keeps its reservation for the next request no longer than this.
-const KEPT: Duration = Duration::from_millis(20);
+const IDLE_LIMIT: Duration = Duration::from_millis(20);
 
 /// The options of a budget.
 #[derive(clap::Args, Clone, Default)]
@@ -44,18 +44,18 @@ pub(crate) struct BudgetOptions {
 pub(crate) type PerMinute = (Option<u32>, Option<u32>);
 
 /// What may be spent, and how fast.
-pub(crate) struct Purse {
+pub(crate) struct Budget {
     limit: Limit,
     pace: Pace,
-    place: Place,
+    storage: Storage,
     state: Mutex<State>,
     settled: Condvar,
 }
 
 /// Where it is.
-enum Place {
-    Here(Mutex<Sheet>),
-    Shared(PurseFile),
+enum Storage {
+    Memory(Mutex<BudgetFile>),
+    Shared(SharedFile),
 }
 
 /// What this process has of it.
@@ -64,17 +64,17 @@ struct State {
     counts: Counts,
     /// Shows others that this process lives, while it has a reservation.
     owner: Option<Owner>,
-    since: Moment,
+    since: Timestamp,
     /// When the file was last changed.
-    booked: Option<Instant>,
+    reserved_at: Option<Instant>,
     /// The pause that the file had, and when it was looked at.
-    pause_until: Option<Moment>,
+    pause_until: Option<Timestamp>,
     looked: Option<Instant>,
     /// All answers so far, and what they used.
     answers: u32,
     answered: Amount,
     /// Whether an answer came without its usage: then no budget can be kept.
-    is_silent: bool,
+    lacks_usage: bool,
     /// Whether the process settles no more.
     is_closed: bool,
 }
@@ -84,7 +84,7 @@ struct Counts {
     requests: u64,
     /// What the requests under way may use.
     under_way: Amount,
-    /// What was used and is not counted in the purse.
+    /// What was used and is not counted in the budget.
     used: Amount,
     /// The tokens of it that the pace counts.
     paced: u64,
@@ -97,14 +97,14 @@ struct Counts {
 pub(super) struct Ticket(Amount);
 
 /// Whether a request may go.
-enum Verdict {
-    Goes,
+enum Admission {
+    Admitted,
     /// What is left is reserved by others.
-    Waits,
-    Spent(Amount),
+    MustWait,
+    Exhausted(Amount),
 }
 
-impl Purse {
+impl Budget {
     /// The budget of a command line; `None` if nothing is limited. `policy_usd` is the limit that policy sets.
     pub(crate) fn open(
         options: &BudgetOptions,
@@ -116,33 +116,34 @@ impl Purse {
         }
         let is_paced = per_minute.0.or(per_minute.1).is_some();
         let given = Limit { usd: options.usd, tokens: options.tokens };
-        let place = match &options.file {
+        let storage = match &options.file {
             None if given.is_none() && policy_usd.is_none() && !is_paced => return Ok(None),
-            None => Place::Here(Mutex::default()),
-            Some(file) => Place::Shared(PurseFile::at(file)?),
+            None => Storage::Memory(Mutex::default()),
+            Some(file) => Storage::Shared(SharedFile::at(file)?),
         };
-        let mut purse = Self {
+        let mut budget = Self {
             limit: given,
             pace: Pace::new(per_minute.0, per_minute.1),
-            place,
+            storage,
             state: Mutex::default(),
             settled: Condvar::new(),
         };
         // What is given is the file's from now on, and what is not given is what the file has.
-        purse.limit = purse.change(|sheet| {
-            sheet.limit = Limit { usd: given.usd.or(sheet.limit.usd), tokens: given.tokens.or(sheet.limit.tokens) };
-            sheet.limit
+        budget.limit = budget.change(|content| {
+            content.limit =
+                Limit { usd: given.usd.or(content.limit.usd), tokens: given.tokens.or(content.limit.tokens) };
+            content.limit
         })?;
-        purse.limit.usd = [purse.limit.usd, policy_usd].into_iter().flatten().reduce(f64::min);
-        if purse.limit.is_none() && !is_paced {
+        budget.limit.usd = [budget.limit.usd, policy_usd].into_iter().flatten().reduce(f64::min);
+        if budget.limit.is_none() && !is_paced {
             let error = Error::usage("--budget-file needs a limit, because the file has none");
             return Err(error.hint("give --budget-usd, --budget-tokens, --rpm or --tpm"));
         }
-        Ok(Some(purse))
+        Ok(Some(budget))
     }
 
     /// Whether dollars are limited: then every model must have a price.
-    pub(super) fn counts_dollars(&self) -> bool {
+    pub(super) fn limits_dollars(&self) -> bool {
         self.limit.usd.is_some()
     }
 
@@ -154,7 +155,7 @@ impl Purse {
     /// What answers have used on average.
     pub(super) fn average(&self) -> Option<Amount> {
         let state = self.lock();
-        (state.answers > 0).then(|| state.answered.times(1.0 / f64::from(state.answers)))
+        (state.answers > 0).then(|| state.answered.scaled(1.0 / f64::from(state.answers)))
     }
 
     /// Waits for the turn of a request.
@@ -164,20 +165,20 @@ impl Purse {
             return Ok(());
         }
         let now = now();
-        let turn = self.change(|sheet| Rate::turn(&mut sheet.rate, pace, now))?;
+        let turn = self.change(|content| Rate::turn(&mut content.rate, pace, now))?;
         let wait = turn.since(now).min(LONGEST);
-        if wait > KEPT {
-            self.rest()?;
+        if wait > IDLE_LIMIT {
+            self.release_idle()?;
         }
         pause(wait)
     }
 
     /// How long all who share the file have to wait before they send anything.
-    pub(super) fn paused(&self) -> Result<Duration> {
-        let Place::Shared(file) = &self.place else { return Ok(Duration::ZERO) };
+    pub(super) fn remaining_pause(&self) -> Result<Duration> {
+        let Storage::Shared(file) = &self.storage else { return Ok(Duration::ZERO) };
         let mut state = self.lock();
         // Many requests in a row look once.
-        if state.looked.is_none_or(|looked| looked.elapsed() >= KEPT / 2) {
+        if state.looked.is_none_or(|looked| looked.elapsed() >= IDLE_LIMIT / 2) {
             state.pause_until = file.read()?.pause_until;
             state.looked = Some(Instant::now());
         }
@@ -186,11 +187,11 @@ impl Purse {
 
     /// Makes all who share the file wait.
     pub(super) fn pause(&self, length: Duration) -> Result<()> {
-        if let Place::Shared(file) = &self.place {
+        if let Storage::Shared(file) = &self.storage {
             let until = now().after(length);
-            file.change(|sheet| sheet.pause_until = sheet.pause_until.max(Some(until)))?;
+            file.change(|content| content.pause_until = content.pause_until.max(Some(until)))?;
         }
-        self.rest()
+        self.release_idle()
     }
 
     /// Lets a request go and reserves what it may use, if something is left. It waits while others have reserved all that is left, and
@@ -199,26 +200,26 @@ impl Purse {
         let mut state = self.lock();
         let mut is_said = false;
         loop {
-            if state.is_silent {
-                return Err(no_usage());
+            if state.lacks_usage {
+                return Err(missing_usage_error());
             }
-            let verdict = if self.is_covered(&state.counts, estimate) {
+            let admission = if self.is_covered(&state.counts, estimate) {
                 state.counts.requests += 1;
                 state.counts.under_way = state.counts.under_way.plus(estimate);
                 state.note();
-                Verdict::Goes
+                Admission::Admitted
             } else {
-                self.book(&mut state, Some(estimate))?
+                self.reserve(&mut state, Some(estimate))?
             };
-            match verdict {
-                Verdict::Goes => break,
-                Verdict::Spent(spent) => return Err(self.exhausted(spent)),
-                Verdict::Waits => {
+            match admission {
+                Admission::Admitted => break,
+                Admission::Exhausted(spent) => return Err(self.exhausted(spent)),
+                Admission::MustWait => {
                     signals::check()?;
                     if state.counts.requests == 0 && !std::mem::replace(&mut is_said, true) {
                         say("other processes have reserved what is left of the budget; waiting for them");
                     }
-                    state = self.settled.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+                    state = self.settled.wait_timeout(state, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
                 }
             }
         }
@@ -243,28 +244,32 @@ impl Purse {
             state.answered = state.answered.plus(used);
         }
         let counts = &state.counts;
-        let is_idle = counts.requests == 0 && state.booked.is_none_or(|booked| booked.elapsed() >= KEPT);
+        let is_idle = counts.requests == 0 && state.reserved_at.is_none_or(|at| at.elapsed() >= IDLE_LIMIT);
         let is_due = is_idle || !self.is_covered(counts, Amount::default()) || !self.pace.token.is_zero();
-        let booked = if is_due {
-            self.book(state, None).map(drop)
+        let reserved = if is_due {
+            self.reserve(state, None).map(drop)
         } else {
             state.note();
             Ok(())
         };
         self.settled.notify_all();
-        booked
+        reserved
     }
 
     /// An answer said nothing of its usage: the failure that ends the stream, once.
-    pub(super) fn silent(&self) -> Option<Error> {
+    pub(super) fn report_missing_usage(&self) -> Option<Error> {
         let mut state = self.lock();
-        (self.has_limit() && !std::mem::replace(&mut state.is_silent, true)).then(no_usage)
+        (self.has_limit() && !std::mem::replace(&mut state.lacks_usage, true)).then(missing_usage_error)
     }
 
     /// Gives back what is reserved, if nothing is under way: what comes next may take its time.
-    pub(crate) fn rest(&self) -> Result<()> {
+    pub(crate) fn release_idle(&self) -> Result<()> {
         let mut state = self.lock();
-        if state.counts.requests > 0 || state.owner.is_none() { Ok(()) } else { self.book(&mut state, None).map(drop) }
+        if state.counts.requests > 0 || state.owner.is_none() {
+            Ok(())
+        } else {
+            self.reserve(&mut state, None).map(drop)
+        }
     }
 
     /// Gives back what is reserved. What is still under way was asked for, and counts.
@@ -277,13 +282,13 @@ impl Purse {
             return Ok(());
         }
         *counts = Counts { used: counts.used.plus(counts.under_way), paced: counts.paced, ..Counts::default() };
-        self.book(&mut state, None).map(drop)
+        self.reserve(&mut state, None).map(drop)
     }
 
     /// Whether what is reserved in the file is enough for one request more.
     fn is_covered(&self, counts: &Counts, more: Amount) -> bool {
         let taken = counts.used.plus(counts.under_way);
-        matches!(self.place, Place::Shared(_))
+        matches!(self.storage, Storage::Shared(_))
             && counts.held != Amount::default()
             && self.limit.holds(taken.plus(more), counts.held)
             // What an answer did not use of its reservation is not there for another when the limit is near.
@@ -292,35 +297,41 @@ impl Purse {
 
     /// Counts what was used, and reserves anew: for what is under way, for one request more if one is asked for and something is left,
     /// and for a few of the next ones.
-    fn book(&self, state: &mut State, asked: Option<Amount>) -> Result<Verdict> {
-        if let (Place::Shared(file), true, None) = (&self.place, asked.is_some(), &state.owner) {
+    fn reserve(&self, state: &mut State, asked: Option<Amount>) -> Result<Admission> {
+        if let (Storage::Shared(file), true, None) = (&self.storage, asked.is_some(), &state.owner) {
             state.owner = Some(file.owner()?);
             state.since = now();
         }
         let (mut counts, limit) = (state.counts, self.limit);
         let owner = state.owner.as_ref().map(|owner| owner.id.as_str());
         let since = state.since;
-        let verdict = self.change(|sheet| {
-            sheet.spent = sheet.spent.plus(counts.used);
-            if let Some(rate) = &mut sheet.rate {
+        let admission = self.change(|content| {
+            content.spent = content.spent.plus(counts.used);
+            if let Some(rate) = &mut content.rate {
                 rate.tokens = rate.tokens.saturating_add(counts.paced);
             }
-            sheet.reserved.retain(|reserved| Some(reserved.id.as_str()) != owner);
-            let others = sheet.spent.plus(sheet.reserved());
-            let verdict = match asked {
-                Some(_) if limit.is_reached(sheet.spent) => Verdict::Spent(sheet.spent),
-                Some(_) if limit.is_reached(others.plus(counts.under_way)) => Verdict::Waits,
+            content.reserved.retain(|reserved| Some(reserved.id.as_str()) != owner);
+            let others = content.spent.plus(content.reserved());
+            let admission = match asked {
+                Some(_) if limit.is_reached(content.spent) => Admission::Exhausted(content.spent),
+                Some(_) if limit.is_reached(others.plus(counts.under_way)) => Admission::MustWait,
                 Some(estimate) => {
                     counts.requests += 1;
                     counts.under_way = counts.under_way.plus(estimate);
-                    Verdict::Goes
+                    Admission::Admitted
                 }
-                None => Verdict::Goes,
+                None => Admission::Admitted,
             };
-            let ahead = limit.ahead(others.plus(counts.under_way));
-            counts = Counts { used: Amount::default(), paced: 0, held: counts.under_way.plus(ahead), others, ..counts };
+            let reserve_ahead = limit.reserve_ahead(others.plus(counts.under_way));
+            counts = Counts {
+                used: Amount::default(),
+                paced: 0,
+                held: counts.under_way.plus(reserve_ahead),
+                others,
+                ..counts
+            };
             match owner.filter(|_| counts.requests > 0) {
-                Some(id) => sheet.reserved.push(Reservation {
+                Some(id) => content.reserved.push(Reservation {
                     id: id.to_owned(),
                     owner: format!("cp-llm {}", std::process::id()),
                     since,
@@ -329,21 +340,21 @@ impl Purse {
                 }),
                 None => counts.held = Amount::default(),
             }
-            verdict
+            admission
         })?;
         state.counts = counts;
-        state.booked = Some(Instant::now());
+        state.reserved_at = Some(Instant::now());
         state.note();
         if counts.requests == 0 {
             state.owner = None;
         }
-        Ok(verdict)
+        Ok(admission)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Sheet) -> T) -> Result<T> {
-        match &self.place {
-            Place::Here(sheet) => Ok(change(&mut sheet.lock().unwrap_or_else(PoisonError::into_inner))),
-            Place::Shared(file) => file.change(change),
+    fn change<T>(&self, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {
+        match &self.storage {
+            Storage::Memory(content) => Ok(change(&mut content.lock().unwrap_or_else(PoisonError::into_inner))),
+            Storage::Shared(file) => file.change(change),
         }
     }
 
@@ -357,7 +368,7 @@ impl Purse {
         let tokens = self.limit.tokens.map(|limit| limit.max(spent.tokens).saturating_mul(2));
         let mut error = Error::new(Code::BudgetExhausted, "the budget is used up")
             .with("action", "raise_budget")
-            .with("resume", with_limits(usd, tokens))
+            .with("resume", command_with_limits(usd, tokens))
             .with("spent_tokens", spent.tokens)
             .hint("raise --budget-usd or --budget-tokens; --resume OUT leaves out what is done")
             .fatal();
@@ -381,12 +392,12 @@ impl State {
 }
 
 /// The failure of a backend whose answers do not say what they used, which a budget has to know.
-pub(crate) fn no_usage() -> Error {
+pub(crate) fn missing_usage_error() -> Error {
     Error::config("the backend does not say what its answers use, so a budget cannot be kept")
         .hint("remove --budget-usd and --budget-tokens (and budget_usd from the policy), or use a backend that reports usage")
         .fatal()
 }
 
-fn now() -> Moment {
-    Moment(clock::unix_milliseconds())
+fn now() -> Timestamp {
+    Timestamp(clock::unix_milliseconds())
 }

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::json::Body;
 use super::upstream::bad_answer;
-use super::{Show, Shown};
+use super::{OnText, TextKind};
 
 /// A whole answer.
 #[derive(Clone, Debug)]
@@ -43,14 +43,14 @@ pub(crate) struct Call {
 /// A part of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    pub said: Said,
+    pub content: PartContent,
     /// The provider's own block, where what is said is not all of it.
     pub raw: Option<Box<RawValue>>,
 }
 
 /// What a part says to everyone.
 #[derive(Clone, Debug)]
-pub(crate) enum Said {
+pub(crate) enum PartContent {
     /// Words, and what they are taken from.
     Text(String, Vec<Value>),
     /// What the model thought, as far as the provider shows it.
@@ -59,7 +59,7 @@ pub(crate) enum Said {
     /// The source of an image.
     Image(Value),
     /// Something that a tool of the provider did, by its name.
-    Server(String),
+    ServerTool(String),
     /// What we have no name for, by the provider's.
     Other(String),
 }
@@ -82,10 +82,12 @@ impl Answer {
     pub(super) fn of_parts(parts: Vec<Part>, here: &Origin) -> Result<Self> {
         let mut answer = Self { content: content(&parts)?, ..Self::of_text(String::new()) };
         // A text and its calls in this order are what a turn is made of where it has no blocks.
-        let says_all = |(at, part): (usize, &Part)| match &part.said {
-            Said::Text(_, citations) => at == 0 && part.raw.is_none() && citations.is_empty(),
-            Said::Call(_) => part.raw.is_none(),
-            Said::Thinking(_) | Said::Image(_) | Said::Server(_) | Said::Other(_) => false,
+        let says_all = |(at, part): (usize, &Part)| match &part.content {
+            PartContent::Text(_, citations) => at == 0 && part.raw.is_none() && citations.is_empty(),
+            PartContent::Call(_) => part.raw.is_none(),
+            PartContent::Thinking(_) | PartContent::Image(_) | PartContent::ServerTool(_) | PartContent::Other(_) => {
+                false
+            }
         };
         if !parts.iter().enumerate().all(says_all) {
             answer.blocks = parts.iter().map(|part| part.block(here)).collect::<Result<_>>()?;
@@ -95,10 +97,10 @@ impl Answer {
     }
 
     /// Shows an answer that came whole: what the model thought, then its words.
-    pub(crate) fn show(&self, show: &mut Show<'_>) -> Result<()> {
-        thoughts(&self.blocks).try_for_each(|thought| show(Shown::Thinking, &thought))?;
+    pub(crate) fn show(&self, show: &mut OnText<'_>) -> Result<()> {
+        thoughts(&self.blocks).try_for_each(|thought| show(TextKind::Thinking, &thought))?;
         let text = self.content.text();
-        if text.is_empty() { Ok(()) } else { show(Shown::Words, &text) }
+        if text.is_empty() { Ok(()) } else { show(TextKind::Answer, &text) }
     }
 
     /// The answer, unless there is nothing in it.
@@ -130,13 +132,13 @@ fn content(parts: &[Part]) -> Result<Content> {
     let mut blocks = Vec::new();
     let mut text = String::new();
     for part in parts {
-        match &part.said {
-            Said::Text(words, _) => text.push_str(words),
-            Said::Image(source) => {
+        match &part.content {
+            PartContent::Text(words, _) => text.push_str(words),
+            PartContent::Image(source) => {
                 blocks.extend(Some(std::mem::take(&mut text)).filter(|text| !text.is_empty()).map(|t| Block::text(&t)));
                 blocks.push(Block::from_raw(raw(&serde_json::json!({"type": "image", "source": source}))?));
             }
-            Said::Thinking(_) | Said::Call(_) | Said::Server(_) | Said::Other(_) => {}
+            PartContent::Thinking(_) | PartContent::Call(_) | PartContent::ServerTool(_) | PartContent::Other(_) => {}
         }
     }
     if blocks.is_empty() {
@@ -148,36 +150,40 @@ fn content(parts: &[Part]) -> Result<Content> {
 
 impl Part {
     fn into_call(self) -> Option<Call> {
-        match self.said {
-            Said::Call(call) => Some(call),
-            Said::Text(..) | Said::Thinking(_) | Said::Image(_) | Said::Server(_) | Said::Other(_) => None,
+        match self.content {
+            PartContent::Call(call) => Some(call),
+            PartContent::Text(..)
+            | PartContent::Thinking(_)
+            | PartContent::Image(_)
+            | PartContent::ServerTool(_)
+            | PartContent::Other(_) => None,
         }
     }
 
     /// The block of a message.
     fn block(&self, origin: &Origin) -> Result<Block> {
         let mut body = Body::default();
-        let (kind, words) = match &self.said {
-            Said::Text(text, _) => ("text", Some(("text", text))),
-            Said::Thinking(text) => ("thinking", Some(("thinking", text))),
-            Said::Call(_) => ("tool_use", None),
-            Said::Image(_) => ("image", None),
-            Said::Server(name) => ("server_tool", Some(("name", name))),
-            Said::Other(name) => ("other", Some(("name", name))),
+        let (kind, words) = match &self.content {
+            PartContent::Text(text, _) => ("text", Some(("text", text))),
+            PartContent::Thinking(text) => ("thinking", Some(("thinking", text))),
+            PartContent::Call(_) => ("tool_use", None),
+            PartContent::Image(_) => ("image", None),
+            PartContent::ServerTool(name) => ("server_tool", Some(("name", name))),
+            PartContent::Other(name) => ("other", Some(("name", name))),
         };
         body.set("type", kind)?;
         if let Some((name, text)) = words {
             body.set(name, text)?;
         }
-        match &self.said {
-            Said::Text(_, citations) if !citations.is_empty() => body.set("citations", citations)?,
-            Said::Call(Call { id, name, input }) => {
+        match &self.content {
+            PartContent::Text(_, citations) if !citations.is_empty() => body.set("citations", citations)?,
+            PartContent::Call(Call { id, name, input }) => {
                 body.set("id", id)?;
                 body.set("name", name)?;
                 body.set("input", input)?;
             }
-            Said::Image(source) => body.set("source", source)?,
-            Said::Text(..) | Said::Thinking(_) | Said::Server(_) | Said::Other(_) => {}
+            PartContent::Image(source) => body.set("source", source)?,
+            PartContent::Text(..) | PartContent::Thinking(_) | PartContent::ServerTool(_) | PartContent::Other(_) => {}
         }
         body.set("origin", origin)?;
         body.set_some("raw", self.raw.as_ref())?;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::json::Body;
-use super::{Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, bad_answer, count_of};
+use super::{Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of};
 
 /// How a server is asked for vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +23,12 @@ pub(crate) enum Format {
 pub(crate) struct Embeddings {
     pub format: Format,
     /// What the same server is asked for answers in: it knows how to carry the key.
-    pub chat: Box<dyn Dialect>,
+    pub chat: Box<dyn WireApi>,
 }
 
-impl Dialect for Embeddings {
-    fn usual_path(&self) -> &'static str {
-        self.chat.usual_path()
+impl WireApi for Embeddings {
+    fn default_path(&self) -> &'static str {
+        self.chat.default_path()
     }
 
     fn path(&self, request: &Request) -> String {
@@ -107,7 +107,7 @@ struct Wrapped<'a> {
 }
 
 impl Decoder for Whole {
-    fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
+    fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         let foreign = |e: serde_json::Error| bad_answer("no_vectors", &format!("the answer has no vectors: {e}"));
         let mut answered: Answered<'_> = serde_json::from_slice(body.bytes).map_err(foreign)?;
         // A server may answer in the order in which it was done. The sort keeps that of a server that gives no index.
@@ -130,7 +130,7 @@ impl Decoder for Whole {
         Ok(())
     }
 
-    fn event(&mut self, event: &Piece<'_>, _: &mut Show<'_>) -> Result<bool> {
+    fn event(&mut self, event: &Payload<'_>, _: &mut OnText<'_>) -> Result<bool> {
         self.whole(event).map(|()| true)
     }
 
@@ -140,7 +140,7 @@ impl Decoder for Whole {
 
     fn parts(&mut self, _: bool) -> Result<Vec<Part>> {
         let vectors = std::mem::take(&mut self.vectors).into_iter();
-        Ok(vectors.map(|raw| Part { said: Said::Other("embedding".to_owned()), raw: Some(raw) }).collect())
+        Ok(vectors.map(|raw| Part { content: PartContent::Other("embedding".to_owned()), raw: Some(raw) }).collect())
     }
 }
 

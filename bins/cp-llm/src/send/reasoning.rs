@@ -5,15 +5,15 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{Delta, Message};
 use cp_common::{Context, Result};
 
-use crate::dialect::thoughts;
+use crate::wire_api::thoughts;
 
 /// What is shown of what a model thinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reasoning {
+pub(super) enum ReasoningMode {
     /// All that the provider gives.
-    Shown,
+    Full,
     /// On a terminal, that it thinks.
-    Announced,
+    Indicator,
     Hidden,
 }
 
@@ -30,13 +30,13 @@ enum Line {
 }
 
 /// Where what a model thinks goes.
-pub(super) struct Aside {
-    reasoning: Reasoning,
+pub(super) struct ReasoningDisplay {
+    reasoning: ReasoningMode,
     line: Line,
 }
 
-impl Aside {
-    pub(super) fn new(reasoning: Reasoning) -> Self {
+impl ReasoningDisplay {
+    pub(super) fn new(reasoning: ReasoningMode) -> Self {
         Self { reasoning, line: Line::None }
     }
 
@@ -44,27 +44,27 @@ impl Aside {
     pub(super) fn thinking(&mut self, text: &str, context: &mut Context) -> Result<()> {
         let format = context.out.format();
         match (self.reasoning, format) {
-            (Reasoning::Shown, Format::Json) => {
+            (ReasoningMode::Full, Format::Json) => {
                 context.out.streaming()?;
                 context.out.record(Kind::Delta, &Delta::of_thinking(text))?;
                 return context.out.flush();
             }
-            (Reasoning::Shown, Format::Text | Format::Raw) => {
+            (ReasoningMode::Full, Format::Text | Format::Raw) => {
                 context.out.aside(text);
                 self.line = Line::Thoughts { is_ended: text.ends_with('\n') };
             }
-            (Reasoning::Announced, Format::Text) if self.line == Line::None && context.out.can_erase() => {
+            (ReasoningMode::Indicator, Format::Text) if self.line == Line::None && context.out.can_erase() => {
                 context.out.aside("thinking…");
                 self.line = Line::Announcement;
             }
-            (Reasoning::Announced | Reasoning::Hidden, _) => {}
+            (ReasoningMode::Indicator | ReasoningMode::Hidden, _) => {}
         }
         Ok(())
     }
 
     /// Shows what a model thought before an answer that is printed whole.
     pub(super) fn whole(&mut self, message: &Message, context: &mut Context) {
-        if self.reasoning == Reasoning::Shown && context.out.format() != Format::Json {
+        if self.reasoning == ReasoningMode::Full && context.out.format() != Format::Json {
             for thought in thoughts(&message.blocks).filter(|thought| !thought.is_empty()) {
                 context.out.aside(&thought);
                 self.line = Line::Thoughts { is_ended: thought.ends_with('\n') };

@@ -6,8 +6,8 @@ use cp_common::wire::raw;
 use serde_json::{Map, Value, json};
 
 use super::decoder::{complete_arguments, fresh_id};
-use super::json::Text;
-use super::{Call, Part, Partial, Piece, Said, Show, text_of};
+use super::json::TextBuffer;
+use super::{Call, OnText, Part, PartContent, Partial, Payload, text_of};
 
 /// The members in which servers tell what the model thought, to be given back under the same name.
 const THOUGHTS: [&str; 2] = ["reasoning_content", "reasoning"];
@@ -15,30 +15,30 @@ const THOUGHTS: [&str; 2] = ["reasoning_content", "reasoning"];
 /// What has come of a message.
 #[derive(Default)]
 pub(super) struct Message {
-    thoughts: Vec<(&'static str, Text)>,
+    thoughts: Vec<(&'static str, TextBuffer)>,
     /// Thoughts with signatures, as `OpenRouter` gives them.
     details: Vec<Value>,
     chunks: Vec<Chunk>,
-    pub refusal: Text,
+    pub refusal: TextBuffer,
     annotations: Vec<Value>,
-    calls: Vec<Growing>,
+    calls: Vec<PartialToolCall>,
 }
 
 /// A piece of the content.
 enum Chunk {
-    Text(Text),
+    Text(TextBuffer),
     /// What Mistral's models think.
-    Thinking(Text),
+    Thinking(TextBuffer),
     Other(Value),
 }
 
 /// A call whose arguments are still coming.
 #[derive(Default)]
-struct Growing {
+struct PartialToolCall {
     index: Option<u64>,
     id: String,
     name: String,
-    arguments: Text,
+    arguments: TextBuffer,
     /// Members that only this server has.
     more: Map<String, Value>,
     more_of_function: Map<String, Value>,
@@ -49,29 +49,29 @@ impl Message {
     pub(super) fn delta(
         &mut self,
         delta: &Value,
-        piece: &Piece<'_>,
+        piece: &Payload<'_>,
         partial: &mut Partial,
-        show: &mut Show<'_>,
+        show: &mut OnText<'_>,
     ) -> Result<()> {
         // Some servers give the same thought under each of the names.
         let mut is_shown = false;
         for name in THOUGHTS {
             if let Some(text) = text_of(delta, name).filter(|text| !text.is_empty()) {
                 if !std::mem::replace(&mut is_shown, true) {
-                    partial.think(text, piece.halves, show)?;
+                    partial.think(text, piece.has_halves, show)?;
                 }
                 let known = self.thoughts.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
-                    self.thoughts.push((name, Text::default()));
+                    self.thoughts.push((name, TextBuffer::default()));
                     self.thoughts.len() - 1
                 });
-                self.thoughts[known].1.push(text, piece.halves);
+                self.thoughts[known].1.push(text, piece.has_halves);
             }
         }
         for detail in delta["reasoning_details"].as_array().into_iter().flatten() {
             self.detail(detail);
             if self.thoughts.is_empty() {
                 let text = text_of(detail, "text").or_else(|| text_of(detail, "summary"));
-                partial.think(text.unwrap_or_default(), piece.halves, show)?;
+                partial.think(text.unwrap_or_default(), piece.has_halves, show)?;
             }
         }
         match &delta["content"] {
@@ -84,40 +84,46 @@ impl Message {
             _ => {}
         }
         if let Some(text) = text_of(delta, "refusal") {
-            self.refusal.push(text, piece.halves);
-            partial.show(text, piece.halves, show)?;
+            self.refusal.push(text, piece.has_halves);
+            partial.show(text, piece.has_halves, show)?;
         }
         self.annotations.extend(delta["annotations"].as_array().into_iter().flatten().cloned());
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
-            self.call(call, piece.halves);
+            self.call(call, piece.has_halves);
         }
         Ok(())
     }
 
-    fn text(&mut self, text: &str, piece: &Piece<'_>, partial: &mut Partial, show: &mut Show<'_>) -> Result<()> {
+    fn text(&mut self, text: &str, piece: &Payload<'_>, partial: &mut Partial, show: &mut OnText<'_>) -> Result<()> {
         if text.is_empty() {
             return Ok(());
         }
         if !matches!(self.chunks.last(), Some(Chunk::Text(_))) {
-            self.chunks.push(Chunk::Text(Text::default()));
+            self.chunks.push(Chunk::Text(TextBuffer::default()));
         }
         if let Some(Chunk::Text(last)) = self.chunks.last_mut() {
-            last.push(text, piece.halves);
+            last.push(text, piece.has_halves);
         }
-        partial.show(text, piece.halves, show)
+        partial.show(text, piece.has_halves, show)
     }
 
-    fn chunk(&mut self, chunk: &Value, piece: &Piece<'_>, partial: &mut Partial, show: &mut Show<'_>) -> Result<()> {
+    fn chunk(
+        &mut self,
+        chunk: &Value,
+        piece: &Payload<'_>,
+        partial: &mut Partial,
+        show: &mut OnText<'_>,
+    ) -> Result<()> {
         match (text_of(chunk, "type"), &chunk["thinking"]) {
             (Some("text"), _) => self.text(text_of(chunk, "text").unwrap_or_default(), piece, partial, show)?,
             (Some("thinking"), Value::Array(thoughts)) if thoughts.iter().all(|thought| thought["type"] == "text") => {
                 if !matches!(self.chunks.last(), Some(Chunk::Thinking(_))) {
-                    self.chunks.push(Chunk::Thinking(Text::default()));
+                    self.chunks.push(Chunk::Thinking(TextBuffer::default()));
                 }
                 if let Some(Chunk::Thinking(last)) = self.chunks.last_mut() {
                     for text in thoughts.iter().filter_map(|thought| text_of(thought, "text")) {
-                        last.push(text, piece.halves);
-                        partial.think(text, piece.halves, show)?;
+                        last.push(text, piece.has_halves);
+                        partial.think(text, piece.has_halves, show)?;
                     }
                 }
             }
@@ -147,7 +153,7 @@ impl Message {
         }
     }
 
-    fn call(&mut self, delta: &Value, halves: bool) {
+    fn call(&mut self, delta: &Value, has_halves: bool) {
         let id = text_of(delta, "id").filter(|id| !id.is_empty());
         let name = text_of(&delta["function"], "name").filter(|name| !name.is_empty());
         let index = delta.get("index").and_then(Value::as_u64);
@@ -161,7 +167,7 @@ impl Message {
         let at = known.unwrap_or_else(|| {
             // A call must have an id to be answered, even where the server gave none.
             let id = id.map_or_else(fresh_id, str::to_owned);
-            calls.push(Growing { index, id, ..Growing::default() });
+            calls.push(PartialToolCall { index, id, ..PartialToolCall::default() });
             calls.len() - 1
         });
         let call = &mut calls[at];
@@ -169,7 +175,7 @@ impl Message {
             name.clone_into(&mut call.name);
         }
         match &delta["function"]["arguments"] {
-            Value::String(piece) => drop(call.arguments.push(piece, halves)),
+            Value::String(piece) => drop(call.arguments.push(piece, has_halves)),
             // Some servers forget to write the arguments as text.
             whole @ Value::Object(_) => drop(call.arguments.push(&whole.to_string(), false)),
             _ => {}
@@ -192,32 +198,32 @@ impl Message {
         let has_thoughts = !self.thoughts.is_empty();
         for (name, text) in self.thoughts {
             let text = text.finish();
-            parts.push(part(Said::Thinking(text.clone()), &json!({ name: text }))?);
+            parts.push(part(PartContent::Thinking(text.clone()), &json!({ name: text }))?);
         }
         if !self.details.is_empty() {
             let texts = self.details.iter().filter(|_| !has_thoughts);
             let text = texts.filter_map(|detail| text_of(detail, "text").or_else(|| text_of(detail, "summary")));
-            parts.push(part(Said::Thinking(text.collect()), &json!({ "reasoning_details": self.details }))?);
+            parts.push(part(PartContent::Thinking(text.collect()), &json!({ "reasoning_details": self.details }))?);
         }
         let mut annotations = self.annotations;
         for chunk in self.chunks {
             parts.push(match chunk {
                 Chunk::Text(text) => {
-                    Part { said: Said::Text(text.finish(), std::mem::take(&mut annotations)), raw: None }
+                    Part { content: PartContent::Text(text.finish(), std::mem::take(&mut annotations)), raw: None }
                 }
                 Chunk::Thinking(text) => {
                     let text = text.finish();
                     let raw = json!({"type": "thinking", "thinking": [{"type": "text", "text": text}]});
-                    part(Said::Thinking(text), &raw)?
+                    part(PartContent::Thinking(text), &raw)?
                 }
                 Chunk::Other(chunk) => {
-                    part(Said::Other(text_of(&chunk, "type").unwrap_or_default().to_owned()), &chunk)?
+                    part(PartContent::Other(text_of(&chunk, "type").unwrap_or_default().to_owned()), &chunk)?
                 }
             });
         }
         if !self.refusal.is_empty() {
             let text = self.refusal.finish();
-            parts.push(part(Said::Text(text.clone(), Vec::new()), &json!({ "refusal": text }))?);
+            parts.push(part(PartContent::Text(text.clone(), Vec::new()), &json!({ "refusal": text }))?);
         }
         for call in self.calls {
             parts.extend(call.part(at_limit)?);
@@ -226,11 +232,11 @@ impl Message {
     }
 }
 
-fn part(said: Said, own: &Value) -> Result<Part> {
-    Ok(Part { said, raw: Some(raw(own)?) })
+fn part(content: PartContent, own: &Value) -> Result<Part> {
+    Ok(Part { content, raw: Some(raw(own)?) })
 }
 
-impl Growing {
+impl PartialToolCall {
     fn part(self, at_limit: bool) -> Result<Option<Part>> {
         let text = self.arguments.finish();
         let Some(input) = complete_arguments(&text, at_limit) else { return Ok(None) };
@@ -244,7 +250,7 @@ impl Growing {
             let function = with(json!({"name": self.name, "arguments": text}), self.more_of_function);
             with(json!({"id": self.id, "type": "function", "function": function}), self.more)
         });
-        let said = Said::Call(Call { id: self.id, name: self.name, input });
-        Ok(Some(Part { said, raw: own.map(|own| raw(&own)).transpose()? }))
+        let content = PartContent::Call(Call { id: self.id, name: self.name, input });
+        Ok(Some(Part { content, raw: own.map(|own| raw(&own)).transpose()? }))
     }
 }

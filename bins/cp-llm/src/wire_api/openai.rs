@@ -6,12 +6,12 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::embeddings::Format;
-use super::history::{Going, Sent, sent, tool_failure};
+use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::Body;
 use super::openai_message::Message;
 use super::{
-    Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Show, bad_answer, bearer, count_of, data_url, schema,
-    text_of, with_cached, with_function,
+    BatchApi, Decoder, OnText, Part, Partial, Payload, Request, WireApi, bad_answer, bearer, count_of, data_url,
+    schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct OpenAi {
@@ -19,7 +19,7 @@ pub(crate) struct OpenAi {
     pub original: bool,
 }
 
-impl Dialect for OpenAi {
+impl WireApi for OpenAi {
     fn embeddings(&self) -> Option<Format> {
         Some(Format::OpenAi)
     }
@@ -28,8 +28,8 @@ impl Dialect for OpenAi {
         "/chat/completions".to_owned()
     }
 
-    fn jobs(&self) -> Option<JobApi> {
-        Some(JobApi::File)
+    fn batch_api(&self) -> Option<BatchApi> {
+        Some(BatchApi::File)
     }
 
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
@@ -42,7 +42,7 @@ impl Dialect for OpenAi {
             messages.push(json!({"role": "system", "content": request.system}));
         }
         for turn in &request.messages {
-            put_turn(turn, sent(turn, request, there)?, &mut messages)?;
+            put_turn(turn, outgoing(turn, request, there)?, &mut messages)?;
         }
         let mut body = Body::default();
         body.set("model", &request.model)?;
@@ -95,19 +95,19 @@ fn tool(tool: &ToolSpec) -> Result<Box<RawValue>> {
 }
 
 /// Appends the messages that one of our turns becomes: each tool result is a message of its own here.
-fn put_turn(turn: &Turn, content: Sent<'_>, messages: &mut Vec<Value>) -> Result<()> {
+fn put_turn(turn: &Turn, content: OutgoingContent<'_>, messages: &mut Vec<Value>) -> Result<()> {
     let role = &turn.role;
     let blocks = match content {
-        Sent::Text(text) => {
+        OutgoingContent::Text(text) => {
             messages.push(json!({"role": role, "content": text}));
             return Ok(());
         }
-        Sent::Blocks(blocks) => blocks,
+        OutgoingContent::Blocks(blocks) => blocks,
     };
     let (mut parts, mut calls, mut members, mut is_list) = (Vec::new(), Vec::new(), Map::new(), false);
     for block in &blocks {
         let block = match block {
-            Going::AsItCame { kind, raw, .. } => {
+            Outgoing::Passthrough { kind, raw, .. } => {
                 match (kind.as_ref(), record::read::<Value>(raw)?) {
                     ("tool_use", call) => calls.push(call),
                     (_, Value::Object(own)) if !own.contains_key("type") => members.extend(own),
@@ -118,7 +118,7 @@ fn put_turn(turn: &Turn, content: Sent<'_>, messages: &mut Vec<Value>) -> Result
                 }
                 continue;
             }
-            Going::Plain(block) => block,
+            Outgoing::Plain(block) => block,
         };
         let view = block.view()?;
         match view.kind.as_ref() {
@@ -210,7 +210,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn choice(&mut self, choice: &Value, delta: &Value, piece: &Piece<'_>, show: &mut Show<'_>) -> Result<()> {
+    fn choice(&mut self, choice: &Value, delta: &Value, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
         self.message.delta(delta, piece, &mut self.partial, show)?;
         if let Some(reason) = text_of(choice, "finish_reason").filter(|reason| !reason.is_empty()) {
             let is_refused = !self.message.refusal.is_empty();
@@ -228,7 +228,7 @@ impl Stream {
 }
 
 impl Decoder for Stream {
-    fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
+    fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         let Some(choice) = body.value.pointer("/choices/0") else {
             return Err(bad_answer("invalid_json", "the answer has no choices"));
         };
@@ -243,7 +243,7 @@ impl Decoder for Stream {
         self.choice(choice, &message, body, &mut |_, _| Ok(()))
     }
 
-    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool> {
+    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
         self.head(event.value);
         // Other choices were not asked for. The usage comes after the reason, so only `[DONE]` or the end of the stream is the end.
         if let Some(choice) = event.value.pointer("/choices/0").filter(|choice| count_of(choice, "/index") == 0) {

@@ -11,7 +11,7 @@ use cp_common::wire::Message;
 use cp_common::{Code, Error, Result};
 use serde_json::{Map, Value, json};
 
-use super::{Recording, Span, each};
+use super::{Recording, Span, for_each_line};
 
 /// A file of recordings that is read.
 pub(crate) struct Replay {
@@ -24,7 +24,7 @@ impl Replay {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let file = given::seekable(path).map_err(Error::fatal)?;
         let (mut index, mut number) = (HashMap::<String, VecDeque<Span>>::new(), 0);
-        each(&file, 0, |span, line| {
+        for_each_line(&file, 0, |span, line| {
             number += 1;
             match serde_json::from_slice::<Recording<'_>>(line) {
                 Ok(recording) => index.entry(recording.key.to_owned()).or_default().push_back(span),
@@ -61,7 +61,7 @@ impl Replay {
     /// The backend of the first recording.
     pub(crate) fn backend(&self) -> Result<String> {
         let mut found = None;
-        each(&self.file, 0, |_, line| {
+        for_each_line(&self.file, 0, |_, line| {
             found = serde_json::from_slice::<Recording<'_>>(line).ok().map(|recording| recording.backend.to_owned());
             Ok(found.is_none())
         })?;
@@ -75,7 +75,7 @@ impl Replay {
         let asked: Value = serde_json::from_slice(request).unwrap_or_default();
         let mut nearest: Option<(String, Differences)> = None;
         // What cannot be read any more is not the nearest.
-        let _ = each(&self.file, 0, |_, line| {
+        let _ = for_each_line(&self.file, 0, |_, line| {
             if let Ok(recording) = serde_json::from_slice::<Recording<'_>>(line) {
                 let recorded: Value = serde_json::from_str(recording.request.get()).unwrap_or_default();
                 let differences = Differences::between(&recorded, &asked);

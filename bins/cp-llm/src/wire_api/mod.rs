@@ -1,6 +1,6 @@
 //! The dialects of providers, as pure functions: the body of a [`Request`], and the [`Answer`] in a body or a stream of events.
 //!
-//! A provider's dialect is a file that implements [`Dialect`] and [`Decoder`]; nothing here opens a connection.
+//! A provider's dialect is a file that implements [`WireApi`] and [`Decoder`]; nothing here opens a connection.
 
 mod answer;
 pub(crate) mod anthropic;
@@ -24,8 +24,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 pub(crate) use self::answer::{Answer, Call, thoughts};
-use self::answer::{Part, Said};
-pub(crate) use self::decoder::{Decoder, Partial, Piece, feed, finish, parsed};
+use self::answer::{Part, PartContent};
+pub(crate) use self::decoder::{Decoder, Partial, Payload, decode_event, finish, parsed};
 pub(crate) use self::history::{Lowered, count_but_text, lowered};
 use self::json::Body;
 pub(crate) use self::json::exact;
@@ -33,19 +33,19 @@ pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
 
 /// What is shown of an answer that is still coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
-    /// Its words.
-    Words,
+pub(crate) enum TextKind {
+    /// The answer itself.
+    Answer,
     /// What the model thinks.
     Thinking,
 }
 
 /// Shows text of an answer that is still coming.
-pub(crate) type Show<'a> = dyn FnMut(Shown, &str) -> Result<()> + 'a;
+pub(crate) type OnText<'a> = dyn FnMut(TextKind, &str) -> Result<()> + 'a;
 
 /// How a provider takes many requests as one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JobApi {
+pub(crate) enum BatchApi {
     /// In the body of one request: Anthropic's Message Batches.
     Inline,
     /// In a file that is uploaded first: `OpenAI`'s Batch API.
@@ -109,13 +109,13 @@ impl Request {
 }
 
 /// One provider's dialect.
-pub(crate) trait Dialect: Send + Sync {
+pub(crate) trait WireApi: Send + Sync {
     /// The base URL as the paths of this dialect follow it, without a slash at its end.
     fn base<'a>(&self, base: &'a str) -> &'a str {
         base
     }
     /// The path that base URLs of this dialect usually have.
-    fn usual_path(&self) -> &'static str {
+    fn default_path(&self) -> &'static str {
         "/v1"
     }
     /// Where the list of models is, below the base URL.
@@ -125,7 +125,7 @@ pub(crate) trait Dialect: Send + Sync {
     /// Where the request goes, below the base URL.
     fn path(&self, request: &Request) -> String;
     /// How jobs are taken, where they are.
-    fn jobs(&self) -> Option<JobApi> {
+    fn batch_api(&self) -> Option<BatchApi> {
         None
     }
     /// The headers that carry the key and the version of the dialect.

@@ -10,21 +10,21 @@ use serde_json::{Map, Value, json};
 
 use super::decoder::{arguments, fresh_id};
 use super::embeddings::Format;
-use super::history::{Going, Sent, sent};
-use super::json::{Body, Text, exact};
+use super::history::{Outgoing, OutgoingContent, outgoing};
+use super::json::{Body, TextBuffer, exact};
 use super::{
-    Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, bad_answer, count_of, list, schema, text_of,
-    with_cached, with_function,
+    Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list, schema,
+    text_of, with_cached, with_function,
 };
 
 pub(crate) struct Gemini;
 
-impl Dialect for Gemini {
+impl WireApi for Gemini {
     fn models_path(&self) -> &'static str {
         "/models?pageSize=1000"
     }
 
-    fn usual_path(&self) -> &'static str {
+    fn default_path(&self) -> &'static str {
         "/v1beta"
     }
 
@@ -48,7 +48,7 @@ impl Dialect for Gemini {
         let mut names = Names::default();
         let mut contents = Vec::with_capacity(request.messages.len());
         for turn in request.conversation_turns() {
-            let parts = parts(sent(turn, request, there)?, &mut names)?;
+            let parts = parts(outgoing(turn, request, there)?, &mut names)?;
             // A turn of which nothing can go has no parts, which is refused.
             if !parts.is_empty() {
                 contents.push(Message { role: if turn.role == "assistant" { "model" } else { "user" }, parts });
@@ -80,15 +80,15 @@ struct Message {
     parts: Vec<Box<RawValue>>,
 }
 
-fn parts(content: Sent<'_>, names: &mut Names) -> Result<Vec<Box<RawValue>>> {
+fn parts(content: OutgoingContent<'_>, names: &mut Names) -> Result<Vec<Box<RawValue>>> {
     let blocks = match content {
-        Sent::Text(text) => return Ok(vec![raw(&json!({"text": text}))?]),
-        Sent::Blocks(blocks) => blocks,
+        OutgoingContent::Text(text) => return Ok(vec![raw(&json!({"text": text}))?]),
+        OutgoingContent::Blocks(blocks) => blocks,
     };
     let mut parts = Vec::with_capacity(blocks.len());
     for block in &blocks {
         match block {
-            Going::AsItCame { id, raw: own, .. } => {
+            Outgoing::Passthrough { id, raw: own, .. } => {
                 if let Some(id) = id.as_deref() {
                     let part: Value = record::read(own)?;
                     let text = |name: &str| text_of(&part["functionCall"], name).unwrap_or_default().to_owned();
@@ -96,7 +96,7 @@ fn parts(content: Sent<'_>, names: &mut Names) -> Result<Vec<Box<RawValue>>> {
                 }
                 parts.push((*own).to_owned());
             }
-            Going::Plain(block) => put_part(block, names, &mut parts)?,
+            Outgoing::Plain(block) => put_part(block, names, &mut parts)?,
         }
     }
     Ok(parts)
@@ -124,7 +124,7 @@ fn put_part(block: &Block, names: &mut Names, parts: &mut Vec<Box<RawValue>>) ->
             };
             let member = if value["is_error"] == true { "error" } else { "result" };
             let mut others = Vec::new();
-            let said = match &value["content"] {
+            let text = match &value["content"] {
                 Value::Array(blocks) => {
                     let is_text = |block: &&Value| block["type"] == "text";
                     // A result is JSON; what it shows follows as parts of their own.
@@ -136,7 +136,7 @@ fn put_part(block: &Block, names: &mut Names, parts: &mut Vec<Box<RawValue>>) ->
                 Value::Null => "".into(),
                 other => other.clone(),
             };
-            let mut response = json!({"name": name, "response": {member: said}});
+            let mut response = json!({"name": name, "response": {member: text}});
             if *is_known {
                 response["id"] = id.into();
             }
@@ -184,7 +184,7 @@ fn tokens(usage: &Value) -> Usage {
 /// A part that has come.
 enum Came {
     /// Text alone, which may go on in the next part, and whether it is a thought.
-    Text(Text, bool),
+    Text(TextBuffer, bool),
     Whole(Part),
 }
 
@@ -196,23 +196,25 @@ struct Stream {
 }
 
 impl Stream {
-    fn take(&mut self, part: &Value, pointer: &str, piece: &Piece<'_>, show: &mut Show<'_>) -> Result<()> {
+    fn take(&mut self, part: &Value, pointer: &str, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
         let is_thought = part["thought"] == true;
         let has_only = |names: &[&str]| {
             part.as_object().is_some_and(|members| members.keys().all(|name| names.contains(&name.as_str())))
         };
         if let Some(text) = text_of(part, "text") {
             if is_thought {
-                self.partial.think(text, piece.halves, show)?;
+                self.partial.think(text, piece.has_halves, show)?;
             } else {
-                self.partial.show(text, piece.halves, show)?;
+                self.partial.show(text, piece.has_halves, show)?;
             }
             // A signature belongs to the part that it came with.
             if has_only(&["text", "thought"]) {
                 match self.came.last_mut() {
-                    Some(Came::Text(last, thought)) if *thought == is_thought => drop(last.push(text, piece.halves)),
+                    Some(Came::Text(last, thought)) if *thought == is_thought => {
+                        last.push(text, piece.has_halves);
+                    }
                     _ if text.is_empty() => {}
-                    _ => self.came.push(Came::Text(Text::of(text, piece.halves), is_thought)),
+                    _ => self.came.push(Came::Text(TextBuffer::of(text, piece.has_halves), is_thought)),
                 }
                 return Ok(());
             }
@@ -222,34 +224,38 @@ impl Stream {
             None => raw(part)?,
         };
         let call = &part["functionCall"];
-        let said = if call.is_object() {
+        let content = if call.is_object() {
             let name = text_of(call, "name").unwrap_or_default().to_owned();
             let given = || call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string);
             let input = exact(piece.bytes, &format!("{pointer}/functionCall/args"));
             let input = arguments(&input.map_or_else(given, |input| input.get().to_owned()));
-            Said::Call(Call { id: text_of(call, "id").map_or_else(fresh_id, str::to_owned), name, input })
+            PartContent::Call(Call { id: text_of(call, "id").map_or_else(fresh_id, str::to_owned), name, input })
         } else if let Some(text) = text_of(part, "text") {
-            if is_thought { Said::Thinking(text.to_owned()) } else { Said::Text(text.to_owned(), Vec::new()) }
+            if is_thought {
+                PartContent::Thinking(text.to_owned())
+            } else {
+                PartContent::Text(text.to_owned(), Vec::new())
+            }
         } else if let Some(media) = text_of(&part["inlineData"], "mimeType").filter(|media| media.starts_with("image/"))
         {
-            Said::Image(json!({"type": "base64", "media_type": media, "data": part["inlineData"]["data"]}))
+            PartContent::Image(json!({"type": "base64", "media_type": media, "data": part["inlineData"]["data"]}))
         } else {
             let kind = part.as_object().and_then(|members| members.keys().find(|name| *name != "thoughtSignature"));
             let kind = kind.map_or("", String::as_str).to_owned();
             if ["executableCode", "codeExecutionResult"].contains(&kind.as_str()) || kind.starts_with("tool") {
-                Said::Server(kind)
+                PartContent::ServerTool(kind)
             } else {
-                Said::Other(kind)
+                PartContent::Other(kind)
             }
         };
         let is_plain = call.is_object() && has_only(&["functionCall"]) && call["id"].is_null();
-        self.came.push(Came::Whole(Part { said, raw: (!is_plain).then_some(own) }));
+        self.came.push(Came::Whole(Part { content, raw: (!is_plain).then_some(own) }));
         Ok(())
     }
 }
 
 impl Decoder for Stream {
-    fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
+    fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         let data = body.value;
         self.event(body, &mut |_, _| Ok(()))?;
         if self.partial.id.is_none() && data.get("candidates").is_none() && data.get("promptFeedback").is_none() {
@@ -260,7 +266,7 @@ impl Decoder for Stream {
         Ok(())
     }
 
-    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool> {
+    fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
         let data = event.value;
         self.partial.identify(data, "responseId", "modelVersion");
         if let Some(usage) = data.get("usageMetadata") {
@@ -292,18 +298,22 @@ impl Decoder for Stream {
         let came = std::mem::take(&mut self.came).into_iter();
         let part = |came| match came {
             Came::Whole(part) => Ok(part),
-            Came::Text(text, false) => Ok(Part { said: Said::Text(text.finish(), Vec::new()), raw: None }),
+            Came::Text(text, false) => Ok(Part { content: PartContent::Text(text.finish(), Vec::new()), raw: None }),
             Came::Text(text, true) => {
                 let text = text.finish();
                 let own = raw(&json!({"text": text, "thought": true}))?;
-                Ok(Part { said: Said::Thinking(text), raw: Some(own) })
+                Ok(Part { content: PartContent::Thinking(text), raw: Some(own) })
             }
         };
         let mut parts = came.map(part).collect::<Result<Vec<_>>>()?;
         // The sources are those of the whole answer.
-        let text = parts.iter_mut().rev().find_map(|part| match &mut part.said {
-            Said::Text(_, citations) => Some(citations),
-            Said::Thinking(_) | Said::Call(_) | Said::Image(_) | Said::Server(_) | Said::Other(_) => None,
+        let text = parts.iter_mut().rev().find_map(|part| match &mut part.content {
+            PartContent::Text(_, citations) => Some(citations),
+            PartContent::Thinking(_)
+            | PartContent::Call(_)
+            | PartContent::Image(_)
+            | PartContent::ServerTool(_)
+            | PartContent::Other(_) => None,
         });
         if let Some(citations) = text {
             *citations = std::mem::take(&mut self.citations);

@@ -15,15 +15,15 @@ use super::Request;
 pub(crate) type Lowered = BTreeMap<String, u64>;
 
 /// The content of a turn as it goes out.
-pub(super) enum Sent<'a> {
+pub(super) enum OutgoingContent<'a> {
     Text(&'a str),
-    Blocks(Vec<Going<'a>>),
+    Blocks(Vec<Outgoing<'a>>),
 }
 
 /// A block on its way out.
-pub(super) enum Going<'a> {
+pub(super) enum Outgoing<'a> {
     /// The provider's own, with the type and the id that it has here.
-    AsItCame {
+    Passthrough {
         kind: Cow<'a, str>,
         id: Option<Cow<'a, str>>,
         raw: &'a RawValue,
@@ -56,13 +56,13 @@ pub(crate) fn count_but_text(blocks: &[Block], lowered: &mut Lowered) -> Result<
 }
 
 /// The content of a turn as it goes out there.
-pub(super) fn sent<'a>(turn: &'a Turn, request: &Request, here: &Origin) -> Result<Sent<'a>> {
+pub(super) fn outgoing<'a>(turn: &'a Turn, request: &Request, here: &Origin) -> Result<OutgoingContent<'a>> {
     count(turn, request, here, &mut Lowered::new())
 }
 
-fn count<'a>(turn: &'a Turn, request: &Request, here: &Origin, lowered: &mut Lowered) -> Result<Sent<'a>> {
+fn count<'a>(turn: &'a Turn, request: &Request, here: &Origin, lowered: &mut Lowered) -> Result<OutgoingContent<'a>> {
     let blocks = match (&turn.content, turn.blocks.as_slice()) {
-        (Content::Text(text), []) => return Ok(Sent::Text(text)),
+        (Content::Text(text), []) => return Ok(OutgoingContent::Text(text)),
         (Content::Blocks(blocks), []) => blocks,
         (_, blocks) => blocks,
     };
@@ -71,16 +71,16 @@ fn count<'a>(turn: &'a Turn, request: &Request, here: &Origin, lowered: &mut Low
     let mut going = Vec::with_capacity(blocks.len());
     for (block, view) in blocks.iter().zip(views) {
         if let (Some(raw), true) = (view.raw, is_whole && goes_back(&view, request, here)) {
-            going.push(Going::AsItCame { kind: view.kind, id: view.id, raw });
+            going.push(Outgoing::Passthrough { kind: view.kind, id: view.id, raw });
             continue;
         }
         let plain = plain(block, &view, here, is_answer)?;
         if plain.is_none() || view.redacted {
             *lowered.entry(view.kind.into_owned()).or_default() += 1;
         }
-        going.extend(plain.map(Going::Plain));
+        going.extend(plain.map(Outgoing::Plain));
     }
-    Ok(Sent::Blocks(going))
+    Ok(OutgoingContent::Blocks(going))
 }
 
 /// What stands before the text of a tool's result where the dialect cannot say that the tool failed.
