@@ -1,5 +1,5 @@
-//! The first fenced code block of an answer, as `CommonMark` has it: of backticks or tildes, of any length from three, indented by up to
-//! three columns, also in items of lists, and open to the end where nothing closes it.
+//! Fenced code blocks of `CommonMark`: three or more backticks or tildes, indented by up to three columns, also inside list items, and
+//! closed by a fence or the end of the text.
 
 use cp_common::wire::Extracted;
 
@@ -7,9 +7,9 @@ use cp_common::wire::Extracted;
 struct Fence {
     mark: u8,
     length: usize,
-    /// Its column: so much is taken off the lines of the block.
+    /// Its column, which is removed from the lines of the block.
     column: usize,
-    /// Where the item of a list that it stands in begins: a line before that ends the block.
+    /// The column of the enclosing list item. A line to the left of it ends the block.
     base: usize,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn unfenced(answer: &str) -> &str {
     inside.split_once('\n').map_or(inside, |(_, body)| body).trim()
 }
 
-/// The fence that a line opens, and the first word behind it. `items` has the columns at which the items of lists begin that it stands in.
+/// The fence that a line opens, and the first word after it. `items` has the columns of the enclosing list items.
 fn opening(line: &str, items: &mut Vec<usize>) -> Option<(Fence, Option<String>)> {
     if line.trim().is_empty() {
         return None;
@@ -42,13 +42,13 @@ fn opening(line: &str, items: &mut Vec<usize>) -> Option<(Fence, Option<String>)
     items.retain(|item| *item <= column);
     loop {
         let (base, rest) = (items.last().copied().unwrap_or(0), &line[at..]);
-        // That is code by its indentation, or more of a paragraph.
+        // More than three columns are indented code or a paragraph.
         if column.saturating_sub(base) > 3 {
             return None;
         }
         if let Some((mark, length)) = run(rest) {
             let info = rest[length..].trim();
-            // Backticks behind backticks are code within a line.
+            // Further backticks in the line make it inline code.
             let opens = mark == b'~' || !info.contains('`');
             let language = info.split_whitespace().next().map(str::to_owned);
             return opens.then_some((Fence { mark, length, column, base }, language));
@@ -62,7 +62,7 @@ fn opening(line: &str, items: &mut Vec<usize>) -> Option<(Fence, Option<String>)
 }
 
 impl Fence {
-    /// Whether a line closes the block, or is behind its end.
+    /// True if a line closes the block or is outside of it.
     fn ends(&self, line: &str) -> bool {
         let (column, bytes) = indent(line);
         if line.trim().is_empty() {
@@ -75,14 +75,14 @@ impl Fence {
     }
 }
 
-/// Three or more backticks or tildes at the beginning: which, and how many.
+/// The character and the length of a run of three or more backticks or tildes.
 fn run(text: &str) -> Option<(u8, usize)> {
     let mark = text.bytes().next().filter(|byte| matches!(byte, b'`' | b'~'))?;
     let length = text.bytes().take_while(|byte| *byte == mark).count();
     (length >= 3).then_some((mark, length))
 }
 
-/// The length of the marker of a list's item at the beginning.
+/// The length of a list marker at the beginning.
 fn list_marker(text: &str) -> Option<usize> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let marks: &[u8] = if digits == 0 { b"-+*" } else { b".)" };
@@ -90,13 +90,13 @@ fn list_marker(text: &str) -> Option<usize> {
     (is_marker && text[digits + 1..].starts_with([' ', '\t', '\n', '\r'])).then_some(digits + 1)
 }
 
-/// The columns and the bytes of the white space that a line begins with.
+/// The columns and the bytes of the leading white space.
 fn indent(line: &str) -> (usize, usize) {
     let white = line.bytes().take_while(|byte| matches!(byte, b' ' | b'\t'));
     white.fold((0, 0), |(column, bytes), byte| (if byte == b' ' { column + 1 } else { column / 4 * 4 + 4 }, bytes + 1))
 }
 
-/// A line without so many columns of white space, as far as it has them.
+/// Removes up to this many columns of leading white space.
 fn without(line: &str, columns: usize) -> &str {
     let bytes = (0..=indent(line).1).take_while(|bytes| indent(&line[..*bytes]).0 <= columns).last().unwrap_or(0);
     &line[bytes..]
@@ -115,17 +115,17 @@ mod tests {
         for (text, language, code) in [
             ("Here:\n```py\nprint(1)\n\nx\n```\nand\n```\nno\n```\n", "py", "print(1)\n\nx"),
             ("~~~ ruby startline=3\na ``` b\n```\n~~~", "ruby", "a ``` b\n```"),
-            // A longer fence holds shorter ones, and is closed by one as long or longer, with nothing behind it.
+            // A longer fence may contain shorter ones. A fence of at least its length, with nothing after it, closes it.
             ("````md\n```\nin\n```\n````` \nout", "md", "```\nin\n```"),
             ("```\na\n``` no\n    ```\n   ```  \nb", "", "a\n``` no\n    ```"),
-            // What it is indented by is taken off its lines, and no more.
+            // Only the indentation of the fence is removed.
             ("  ```c\n  a\n    b\n c\n  ```", "c", "a\n  b\nc"),
             ("```sh\nopen to the end", "sh", "open to the end"),
             ("```\n```\n", "", ""),
             ("```make\r\nall:\r\n\ttrue\r\n```\r\n", "make", "all:\r\n\ttrue\r"),
-            // Code within a line, and code by its indentation, open nothing.
+            // Inline code and indented code open no block.
             ("``` a `b` ```\n\n    ```no\n    x\n\n```yes\n1\n```", "yes", "1"),
-            // In items of lists, and in items of those.
+            // List items and nested list items.
             ("1. Do:\n\n   ```sh\n   a\n     b\n   ```\n2. Done", "sh", "a\n  b"),
             ("- a\n  - b\n\n    ```js\n    x\n    ```\n", "js", "x"),
             ("- ```js\n  x\nnot in it", "js", "x"),

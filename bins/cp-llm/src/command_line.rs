@@ -1,6 +1,6 @@
-//! The command line as text: what the audit keeps of it, and the one that continues after a budget was used up.
+//! The command line as text: for the audit, and to continue after a budget was used up.
 //!
-//! The text of a prompt is content, so the audit has only its hash.
+//! The audit has only hashes of prompts, because their text is content.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -11,7 +11,7 @@ use std::path::Path;
 use cp_common::program::{Audit, Finished};
 use cp_common::{Context, Result, keys, wire};
 
-/// The audit of a home, where it keeps one.
+/// The audit of a home, if it has one.
 pub(crate) fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
     Ok(cp_ledger::audit(context)?.map(|sink| Box::new(AuditWithHashes(sink)) as Box<dyn Audit>))
 }
@@ -21,7 +21,7 @@ struct AuditWithHashes(Box<dyn Audit>);
 impl Audit for AuditWithHashes {
     fn finished(&mut self, what: &Finished<'_>) -> Result<()> {
         let argv = with_texts_hashed(what.argv);
-        // The bytes of a text are the text.
+        // The bytes of a hashed word are removed too.
         let kept = what.argv.iter().zip(&argv).zip(what.argv_bytes);
         let bytes: Vec<_> = kept.map(|((before, after), bytes)| bytes.clone().filter(|_| before == after)).collect();
         self.0.finished(&Finished { argv: &argv, argv_bytes: &bytes, ..what.clone() })
@@ -49,7 +49,7 @@ const TEXTS: [(&str, &str); 5] = [
     ("--schema-multi", "--schema-multi"),
 ];
 
-/// The command line with each text replaced by its hash.
+/// Replaces each text by its hash.
 fn with_texts_hashed(argv: &[String]) -> Vec<String> {
     let hashed = |text: &str| format!("[{}]", keys::hash(text.as_bytes()));
     let mut kept: Vec<String> = argv.iter().take(1).cloned().collect();
@@ -58,7 +58,7 @@ fn with_texts_hashed(argv: &[String]) -> Vec<String> {
     let takes_none = |word: &str| flags.contains(word) || COMMON_FLAGS.contains(&word);
     let mut are_ids = false;
     while let Some(word) = words.next() {
-        // Short options that take no value may stand before another.
+        // Short options without a value may be combined with another option.
         let others = word.strip_prefix("-x").map(|others| format!("-{}", others.trim_start_matches('x')));
         let option = others.filter(|others| others != "-").unwrap_or_else(|| word.clone());
         if word == "--" {
@@ -81,7 +81,7 @@ fn with_texts_hashed(argv: &[String]) -> Vec<String> {
             }
         } else if word == "models" || word == "embed" || word == "batch" {
             kept.push(word.clone());
-            // The verb of a batch; and all but the first take ids.
+            // The verbs of a batch take ids, except `submit`.
             let verb = words.next_if(|_| word == "batch").cloned();
             are_ids = verb.as_ref().is_some_and(|verb| verb != "submit");
             kept.extend(verb);
@@ -94,7 +94,7 @@ fn with_texts_hashed(argv: &[String]) -> Vec<String> {
     kept
 }
 
-/// The option whose value is a text, as it is spelt before that, and the text where it stands in the same word.
+/// The option whose value is a text, and the text if it is in the same word.
 fn text_of_option(word: &str) -> Option<(&str, Option<&str>)> {
     TEXTS.iter().find_map(|(long, short)| {
         if word == *long || word == *short {
@@ -106,23 +106,23 @@ fn text_of_option(word: &str) -> Option<(&str, Option<&str>)> {
     })
 }
 
-/// Whether a schema is a file, or a field that is only named: the others may have descriptions.
+/// True for a file name or a field without a description.
 fn is_one_word(value: &str) -> bool {
     !value.contains(|c: char| c.is_whitespace() || matches!(c, ',' | ':' | '{'))
 }
 
-/// Whether the value of an option names a file: a text that begins with an `@` doubles it.
+/// True if the value names a file. A text that begins with `@` is written with `@@`.
 fn names_file(value: &str) -> bool {
     value.starts_with('@') && !value.starts_with("@@")
 }
 
-/// The command line again with these limits in the place of its own, and with the file that standard input came from. Another standard
-/// input, such as a pipe, has to be given again.
+/// The command line with other limits, and with the file of standard input as a redirection. Other standard input, such as a pipe, must be
+/// provided again.
 pub(super) fn command_with_limits(usd: Option<f64>, tokens: Option<u64>) -> String {
     let mut words = Vec::new();
     let mut arguments = std::env::args_os();
     let mut is_data = false;
-    // Where no option limits it, the file does.
+    // The budget file can have limits that no option names.
     let (mut is_the_files, mut has_option) = (false, false);
     let limits =
         [usd.map(|usd| format!("--budget-usd={usd}")), tokens.map(|tokens| format!("--budget-tokens={tokens}"))];
@@ -153,14 +153,14 @@ pub(super) fn command_with_limits(usd: Option<f64>, tokens: Option<u64>) -> Stri
     words.join(" ")
 }
 
-/// The file that standard input is, where it is one.
+/// The file of standard input, if it is a file.
 fn input_file() -> Option<OsString> {
     let file = Path::new("/proc/self/fd/0").read_link().ok()?;
     let is_there = file.is_absolute() && file.metadata().is_ok_and(|found| found.is_file());
     is_there.then(|| file.into_os_string())
 }
 
-/// A word as a shell takes it. What is not text is spelt as only some shells read it: there is no other way.
+/// Quotes a word for a shell. Words that are not UTF-8 need `$'…'`, which not all shells support.
 fn quoted(word: &OsStr) -> String {
     if let Some(text) = word.to_str() {
         return wire::quoted(text);

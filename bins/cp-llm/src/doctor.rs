@@ -1,4 +1,4 @@
-//! What `doctor` checks: the backend and its key, the policy, the prices.
+//! The checks of `doctor`: the backend and its key, the policy, the prices.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::policy::Policy;
 /// The longest time to wait for a server.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest time to wait for a server of this machine.
+/// The longest time to wait for a server on this machine.
 const NEAR: Duration = Duration::from_millis(500);
 
-/// The longest time to wait for a program, which may have a model to load.
+/// The longest time to wait for a program, which may load a model first.
 const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 
 /// The checks of this program.
@@ -47,7 +47,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     checks
 }
 
-/// Whether the endpoint that is meant answers, the others that are configured, and the servers of this machine.
+/// Checks the default endpoint, the other configured endpoints, and servers on this machine.
 fn of_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     let meant = endpoints.default_for(None);
@@ -78,7 +78,7 @@ fn of_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) -> Ve
     checks
 }
 
-/// Whether a backend of the user's own answers as it must: a check for each thing that is wrong.
+/// Checks a backend that is a program, with a failed check for each fault.
 fn program(endpoint: &Endpoint) -> Vec<Check> {
     let name = endpoint.program();
     let faults = match program::examine(name, PROGRAM_LIMIT) {
@@ -92,7 +92,7 @@ fn program(endpoint: &Endpoint) -> Vec<Check> {
     faults.into_iter().map(|fault| Check::not_fine("backend", Status::Fail, format!("{name}: {fault}"), fix)).collect()
 }
 
-/// Whether the server accepts our key: listing its models is the cheapest request. Nothing where there is no list.
+/// Checks that the server accepts the key, by listing its models. `None` if it has no such list.
 fn upstream(endpoint: &Endpoint, context: &Context) -> Option<Result<Check>> {
     let said = |models: Vec<String>| format!("{} has {} models for this key", endpoint.name, models.len());
     let models = models::of_endpoint(endpoint, LIMIT, context).transpose()?;

@@ -22,7 +22,7 @@ use crate::engine::{Engine, Listener, Work};
 use crate::policy::Policy;
 use crate::wire_api::Request;
 
-/// The longest wait before a try.
+/// The longest delay.
 const WAIT: Duration = Duration::from_mins(1);
 
 /// Print the vector of each text
@@ -31,19 +31,19 @@ pub(crate) struct Args {
     /// The model (default: the setting `embedding_model`)
     #[arg(short, long, value_name = "MODEL")]
     model: Option<String>,
-    /// What answers: openai, gemini or stub
+    /// The backend: openai, gemini or stub
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
-    /// How many numbers a vector is to have (default: as many as the model gives)
+    /// The length of vectors (default: the model's)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub dimensions: Option<u32>,
     /// The most texts in one request
     #[arg(long, value_name = "N", default_value_t = 96, value_parser = clap::value_parser!(u16).range(1..=2048))]
     pub batch: u16,
-    /// The longest time for one try, in seconds
+    /// The time limit of one attempt, in seconds
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
-    /// How often to try again what may succeed later
+    /// The number of retries of transient failures
     #[arg(long, value_name = "N", default_value_t = 2)]
     retries: u32,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What asks for vectors, and of which model.
+    /// Makes the engine, and resolves the model.
     pub(super) fn prepared(&self, context: &Context) -> Result<(Engine, Target)> {
         let policy = Policy::load(&context.home)?;
         let permission = policy.permission();
@@ -78,7 +78,7 @@ impl Args {
     }
 }
 
-/// What the reference says of this verb.
+/// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "embed",
     class: Class::Governed,
@@ -93,7 +93,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// The most bytes of text in one request.
 const MOST: usize = 256 << 10;
 
-/// How soon a text must come after another to go in its request.
+/// The time to wait for another text before a request is sent.
 const SOON: Duration = Duration::from_millis(20);
 
 /// The vector of a text.
@@ -103,27 +103,27 @@ const SOON: Duration = Duration::from_millis(20);
 pub(crate) struct Embedded {
     /// The hash of the text.
     text_hash: String,
-    /// How many numbers the vector has.
+    /// The length of the vector.
     dimensions: usize,
-    /// The model that made it.
+    /// The model.
     model: String,
-    /// Who was asked.
+    /// The name of the wire API.
     backend: String,
     /// The name of the endpoint.
     endpoint: String,
-    /// The row of the text, for joining later.
+    /// The row of the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     row: Option<Box<RawValue>>,
-    /// What the request used, at the first of its texts only: so the sum is right.
+    /// The usage of the request, only at the first of its texts, so that sums are right.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
-    /// Where the request is recorded.
+    /// The ledger entry of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<Receipt>,
-    /// The vector, in the server's own spelling of its numbers.
+    /// The vector, with numbers as the server printed them.
     #[cfg_attr(test, schemars(with = "Vec<f32>"))]
     embedding: Box<RawValue>,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted members.
     #[serde(rename = "_untrusted", default, skip_serializing_if = "Vec::is_empty")]
     untrusted: Vec<String>,
 }
@@ -134,7 +134,7 @@ impl Reply for Embedded {
     }
 }
 
-/// A text, as rows and records have it.
+/// A text in a row or a record.
 #[derive(Default, Deserialize)]
 struct Given {
     text: Option<String>,
@@ -144,7 +144,7 @@ struct Given {
     row: Option<Box<RawValue>>,
 }
 
-/// A text whose vector is still to come.
+/// A text that waits for its request.
 struct Waiting {
     place: Place,
     text: String,
@@ -202,7 +202,7 @@ impl Filter for Embed<'_> {
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
-        // A writer that is a little slower than we are is about to give more: a request for each line is what this verb avoids.
+        // A slow writer may send more texts soon, which then share a request.
         let limit = Some(SOON).filter(|_| !self.waiting.is_empty()).unwrap_or_default();
         if signals::wait_readable(rustix::stdio::stdin(), Some(limit))? { Ok(()) } else { self.flush(context) }
     }
@@ -213,7 +213,7 @@ impl Filter for Embed<'_> {
 }
 
 impl Embed<'_> {
-    /// Asks for the vectors of the texts that wait, and prints them.
+    /// Requests the vectors of the waiting texts and prints them.
     fn flush(&mut self, context: &mut Context) -> Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
         if waiting.is_empty() {
@@ -232,11 +232,11 @@ impl Embed<'_> {
                 filter::settle(place, options, context, |_| Err(error))
             })?,
         }
-        // What was paid for is in the reader's hands before the next failure can take it.
+        // Flushes paid results, so that a later failure cannot lose them.
         context.out.flush()
     }
 
-    /// What a request with these texts gives.
+    /// Sends a request with these texts.
     fn asked(&self, waiting: Vec<Waiting>, context: &mut Context) -> Result<Vec<Embedded>> {
         let messages: Vec<Turn> = waiting.iter().map(|waiting| Turn::text("user", &waiting.text)).collect();
         let params = self.args.dimensions.iter().map(|count| ("dimensions".to_owned(), Value::from(*count)));
@@ -269,7 +269,7 @@ impl Embed<'_> {
     }
 }
 
-/// Shows what a person should know.
+/// Prints warnings.
 struct Warnings<'a>(&'a mut Context);
 
 impl Listener for Warnings<'_> {

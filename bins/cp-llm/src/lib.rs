@@ -27,7 +27,7 @@ use std::time::Duration;
 use cp_common::program::Program;
 use cp_common::{Context, Result, signals};
 
-/// What this program says of itself.
+/// The description of this program.
 pub static PROGRAM: Program = Program {
     name: "cp-llm",
     about: "send a prompt to a model and get a message",
@@ -39,20 +39,20 @@ pub static PROGRAM: Program = Program {
     environment: &[
         (
             "ANTHROPIC_API_KEY",
-            "The key of Anthropic; with _FILE added the file that holds it, with _COMMAND a command that prints it",
+            "API key of Anthropic; with _FILE added: a file with the key; with _COMMAND: a command that prints it",
         ),
         (
             "OPENAI_API_KEY",
-            "The key of OpenAI; with _FILE added the file that holds it, with _COMMAND a command that prints it",
+            "API key of OpenAI; with _FILE added: a file with the key; with _COMMAND: a command that prints it",
         ),
         (
             "GEMINI_API_KEY",
-            "The key of Gemini; with _FILE added the file that holds it, with _COMMAND a command that prints it",
+            "API key of Gemini; with _FILE added: a file with the key; with _COMMAND: a command that prints it",
         ),
-        ("ANTHROPIC_BASE_URL", "Another server of the same protocol"),
-        ("OPENAI_BASE_URL", "Another server of the same protocol"),
-        ("GEMINI_BASE_URL", "Another server of the same protocol"),
-        ("OLLAMA_HOST", "Where Ollama listens, as Ollama itself reads it"),
+        ("ANTHROPIC_BASE_URL", "Base URL of another server with the same API"),
+        ("OPENAI_BASE_URL", "Base URL of another server with the same API"),
+        ("GEMINI_BASE_URL", "Base URL of another server with the same API"),
+        ("OLLAMA_HOST", "Address of Ollama, in the format of Ollama"),
         ("CAPABILITY_NETWORK", "The token that permits use of the network, where policy requires one"),
         ("CP_BACKEND", "The backend of cp-llm"),
         ("CP_MODEL", "The model of cp-llm"),
@@ -95,7 +95,7 @@ enum Verb {
     Models(models::Args),
 }
 
-/// Runs the verb that was asked for.
+/// Runs the verb of the command line.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Send(args) => send::run(&args, context),
@@ -119,7 +119,7 @@ fn pause(length: Duration) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// The schemas that are checked in are those of the types. `UPDATE=1` writes them.
+    /// The schema files match the types. `UPDATE=1` writes them.
     #[test]
     fn schemas_are_those_of_the_types() {
         use cp_common::wire::schemas::of_record;

@@ -1,4 +1,4 @@
-//! The models that a backend has.
+//! `cp-llm models`: the models of backends.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::backend::endpoint::{BackendOptions, Endpoint};
 use crate::backend::price::Prices;
 use crate::policy::Policy;
 
-/// What the reference says of this verb.
+/// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "models",
     class: Class::Query,
@@ -26,13 +26,13 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// List the models of the backend that is meant, or of all that are configured
+/// List the models of the default backend, or of all configured ones
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The backend: a provider, an endpoint of config/cp.toml, ollama, llamacpp, vllm, lmstudio or stub
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
-    /// How long to wait for the list, in seconds
+    /// The time limit of each list, in seconds
     #[arg(long, value_name = "S", default_value_t = 30)]
     timeout: u64,
     #[command(flatten)]
@@ -43,13 +43,13 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Model {
-    /// Its name, for -m.
+    /// The name, for `-m`.
     id: String,
-    /// How its endpoint is asked.
+    /// The wire API of its endpoint.
     backend: String,
-    /// Who has it.
+    /// The name of its endpoint.
     endpoint: String,
-    /// Whether config/prices.toml has its price.
+    /// True if its price is known.
     priced: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             })
         });
         let found = match found {
-            // One of several that cannot say does not keep the others from it.
+            // A failed list does not hide the others.
             Err(e) if meant.len() > 1 && e.code() != Code::Interrupted => {
                 context.warn(e.message());
                 context.out.notice("endpoint_not_listed", Severity::Warning, e.message().to_owned());
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&pages.page(models.into_iter().map(|model| (model.id.clone(), model)))?)
 }
 
-/// The models of an endpoint; none where it cannot list them.
+/// Lists the models of an endpoint; `None` if it has no such list.
 pub(crate) fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
     let permission = Policy::load(&context.home)?.permission();
     let backend = Backends::new(BackendOptions::new(limit, permission)).of(endpoint)?.backend;

@@ -13,7 +13,7 @@ use cp_policy::{GovernedPrompts, Llm, Network};
 use crate::engine::fetch::{self, Fetch};
 use crate::variable;
 
-/// The variable that holds the token of a program that may use the network.
+/// The variable with the token that permits use of the network.
 const TOKEN: &str = "CAPABILITY_NETWORK";
 
 /// The policy of a home.
@@ -23,22 +23,22 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// Reads the policy. Without a file any system text may be sent, and its hash is on the ledger.
+    /// Reads the policy. Without a file any system text may be sent.
     pub(crate) fn load(home: &Home) -> Result<Self> {
         Ok(Self { table: Llm::load(home)?, governed: Governed::of(home) })
     }
 
-    /// Whether the text of prompts and answers goes on the ledger outside of sessions and runs too.
+    /// True if text is recorded outside of sessions and runs too.
     pub(crate) fn logs_content(&self) -> bool {
         self.table.log_content
     }
 
-    /// The most dollars that one command line may spend, whatever it was given.
+    /// The most dollars that one command line may spend.
     pub(crate) fn budget_usd(&self) -> Option<f64> {
         self.table.budget_usd
     }
 
-    /// Why the network may be used, for the ledger. Fails where that requires a token and there is none.
+    /// The reason that permits the use of the network, for the ledger. Fails if a token is required and missing.
     pub(crate) fn permission(&self) -> impl Fn() -> Result<&'static str> + Copy + Send + Sync + use<> {
         let needs_token = self.table.network == Network::Token;
         move || match needs_token {
@@ -52,17 +52,17 @@ impl Policy {
         }
     }
 
-    /// How attachments are fetched.
+    /// The fetcher of attachments.
     pub(crate) fn fetch(&self) -> Fetch {
         Fetch { table: self.table.clone(), refused: self.permission()().err() }
     }
 
-    /// Refuses turns with attachments that may not be fetched.
+    /// Fails if an attachment of these turns may not be fetched.
     pub(crate) fn permit_attachments(&self, turns: &[Turn]) -> Result<()> {
         fetch::permit_all(&self.table, turns)
     }
 
-    /// Refuses a prompt that is not governed where it must be.
+    /// Fails if a governed prompt is required and this one is not.
     pub(crate) fn permit(&self, prompt_id: Option<&str>, system: &str) -> Result<()> {
         if self.table.governed_prompts == GovernedPrompts::Log {
             return Ok(());
@@ -80,7 +80,7 @@ impl Policy {
     }
 }
 
-/// The registered prompts of a home. The registry is read with the first prompt that must be governed, and each text once.
+/// The registered prompts of a home. The registry is read on first use, and each text once.
 pub(super) struct Governed {
     home: Home,
     read: Mutex<Option<Read>>,
@@ -92,13 +92,13 @@ struct Read {
 }
 
 impl Governed {
-    /// The prompts of this home.
+    /// The prompts of a home.
     pub(super) fn of(home: &Home) -> Self {
         Self { home: home.clone(), read: Mutex::default() }
     }
 
-    /// Whether a system text begins with the prompt of this id, its variables filled in. Fails when the prompt is not registered, not
-    /// active, or not what was registered.
+    /// True if a system text begins with this prompt, with its variables filled in. Fails if the prompt is not registered, not active, or was
+    /// changed after its registration.
     pub(super) fn begins(&self, id: &str, system: &str) -> Result<bool> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let Read { prompts, texts } = match &mut *read {

@@ -153,7 +153,7 @@ fn torn_lines_are_passed_over_and_said_and_nothing_is_lost_behind_them() {
         assert_eq!((cached(&ran), said(&ran).len()), (1, 2), "{}", ran.stdout);
     }
     let ran = llm.feed(&CACHED, &["one", tears[0], tears[1]].map(row).concat()).success();
-    assert!(cached(&ran) == 3 && ran.stderr.contains("c: lines that are no whole recordings, and are passed over: 2"));
+    assert!(cached(&ran) == 3 && ran.stderr.contains("c: skipped lines that are not complete recordings: 2"));
     assert_eq!(server.requests().len(), 3);
     llm.work.write("c", "notes of mine\n");
     llm.feed(&CACHED, &row("one")).failed(4, "E_CONFIG");

@@ -209,7 +209,7 @@ fn a_failure_before_the_first_word_of_a_stream_is_tried_again() {
             "hi",
         ]);
         assert_eq!((ran.status, ran.stdout.as_str()), (0, "Hello\n"), "{}", ran.stderr);
-        assert!(ran.stderr.contains("try 1 failed"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("attempt 1 failed"), "{}", ran.stderr);
         assert_eq!(server.requests().len(), 2);
     }
 }

@@ -252,7 +252,9 @@ fn a_pause_of_one_process_is_one_of_all() {
     let began = Instant::now();
     let second = llm.feed(&sharing(&["--backend", "stub"]), &rows(1));
     assert!(second.status == 0 && began.elapsed() > Duration::from_secs(1), "{:?}", began.elapsed());
-    assert!(second.stderr.contains("another process that shares the budget file was refused; all requests wait 1."));
+    assert!(
+        second.stderr.contains("another process that shares the budget file was rate limited; all requests wait 1.")
+    );
     let first = first.wait();
     assert!(first.status == 0 && first.stderr.contains("slow down; all requests wait 1."), "{}", first.stderr);
     // One who may not wait so long fails.

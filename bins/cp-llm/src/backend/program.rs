@@ -111,7 +111,7 @@ fn incomplete_message_error(error: Error, line: &[u8]) -> Error {
         return error;
     }
     Error::new(error.code(), format!("the program's message is not complete: {}", faults.join("; ")))
-        .hint("`cp-llm doctor` with CP_BACKEND asks it and lists what is missing")
+        .hint("set CP_BACKEND and run `cp-llm doctor` to list the faults")
 }
 
 /// Sends a short prompt to the executable at a path, and lists all faults of its answer.

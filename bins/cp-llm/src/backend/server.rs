@@ -230,9 +230,9 @@ impl Server {
         let read = if reply.status >= 300 {
             Exchange::of(Err(error_of_reply(&mut reply)))
         } else if let Some(encoding) = encoding {
-            let message = format!("the answer is encoded as {encoding}, which was not asked for");
+            let message = format!("the answer is encoded as {encoding}, which was not requested");
             Exchange::of(Err(bad_answer("encoding", &message)
-                .hint("a proxy in between compresses the answer: configure it to pass it on as it is")))
+                .hint("a proxy probably compresses responses: configure it to pass them on unchanged")))
         } else if streams {
             self.streamed(reply, start, show)
         } else {
@@ -336,7 +336,7 @@ fn error_of_reply(reply: &mut Reply<'_>) -> Error {
         let to = reply.header("location").unwrap_or_default();
         error = error
             .with("location", to.as_str())
-            .hint("redirects are not followed with a key: set the base URL to where it leads")
+            .hint("redirects are not followed with a key: set the base URL to the target of the redirect")
             .fatal();
     }
     let now = i64::try_from(clock::unix_seconds()).unwrap_or(0) * 1000;

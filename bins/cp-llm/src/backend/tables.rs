@@ -89,7 +89,7 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     };
     // Users rely on these two names never sending a request to a server.
     if ["stub", "llm"].contains(&name) && api.name() != name {
-        return Err(wrong(format!("cannot have the dialect {}", api.name())).hint("give it another name"));
+        return Err(wrong(format!("cannot have the dialect {}", api.name())).hint("choose another name"));
     }
     let known = known.filter(|known| known.api == api);
     let place = |file: PathBuf| directory.join(file);
@@ -119,9 +119,9 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
         return Err(wrong("has a price that is not a valid amount".to_owned()));
     }
     let headers = table.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_>>();
-    let headers = headers.map_err(|e| wrong(format!("cannot be asked: {}", e.message())))?;
+    let headers = headers.map_err(|e| wrong(format!("is not valid: {}", e.message())))?;
     let address = table.base_url.as_deref().map(address).transpose();
-    address.map_err(|e| wrong(format!("cannot be asked: {}", e.message())))?;
+    address.map_err(|e| wrong(format!("is not valid: {}", e.message())))?;
     let is_own = table.base_url.is_some();
     // The key of the provider is not sent to another server unless the table names it.
     let known = known.filter(|_| !is_own);

@@ -136,7 +136,7 @@ impl Engine {
                 return Err(error);
             };
             let (this, next) = (work.target().name(), next.name());
-            listener.warn(&format!("{this} cannot be asked ({}); falling back to {next}", error.message()));
+            listener.warn(&format!("{this} is not available ({}); falling back to {next}", error.message()));
         }
         Ok(from)
     }
@@ -168,7 +168,7 @@ impl Engine {
                 return Err(if is_for_all { error.fatal() } else { error });
             };
             let (this, next) = (work.target().name(), next.name());
-            listener.warn(&format!("{this} gave up ({}); falling back to {next}", error.code()));
+            listener.warn(&format!("{this} failed ({}); falling back to {next}", error.code()));
         }
     }
 
@@ -194,7 +194,7 @@ impl Engine {
             // The gate waits for a rate limit.
             if !was_limited {
                 let seconds = wait.as_secs_f64();
-                listener.warn(&format!("try {attempt} failed: {}; trying again in {seconds:.1} s", error.message()));
+                listener.warn(&format!("attempt {attempt} failed: {}; retrying in {seconds:.1} s", error.message()));
                 self.budget.as_ref().map_or(Ok(()), Budget::release_idle)?;
                 pause(wait)?;
             }
@@ -296,7 +296,7 @@ impl Engine {
                 let ticket = budget.admit(estimate, &mut |message| listener.warn_now(message))?;
                 return Ok((slot, Some(ticket)));
             }
-            let why = "another process that shares the budget file was refused";
+            let why = "another process that shares the budget file was rate limited";
             if pause > self.retries.max_wait {
                 let length = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
                 return Err(Error::new(Code::RateLimited, why).with("retry_after_ms", length));

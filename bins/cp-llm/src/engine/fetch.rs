@@ -1,5 +1,5 @@
-//! Attachments that a prompt names by their URL. They are fetched here, from hosts that policy names and from no others, and go to the
-//! model as bytes: neither it nor its provider is sent the URL.
+//! Attachments that a prompt names by URL. They are fetched here, only from hosts that policy permits, and sent to the provider as bytes. The
+//! URL is not sent.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,16 +18,16 @@ const TIMEOUTS: Timeouts = Timeouts { total: Duration::from_mins(1), idle: Some(
 
 /// Fetches attachments.
 pub(crate) struct Fetch {
-    /// What policy says.
+    /// The policy.
     pub table: Llm,
-    /// Why the network may not be used, where it may not.
+    /// The error if the network may not be used.
     pub refused: Option<Error>,
 }
 
-/// What the ledger has of an attachment that was fetched.
+/// The ledger record of a fetched attachment.
 #[derive(Debug, Serialize)]
 pub(super) struct Fetched {
-    /// Without its query, which may hold a signature.
+    /// The URL without its query, which may have a signature.
     url: String,
     sha256: String,
     bytes: usize,
@@ -35,7 +35,7 @@ pub(super) struct Fetched {
 }
 
 impl Fetch {
-    /// The turns with their attachments, and what was fetched. None where nothing is named by a URL.
+    /// Fetches all attachments of turns. Returns `None` if there are no URLs.
     pub(super) fn fill(&self, turns: &[Turn]) -> Result<Option<(Vec<Turn>, Vec<Fetched>)>> {
         let mut fetched = Vec::new();
         let filled = filled(turns, &mut |url| {
@@ -59,7 +59,9 @@ impl Fetch {
         if reply.status != 200 {
             let error = Error::new(upstream::code_of(reply.status, ""), format!("{shown}: status {}", reply.status));
             return Err(failed(match reply.header("location") {
-                Some(to) => error.with("location", to).hint("redirects are not followed: attach what it leads to"),
+                Some(to) => {
+                    error.with("location", to).hint("redirects are not followed: attach the target of the redirect")
+                }
                 None => error,
             }));
         }
@@ -84,7 +86,7 @@ impl Fetch {
     }
 }
 
-/// Refuses turns that name what policy does not let be fetched.
+/// Fails if policy does not permit an attachment of these turns.
 pub(crate) fn permit_all(table: &Llm, turns: &[Turn]) -> Result<()> {
     filled(turns, &mut |url| permit(table, url).map(|()| Block::linked(url))).map(|_| ())
 }
@@ -98,7 +100,7 @@ fn permit(table: &Llm, url: &str) -> Result<()> {
     }
     if !table.fetches_from(&host) {
         let listed = table.fetch.iter().chain([&host]).map(|host| format!("\"{host}\"")).collect::<Vec<_>>().join(", ");
-        return Err(Error::new(Code::Forbidden, format!("policy does not let attachments be fetched from {host}"))
+        return Err(Error::new(Code::Forbidden, format!("policy does not permit attachments from {host}"))
             .with("rule", "llm.fetch")
             .with("host", host)
             .hint(format!("write in [llm] of config/policy.toml: fetch = [{listed}]; or attach a file")));
@@ -111,13 +113,13 @@ fn permit(table: &Llm, url: &str) -> Result<()> {
     }
 }
 
-/// The addresses that a name of the list stands for by itself: those are permitted though they are not public.
+/// The addresses that an entry of the policy names itself. They are permitted even if they are not public.
 fn addresses(host: &str) -> impl Iterator<Item = IpAddr> {
     let local = if host == "localhost" { ["127.0.0.1", "::1"] } else { [host, ""] };
     local.into_iter().filter_map(|address| address.parse().ok()).collect::<Vec<_>>().into_iter()
 }
 
-/// The turns with each block that names a URL replaced. None where there is none.
+/// Replaces each block with a URL. Returns `None` if there are no such blocks.
 fn filled(turns: &[Turn], fetch: &mut dyn FnMut(&str) -> Result<Block>) -> Result<Option<Vec<Turn>>> {
     let mut changed = None;
     for (at, turn) in turns.iter().enumerate() {
@@ -141,7 +143,7 @@ fn replaced(blocks: &[Block], fetch: &mut dyn FnMut(&str) -> Result<Block>) -> R
         let view = block.view()?;
         let new = match (url_of(&view), view.content.map(|content| serde_json::from_str(content.get()))) {
             (Some(url), _) => Some(fetch(&url)?),
-            // The result of a tool may hold images.
+            // A tool result may contain images.
             (None, Some(Ok(Content::Blocks(inner)))) => replaced(&inner, fetch)?.map(|inner| {
                 let id = view.tool_use_id.as_deref().unwrap_or_default();
                 Block::tool_result_of(id, &Content::Blocks(inner), view.is_error)
@@ -155,7 +157,7 @@ fn replaced(blocks: &[Block], fetch: &mut dyn FnMut(&str) -> Result<Block>) -> R
     Ok(changed)
 }
 
-/// The URL that an image or a document is named by. What a provider gave goes back to it as it came.
+/// The URL of an image or a document. Blocks of a provider are excluded, because they are sent back unchanged.
 fn url_of(view: &BlockView<'_>) -> Option<String> {
     #[derive(Deserialize)]
     struct Source {

@@ -1,5 +1,5 @@
-//! How many requests are under way, and the pause that a server asks for: it is a pause of all. The number doubles from a small one with
-//! each round of answers; when the server refuses, it is halved and then grows slowly.
+//! Concurrency limits. The number of concurrent requests starts small and doubles with each round of answers. A rate limit halves it and pauses
+//! all requests to the endpoint; after that it grows by one in each round.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use cp_common::{Result, signals};
 
-/// How long a request that waits does so without a look at the signals.
+/// The interval for checking signals during a wait.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
-/// The number of requests to begin with: the larger of this and a quarter of the limit.
+/// The initial number of requests is the larger of this and a quarter of the limit.
 const INITIAL: usize = 4;
 
-/// A gate for each endpoint: what one server refuses does not keep requests from another.
+/// A gate for each endpoint, because a rate limit of one server does not affect another.
 pub(crate) struct Gates {
     limit: usize,
     made: Mutex<BTreeMap<String, Arc<Gate>>>,
 }
 
 impl Gates {
-    /// Gates for so many requests at the same time.
+    /// Gates with this limit of concurrent requests.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, made: Mutex::default() }
     }
@@ -35,32 +35,32 @@ impl Gates {
         gate
     }
 
-    /// The fewest requests that may be under way at an endpoint, where that is less than the limit because the server refused.
+    /// The smallest limit that a gate has reduced after a rate limit.
     pub(crate) fn reduced_limit(&self) -> Option<usize> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).values().filter_map(|gate| gate.reduced_limit()).min()
     }
 }
 
-/// Lets requests go, so many at a time, and none during a pause.
+/// Limits the concurrent requests to one endpoint, and holds them during a pause.
 pub(super) struct Gate {
     limit: usize,
     state: Mutex<State>,
-    /// For requests that were refused, which go first, and for the others.
+    /// Wake rate-limited requests, which go first, and others.
     retries: Condvar,
     first_attempts: Condvar,
 }
 
 struct State {
-    /// How many may be under way.
+    /// The present limit.
     allowed: usize,
-    /// Answers since that number grew.
+    /// Answers since the limit grew.
     answers: usize,
     was_limited: bool,
     under_way: usize,
-    /// Requests that were refused and wait.
+    /// Rate-limited requests that wait.
     waiting_retries: usize,
     pause: Option<Pause>,
-    /// How often all had to wait, and how often since the last answer.
+    /// Rate limits so far, and since the last answer.
     pauses: u64,
     consecutive: u32,
 }
@@ -71,15 +71,15 @@ struct Pause {
     is_reported: bool,
 }
 
-/// A request that is under way.
+/// The slot of a request in flight.
 pub(super) struct Slot {
     gate: Arc<Gate>,
-    /// How many pauses there were when it began.
+    /// The number of rate limits when it began.
     pauses: u64,
 }
 
 impl Gate {
-    /// A gate for so many requests at the same time.
+    /// A gate with this limit.
     fn new(limit: usize) -> Self {
         let state = State {
             allowed: INITIAL.max(limit / 4).min(limit),
@@ -94,8 +94,8 @@ impl Gate {
         Self { limit, state: Mutex::new(state), retries: Condvar::new(), first_attempts: Condvar::new() }
     }
 
-    /// Waits until the request may go; one that was refused before goes before those that were not. What there is to say of a pause is
-    /// said once.
+    /// Waits for a slot. Requests that were rate limited go before others. A pause is reported once, through
+    /// `say`.
     pub(super) fn enter(self: &Arc<Self>, was_limited: bool, say: &mut dyn FnMut(&str)) -> Result<Slot> {
         let mut state = self.lock();
         state.waiting_retries += usize::from(was_limited);
@@ -121,7 +121,7 @@ impl Gate {
         outcome
     }
 
-    /// Makes all wait so long, unless they have to wait longer already.
+    /// Pauses all requests, unless a longer pause is in effect.
     pub(super) fn pause_all(&self, length: Duration, why: &str) {
         let until = Instant::now() + length;
         let mut state = self.lock();
@@ -134,18 +134,18 @@ impl Gate {
         }
     }
 
-    /// How often in a row a server has refused.
+    /// The number of rate limits since the last answer.
     pub(super) fn consecutive_limits(&self) -> u32 {
         self.lock().consecutive
     }
 
-    /// How many requests may be under way, where that is less than the limit because the server refused.
+    /// The reduced limit, if a rate limit reduced it.
     fn reduced_limit(&self) -> Option<usize> {
         let state = self.lock();
         Some(state.allowed).filter(|allowed| state.was_limited && *allowed < self.limit)
     }
 
-    /// Wakes one who may go.
+    /// Wakes the next request that may go.
     fn wake_next(&self, state: &State) {
         if state.under_way < state.allowed {
             if state.waiting_retries > 0 { &self.retries } else { &self.first_attempts }.notify_one();
@@ -158,14 +158,14 @@ impl Gate {
 }
 
 impl State {
-    /// What is left of the pause.
+    /// The rest of the pause.
     fn remaining(&self, now: Instant) -> Duration {
         self.pause.as_ref().map_or(Duration::ZERO, |pause| pause.until.saturating_duration_since(now))
     }
 }
 
 impl Slot {
-    /// The server has answered: more may go at the same time.
+    /// Raises the limit after an answer.
     pub(super) fn answered(&self) {
         let mut state = self.gate.lock();
         state.consecutive = 0;
@@ -177,8 +177,8 @@ impl Slot {
         }
     }
 
-    /// The server has refused: half as many may go at the same time. Whether that is new, and not the cause of an earlier refusal while
-    /// this one was under way; and whether one at a time was refused.
+    /// Halves the limit after a rate limit. The first value is false if another request caught the same rate limit before; the second is true if
+    /// the limit was 1 already.
     pub(super) fn rate_limited(&self) -> (bool, bool) {
         let mut state = self.gate.lock();
         if state.pauses != self.pauses {
@@ -224,7 +224,7 @@ mod tests {
             assert_eq!(allowed(&gate), wanted);
         }
         let round: Vec<Slot> = (0..32).map(|_| enter(&gate)).collect();
-        assert_eq!(round.iter().filter(|slot| slot.rate_limited().0).count(), 1, "one burst is one refusal");
+        assert_eq!(round.iter().filter(|slot| slot.rate_limited().0).count(), 1, "one burst is one rate limit");
         assert_eq!((allowed(&gate), gate.reduced_limit()), (16, Some(16)));
         drop(round);
         (0..16).for_each(|_| enter(&gate).answered());

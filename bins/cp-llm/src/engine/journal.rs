@@ -1,5 +1,5 @@
-//! What goes on the ledger: each try's request before it is sent, and what came of it. Hashes and counts always; the text only inside
-//! a session or run that was named, or where policy says so. Never a header, so never a key.
+//! The ledger entries of each attempt: its request before it is sent, and its outcome. They have hashes and counts. They have text only inside a
+//! session or run, or if policy says so. They never have headers, because those include the key.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -14,25 +14,25 @@ use super::work::{Attempt, Work};
 use crate::backend::Exchange;
 use crate::wire_api::Request;
 
-/// The ledger's name below home.
+/// The file name of the ledger.
 const NAME: &str = "cp-llm.jsonl";
 
-/// The writer of this program's ledger entries. The ledger is opened with the first request.
+/// Writes the ledger entries of this program. The ledger is opened with the first request.
 pub(crate) struct Journal {
     pub path: PathBuf,
-    /// The ledger, once it was needed, and whether what it has goes to the disk.
+    /// The open ledger, and true if its entries are synced to disk.
     ledger: Mutex<Option<(Ledger, bool)>>,
     agent: String,
     session: Option<String>,
     run: Option<String>,
-    /// The shard that its entries name.
+    /// The shard in the entries.
     pub shard: Option<String>,
-    /// Whether the text of prompts and answers goes on the ledger too.
+    /// True if entries include the text of prompts and answers.
     keeps_content: bool,
 }
 
 impl Journal {
-    /// The ledger that this command line's effects go to.
+    /// A journal for the ledger of this command line.
     pub(crate) fn new(context: &Context, log_content: bool) -> Result<Self> {
         let (session, run) = (context.session(), context.options.run.clone());
         Ok(Self {
@@ -65,7 +65,7 @@ impl Journal {
         self.append(this.network.is_some(), entry).map(|_| ())
     }
 
-    /// Records what came of it.
+    /// Records the outcome of a request.
     pub(super) fn record_response(
         &self,
         this: &Attempt<'_>,
@@ -102,7 +102,7 @@ impl Journal {
         self.append(this.network.is_some(), entry).map(|receipt| work.keep_receipt(receipt))
     }
 
-    /// Records that rows have become a provider's job, or why they have not.
+    /// Records that a batch was submitted, or why it was not.
     pub(super) fn record_batch(&self, facts: &impl Serialize, failure: Option<&Error>, is_paid: bool) -> Result<()> {
         let mut entry = self.new_entry("llm.batch", None, None).with("job", facts);
         if let Some(error) = failure {
@@ -111,7 +111,7 @@ impl Journal {
         self.append(is_paid, entry).map(|_| ())
     }
 
-    /// Records that an answer was taken from a recording, and nothing was sent.
+    /// Records that an answer was taken from a recording.
     pub(super) fn record_replay(&self, from: &str, key: &str, work: &Work) -> Result<()> {
         let this = Attempt { backend: from, network: None, number: 0, request_hash: key, batch: None };
         let entry = self.entry("llm.response", &this, work).with("cached", &true);
@@ -128,7 +128,7 @@ impl Journal {
             .with("request_hash", this.request_hash)
     }
 
-    /// An entry of whose event nothing is said so far. The agent and the session are ours where the prompt names none.
+    /// A new entry. The agent and the session of the command line are the defaults.
     fn new_entry(&self, event: &str, agent: Option<&String>, session: Option<&String>) -> Entry {
         let entry = with_some(Entry::new(event), "shard", self.shard.as_ref()).agent(agent.unwrap_or(&self.agent));
         let entry = session.or(self.session.as_ref()).into_iter().fold(entry, Entry::session);
@@ -136,7 +136,7 @@ impl Journal {
     }
 
     fn append(&self, is_paid: bool, entry: Entry) -> Result<Receipt> {
-        // What is paid for goes to the disk in batches, without a wait; what costs nothing can be had again.
+        // Entries of paid requests are synced in batches. Other entries are not synced.
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         let open = match ledger.take() {
             Some((open, is_synced)) if is_synced || !is_paid => (open, is_synced),
@@ -147,7 +147,7 @@ impl Journal {
     }
 }
 
-/// The entry with a member, if there is a value.
+/// Adds a member if there is a value.
 fn with_some(entry: Entry, name: &str, value: Option<impl Serialize>) -> Entry {
     match value {
         Some(value) => entry.with(name, &value),

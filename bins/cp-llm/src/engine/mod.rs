@@ -181,7 +181,7 @@ impl Engine {
             .with("reason", answer.stop)
             .with("partial", answer.content.text())
             .with("_untrusted", vec!["/partial"]);
-        Err(error.hint("--fail-on makes this a failure"))
+        Err(error.hint("--fail-on lists this stop reason"))
     }
 
     /// Adds the cost to a usage.
@@ -200,7 +200,7 @@ impl Engine {
         if self.is_free(backend) || self.price(None, target).is_some() || !budget.limits_dollars() {
             return Ok(());
         }
-        Err(Error::config(format!("{} has no price, so a budget in dollars cannot be kept", target.model))
+        Err(Error::config(format!("{} has no price, so a budget in dollars cannot be enforced", target.model))
             .hint("add it to config/prices.toml, or use --budget-tokens")
             .fatal())
     }

@@ -1,24 +1,24 @@
-//! When to try again, and after how long.
+//! Retries: which errors are retried, and after what delay.
 
 use std::time::Duration;
 
 use cp_common::keys::random;
 use cp_common::{Code, Error};
 
-/// The first wait is up to this long; each further one up to twice as long as the one before.
+/// The longest first delay. It doubles with each retry.
 const BASE: Duration = Duration::from_millis(500);
 
-/// How often and how long to try again.
+/// Limits of retries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryPolicy {
-    /// How many tries may follow the first.
+    /// The number of retries.
     pub retries: u32,
-    /// The longest wait before a try.
+    /// The longest delay.
     pub max_wait: Duration,
 }
 
 impl RetryPolicy {
-    /// The wait before the next try; nothing when there must be none. `tried` counts the tries that failed, `jitter` is in 0..=1.
+    /// The delay before the next attempt; `None` to give up. `tried` is the number of failed attempts, `jitter` is in 0..=1.
     pub(super) fn wait(&self, error: &Error, tried: u32, jitter: f64) -> Option<Duration> {
         let may_help = error.code().row().retryable && error.code() != Code::Interrupted && !error.is_fatal();
         if !may_help || tried > self.retries {
@@ -27,9 +27,9 @@ impl RetryPolicy {
         self.length(error, tried, jitter)
     }
 
-    /// How long to wait after a failure that is the `tried`th; nothing when it asks for a longer wait than there may be.
+    /// The delay after the failed attempt number `tried`; `None` if `Retry-After` is longer than the limit.
     pub(super) fn length(&self, error: &Error, tried: u32, jitter: f64) -> Option<Duration> {
-        // Full jitter: many clients that failed together do not come back together.
+        // Full jitter, so that clients that failed together do not retry together.
         let ceiling = BASE.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(self.max_wait);
         let spread = ceiling.mul_f64(jitter.clamp(0.0, 1.0));
         match asked_for(error) {
@@ -40,7 +40,7 @@ impl RetryPolicy {
     }
 }
 
-/// Whether the upstream refuses for now whatever it is asked: then all requests wait, and not only the one that it was said to.
+/// True if the upstream is rate limiting the whole account. Then every request waits.
 pub(super) fn is_rate_limit(error: &Error) -> bool {
     match error.code() {
         Code::RateLimited => true,
@@ -49,12 +49,12 @@ pub(super) fn is_rate_limit(error: &Error) -> bool {
     }
 }
 
-/// The wait that the upstream asked for (Retry-After).
+/// The delay that the upstream asked for in `Retry-After`.
 fn asked_for(error: &Error) -> Option<Duration> {
     error.details().get("retry_after_ms")?.as_u64().map(Duration::from_millis)
 }
 
-/// A number in 0..=1 that differs from process to process and from call to call.
+/// A random number in 0..=1.
 pub(super) fn jitter() -> f64 {
     random::<4>().map_or(0.5, |bytes| f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX))
 }

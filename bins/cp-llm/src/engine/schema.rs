@@ -1,4 +1,4 @@
-//! `--schema`: an answer must be JSON that matches, and is checked here even where the provider promises it.
+//! `--schema`: an answer must be JSON that matches a schema. It is checked here even if the provider guarantees it.
 //!
 //! A schema is JSON Schema, or the short notation of the llm program: `name, age int, bio: one sentence`. Its fields are separated by commas, or
 //! by newlines if there is one. A field is a name, then optionally a type, then optionally a colon and a description.
@@ -25,18 +25,18 @@ pub(crate) struct AnswerSchema {
     compiled: Schema,
 }
 
-/// Why an answer does not match.
+/// The first mismatch between an answer and the schema.
 #[derive(Debug)]
 pub(super) struct Mismatch {
-    /// The JSON Pointer to what is wrong; empty for the whole.
+    /// The JSON Pointer of the mismatch; empty for the whole answer.
     pub path: String,
-    /// What is wrong there.
+    /// A description of the mismatch.
     pub reason: String,
 }
 
 impl AnswerSchema {
-    /// The schema that is given: a file, JSON itself, or the short notation. What it refers to must be in it: nothing is fetched.
-    /// With `is_list` it is that of each of the `items` of a list.
+    /// Loads a schema from a file, from JSON or from the short notation. References to other documents are not resolved.
+    /// With `is_list` it describes each element of a list, the member `items`.
     pub(crate) fn load(given: &Path, is_list: bool) -> Result<Self> {
         let written = given.to_str().filter(|text| *text != "-" && (!given.exists() || given.is_dir()));
         let place = |e: Error| if written.is_some() { e } else { e.in_file(given) };
@@ -52,7 +52,7 @@ impl AnswerSchema {
         Ok(Self { text, compiled })
     }
 
-    /// The JSON in an answer, in its own bytes, if it matches; else what is wrong with it.
+    /// Returns the JSON in an answer, in its own bytes, if it matches.
     pub(super) fn parsed(&self, answer: &str) -> Result<Box<RawValue>, Mismatch> {
         let text = code_block::unfenced(answer);
         let not_json = |e: serde_json::Error| Mismatch { path: String::new(), reason: format!("not valid JSON: {e}") };
@@ -73,7 +73,7 @@ impl Mismatch {
         error.with("usage", json!(message.usage))
     }
 
-    /// What the model is asked.
+    /// The prompt that asks the model for a correction.
     pub(super) fn correction(&self) -> String {
         let place = if self.path.is_empty() { "the whole" } else { &self.path };
         format!(
@@ -83,7 +83,7 @@ impl Mismatch {
     }
 }
 
-/// What is neither a file nor the notation: one word that can be no field was meant as the name of a file.
+/// The error for text that is not valid notation. A single word that is not a valid field was probably meant as a file name.
 fn not_notation(error: Error, given: &Path) -> Error {
     let text = given.to_string_lossy();
     match error.hint_text() {
@@ -95,10 +95,10 @@ fn not_notation(error: Error, given: &Path) -> Error {
     }
 }
 
-/// The types, and what JSON Schema calls them.
+/// The types of the notation and of JSON Schema.
 const TYPES: [(&str, &str); 4] = [("str", "string"), ("int", "integer"), ("float", "number"), ("bool", "boolean")];
 
-/// The JSON Schema that the notation stands for: an object that has all of the fields.
+/// Converts the notation to a JSON Schema of an object that requires all fields.
 fn from_notation(text: &str) -> Result<Value> {
     let separator = if text.trim().contains('\n') { '\n' } else { ',' };
     let mut properties = Map::new();
@@ -116,7 +116,7 @@ fn from_notation(text: &str) -> Result<Value> {
     Ok(json!({"type": "object", "required": required, "properties": properties}))
 }
 
-/// The JSON Schema of a list of what another describes, in the member `items`.
+/// The JSON Schema of an object with a list in the member `items`.
 fn list_of(schema: &Value) -> Value {
     json!({"type": "object", "required": ["items"], "properties": {"items": {"type": "array", "items": schema}}})
 }

@@ -1,4 +1,4 @@
-//! A prompt with everything decided: the request, the models to ask, and the body that is sent, encoded once.
+//! A prompt that is ready to be sent: its request, the models to ask in order, and the encoded body.
 
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use crate::backend::Backend;
 use crate::backend::endpoint::Target;
 use crate::wire_api::{Answer, Call, Request};
 
-/// A prompt with everything decided.
+/// A prompt that is ready to be sent.
 pub(crate) struct Work {
-    /// The prompt as it came.
+    /// The prompt as it was read.
     pub prompt: Prompt,
-    /// The attachments that were fetched for it, and the turns that name them, while the request has their bytes.
+    /// The fetched attachments, and the turns with their URLs, while the request has their bytes.
     pub(super) fetched: Vec<Fetched>,
     named: Option<Vec<Turn>>,
-    /// The models to ask, in order; there is a first one.
+    /// The models to ask, in order; at least one.
     targets: Vec<Target>,
-    /// Which of them the request is for.
+    /// The index of the selected target.
     at: usize,
-    /// The params of the prompt and the options, which win over those of an endpoint.
+    /// Parameters of the prompt and of options. They override the parameters of an endpoint.
     params: Map<String, Value>,
-    /// The request to one of them.
+    /// The request to the selected target.
     request: Request,
-    /// The body of the request, once it was needed. Whatever changes the request forgets it.
+    /// The encoded request. It is cleared by each change of the request.
     body: OnceCell<Arc<Vec<u8>>>,
-    /// Where the outcome of the last try is recorded.
+    /// The ledger entry of the last attempt.
     receipt: RefCell<Option<Receipt>>,
 }
 
 /// One attempt to get an answer, as the ledger identifies it.
 pub(super) struct Attempt<'a> {
-    /// The backend that is asked.
+    /// The name of the backend.
     pub backend: &'a str,
     /// The permission to use the network, if the backend uses it.
     pub network: Option<&'static str>,
@@ -48,7 +48,7 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Work {
-    /// The work that begins with this target. The others are asked one after the other when it gives up.
+    /// Work for this target, with fallbacks in order.
     pub(crate) fn new(prompt: Prompt, request: Request, first: Target, others: Vec<Target>) -> Self {
         let params = request.params.clone();
         let targets = [vec![first], others].concat();
@@ -67,7 +67,7 @@ impl Work {
         work
     }
 
-    /// The request as it stands.
+    /// The request to the selected target.
     pub(crate) fn request(&self) -> &Request {
         &self.request
     }
@@ -77,12 +77,12 @@ impl Work {
         &self.targets
     }
 
-    /// The one that the request is for.
+    /// The selected target.
     pub(crate) fn target(&self) -> &Target {
         &self.targets[self.at]
     }
 
-    /// The body of the request.
+    /// The encoded request.
     pub(super) fn encoded(&self, backend: &dyn Backend) -> Result<Arc<Vec<u8>>> {
         if let Some(body) = self.body.get() {
             return Ok(Arc::clone(body));
@@ -91,7 +91,7 @@ impl Work {
         Ok(Arc::clone(self.body.get_or_init(|| body)))
     }
 
-    /// Goes on to one of the models.
+    /// Selects one of the targets.
     pub(crate) fn select_target(&mut self, at: usize) {
         if at != self.at {
             self.at = at;
@@ -107,14 +107,14 @@ impl Work {
         self.body = OnceCell::new();
     }
 
-    /// Puts turns with the attachments that were fetched in the place of those that name them.
+    /// Replaces the turns by turns with the bytes of their attachments.
     pub(super) fn inline_attachments(&mut self, turns: Vec<Turn>, fetched: Vec<Fetched>) {
         self.fetched = fetched;
         self.named = Some(std::mem::replace(&mut self.request.messages, turns));
         self.body = OnceCell::new();
     }
 
-    /// Takes what was fetched out again.
+    /// Restores the turns with URLs.
     pub(super) fn drop_inlined(&mut self) {
         if let Some(turns) = self.named.take() {
             (self.fetched, self.request.messages) = (Vec::new(), turns);
@@ -122,17 +122,17 @@ impl Work {
         }
     }
 
-    /// Whether the request has the bytes of attachments that its prompt names.
+    /// True if the request has the bytes of attachments instead of their URLs.
     pub(super) fn has_inlined(&self) -> bool {
         self.named.is_some()
     }
 
-    /// The turns of the request, with attachments as the prompt names them.
+    /// The turns with the URLs of attachments.
     pub(super) fn turns_with_urls(&self) -> &[Turn] {
         self.named.as_ref().unwrap_or(&self.request.messages)
     }
 
-    /// Adds turns to the conversation.
+    /// Appends turns to the request.
     pub(super) fn add_turns(&mut self, turns: impl IntoIterator<Item = Turn>) {
         self.request.messages.extend(turns);
         self.body = OnceCell::new();
@@ -178,17 +178,17 @@ impl Work {
         message
     }
 
-    /// Notes where the outcome of a try was recorded.
+    /// Keeps the ledger entry of an attempt.
     pub(super) fn keep_receipt(&self, receipt: Receipt) {
         *self.receipt.borrow_mut() = Some(receipt);
     }
 
-    /// Where the outcome of the last try is recorded.
+    /// The ledger entry of the last attempt.
     pub(super) fn receipt(&self) -> Option<Receipt> {
         self.receipt.borrow().clone()
     }
 
-    /// A failure of this prompt, with its row and its receipt. One that is not the prompt's has neither.
+    /// Adds the row and the receipt of the prompt to its error. An error of the whole stream is not changed.
     pub(super) fn failure(&self, error: Error) -> Error {
         if error.is_fatal() && error.code() != Code::Interrupted {
             return error;

@@ -1,4 +1,4 @@
-//! `cp-llm batch cancel`: a batch is stopped.
+//! `cp-llm batch cancel`: cancel a batch.
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result, signals};
@@ -6,7 +6,7 @@ use cp_common::{Context, Result, signals};
 use super::client::BatchClient;
 use super::job::{BatchJob, Job, Progress, State};
 
-/// What the reference says of this verb.
+/// The entry of this verb in `reference`.
 pub(super) const DOC: VerbDoc = VerbDoc {
     path: "batch cancel",
     class: Class::Governed,
@@ -15,10 +15,10 @@ pub(super) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Stop a batch; what it has answered can be fetched
+/// Cancel a batch; answers from before can be fetched
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The batch, by its id or what this begins with
+    /// The batch, by id or a prefix of it
     #[arg(value_name = "ID")]
     id: String,
 }
@@ -27,7 +27,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut job = Job::find(&context.home, &args.id)?;
     let _held = job.locked()?;
     if job.provider_id.is_none() {
-        // A person says that the provider does not have it: the same input can be submitted anew.
+        // The user confirms that the provider does not have the batch, so the same input can be submitted again.
         job.remove()?;
         return context.out.answer(&BatchJob::of(&job, Progress::of(State::Cancelled, "unknown", 0)));
     }

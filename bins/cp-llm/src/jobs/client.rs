@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::send::{self, RequestBuilder};
 use crate::wire_api::{BatchApi, Request, shortened, text_of};
 
-/// Who makes batches of requests: one endpoint.
+/// The client of an endpoint that takes batches.
 pub(super) struct BatchClient {
     pub engine: Engine,
     pub endpoint: Arc<Endpoint>,
@@ -25,19 +25,19 @@ pub(super) struct BatchClient {
 }
 
 impl BatchClient {
-    /// The endpoint that these requests are for.
+    /// The client for the endpoint of these requests.
     pub(super) fn of(engine: Engine, requests: &RequestBuilder) -> Result<Self> {
         let endpoint = requests.endpoint()?;
         let ready = engine.backends.of(&endpoint)?;
         Ok(Self { engine, endpoint, ready })
     }
 
-    /// How it takes batches.
+    /// The batch API of its provider.
     pub(super) fn provider(&self) -> Result<BatchProvider<'_>> {
         BatchProvider::of(self.ready.backend.as_ref())
     }
 
-    /// What reads the answers of a batch: as its submit said, on the ledger of its submit.
+    /// The client that reads the answers of a batch, with the options and the ledger of its submission.
     pub(super) fn of_job(job: &Job, context: &mut Context) -> Result<Self> {
         let schema = job.file("schema.json");
         let schema = schema.exists().then(|| format!("--schema={}", schema.display()));
@@ -55,19 +55,19 @@ impl BatchClient {
         }
         let [there, here] = [&job.endpoint, &here].map(|base| base.as_deref().unwrap_or("no server"));
         let message = format!("{} was submitted to {there}, and {here} is configured", job.id);
-        Err(Error::config(message).hint("set the base URL to where it was submitted").fatal())
+        Err(Error::config(message).hint("set the base URL to the server of the submission").fatal())
     }
 }
 
-/// How long a request that was cut off may take to become a batch, in seconds.
+/// The time after which an interrupted request can no longer become a batch, in seconds.
 const SETTLED: u64 = 120;
-/// How far the clocks of two machines may be apart, in seconds.
+/// The largest difference between the clocks of two machines, in seconds.
 const SKEW: u64 = 3600;
 
-/// Who takes batches: a server, or else the stub.
+/// The batch API of a server, or of the stub if there is no server.
 pub(super) struct BatchProvider<'a>(pub Option<(&'a Server, BatchApi)>);
 
-/// Where the batches of a protocol are, below the base URL.
+/// The path of all batches.
 const fn batches_path(api: BatchApi) -> &'static str {
     match api {
         BatchApi::Inline => "/v1/messages/batches",
@@ -76,14 +76,14 @@ const fn batches_path(api: BatchApi) -> &'static str {
 }
 
 impl<'a> BatchProvider<'a> {
-    /// The provider of a backend, where it takes batches.
+    /// The batch API of a backend. Fails if it has none.
     pub(super) fn of(backend: &'a dyn Backend) -> Result<Self> {
         let server = backend.server().and_then(|server| Some((server, server.api.batch_api()?)));
         if server.is_some() || backend.name() == "stub" {
             return Ok(Self(server));
         }
         Err(Error::usage(format!("the backend {} has no batches", backend.name()))
-            .hint("anthropic, openai, openai-responses and the stub have; --jobs asks others in parallel")
+            .hint("use anthropic, openai, openai-responses or stub; --jobs sends concurrent requests to any backend")
             .fatal())
     }
 
@@ -92,12 +92,12 @@ impl<'a> BatchProvider<'a> {
         self.0.map(|(server, _)| server.base.as_str())
     }
 
-    /// Where a request would go by itself, below the base.
+    /// The path of a single request.
     pub(super) fn path(&self, request: &Request) -> String {
         self.0.map(|(server, _)| server.api.path(request)).unwrap_or_default()
     }
 
-    /// The most requests, and bytes of them, that one batch may have, and whether all must be to one model.
+    /// The limits of a batch: requests, bytes, and whether all requests must be to one model.
     pub(super) const fn limits(&self) -> (u64, u64, bool) {
         match self.0 {
             Some((_, BatchApi::Inline)) => (100_000, 255 << 20, false),
@@ -106,7 +106,7 @@ impl<'a> BatchProvider<'a> {
         }
     }
 
-    /// A request as a line of what is sent.
+    /// Encodes a request as a line of the batch.
     pub(super) fn line(&self, number: u64, path: &str, body: &[u8]) -> Vec<u8> {
         let head = match self.0 {
             Some((_, BatchApi::File)) => {
@@ -117,7 +117,7 @@ impl<'a> BatchProvider<'a> {
         [head.as_bytes(), body, b"}\n"].concat()
     }
 
-    /// Has the provider make the batch, and keeps its id. Where the provider certainly has not made it, `asked_at` is none.
+    /// Creates the batch at the provider and keeps its id. `asked_at` is cleared if the provider has certainly not created it.
     pub(super) fn create(&self, job: &mut Job) -> Result<()> {
         let made = match self.0 {
             None => json!({"id": "stub"}),
@@ -141,7 +141,7 @@ impl<'a> BatchProvider<'a> {
         job.save()
     }
 
-    /// Where the batch stands.
+    /// The state of the batch.
     pub(super) fn progress(&self, job: &Job) -> Result<Progress> {
         let Some((server, api)) = self.0 else { return Ok(Progress::of(State::Succeeded, "ended", job.count)) };
         let found = server.resource(&resource_path(job, api, ""))?;
@@ -151,20 +151,20 @@ impl<'a> BatchProvider<'a> {
         })
     }
 
-    /// Stops the batch.
+    /// Cancels the batch.
     pub(super) fn cancel(&self, job: &Job) -> Result<()> {
         let Some((server, api)) = self.0 else { return Ok(()) };
         server.post_body(&resource_path(job, api, "/cancel"), "application/json", &mut &b"{}"[..], 2).map(drop)
     }
 
-    /// Writes the results to a file.
+    /// Downloads the results to a file.
     pub(super) fn save_results(&self, progress: &Progress, file: &mut File) -> Result<()> {
         let Some((server, _)) = self.0 else { return Ok(()) };
         progress.results.iter().try_for_each(|path| server.download(path, file))
     }
 
-    /// The id of a batch that the provider was asked for without hearing of it; none where it has not made it. Fails where that cannot be
-    /// known. `others` are the ids of other batches.
+    /// Finds the batch of an interrupted request; `None` if the provider has not created it. Fails if that is not certain. `others` are the ids of
+    /// other batches.
     pub(super) fn find_created(&self, job: &Job, others: &[String]) -> Result<Option<String>> {
         let Some((server, api)) = self.0 else { return Ok(None) };
         let asked_at = job.asked_at.unwrap_or_default();
@@ -176,7 +176,7 @@ impl<'a> BatchProvider<'a> {
         }
         let is_recent = |one: &&Value| created_at(one) + SKEW >= asked_at;
         let has_all = page["has_more"] != true || listed.last().is_some_and(|last| !is_recent(&last));
-        // Anthropic's have no mark: one of this size may be it.
+        // Batches at Anthropic have no metadata, so each recent one of this size is a candidate.
         let may_be = |one: &&Value| {
             let id = text_of(one, "id").unwrap_or_default();
             api == BatchApi::Inline
@@ -192,7 +192,7 @@ impl<'a> BatchProvider<'a> {
         if left == 0 {
             return Ok(None);
         }
-        Err(Error::new(Code::Conflict, format!("{}: the provider may still make what a submit asked for", job.id))
+        Err(Error::new(Code::Conflict, format!("{}: the provider may still create the batch", job.id))
             .with("reason", "unfinished")
             .with("retry_after_ms", left * 1000)
             .hint(format!("submit it again in {left} seconds"))
@@ -200,7 +200,7 @@ impl<'a> BatchProvider<'a> {
     }
 }
 
-/// Sends what makes a batch, and finds out, where that fails, whether one can have been made.
+/// Sends the request that creates a batch. After a failure it clears `asked_at` if no batch can have been created.
 fn create_request(
     job: &mut Job,
     server: &Server,
@@ -212,7 +212,7 @@ fn create_request(
     let made = server.post_body(batches_path(api), "application/json", body, length);
     if let Err(error) = &made {
         let status = error.details().get("status").and_then(Value::as_u64).unwrap_or(0);
-        // A body that was not read to its end was not a whole request.
+        // An incomplete body was not a complete request.
         if body.limit() > 0 || (400..500).contains(&status) && status != 408 {
             job.mark_requested(false)?;
         }
@@ -220,38 +220,38 @@ fn create_request(
     made
 }
 
-/// A person must say which batch of the provider's it is, if it is one.
+/// The error that asks the user to identify the batch at the provider.
 fn unresolved(job: &Job, candidates: &[&Value]) -> Error {
     let ids: Vec<String> = candidates.iter().filter_map(|one| valid_id(text_of(one, "id")?)).collect();
     let id = &job.id;
-    Error::new(Code::HumanRequired, format!("a submit of {id} was cut off, and the provider may have made the batch"))
+    Error::new(Code::HumanRequired, format!("the submission of {id} was interrupted, and the provider may have created the batch"))
         .with("action", "resolve_unfinished_batch")
         .with("resume", format!("cp-llm batch fetch {id} --as {}", ids.first().map_or("ID", String::as_str)))
         .with("batch", id.as_str())
         .with("candidates", ids)
         .with("_untrusted", vec!["/candidates"])
-        .hint(format!("look at them at the provider; if none is it: cp-llm batch cancel {id}, and submit again"))
+        .hint(format!("check the candidates at the provider; if the batch is not among them: cp-llm batch cancel {id}, and submit again"))
         .fatal()
 }
 
-/// Where the batch, or something of it, is at its provider.
+/// The path of the batch, or of a resource below it.
 fn resource_path(job: &Job, api: BatchApi, what: &str) -> String {
     format!("{}/{}{what}", batches_path(api), job.provider_id.as_deref().unwrap_or_default())
 }
 
-/// The id of what the provider made, fit to be draft of a path.
+/// The id of a created resource, validated for use in a path.
 fn created_id(value: &Value) -> Result<String> {
     let id = text_of(value, "id").and_then(valid_id);
     id.ok_or_else(|| Error::new(Code::Server, "the provider's answer has no valid id"))
 }
 
-/// An id, if it is one.
+/// Validates an id for use in a path.
 pub(super) fn valid_id(id: &str) -> Option<String> {
     let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     is_id.then(|| id.to_owned())
 }
 
-/// A file between two texts, and the length of it all.
+/// A file between two texts, and the total length.
 fn framed<'b>(before: &'b str, file: File, after: &'b str) -> Result<(Take<impl Read + use<'b>>, u64)> {
     let size = file.metadata()?.len();
     let length = before.len() as u64 + size + after.len() as u64;
@@ -260,7 +260,7 @@ fn framed<'b>(before: &'b str, file: File, after: &'b str) -> Result<(Take<impl 
 
 /// Uploads the requests as a file (RFC 7578). A file without a batch costs nothing.
 fn uploaded(job: &mut Job, server: &Server) -> Result<String> {
-    // Every line of the file begins with a brace, so none is the boundary.
+    // Every line of the file begins with a brace, so the boundary cannot occur.
     let id = &job.id;
     let before = format!(
         "--{id}\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--{id}\r\nContent-Disposition: \
@@ -279,12 +279,12 @@ fn count(found: &Value, name: &str) -> u64 {
     found.pointer(&format!("/request_counts/{name}")).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// How many requests a batch of Anthropic has.
+/// The number of requests in a batch at Anthropic.
 fn total(found: &Value) -> u64 {
     ["processing", "succeeded", "errored", "canceled", "expired"].iter().map(|name| count(found, name)).sum()
 }
 
-/// When a batch was made, in seconds since 1970.
+/// The creation time of a batch, in seconds since 1970.
 fn created_at(found: &Value) -> u64 {
     let made = found.get("created_at");
     let time = made.and_then(Value::as_str).and_then(|time| chrono::DateTime::parse_from_rfc3339(time).ok());
@@ -292,7 +292,7 @@ fn created_at(found: &Value) -> u64 {
     time.or_else(|| made?.as_u64()).unwrap_or(u64::MAX / 2)
 }
 
-/// A batch of Anthropic. Its results are below `base`, whatever its link says: the key goes nowhere else.
+/// The state of a batch at Anthropic. A link to results that is not below `base` is ignored, because the key is sent with the request.
 fn anthropic_progress(found: &Value, base: &str, results: &str) -> Progress {
     let word = text_of(found, "processing_status").unwrap_or_default();
     let succeeded = count(found, "succeeded");
@@ -308,7 +308,7 @@ fn anthropic_progress(found: &Value, base: &str, results: &str) -> Progress {
     Progress { results: vec![link.to_owned()], ..Progress::of(state, word, done) }
 }
 
-/// A batch of `OpenAI`.
+/// The state of a batch at `OpenAI`.
 fn openai_progress(found: &Value) -> Progress {
     let word = text_of(found, "status").unwrap_or_default();
     let state = match word {

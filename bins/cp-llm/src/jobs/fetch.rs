@@ -20,7 +20,7 @@ use crate::backend::Exchange;
 use crate::backend::server::Server;
 use crate::wire_api::{bad_answer, exact, parsed, text_of};
 
-/// What the reference says of this verb.
+/// The entry of this verb in `reference`.
 pub(super) const DOC: VerbDoc = VerbDoc {
     path: "batch fetch",
     class: Class::Governed,
@@ -34,15 +34,15 @@ pub(super) const DOC: VerbDoc = VerbDoc {
 /// Print the answers of batches that have ended
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The provider's id of a batch whose submit was cut off
+    /// The provider's id of a batch whose submission was interrupted
     #[arg(long = "as", value_name = "ID")]
     made: Option<String>,
-    /// The batches, by their ids or what these begin with
+    /// The batches, by id or a prefix of it
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
 }
 
-/// What came of a row.
+/// The outcome of a row.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Outcome {
@@ -62,14 +62,14 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
             (None, Some(_)) => {}
             (None, None) => return Err(unfinished(&job)),
             (Some(made), None) if args.ids.len() == 1 => adopt(&mut job, made, context)?,
-            (Some(_), _) => return Err(Error::usage("--as is about one batch whose id at the provider is not known")),
+            (Some(_), _) => return Err(Error::usage("--as applies to a single batch without a provider id")),
         }
         print_answers(&job, context)?;
     }
     Ok(())
 }
 
-/// Takes a batch of the provider for this one.
+/// Adopts a batch that exists at the provider.
 fn adopt(job: &mut Job, made: &str, context: &mut Context) -> Result<()> {
     let client = BatchClient::of_job(job, context)?;
     let id = valid_id(made).ok_or_else(|| Error::usage(format!("--as: `{made}` is not the id of a batch")))?;
@@ -97,7 +97,7 @@ fn print_answers(job: &Job, context: &mut Context) -> Result<()> {
             serde_json::from_slice(&line).map_err(|e| failed(e.into()))?
         } else {
             if source.is_none() {
-                // A line that was torn when its writer was killed.
+                // Removes the incomplete line of a killed process.
                 answers.set_len(whole).map_err(failed)?;
             }
             let source = match &mut source {
@@ -119,21 +119,21 @@ fn print_answers(job: &Job, context: &mut Context) -> Result<()> {
         }
     }
     if source.is_some() {
-        // Every row has its outcome.
+        // All rows have outcomes.
         answers.sync_data().map_err(failed)?;
         let _ = std::fs::remove_file(job.file("results.jsonl"));
     }
     Ok(())
 }
 
-/// Where outcomes come from that are not known yet: the results of a server, else the backend itself.
+/// The source of outcomes that are not on disk yet: the results of a server, or the stub.
 struct AnswerSource {
     client: BatchClient,
     results: Option<Results>,
 }
 
 impl AnswerSource {
-    /// Those of a batch, which must have ended.
+    /// Downloads the results of a batch, which must have ended.
     fn open(job: &Job, context: &mut Context) -> Result<Self> {
         let client = BatchClient::of_job(job, context)?;
         let provider = client.provider()?;
@@ -146,7 +146,7 @@ impl AnswerSource {
                     .hint(format!("wait for it: cp-llm batch poll --wait {}", job.id)));
             }
             if let Some(failure) = progress.failure.as_ref().filter(|_| progress.done == 0) {
-                return Err(Error::validation(format!("the provider did not take the batch: {failure}"))
+                return Err(Error::validation(format!("the provider rejected the batch: {failure}"))
                     .with("origin", "upstream")
                     .with("upstream_message", failure.as_str())
                     .with("_untrusted", vec!["/upstream_message"]));
@@ -161,7 +161,7 @@ impl AnswerSource {
         Ok(Self { client, results: opened })
     }
 
-    /// What came of a row, kept.
+    /// Gets the outcome of a row and stores it.
     fn settle_row(&self, number: u64, name: &str, item: &Item, mut answers: &File) -> Result<Outcome> {
         let work = item.work(number, &self.client.endpoint);
         let exchange = match (self.client.ready.backend.server(), &self.results) {
@@ -169,7 +169,7 @@ impl AnswerSource {
             _ => self.client.ready.backend.exchange(work.request(), &[], &mut |_, _| Ok(())),
         };
         signals::check()?;
-        // On the ledger and among the answers, or on neither.
+        // A signal waits until the outcome is both on the ledger and on disk.
         let _effect = signals::effect();
         let outcome = match self.client.engine.delivered(&work, name, &item.request_hash, exchange)? {
             Ok(message) => Outcome::Message(Box::new(message)),
@@ -186,14 +186,14 @@ fn failed(e: std::io::Error) -> Error {
     Error::io("keeping the answers of the batch", e).fatal()
 }
 
-/// The file of the results, and where in it each row has its line. Only these places are in memory.
+/// The results of a batch: lines in any order. Only the offset of each row's line is in memory.
 pub(super) struct Results {
     file: File,
     lines: Vec<Option<(u64, usize)>>,
 }
 
 impl Results {
-    /// Finds the lines of so many rows.
+    /// Finds the line of each row.
     pub(super) fn open(file: File, count: u64) -> Result<Self> {
         let mut lines = vec![None; usize::try_from(count).unwrap_or(0)];
         let mut reader = BufReader::new(&file);
@@ -201,7 +201,7 @@ impl Results {
         while reader.read_until(b'\n', &mut line)? > 0 {
             let id = exact(&line, "/custom_id").and_then(|id| serde_json::from_str::<String>(id.get()).ok());
             let number = id.and_then(|id| id.strip_prefix("row-")?.parse::<usize>().ok());
-            // What names no row of ours is nobody's answer.
+            // Lines for unknown rows are ignored.
             if let Some(place) = number.and_then(|number| lines.get_mut(number)) {
                 *place = Some((at, line.len()));
             }
@@ -211,7 +211,7 @@ impl Results {
         Ok(Self { file, lines })
     }
 
-    /// What came of a row.
+    /// The outcome of a row.
     pub(super) fn exchange(&self, number: u64, server: &Server) -> Result<Exchange> {
         let place = usize::try_from(number).ok().and_then(|number| *self.lines.get(number)?);
         let Some((at, length)) = place else {
@@ -223,7 +223,7 @@ impl Results {
     }
 }
 
-/// What a line says, in either protocol.
+/// Parses a line of results, of either API.
 fn of_line(bytes: &[u8], server: &Server) -> Exchange {
     let line = match parsed(bytes) {
         Ok(line) => line.value,

@@ -16,26 +16,26 @@ use crate::backend::endpoint::{Endpoint, Target};
 use crate::engine::Work;
 use crate::wire_api::Request;
 
-/// A batch. Its directory has `job.json`, this; `items.jsonl`, an [`Item`] for each row; until the provider has them `requests`, what is
-/// sent; `schema.json`, where answers must match one; and once they were fetched `answers.jsonl`.
+/// A batch. Its directory has `job.json`, which is this; `items.jsonl` with an [`Item`] for each row; `requests` until they are sent;
+/// `schema.json` if answers must match one; and `answers.jsonl` after the answers were fetched.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub id: String,
     pub backend: String,
-    /// The base URL of the server, where the backend has one, and where each request would go below it.
+    /// The base URL of the server, if there is one, and the path of a single request.
     pub endpoint: Option<String>,
     pub path: String,
-    /// Its id at the provider, once it is known, and that of the file of its requests.
+    /// The ids of the batch and of the file of its requests at the provider, if known.
     pub provider_id: Option<String>,
     pub input_file: Option<String>,
-    /// When the provider was last asked to make it, in seconds since 1970. While there is no id it is not known whether the provider did.
+    /// The time of the last request to create the batch, in seconds since 1970. Without `provider_id` the outcome of that request is unknown.
     pub asked_at: Option<u64>,
     pub created_at: String,
     pub input_hash: String,
     pub count: u64,
-    /// The options with which its answers are read.
+    /// The options for reading its answers.
     pub words: Vec<String>,
-    /// What it belongs to; the ledger as the bytes of its path.
+    /// The ledger, as the bytes of its path, the session and the run of the submission.
     pub ledger: Vec<u8>,
     pub session: Option<String>,
     pub run: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct Job {
     pub directory: PathBuf,
 }
 
-/// A row: its place in the input, its request by hash and length, and its prompt, which the message hands on.
+/// A row: its place in the input, the hash and the length of its request, and its prompt.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Item {
     pub index: Option<u64>,
@@ -54,7 +54,7 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// A row, with what the options made of its prompt.
+    /// The row of a prompt with all options applied.
     pub(super) fn of(work: &Work, place: Place, request_hash: String, bytes: u64) -> Self {
         let Request { system, messages, tools, model, .. } = work.request().clone();
         let system = Some(system).filter(|system| !system.is_empty());
@@ -62,12 +62,12 @@ impl Item {
         Self { index: place.index, line: place.line, request_hash, bytes, prompt }
     }
 
-    /// Where it stood in the input.
+    /// The place in the input.
     pub(super) fn place(&self) -> Place {
         Place { index: self.index, line: self.line }
     }
 
-    /// The request that it was, as far as its answer needs it.
+    /// Restores the request, as far as it is needed for the answer.
     pub(super) fn work(&self, position: u64, endpoint: &Arc<Endpoint>) -> Work {
         let Prompt { system, messages, tools, model, .. } = self.prompt.clone();
         let request = Request { system: system.unwrap_or_default(), messages, tools, position, ..Request::default() };
@@ -82,7 +82,7 @@ pub(super) fn directory(home: &Home) -> PathBuf {
 }
 
 impl Job {
-    /// The batch with this id, or with the one id that begins so.
+    /// Finds a batch by its id or a unique prefix.
     pub(super) fn find(home: &Home, id: &str) -> Result<Self> {
         let mut named = directories(home)?;
         named.retain(|path| name_of(path).starts_with(id));
@@ -94,7 +94,7 @@ impl Job {
         }
     }
 
-    /// Every batch, the oldest first.
+    /// All batches, the oldest first.
     pub(super) fn all(home: &Home) -> Result<Vec<Self>> {
         let mut all = directories(home)?.iter().map(|path| Self::load(path)).collect::<Result<Vec<_>>>()?;
         all.sort_by(|a, b| (&a.created_at, &a.id).cmp(&(&b.created_at, &b.id)));
@@ -110,7 +110,7 @@ impl Job {
         Ok(Self { directory: directory.to_owned(), ..job })
     }
 
-    /// Waits until no other process works on the batch, and reads it again. Others wait until the lock is dropped.
+    /// Locks the batch against other processes and reads it again.
     pub(super) fn locked(&mut self) -> Result<File> {
         let held = File::open(&self.directory).map_err(|e| Error::io("opening", e).in_file(&self.directory))?;
         lock(&held).map_err(|e| e.in_file(&self.directory))?;
@@ -118,13 +118,13 @@ impl Job {
         Ok(held)
     }
 
-    /// Writes the batch, whole or not at all.
+    /// Writes the batch atomically.
     pub(super) fn save(&self) -> Result<()> {
         let text = serde_json::to_vec(self).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         write_whole(&self.file("job.json"), &text).map_err(Error::fatal)
     }
 
-    /// Says on disk that the provider is about to be asked to make it, or that it certainly has not.
+    /// Stores that the provider is about to be asked to create the batch, or that it has certainly not created it.
     pub(super) fn mark_requested(&mut self, is_asking: bool) -> Result<()> {
         self.asked_at = is_asking.then(clock::unix_seconds);
         self.save()
@@ -135,17 +135,17 @@ impl Job {
         std::fs::remove_dir_all(&self.directory).map_err(|e| Error::io("removing", e).in_file(&self.directory).fatal())
     }
 
-    /// A file of the batch.
+    /// The path of a file of the batch.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// A file of the batch, opened.
+    /// Opens a file of the batch.
     pub(super) fn opened(&self, name: &str) -> Result<File> {
         File::open(self.file(name)).map_err(|e| Error::io("reading the batch", e).in_file(&self.file(name)).fatal())
     }
 
-    /// Its rows, each with its number, and the name that the ledger has for it.
+    /// Reads its rows, each with its number and its name in the ledger.
     pub(super) fn items(&self) -> Result<impl Iterator<Item = Result<(u64, String, Item)>> + use<>> {
         let (id, lines) = (self.id.clone(), BufReader::new(self.opened("items.jsonl")?).split(b'\n'));
         Ok((0..).zip(lines).map(move |(number, line)| {
@@ -155,7 +155,7 @@ impl Job {
         }))
     }
 
-    /// What the ledger says of it.
+    /// The members of its ledger entry.
     pub(super) fn ledger_facts(&self) -> Value {
         json!({"id": self.id, "backend": self.backend, "provider_id": self.provider_id, "count": self.count, "input_hash": self.input_hash})
     }
@@ -165,7 +165,7 @@ fn name_of(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// The directories of the batches: what is still being put together has a name that begins with a dot.
+/// The directories of all batches. Names of drafts begin with a dot and are skipped.
 fn directories(home: &Home) -> Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(directory(home)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -175,25 +175,25 @@ fn directories(home: &Home) -> Result<Vec<PathBuf>> {
     Ok(paths.filter(|path| name_of(path).starts_with("BAT-")).collect())
 }
 
-/// Where a batch stands.
+/// The state of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) enum State {
-    /// Not begun.
+    /// Not started.
     Pending,
-    /// Under way.
+    /// In progress.
     Running,
-    /// It has answers.
+    /// Ended with answers.
     Succeeded,
-    /// It has none, or its provider ran out of time.
+    /// Ended without answers, or expired.
     Failed,
-    /// It was stopped; what was answered before can be fetched.
+    /// Cancelled; answers from before can be fetched.
     Cancelled,
 }
 
 impl State {
-    /// Whether nothing more comes.
+    /// True if no more answers will come.
     pub(super) const fn is_ended(self) -> bool {
         match self {
             Self::Pending | Self::Running => false,
@@ -202,15 +202,15 @@ impl State {
     }
 }
 
-/// Where a batch stands, as its provider says.
+/// The state of a batch at its provider.
 pub(super) struct Progress {
     pub state: State,
-    /// The provider's own word.
+    /// The state in the words of the provider.
     pub word: String,
     pub done: u64,
-    /// Why it failed as a whole.
+    /// The error of the whole batch.
     pub failure: Option<String>,
-    /// Where its results are, below the base URL.
+    /// The paths of its results.
     pub results: Vec<String>,
 }
 
@@ -220,49 +220,49 @@ impl Progress {
     }
 }
 
-/// A batch of a provider.
+/// A batch at a provider.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("x-untrusted" = ["failure"])))]
 pub(crate) struct BatchJob {
-    /// Its id here: the same input has the same one.
+    /// The id, which is derived from the input.
     id: String,
-    /// Where it stands.
+    /// The state.
     state: State,
-    /// The same in the words of its provider.
+    /// The state in the words of the provider.
     provider_state: String,
-    /// Its id there; absent while the provider is not known to have it.
+    /// The id at the provider; absent until the provider has confirmed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     provider_id: Option<String>,
-    /// Who answers.
+    /// The backend that answers.
     backend: String,
     /// The base URL of the server; absent for a backend without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
-    /// How many requests it has.
+    /// The number of requests.
     count: u64,
-    /// How many of them are done, those that failed among them.
+    /// The number of finished requests, including failed ones.
     done: u64,
-    /// When it was submitted.
+    /// The time of the submission.
     created_at: String,
-    /// The hash of the requests and of what they carry along.
+    /// The hash of the requests and their prompts.
     input_hash: String,
-    /// The directory with what they carry along.
+    /// The directory with the prompts.
     directory: String,
-    /// The command that says where it stands.
+    /// The command that prints the state.
     poll: String,
-    /// The command that gives its answers.
+    /// The command that prints the answers.
     result: String,
-    /// Why it failed as a whole, in the words of its provider.
+    /// The error of the whole batch, in the words of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     untrusted: Vec<&'static str>,
 }
 
 impl BatchJob {
-    /// A batch and where it stands.
+    /// The record of a batch in this state.
     pub(super) fn of(job: &Job, progress: Progress) -> Self {
         let Job { id, provider_id, backend, endpoint, count, created_at, input_hash, directory, .. } = job.clone();
         Self {

@@ -1,7 +1,6 @@
-//! Prompts as a job of their provider: submitted now, answered within a day, for half the price.
+//! Batches: prompts that a provider answers within a day, for half the price.
 //!
-//! A [`job`] is kept below `state/batches` of the home, with what its provider is not to be given. [`provider`] speaks the two protocols
-//! that there are, [`results`] finds the answer of each row in what came.
+//! A [`job`] is stored below `state/batches` of the home, with members that the provider does not get. [`client`] implements the two batch APIs.
 
 mod cancel;
 mod client;
@@ -13,10 +12,10 @@ mod submit;
 use cp_common::program::VerbDoc;
 use cp_common::{Context, Result};
 
-/// What the reference says of these verbs.
+/// The entries of these verbs in `reference`.
 pub(crate) const DOCS: [VerbDoc; 4] = [submit::DOC, poll::DOC, fetch::DOC, cancel::DOC];
 
-/// Have a provider answer prompts later, as a job, for less
+/// Let a provider answer prompts later, for less
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

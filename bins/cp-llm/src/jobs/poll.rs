@@ -1,4 +1,4 @@
-//! `cp-llm batch poll`: where batches stand, now or once they have ended.
+//! `cp-llm batch poll`: the state of batches, now or after they have ended.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::client::BatchClient;
 use super::job::{BatchJob, Job, Progress};
 use crate::pause;
 
-/// What the reference says of this verb.
+/// The entry of this verb in `reference`.
 pub(super) const DOC: VerbDoc = VerbDoc {
     path: "batch poll",
     class: Class::Query,
@@ -22,16 +22,16 @@ pub(super) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// The first and the longest wait between two looks.
+/// The first and the longest interval between two requests for the state.
 const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// Print where batches stand
+/// Print the state of batches
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Print each batch once it has ended, and end with the last of them
+    /// Wait until all batches have ended, and print each when it ends
     #[arg(long)]
     wait: bool,
-    /// The batches, by their ids or what these begin with; all of them if none is named
+    /// The batches, by id or a prefix of it (default: all)
     #[arg(value_name = "ID")]
     ids: Vec<String>,
 }
@@ -80,9 +80,9 @@ fn progress(job: &Job, context: &mut Context) -> Result<Progress> {
     BatchClient::of_job(job, context)?.provider()?.progress(job)
 }
 
-/// The failure of a batch that its provider is not known to have.
+/// The error for a batch that was not submitted completely.
 pub(super) fn unfinished(job: &Job) -> Error {
-    Error::new(Code::Conflict, format!("the submit of {} did not finish", job.id))
+    Error::new(Code::Conflict, format!("the submission of {} is incomplete", job.id))
         .with("reason", "unfinished")
-        .hint("submit the same input again: it goes on where it ended")
+        .hint("submit the same input again to continue")
 }

@@ -24,7 +24,7 @@ use super::job::{self, BatchJob, Item, Job};
 use crate::engine::Work;
 use crate::send::{self, RequestBuilder};
 
-/// What the reference says of this verb.
+/// The entry of this verb in `reference`.
 pub(super) const DOC: VerbDoc = VerbDoc {
     path: "batch submit",
     class: Class::Governed,
@@ -81,12 +81,13 @@ impl Filter for Submit<'_> {
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let work = self.requests.work(&body)?;
         if work.targets().len() > 1 {
-            return Err(Error::usage("a batch asks one model: it cannot fall back to another").fatal());
+            return Err(Error::usage("a batch uses one model: fallback models are not supported").fatal());
         }
         let here = &self.client.endpoint.name;
         if work.target().endpoint.name != *here {
-            let message = format!("a batch goes to one endpoint: {} is not of {here}", work.target().name());
-            return Err(Error::usage(message).hint("submit the prompts of each endpoint by themselves").fatal());
+            let message =
+                format!("all prompts of a batch must use one endpoint: {} does not use {here}", work.target().name());
+            return Err(Error::usage(message).hint("submit the prompts of each endpoint separately").fatal());
         }
         let engine = &self.client.engine;
         engine.note_lowered(&work)?;
@@ -96,7 +97,7 @@ impl Filter for Submit<'_> {
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
-        // Nothing is submitted of an input that did not come to its end.
+        // An incomplete input is not submitted.
         signals::check()?;
         self.client.engine.report_lowered(context);
         for (number, draft) in std::mem::take(&mut self.spool.drafts).into_iter().enumerate() {
@@ -114,7 +115,7 @@ impl Filter for Submit<'_> {
 }
 
 impl Submit<'_> {
-    /// The batch that these rows are: a new one, unless they were submitted before.
+    /// Stores a draft as a batch, or finds the batch of the same rows.
     fn save_draft(&self, mut draft: Draft, number: usize, context: &Context) -> Result<Job> {
         let input_hash = draft.finish()?;
         let named = self.id.map(|id| keys::hash(format!("request {id}#{number}").as_bytes()));
@@ -161,7 +162,7 @@ impl Submit<'_> {
             .fatal())
     }
 
-    /// Has the provider make the batch, unless it already has.
+    /// Creates the batch at the provider, unless it exists there.
     fn submit(&self, job: &mut Job, context: &Context) -> Result<()> {
         if job.asked_at.is_some() {
             let others: Vec<String> = Job::all(&context.home)?.into_iter().filter_map(|job| job.provider_id).collect();
@@ -181,35 +182,35 @@ impl Submit<'_> {
                 )?;
             }
         }
-        // What is paid for is recorded.
+        // A signal waits until a batch that is paid for is recorded.
         let _effect = signals::effect();
         let made = self.provider.create(job);
         self.client.engine.submitted(&job.ledger_facts(), made.as_ref().err())?;
         match made {
             Ok(()) => {
-                // The provider has them now.
+                // The provider has the requests now.
                 let _ = std::fs::remove_file(job.file("requests"));
                 Ok(())
             }
             Err(error) if job.asked_at.is_some() => Err(error
                 .with("batch", job.id.as_str())
-                .hint("the provider may have made the batch: submit the same again to find out")
+                .hint("the provider may have created the batch: submit the same input again to find out")
                 .fatal()),
             Err(error) => job.remove().and(Err(error.fatal())),
         }
     }
 }
 
-/// After how long rows that never became a batch are removed.
+/// The age at which abandoned drafts are removed.
 const ABANDONED: Duration = Duration::from_hours(24);
 
-/// The rows of one batch.
+/// The rows of a batch that is not complete.
 pub(super) struct Draft {
-    /// Where they are; removed with this unless it was renamed.
+    /// The directory. It is removed with this value, unless it was renamed.
     pub directory: PathBuf,
-    /// The model, where all rows must have one.
+    /// The model, if all rows must have the same one.
     model: Option<String>,
-    /// Where their requests would go.
+    /// The path of a single request.
     pub path: String,
     requests: BufWriter<File>,
     items: BufWriter<File>,
@@ -224,18 +225,18 @@ impl Drop for Draft {
     }
 }
 
-/// Batches that are being put together.
+/// Distributes rows to batches within the limits of the provider.
 pub(super) struct BatchSpool {
     place: PathBuf,
-    /// What their hashes begin with.
+    /// The prefix of the hashed input.
     seed: String,
-    /// The most requests, and bytes of them, that one batch may have, and whether all must be to one model.
+    /// The limits of a batch: requests, bytes, and whether all requests must be to one model.
     limits: (u64, u64, bool),
     pub drafts: Vec<Draft>,
 }
 
 impl BatchSpool {
-    /// A spool below this directory.
+    /// A spool below this directory. Abandoned drafts are removed.
     pub(super) fn new(place: PathBuf, seed: String, limits: (u64, u64, bool)) -> Self {
         for entry in std::fs::read_dir(&place).into_iter().flatten().flatten() {
             let age = entry.metadata().ok().and_then(|meta| meta.modified().ok()?.elapsed().ok());
@@ -246,11 +247,11 @@ impl BatchSpool {
         Self { place, seed, limits, drafts: Vec::new() }
     }
 
-    /// Adds a row to the batch that has room for it, or to a new one.
+    /// Adds a row to a draft that has room for it, or to a new one.
     pub(super) fn add(&mut self, work: &Work, body: &[u8], place: Place, provider: &BatchProvider<'_>) -> Result<()> {
         let (rows, bytes, is_of_one_model) = self.limits;
         let model = is_of_one_model.then(|| work.request().model.clone());
-        // What a line has around the body is short.
+        // 256 bytes are enough for the line around the body.
         let fits = |draft: &Draft| {
             draft.model == model && draft.count < rows && draft.bytes.saturating_add(body.len() as u64 + 256) <= bytes
         };
@@ -285,7 +286,7 @@ impl BatchSpool {
 }
 
 impl Draft {
-    /// Brings the rows to disk, and gives their hash.
+    /// Syncs the rows to disk and returns their hash.
     pub(super) fn finish(&mut self) -> Result<String> {
         for file in [&mut self.requests, &mut self.items] {
             file.flush().and_then(|()| file.get_ref().sync_data()).map_err(failed)?;

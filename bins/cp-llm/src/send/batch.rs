@@ -1,4 +1,4 @@
-//! `--jobs`: prompts are asked in parallel while the stream goes on, and at most a window of them is in memory.
+//! `--jobs`: concurrent prompts of a stream. A bounded number of them is in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,36 +13,36 @@ use cp_common::{Result, signals};
 use crate::engine::{Engine, Listener, Work};
 use crate::wire_api::TextKind;
 
-/// A prompt, or why there is no request of it: that too is reported in its turn.
+/// A prompt, or the error of preparing it, which is reported in order.
 struct Task {
     number: u64,
     place: Place,
     work: Result<Work>,
 }
 
-/// What came of a prompt.
+/// A finished prompt.
 pub(super) struct Completed {
     number: u64,
-    /// The place of its line.
+    /// The place in the input.
     pub place: Place,
-    /// The message or the failure.
+    /// The message or the error.
     pub outcome: Result<Message>,
-    /// What a person should know.
+    /// Warnings about the prompt.
     pub warnings: Vec<String>,
-    /// Whether text was shown before the end.
+    /// True if text was passed on before the end.
     pub shown: bool,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }
 
-/// Text of an answer that is under way, what it is, and the place of its prompt.
+/// A piece of a streamed answer: the place of its prompt, the kind of text, and the text.
 pub(super) type TextPiece = (Place, TextKind, String);
 
-/// Text that has come and was not taken, with the number of its prompt, and the event counter that wakes the stream when there is more.
+/// Text that arrived and was not printed yet, with the number of its prompt, and the event counter that wakes the stream.
 #[derive(Default)]
 struct Inbox {
     pieces: Mutex<Vec<(u64, TextPiece)>>,
-    /// What is said at once.
+    /// Warnings that are printed at once.
     messages: Mutex<Vec<String>>,
     wake: OnceLock<OwnedFd>,
 }
@@ -50,54 +50,54 @@ struct Inbox {
 impl Inbox {
     fn wake(&self) {
         if let Some(wake) = self.wake.get() {
-            // A counter that is full wakes too.
+            // A full counter wakes the stream too.
             let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
         }
     }
 }
 
-/// The prompts under way.
+/// The prompts in progress.
 pub(super) struct Batch {
     jobs: Jobs<Task, Completed>,
     wake: OwnedFd,
     unordered: bool,
-    /// The number of the next prompt, and those that have not been taken.
+    /// The number of the next prompt, and the numbers of unfinished prompts.
     next: u64,
     pending: BTreeSet<u64>,
     inbox: Arc<Inbox>,
-    /// Text whose turn has not come.
+    /// Text that is held back until its turn.
     held: BTreeMap<u64, Vec<TextPiece>>,
 }
 
 impl Batch {
-    /// Threads that ask, so many at the same time.
+    /// Starts a batch with this number of threads.
     pub(super) fn new(engine: &Arc<Engine>, threads: usize, unordered: bool) -> Result<Self> {
         let inbox = Arc::new(Inbox::default());
         let (engine, sender) = (Arc::clone(engine), Arc::clone(&inbox));
         let jobs = Jobs::new(threads, unordered, move |task| run_task(&engine, task, &sender))?;
-        // Text wakes the stream as answers do.
+        // Text wakes the stream like a finished prompt.
         let counter = jobs.wakes()?;
         inbox.wake.get_or_init(|| counter);
         let wake = jobs.wakes()?;
         Ok(Self { jobs, wake, unordered, next: 0, pending: BTreeSet::new(), inbox, held: BTreeMap::new() })
     }
 
-    /// What is readable when something may have come.
+    /// A file descriptor that is readable when text or a message may have arrived.
     pub(super) fn wakes(&self) -> Result<OwnedFd> {
         self.jobs.wakes()
     }
 
-    /// Whether one more prompt can be given.
+    /// True if another prompt can be added.
     pub(super) fn has_room(&self) -> bool {
         self.jobs.has_room()
     }
 
-    /// Whether nothing is under way.
+    /// True if no prompt is in progress.
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.pending() == 0
     }
 
-    /// Gives a prompt to the next thread that is free.
+    /// Queues a prompt.
     pub(super) fn give(&mut self, place: Place, work: Result<Work>) -> Result<()> {
         let number = self.next;
         self.next += 1;
@@ -105,31 +105,31 @@ impl Batch {
         self.jobs.give(Task { number, place, work })
     }
 
-    /// The next answer, if it has come, and the text that is to be shown before it.
+    /// The next finished prompt, if there is one, and the text to print before it.
     pub(super) fn ready(&mut self) -> (Option<Completed>, Vec<TextPiece>) {
         let answered = self.jobs.take();
         let pieces = self.take_due(answered.as_ref());
         (answered, pieces)
     }
 
-    /// What a person should know at once.
+    /// Takes the warnings that are printed at once.
     pub(super) fn messages(&self) -> Vec<String> {
         std::mem::take(&mut *self.inbox.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until something may have come. Fails when a signal comes first.
+    /// Waits until text or a message may have arrived. Fails if a signal arrives first.
     pub(super) fn wait(&self) -> Result<()> {
         signals::wait_readable(self.wake.as_fd(), None).map(|_| ())
     }
 
-    /// Sends nothing more, and gives the answers under way that come within the time, each with its text that was not shown.
+    /// Stops sending, and returns the prompts that finish within the limit, each with its text that was not printed.
     pub(super) fn remaining(&mut self, limit: Duration) -> Vec<(Vec<TextPiece>, Completed)> {
         self.jobs.take_back();
         let rest = self.jobs.drain(limit);
         rest.into_iter().map(|answered| (self.take_due(Some(&answered)), answered)).collect()
     }
 
-    /// The text that can be shown: that of the prompt whose turn it is, or where order does not matter all of it.
+    /// Takes the text that can be printed: of the prompt whose turn it is, or all text if the order does not matter.
     fn take_due(&mut self, answered: Option<&Completed>) -> Vec<TextPiece> {
         let pieces = std::mem::take(&mut *self.inbox.pieces.lock().unwrap_or_else(PoisonError::into_inner));
         for (number, piece) in pieces {
@@ -156,7 +156,7 @@ fn run_task(engine: &Engine, Task { number, place, work }: Task, inbox: &Inbox) 
     Completed { number, place, outcome, warnings: listener.warnings, shown: listener.shown, took: begun.elapsed() }
 }
 
-/// Hands text on to the thread that prints, and keeps warnings until their turn.
+/// Forwards text to the printing thread, and keeps warnings until their turn.
 struct Forwarder<'a> {
     number: u64,
     place: Place,

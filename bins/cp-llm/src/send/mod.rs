@@ -1,4 +1,4 @@
-//! Texts and prompts in, messages out: the verb that is meant when none is named.
+//! The default verb: texts and prompts in, messages out.
 
 mod batch;
 mod options;
@@ -30,7 +30,7 @@ use crate::engine::budget::Budget;
 use crate::engine::{Engine, Listener, Work};
 use crate::wire_api::TextKind;
 
-/// What the reference says of this verb.
+/// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
     class: Class::Governed,
@@ -46,9 +46,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// The time between two lines of progress.
+/// The interval between two lines of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// How long requests under way have to record their outcome on the ledger when nobody waits for their answers.
+/// The time for requests in flight to reach the ledger if their answers are not printed.
 const LEDGER_LIMIT: Duration = Duration::from_millis(500);
 
 /// Runs the verb.
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         has_noted_session: false,
         reported: Instant::now(),
     };
-    // An output that is still written is nobody else's to go on with.
+    // No other process may resume this output while it is written.
     if source == Source::Input && args.resume.is_none() {
         earlier::hold_stdout();
     }
@@ -93,29 +93,29 @@ struct Send<'a> {
     earlier: Option<EarlierRun>,
     batch: Option<Batch>,
     display: ReasoningDisplay,
-    /// How many answers of the batch were printed, and when that was last reported.
+    /// The number of printed answers, and the time of the last report of progress.
     printed: u64,
-    /// Whether it was said what a session is to a text.
+    /// True after the notice that the session is not used.
     has_noted_session: bool,
     reported: Instant,
 }
 
 impl Send<'_> {
-    /// Prints what is paid for when the stream ends before its turn.
+    /// Prints answers that are paid for after the stream ended early.
     fn print_remaining(&mut self, end: &Error, context: &mut Context) {
         let Some(batch) = &mut self.batch else { return };
-        // A budget that is gone has paid for what is under way, and so has a reader who left; a refused key has not.
+        // Requests in flight are paid for after a used-up budget or a closed output, but not after a refused key.
         let waits = end.code() != Code::Auth && !signals::interrupted();
         let remaining = batch.remaining(if waits { Duration::MAX } else { LEDGER_LIMIT });
         let options = StreamOptions { continue_on_error: true, ..self.args.stream_options };
-        // A reader who has gone gets no more.
+        // A closed output gets no more answers.
         for (pieces, answered) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
             let printed = show(pieces, &mut self.display, context).and_then(|()| match answered.outcome {
                 Err(error) if error.code() == Code::Interrupted => {
                     context.out.set_place(answered.place);
                     context.out.item_failed(error)
                 }
-                // Why the stream ended is reported once, by its closing line.
+                // The closing line reports the error that ended the stream.
                 Err(error) if error.is_fatal() => Ok(()),
                 _ => self.settle(answered, options, context),
             });
@@ -125,7 +125,7 @@ impl Send<'_> {
         }
     }
 
-    /// Prints what has come. False when there was nothing.
+    /// Prints text and messages that have arrived. Returns false if there were none.
     fn advance(&mut self, context: &mut Context) -> Result<bool> {
         let Some(batch) = &mut self.batch else { return Ok(false) };
         let (answered, pieces) = batch.ready();
@@ -138,19 +138,19 @@ impl Send<'_> {
         Ok(came)
     }
 
-    /// Prints what comes next, if something is under way. False when nothing is.
+    /// Waits for text or a message and prints it. Returns false if no prompt is in progress.
     fn wait(&mut self, context: &mut Context) -> Result<bool> {
         if self.advance(context)? {
             return Ok(true);
         }
         let Some(batch) = self.batch.as_ref().filter(|batch| !batch.is_empty()) else { return Ok(false) };
-        // What is certain is shown before the wait.
+        // Output is flushed before a wait.
         context.out.flush()?;
         batch.wait()?;
         Ok(true)
     }
 
-    /// Prints and counts an answer of the batch.
+    /// Prints and counts an answer.
     fn settle(&mut self, answered: Completed, options: StreamOptions, context: &mut Context) -> Result<()> {
         self.printed += 1;
         if self.reported.elapsed() >= PROGRESS_INTERVAL {
@@ -164,7 +164,7 @@ impl Send<'_> {
         })
     }
 
-    /// Prints a message. Text that was shown as it came is not shown again.
+    /// Prints the end of an answer: the message, unless its text was printed as it arrived.
     fn finish_answer(
         &mut self,
         shown: bool,
@@ -196,13 +196,13 @@ impl Send<'_> {
         Ok(())
     }
 
-    /// Prints a message. One that was paid for is in the reader's hands before the next failure can take it.
+    /// Prints a message. A paid one is flushed, so that a later failure cannot lose it.
     fn print(&self, message: &Message, context: &mut Context) -> Result<()> {
         context.out.record(Kind::Message, message)?;
         if self.engine.backends.is_metered() { context.out.flush() } else { Ok(()) }
     }
 
-    /// The request id of an item: the one that was given, with the position appended for those after the first.
+    /// The request id of an item: the option, with the position appended after the first item.
     fn id_of(&self, work: &Work) -> Option<String> {
         let id = self.args.request_id.as_ref()?;
         Some(match work.request().position {
@@ -211,7 +211,7 @@ impl Send<'_> {
         })
     }
 
-    /// Whether an earlier run has the answer.
+    /// True if an earlier run has the answer.
     fn is_done(&self, work: &mut Work, context: &Context) -> Result<bool> {
         match (&self.earlier, context.out.place().index) {
             (Some(earlier), Some(index)) => earlier.has_answered(index, work, &self.engine),
@@ -219,12 +219,12 @@ impl Send<'_> {
         }
     }
 
-    /// Asks, and prints what comes.
+    /// Sends a prompt and prints its answer.
     fn ask(&mut self, mut work: Work, context: &mut Context) -> Result<()> {
         let begun = Instant::now();
         let mut shown = false;
         let id = self.id_of(&work);
-        // Only a request with an id is compared with an earlier one.
+        // Only a request with an id is compared with earlier ones.
         let named = |_| {
             let targets: Vec<String> = work.targets().iter().map(Target::name).collect();
             Ok::<_, Error>((targets, keys::hash(&self.engine.body(&work)?)))
@@ -253,7 +253,8 @@ impl Filter for Send<'_> {
         if let (Body::Text(_), Some(session), false) = (&body, &context.options.session, self.has_noted_session) {
             self.has_noted_session = true;
             let how = format!("cp-compose --session {session} -- TEXT | cp-llm | cp-session tee {session}");
-            let message = format!("the session's turns were not sent, and these are not stored in it: {how}");
+            let message =
+                format!("the turns of the session were not sent, and the new turns are not stored in it: {how}");
             context.out.notice("session_not_used", Severity::Info, message);
         }
         let mut work = self.requests.work(&body);
@@ -263,7 +264,7 @@ impl Filter for Send<'_> {
             context.out.skip_item();
             return Ok(());
         }
-        // An input that is one text has nothing beside it to ask in parallel.
+        // A single text needs no concurrency.
         if self.batch.is_none() || matches!(body, Body::Text(_)) {
             let mut work = work?;
             if self.args.dry_run {
@@ -295,11 +296,11 @@ impl Filter for Send<'_> {
     }
 }
 
-/// What an answer used, in words.
+/// Describes the usage of an answer.
 fn used(message: &Message, took: Duration) -> String {
     let Message { model, usage, cached, .. } = message;
     let cost = match usage.cost_usd {
-        _ if *cached => "nothing paid, from the cache".to_owned(),
+        _ if *cached => "no cost, from the cache".to_owned(),
         Some(dollars) => format!("${}", (dollars * 1e6).round() / 1e6),
         None => "unpriced".to_owned(),
     };
@@ -308,7 +309,7 @@ fn used(message: &Message, took: Duration) -> String {
     format!("{model}: {input} input, {output} output, {from_cache} cached tokens, {cost}, {seconds:.1} s")
 }
 
-/// Prints pieces of answers that are under way.
+/// Prints pieces of streamed answers.
 fn show(pieces: Vec<TextPiece>, display: &mut ReasoningDisplay, context: &mut Context) -> Result<()> {
     let here = context.out.place();
     for (place, kind, text) in pieces {
@@ -323,11 +324,11 @@ fn show(pieces: Vec<TextPiece>, display: &mut ReasoningDisplay, context: &mut Co
     Ok(())
 }
 
-/// Prints what happens while an answer is made.
+/// Prints the progress of an answer.
 struct Printer<'a> {
     context: &'a mut Context,
     display: &'a mut ReasoningDisplay,
-    /// Whether text was printed.
+    /// True if text was printed.
     shown: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The options of the command line, and what they make: the engine that answers prompts, and the builder of its requests.
+//! The options of the command line. They configure the engine and the builder of its requests.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -35,115 +35,109 @@ use crate::policy::Policy;
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(crate) struct Args {
     /// The system text, or @FILE with the text of a file; @@ stands for an @
-    #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "What to ask")]
+    #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "Request")]
     system: Option<String>,
     /// MODEL, ENDPOINT/MODEL or an alias; more of them are fallbacks in order
-    #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = "Who answers")]
+    #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = "Model and backend")]
     model: Vec<String>,
     /// A provider, an endpoint, stub, or the path of an executable
-    #[arg(long, value_name = "NAME", help_heading = "Who answers")]
+    #[arg(long, value_name = "NAME", help_heading = "Model and backend")]
     backend: Option<String>,
     /// Print the text as it comes
-    #[arg(long, help_heading = "What is printed")]
+    #[arg(long, help_heading = "Output")]
     pub stream: bool,
     /// Print the first fenced code block of the answer, not the text around it
-    #[arg(short = 'x', long, help_heading = "What is printed")]
+    #[arg(short = 'x', long, help_heading = "Output")]
     pub extract: bool,
-    /// After the text of an answer, say on standard error what it used
-    #[arg(long, help_heading = "What is printed", hide_short_help = true)]
+    /// Print the usage of each answer on standard error
+    #[arg(long, help_heading = "Output", hide_short_help = true)]
     pub usage: bool,
-    /// Show what the model thinks: on standard error, or with json as the member `thinking` of deltas
-    #[arg(long, overrides_with = "no_reasoning", help_heading = "What is printed", hide_short_help = true)]
+    /// Show the model's reasoning: on standard error, or with json as the member `thinking` of deltas
+    #[arg(long, overrides_with = "no_reasoning", help_heading = "Output", hide_short_help = true)]
     reasoning: bool,
-    /// Do not even show that the model thinks
-    #[arg(long, overrides_with = "reasoning", help_heading = "What is printed", hide_short_help = true)]
+    /// Hide the `thinking…` indicator
+    #[arg(long, overrides_with = "reasoning", help_heading = "Output", hide_short_help = true)]
     no_reasoning: bool,
-    /// A parameter of the request: JSON where it parses as that, else text
-    #[arg(short, long, value_name = "KEY=VALUE", help_heading = "What to ask")]
+    /// A parameter of the request: JSON if it parses as JSON, else text
+    #[arg(short, long, value_name = "KEY=VALUE", help_heading = "Request")]
     option: Vec<String>,
     /// A header to send with each request, as NAME=VALUE or `Name: value`
-    #[arg(long, value_name = "NAME=VALUE", help_heading = "Who answers", hide_short_help = true)]
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Model and backend", hide_short_help = true)]
     header: Vec<String>,
-    /// The most tokens to answer with
-    #[arg(long, value_name = "N", help_heading = "What to ask", hide_short_help = true)]
+    /// The most tokens of an answer
+    #[arg(long, value_name = "N", help_heading = "Request", hide_short_help = true)]
     max_tokens: Option<u64>,
     /// The sampling temperature
-    #[arg(long, value_name = "T", help_heading = "What to ask", hide_short_help = true)]
+    #[arg(long, value_name = "T", help_heading = "Request", hide_short_help = true)]
     temperature: Option<f64>,
-    /// The longest time for one try, in seconds
+    /// The time limit of one attempt, in seconds
     #[arg(long, value_name = "S", default_value_t = 600.0, help_heading = "Limits")]
     timeout: f64,
-    /// The longest silence of a server that streams, in seconds
+    /// The longest pause in a stream, in seconds
     #[arg(long, value_name = "S", default_value_t = 120.0, help_heading = "Limits", hide_short_help = true)]
     idle_timeout: f64,
-    /// How often to try again what may succeed later
+    /// The number of retries of transient failures
     #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Limits")]
     retries: u32,
-    /// The longest wait before a try, in seconds
+    /// The longest wait before a retry, in seconds
     #[arg(long, value_name = "S", default_value_t = 60.0, help_heading = "Limits", hide_short_help = true)]
     retry_max_wait: f64,
     /// Stop reasons that are failures, such as `max_tokens,refusal`
-    #[arg(
-        long,
-        value_name = "REASON,…",
-        value_delimiter = ',',
-        help_heading = "What is printed",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "REASON,…", value_delimiter = ',', help_heading = "Output", hide_short_help = true)]
     fail_on: Vec<String>,
-    /// The tools that the model may call, a JSON list
-    #[arg(long, value_name = "FILE", help_heading = "What to ask")]
+    /// The tools that the model may call, as a JSON list
+    #[arg(long, value_name = "FILE", help_heading = "Request")]
     tools: Option<PathBuf>,
-    /// The answers of the stub, one JSON object a line
-    #[arg(long, value_name = "FILE", help_heading = "Who answers", hide_short_help = true)]
+    /// The answers of the stub, one JSON object per line
+    #[arg(long, value_name = "FILE", help_heading = "Model and backend", hide_short_help = true)]
     stub_script: Option<PathBuf>,
     /// The schema of the answer: a file, JSON, or fields as "name, age int"
-    #[arg(long, value_name = "FILE|SCHEMA", conflicts_with = "stream", help_heading = "What to ask")]
+    #[arg(long, value_name = "FILE|SCHEMA", conflicts_with = "stream", help_heading = "Request")]
     schema: Option<PathBuf>,
     /// The same for each of a list: the answer has the member `items`
-    #[arg(long, value_name = "FILE|SCHEMA", conflicts_with_all = ["stream", "schema"], help_heading = "What to ask", hide_short_help = true)]
+    #[arg(long, value_name = "FILE|SCHEMA", conflicts_with_all = ["stream", "schema"], help_heading = "Request", hide_short_help = true)]
     schema_multi: Option<PathBuf>,
     /// Add each answer to a recording
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"], help_heading = "Answers that are kept", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"], help_heading = "Recordings and cache", hide_short_help = true)]
     record: Option<PathBuf>,
     /// Answer from a recording, and send nothing
     #[arg(
         long,
         value_name = "FILE",
         conflicts_with = "cache",
-        help_heading = "Answers that are kept",
+        help_heading = "Recordings and cache",
         hide_short_help = true
     )]
     replay: Option<PathBuf>,
-    /// Answer again what was answered before, and keep new answers
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = "Answers that are kept", hide_short_help = true)]
+    /// Reuse the answers to equal requests, and store new ones
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = "Recordings and cache", hide_short_help = true)]
     #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]
     cache: Option<Option<PathBuf>>,
     #[command(flatten, next_help_heading = "Limits")]
     budget: BudgetOptions,
-    /// The most requests in a minute
+    /// The most requests per minute
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits", hide_short_help = true)]
     rpm: Option<u32>,
-    /// The most tokens in a minute
+    /// The most tokens per minute
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits", hide_short_help = true)]
     tpm: Option<u32>,
-    /// The output of an earlier run: what it answers is not sent again
-    #[arg(long, value_name = "OUT", help_heading = "Many at once", hide_short_help = true)]
+    /// The output of an earlier run: prompts that it answers are skipped
+    #[arg(long, value_name = "OUT", help_heading = "Batches", hide_short_help = true)]
     pub resume: Option<PathBuf>,
-    /// The name of this shard of the rows: the entries of its requests and the summary have it
-    #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many at once", hide_short_help = true)]
+    /// The name of this shard of the rows, for the ledger and the summary
+    #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Batches", hide_short_help = true)]
     pub shard: Option<String>,
-    /// How many requests to have under way at the same time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Many at once")]
+    /// The number of concurrent requests
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Batches")]
     pub jobs: u16,
     /// Print each message as soon as it is complete, not in the order of the prompts
-    #[arg(long, help_heading = "Many at once", hide_short_help = true)]
+    #[arg(long, help_heading = "Batches", hide_short_help = true)]
     pub unordered: bool,
-    /// A name for this request: the same one again is not sent, and gets the first answer
-    #[arg(long, value_name = "ID", conflicts_with_all = ["jobs", "resume"], help_heading = "Answers that are kept", hide_short_help = true)]
+    /// Idempotency key: a repeated request returns the first answer
+    #[arg(long, value_name = "ID", conflicts_with_all = ["jobs", "resume"], help_heading = "Recordings and cache", hide_short_help = true)]
     pub request_id: Option<String>,
     /// Print the request instead of sending it
-    #[arg(long, help_heading = "What is printed")]
+    #[arg(long, help_heading = "Output")]
     pub dry_run: bool,
     #[command(flatten)]
     pub stream_options: StreamOptions,
@@ -153,7 +147,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What answers the prompts, and what makes requests of them.
+    /// Makes the engine and the builder of its requests.
     pub(crate) fn prepared(&self, context: &Context) -> Result<(Engine, RequestBuilder)> {
         if self.stream && self.unordered && self.jobs > 1 && context.out.format() != Format::Json {
             let mixed = "--unordered --stream mixes the text of several answers, which only json keeps apart";
@@ -161,7 +155,7 @@ impl Args {
         }
         let recordings = self.recordings(context)?;
         let is_replayed = recordings.as_ref().is_some_and(Recordings::is_replayed);
-        // Neither a recording nor a look at the request needs a key.
+        // A replay and a dry run need no key.
         let sends = !is_replayed && !self.dry_run;
         let script = self.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
         let shapes = [(&self.schema, false), (&self.schema_multi, true)];
@@ -172,7 +166,7 @@ impl Args {
         let permission = policy.permission();
         let endpoints =
             Endpoints::load(&context.config, self.backend.as_deref())?.probing(sends && permission().is_ok());
-        // A replay takes the recording's where nothing else names one.
+        // The default backend of a replay is the one of the recording.
         let endpoints = match &recordings {
             Some(Recordings::Replay(replay)) => endpoints.or_default_name(|| replay.backend())?,
             _ => endpoints,
@@ -189,7 +183,7 @@ impl Args {
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
         });
         let (fetch, logs_content, policy_usd) = (policy.fetch(), policy.logs_content(), policy.budget_usd());
-        // A slip in the options changes no file.
+        // All options are validated before a file is changed.
         let requests = RequestBuilder {
             system: self.system.as_deref().map(text_or_file).transpose()?,
             models,
@@ -221,7 +215,7 @@ impl Args {
         Ok((engine, requests))
     }
 
-    /// Where what the models think goes.
+    /// The display of the model's reasoning.
     pub(super) fn reasoning_display(&self) -> ReasoningDisplay {
         ReasoningDisplay::new(match (self.reasoning, self.no_reasoning) {
             (true, _) => ReasoningMode::Full,
@@ -230,7 +224,7 @@ impl Args {
         })
     }
 
-    /// Refuses a command line that reads standard input twice.
+    /// Fails if two options read standard input.
     pub(super) fn check_input(&self, source: &Source) -> Result<()> {
         let files = [&self.tools, &self.schema, &self.schema_multi, &self.stub_script, &self.replay, &self.resume];
         let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
@@ -238,7 +232,7 @@ impl Args {
         given::check_input(named, !matches!(source, Source::Argument(_)))
     }
 
-    /// Whether answers are shown as they come: a block is printed alone, and so not before it is complete.
+    /// True if text is printed as it arrives. With `--extract` only a complete block is printed.
     fn streams(&self, context: &Context) -> bool {
         self.stream && !(self.extract && context.out.format() != Format::Json)
     }
@@ -248,12 +242,12 @@ impl Args {
         Ok(Timeouts { total: seconds("--timeout", self.timeout)?, idle })
     }
 
-    /// The recording that is used, if one is.
+    /// Opens the recordings, if an option names them.
     fn recordings(&self, context: &Context) -> Result<Option<Recordings>> {
         if self.dry_run {
             return Ok(None);
         }
-        // What goes on with a run writes to its output, and what counts a budget to its file.
+        // These files are written to.
         for file in
             [&self.record, &self.resume, &self.budget.file, self.cache.as_ref().unwrap_or(&None)].into_iter().flatten()
         {
@@ -285,12 +279,12 @@ fn is_named(option: &str) -> bool {
     DIRECT.split_whitespace().any(|direct| direct == option)
 }
 
-/// Whether an option does not apply to a batch.
+/// True if an option does not apply to a batch.
 pub(crate) fn is_direct(option: &clap::Arg) -> bool {
     option.get_long().is_some_and(|name| is_named(&format!("--{name}")))
 }
 
-/// Refuses the options that do not apply to a batch.
+/// Fails if an option does not apply to a batch.
 pub(crate) fn refuse_direct() -> Result<()> {
     let options = std::env::args_os().take_while(|word| word != "--");
     let mut names = options.map(|word| word.to_string_lossy().split('=').next().unwrap_or_default().to_owned());
@@ -300,9 +294,9 @@ pub(crate) fn refuse_direct() -> Result<()> {
     }
 }
 
-/// What a batch takes of the options.
+/// Options that a batch stores for reading its answers.
 impl Args {
-    /// The options that these words are.
+    /// Parses options.
     pub(crate) fn from_words(words: &[String]) -> Result<Self> {
         let wrong = |e: clap::Error| Error::config(e.to_string()).fatal();
         let command = <Self as clap::Args>::augment_args(clap::Command::new("cp-llm").no_binary_name(true));
@@ -310,7 +304,7 @@ impl Args {
         <Self as clap::FromArgMatches>::from_arg_matches(&matches).map_err(wrong)
     }
 
-    /// The words with which the answers of a batch are read as these options say.
+    /// The options for reading the answers of a batch.
     pub(crate) fn reader_options(&self, backend: &str) -> Vec<String> {
         let mut words = vec![format!("--backend={backend}")];
         words.extend(self.fail_on.iter().map(|reason| format!("--fail-on={reason}")));
@@ -320,7 +314,7 @@ impl Args {
     }
 }
 
-/// A tool as the catalogues of different programs spell it.
+/// A tool, with the member names that different programs use.
 #[derive(Deserialize)]
 struct CatalogueTool {
     name: String,

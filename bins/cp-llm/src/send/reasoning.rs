@@ -1,4 +1,4 @@
-//! What a model thinks, beside its words: on standard error, as members of the deltas, or only that it does.
+//! The display of the model's reasoning: on standard error, in deltas, or as an indicator.
 
 use cp_common::output::Format;
 use cp_common::wire::record::Kind;
@@ -7,29 +7,29 @@ use cp_common::{Context, Result};
 
 use crate::wire_api::thoughts;
 
-/// What is shown of what a model thinks.
+/// The part of the reasoning that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReasoningMode {
-    /// All that the provider gives.
+    /// All reasoning text that the provider sends.
     Full,
-    /// On a terminal, that it thinks.
+    /// On a terminal, an indicator.
     Indicator,
     Hidden,
 }
 
-/// The line on standard error, if one has begun.
+/// The unfinished line on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     None,
-    /// What the model thinks, and whether its last line has ended.
+    /// Reasoning text, and true if its last line is complete.
     Thoughts {
         is_ended: bool,
     },
-    /// What is taken back when there is something to read.
+    /// The indicator, which is erased before the next output.
     Announcement,
 }
 
-/// Where what a model thinks goes.
+/// Displays reasoning.
 pub(super) struct ReasoningDisplay {
     reasoning: ReasoningMode,
     line: Line,
@@ -40,7 +40,7 @@ impl ReasoningDisplay {
         Self { reasoning, line: Line::None }
     }
 
-    /// Takes what a model thinks, as it comes.
+    /// Shows new reasoning text.
     pub(super) fn thinking(&mut self, text: &str, context: &mut Context) -> Result<()> {
         let format = context.out.format();
         match (self.reasoning, format) {
@@ -62,7 +62,7 @@ impl ReasoningDisplay {
         Ok(())
     }
 
-    /// Shows what a model thought before an answer that is printed whole.
+    /// Shows the reasoning of an answer that was not streamed.
     pub(super) fn whole(&mut self, message: &Message, context: &mut Context) {
         if self.reasoning == ReasoningMode::Full && context.out.format() != Format::Json {
             for thought in thoughts(&message.blocks).filter(|thought| !thought.is_empty()) {
@@ -73,7 +73,7 @@ impl ReasoningDisplay {
         }
     }
 
-    /// Ends the line, for whatever comes next.
+    /// Completes or erases the line before other output.
     pub(super) fn end(&mut self, context: &Context) {
         match std::mem::replace(&mut self.line, Line::None) {
             Line::Thoughts { is_ended: false } => context.out.aside("\n"),

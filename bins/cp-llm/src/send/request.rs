@@ -18,31 +18,31 @@ use crate::engine::{Engine, Work};
 use crate::policy::Policy;
 use crate::wire_api::Request;
 
-/// Makes requests of prompts: what the options say for every prompt, and what the policy permits.
+/// Makes requests from prompts, with the options that apply to all prompts, and checks them against policy.
 pub(crate) struct RequestBuilder {
     /// The system text.
     pub system: Option<String>,
-    /// The models, the first one first.
+    /// The models in order.
     pub models: Vec<Target>,
-    /// What the models of prompts mean, and which one is meant by those that name none.
+    /// The endpoints, for the models of prompts and the default model.
     pub endpoints: Endpoints,
-    /// The tools, instead of those that a prompt brings.
+    /// Tools that replace the tools of prompts.
     pub tools: Option<Vec<ToolSpec>>,
     /// The parameters.
     pub params: Map<String, Value>,
-    /// Whether what the model thinks is shown.
+    /// True if reasoning is shown.
     pub reasoning: bool,
     /// The JSON Schema that answers must match.
     pub schema: Option<Value>,
-    /// Whether the answer is shown as it comes.
+    /// True if answers are streamed.
     pub stream: bool,
     pub policy: Policy,
-    /// How many requests were made.
+    /// The number of requests so far.
     pub made: AtomicU64,
 }
 
 impl RequestBuilder {
-    /// The work that an item of the input is.
+    /// Prepares an item of the input.
     pub(crate) fn work(&self, body: &Body<'_>) -> Result<Work> {
         match body {
             Body::Text(text) => self.permitted(Prompt::of_text(text_of(text)?), Map::new()),
@@ -53,7 +53,7 @@ impl RequestBuilder {
         }
     }
 
-    /// The endpoint of prompts that name none.
+    /// The endpoint for prompts that name none.
     pub(crate) fn endpoint(&self) -> Result<Arc<Endpoint>> {
         match self.models.first() {
             Some(first) => Ok(Arc::clone(&first.endpoint)),
@@ -74,25 +74,25 @@ impl RequestBuilder {
     }
 
     fn permitted(&self, mut prompt: Prompt, params: Map<String, Value>) -> Result<Work> {
-        // Providers refuse it, and a model that does not would be paid for nothing.
+        // Most providers refuse an empty text, and the others charge for it.
         if matches!(prompt.messages.last().map(|turn| &turn.content), Some(Content::Text(text)) if text.trim().is_empty())
         {
             return Err(Error::validation("the text to send is empty").hint("write what to ask: cp-llm -- TEXT"));
         }
         if self.system.is_some() {
-            // The text that the id names is not sent.
+            // The governed text of the id is not sent.
             prompt.prompt_id = None;
         }
         let (first, fallbacks) = self.targets(&prompt)?;
         let mut request = self.request(&prompt, params);
         self.policy.permit_attachments(&request.messages)?;
         self.policy.permit(prompt.prompt_id.as_deref(), &request.system)?;
-        // A request that cannot be made has no position.
+        // Invalid prompts do not count.
         request.position = self.made.fetch_add(1, Ordering::Relaxed);
         Ok(Work::new(prompt, request, first, fallbacks))
     }
 
-    /// The model to ask for a prompt, and those to fall back to.
+    /// The model for a prompt, and its fallbacks.
     fn targets(&self, prompt: &Prompt) -> Result<(Target, Vec<Target>)> {
         match (self.models.split_first(), &prompt.model) {
             (Some((first, others)), _) => Ok((first.clone(), others.to_vec())),
@@ -101,7 +101,7 @@ impl RequestBuilder {
         }
     }
 
-    /// The request that a prompt is. Its model is that of the target.
+    /// Makes the request. The target sets its model.
     fn request(&self, prompt: &Prompt, mut params: Map<String, Value>) -> Request {
         params.extend(self.params.clone());
         Request {
@@ -117,7 +117,7 @@ impl RequestBuilder {
     }
 }
 
-/// The members of `params`, those that only a provider knows among them.
+/// All members of `params`, including those that only a provider knows.
 fn params_of(data: &RawValue) -> Result<Map<String, Value>> {
     #[derive(Deserialize)]
     struct Head {
@@ -131,7 +131,7 @@ fn params_of(data: &RawValue) -> Result<Map<String, Value>> {
     }
 }
 
-/// Members of a body that are no parameters, and what sets them.
+/// Members of a request that are not parameters, and the options that set them.
 const RESERVED: [(&str, &str); 5] = [
     ("model", "use -m MODEL"),
     ("stream", "use --stream"),
@@ -140,12 +140,12 @@ const RESERVED: [(&str, &str); 5] = [
     ("input", "give the text, or a prompt record"),
 ];
 
-/// What sets a member of the body that is no parameter; none for one that is.
+/// The hint for a name that is not a parameter.
 pub(super) fn reserved_hint(name: &str) -> Option<&'static str> {
     RESERVED.iter().find(|(own, _)| *own == name).map(|(_, hint)| *hint)
 }
 
-/// The parameters, those that have an option of their own among them. No error repeats a value.
+/// Parses `-o KEY=VALUE` and adds the parameters that have options of their own. Errors never contain a value.
 pub(super) fn parameters(given: &[String], named: [(&str, Option<Value>); 2]) -> Result<Map<String, Value>> {
     let named = named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     let mut parameters: Map<String, Value> = named.collect();
@@ -168,7 +168,7 @@ pub(super) fn parameters(given: &[String], named: [(&str, Option<Value>); 2]) ->
     Ok(parameters)
 }
 
-/// The JSON that a text is, else the text. What begins as JSON and is none was meant as JSON, and so was a number that JSON has not.
+/// Parses JSON, or takes the text as a string. Invalid JSON is an error if it begins like JSON or is a number such as NaN.
 fn value(key: &str, text: &str) -> Result<Value> {
     let wrong = |what: &str| {
         Error::usage(format!("-o {key}: {what}"))
@@ -184,7 +184,7 @@ fn value(key: &str, text: &str) -> Result<Value> {
     }
 }
 
-/// The headers, each as a name and a value. No error repeats a value.
+/// Parses headers. Errors never contain a value.
 pub(super) fn headers(given: &[String]) -> Result<Vec<(String, String)>> {
     let mut headers: Vec<(String, String)> = Vec::with_capacity(given.len());
     for given in given {
@@ -202,20 +202,20 @@ pub(super) fn headers(given: &[String]) -> Result<Vec<(String, String)>> {
     Ok(headers)
 }
 
-/// What a dry run prints.
+/// The output of a dry run.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DryRun {
-    /// How it would be asked.
+    /// The name of the wire API, or the path of the program.
     backend: String,
-    /// Who would be asked.
+    /// The name of the endpoint.
     endpoint: String,
-    /// Where the request would go; absent for a backend without a server.
+    /// The URL; absent for a backend without a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
-    /// The headers, the key left out.
+    /// The headers, without the key.
     headers: Map<String, Value>,
-    /// The body, byte for byte.
+    /// The body, exactly as it would be sent.
     request: Box<RawValue>,
 }
 
@@ -226,7 +226,7 @@ impl Reply for DryRun {
 }
 
 impl DryRun {
-    /// The request that the work would begin with.
+    /// The first request for a prompt.
     pub(super) fn of(engine: &Engine, work: &mut Work) -> Result<Self> {
         engine.note_lowered(work)?;
         let backend = engine.ready(work)?.backend;

@@ -1,4 +1,4 @@
-//! `--resume OUT`: the output of an earlier run says which prompts have their message, and those are not sent again.
+//! `--resume OUT`: prompts that have a message in the output of an earlier run are skipped.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,23 +12,23 @@ use serde_json::value::RawValue;
 
 use crate::engine::{Engine, Work};
 
-/// What an earlier run has answered.
+/// The prompts that an earlier run has answered.
 pub(super) struct EarlierRun {
     file: PathBuf,
-    /// Of each prompt that was answered, a short hash of the hash of its request.
+    /// A short hash of the request hash, by index.
     requests: Hashes,
-    /// Of messages that do not have that hash, one of their turns.
+    /// A short hash of the turns, by index, for messages without a request hash.
     turns: Hashes,
 }
 
-/// Hashes by index, of which there may be millions: eight bytes each, in pages.
+/// Hashes by index, eight bytes each in pages, because there may be millions.
 #[derive(Default)]
 struct Hashes(BTreeMap<u64, Box<[u64; PAGE]>>);
 
 const PAGE: usize = 512;
 
 impl Hashes {
-    /// The last one of an index stays. None is 0.
+    /// Stores the hash of an index. 0 stands for none.
     fn insert(&mut self, index: u64, hash: u64) {
         let page = self.0.entry(index / PAGE as u64).or_insert_with(|| Box::new([0; PAGE]));
         page[Self::place(index)] = hash;
@@ -62,7 +62,7 @@ struct Data<'a> {
 }
 
 impl EarlierRun {
-    /// Reads the output of the earlier run, and holds it. A dry run only looks.
+    /// Reads the output of the earlier run, and locks it unless this is a dry run.
     pub(super) fn read(file: &Path, is_dry: bool) -> Result<Self> {
         let (mut requests, mut turns) = (Hashes::default(), Hashes::default());
         earlier::read(file, is_dry, |line| {
@@ -78,8 +78,8 @@ impl EarlierRun {
         Ok(Self { file: file.to_owned(), requests, turns })
     }
 
-    /// Whether the prompt with this index has its message: one that answers the request to any of the models that may be asked. With
-    /// another request at that index, the input or an option is another one.
+    /// True if the prompt with this index has a message from any of its models. Fails if the message answers another request, because the input or
+    /// an option has changed.
     pub(super) fn has_answered(&self, index: u64, work: &mut Work, engine: &Engine) -> Result<bool> {
         let mut unknown = None;
         if let Some(known) = self.requests.get(index) {
@@ -88,7 +88,7 @@ impl EarlierRun {
                 match engine.request_hash(work) {
                     Ok(hash) if fingerprint(&hash) == known => return Ok(true),
                     Ok(_) => {}
-                    // An endpoint that cannot be asked any more may have answered.
+                    // The answer may be from an endpoint that is no longer configured.
                     Err(error) => unknown = Some(error),
                 }
             }
@@ -104,7 +104,7 @@ impl EarlierRun {
                 Error::new(Code::Conflict, message)
                     .in_file(&self.file)
                     .with("index", index)
-                    .hint("give the input, the model and the options that it was made with, or begin another output")
+                    .hint("use the input, the model and the options of the earlier run, or a new output")
             })
             .fatal())
     }

@@ -1,4 +1,4 @@
-//! One whole answer of a model, in no provider's dialect: its parts in order, and the plain view of them.
+//! The answer of a model, independent of the wire API: its parts in order, and their plain view.
 
 use cp_common::Result;
 use cp_common::wire::{Block, Content, Origin, Usage, raw, record};
@@ -10,33 +10,33 @@ use super::json::Body;
 use super::upstream::bad_answer;
 use super::{OnText, TextKind};
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// The provider's id of the message.
+    /// The id of the message at the provider.
     pub id: Option<String>,
     /// The model that answered.
     pub model: Option<String>,
-    /// The plain view: the words, with the images among them.
+    /// The plain view: text and images.
     pub content: Content,
-    /// The tool calls that are complete.
+    /// The complete tool calls.
     pub calls: Vec<Call>,
-    /// The answer as it came, where that is more than the content and the calls.
+    /// All parts of the answer, if the content and the calls are not enough to restore it.
     pub blocks: Vec<Block>,
-    /// Why it ended: `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, `refusal`, `model_context_window_exceeded`.
+    /// The stop reason: `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, `refusal`, `model_context_window_exceeded`.
     pub stop: String,
-    /// What it used, where the provider reports it; the cost is not known here.
+    /// The usage without its cost, if the provider reports it.
     pub usage: Option<Usage>,
 }
 
-/// A tool call, whole.
+/// A complete tool call.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    /// The id that the result must carry.
+    /// The id, which the result repeats.
     pub id: String,
-    /// The tool's name.
+    /// The name of the tool.
     pub name: String,
-    /// The arguments, an object, in the bytes that the model wrote; a string where it wrote no object.
+    /// The arguments in the bytes of the model; a string if they are not an object.
     pub input: Box<RawValue>,
 }
 
@@ -44,28 +44,28 @@ pub(crate) struct Call {
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub content: PartContent,
-    /// The provider's own block, where what is said is not all of it.
+    /// The block of the provider, if the content does not have all of it.
     pub raw: Option<Box<RawValue>>,
 }
 
-/// What a part says to everyone.
+/// The content of a part, independent of the provider.
 #[derive(Clone, Debug)]
 pub(crate) enum PartContent {
-    /// Words, and what they are taken from.
+    /// Text and its citations.
     Text(String, Vec<Value>),
-    /// What the model thought, as far as the provider shows it.
+    /// Reasoning, as far as the provider sends it.
     Thinking(String),
     Call(Call),
     /// The source of an image.
     Image(Value),
-    /// Something that a tool of the provider did, by its name.
+    /// The use of a tool of the provider, by name.
     ServerTool(String),
-    /// What we have no name for, by the provider's.
+    /// Another kind of part, by the provider's name.
     Other(String),
 }
 
 impl Answer {
-    /// The answer of a backend that gives a text.
+    /// An answer that is only a text.
     pub(crate) fn of_text(text: String) -> Self {
         Self {
             id: None,
@@ -78,10 +78,10 @@ impl Answer {
         }
     }
 
-    /// The answer that these parts are.
+    /// Makes an answer from its parts.
     pub(super) fn of_parts(parts: Vec<Part>, here: &Origin) -> Result<Self> {
         let mut answer = Self { content: content(&parts)?, ..Self::of_text(String::new()) };
-        // A text and its calls in this order are what a turn is made of where it has no blocks.
+        // A turn without blocks is a text and then tool calls.
         let says_all = |(at, part): (usize, &Part)| match &part.content {
             PartContent::Text(_, citations) => at == 0 && part.raw.is_none() && citations.is_empty(),
             PartContent::Call(_) => part.raw.is_none(),
@@ -96,14 +96,14 @@ impl Answer {
         Ok(answer)
     }
 
-    /// Shows an answer that came whole: what the model thought, then its words.
+    /// Passes on the reasoning and the text of a whole answer.
     pub(crate) fn show(&self, show: &mut OnText<'_>) -> Result<()> {
         thoughts(&self.blocks).try_for_each(|thought| show(TextKind::Thinking, &thought))?;
         let text = self.content.text();
         if text.is_empty() { Ok(()) } else { show(TextKind::Answer, &text) }
     }
 
-    /// The answer, unless there is nothing in it.
+    /// Completes the stop reason. Fails if the answer is empty.
     pub(crate) fn checked(mut self) -> Result<Self> {
         if self.stop.is_empty() || (self.stop == "end_turn" && !self.calls.is_empty()) {
             // Some servers report `stop` after tool calls, or no reason at all.
@@ -116,7 +116,7 @@ impl Answer {
     }
 }
 
-/// What the model thought, as the blocks of an answer tell it.
+/// The reasoning in the blocks of an answer.
 pub(crate) fn thoughts(blocks: &[Block]) -> impl Iterator<Item = String> {
     #[derive(Deserialize)]
     struct Thought {
@@ -127,7 +127,7 @@ pub(crate) fn thoughts(blocks: &[Block]) -> impl Iterator<Item = String> {
     thoughts.filter(|thought| thought.r#type == "thinking").filter_map(|thought| thought.thinking)
 }
 
-/// The words as one text; as blocks where images are among them.
+/// The text, or blocks if there are images.
 fn content(parts: &[Part]) -> Result<Content> {
     let mut blocks = Vec::new();
     let mut text = String::new();
@@ -160,7 +160,7 @@ impl Part {
         }
     }
 
-    /// The block of a message.
+    /// Encodes the block of a message.
     fn block(&self, origin: &Origin) -> Result<Block> {
         let mut body = Body::default();
         let (kind, words) = match &self.content {

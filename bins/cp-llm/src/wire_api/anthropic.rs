@@ -1,4 +1,4 @@
-//! Anthropic Messages. Our blocks have this dialect's shape, so they go out as they came.
+//! Anthropic Messages. Blocks of our records have the same shape, so they are sent unchanged.
 
 use cp_common::Result;
 use cp_common::wire::{Origin, Turn, Usage};
@@ -14,21 +14,21 @@ use super::{
     schema, text_of,
 };
 
-/// The version of the API that this is written to.
+/// The version of the API.
 const VERSION: &str = "2023-06-01";
-/// The API requires a limit; where none is given, this one is sent.
+/// The default of `max_tokens`, which the API requires.
 const MAX_TOKENS: u64 = 8192;
 
 pub(crate) struct Anthropic;
 
-/// The body of a request in the dialect that has the most of it: what is recorded of one that goes to a program.
+/// The body of a request that is recorded for backends without a server. This API keeps the most of a request.
 pub(crate) fn recorded(request: &Request) -> Result<Vec<u8>> {
     Anthropic.body(request, &Origin { endpoint: String::new(), dialect: "anthropic".to_owned() })
 }
 
 impl WireApi for Anthropic {
     fn base<'a>(&self, base: &'a str) -> &'a str {
-        // The paths begin with it here, and people give it as the others need it.
+        // The paths of this API include it, but users give it as other APIs need it.
         base.strip_suffix("/v1").unwrap_or(base)
     }
 
@@ -57,7 +57,7 @@ impl WireApi for Anthropic {
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
         let mut body = Body::default();
         body.set("model", &request.model)?;
-        // What the model thinks is part of what it may write.
+        // Reasoning counts as output.
         let budget = request.object("thinking").get("budget_tokens").and_then(Value::as_u64).unwrap_or_default();
         let most = MAX_TOKENS.saturating_add(budget).into();
         body.set("max_tokens", request.params.get("max_tokens").unwrap_or(&most))?;
@@ -83,8 +83,8 @@ impl WireApi for Anthropic {
     }
 }
 
-/// How the answer is to be made: its schema, and how much the model thinks. Where an effort is given without saying how to think, the
-/// model decides, as the provider documents it for the models that have an effort.
+/// The members for the schema and the reasoning effort. With an effort but without a kind of thinking, the model decides, as the provider
+/// documents it for models that support an effort.
 fn output(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, Value>)> {
     let (mut output, mut thinking) = (request.object("output_config"), request.object("thinking"));
     if let Some(schema) = &request.schema {
@@ -98,14 +98,14 @@ fn output(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, 
             output.entry("effort").or_insert_with(|| least.unwrap_or_else(|| effort.clone()));
         }
     }
-    // Newer models give only a signature where nothing is said.
+    // By default newer models send only a signature.
     if request.reasoning && thinking.get("type").is_some_and(|kind| kind == "adaptive" || kind == "enabled") {
         thinking.entry("display").or_insert_with(|| "summarized".into());
     }
     [("output_config", output), ("thinking", thinking)].into_iter().filter(|(_, members)| !members.is_empty())
 }
 
-/// A turn in this dialect.
+/// A turn in this API.
 #[derive(Serialize)]
 struct Message<'a> {
     role: &'a str,
@@ -120,7 +120,7 @@ enum Words<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The message that a turn becomes; none of one of which nothing is left.
+    /// Makes the message of a turn; `None` if no block can be sent.
     fn of(turn: &'a Turn, request: &Request, there: &Origin) -> Result<Option<Self>> {
         let content = match outgoing(turn, request, there)? {
             OutgoingContent::Text(text) => Words::Text(text),
@@ -139,7 +139,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The tokens that a report of usage counts, on top of an earlier one: its counts are totals, and what it leaves out stays.
+/// Updates a usage by a later report. Its counts are totals, and missing counts keep their value.
 fn tokens(usage: &Value, before: Usage) -> Usage {
     let count = |name: &str, before: u64| usage.get(name).and_then(Value::as_u64).unwrap_or(before);
     Usage {
@@ -151,20 +151,20 @@ fn tokens(usage: &Value, before: Usage) -> Usage {
     }
 }
 
-/// A block that is still coming.
+/// A block as far as it has arrived.
 struct PartialBlock {
     index: u64,
     members: Map<String, Value>,
-    /// The texts among the members that have grown.
+    /// Members whose text arrives in pieces.
     grown: Vec<(String, TextBuffer)>,
-    /// The text of the arguments that came in pieces.
+    /// The arguments from deltas.
     pieces: TextBuffer,
-    /// The arguments that came whole.
+    /// The arguments, if they arrived whole.
     input: Option<Box<RawValue>>,
 }
 
 impl PartialBlock {
-    /// Grows by the members of a delta such as `thinking_delta`.
+    /// Adds the members of a delta such as `thinking_delta`.
     fn grow(&mut self, delta: &Value, has_halves: bool) {
         for (name, piece) in delta.as_object().into_iter().flatten().filter(|(name, _)| *name != "type") {
             match (name.as_str(), piece, self.members.get_mut(name)) {
@@ -173,7 +173,7 @@ impl PartialBlock {
                     Some(Value::Array(citations)) => citations.push(citation.clone()),
                     _ => drop(self.members.insert("citations".to_owned(), json!([citation]))),
                 },
-                // A signature comes whole, even where it comes twice.
+                // A signature is not split, but may be repeated.
                 ("text" | "thinking", Value::String(piece), Some(Value::String(_))) => {
                     self.text(name).push(piece, has_halves);
                 }
@@ -182,7 +182,7 @@ impl PartialBlock {
         }
     }
 
-    /// A text that grows, with what it began with.
+    /// The buffer of a member whose text arrives in pieces.
     fn text(&mut self, name: &str) -> &mut TextBuffer {
         let at = self.grown.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
             self.grown.push((name.to_owned(), TextBuffer::of(&text_of_member(&self.members, name), false)));
@@ -191,7 +191,7 @@ impl PartialBlock {
         &mut self.grown[at].1
     }
 
-    /// The part that it is; none of a text without words, and of a call that the limit cut off.
+    /// Makes the part; `None` for an empty text, and for a tool call that was cut off at the token limit.
     fn part(mut self, at_limit: bool) -> Result<Option<Part>> {
         for (name, text) in self.grown {
             self.members.insert(name, text.finish().into());
@@ -222,7 +222,7 @@ impl PartialBlock {
                 let text = self.input.as_ref().map_or_else(given, |input| input.get().to_owned());
                 let Some(input) = complete_arguments(&text, at_limit) else { return Ok(None) };
                 let id = text_of_member(&self.members, "id");
-                // What is no object would be refused.
+                // The server would refuse arguments that are not an object.
                 let is_plain = has_only(&["type", "id", "name", "input"]) || !input.get().starts_with('{');
                 (PartContent::Call(Call { id, name, input }), is_plain)
             }
@@ -245,7 +245,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Takes a message: a whole one, or one that begins and may already have content.
+    /// Decodes a whole message, or the start of one, which may have content.
     fn message(&mut self, message: &Value, pointer: &str, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
         self.partial.identify(message, "id", "model");
         self.partial.usage = message.get("usage").map(|usage| tokens(usage, Usage::default()));
@@ -281,7 +281,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Shows what comes for a block of this type.
+    /// Passes on the text for a block of this type.
     fn show(&mut self, kind: Option<&str>, from: &Value, has_halves: bool, show: &mut OnText<'_>) -> Result<()> {
         let text = |name| text_of(from, name).unwrap_or_default();
         match kind {
@@ -329,7 +329,7 @@ impl Decoder for Stream {
                 self.partial.ended = true;
                 return Ok(true);
             }
-            // `ping`, `content_block_stop`, and what will be invented.
+            // `ping`, `content_block_stop` and unknown events.
             _ => {}
         }
         Ok(false)

@@ -11,29 +11,29 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::json::TextBuffer;
 use super::{Answer, OnText, Part, TextKind, UpstreamError, bad_answer, cut, json as loose, text_of};
 
-/// What came of an answer: a whole body, or an event of a stream.
+/// A parsed body or event.
 #[derive(Clone, Copy)]
 pub(crate) struct Payload<'a> {
     pub value: &'a Value,
-    /// Its bytes, where their spelling matters.
+    /// The bytes, to keep the spelling of numbers.
     pub bytes: &'a [u8],
-    /// Whether halves of characters stand in the value as placeholders.
+    /// True if the value has placeholders for lone surrogates.
     pub has_halves: bool,
 }
 
-/// Puts an answer together.
+/// Assembles an answer.
 pub(crate) trait Decoder {
-    /// Takes an answer that came whole.
+    /// Decodes a whole body.
     fn whole(&mut self, body: &Payload<'_>) -> Result<()>;
-    /// Takes an event, shows the text it brings, and returns whether it was the last.
+    /// Decodes an event and passes on its text. Returns true after the last event.
     fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool>;
-    /// What has come so far.
+    /// The members of the answer so far.
     fn partial(&mut self) -> &mut Partial;
-    /// The parts that have come, in order. At the limit a call that is not complete is left out.
+    /// Takes the parts so far. With `at_limit`, an incomplete tool call is left out.
     fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>>;
 }
 
-/// Feeds an event to a decoder: parses it, raises the error it may be, and passes the rest on.
+/// Parses an event and decodes it. Fails if it reports an error.
 pub(crate) fn decode_event(decoder: &mut dyn Decoder, event: &Event, show: &mut OnText<'_>) -> Result<bool> {
     let data = event.data.trim_ascii();
     if data == b"[DONE]" {
@@ -50,7 +50,7 @@ pub(crate) fn decode_event(decoder: &mut dyn Decoder, event: &Event, show: &mut 
     decoder.event(&Payload { value: &loose.value, bytes: data, has_halves: loose.has_halves }, show)
 }
 
-/// Parses what a server sent, telling bad bytes from bad JSON.
+/// Parses JSON of a server. The error distinguishes invalid UTF-8, an empty body, markup and invalid JSON.
 pub(crate) fn parsed(bytes: &[u8]) -> Result<loose::ParsedJson> {
     if std::str::from_utf8(bytes).is_err() {
         return Err(bad_answer("invalid_utf8", "the answer is not valid UTF-8"));
@@ -63,27 +63,27 @@ pub(crate) fn parsed(bytes: &[u8]) -> Result<loose::ParsedJson> {
     })
 }
 
-/// What has come so far, whatever the dialect.
+/// The members of an answer that all APIs have, as far as they have arrived.
 #[derive(Default)]
 pub(crate) struct Partial {
-    /// The provider's id.
+    /// The id of the provider.
     pub id: Option<String>,
     /// The model that answers.
     pub model: Option<String>,
-    /// The words, as they were shown.
+    /// The text so far.
     pub text: TextBuffer,
-    /// What the model thinks, as it was shown.
+    /// The reasoning so far.
     thinking: TextBuffer,
-    /// Why it ended, once that is known.
+    /// The stop reason.
     pub stop: Option<String>,
-    /// What was used.
+    /// The usage.
     pub usage: Option<Usage>,
-    /// Whether the end was announced.
+    /// True if the server announced the end.
     pub ended: bool,
 }
 
 impl Partial {
-    /// Takes the id and the model from the members that hold them, unless they are known.
+    /// Sets the id and the model from these members, unless they are set.
     pub(super) fn identify(&mut self, from: &Value, id: &str, model: &str) {
         for (name, known) in [(id, &mut self.id), (model, &mut self.model)] {
             if known.is_none() {
@@ -92,20 +92,20 @@ impl Partial {
         }
     }
 
-    /// Appends text and shows it.
+    /// Appends text and passes it on.
     pub(crate) fn show(&mut self, piece: &str, has_halves: bool, show: &mut OnText<'_>) -> Result<()> {
         let shown = self.text.push(piece, has_halves);
         if shown.is_empty() { Ok(()) } else { show(TextKind::Answer, &shown) }
     }
 
-    /// Appends what the model thinks and shows it.
+    /// Appends reasoning and passes it on.
     pub(super) fn think(&mut self, piece: &str, has_halves: bool, show: &mut OnText<'_>) -> Result<()> {
         let shown = self.thinking.push(piece, has_halves);
         if shown.is_empty() { Ok(()) } else { show(TextKind::Thinking, &shown) }
     }
 }
 
-/// The answer that a decoder has, if it came to its end; else an error that says how it broke.
+/// Makes the answer from a decoder. Fails if the answer is incomplete.
 pub(crate) fn finish(decoder: &mut dyn Decoder, here: &Origin) -> Result<Answer> {
     let partial = std::mem::take(decoder.partial());
     let reached_limit = matches!(partial.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
@@ -113,19 +113,18 @@ pub(crate) fn finish(decoder: &mut dyn Decoder, here: &Origin) -> Result<Answer>
         let nothing = partial.id.is_none() && decoder.parts(true).is_ok_and(|parts| parts.is_empty());
         return Err(if nothing { bad_answer("empty", "the answer is empty") } else { cut() });
     }
-    // A call that the limit cut off inside its arguments is not a call.
+    // A tool call that was cut off at the token limit is dropped.
     let parts = decoder.parts(reached_limit)?;
     let Partial { id, model, stop, usage, .. } = partial;
     Answer { id, model, stop: stop.unwrap_or_default(), usage, ..Answer::of_parts(parts, here)? }.checked()
 }
 
-/// The arguments of a call, which are an object, in the text that a model wrote. What is not an object stands there as a string:
-/// the model can be answered that its call was wrong, and no tool takes it for arguments.
+/// Parses the arguments of a tool call. Text that is not an object becomes a string: no tool accepts it, and the model gets an error.
 pub(crate) fn arguments(text: &str) -> Box<RawValue> {
     let text = if text.trim().is_empty() { "{}" } else { text };
     let loose = loose::parse(text.as_bytes()).ok().filter(|loose| loose.value.is_object());
     let raw = match loose {
-        // What the model wrote is passed on as it is, but for halves that no reader would take.
+        // The bytes of the model are kept, except for lone surrogates, which strict parsers refuse.
         Some(loose) if !loose.has_halves => RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).ok(),
         Some(_) => {
             loose::parse_lossy(text.as_bytes()).ok().and_then(|value| RawValue::from_string(value.to_string()).ok())
@@ -135,14 +134,14 @@ pub(crate) fn arguments(text: &str) -> Box<RawValue> {
     raw.or_else(|| to_raw_value(text).ok()).unwrap_or_default()
 }
 
-/// The arguments of a call; none of one that the limit cut off.
+/// Parses the arguments of a tool call; `None` if they were cut off at the token limit.
 pub(super) fn complete_arguments(text: &str, at_limit: bool) -> Option<Box<RawValue>> {
     Some(arguments(text)).filter(|input| !at_limit || input.get().starts_with('{'))
 }
 
-/// An id for a call that came without one. It is not only unique in its answer: a conversation has many.
+/// Makes a random id for a tool call without one. It must be unique in the whole conversation.
 pub(crate) fn fresh_id() -> String {
-    // What the kernel cannot fill stays zero, and one id of that kind is still an id.
+    // Without random bytes the id has zeros.
     format!("call_{}", hex(&random::<8>().unwrap_or_default()))
 }
 

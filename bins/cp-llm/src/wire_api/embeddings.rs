@@ -1,4 +1,4 @@
-//! Vectors of texts, in the dialects that have them: a request has one user turn for each text, and its answer one block for each vector.
+//! Embeddings. A request has a user turn for each text, and the answer has a block for each vector.
 
 use cp_common::wire::{Origin, Usage};
 use cp_common::{Result, json};
@@ -8,21 +8,21 @@ use serde_json::value::RawValue;
 use super::json::Body;
 use super::{Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of};
 
-/// How a server is asked for vectors.
+/// The formats of embedding requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// `/embeddings`, as most servers have it.
+    /// `/embeddings` of most servers.
     OpenAi,
-    /// `/embed` of Ollama's own protocol.
+    /// `/embed` of Ollama's own API.
     Ollama,
     /// `batchEmbedContents`.
     Gemini,
 }
 
-/// A provider's dialect where it is asked for vectors.
+/// The wire API for embeddings.
 pub(crate) struct Embeddings {
     pub format: Format,
-    /// What the same server is asked for answers in: it knows how to carry the key.
+    /// The chat API of the same server, for the header of the key.
     pub chat: Box<dyn WireApi>,
 }
 
@@ -70,7 +70,7 @@ impl WireApi for Embeddings {
     }
 }
 
-/// The name of a model as Gemini writes it.
+/// The name of a model with its prefix.
 fn gemini_name(request: &Request) -> String {
     format!("models/{}", request.model.trim_start_matches("models/"))
 }
@@ -81,13 +81,13 @@ struct Whole {
     vectors: Vec<Box<RawValue>>,
 }
 
-/// The answer, in any of the formats.
+/// The response in any of the formats.
 #[derive(Deserialize)]
 struct Answered<'a> {
-    /// Of `OpenAI`.
+    /// `OpenAI`.
     #[serde(default, borrow)]
     data: Vec<Indexed<'a>>,
-    /// Of Ollama the vectors, of Gemini an object around each.
+    /// Ollama: vectors. Gemini: objects with a vector.
     #[serde(default, borrow)]
     embeddings: Vec<&'a RawValue>,
 }
@@ -110,7 +110,7 @@ impl Decoder for Whole {
     fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         let foreign = |e: serde_json::Error| bad_answer("no_vectors", &format!("the answer has no vectors: {e}"));
         let mut answered: Answered<'_> = serde_json::from_slice(body.bytes).map_err(foreign)?;
-        // A server may answer in the order in which it was done. The sort keeps that of a server that gives no index.
+        // Vectors may arrive in any order. The sort is stable, for servers without an index.
         answered.data.sort_by_key(|item| item.index);
         let (found, tokens) = match self.format {
             Format::OpenAi => (answered.data.iter().map(|item| item.embedding).collect(), "/usage/prompt_tokens"),
@@ -125,7 +125,7 @@ impl Decoder for Whole {
         self.partial.identify(body.value, "id", "model");
         let used = body.value.pointer(tokens).is_some();
         self.partial.usage = used.then(|| Usage { input_tokens: count_of(body.value, tokens), ..Usage::default() });
-        // The ledger tells these answers from messages by it.
+        // The ledger distinguishes these answers by the stop reason.
         self.partial.stop = Some("embedding".to_owned());
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Decoder for Whole {
     }
 }
 
-/// A vector in one line, each number in the server's own spelling.
+/// Validates a vector and puts it on one line, with numbers as the server printed them.
 fn checked(vector: &RawValue) -> Result<Box<RawValue>> {
     let foreign = || bad_answer("no_vectors", "the answer has a vector that is not a list of numbers");
     serde_json::from_str::<Vec<f32>>(vector.get()).ok().filter(|list| !list.is_empty()).ok_or_else(foreign)?;

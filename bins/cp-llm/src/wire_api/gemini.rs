@@ -49,7 +49,7 @@ impl WireApi for Gemini {
         let mut contents = Vec::with_capacity(request.messages.len());
         for turn in request.conversation_turns() {
             let parts = parts(outgoing(turn, request, there)?, &mut names)?;
-            // A turn of which nothing can go has no parts, which is refused.
+            // The server refuses a turn without parts.
             if !parts.is_empty() {
                 contents.push(Message { role: if turn.role == "assistant" { "model" } else { "user" }, parts });
             }
@@ -70,7 +70,7 @@ impl WireApi for Gemini {
     }
 }
 
-/// The names of the calls so far, by their ids, and whether the server knows the id: a result here names its call by the tool.
+/// The id and the name of each tool call so far, and whether the server knows the id. Results in this API have the name of the tool.
 #[derive(Default)]
 struct Names(Vec<(String, String, bool)>);
 
@@ -127,7 +127,7 @@ fn put_part(block: &Block, names: &mut Names, parts: &mut Vec<Box<RawValue>>) ->
             let text = match &value["content"] {
                 Value::Array(blocks) => {
                     let is_text = |block: &&Value| block["type"] == "text";
-                    // A result is JSON; what it shows follows as parts of their own.
+                    // A result is JSON, so images follow as separate parts.
                     for other in blocks.iter().filter(|block| !is_text(block)) {
                         others.push(raw(&part(other)?)?);
                     }
@@ -148,7 +148,7 @@ fn put_part(block: &Block, names: &mut Names, parts: &mut Vec<Box<RawValue>>) ->
     Ok(())
 }
 
-/// A block of text, image or document as this dialect writes it.
+/// Encodes a block of text, image or document.
 fn part(block: &Value) -> Result<Value> {
     let source = &block["source"];
     match (text_of(block, "type"), text_of(source, "type")) {
@@ -181,9 +181,9 @@ fn tokens(usage: &Value) -> Usage {
     with_cached(count_of(usage, "/promptTokenCount"), output, count_of(usage, "/cachedContentTokenCount"))
 }
 
-/// A part that has come.
+/// A part that has arrived.
 enum Came {
-    /// Text alone, which may go on in the next part, and whether it is a thought.
+    /// Text that may continue in the next part; true for reasoning.
     Text(TextBuffer, bool),
     Whole(Part),
 }
@@ -207,7 +207,7 @@ impl Stream {
             } else {
                 self.partial.show(text, piece.has_halves, show)?;
             }
-            // A signature belongs to the part that it came with.
+            // A part with a signature must not be merged.
             if has_only(&["text", "thought"]) {
                 match self.came.last_mut() {
                     Some(Came::Text(last, thought)) if *thought == is_thought => {
@@ -261,7 +261,7 @@ impl Decoder for Stream {
         if self.partial.id.is_none() && data.get("candidates").is_none() && data.get("promptFeedback").is_none() {
             return Err(bad_answer("invalid_json", "the answer has no candidates"));
         }
-        // A whole answer has come to its end, whatever it says of it.
+        // A whole body is complete even without a finish reason.
         self.partial.ended = true;
         Ok(())
     }
@@ -306,7 +306,7 @@ impl Decoder for Stream {
             }
         };
         let mut parts = came.map(part).collect::<Result<Vec<_>>>()?;
-        // The sources are those of the whole answer.
+        // Citations refer to the whole answer, so the last text has them.
         let text = parts.iter_mut().rev().find_map(|part| match &mut part.content {
             PartContent::Text(_, citations) => Some(citations),
             PartContent::Thinking(_)
@@ -322,15 +322,15 @@ impl Decoder for Stream {
     }
 }
 
-/// The members of `generationConfig`, as the provider's own types have them.
+/// The members of `generationConfig`.
 const GENERATION: &str = "audioTimestamp audioTranscriptionConfig candidateCount enableAffectiveDialog enableEnhancedCivicAnswers \
 frequencyPenalty imageConfig logprobs maxOutputTokens mediaResolution modelConfig presencePenalty responseFormat responseJsonSchema \
 responseLogprobs responseMimeType responseModalities responseSchema routingConfig seed speechConfig stopSequences temperature \
 thinkingConfig topK topP translationConfig";
-/// The members beside it.
+/// Other members of a request.
 const BESIDE: &str = "cachedContent modelArmorConfig safetySettings serviceTier systemInstruction toolConfig";
 
-/// The members of `generationConfig` and those beside it that the parameters are. What is not known here goes beside, as it is given.
+/// Distributes the parameters to `generationConfig` and the request. Unknown parameters become members of the request.
 pub(super) fn places(request: &Request) -> (Map<String, Value>, Map<String, Value>) {
     let (mut config, mut beside) = (request.object("generationConfig"), Map::new());
     for (name, value) in &request.params {
@@ -360,7 +360,7 @@ pub(super) fn places(request: &Request) -> (Map<String, Value>, Map<String, Valu
     (config, beside)
 }
 
-/// How much the model thinks, and whether that is shown.
+/// The members of `thinkingConfig`.
 fn thinking(request: &Request) -> Map<String, Value> {
     let mut members = Map::new();
     let given = request.object("thinking");
@@ -372,7 +372,7 @@ fn thinking(request: &Request) -> Map<String, Value> {
     if let Some(budget) = budget {
         members.insert("thinkingBudget".to_owned(), budget);
     } else if let Some(effort) = request.params.get("reasoning_effort") {
-        // Up to 2.5 there are only budgets; these are what the provider itself makes of an effort.
+        // Models up to 2.5 have only budgets. These are the provider's own values for each effort.
         let budget = match effort.as_str() {
             Some("none") => Some(0),
             Some("minimal" | "low") => Some(1024),
@@ -392,7 +392,7 @@ fn thinking(request: &Request) -> Map<String, Value> {
     members
 }
 
-/// A name with underscores as the provider spells it.
+/// Converts a name to camel case.
 fn camel(name: &str) -> String {
     let mut is_start = false;
     let letters = name.chars().filter_map(|letter| match (std::mem::replace(&mut is_start, letter == '_'), letter) {

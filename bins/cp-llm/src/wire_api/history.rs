@@ -1,5 +1,5 @@
-//! Earlier answers on their way back: each block as it came where the dialect is its own, else what everyone understands, else not at
-//! all, and counted.
+//! Blocks of earlier answers in a request. A block is sent unchanged to a server of its own API, otherwise in its plain form. Blocks without a
+//! plain form are left out and counted.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 
 use super::Request;
 
-/// How many blocks of each type could not go as they came.
+/// The number of blocks that could not be sent unchanged, by type.
 pub(crate) type Lowered = BTreeMap<String, u64>;
 
-/// The content of a turn as it goes out.
+/// The content of a turn in a request.
 pub(super) enum OutgoingContent<'a> {
     Text(&'a str),
     Blocks(Vec<Outgoing<'a>>),
 }
 
-/// A block on its way out.
+/// A block in a request.
 pub(super) enum Outgoing<'a> {
-    /// The provider's own, with the type and the id that it has here.
+    /// The block of the provider, with its type and id in the turn.
     Passthrough {
         kind: Cow<'a, str>,
         id: Option<Cow<'a, str>>,
@@ -31,12 +31,12 @@ pub(super) enum Outgoing<'a> {
     Plain(Cow<'a, Block>),
 }
 
-/// What cannot go as it came when this request goes there.
+/// Counts the blocks of a request that cannot be sent unchanged.
 pub(crate) fn lowered(request: &Request, here: &Origin) -> Result<Lowered> {
     let mut lowered = Lowered::new();
     for turn in &request.messages {
         count(turn, request, here, &mut lowered)?;
-        // These dialects have no turns of the system, only its text.
+        // These APIs have a system text instead of system turns.
         if turn.role == "system" && ["anthropic", "gemini"].contains(&here.dialect.as_str()) {
             count_but_text(&turn.content.blocks(), &mut lowered)?;
         }
@@ -44,7 +44,7 @@ pub(crate) fn lowered(request: &Request, here: &Origin) -> Result<Lowered> {
     Ok(lowered)
 }
 
-/// Counts the blocks that are not text, where only text goes out.
+/// Counts the blocks that are not text, for a backend that takes only text.
 pub(crate) fn count_but_text(blocks: &[Block], lowered: &mut Lowered) -> Result<()> {
     for block in blocks {
         let kind = block.view()?.kind.into_owned();
@@ -55,7 +55,7 @@ pub(crate) fn count_but_text(blocks: &[Block], lowered: &mut Lowered) -> Result<
     Ok(())
 }
 
-/// The content of a turn as it goes out there.
+/// The content of a turn in a request to this server.
 pub(super) fn outgoing<'a>(turn: &'a Turn, request: &Request, here: &Origin) -> Result<OutgoingContent<'a>> {
     count(turn, request, here, &mut Lowered::new())
 }
@@ -83,13 +83,13 @@ fn count<'a>(turn: &'a Turn, request: &Request, here: &Origin, lowered: &mut Low
     Ok(OutgoingContent::Blocks(going))
 }
 
-/// What stands before the text of a tool's result where the dialect cannot say that the tool failed.
+/// The prefix of the result of a failed tool, for APIs without a member for the failure.
 pub(super) fn tool_failure(is_error: bool) -> &'static str {
     if is_error { "The tool failed: " } else { "" }
 }
 
-/// Whether the blocks of an answer can go as they came. A server of Responses takes all its items or none: it refuses reasoning without
-/// what followed it, and what followed without the reasoning.
+/// True if the blocks of an answer can be sent unchanged. Responses refuses reasoning without the item that followed it, and such an item without
+/// its reasoning, so all items must qualify.
 fn is_whole(views: &[BlockView<'_>], request: &Request, here: &Origin) -> bool {
     here.dialect != "openai-responses" || views.iter().all(|view| goes_back(view, request, here))
 }
@@ -100,9 +100,9 @@ fn goes_back(view: &BlockView<'_>, request: &Request, here: &Origin) -> bool {
         return false;
     }
     match here.dialect.as_str() {
-        // Compatible servers have members of their own, and refuse those of the others.
+        // Compatible servers refuse members of other servers.
         "openai" => origin.endpoint == here.endpoint,
-        // Where nothing is stored, reasoning is known only by what is encrypted in it.
+        // The server stores nothing, so reasoning needs its encrypted content.
         "openai-responses" if view.kind == "thinking" => {
             request.params.get("store") == Some(&Value::Bool(true)) || raw.get().contains("\"encrypted_content\":\"")
         }
@@ -110,12 +110,12 @@ fn goes_back(view: &BlockView<'_>, request: &Request, here: &Origin) -> bool {
     }
 }
 
-/// What everyone understands of a block; nothing of one that means something only where it came from.
+/// The plain form of a block; `None` if it has a meaning only for its own server.
 fn plain<'a>(block: &'a Block, view: &BlockView<'_>, here: &Origin, is_answer: bool) -> Result<Option<Cow<'a, Block>>> {
     let is_given = view.origin.is_none();
     Ok(match view.kind.as_ref() {
         "thinking" | "redacted_thinking" => (is_given && here.dialect == "anthropic").then_some(Cow::Borrowed(block)),
-        // No other dialect has images in answers.
+        // Only Gemini accepts images in turns of the assistant.
         "image" if is_answer && here.dialect != "gemini" => None,
         "server_tool" | "other" => None,
         _ if is_given => Some(Cow::Borrowed(block)),

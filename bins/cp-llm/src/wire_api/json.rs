@@ -12,17 +12,17 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A lone half is parsed as a character of this private plane, and only in an event that has one.
+/// Lone halves are parsed as characters of this private plane.
 const PLANE: u32 = 0x10_0000;
 
-/// Parsed JSON, with whether lone halves stand in it as placeholders.
+/// Parsed JSON.
 pub(crate) struct ParsedJson {
     pub value: Value,
-    /// Whether it holds placeholders.
+    /// True if it has placeholders for lone halves.
     pub has_halves: bool,
 }
 
-/// Parses JSON that may hold lone surrogate escapes.
+/// Parses JSON that may have escapes of lone surrogates.
 pub(crate) fn parse(bytes: &[u8]) -> Result<ParsedJson, serde_json::Error> {
     match placeholders(bytes) {
         None => Ok(ParsedJson { value: serde_json::from_slice(bytes)?, has_halves: false }),
@@ -30,7 +30,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<ParsedJson, serde_json::Error> {
     }
 }
 
-/// Parses whole JSON; halves that are alone in it become U+FFFD.
+/// Parses JSON, with lone halves replaced by U+FFFD.
 pub(crate) fn parse_lossy(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let ParsedJson { mut value, has_halves } = parse(bytes)?;
     if has_halves {
@@ -39,7 +39,7 @@ pub(crate) fn parse_lossy(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     Ok(value)
 }
 
-/// Makes U+FFFD of the halves that stand in a value: what goes on elsewhere is not joined.
+/// Replaces the placeholders in a value by U+FFFD.
 pub(super) fn settle(value: &mut Value) {
     match value {
         Value::String(text) => {
@@ -51,11 +51,11 @@ pub(super) fn settle(value: &mut Value) {
     }
 }
 
-/// The bytes with each lone surrogate escape replaced, or nothing when there is none.
+/// Replaces escapes of lone surrogates by placeholders; `None` if there are none.
 fn placeholders(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let (mut at, mut kept) = (0, 0);
-    // Outside strings JSON has no backslash, so the escapes can be found without parsing.
+    // JSON has backslashes only in strings, so escapes can be found without a parser.
     while let Some(found) = memchr::memchr(b'\\', &bytes[at..]) {
         at += found;
         match unit(&bytes[at..]) {
@@ -80,13 +80,13 @@ fn placeholders(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The UTF-16 unit that an escape at the start of `bytes` stands for.
+/// The UTF-16 code unit of an escape at the start of `bytes`.
 fn unit(bytes: &[u8]) -> Option<u32> {
     let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
     digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)?))
 }
 
-/// Text that is put together from deltas.
+/// Text that is assembled from deltas.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TextBuffer {
     whole: String,
@@ -94,14 +94,14 @@ pub(crate) struct TextBuffer {
 }
 
 impl TextBuffer {
-    /// A text that begins with this piece.
+    /// A text with a first piece.
     pub(super) fn of(piece: &str, has_halves: bool) -> Self {
         let mut text = Self::default();
         text.push(piece, has_halves);
         text
     }
 
-    /// Appends a piece and returns what can be shown of it now.
+    /// Appends a piece, and returns the complete characters that it added.
     pub(crate) fn push(&mut self, piece: &str, has_halves: bool) -> String {
         let from = self.whole.len();
         for char in piece.chars() {
@@ -133,7 +133,7 @@ impl TextBuffer {
         }
     }
 
-    /// Whether nothing came.
+    /// True if no text has arrived.
     pub(crate) fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.half.is_none()
     }
@@ -143,14 +143,14 @@ impl TextBuffer {
         &self.whole
     }
 
-    /// The whole text.
+    /// The whole text. A pending half becomes U+FFFD.
     pub(crate) fn finish(mut self) -> String {
         self.flush_half();
         self.whole
     }
 }
 
-/// An object that is being written.
+/// Writes a JSON object.
 #[derive(Default)]
 pub(super) struct Body {
     bytes: Vec<u8>,
@@ -158,7 +158,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// Sets a member, unless it is there.
+    /// Sets a member, unless it is set.
     pub(super) fn set(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<()> {
         if self.names.iter().any(|known| known == name) {
             return Ok(());
@@ -171,12 +171,12 @@ impl Body {
         serde_json::to_writer(&mut self.bytes, value).map_err(failed)
     }
 
-    /// Sets a member, if there is a value and the member is not there.
+    /// Sets a member if there is a value, unless it is set.
     pub(super) fn set_some(&mut self, name: &str, value: Option<impl Serialize>) -> Result<()> {
         value.map_or(Ok(()), |value| self.set(name, &value))
     }
 
-    /// The whole object.
+    /// The bytes of the object.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if self.bytes.is_empty() {
             self.bytes.push(b'{');
@@ -185,13 +185,13 @@ impl Body {
         self.bytes
     }
 
-    /// The whole object, as a value of another.
+    /// The object as a raw value.
     pub(super) fn into_raw(self) -> Result<Box<RawValue>> {
         serde_json::from_slice(&self.finish()).map_err(|e| Error::new(Code::Unknown, format!("encoding JSON: {e}")))
     }
 }
 
-/// A value in the bytes of an event, where a JSON Pointer leads to, in one line: a long integer must not become a float.
+/// The value at a JSON Pointer, in its own bytes and in one line, so that long integers keep their digits.
 pub(crate) fn exact(bytes: &[u8], pointer: &str) -> Option<Box<RawValue>> {
     let mut here: &RawValue = serde_json::from_slice(bytes).ok()?;
     for name in pointer.split('/').skip(1) {
@@ -205,7 +205,7 @@ pub(crate) fn exact(bytes: &[u8], pointer: &str) -> Option<Box<RawValue>> {
     serde_json::from_slice(&line).ok()
 }
 
-/// The object with these members, one of them perhaps in other bytes.
+/// Makes an object of these members, with the raw bytes of one of them if given.
 pub(super) fn object<'a>(
     members: impl IntoIterator<Item = (&'a String, &'a Value)>,
     spelt: Option<(&str, &RawValue)>,

@@ -1,6 +1,7 @@
-//! The dialects of providers, as pure functions: the body of a [`Request`], and the [`Answer`] in a body or a stream of events.
+//! The wire APIs of providers, as pure functions: they encode a [`Request`], and decode an [`Answer`] from a body or from events.
 //!
-//! A provider's dialect is a file that implements [`WireApi`] and [`Decoder`]; nothing here opens a connection.
+//! Each API is a file that implements [`WireApi`] and [`Decoder`]. Connections are opened by [`crate::backend`]. Configuration and records
+//! call an API a `dialect`.
 
 mod answer;
 pub(crate) mod anthropic;
@@ -31,58 +32,58 @@ use self::json::Body;
 pub(crate) use self::json::exact;
 pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
 
-/// What is shown of an answer that is still coming.
+/// The kind of streamed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextKind {
     /// The answer itself.
     Answer,
-    /// What the model thinks.
+    /// The model's reasoning.
     Thinking,
 }
 
-/// Shows text of an answer that is still coming.
+/// Receives streamed text.
 pub(crate) type OnText<'a> = dyn FnMut(TextKind, &str) -> Result<()> + 'a;
 
-/// How a provider takes many requests as one job.
+/// The batch API of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchApi {
-    /// In the body of one request: Anthropic's Message Batches.
+    /// Requests are sent in one body: Message Batches of Anthropic.
     Inline,
-    /// In a file that is uploaded first: `OpenAI`'s Batch API.
+    /// Requests are uploaded as a file: the Batch API of `OpenAI`.
     File,
 }
 
 /// One request to a model.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
-    /// The system text, empty for none.
+    /// The system text; may be empty.
     pub system: String,
     /// The conversation, oldest first.
     pub messages: Vec<Turn>,
-    /// What the model may call.
+    /// The tools that the model may call.
     pub tools: Vec<ToolSpec>,
-    /// The model; empty leaves the choice to a backend that has a model of its own.
+    /// The model; empty to let the backend choose.
     pub model: String,
-    /// `max_tokens`, `temperature`, `top_p`, `stop`, and whatever else the provider understands.
+    /// Parameters such as `max_tokens`, `temperature`, `top_p` and `stop`, and those that only the provider knows.
     pub params: Map<String, Value>,
-    /// The JSON Schema that the answer must follow.
+    /// The JSON Schema of the answer.
     pub schema: Option<Value>,
-    /// Whether the answer is to come in pieces.
+    /// True to stream the answer.
     pub stream: bool,
-    /// Whether what the model thinks is shown, and so has to be asked for where that is a matter of the request.
+    /// True to ask for the model's reasoning.
     pub reasoning: bool,
-    /// The position among the requests of this process, from 0.
+    /// The number of this request in the process, from 0.
     pub position: u64,
 }
 
 impl Request {
-    /// The most tokens that the answer may have, by the name that a dialect has for it.
+    /// The limit of output tokens, under any of its names.
     pub(crate) fn most_tokens(&self) -> Option<u64> {
         let names = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
         names.iter().find_map(|name| self.params.get(*name)?.as_u64())
     }
 
-    /// The system text and the system turns as one text, for dialects that have no system turn; none when all are empty.
+    /// The system text and all system turns as one text; `None` if all are empty.
     fn whole_system(&self) -> Option<String> {
         let turns = self.messages.iter().filter(|turn| turn.role == "system").map(|turn| turn.content.text());
         let texts: Vec<String> =
@@ -90,53 +91,53 @@ impl Request {
         (!texts.is_empty()).then(|| texts.join("\n\n"))
     }
 
-    /// A parameter that is an object, to be added to; empty where none is given.
+    /// A copy of a parameter that is an object; empty if it is absent.
     fn object(&self, name: &str) -> Map<String, Value> {
         self.params.get(name).and_then(Value::as_object).cloned().unwrap_or_default()
     }
 
-    /// The tools in the form of a dialect, and those of the provider that the parameters name; none where there are none.
+    /// Encoded tools, and tools of the provider from the parameters; `None` if there are none.
     fn tools<T: Serialize>(&self, own: impl IntoIterator<Item = T>) -> Result<Option<Vec<Box<RawValue>>>> {
         let theirs = self.params.get("tools").and_then(Value::as_array).into_iter().flatten();
         let tools = own.into_iter().map(|tool| raw(&tool)).chain(theirs.map(raw)).collect::<Result<Vec<_>>>()?;
         Ok(Some(tools).filter(|tools| !tools.is_empty()))
     }
 
-    /// The turns that are not system turns.
+    /// All turns except system turns.
     fn conversation_turns(&self) -> impl Iterator<Item = &Turn> {
         self.messages.iter().filter(|turn| turn.role != "system")
     }
 }
 
-/// One provider's dialect.
+/// The wire API of a provider.
 pub(crate) trait WireApi: Send + Sync {
-    /// The base URL as the paths of this dialect follow it, without a slash at its end.
+    /// The base URL that the paths of this API are appended to, without a trailing slash.
     fn base<'a>(&self, base: &'a str) -> &'a str {
         base
     }
-    /// The path that base URLs of this dialect usually have.
+    /// The usual path of base URLs.
     fn default_path(&self) -> &'static str {
         "/v1"
     }
-    /// Where the list of models is, below the base URL.
+    /// The path of the list of models.
     fn models_path(&self) -> &'static str {
         "/models"
     }
-    /// Where the request goes, below the base URL.
+    /// The path of a request.
     fn path(&self, request: &Request) -> String;
-    /// How jobs are taken, where they are.
+    /// The batch API, if there is one.
     fn batch_api(&self) -> Option<BatchApi> {
         None
     }
-    /// The headers that carry the key and the version of the dialect.
+    /// The headers for the key and the version of the API.
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)>;
-    /// The body of the request that goes there.
+    /// Encodes a request to this server.
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>>;
-    /// How its servers are asked for vectors; none where they have none.
+    /// The format of embeddings, if there are any.
     fn embeddings(&self) -> Option<embeddings::Format> {
         None
     }
-    /// A decoder for an answer.
+    /// A decoder of one answer.
     fn decoder(&self) -> Box<dyn Decoder>;
 }
 
@@ -148,7 +149,7 @@ fn with_function(mut body: Body, tool: &ToolSpec, schema: &str) -> Result<Body> 
     Ok(body)
 }
 
-/// What may be one text or several, as a list.
+/// Makes a list of one text or several.
 fn list(value: &Value) -> Value {
     if value.is_string() { Value::Array(vec![value.clone()]) } else { value.clone() }
 }
@@ -158,12 +159,12 @@ pub(crate) fn text_of<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
     value.get(name)?.as_str()
 }
 
-/// A member as a count; what is absent or null is 0.
+/// A member as a count; 0 if it is absent or null.
 pub(crate) fn count_of(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// What was used, where a provider counts the tokens from its cache among the prompt's.
+/// The usage for a provider that includes cached tokens in the prompt's count.
 fn with_cached(prompt: u64, output: u64, cached: u64) -> Usage {
     Usage {
         input_tokens: prompt.saturating_sub(cached),
@@ -173,12 +174,12 @@ fn with_cached(prompt: u64, output: u64, cached: u64) -> Usage {
     }
 }
 
-/// The header of a key that is a bearer token (RFC 6750).
+/// The header of a bearer token (RFC 6750).
 fn bearer(key: Option<&str>) -> Vec<(String, String)> {
     key.map(|key| ("authorization".to_owned(), format!("Bearer {key}"))).into_iter().collect()
 }
 
-/// The source of an image or a document as a `data:` URL (RFC 2397), if its bytes are given.
+/// The source of an image or a document as a `data:` URL (RFC 2397), if it has bytes.
 fn data_url(source: &Value) -> Option<String> {
     let media = text_of(source, "media_type").unwrap_or("application/octet-stream");
     text_of(source, "data").map(|data| format!("data:{media};base64,{data}"))

@@ -1,4 +1,4 @@
-//! `OpenAI` Chat Completions, as the many servers use it that call themselves compatible.
+//! `OpenAI` Chat Completions, also of compatible servers.
 
 use cp_common::wire::{Block, BlockView, Content, Origin, ToolSpec, Turn, Usage, record};
 use cp_common::{Error, Result};
@@ -15,7 +15,7 @@ use super::{
 };
 
 pub(crate) struct OpenAi {
-    /// Whether the server is the original one, which has renamed `max_tokens`.
+    /// True for the server of `OpenAI`, which has renamed `max_tokens`.
     pub original: bool,
 }
 
@@ -49,7 +49,7 @@ impl WireApi for OpenAi {
         body.set("messages", &messages)?;
         body.set_some("tools", request.tools(request.tools.iter().map(tool).collect::<Result<Vec<_>>>()?)?)?;
         if let Some(given) = &request.schema {
-            // Compatible servers take more than the original one, and differ in what they call strict.
+            // Compatible servers accept more schemas, and differ in their meaning of `strict`.
             let format = match schema::openai(given).filter(|_| self.original) {
                 Some(strict) => json!({"name": "answer", "schema": strict, "strict": true}),
                 None => json!({"name": "answer", "schema": given}),
@@ -94,7 +94,7 @@ fn tool(tool: &ToolSpec) -> Result<Box<RawValue>> {
     body.into_raw()
 }
 
-/// Appends the messages that one of our turns becomes: each tool result is a message of its own here.
+/// Appends the messages of a turn. Each tool result is a separate message.
 fn put_turn(turn: &Turn, content: OutgoingContent<'_>, messages: &mut Vec<Value>) -> Result<()> {
     let role = &turn.role;
     let blocks = match content {
@@ -129,19 +129,19 @@ fn put_turn(turn: &Turn, content: OutgoingContent<'_>, messages: &mut Vec<Value>
             "tool_result" => {
                 let (text, others) = result(&view)?;
                 messages.push(json!({"role": "tool", "tool_call_id": view.tool_use_id, "content": text}));
-                // A tool's message is text; what it showed follows as the user's.
+                // A tool message has only text, so images follow in a user message.
                 parts.extend(others);
             }
             _ => parts.push(part(block)?),
         }
     }
     let content = match parts.as_slice() {
-        // What a model only thought must stand beside a text.
+        // Reasoning needs a text beside it.
         [] if calls.is_empty() && !members.is_empty() && !members.contains_key("refusal") => "".into(),
         [] => Value::Null,
         _ if is_list => parts.into(),
         [only] if text_of(only, "type") == Some("text") => only["text"].clone(),
-        // An assistant's content may be parts, but only text: most servers want a string.
+        // Most servers require the content of the assistant to be a string.
         _ if role == "assistant" => parts.iter().filter_map(|p| text_of(p, "text")).collect::<String>().into(),
         _ => parts.into(),
     };
@@ -179,7 +179,7 @@ fn result(view: &BlockView<'_>) -> Result<(String, Vec<Value>)> {
     }
 }
 
-/// A block of text, image or document as this dialect writes it.
+/// Encodes a block of text, image or document.
 fn part(block: &Block) -> Result<Value> {
     let block: Value = record::read(block.raw())?;
     let block = &block;
@@ -189,7 +189,7 @@ fn part(block: &Block) -> Result<Value> {
         (Some("image"), Some("url")) => Ok(json!({"type": "image_url", "image_url": {"url": source["url"]}})),
         (Some("image"), _) => Ok(json!({"type": "image_url", "image_url": {"url": data_url(source)}})),
         (Some("document"), Some("text")) => Ok(json!({"type": "text", "text": source["data"]})),
-        // Its bytes are fetched before it is sent.
+        // URLs are replaced by bytes before a request is sent.
         (Some("document"), Some("url")) => Ok(json!({"type": "file", "file": {"file_url": source["url"]}})),
         (Some("document"), Some("base64")) => {
             let name = text_of(block, "title").unwrap_or("document.pdf");
@@ -235,7 +235,7 @@ impl Decoder for Stream {
         self.head(body.value);
         self.partial.ended = true;
         let mut message = choice["message"].clone();
-        // In a whole message each call is one.
+        // Each element of a whole message is a separate call.
         let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten();
         for (index, call) in calls.filter_map(Value::as_object_mut).enumerate() {
             call.insert("index".to_owned(), index.into());
@@ -245,7 +245,7 @@ impl Decoder for Stream {
 
     fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool> {
         self.head(event.value);
-        // Other choices were not asked for. The usage comes after the reason, so only `[DONE]` or the end of the stream is the end.
+        // The first choice is the only one that was requested. The usage follows the finish reason, so the stream ends only at `[DONE]` or its end.
         if let Some(choice) = event.value.pointer("/choices/0").filter(|choice| count_of(choice, "/index") == 0) {
             self.choice(choice, &choice["delta"], event, show)?;
         }

@@ -1,5 +1,5 @@
-//! A message of Chat Completions as it comes: whole, or in deltas that are put together. Compatible servers add members of their own
-//! for what a model thinks, and Mistral's gives the content as a list.
+//! The message of Chat Completions, whole or assembled from deltas. Compatible servers have members of their own for reasoning, and Mistral's
+//! content is a list.
 
 use cp_common::Result;
 use cp_common::wire::raw;
@@ -9,14 +9,14 @@ use super::decoder::{complete_arguments, fresh_id};
 use super::json::TextBuffer;
 use super::{Call, OnText, Part, PartContent, Partial, Payload, text_of};
 
-/// The members in which servers tell what the model thought, to be given back under the same name.
+/// Members with reasoning. They are sent back under the same name.
 const THOUGHTS: [&str; 2] = ["reasoning_content", "reasoning"];
 
-/// What has come of a message.
+/// A message as far as it has arrived.
 #[derive(Default)]
 pub(super) struct Message {
     thoughts: Vec<(&'static str, TextBuffer)>,
-    /// Thoughts with signatures, as `OpenRouter` gives them.
+    /// Signed reasoning of `OpenRouter`.
     details: Vec<Value>,
     chunks: Vec<Chunk>,
     pub refusal: TextBuffer,
@@ -24,28 +24,28 @@ pub(super) struct Message {
     calls: Vec<PartialToolCall>,
 }
 
-/// A piece of the content.
+/// A part of the content.
 enum Chunk {
     Text(TextBuffer),
-    /// What Mistral's models think.
+    /// Reasoning of Mistral's models.
     Thinking(TextBuffer),
     Other(Value),
 }
 
-/// A call whose arguments are still coming.
+/// A tool call whose arguments are incomplete.
 #[derive(Default)]
 struct PartialToolCall {
     index: Option<u64>,
     id: String,
     name: String,
     arguments: TextBuffer,
-    /// Members that only this server has.
+    /// Members that are not in the API.
     more: Map<String, Value>,
     more_of_function: Map<String, Value>,
 }
 
 impl Message {
-    /// Takes a delta, and shows the words it brings.
+    /// Adds a delta and passes on its text.
     pub(super) fn delta(
         &mut self,
         delta: &Value,
@@ -53,7 +53,7 @@ impl Message {
         partial: &mut Partial,
         show: &mut OnText<'_>,
     ) -> Result<()> {
-        // Some servers give the same thought under each of the names.
+        // Some servers send the same reasoning under both names.
         let mut is_shown = false;
         for name in THOUGHTS {
             if let Some(text) = text_of(delta, name).filter(|text| !text.is_empty()) {
@@ -132,7 +132,7 @@ impl Message {
         Ok(())
     }
 
-    /// A piece of a detail has the index of the detail.
+    /// Adds a detail, or a piece of the last one, which has the same index.
     fn detail(&mut self, detail: &Value) {
         let same = |known: &Value| known["type"] == detail["type"] && known["index"] == detail["index"];
         let last = self.details.last_mut().filter(|last| detail["index"].is_u64() && same(last));
@@ -158,14 +158,14 @@ impl Message {
         let name = text_of(&delta["function"], "name").filter(|name| !name.is_empty());
         let index = delta.get("index").and_then(Value::as_u64);
         let calls = &mut self.calls;
-        // Servers leave out the index, give every call the same one, or repeat the id with every piece.
+        // Some servers omit the index, use one index for all calls, or repeat the id in every piece.
         let known = match index {
             Some(_) => calls.iter().rposition(|call| call.index == index),
             None => calls.len().checked_sub(1),
         };
         let known = known.filter(|at| id.is_none() || name.is_none() || id == Some(calls[*at].id.as_str()));
         let at = known.unwrap_or_else(|| {
-            // A call must have an id to be answered, even where the server gave none.
+            // A tool result needs the id of its call, even if the server sent none.
             let id = id.map_or_else(fresh_id, str::to_owned);
             calls.push(PartialToolCall { index, id, ..PartialToolCall::default() });
             calls.len() - 1
@@ -176,7 +176,7 @@ impl Message {
         }
         match &delta["function"]["arguments"] {
             Value::String(piece) => drop(call.arguments.push(piece, has_halves)),
-            // Some servers forget to write the arguments as text.
+            // Some servers send the arguments as an object.
             whole @ Value::Object(_) => drop(call.arguments.push(&whole.to_string(), false)),
             _ => {}
         }
@@ -192,7 +192,7 @@ impl Message {
         add(&mut call.more_of_function, &delta["function"], &["name", "arguments"]);
     }
 
-    /// The parts, in the one order that the members of a message have.
+    /// The parts, in the order of the members of a message.
     pub(super) fn parts(self, at_limit: bool) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         let has_thoughts = !self.thoughts.is_empty();
@@ -241,7 +241,7 @@ impl PartialToolCall {
         let text = self.arguments.finish();
         let Some(input) = complete_arguments(&text, at_limit) else { return Ok(None) };
         let has_more = !self.more.is_empty() || !self.more_of_function.is_empty();
-        // What is no object would be refused.
+        // The server would refuse arguments that are not an object.
         let is_plain = !input.get().starts_with('{') || (!has_more && (text == input.get() || text.is_empty()));
         let with = |members: Value, more: Map<String, Value>| -> Value {
             members.as_object().cloned().unwrap_or_default().into_iter().chain(more).collect()

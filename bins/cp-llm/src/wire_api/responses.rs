@@ -1,4 +1,4 @@
-//! `OpenAI` Responses, without state on their side: the whole conversation goes out each time.
+//! `OpenAI` Responses. The server stores nothing, so each request has the whole conversation.
 
 use std::collections::BTreeMap;
 
@@ -59,9 +59,9 @@ impl WireApi for Responses {
                 name => body.set(name, value)?,
             }
         }
-        // Nothing is kept there unless the caller says so.
+        // The server stores nothing unless a parameter says so.
         body.set("store", &false)?;
-        // Then reasoning can be given back only as what is encrypted of it. Other models refuse to be asked for that.
+        // Without storage, reasoning can be sent back only in its encrypted form. Models that do not reason refuse this parameter.
         if request.params.get("store") != Some(&Value::Bool(true)) && reasons(request) {
             body.set("include", &["reasoning.encrypted_content"])?;
         }
@@ -74,7 +74,7 @@ impl WireApi for Responses {
     }
 }
 
-/// The members that several parameters make together.
+/// Members that combine several parameters.
 fn members(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, Value>)> {
     let (mut text, mut reasoning) = (request.object("text"), request.object("reasoning"));
     if let Some(given) = &request.schema {
@@ -104,7 +104,7 @@ fn tool(tool: &ToolSpec) -> Result<Box<RawValue>> {
     body.into_raw()
 }
 
-/// Whether the model is one that reasons: by its name, or because the caller says how much it shall.
+/// True if the model reasons, by its name or because a parameter of reasoning is given.
 fn reasons(request: &Request) -> bool {
     let name = request.model.rsplit('/').next().unwrap_or_default();
     let digit_after =
@@ -117,7 +117,7 @@ fn reasons(request: &Request) -> bool {
         || (is_gpt && !name.contains("-chat"))
 }
 
-/// Appends the items that one of our turns becomes: calls and results are items of their own.
+/// Appends the items of a turn. Tool calls and results are separate items.
 fn put_turn(turn: &Turn, content: OutgoingContent<'_>, items: &mut Vec<Value>) -> Result<()> {
     let blocks = match content {
         OutgoingContent::Text(text) => {
@@ -163,11 +163,11 @@ fn put_turn(turn: &Turn, content: OutgoingContent<'_>, items: &mut Vec<Value>) -
     Ok(())
 }
 
-/// Appends the message that these parts are.
+/// Appends a message of these parts.
 fn put_message(role: &str, parts: &mut Vec<Value>, items: &mut Vec<Value>) {
     let parts = std::mem::take(parts);
     if role == "assistant" && !parts.is_empty() {
-        // Given back as parts it would have to be one of the server's items, with its id.
+        // Parts of an assistant's message would need the item id of the server.
         let text: String = parts.iter().filter_map(|part| text_of(part, "text")).collect();
         items.push(json!({"type": "message", "role": role, "content": text}));
     } else if !parts.is_empty() {
@@ -175,7 +175,7 @@ fn put_message(role: &str, parts: &mut Vec<Value>, items: &mut Vec<Value>) {
     }
 }
 
-/// What a tool gave: a text where it is only that.
+/// The output of a tool: a string if it has only text.
 fn output(failure: &str, blocks: &[Value]) -> Result<Value> {
     if blocks.iter().all(|block| block["type"] == "text") {
         let texts = blocks.iter().filter_map(|block| text_of(block, "text"));
@@ -185,7 +185,7 @@ fn output(failure: &str, blocks: &[Value]) -> Result<Value> {
     said.into_iter().chain(blocks.iter().map(part)).collect()
 }
 
-/// A block of text, image or document as this dialect writes it.
+/// Encodes a block of text, image or document.
 fn part(block: &Value) -> Result<Value> {
     let source = &block["source"];
     Ok(match (text_of(block, "type"), text_of(source, "type")) {
@@ -226,13 +226,13 @@ fn failure(response: &Value) -> Error {
     UpstreamError::find(response, false).unwrap_or_default().into_error(200)
 }
 
-/// An item of an answer, as far as it has come.
+/// An item of an answer, as far as it has arrived.
 #[derive(Default)]
 struct Item {
-    /// The item as the server gives it: as it begins, or when it is done.
+    /// The item of the server, at its start or when it is done.
     given: Value,
     is_done: bool,
-    /// The words, or the arguments, that came in pieces.
+    /// The text or the arguments from deltas.
     pieces: TextBuffer,
 }
 
@@ -243,14 +243,14 @@ impl Item {
         if !is_done && item["type"] == "function_call" {
             item["arguments"] = text.into();
         } else if !is_done {
-            // What is not whole cannot be given back as an item.
+            // An incomplete item cannot be sent back.
             return Ok((!text.is_empty()).then(|| Part { content: PartContent::Text(text, Vec::new()), raw: None }));
         }
         part_of(&item, at_limit)
     }
 }
 
-/// The part that an item is; none of a call that the limit cut off.
+/// Makes the part of an item; `None` for a tool call that was cut off at the token limit.
 fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
     let kind = text_of(item, "type").unwrap_or_default();
     let list = |name: &str| item[name].as_array().into_iter().flatten();
@@ -289,12 +289,12 @@ struct Stream {
 }
 
 impl Stream {
-    /// Takes a response that has come to its end.
+    /// Decodes a complete response.
     fn response(&mut self, response: &Value) {
         self.partial.identify(response, "id", "model");
         self.partial.usage = response.get("usage").filter(|usage| usage.is_object()).map(tokens);
         let output = response["output"].as_array().map(Vec::as_slice).unwrap_or_default();
-        // Some servers leave out here what they have sent before.
+        // Some servers omit the items that they sent before.
         if !output.is_empty() {
             let done = |item: &Value| Item { given: item.clone(), is_done: true, pieces: TextBuffer::default() };
             self.items = (0..).zip(output.iter().map(done)).collect();
@@ -334,7 +334,7 @@ impl Decoder for Stream {
             Some("response.reasoning_summary_text.delta" | "response.reasoning_text.delta") => {
                 self.partial.think(delta, event.has_halves, show)?;
             }
-            // The parts of a summary are paragraphs.
+            // Parts of a summary are paragraphs.
             Some("response.reasoning_summary_part.added") if count_of(data, "/summary_index") > 0 => {
                 self.partial.think("\n\n", event.has_halves, show)?;
             }
@@ -342,7 +342,7 @@ impl Decoder for Stream {
                 item.or_default().pieces.push(delta, event.has_halves);
             }
             Some("response.output_item.added") => item.or_default().given = data["item"].clone(),
-            // Some servers send the arguments only here, whole.
+            // Some servers send the arguments only in this event.
             Some("response.output_item.done") => {
                 let item = item.or_default();
                 (item.given, item.is_done) = (data["item"].clone(), true);

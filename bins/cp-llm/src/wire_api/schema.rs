@@ -1,29 +1,29 @@
-//! A JSON Schema as each provider takes it. What a provider does not know is left out and said in the description, so that whatever is
-//! valid under the schema that was given is valid under the one that is sent. An object whose other members are not mentioned is closed
-//! where the provider takes no other. What cannot be rewritten so is sent as it was given.
+//! JSON Schemas that providers accept. Unsupported keywords are moved to the description, so that every value that is valid under the original
+//! schema is valid under the schema that is sent. If the provider accepts only closed objects, an object without a rule for further members is
+//! closed. A schema that cannot be rewritten like this is sent unchanged.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// What a provider takes.
+/// The rules of a provider.
 struct Rules {
-    /// The keywords that it knows beside those of all, with spaces between.
+    /// Keywords that it supports besides the common ones, separated by spaces.
     more: &'static str,
     objects: Objects,
 }
 
-/// What a provider takes for an object.
+/// The objects that a provider accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Objects {
     Any,
-    /// One without other members than those that are named.
+    /// Objects without further members.
     Closed,
-    /// One that was closed by who wrote the schema, and has all of its members.
+    /// Objects that the schema closes, with all members required.
     Complete,
 }
 
-/// The keywords that every provider knows.
+/// Keywords that all providers support.
 const ALL: &str =
     "$defs $ref additionalProperties anyOf description enum format items minItems properties required title type";
 const ANTHROPIC: Rules = Rules { more: "const", objects: Objects::Closed };
@@ -34,30 +34,30 @@ const OPENAI: Rules = Rules {
 const GEMINI: Rules =
     Rules { more: "maxItems maximum minimum oneOf prefixItems propertyOrdering", objects: Objects::Any };
 
-/// The formats that may be sent; the last one not to `OpenAI`.
+/// Formats that providers support; `OpenAI` does not support the last one.
 const FORMATS: &str = "date date-time duration email hostname ipv4 ipv6 time uuid uri";
-/// Keywords that say nothing of what is valid, and are left out without a word.
+/// Annotations, which are dropped.
 const NOTES: &str = "$comment $schema default deprecated description examples readOnly title writeOnly";
-/// Keywords by which an object may have members that its `properties` do not name.
+/// Keywords that permit members besides `properties`.
 const OPENING: &str =
     "additionalProperties allOf anyOf dependentSchemas else if oneOf patternProperties then unevaluatedProperties";
 
-/// The schema as Anthropic takes it.
+/// The schema for Anthropic.
 pub(super) fn anthropic(schema: &Value) -> Value {
     rewritten(schema, &ANTHROPIC).unwrap_or_else(|| schema.clone())
 }
 
-/// The schema as `OpenAI` can keep to it strictly; none of one that it cannot.
+/// The schema for strict mode of `OpenAI`; `None` if that is not possible.
 pub(super) fn openai(schema: &Value) -> Option<Value> {
     rewritten(schema, &OPENAI).filter(|schema| schema["type"] == "object" && schema.get("anyOf").is_none())
 }
 
-/// The schema as Gemini takes it.
+/// The schema for Gemini.
 pub(super) fn gemini(schema: &Value) -> Value {
     rewritten(schema, &GEMINI).unwrap_or_else(|| schema.clone())
 }
 
-/// Whether a list has a word.
+/// True if a list has a word.
 fn has_word(list: &str, word: &str) -> bool {
     list.split(' ').any(|known| known == word)
 }
@@ -69,7 +69,7 @@ fn rewritten(schema: &Value, rules: &Rules) -> Option<Value> {
         _ => return None,
     };
     let has = |name: &str| members.contains_key(name);
-    // With these a reference may lead anywhere.
+    // These keywords can change the target of references.
     if ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef"].into_iter().any(has)
         || (has("$defs") && has("definitions"))
     {
@@ -80,7 +80,7 @@ fn rewritten(schema: &Value, rules: &Rules) -> Option<Value> {
         sent.insert("$defs".to_owned(), named(parts, rules)?);
     }
     if let Some(reference) = members.get("$ref") {
-        // Beside a reference nothing may stand.
+        // A reference may not have siblings.
         sent.insert("$ref".to_owned(), definition(reference.as_str()?)?.into());
         return Some(sent.into());
     }
@@ -105,7 +105,7 @@ fn rewritten(schema: &Value, rules: &Rules) -> Option<Value> {
         }
     }
     if rules.objects == Objects::Complete && !sent.contains_key("type") {
-        // Values alone are no type there.
+        // `enum` and `const` need a type in strict mode.
         sent.extend(kinds(&sent).map(|kinds| ("type".to_owned(), kinds)));
     }
     let is_typed = ["type", "anyOf", "enum", "const"].iter().any(|name| sent.contains_key(*name));
@@ -120,12 +120,12 @@ fn rewritten(schema: &Value, rules: &Rules) -> Option<Value> {
     Some(sent.into())
 }
 
-/// Whether a keyword that the provider knows can be sent with this value.
+/// True if a supported keyword can be sent with this value.
 fn is_kept(name: &str, value: &Value, members: &Map<String, Value>, rules: &Rules) -> bool {
     match name {
-        // Without what stands before them the items would be those of the whole array.
+        // Without `prefixItems` they would apply to the whole array.
         "items" => !value.is_array() && (!members.contains_key("prefixItems") || has_word(rules.more, "prefixItems")),
-        // It speaks of those members that no pattern names.
+        // It excludes members that match a pattern.
         "additionalProperties" => !members.contains_key("patternProperties"),
         "format" => {
             value.as_str().is_some_and(|format| has_word(FORMATS, format))
@@ -141,7 +141,7 @@ fn is_kept(name: &str, value: &Value, members: &Map<String, Value>, rules: &Rule
     }
 }
 
-/// The types of the values that a schema lists, if it does.
+/// The types of the values in `enum` or `const`.
 fn kinds(schema: &Map<String, Value>) -> Option<Value> {
     let listed = schema.get("enum").and_then(Value::as_array).map(Vec::as_slice);
     let values = listed.or_else(|| schema.get("const").map(std::slice::from_ref))?;
@@ -166,7 +166,7 @@ fn listed(schemas: &Value, rules: &Rules) -> Option<Value> {
     schemas.as_array()?.iter().map(|schema| rewritten(schema, rules)).collect()
 }
 
-/// A reference to a definition as it is spelt now; none that leads elsewhere.
+/// Rewrites a reference to a definition; `None` for other references.
 fn definition(reference: &str) -> Option<String> {
     let name = reference.strip_prefix("#/$defs/").or_else(|| reference.strip_prefix("#/definitions/"));
     match name {
@@ -175,7 +175,7 @@ fn definition(reference: &str) -> Option<String> {
     }
 }
 
-/// Whether the provider takes it, if it is an object; it is closed where that is what the provider needs.
+/// True if the provider accepts the schema of an object. Closes the object if the provider requires that.
 fn is_taken(sent: &mut Map<String, Value>, given: &Map<String, Value>, objects: Objects) -> bool {
     let is = |kind: &Value| kind == "object";
     let kind = sent.get("type");

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The code for an HTTP status. `kind` is the error type that the body names, if it names one.
 pub(crate) fn code_of(status: u16, kind: &str) -> Code {
     match status {
-        // A quota or a credit that is used up is not there again in a minute, whatever the status says.
+        // A used-up quota or credit is not a rate limit, even with that status.
         400 | 429 if is_quota(kind) => Code::Forbidden,
         400 if is_key(kind) => Code::Auth,
         401 => Code::Auth,
@@ -19,9 +19,9 @@ pub(crate) fn code_of(status: u16, kind: &str) -> Code {
         408 => Code::Timeout,
         409 => Code::Conflict,
         429 => Code::RateLimited,
-        // A request that carries a key follows no redirect.
+        // Redirects are not followed, because requests have a key.
         300..400 => Code::Config,
-        // 400, 413, 422, and what else says that the request is at fault.
+        // 400, 413, 422 and other errors of the request.
         400..500 => Code::Validation,
         _ => Code::Server,
     }
@@ -33,14 +33,14 @@ fn is_quota(kind: &str) -> bool {
     kinds.contains(&kind)
 }
 
-/// Gemini and xAI answer a wrong key with a status that blames the request.
+/// True for a wrong key. Gemini and xAI report it with status 400.
 fn is_key(kind: &str) -> bool {
     ["API_KEY_INVALID", "invalid_api_key"].contains(&kind)
 }
 
 const CREDIT_TOO_LOW: &str = "credit_balance_too_low";
 
-/// The type of an error whose provider names it in the message only.
+/// The error type of providers that have it only in the message.
 pub(crate) fn kind_in(message: &str) -> Option<&'static str> {
     let kinds = [
         ("Your credit balance is too low", CREDIT_TOO_LOW),
@@ -50,7 +50,7 @@ pub(crate) fn kind_in(message: &str) -> Option<&'static str> {
     kinds.iter().find(|(words, _)| message.starts_with(words)).map(|(_, kind)| *kind)
 }
 
-/// The status that an `error` event after a 200 stands for, by its type.
+/// The status for the type of an `error` event in a stream.
 pub(crate) fn status_of(kind: &str) -> u16 {
     match kind {
         "invalid_request_error"
@@ -70,7 +70,7 @@ pub(crate) fn status_of(kind: &str) -> u16 {
     }
 }
 
-/// How long the upstream asks us to wait: `retry-after-ms`, `retry-after` in seconds or as a date, or in the message.
+/// The delay that the upstream asks for: `retry-after-ms`, `retry-after` in seconds or as a date, or in the body or the message.
 pub(crate) fn retry_after(
     header: impl Fn(&str) -> Option<String>,
     body: &Value,
@@ -89,13 +89,13 @@ fn seconds(text: &str, unit: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(number * unit).ok()
 }
 
-/// The wait until an HTTP date.
+/// The time until an HTTP date.
 fn until(text: &str, now_ms: i64) -> Option<Duration> {
     let date = chrono::DateTime::parse_from_rfc2822(text.trim()).ok()?;
     Some(Duration::from_millis(u64::try_from(date.timestamp_millis() - now_ms).unwrap_or(0)))
 }
 
-/// Google's `RetryInfo`, and the members that compatible servers put beside the message.
+/// `RetryInfo` of Google, and members of compatible servers.
 fn body_delay(body: &Value) -> Option<Duration> {
     let body = body.as_array().and_then(|list| list.first()).unwrap_or(body);
     let error = body.get("error").unwrap_or(body);
@@ -107,7 +107,7 @@ fn body_delay(body: &Value) -> Option<Duration> {
     }
 }
 
-/// "Please try again in 1m2.5s": some servers say it only there.
+/// Some servers have the delay only in the message: "Please try again in 1m2.5s".
 fn in_message(message: &str) -> Option<Duration> {
     let (_, rest) = message.split_once("try again in ")?;
     spelled(rest.split([' ', ',']).next()?.trim_end_matches('.'))
@@ -135,23 +135,23 @@ fn spelled(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(total).ok().filter(|d| !d.is_zero())
 }
 
-/// What a provider says about a failure.
+/// The error that a provider reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UpstreamError {
-    /// The provider's type of error.
+    /// The error type.
     pub kind: String,
-    /// The provider's message.
+    /// The message.
     pub message: String,
-    /// The HTTP status, where the body names one.
+    /// The HTTP status in the body.
     pub status: Option<u16>,
 }
 
-/// The failure to use an answer whose status reports success.
+/// The error for a successful response that is not usable.
 pub(crate) fn bad_answer(reason: &str, message: &str) -> Error {
     unusable(Code::Server, reason, message)
 }
 
-/// The failure of a stream that ended before its answer did.
+/// The error for a stream that ended before its answer.
 pub(crate) fn cut() -> Error {
     unusable(Code::Network, "cut", "the answer was cut short")
 }
@@ -161,9 +161,9 @@ fn unusable(code: Code, reason: &str, message: &str) -> Error {
 }
 
 impl UpstreamError {
-    /// The error in a body or an event, in any of the shapes that providers use. `is_error` says that the body is one as a whole.
+    /// Finds the error in a body or an event, in the shapes of all providers. With `is_error` the body itself may be the error.
     pub(crate) fn find(body: &Value, is_error: bool) -> Option<Self> {
-        // Google's blocking errors come in a list of one when a stream was asked for.
+        // Google wraps the error of a streamed request in a list.
         let body = body.as_array().and_then(|list| list.first()).unwrap_or(body);
         let error = match body.get("error") {
             Some(Value::Null) | None if is_error || body.get("object").is_some_and(|o| o == "error") => body,
@@ -175,13 +175,13 @@ impl UpstreamError {
             return Some(Self { message: message.clone(), kind, ..Self::default() });
         }
         let text = |name: &str| error.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        // A key that Google refuses is named in the details only, and others name it in their words.
+        // Google reports a wrong key only in the details, others only in the message.
         let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
         let reason =
             details.filter_map(|detail| detail.get("reason")?.as_str()).find(|reason| reason.starts_with("API_KEY_"));
         let message = text("message").unwrap_or_default();
         let named = reason.or_else(|| kind_in(message));
-        // `code` is the finer name where a provider has both, and a status where it is a number.
+        // `code` is more specific than `type`. A number is a status.
         let kind =
             named.or_else(|| text("code")).or_else(|| text("status")).or_else(|| text("type")).unwrap_or_default();
         let status = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
@@ -192,7 +192,7 @@ impl UpstreamError {
         })
     }
 
-    /// The failure that this is. `status` is that of the answer; after a 200 the one that the error names counts.
+    /// Makes the error. The status of the response counts, or after a 200 the status of the error.
     pub(crate) fn into_error(self, status: u16) -> Error {
         let meant = if status < 300 { self.status.unwrap_or_else(|| status_of(&self.kind)) } else { status };
         let code = code_of(meant, &self.kind);
@@ -210,14 +210,14 @@ impl UpstreamError {
             error = error.with("upstream_message", shortened(&self.message));
         }
         match code {
-            // The next item would fail in the same way.
+            // Other requests would fail in the same way.
             Code::Auth | Code::Forbidden => error.fatal(),
             _ => error,
         }
     }
 }
 
-/// A text of an upstream in one line that is not too long.
+/// Puts a text of the upstream on one line and shortens it.
 pub(crate) fn shortened(message: &str) -> String {
     const MOST: usize = 600;
     let one_line = message.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! What a budget holds: limits, sums, reservations, the pace and the pause. One process has it in memory; several have it in a file.
+//! The content of a budget file: limits, sums, reservations, the rate and the pause. A process with a budget of its own keeps it in memory.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use cp_common::wire::Usage;
 use serde::{Deserialize, Serialize};
 
-/// More reservations than this are not those of processes of one host.
+/// The most reservations of a valid file: one host does not run more processes.
 const MOST: usize = 4096;
 
-/// Dollars and tokens.
+/// An amount of dollars and tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::engine) struct Amount {
@@ -17,7 +17,7 @@ pub(in crate::engine) struct Amount {
     pub tokens: u64,
 }
 
-/// What may be spent; what is not there is not limited.
+/// The limits of a budget; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limit {
@@ -27,20 +27,20 @@ pub(super) struct Limit {
     pub tokens: Option<u64>,
 }
 
-/// What one process keeps for its requests under way, and a little for the next ones.
+/// The amount that one process reserves for its requests in flight, and in advance for a few more.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reservation {
-    /// Its owner holds a lock on the file of this name.
+    /// The suffix of the file that the owner keeps locked.
     pub id: String,
-    /// Who that is, for people.
+    /// The program and process id, for people who read the file.
     pub owner: String,
     pub since: Timestamp,
     pub tokens: u64,
     pub usd: f64,
 }
 
-/// The requests and tokens since a time: they say when the next request may go.
+/// The requests and tokens since a time, which determine when the next request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rate {
@@ -49,7 +49,7 @@ pub(super) struct Rate {
     pub tokens: u64,
 }
 
-/// A budget.
+/// The content of a budget file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BudgetFile {
@@ -58,17 +58,17 @@ pub(super) struct BudgetFile {
     pub reserved: Vec<Reservation>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Nothing is sent before.
+    /// No request is sent before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_until: Option<Timestamp>,
 }
 
-/// Milliseconds since 1970, printed as a time.
+/// Milliseconds since 1970, serialized as RFC 3339.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct Timestamp(pub u64);
 
-/// How much time a request takes, and how much each of its tokens.
+/// The time between requests, and between tokens, that limits the rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     pub request: Duration,
@@ -76,7 +76,7 @@ pub(super) struct Pace {
 }
 
 impl Amount {
-    /// What a use is.
+    /// The amount of a usage.
     pub(in crate::engine) fn of(usage: &Usage) -> Self {
         let written = usage.output_tokens.saturating_add(usage.cache_write_tokens);
         let read = usage.input_tokens.saturating_add(usage.cache_read_tokens);
@@ -94,12 +94,12 @@ impl Amount {
         Self { usd: usd.max(0.0), tokens: self.tokens.saturating_sub(less.tokens) }
     }
 
-    /// Each part of it by itself, if that is less than this one's.
+    /// The smaller dollars and the smaller tokens of two amounts.
     pub(super) fn min(self, most: Self) -> Self {
         Self { usd: self.usd.min(most.usd), tokens: self.tokens.min(most.tokens) }
     }
 
-    /// A part of it.
+    /// Multiplies both parts.
     #[expect(clippy::cast_precision_loss, reason = "as many tokens are never counted")]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a count, cut off")]
     pub(super) fn scaled(self, part: f64) -> Self {
@@ -116,17 +116,17 @@ impl Limit {
         self == Self::default()
     }
 
-    /// Whether nothing is left.
+    /// True if an amount reaches a limit.
     pub(super) fn is_reached(self, spent: Amount) -> bool {
         self.usd.is_some_and(|most| spent.usd >= most) || self.tokens.is_some_and(|most| spent.tokens >= most)
     }
 
-    /// Whether an amount is within another, as far as it is limited.
+    /// True if the limited parts of an amount are within another amount.
     pub(super) fn holds(self, amount: Amount, within: Amount) -> bool {
         (self.usd.is_none() || amount.usd <= within.usd) && (self.tokens.is_none() || amount.tokens <= within.tokens)
     }
 
-    /// What is kept for the next requests, so that not each of them has to change the file: little of the whole, less of the rest.
+    /// The amount to reserve in advance, so that not every request changes the file: at most 2 % of the limit and an eighth of the rest.
     pub(super) fn reserve_ahead(self, taken: Amount) -> Amount {
         let whole = Amount { usd: self.usd.unwrap_or(0.0), tokens: self.tokens.unwrap_or(0) };
         whole.scaled(1.0 / 50.0).min(whole.minus(taken).scaled(1.0 / 8.0))
@@ -134,7 +134,7 @@ impl Limit {
 }
 
 impl BudgetFile {
-    /// What a file holds, if it is a budget: of this shape, or of the one that knew the sums only.
+    /// Parses a file, also in the old format, which has only sums.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self::default());
@@ -155,13 +155,13 @@ impl BudgetFile {
         Ok(content)
     }
 
-    /// What all reservations hold.
+    /// The sum of all reservations.
     pub(super) fn reserved(&self) -> Amount {
         self.reserved.iter().map(Reservation::amount).fold(Amount::default(), Amount::plus)
     }
 }
 
-/// The sums of a file that older versions wrote.
+/// Parses the sums in the old format.
 fn sums(text: &[u8]) -> Option<Amount> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -181,9 +181,9 @@ impl Reservation {
 }
 
 impl Rate {
-    /// The turn of the next request, which is taken. A window whose time is over is followed by one that begins now.
+    /// Takes the next turn and returns its time. If the window is over, a new one begins now.
     pub(super) fn turn(rate: &mut Option<Self>, pace: Pace, now: Timestamp) -> Timestamp {
-        // A clock that was set back does not stop the stream.
+        // A clock that was set back must not stop the stream.
         let turn = rate.map_or(now, |rate| rate.window_start.min(now).after(pace.of(rate.requests, rate.tokens)));
         match rate.as_mut().filter(|_| turn > now) {
             Some(rate) => rate.requests = rate.requests.saturating_add(1),
@@ -194,7 +194,7 @@ impl Rate {
 }
 
 impl Pace {
-    /// So many in a minute; none is no limit.
+    /// Converts limits for a minute.
     pub(super) fn new(requests: Option<u32>, tokens: Option<u32>) -> Self {
         let share = |limit: Option<u32>| limit.map_or(Duration::ZERO, |limit| Duration::from_mins(1) / limit.max(1));
         Self { request: share(requests), token: share(tokens) }
@@ -211,7 +211,7 @@ impl Timestamp {
         Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// How long it is from another to this one.
+    /// The time since an earlier one.
     pub(super) fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

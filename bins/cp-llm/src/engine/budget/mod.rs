@@ -1,5 +1,5 @@
-//! What may be spent and how fast, by this process or by all that share a file. Each request reserves what it may use before it is sent,
-//! and what it used is counted when its answer is there: a budget is passed by at most what is under way.
+//! Budgets: limits of spending and of the rate of requests, for one process or for all that share a file. A request reserves its estimated cost
+//! before it is sent, and the actual cost is counted after its answer. A budget is exceeded by at most the requests in flight.
 
 mod file;
 mod shared;
@@ -19,11 +19,11 @@ use self::shared::{Owner, SharedFile};
 use crate::command_line::command_with_limits;
 use crate::pause;
 
-/// How long a request that waits for what others have reserved does so before it looks again.
+/// The interval for checking whether other processes released their reservations.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// No turn is waited for longer than this.
+/// The longest wait for a turn.
 const LONGEST: Duration = Duration::from_hours(24);
-/// A process with nothing under way keeps its reservation for the next request no longer than this.
+/// The time that an idle process keeps its reservation for the next request.
 const IDLE_LIMIT: Duration = Duration::from_millis(20);
 
 /// The options of a budget.
@@ -43,7 +43,7 @@ pub(crate) struct BudgetOptions {
 /// The most requests and tokens in a minute.
 pub(crate) type PerMinute = (Option<u32>, Option<u32>);
 
-/// What may be spent, and how fast.
+/// A budget and a rate limit.
 pub(crate) struct Budget {
     limit: Limit,
     pace: Pace,
@@ -52,54 +52,54 @@ pub(crate) struct Budget {
     settled: Condvar,
 }
 
-/// Where it is.
+/// The storage of a budget.
 enum Storage {
     Memory(Mutex<BudgetFile>),
     Shared(SharedFile),
 }
 
-/// What this process has of it.
+/// The state of this process.
 #[derive(Default)]
 struct State {
     counts: Counts,
-    /// Shows others that this process lives, while it has a reservation.
+    /// Shows other processes that this one is alive, while it has a reservation.
     owner: Option<Owner>,
     since: Timestamp,
-    /// When the file was last changed.
+    /// The time of the last change of the file.
     reserved_at: Option<Instant>,
-    /// The pause that the file had, and when it was looked at.
+    /// The end of the pause in the file, and the time when it was read.
     pause_until: Option<Timestamp>,
     looked: Option<Instant>,
-    /// All answers so far, and what they used.
+    /// The number of answers so far, and their usage.
     answers: u32,
     answered: Amount,
-    /// Whether an answer came without its usage: then no budget can be kept.
+    /// True if an answer had no usage, so that no budget can be kept.
     lacks_usage: bool,
-    /// Whether the process settles no more.
+    /// True after `close`.
     is_closed: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Counts {
     requests: u64,
-    /// What the requests under way may use.
+    /// The estimated cost of requests in flight.
     under_way: Amount,
-    /// What was used and is not counted in the budget.
+    /// Usage that is not yet added to the budget.
     used: Amount,
-    /// The tokens of it that the pace counts.
+    /// The tokens of it that count for the rate.
     paced: u64,
-    /// What this process has reserved in the file, and what is spent and reserved there without it.
+    /// The reservation of this process in the file, and the sum of everything else there.
     held: Amount,
     others: Amount,
 }
 
-/// What a request has reserved.
+/// The amount that one request has reserved.
 pub(super) struct Ticket(Amount);
 
-/// Whether a request may go.
+/// The decision about a request.
 enum Admission {
     Admitted,
-    /// What is left is reserved by others.
+    /// The rest is reserved by others.
     MustWait,
     Exhausted(Amount),
 }
@@ -128,7 +128,7 @@ impl Budget {
             state: Mutex::default(),
             settled: Condvar::new(),
         };
-        // What is given is the file's from now on, and what is not given is what the file has.
+        // Limits of the command line are stored in the file; the file has the others.
         budget.limit = budget.change(|content| {
             content.limit =
                 Limit { usd: given.usd.or(content.limit.usd), tokens: given.tokens.or(content.limit.tokens) };
@@ -142,23 +142,23 @@ impl Budget {
         Ok(Some(budget))
     }
 
-    /// Whether dollars are limited: then every model must have a price.
+    /// True if dollars are limited, so that every model needs a price.
     pub(super) fn limits_dollars(&self) -> bool {
         self.limit.usd.is_some()
     }
 
-    /// Whether anything is limited but the pace: then every answer must say what it used.
+    /// True if dollars or tokens are limited, so that every answer needs a usage.
     pub(crate) fn has_limit(&self) -> bool {
         !self.limit.is_none()
     }
 
-    /// What answers have used on average.
+    /// The average cost of an answer so far.
     pub(super) fn average(&self) -> Option<Amount> {
         let state = self.lock();
         (state.answers > 0).then(|| state.answered.scaled(1.0 / f64::from(state.answers)))
     }
 
-    /// Waits for the turn of a request.
+    /// Waits for the next turn of the rate limit.
     pub(super) fn wait_turn(&self) -> Result<()> {
         let pace = self.pace;
         if pace.request.is_zero() && pace.token.is_zero() {
@@ -173,11 +173,11 @@ impl Budget {
         pause(wait)
     }
 
-    /// How long all who share the file have to wait before they send anything.
+    /// The rest of the pause of all processes that share the file.
     pub(super) fn remaining_pause(&self) -> Result<Duration> {
         let Storage::Shared(file) = &self.storage else { return Ok(Duration::ZERO) };
         let mut state = self.lock();
-        // Many requests in a row look once.
+        // Requests in quick succession read the file once.
         if state.looked.is_none_or(|looked| looked.elapsed() >= IDLE_LIMIT / 2) {
             state.pause_until = file.read()?.pause_until;
             state.looked = Some(Instant::now());
@@ -185,7 +185,7 @@ impl Budget {
         Ok(state.pause_until.map_or(Duration::ZERO, |until| until.since(now())))
     }
 
-    /// Makes all who share the file wait.
+    /// Pauses all processes that share the file.
     pub(super) fn pause(&self, length: Duration) -> Result<()> {
         if let Storage::Shared(file) = &self.storage {
             let until = now().after(length);
@@ -194,8 +194,8 @@ impl Budget {
         self.release_idle()
     }
 
-    /// Lets a request go and reserves what it may use, if something is left. It waits while others have reserved all that is left, and
-    /// says so where they are other processes.
+    /// Reserves the estimated cost of a request. Waits while others have reserved the rest, and reports that if they
+    /// are other processes. Fails if the budget is used up.
     pub(super) fn admit(&self, estimate: Amount, say: &mut dyn FnMut(&str)) -> Result<Ticket> {
         let mut state = self.lock();
         let mut is_said = false;
@@ -217,7 +217,7 @@ impl Budget {
                 Admission::MustWait => {
                     signals::check()?;
                     if state.counts.requests == 0 && !std::mem::replace(&mut is_said, true) {
-                        say("other processes have reserved what is left of the budget; waiting for them");
+                        say("other processes have reserved the rest of the budget; waiting for them");
                     }
                     state = self.settled.wait_timeout(state, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
                 }
@@ -226,7 +226,7 @@ impl Budget {
         Ok(Ticket(estimate))
     }
 
-    /// Counts what a request has used, as far as that is known, and gives back what it had reserved.
+    /// Replaces the reservation of a request by its usage, if that is known.
     pub(super) fn settle(&self, ticket: &Ticket, usage: Option<&Usage>) -> Result<()> {
         let mut state = self.lock();
         if state.is_closed {
@@ -256,13 +256,13 @@ impl Budget {
         reserved
     }
 
-    /// An answer said nothing of its usage: the failure that ends the stream, once.
+    /// Notes an answer without usage. Returns the error that ends the stream the first time.
     pub(super) fn report_missing_usage(&self) -> Option<Error> {
         let mut state = self.lock();
         (self.has_limit() && !std::mem::replace(&mut state.lacks_usage, true)).then(missing_usage_error)
     }
 
-    /// Gives back what is reserved, if nothing is under way: what comes next may take its time.
+    /// Releases the reservation if no request is in flight, because the next one may not follow soon.
     pub(crate) fn release_idle(&self) -> Result<()> {
         let mut state = self.lock();
         if state.counts.requests > 0 || state.owner.is_none() {
@@ -272,7 +272,7 @@ impl Budget {
         }
     }
 
-    /// Gives back what is reserved. What is still under way was asked for, and counts.
+    /// Releases the reservation. Requests that are still in flight count as spent.
     pub(crate) fn close(&self) -> Result<()> {
         let _effect = signals::effect();
         let mut state = self.lock();
@@ -285,18 +285,18 @@ impl Budget {
         self.reserve(&mut state, None).map(drop)
     }
 
-    /// Whether what is reserved in the file is enough for one request more.
+    /// True if the reservation in the file covers one more request of this cost.
     fn is_covered(&self, counts: &Counts, more: Amount) -> bool {
         let taken = counts.used.plus(counts.under_way);
         matches!(self.storage, Storage::Shared(_))
             && counts.held != Amount::default()
             && self.limit.holds(taken.plus(more), counts.held)
-            // What an answer did not use of its reservation is not there for another when the limit is near.
+            // Near the limit, unused parts of a reservation are not spent on other requests.
             && !self.limit.is_reached(counts.others.plus(taken))
     }
 
-    /// Counts what was used, and reserves anew: for what is under way, for one request more if one is asked for and something is left,
-    /// and for a few of the next ones.
+    /// Adds usage to the file and renews the reservation: for the requests in flight, for one more request if asked for and if budget is left,
+    /// and in advance for a few more.
     fn reserve(&self, state: &mut State, asked: Option<Amount>) -> Result<Admission> {
         if let (Storage::Shared(file), true, None) = (&self.storage, asked.is_some(), &state.owner) {
             state.owner = Some(file.owner()?);
@@ -363,14 +363,14 @@ impl Budget {
     }
 
     fn exhausted(&self, spent: Amount) -> Error {
-        // Twice the limit may be less than was spent: by others too, or by one large answer.
+        // The amount spent can be more than twice the limit, because of other processes or one large answer.
         let usd = self.limit.usd.map(|limit| limit.max(spent.usd) * 2.0);
         let tokens = self.limit.tokens.map(|limit| limit.max(spent.tokens).saturating_mul(2));
         let mut error = Error::new(Code::BudgetExhausted, "the budget is used up")
             .with("action", "raise_budget")
             .with("resume", command_with_limits(usd, tokens))
             .with("spent_tokens", spent.tokens)
-            .hint("raise --budget-usd or --budget-tokens; --resume OUT leaves out what is done")
+            .hint("raise --budget-usd or --budget-tokens; --resume OUT skips finished prompts")
             .fatal();
         if let Some(limit) = self.limit.usd {
             error = error.with("spent_usd", spent.usd).with("budget_usd", limit);
@@ -383,7 +383,7 @@ impl Budget {
 }
 
 impl State {
-    /// Notes for others what they have to count if this process is killed.
+    /// Writes the amount that others must count if this process is killed.
     fn note(&self) {
         if let Some(owner) = &self.owner {
             owner.note(self.counts.used.plus(self.counts.under_way));
@@ -391,9 +391,9 @@ impl State {
     }
 }
 
-/// The failure of a backend whose answers do not say what they used, which a budget has to know.
+/// The error for a backend whose answers have no usage.
 pub(crate) fn missing_usage_error() -> Error {
-    Error::config("the backend does not say what its answers use, so a budget cannot be kept")
+    Error::config("the backend does not report usage, so a budget cannot be enforced")
         .hint("remove --budget-usd and --budget-tokens (and budget_usd from the policy), or use a backend that reports usage")
         .fatal()
 }

@@ -1,5 +1,5 @@
-//! The file that processes share: replaced whole under a lock on it, and never written to when it is not a budget. What a process
-//! reserves it holds by a lock on a file beside it; when that lock can be taken, its owner is gone.
+//! The budget file that processes share. It is replaced as a whole under a lock; a file with other content is never written. The owner of a
+//! reservation keeps a second file locked; if that lock can be taken, the owner is dead.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _};
@@ -13,15 +13,15 @@ use cp_common::{Error, Result};
 use super::file::{Amount, BudgetFile};
 use crate::engine::recordings::beside;
 
-/// A longer file is not a budget.
+/// The largest valid file.
 const LONGEST: u64 = 1 << 20;
 
-/// A budget that is a file.
+/// The path of a budget file.
 pub(super) struct SharedFile {
     path: PathBuf,
 }
 
-/// This process, as the owner of a reservation. The file that shows it goes with it.
+/// This process as the owner of a reservation. Its lock file is removed with it.
 pub(super) struct Owner {
     pub id: String,
     path: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct Owner {
 }
 
 impl SharedFile {
-    /// The budget at a path, where there may be none yet.
+    /// Opens or creates the budget file at a path.
     pub(super) fn at(path: &Path) -> Result<Self> {
         let of = |e: std::io::Error| Error::io("the budget file", e).in_file(path).fatal();
         match path.metadata() {
@@ -37,11 +37,11 @@ impl SharedFile {
             Ok(_) => {}
             Err(_) => drop(open(path).map_err(of)?),
         }
-        // What a link leads to is replaced, and not the link.
+        // The target of a symbolic link is replaced, not the link.
         Ok(Self { path: path.canonicalize().map_err(of)? })
     }
 
-    /// Changes what is in it, and returns when the disk has it.
+    /// Changes the content, and returns after it was synced.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {
         let file = locked(&self.path, || open(&self.path).map_err(|e| self.wrong(e)))?;
         let before = self.parsed(&file)?;
@@ -56,7 +56,7 @@ impl SharedFile {
         Ok(outcome)
     }
 
-    /// What is in it now. Whoever replaces it replaces it whole, so no lock is needed.
+    /// Reads the content. The file is replaced as a whole, so no lock is needed.
     pub(super) fn read(&self) -> Result<BudgetFile> {
         self.parsed(&open(&self.path).map_err(|e| self.wrong(e))?)
     }
@@ -70,7 +70,7 @@ impl SharedFile {
         BudgetFile::parse(&text).map_err(|why| not_a_budget_file(&self.path, &why))
     }
 
-    /// Ends the reservations of owners that are gone. What they had asked for may have been paid, and counts as spent.
+    /// Releases the reservations of dead owners. Their pending requests may have been paid for, so they count as spent.
     fn release_dead_owners(&self, content: &mut BudgetFile) {
         let mut spent = content.spent;
         content.reserved.retain(|reserved| match self.owner_state(&reserved.id) {
@@ -84,13 +84,13 @@ impl SharedFile {
         content.spent = spent;
     }
 
-    /// What is left by the owner of a reservation.
+    /// Finds out whether the owner of a reservation is alive.
     fn owner_state(&self, id: &str) -> OwnerState {
         let path = beside(&self.path, id);
         let mut file = match File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return OwnerState::Gone(None),
-            // That of another user says nothing.
+            // The file of another user cannot be checked.
             Err(_) => return OwnerState::Alive,
         };
         if file.try_lock().is_err() {
@@ -104,12 +104,12 @@ impl SharedFile {
                 usd: usd.trim().parse().ok().filter(|usd| *usd >= 0.0)?,
             })
         });
-        // Its name is never used again.
+        // Names are never reused.
         let _ = std::fs::remove_file(path);
         OwnerState::Gone(asked)
     }
 
-    /// This process as the owner of what it will reserve.
+    /// Creates and locks a file for this process.
     pub(super) fn owner(&self) -> Result<Owner> {
         let id = hex(&random::<8>()?);
         let path = beside(&self.path, &id);
@@ -127,18 +127,18 @@ impl SharedFile {
     }
 }
 
-/// What an owner leaves: nothing while it lives, else what it had asked for, where it could still say so.
+/// The state of an owner; for a dead one with the amount that it had pending, if it is known.
 enum OwnerState {
     Alive,
     Gone(Option<Amount>),
 }
 
 impl Owner {
-    /// Says what was asked for and is not counted in the budget. It is for who comes after a process that is killed, and a process
-    /// that is killed leaves it to the system, so it is not synced: after a loss of power the whole reservation counts.
+    /// Writes the amount that is pending and not yet in the budget file, for the case that this process is killed. It is not synced, because the
+    /// kernel keeps it then; after a power failure the whole reservation counts.
     pub(super) fn note(&self, asked: Amount) {
         let line = format!("{:>20} {:>24.9}\n", asked.tokens, asked.usd);
-        // Where it cannot be written the whole reservation counts, too.
+        // If writing fails, the whole reservation counts.
         let _ = self.file.write_all_at(line.as_bytes(), 0).or_else(|_| self.file.set_len(0));
     }
 }

@@ -20,8 +20,8 @@ pub(crate) struct Cache {
     path: PathBuf,
 }
 
-/// The right to ask for an answer: who wants the same one waits, here and in other processes. The file that shows it goes with it, and where
-/// the process is killed the next who asks the same takes it.
+/// The exclusive right to ask for an answer. Other threads and processes that need the same answer wait. The lock file is removed with the claim;
+/// the lock of a killed process is released by the kernel.
 pub(in crate::engine) struct Claim {
     path: PathBuf,
     _file: File,
@@ -36,12 +36,12 @@ impl Cache {
             return Err(Error::config("not a cache: no line of it is a recording").in_file(path).fatal());
         }
         if skipped > 0 {
-            warn(&format!("{}: lines that are no whole recordings, and are passed over: {skipped}", path.display()));
+            warn(&format!("{}: skipped lines that are not complete recordings: {skipped}", path.display()));
         }
         Ok(cache)
     }
 
-    /// The answer to a request, by the first key that has one; of several under one key, the last.
+    /// Finds the answer under the first key that has one. The last of several answers counts.
     pub(super) fn find(&self, keys: &[String]) -> Result<Option<Message>> {
         let file = self.file()?;
         let mut index = Index::of(&self.path, &file)?;
@@ -79,16 +79,16 @@ impl Drop for Claim {
 }
 
 const MAGIC: &[u8; 8] = b"cpcache1";
-/// So many bytes of the cache, the last ones that are covered, show that it is the same file.
+/// The last indexed bytes of the cache identify the file.
 const TAIL_LENGTH: usize = 64;
-/// The magic, three numbers and the tail.
+/// The length of the header: the magic number, three counts and the tail.
 const HEADER_LENGTH: usize = 32 + TAIL_LENGTH;
-/// The first half of a key's hash, and one more than the offset of its line.
+/// The length of a slot: the first half of a key, and the offset of its line plus 1.
 const SLOT: usize = 24;
-/// The fewest slots. Their number is a power of two.
+/// The smallest number of slots, which is a power of two.
 const MIN_SLOTS: u64 = 1024;
 
-/// The table of a cache, brought up to date.
+/// An up-to-date index of a cache, as a hash table in a file.
 pub(super) struct Index<'a> {
     cache: &'a File,
     path: PathBuf,
@@ -97,19 +97,19 @@ pub(super) struct Index<'a> {
     header: Header,
 }
 
-/// What is said of the cache.
+/// The header of an index.
 #[derive(Clone, Copy, PartialEq)]
 struct Header {
-    /// How many bytes of it the table covers.
+    /// The number of indexed bytes of the cache.
     covered: u64,
-    /// Keys, and lines that are no recordings.
+    /// The number of keys, and of lines that are not recordings.
     entries: u64,
     skipped: u64,
     tail: [u8; TAIL_LENGTH],
 }
 
 impl<'a> Index<'a> {
-    /// The index of a cache, which is locked.
+    /// Opens the index of a locked cache and brings it up to date.
     pub(super) fn of(path: &Path, cache: &'a File) -> Result<Self> {
         let path = beside(path, "index");
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -128,12 +128,12 @@ impl<'a> Index<'a> {
         Ok(index)
     }
 
-    /// How many keys there are, and lines that are no recordings.
+    /// The number of keys, and of lines that are not recordings.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.header.entries, self.header.skipped)
     }
 
-    /// The answer that was kept last under a key.
+    /// Finds the last answer under a key.
     pub(super) fn find(&mut self, key: &str) -> Result<Option<Message>> {
         let Some(short) = key_prefix(key) else { return Ok(None) };
         let mut line = Vec::new();
@@ -145,11 +145,11 @@ impl<'a> Index<'a> {
                 BufReader::new(ReadAt { file: self.cache, offset }).read_until(b'\n', &mut line)?;
                 let recording = serde_json::from_slice::<Recording<'_>>(&line).ok();
                 if let Some(recording) = recording.filter(|recording| recording.key == key) {
-                    // One that is no message is asked for again.
+                    // A recording without a valid message is a miss.
                     return Ok(serde_json::from_str(recording.message.get()).ok());
                 }
             }
-            // The table does not tell the truth.
+            // The index does not match the cache.
             if std::mem::replace(&mut is_new, true) {
                 return Ok(None);
             }
@@ -157,7 +157,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Makes the table anew, with room for as many lines again as there are. While it is made it has no header.
+    /// Rebuilds the table with twice the slots that are needed. The header is written last, so an incomplete table is not valid.
     fn rebuild(&mut self) -> Result<()> {
         loop {
             let mut lines = 0;
@@ -181,7 +181,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Adds the lines that came since. False where the table has no room for them.
+    /// Indexes the lines that were added to the cache. Returns false if the table is full.
     fn index_new_lines(&mut self) -> Result<bool> {
         let (cache, before) = (self.cache, self.header);
         if cache.metadata()?.len() == before.covered && before != Header::EMPTY {
@@ -189,7 +189,7 @@ impl<'a> Index<'a> {
         }
         let mut has_room = true;
         for_each_line(cache, before.covered, |span, line| {
-            // A line that is not complete may still become so.
+            // The writer of an incomplete line may still complete it.
             has_room &= self.header.entries < self.slots / 4 * 3;
             if !has_room || !line.ends_with(b"\n") {
                 return Ok(false);
@@ -210,7 +210,7 @@ impl<'a> Index<'a> {
         Ok(has_room)
     }
 
-    /// Says where the line of a key is. False where no slot is left.
+    /// Stores the offset of the line of a key. Returns false if no slot is left.
     fn insert(&mut self, key: &[u8; 16], offset: u64) -> Result<bool> {
         let Some((at, found)) = self.slot_of(key)? else { return Ok(false) };
         let mut slot = [0; SLOT];
@@ -221,7 +221,7 @@ impl<'a> Index<'a> {
         Ok(true)
     }
 
-    /// The place of the slot of a key and the offset in it, or that of the free one where it belongs.
+    /// Finds the slot of a key and the offset in it, or the free slot for it.
     fn slot_of(&self, key: &[u8; 16]) -> Result<Option<(u64, Option<u64>)>> {
         let first = read_u64(key, 0);
         for n in 0..self.slots {
@@ -259,13 +259,13 @@ impl Header {
     }
 }
 
-/// The first half of the hash that a key is. What is no hash is no key.
+/// The first half of the hash in a key; `None` if the key is not a hash.
 fn key_prefix(key: &str) -> Option<[u8; 16]> {
     let digits = key.strip_prefix("sha256:").filter(|digits| digits.len() == 64)?;
     u128::from_str_radix(digits.get(..32)?, 16).ok().map(u128::to_le_bytes)
 }
 
-/// The last bytes of what is covered of a cache; other ones where it is shorter.
+/// The last indexed bytes of a cache; bytes that never match if the cache is shorter.
 fn tail(cache: &File, covered: u64) -> [u8; TAIL_LENGTH] {
     let mut tail = [0; TAIL_LENGTH];
     let length = usize::try_from(covered).unwrap_or(TAIL_LENGTH).min(TAIL_LENGTH);
@@ -275,7 +275,7 @@ fn tail(cache: &File, covered: u64) -> [u8; TAIL_LENGTH] {
     tail
 }
 
-/// The number that eight bytes are.
+/// Reads eight bytes as a little-endian number.
 fn read_u64(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
 }

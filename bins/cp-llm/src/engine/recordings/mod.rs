@@ -20,13 +20,13 @@ pub(super) use self::cache::Claim;
 pub(crate) use self::replay::Replay;
 use crate::backend::endpoint::Endpoint;
 
-/// A file of recordings, and what it is for.
+/// A file of recordings, and how it is used.
 pub(crate) enum Recordings {
-    /// Answers are added.
+    /// Add answers.
     Record(PathBuf),
-    /// Answers are taken, each in its turn, and a miss is an error.
+    /// Take answers in order. A miss is an error.
     Replay(Replay),
-    /// Answers are taken, and added where there is none.
+    /// Take answers, and add them after a miss.
     Cache(Cache),
 }
 
@@ -50,7 +50,7 @@ impl Recordings {
         keys
     }
 
-    /// The recorded answer to a request, by the first key that has one.
+    /// Finds the answer under the first key that has one.
     pub(super) fn find(&self, keys: &[String]) -> Result<Option<Message>> {
         match self {
             Self::Record(_) => Ok(None),
@@ -59,12 +59,12 @@ impl Recordings {
         }
     }
 
-    /// The right to ask for what is not there, where others may want the same: they wait for it.
+    /// Claims the right to ask for an answer that is not in the cache.
     pub(super) fn claim(&self, key: &str) -> Result<Option<Claim>> {
         if let Self::Cache(cache) = self { cache.claim(key).map(Some) } else { Ok(None) }
     }
 
-    /// Whether answers come from nowhere else: a miss is an error.
+    /// True if all answers come from the file.
     pub(crate) fn is_replayed(&self) -> bool {
         matches!(self, Self::Replay(_))
     }
@@ -73,7 +73,7 @@ impl Recordings {
         matches!(self, Self::Cache(_))
     }
 
-    /// The name that the ledger has for an answer from here.
+    /// The name of this use in the ledger.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Record(_) => "record",
@@ -82,7 +82,7 @@ impl Recordings {
         }
     }
 
-    /// Adds an answer, where answers are added.
+    /// Adds an answer, unless the file is only replayed.
     pub(super) fn add(&self, key: &str, backend: &str, request: &[u8], message: &Message) -> Result<()> {
         let path = match self {
             Self::Replay(_) => return Ok(()),
@@ -90,12 +90,12 @@ impl Recordings {
             Self::Cache(cache) => cache.path(),
         };
         let line = line(key, backend, request, message)?;
-        // What is paid for is kept.
+        // A signal waits until an answer that is paid for is stored.
         let _effect = cp_common::signals::effect();
         append(&locked(path, || open_for_append(path))?, path, line)
     }
 
-    /// The error for a request that has no answer, where nobody is asked.
+    /// The error for a request without a recording in a replay.
     pub(super) fn miss(&self, key: &str, request: &[u8]) -> Option<Error> {
         if let Self::Replay(replay) = self { Some(replay.miss(key, request)) } else { None }
     }
@@ -112,17 +112,17 @@ pub(super) struct Recording<'a> {
     pub message: &'a RawValue,
 }
 
-/// Where a line is.
+/// The position of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub offset: u64,
     pub length: usize,
 }
 
-/// The line of an answer.
+/// Encodes the line of an answer.
 pub(super) fn line(key: &str, backend: &str, request: &[u8], message: &Message) -> Result<Vec<u8>> {
     let encoding = |e: serde_json::Error| Error::new(Code::Unknown, format!("encoding a recording: {e}"));
-    // The turns, the row and the names are the prompt's and come from it again.
+    // A replay takes these members from its own prompt.
     let bare = Message { input: Vec::new(), row: None, session_id: None, agent: None, ..message.clone() };
     let message = to_raw_value(&bare).map_err(encoding)?;
     let request = serde_json::from_slice::<&RawValue>(request).map_err(encoding)?;
@@ -131,7 +131,7 @@ pub(super) fn line(key: &str, backend: &str, request: &[u8], message: &Message) 
     Ok(line)
 }
 
-/// Opens a file that answers are added to, and makes it where there is none.
+/// Opens a file that answers are added to, and creates it if it is absent.
 fn open_for_append(path: &Path) -> Result<File> {
     OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path).map_err(|e| {
         let kind = e.kind();
@@ -139,14 +139,14 @@ fn open_for_append(path: &Path) -> Result<File> {
         let error = Error::new(code, Error::from(e).message()).in_file(path).fatal();
         match kind {
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                error.hint("answers are added to it: copy it to a place of yours, or only read it with --replay")
+                error.hint("answers are added to the file: copy it, or use --replay to only read it")
             }
             _ => error,
         }
     })
 }
 
-/// Adds a line at the end of a file that is locked. Behind a line that its writer did not finish a new one begins.
+/// Appends a line to a locked file. If the last line is incomplete, a new one is begun.
 pub(super) fn append(file: &File, path: &Path, mut line: Vec<u8>) -> Result<()> {
     let wrong = |e| Error::io("recording", e).in_file(path).fatal();
     let found = file.metadata().map_err(wrong)?;
@@ -165,7 +165,7 @@ pub(super) fn append(file: &File, path: &Path, mut line: Vec<u8>) -> Result<()> 
     Ok(())
 }
 
-/// Reads a file from an offset on, line by line, until the visitor has had enough.
+/// Passes the lines from an offset on to a visitor until it returns false.
 pub(super) fn for_each_line(
     file: &File,
     mut offset: u64,
@@ -182,7 +182,7 @@ pub(super) fn for_each_line(
     }
 }
 
-/// Reads a file from an offset of its own, so that appending does not move it.
+/// Reads a file from its own offset, which appending to the file does not change.
 pub(super) struct ReadAt<'a> {
     pub file: &'a File,
     pub offset: u64,

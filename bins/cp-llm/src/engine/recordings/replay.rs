@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Recording, Span, for_each_line};
 
-/// A file of recordings that is read.
+/// A file of recordings that answers are taken from.
 pub(crate) struct Replay {
     path: PathBuf,
     file: File,
@@ -40,7 +40,7 @@ impl Replay {
         Ok(Self { path: path.to_owned(), file, index: Mutex::new(index) })
     }
 
-    /// The recorded answer to a request, if there is one. Answers to equal requests come in the order they were recorded; the last one stays.
+    /// Finds the answer to a request. Equal requests get their answers in the order of recording; the last answer repeats.
     pub(super) fn find(&self, keys: &[String]) -> Result<Option<Message>> {
         let span = {
             let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,11 +70,11 @@ impl Replay {
         })
     }
 
-    /// The error for a request that was never recorded: with the nearest recording, and where it differs.
+    /// The error for a request without a recording, with the differences from the most similar one.
     pub(super) fn miss(&self, key: &str, request: &[u8]) -> Error {
         let asked: Value = serde_json::from_slice(request).unwrap_or_default();
         let mut nearest: Option<(String, Differences)> = None;
-        // What cannot be read any more is not the nearest.
+        // A read error leaves out the comparison.
         let _ = for_each_line(&self.file, 0, |_, line| {
             if let Ok(recording) = serde_json::from_slice::<Recording<'_>>(line) {
                 let recorded: Value = serde_json::from_str(recording.request.get()).unwrap_or_default();
@@ -100,14 +100,14 @@ impl Replay {
     }
 }
 
-/// How many differences are described.
+/// The most differences that are described.
 const DIFFERENCES: usize = 5;
 
-/// Where a recorded request and another one differ.
+/// The differences between a recorded request and another one.
 #[derive(Default)]
 pub(super) struct Differences {
     pub count: usize,
-    /// The first few, described.
+    /// Descriptions of the first differences.
     pub first: Vec<Value>,
 }
 

@@ -1,4 +1,4 @@
-//! However a provider cuts its thoughts, words and arguments into deltas, the blocks are those of the answer that it gives whole.
+//! Blocks are the same for every division of reasoning, text and arguments into deltas, and equal to the blocks of the whole answer.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ struct Sample {
     arguments: String,
 }
 
-/// The text in pieces, some perhaps empty.
+/// Splits a text into pieces, which may be empty.
 fn pieces<'a>(text: &'a str, cuts: &[prop::sample::Index]) -> Vec<&'a str> {
     let bounds: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let mut at: Vec<usize> = cuts.iter().map(|cut| *cut.get(&bounds)).chain([0, text.len()]).collect();
@@ -21,7 +21,7 @@ fn pieces<'a>(text: &'a str, cuts: &[prop::sample::Index]) -> Vec<&'a str> {
     at.windows(2).map(|ends| &text[ends[0]..ends[1]]).collect()
 }
 
-/// The events of each dialect, and the whole answer.
+/// The events and the whole answer in each API.
 fn answers(sample: &Sample, cut: impl Fn(&str) -> Vec<&str>) -> Vec<(Box<dyn WireApi>, Vec<Value>, Value)> {
     let Sample { thought, text, arguments } = sample;
     let input: Value = serde_json::from_str(arguments).unwrap();

@@ -1,4 +1,4 @@
-//! Whatever is valid under a schema is valid under the one that a provider is sent, but for members that the schema does not mention.
+//! A value that is valid under a schema is valid under the schema that is sent, except for members that the schema does not mention.
 
 use cp_schema::Schema;
 use proptest::prelude::*;
@@ -52,7 +52,7 @@ fn array(items: Vec<Pair>, kind: u8) -> Pair {
     if count == 0 { (json!({"type": "array"}), json!([])) } else { (schema, values.into()) }
 }
 
-/// An object with some of its members, of which some are required.
+/// An object with some of its members; some members are required.
 fn object(members: Vec<(Pair, bool, bool)>, kind: u8) -> Pair {
     let (mut properties, mut value, mut required) = (Map::new(), Map::new(), Vec::new());
     for (((schema, member), is_there, is_required), name) in members.into_iter().zip(["a", "b", "c", "p"]) {
@@ -116,7 +116,7 @@ fn pair() -> impl Strategy<Value = Pair> {
     })
 }
 
-/// The value with a member more in each of its objects.
+/// The value with one more member in each of its objects.
 fn opened(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -138,7 +138,7 @@ proptest! {
     #[test]
     fn what_is_valid_stays_valid((schema, value) in pair(), others in prop::collection::vec(pair(), 3)) {
         prop_assert!(takes(&schema, &value), "{schema} {value}");
-        // The value has no member that its schema does not name.
+        // The schema names all members of the value.
         let sent = anthropic(&schema);
         prop_assert!(takes(&sent, &value), "anthropic: {value} by {schema} but not by {sent}");
         let others = others.into_iter().map(|(_, value)| value).chain([opened(&value), value.clone()]);
@@ -176,7 +176,7 @@ fn each_provider_gets_what_it_takes() {
     {
         assert_eq!(openai(&not_strict), None, "{not_strict}");
     }
-    // These are sent as they are: the provider says what it does not like.
+    // These schemas are sent unchanged, and the provider reports its errors.
     for kept in [
         json!({"type": "object"}),
         with(open, json!({"additionalProperties": true})),

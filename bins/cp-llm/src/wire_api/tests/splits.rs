@@ -1,5 +1,5 @@
-//! Streams of every dialect, with the traps that real servers set, cut in two at every byte: what comes out is always the same, and
-//! the same as of the whole answer.
+//! Streams of every API, with oddities of real servers, are split at every byte. The decoded answer is always the same, and equal to the
+//! answer in one body.
 
 use cp_common::Result;
 use cp_common::wire::Origin;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::wire_api::{Answer, Payload, TextKind, WireApi, decode_event, finish};
 
-/// Half of a surrogate pair in one delta and half in the next, as some servers send them.
+/// Some servers split a surrogate pair between two deltas.
 const ANTHROPIC: &str = concat!(
     "\u{feff}event: message_start\r\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":\"x\",\"usage\":{\"input_tokens\":7}}}\r\n\r\n",
     "event: ping \rdata: {\"type\":\"ping\"}\r\r: a comment\n\n",
@@ -106,7 +106,7 @@ pub(super) fn whole(dialect: &dyn WireApi, body: &str) -> Answer {
     finish(decoder.as_mut(), &here()).unwrap()
 }
 
-/// The answer, and the words and the thoughts in the order they were shown.
+/// The answer, and the text and the reasoning that were passed on.
 pub(super) fn decoded(dialect: &dyn WireApi, pieces: &[&[u8]]) -> Result<(Answer, [String; 2])> {
     let (mut decoder, mut parser, mut shown) = (dialect.decoder(), Parser::new(), [String::new(), String::new()]);
     let mut show = |kind: TextKind, text: &str| {
