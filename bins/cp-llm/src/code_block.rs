@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_block_is_found_as_the_standard_has_it() {
+    fn first_block_follows_commonmark() {
         for (text, language, code) in [
             ("Here:\n```py\nprint(1)\n\nx\n```\nand\n```\nno\n```\n", "py", "print(1)\n\nx"),
             ("~~~ ruby startline=3\na ``` b\n```\n~~~", "ruby", "a ``` b\n```"),

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_line_is_kept_without_its_texts() {
+    fn audit_hashes_texts() {
         let argv = ["cp-llm", "--stream", "-m", "x", "-s", "be brief", "-s", "@soul.md", "hi there", "--", "-m"]
             .map(str::to_owned);
         let kept = with_texts_hashed(&argv);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn words_come_back_as_they_were() {
+    fn quoted_words_round_trip() {
         assert_eq!(quoted(OsStr::new("--jobs=4")), "--jobs=4");
         assert_eq!(quoted(OsStr::new("it's")), r"'it'\''s'");
         assert_eq!(quoted(OsStr::from_bytes(b"\xe9'x")), r"$'\xe9\x27x'");

@@ -121,7 +121,7 @@ mod tests {
 
     /// The schema files match the types. `UPDATE=1` writes them.
     #[test]
-    fn schemas_are_those_of_the_types() {
+    fn schemas_match_types() {
         use cp_common::wire::schemas::of_record;
         let request = serde_json::to_value(of_record(schemars::schema_for!(send::DryRun))).unwrap();
         let models = serde_json::to_value(schemars::schema_for!(cp_common::wire::Page<models::Model>)).unwrap();

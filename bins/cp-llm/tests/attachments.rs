@@ -1,4 +1,4 @@
-//! Attachments that are named by their URL: fetched where policy permits, and passed on nowhere.
+//! Attachments with URLs: fetched if policy permits it; the URL is never sent.
 
 use cp_testkit::{Server, server};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::llm::Llm;
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\nrest";
 
-/// A server that stands for a provider and for the hosts of attachments.
+/// A fake of a provider and of the hosts of attachments.
 fn world() -> Server {
     Server::replying(|request| match request.line().split(' ').nth(1).unwrap_or_default() {
         "/a.png?signature=s" | "/a.png" => server::reply(200, "text/plain", "", PNG),
@@ -32,7 +32,7 @@ fn image(url: &str) -> Value {
 }
 
 #[test]
-fn an_attachment_is_fetched_from_a_host_that_policy_names_and_its_url_goes_nowhere() {
+fn attachment_of_permitted_host_is_sent_as_bytes() {
     let world = world();
     let llm = Llm::asking("openai", &world);
     let url = format!("{}/a.png?signature=s", world.url());
@@ -51,7 +51,7 @@ fn an_attachment_is_fetched_from_a_host_that_policy_names_and_its_url_goes_nowhe
             }
         }
     }
-    // A pattern does not permit what is not public, whatever a name leads to.
+    // A pattern does not permit addresses that are not public.
     llm.policy("[llm]\nfetch = [\"*.0.0.1\"]\n");
     let error = llm.feed(&["--rows", "-m", "m"], &row(&image(&url))).first_error();
     assert_eq!((&error["code"], &error["details"]["rule"]), (&json!("E_FORBIDDEN"), &json!("llm.fetch")), "{error}");
@@ -77,7 +77,7 @@ fn an_attachment_is_fetched_from_a_host_that_policy_names_and_its_url_goes_nowhe
 }
 
 #[test]
-fn what_cannot_be_an_attachment_is_said_and_not_sent() {
+fn invalid_attachments_are_rejected() {
     let world = world();
     let llm = Llm::asking("openai", &world);
     llm.policy("[llm]\nfetch = [\"localhost\", \"127.0.0.1\", \"files.example\"]\n");
@@ -107,7 +107,7 @@ fn what_cannot_be_an_attachment_is_said_and_not_sent() {
 }
 
 #[test]
-fn a_recording_answers_without_fetching() {
+fn replay_fetches_no_attachments() {
     let world = world();
     let llm = Llm::asking("openai", &world);
     llm.policy("[llm]\nfetch = [\"127.0.0.1\"]\n");

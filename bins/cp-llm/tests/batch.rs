@@ -1,4 +1,4 @@
-//! Many prompts at once: the same stream as one after the other, only faster.
+//! Concurrent prompts: the output equals that of sequential prompts.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn slow(ms: u64, mut script: Vec<Step>) -> Vec<Step> {
 }
 
 #[test]
-fn order_counts_and_places_are_those_of_a_stream_without_jobs() {
+fn batch_output_equals_sequential_output() {
     let input = format!("{}{{\"messages\":[]}}\n\n{}no row\n{}", rows(30), rows(3), rows(1));
     let one = Llm::new().feed(&["--backend", "stub", "--rows"], &input);
     let many = Llm::new().feed(&["--backend", "stub", "--rows", "--jobs", "8"], &input);
@@ -40,7 +40,7 @@ fn order_counts_and_places_are_those_of_a_stream_without_jobs() {
 }
 
 #[test]
-fn strangers_and_failures_pass_unchanged_and_keep_their_places() {
+fn batch_passes_on_other_records_and_errors_in_order() {
     let prompt =
         json!({"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"x"}]}});
     let stranger = "{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"entry\",\"data\":{\"n\":1e2}}";
@@ -59,12 +59,12 @@ fn strangers_and_failures_pass_unchanged_and_keep_their_places() {
 }
 
 #[test]
-fn a_text_is_still_one_text() {
+fn batch_with_text_input_sends_one_prompt() {
     let ran = Llm::new().feed(&["--backend", "stub", "--jobs", "4"], "one\ntwo\n");
     assert_eq!(ran.only()["data"]["input"][0]["content"], "one\ntwo");
 }
 
-/// A stream whose first word comes at once and whose second one waits.
+/// A stream whose second word is delayed.
 fn hesitant(first: &str, ms: u64, second: &str) -> Vec<Step> {
     let word = |text: &str| {
         let event = json!({"id":"c","choices":[{"index":0,"delta":{"content":text}}]});
@@ -76,7 +76,7 @@ fn hesitant(first: &str, ms: u64, second: &str) -> Vec<Step> {
     vec![server::stream_head(), word(first), Step::Wait(ms), word(second), end, Step::Bytes(b"0\r\n\r\n".to_vec())]
 }
 
-/// Streams three prompts, the first of which takes longest, and gives what came: place and words.
+/// Streams three prompts, of which the first takes longest, and returns the place and text of each delta.
 fn streamed(more: &[&str]) -> Vec<(u64, String)> {
     let server = Server::playing(vec![hesitant("a", 400, "b"), hesitant("c", 0, "d"), hesitant("c", 0, "d")]);
     let arguments = [&["-m", "m", "--rows", "--jobs", "3", "--stream"], more].concat();
@@ -94,8 +94,8 @@ fn streamed(more: &[&str]) -> Vec<(u64, String)> {
 }
 
 #[test]
-fn words_of_a_batch_come_for_the_prompt_whose_turn_it_is_or_with_their_place() {
-    // Who is first at the server differs; what each prompt says is put together by its place.
+fn batch_streams_text_in_order_or_with_its_index() {
+    // The order at the server varies, so the text of each prompt is joined by its place.
     let ordered = streamed(&[]);
     let places: Vec<u64> = ordered.iter().map(|(place, _)| *place).collect();
     assert!(places.is_sorted(), "{ordered:?}");
@@ -114,7 +114,7 @@ fn words_of_a_batch_come_for_the_prompt_whose_turn_it_is_or_with_their_place() {
 }
 
 #[test]
-fn words_of_a_batch_as_text_are_lines_in_order() {
+fn batch_text_output_is_lines_in_order() {
     let llm = Llm::new();
     let arguments = ["--backend", "stub", "--rows", "--jobs", "4", "--stream", "--format", "text"];
     let ran = llm.feed(&arguments, &rows(20));
@@ -126,7 +126,7 @@ fn words_of_a_batch_as_text_are_lines_in_order() {
 }
 
 #[test]
-fn requests_overlap_and_failures_stay_with_their_items() {
+fn batch_requests_overlap_and_errors_keep_their_index() {
     let good = slow(150, crate::messages::whole("openai", "fine"));
     let bad = slow(150, server::json(400, &json!({"error":{"message":"no"}})));
     let mut script = vec![good.clone(), bad];
@@ -145,7 +145,7 @@ fn requests_overlap_and_failures_stay_with_their_items() {
 }
 
 #[test]
-fn unordered_gives_each_message_with_its_place_as_it_comes() {
+fn unordered_batch_prints_messages_as_they_finish() {
     let quick = crate::messages::whole("openai", "fine");
     let mut script = vec![slow(400, quick.clone())];
     script.extend(vec![quick; 7]);
@@ -162,7 +162,7 @@ fn unordered_gives_each_message_with_its_place_as_it_comes() {
 }
 
 #[test]
-fn what_no_item_can_help_ends_the_batch_at_once() {
+fn batch_stops_on_auth_error() {
     let server = Server::playing(vec![server::json(401, &json!({"error":{"message":"no"}}))]);
     let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "4"], &rows(100));
     assert_eq!((ran.status, ran.closing()["error"]["code"].as_str().unwrap()), (4, "E_AUTH"));
@@ -170,8 +170,8 @@ fn what_no_item_can_help_ends_the_batch_at_once() {
 }
 
 #[test]
-fn what_was_paid_for_is_printed_when_the_budget_ends_the_batch() {
-    // The first one is slow, so the others are there before their turn when the budget is gone.
+fn batch_prints_paid_answers_after_budget_exhaustion() {
+    // The first answer is slow, so the others are finished when the budget is exhausted.
     let quick = crate::messages::whole("openai", "fine");
     let mut script = vec![slow(300, quick.clone())];
     script.extend(vec![quick; 20]);
@@ -185,7 +185,7 @@ fn what_was_paid_for_is_printed_when_the_budget_ends_the_batch() {
 }
 
 #[test]
-fn the_first_failure_can_end_the_batch_and_what_was_under_way_is_printed() {
+fn batch_without_continue_on_error_prints_answers_in_flight() {
     let good = crate::messages::whole("openai", "fine");
     let bad = slow(100, server::json(400, &json!({"error":{"message":"no"}})));
     let mut script = vec![bad, slow(300, good.clone())];
@@ -200,7 +200,7 @@ fn the_first_failure_can_end_the_batch_and_what_was_under_way_is_printed() {
 }
 
 #[test]
-fn a_single_closed_prompt_has_a_single_closed_answer() {
+fn batch_of_one_closed_prompt_prints_one_closed_answer() {
     let prompt = json!({"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"x"}]},"meta":{"duration_ms":0}});
     let ran = Llm::new().feed(&["--backend", "stub", "--jobs", "4"], &format!("{prompt}\n"));
     assert_eq!((&ran.only()["type"], &ran.only()["meta"].is_object()), (&json!("message"), &true));

@@ -1,4 +1,4 @@
-//! The blocks of an answer: what each provider gives, in its order, and how it goes back to it and to the others.
+//! Blocks of answers: the parts of each provider in order, and how they are sent back to it and to other providers.
 
 use cp_testkit::Server;
 use cp_testkit::server::{events, json as json_answer};
@@ -22,7 +22,7 @@ fn streamed(backend: &str, pieces: &[Value]) -> Value {
     ran.of("message")[0].clone()
 }
 
-/// What is sent to a backend for these turns, and the notices.
+/// The request for these turns, and the notices.
 fn sent(backend: &str, model: &str, turns: &Value) -> (Value, Value) {
     let server = Server::playing(vec![json_answer(500, &json!({}))]);
     let row = format!("{}\n", json!({ "messages": turns }));
@@ -36,7 +36,7 @@ fn kinds(data: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_order_and_the_citations_of_an_answer_stay() {
+fn blocks_keep_order_and_citations() {
     let content = json!([
         {"type": "thinking", "thinking": "one", "signature": "a"}, {"type": "text", "text": "A"},
         {"type": "thinking", "thinking": "two", "signature": "b"},
@@ -76,7 +76,7 @@ fn the_order_and_the_citations_of_an_answer_stay() {
 }
 
 #[test]
-fn arguments_and_content_that_come_whole_at_the_beginning_are_taken() {
+fn blocks_that_start_with_content_are_decoded() {
     let end = [
         json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"input_tokens": 612, "output_tokens": 3}}),
         json!({"type": "message_stop"}),
@@ -86,7 +86,7 @@ fn arguments_and_content_that_come_whole_at_the_beginning_are_taken() {
     let block = json!({"type": "content_block_start", "index": 0, "content_block": call});
     let data = streamed("anthropic", &[&[start, block], &end[..]].concat());
     assert_eq!(data["tool_calls"][0]["input"], json!({"command": "ls"}));
-    // A later count replaces the earlier one; what it leaves out stays.
+    // A later count replaces an earlier one; missing counts stay.
     assert_eq!((&data["usage"]["input_tokens"], &data["usage"]["cache_read_tokens"]), (&json!(612), &json!(5)));
     let content = json!([{"type": "text", "text": "whole"}, call]);
     let start = json!({"type": "message_start", "message": {"id": "m", "content": content, "usage": {}}});
@@ -95,13 +95,13 @@ fn arguments_and_content_that_come_whole_at_the_beginning_are_taken() {
 }
 
 #[test]
-fn a_content_that_is_a_list_is_an_answer() {
+fn content_list_is_decoded() {
     let list =
         json!([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "yes"}]);
     let message = json!({"role": "assistant", "content": list});
     let data = asked("openai", &json!({"id": "m", "choices": [{"message": message, "finish_reason": "stop"}]}));
     assert_eq!((&data["content"], kinds(&data)), (&json!("yes"), vec!["thinking", "text"]));
-    // To the server that it came from it goes back as a list, to others as a text.
+    // It is sent back as a list to its own server, and as text to others.
     let mut blocks = data["blocks"].clone();
     let there = sent_back(&blocks);
     assert_eq!(there["content"], "yes");
@@ -109,14 +109,14 @@ fn a_content_that_is_a_list_is_an_answer() {
     assert_eq!(sent_back(&blocks), json!({"role": "assistant", "content": "yes"}));
 }
 
-/// How these blocks go to a server of the openai dialect that has another address.
+/// The encoding of these blocks for an openai server at another address.
 fn sent_back(blocks: &Value) -> Value {
     let turns = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes", "blocks": blocks}, {"role": "user", "content": "and?"}]);
     sent("openai", "m", &turns).0["messages"][1].clone()
 }
 
 #[test]
-fn reasoning_goes_back_to_its_own_server_and_to_no_other() {
+fn reasoning_is_sent_only_to_its_own_server() {
     let message = json!({"role": "assistant", "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "yes"}],
         "reasoning_content": "well"});
     let server = Server::playing(vec![json_answer(200, &json!({"id": "m", "choices": [{"message": message}]}))]);
@@ -130,7 +130,7 @@ fn reasoning_goes_back_to_its_own_server_and_to_no_other() {
 }
 
 #[test]
-fn encrypted_reasoning_is_asked_for_and_an_item_without_it_takes_its_answer_with_it() {
+fn encrypted_reasoning_is_requested_and_answers_without_it_become_text() {
     let hi = json!([{"role": "user", "content": "hi"}]);
     for (model, asks) in [
         ("gpt-5.1", true),
@@ -160,18 +160,18 @@ fn encrypted_reasoning_is_asked_for_and_an_item_without_it_takes_its_answer_with
     let encrypted = json!({"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "e"});
     let (items, notice) = output(encrypted.clone(), false);
     assert_eq!((&items[0], &items[1]["id"], notice), (&encrypted, &json!("fc"), Value::Null));
-    // What the tool showed goes with its words.
+    // Images of the tool are sent with its text.
     assert_eq!(items[2]["output"][0], json!({"type": "input_text", "text": "x"}));
     assert_eq!(items[2]["output"][1]["image_url"], "data:image/png;base64,AAAA");
     let (items, notice) = output(json!({"type": "reasoning", "id": "rs", "summary": []}), false);
     let plain = json!({"type": "function_call", "call_id": "t", "name": "f", "arguments": "{}"});
     assert_eq!((&items[0], notice), (&plain, json!("blocks_lowered")));
-    // Nor does reasoning go without the item that followed it.
+    // Reasoning is not sent without the item that followed it.
     assert_eq!(output(encrypted, true).0[0], plain);
 }
 
 #[test]
-fn what_gemini_gave_goes_back_with_its_ids_and_a_turn_of_nothing_is_left_out() {
+fn gemini_parts_keep_ids_and_empty_turns_are_dropped() {
     let parts = json!([{"text": "hm", "thought": true}, {"functionCall": {"id": "c1", "name": "f", "args": {"n": 1}}, "thoughtSignature": "s"},
         {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}]);
     let data = asked("gemini", &json!({"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}));
@@ -188,7 +188,7 @@ fn what_gemini_gave_goes_back_with_its_ids_and_a_turn_of_nothing_is_left_out() {
 }
 
 #[test]
-fn the_llm_program_is_not_asked_for_what_it_cannot_be_given() {
+fn llm_program_rejects_tools_and_images() {
     let llm = Llm::new();
     llm.work.executable("llm", "#!/bin/sh\necho hi\n");
     let path = format!("{}:/usr/bin:/bin", llm.work.display());
@@ -210,7 +210,7 @@ fn the_llm_program_is_not_asked_for_what_it_cannot_be_given() {
 }
 
 #[test]
-fn that_a_tool_failed_is_said_in_words_where_there_is_no_member_for_it() {
+fn tool_failure_is_text_without_member() {
     let text = json!([{"type": "text", "text": "no such file"}]);
     let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}});
     let turns = |content: &Value, is_error: bool| {
@@ -231,7 +231,7 @@ fn that_a_tool_failed_is_said_in_words_where_there_is_no_member_for_it() {
 }
 
 #[test]
-fn an_image_in_a_turn_of_the_system_is_counted_where_it_cannot_go() {
+fn image_in_system_turn_is_counted() {
     let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}});
     let system = json!([{"type": "text", "text": "look"}, image]);
     let turns = json!([{"role": "system", "content": system}, {"role": "user", "content": "q"}]);

@@ -1,4 +1,4 @@
-//! The cache as many processes share it: asked once, found by all, whatever becomes of the file and of those that write to it.
+//! The cache shared by processes: each request is sent once, even after damage to the file and killed processes.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -20,17 +20,17 @@ fn row(text: &str) -> String {
     json!({"messages":[{"role":"user","content":text}]}).to_string() + "\n"
 }
 
-/// What a request asks.
+/// The text of a request.
 fn asked(request: &Request) -> String {
     request.json()["messages"][0]["content"].as_str().unwrap().to_owned()
 }
 
-/// A server that says again what it was asked, after so many milliseconds.
+/// A server that repeats the text of a request after a delay in milliseconds.
 fn echo(wait: u64) -> Server {
     Server::replying(move |request| [vec![Step::Wait(wait)], whole("openai", &asked(request))].concat())
 }
 
-/// The question, the answer and whether it was cached, of each message.
+/// The question, the answer and `cached` of each message.
 fn said(ran: &Outcome) -> Vec<(String, String, bool)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let messages = ran.of("message").into_iter();
@@ -49,7 +49,7 @@ fn start(llm: &Llm, rows: &str) -> Background {
 }
 
 #[test]
-fn a_cache_is_the_file_that_is_named_and_caches_merge_as_files() {
+fn caches_merge_by_concatenation() {
     let server = echo(0);
     let llm = Llm::asking("openai", &server);
     for (file, text) in [("a", "one"), ("b", "two"), ("a", "three")] {
@@ -61,19 +61,19 @@ fn a_cache_is_the_file_that_is_named_and_caches_merge_as_files() {
     let ran = llm.feed(&CACHED, &["one", "two", "three", "four"].map(row).concat()).success();
     assert_eq!((server.requests().len(), cached(&ran)), (4, 3), "{}", ran.stdout);
     assert!(said(&ran).iter().all(|(question, answer, _)| question == answer), "{}", ran.stdout);
-    // A file inside the home that is not for this has no answers added.
+    // Answers are not added to other files of the home.
     let inside = llm.home.join("config/policy.toml");
     assert_eq!(llm.run(&["-m", "m", &format!("--cache={}", inside.display()), "x"]).status, 4);
     assert!(!inside.exists());
 }
 
 #[test]
-fn equal_prompts_under_way_are_one_request_in_one_process_and_in_many() {
+fn concurrent_equal_prompts_send_one_request() {
     let server = echo(300);
     let llm = Llm::asking("openai", &server);
     let ran = llm.feed(&[&CACHED[..], &["--jobs", "8"]].concat(), &row("same").repeat(8)).success();
     assert_eq!((server.requests().len(), said(&ran).len(), cached(&ran)), (1, 8, 7), "{}", ran.stdout);
-    // Entries of what was asked and of what was cached name the request alike.
+    // Entries of sent and of cached requests have the same hash.
     let ledger = llm.ledger();
     let hashes: Vec<&str> = ledger.iter().filter_map(|entry| entry["data"]["request_hash"].as_str()).collect();
     assert!(hashes.len() == 9 && hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
@@ -84,8 +84,8 @@ fn equal_prompts_under_way_are_one_request_in_one_process_and_in_many() {
 }
 
 #[test]
-fn who_waits_for_an_answer_keeps_no_other_request_waiting() {
-    // The answer to `slow` comes after `fast` was asked; no more than four requests begin at the same time.
+fn waiting_for_cached_answer_blocks_no_other_request() {
+    // The answer to `slow` arrives after `fast` was sent. At most four requests start together.
     let fast = Arc::new((Mutex::new(false), Condvar::new()));
     let server = Server::replying(move |request| {
         let (was_asked, told) = &*fast;
@@ -106,7 +106,7 @@ fn who_waits_for_an_answer_keeps_no_other_request_waiting() {
 }
 
 #[test]
-fn where_the_one_who_asks_fails_or_is_killed_the_next_one_asks() {
+fn failed_or_killed_claim_passes_to_next() {
     let refused = [vec![Step::Wait(200)], json_answer(400, &json!({"error":{"message":"no"}}))].concat();
     let server = Server::playing(vec![refused, whole("openai", "fine"), vec![Step::Stall], whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server);
@@ -123,7 +123,7 @@ fn where_the_one_who_asks_fails_or_is_killed_the_next_one_asks() {
 }
 
 #[test]
-fn what_another_process_adds_is_found_by_one_that_runs() {
+fn cache_finds_answers_of_other_processes() {
     let server = echo(0);
     let llm = Llm::asking("openai", &server);
     let mut runs = llm.start(&CACHED);
@@ -131,7 +131,7 @@ fn what_another_process_adds_is_found_by_one_that_runs() {
         llm.feed(&CACHED, &row(question)).success();
         runs.write(row(question));
         assert_eq!((runs.record()["data"]["cached"].clone(), server.requests().len()), (json!(true), requests));
-        // Where the file is replaced, what is there now counts.
+        // A replaced file is read again.
         llm.sh("cp c c2 && mv c2 c").success();
     }
     runs.write(row("own"));
@@ -142,7 +142,7 @@ fn what_another_process_adds_is_found_by_one_that_runs() {
 }
 
 #[test]
-fn torn_lines_are_passed_over_and_said_and_nothing_is_lost_behind_them() {
+fn cache_skips_incomplete_lines_with_warning() {
     let server = echo(0);
     let llm = Llm::asking("openai", &server);
     llm.feed(&CACHED, &row("one")).success();
@@ -161,14 +161,14 @@ fn torn_lines_are_passed_over_and_said_and_nothing_is_lost_behind_them() {
 }
 
 #[test]
-fn an_index_that_is_not_of_this_cache_is_made_anew() {
+fn cache_index_that_does_not_match_is_rebuilt() {
     let server = echo(0);
     let llm = Llm::asking("openai", &server);
     let many: String = (0..6).map(|n| row(&format!("row {n}"))).collect();
     llm.feed(&CACHED, &many).success();
     let whole = llm.work.bytes("c.index");
     let mut elsewhere = whole.clone();
-    // Each key has the line of the first one: an offset stands behind sixteen bytes of a key, after a head of 96 bytes.
+    // Each key gets the offset of the first line. A slot has 16 bytes of the key and then the offset; the header has 96 bytes.
     for slot in elsewhere[96..].chunks_mut(24).filter(|slot| slot[16..] != [0; 8]) {
         slot[16..].copy_from_slice(&1_u64.to_le_bytes());
     }
@@ -182,7 +182,7 @@ fn an_index_that_is_not_of_this_cache_is_made_anew() {
         );
         assert_eq!(llm.work.bytes("c.index").len(), whole.len());
     }
-    // More answers than the table has room for.
+    // More answers than slots.
     let rows: String = (0..1600).map(|n| row(&format!("row {n}"))).collect();
     let stub = ["--backend", "stub", "--rows", "--cache=c"];
     llm.feed(&stub, &rows).success();
@@ -191,12 +191,12 @@ fn an_index_that_is_not_of_this_cache_is_made_anew() {
     assert_eq!(server.requests().len(), 6);
 }
 
-/// What becomes of a cache.
+/// An event in the life of a cache.
 #[derive(Clone, Debug)]
 enum Event {
-    /// Four processes ask, each from a question on; one of them may be killed after so many milliseconds.
+    /// Four processes send requests, each from its own question on; one may be killed after a delay in milliseconds.
     Ask([u8; 4], Option<u8>),
-    /// A process with another file asks, and the files are put together.
+    /// A process uses another file, and the files are joined.
     Merge(u8, bool),
     Tear(u8),
     LoseIndex,
@@ -251,7 +251,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("CP_LONG").is_some() { 64 } else { 3 }))]
 
     #[test]
-    fn whatever_happens_every_answer_that_is_kept_is_found_and_none_is_another_ones(
+    fn cache_survives_any_sequence_of_events(
         events in prop::collection::vec(event(), 4..12)
     ) {
         let llm = Llm::asking("openai", &echo(5));

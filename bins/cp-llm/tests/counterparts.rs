@@ -1,4 +1,4 @@
-//! Programs that others wrote: a server that speaks every dialect, the providers' own types for requests, and `llm` itself.
+//! Independent programs: a server of every API, the providers' own types of requests, and `llm`.
 
 use std::net::TcpListener;
 use std::process::Stdio;
@@ -13,13 +13,13 @@ use crate::llm::Llm;
 
 const BACKENDS: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"];
 
-/// A program that others wrote runs with the path that it was found by, since it may need others there.
+/// An independent program may need other programs beside it, so its directory is on `PATH`.
 fn theirs(place: &Place, name: &str) -> Option<Program> {
     let program = place.program(counterpart(name)?);
     Some(program.env("PATH", std::env::var_os("PATH").unwrap_or_default()))
 }
 
-/// A server that speaks every dialect, and where it is.
+/// A server of every API, and its URL.
 fn mock(place: &Place) -> Option<(Background, String)> {
     let mock = theirs(place, "llmock")?;
     let fixtures = json!({"fixtures":[
@@ -30,7 +30,7 @@ fn mock(place: &Place) -> Option<(Background, String)> {
         {"match":{"userMessage":"hello"},"response":{"content":"Grüße \u{1F600}"}}
     ]});
     place.work.write("fixtures.json", fixtures.to_string());
-    // A port that was free a moment ago: the program takes none that it chooses itself.
+    // The program cannot choose a port itself, so a free one is passed to it.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mock = mock.args(["-p", &port.to_string(), "-f"]).arg(&place.work);
     let mock = mock.stdout_to(Stdio::null()).limit(Duration::from_mins(10)).start();
@@ -39,7 +39,7 @@ fn mock(place: &Place) -> Option<(Background, String)> {
 }
 
 #[test]
-fn an_independent_server_is_understood_in_every_dialect() {
+fn independent_server_is_decoded_in_every_api() {
     let place = Place::new();
     let Some((_mock, url)) = mock(&place) else { return };
     let schema = json!({"type":"object","properties":{"city":{"type":"string"}}});
@@ -61,7 +61,7 @@ fn an_independent_server_is_understood_in_every_dialect() {
                 message.unwrap_or_else(|| panic!("{backend} {stream:?}: {}", ran.stdout))["data"].clone()
             };
             assert_eq!(ask(&["hello"])["content"], "Grüße \u{1F600}", "{backend} {stream:?}");
-            // It asks for a second of rest where it is too much, which is longer than we would wait.
+            // Its `Retry-After` is a second, which is longer than the limit.
             for (prompt, code, said, attempts, wish) in [
                 ("slow?", "E_RATE_LIMITED", "slow down", 1, json!(1000)),
                 ("busy?", "E_SERVER", "come back", 2, Value::Null),
@@ -138,7 +138,7 @@ for line in sys.stdin:
 ";
 
 #[test]
-fn requests_fit_the_types_that_the_providers_publish() {
+fn requests_match_provider_types() {
     let place = Place::new();
     let python = |code: &str| theirs(&place, "python3").map(|python| python.args(["-c", code]));
     let has_types =
@@ -214,7 +214,7 @@ fn requests_fit_the_types_that_the_providers_publish() {
             cases.extend([case.to_string().as_str(), "\n"]);
         }
     }
-    // An answer that is theirs by their types comes back in a request that is.
+    // An answer that matches their types is sent back in a request that matches them.
     for backend in BACKENDS {
         let answer = answered(backend, &thought(backend, 1, Some("f")));
         let server = Server::playing(vec![cp_testkit::server::json(200, &answer)]);
@@ -265,7 +265,7 @@ for line in sys.stdin:
 ";
 
 #[test]
-fn batches_fit_the_types_that_the_providers_publish() {
+fn batches_match_provider_types() {
     let place = Place::new();
     let python = |code: &str| theirs(&place, "python3").map(|python| python.args(["-c", code]));
     let has_types = python("import anthropic, openai, pydantic").is_some_and(|python| python.run().status == 0);
@@ -306,7 +306,7 @@ print(json.dumps({'content': [block.to_dict() for block in snapshot.content], 'u
 ";
 
 #[test]
-fn a_stream_is_what_the_provider_makes_of_it() {
+fn stream_equals_provider_library() {
     let place = Place::new();
     let python = |code: &str| theirs(&place, "python3").map(|python| python.args(["-c", code]));
     let has_types = python("import anthropic, pydantic").is_some_and(|python| python.run().status == 0);

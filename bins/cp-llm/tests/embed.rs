@@ -1,4 +1,4 @@
-//! `cp-llm embed`, as a shell user meets it.
+//! `cp-llm embed`.
 
 use cp_testkit::server::{Request, json as reply, reply as whole};
 use cp_testkit::{Outcome, Server};
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::llm::Llm;
 
-/// A row for each of so many texts.
+/// Rows with this number of texts.
 fn rows(count: usize) -> String {
     (0..count).map(|n| json!({"text": format!("text {n}"), "row": {"n": n}}).to_string() + "\n").collect()
 }
 
-/// A server of vectors: of `text 7` it is `[7.10]`, and they come in the wrong order, over several lines.
+/// A server of vectors: `text 7` has the vector `[7.10]`. The vectors are out of order and on several lines.
 fn vectors(request: &Request) -> String {
     let input = request.json()["input"].as_array().unwrap().clone();
     let one = |(at, text): (usize, &Value)| {
@@ -27,7 +27,7 @@ fn items(ran: &Outcome) -> Vec<Value> {
 }
 
 #[test]
-fn many_texts_go_in_one_request_and_their_vectors_come_in_their_order() {
+fn embed_batches_texts_and_keeps_order() {
     let server = Server::replying(|request| whole(200, "application/json", "", vectors(request).as_bytes()));
     let llm = Llm::asking("openai", &server);
     llm.home.write("config/prices.toml", "[v]\ninput = 1000.0\noutput = 0.0\n");
@@ -38,7 +38,7 @@ fn many_texts_go_in_one_request_and_their_vectors_come_in_their_order() {
     assert_eq!((&sent[0]["model"], &sent[0]["dimensions"]), (&json!("v"), &json!(2)));
     let items = items(&ran);
     assert_eq!(items.iter().map(|item| item["row"]["n"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-    // In the spelling of the server, and in one line.
+    // With numbers as the server printed them, on one line.
     assert!(ran.stdout.lines().nth(3).unwrap().contains("\"embedding\":[3.10,-1e-7]"), "{}", ran.stdout);
     assert_eq!((&items[3]["dimensions"], &items[3]["model"]), (&json!(2), &json!("v-1")));
     let costs: Vec<Option<f64>> = items.iter().map(|item| item["usage"]["cost_usd"].as_f64()).collect();
@@ -50,7 +50,7 @@ fn many_texts_go_in_one_request_and_their_vectors_come_in_their_order() {
 }
 
 #[test]
-fn a_text_is_limited_by_bytes_too_and_an_argument_is_one() {
+fn embed_limits_bytes_of_request() {
     let server = Server::replying(|request| whole(200, "application/json", "", vectors(request).as_bytes()));
     let llm = Llm::asking("openai", &server);
     let long = "x".repeat(100 << 10);
@@ -64,7 +64,7 @@ fn a_text_is_limited_by_bytes_too_and_an_argument_is_one() {
 }
 
 #[test]
-fn gemini_and_ollama_are_asked_in_their_own_words() {
+fn embed_uses_formats_of_gemini_and_ollama() {
     let server = Server::playing(vec![reply(200, &json!({"embeddings":[{"values":[0.5]},{"values":[0.25]}]}))]);
     let ran = Llm::asking("gemini", &server).feed(&["embed", "-m", "e", "--rows", "--dimensions", "1"], &rows(2));
     assert_eq!(items(&ran)[1]["embedding"], json!([0.25]), "{}", ran.stdout);
@@ -79,7 +79,7 @@ fn gemini_and_ollama_are_asked_in_their_own_words() {
 }
 
 #[test]
-fn what_may_succeed_later_is_tried_again_and_a_request_fails_for_all_its_texts() {
+fn embed_retries_transient_errors_and_fails_all_texts() {
     let good = whole(200, "application/json", "", b"{\"data\":[{\"embedding\":[1.0]}]}");
     let server = Server::playing(vec![reply(503, &json!({})), good.clone()]);
     let llm = Llm::asking("openai", &server);
@@ -98,7 +98,7 @@ fn what_may_succeed_later_is_tried_again_and_a_request_fails_for_all_its_texts()
     let details = &records[1]["error"]["details"];
     assert_eq!((&details["row"], &details["_untrusted"]), (&json!({"n":1}), &json!(["/upstream_message", "/row"])));
     assert!(llm.ledger().iter().any(|line| line["hash"] == details["receipt"]["hash"]), "{details}");
-    // One vector for two texts would be joined to the wrong one.
+    // One vector for two texts would be assigned to the wrong text.
     let ran = Llm::asking("openai", &Server::playing(vec![good])).feed(&["embed", "-m", "v", "--rows"], &rows(2));
     assert_eq!(ran.first_error()["code"], "E_SERVER", "{}", ran.stdout);
     for bad in [
@@ -113,7 +113,7 @@ fn what_may_succeed_later_is_tried_again_and_a_request_fails_for_all_its_texts()
 }
 
 #[test]
-fn a_budget_ends_it_and_what_has_no_vectors_is_refused() {
+fn embed_stops_at_budget_and_rejects_backend_without_embeddings() {
     let llm = Llm::new().set("CP_BACKEND", "stub");
     let ran = llm.feed(&["embed", "--rows", "--batch", "1", "--budget-tokens", "3"], &rows(5)).code(9);
     assert_eq!(items(&ran).len(), 2, "two words each: {}", ran.stdout);
@@ -126,7 +126,7 @@ fn a_budget_ends_it_and_what_has_no_vectors_is_refused() {
 }
 
 #[test]
-fn the_stub_counts_words_and_prompts_and_messages_are_texts() {
+fn embed_stub_accepts_prompts_and_messages() {
     let llm = Llm::new().set("CP_BACKEND", "stub").set("CP_EMBEDDING_MODEL", "words");
     let message = llm.run(&["--", "hello"]).stdout;
     let prompt = json!({"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"stub Response 1"}]}});

@@ -1,4 +1,4 @@
-//! Endpoints of `config/cp.toml`: what names a model has, who is asked, with which key, and who is asked next.
+//! Endpoints of `config/cp.toml`: names of models, keys and fallbacks.
 
 use cp_common::keys::hex;
 use cp_testkit::Server;
@@ -19,12 +19,12 @@ fn configured(text: &str) -> Llm {
     llm
 }
 
-/// An endpoint of this name that asks the server.
+/// The table of an endpoint for the server.
 fn table(name: &str, server: &Server) -> String {
     format!("[endpoints.{name}]\ndialect = \"openai\"\nbase_url = \"{}/v1\"\n", server.url())
 }
 
-/// The data of the answer, which must have come.
+/// The data of the message. Fails if there is none.
 #[track_caller]
 fn answer(llm: &Llm, arguments: &[&str]) -> Value {
     let ran = llm.run(arguments);
@@ -37,7 +37,7 @@ fn model_of(server: &Server, at: usize) -> Value {
 }
 
 #[test]
-fn a_model_is_asked_at_the_endpoint_that_its_name_begins_with() {
+fn model_name_selects_endpoint() {
     let (near, far) = (answering("near"), answering("far"));
     let text = "model = \"set\"\nbackend = \"far\"\n".to_owned()
         + &table("near", &near)
@@ -70,7 +70,7 @@ fn a_model_is_asked_at_the_endpoint_that_its_name_begins_with() {
         .collect();
     assert_eq!(requests.first(), Some(&json!("near")));
     assert_eq!(answer(&llm, &["--dry-run", "-m", "fast", "hi"])["endpoint"], "near");
-    // What the prompts name is chosen row by row.
+    // Each row selects its own endpoint.
     let rows = [("near/r", "hi"), ("fast", "hi"), ("plain", "hi")].map(|(model, text)| {
         json!({"model": model, "messages": [{"role": "user", "content": text}]}).to_string() + "\n"
     });
@@ -82,7 +82,7 @@ fn a_model_is_asked_at_the_endpoint_that_its_name_begins_with() {
 }
 
 #[test]
-fn the_stub_on_the_command_line_keeps_everyone_else_out() {
+fn stub_option_overrides_all_endpoints() {
     let server = answering("no");
     let llm = configured(&("model = \"near/x\"\n".to_owned() + &table("near", &server))).set("CP_MODEL", "near/y");
     for arguments in [&["--backend", "stub", "hi"][..], &["--backend", "stub", "-m", "near/z", "hi"]] {
@@ -97,7 +97,7 @@ fn the_stub_on_the_command_line_keeps_everyone_else_out() {
 }
 
 #[test]
-fn the_next_endpoint_is_asked_when_one_fails_or_cannot_be_asked() {
+fn fallback_endpoint_is_used_after_failure_or_missing_key() {
     let (busy, good) = (Server::playing(vec![json_answer(503, &json!({}))]), answering("fine"));
     let text = table("busy", &busy)
         + &table("good", &good)
@@ -118,7 +118,7 @@ fn the_next_endpoint_is_asked_when_one_fails_or_cannot_be_asked() {
     };
     assert_eq!(of(0), (json!("busy"), json!("x"), json!(503)));
     assert_eq!(of(1), (json!("good"), json!("y"), json!(200)));
-    // A connection that broke may have been paid for, and a request that is refused is ours to mend; a key is no use to anybody.
+    // A broken connection may have been paid for, and an invalid request fails everywhere, so neither has a fallback.
     for (script, falls_back) in
         [(vec![Step::Close], false), (json_answer(400, &json!({})), false), (json_answer(401, &json!({})), true)]
     {
@@ -130,7 +130,7 @@ fn the_next_endpoint_is_asked_when_one_fails_or_cannot_be_asked() {
 }
 
 #[test]
-fn a_policy_that_needs_a_token_holds_for_each_endpoint_that_a_row_names() {
+fn network_token_is_required_for_endpoints_of_rows() {
     let server = answering("x");
     let llm = configured(&table("near", &server));
     llm.policy("[llm]\nnetwork = \"token\"\n");
@@ -147,7 +147,7 @@ fn a_policy_that_needs_a_token_holds_for_each_endpoint_that_a_row_names() {
 }
 
 #[test]
-fn keys_come_from_where_the_endpoint_says_and_go_nowhere_else() {
+fn endpoint_keys_are_sent_only_to_their_server() {
     let server = answering("x");
     let llm = configured("").set("OPENAI_API_KEY", "key-of-openai-0123456789").set("WORK", "key-of-work-0123456789");
     llm.home.write("config/key", "key-in-a-file-0123456789\n");
@@ -158,7 +158,7 @@ fn keys_come_from_where_the_endpoint_says_and_go_nowhere_else() {
         (own("key_file = \"key\"\n"), Some("key-in-a-file-0123456789")),
         (own(&format!("key_command = \"{script}\"\n")), Some("key-printed-0123456789")),
         (own(""), None),
-        // The key of a provider goes to no server but its own.
+        // The key of a provider is sent only to its own server.
         (table("openai", &server), None),
         (table("openai", &server) + "key_env = \"OPENAI_API_KEY\"\n", Some("key-of-openai-0123456789")),
     ] {
@@ -178,7 +178,7 @@ fn keys_come_from_where_the_endpoint_says_and_go_nowhere_else() {
 }
 
 #[test]
-fn headers_params_and_prices_of_an_endpoint() {
+fn endpoint_headers_params_and_prices_are_applied() {
     let server = answering("x");
     let text = table("work", &server)
         + "headers = { X-Team = \"a\", x-api-token = \"hidden-0123\", Authorization = \"mine\" }\n"
@@ -195,7 +195,7 @@ fn headers_params_and_prices_of_an_endpoint() {
 }
 
 #[test]
-fn slips_in_the_tables_are_named_with_their_line() {
+fn config_errors_have_line() {
     for (text, line, words, hint) in [
         ("[endpoints.a]\ndialect = \"openai\"\nmodle = \"x\"\n", 3, "modle", "`model`"),
         ("[endpoints.a]\ndialect = \"opnai\"\n", 2, "opnai", "`openai`"),
@@ -233,7 +233,7 @@ fn slips_in_the_tables_are_named_with_their_line() {
 }
 
 #[test]
-fn the_cache_knows_servers_apart_and_a_recording_does_not() {
+fn cache_key_has_server_and_recording_key_does_not() {
     let (one, two) = (answering("one"), answering("two"));
     let llm = configured(
         &(table("one", &one)
@@ -257,7 +257,7 @@ fn the_cache_knows_servers_apart_and_a_recording_does_not() {
 }
 
 #[test]
-fn what_was_kept_before_endpoints_had_names_is_found() {
+fn old_recording_keys_are_found() {
     let llm = Llm::new();
     let message = json!({"ok": true, "schema_version": "1.0", "type": "message", "data": {"id": "1", "role": "assistant", "content": "own",
         "model": "m", "backend": "b", "stop_reason": "end_turn", "usage": {}}});
@@ -265,7 +265,7 @@ fn what_was_kept_before_endpoints_had_names_is_found() {
     let tape = llm.work.join("tape").display().to_string();
     assert_eq!(llm.run(&["--backend", &program, "--record", &tape, "hi"]).status, 0);
     assert_eq!(llm.run(&["--backend", "stub", "--cache", "hi"]).status, 0);
-    // Its key was of the backend's name and the body.
+    // The old key was a hash of the backend's name and the body.
     let as_before = |text: &str, backend: &str| {
         let body = text.split_once("\"request\":").unwrap().1.split_once(",\"message\":").unwrap().0;
         let key = text.split('"').nth(3).unwrap();
@@ -280,7 +280,7 @@ fn what_was_kept_before_endpoints_had_names_is_found() {
 }
 
 #[test]
-fn programs_and_stubs_are_endpoints_too() {
+fn program_and_stub_endpoints_are_configured() {
     let llm = configured("");
     let message = json!({"ok": true, "schema_version": "1.0", "type": "message", "data": {"id": "1", "role": "assistant", "content": "own",
         "model": "m", "backend": "b", "stop_reason": "end_turn", "usage": {}}});

@@ -1,4 +1,4 @@
-//! Each way an upstream can fail, for every wire, whole and streamed: the code, the exit, and how often it was asked.
+//! Errors of the upstream in every API, whole and streamed: the code, the exit status, and the number of attempts.
 
 use cp_testkit::server::{Step, chunk, json as json_answer, reply, stream_head};
 use cp_testkit::{Outcome, Server, server};
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use crate::llm::Llm;
 use crate::messages;
 
-/// Those whose streams are broken off in the middle here.
+/// The APIs whose streams are broken off here.
 const WIRES: [&str; 2] = ["anthropic", "openai"];
 const ALL: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"];
 
-/// Runs against a script; tries at most twice, without waiting long for a server that stalls.
+/// Runs against a script, with at most two attempts and short timeouts.
 fn run(backend: &str, stream: bool, script: Vec<Step>) -> (Outcome, usize) {
     let stalls = script.iter().any(|step| matches!(step, Step::Stall));
     let (total, idle) = if stalls { ("0.3", "0.2") } else { ("30", "20") };
@@ -43,7 +43,7 @@ fn check(what: &str, script: &[Step], code: &str, exit: i32, requests: usize) ->
 }
 
 #[test]
-fn each_status_has_its_code_and_only_what_may_pass_is_asked_again() {
+fn status_maps_to_code_and_transient_errors_are_retried() {
     let complaint = json!({"type":"error","error":{"type":"some_error","message":"it says no"}});
     for (status, code, exit, requests) in [
         (400, "E_VALIDATION", 2, 1),
@@ -70,7 +70,7 @@ fn each_status_has_its_code_and_only_what_may_pass_is_asked_again() {
 }
 
 #[test]
-fn the_wait_that_is_asked_for_is_kept_and_one_too_long_ends_it() {
+fn retry_after_is_respected_up_to_limit() {
     let body = br#"{"error":{"type":"rate_limit_error","message":"slow down"}}"#;
     let soon = reply(429, "application/json", "retry-after-ms: 20\r\n", body);
     assert_eq!(check("soon", &soon, "E_RATE_LIMITED", 7, 2)[0]["details"]["retry_after_ms"], 20);
@@ -83,7 +83,7 @@ fn the_wait_that_is_asked_for_is_kept_and_one_too_long_ends_it() {
 }
 
 #[test]
-fn an_exhausted_quota_is_no_rate_limit() {
+fn exhausted_quota_is_forbidden() {
     check(
         "quota",
         &json_answer(429, &json!({"error":{"code":"insufficient_quota","message":"pay"}})),
@@ -94,7 +94,7 @@ fn an_exhausted_quota_is_no_rate_limit() {
 }
 
 #[test]
-fn a_connection_that_breaks_or_stalls() {
+fn broken_and_stalled_connections_are_errors() {
     check("reset", &[Step::Close], "E_NETWORK", 7, 2);
     check("stalled before the head", &[Step::Stall], "E_TIMEOUT", 8, 2);
     let head = Step::Bytes(
@@ -107,7 +107,7 @@ fn a_connection_that_breaks_or_stalls() {
 }
 
 #[test]
-fn what_is_no_answer_though_the_status_says_so() {
+fn unusable_successful_responses_are_errors() {
     let reason = |what: &str, body: &[u8], kind: &str| {
         check(what, &reply(200, kind, "", body), "E_SERVER", 7, 2)[0]["details"]["reason"].as_str().unwrap().to_owned()
     };
@@ -124,7 +124,7 @@ fn what_is_no_answer_though_the_status_says_so() {
 }
 
 #[test]
-fn an_answer_with_nothing_in_it_is_a_failure() {
+fn empty_answer_is_error() {
     let empty = [
         ("anthropic", json!({"id":"m","content":[],"stop_reason":"end_turn","usage":{}})),
         ("openai", json!({"id":"m","choices":[{"message":{"content":""},"finish_reason":"stop"}]})),
@@ -141,7 +141,7 @@ fn an_answer_with_nothing_in_it_is_a_failure() {
 }
 
 #[test]
-fn a_stream_that_breaks_keeps_what_was_said_and_is_not_asked_again() {
+fn broken_stream_keeps_partial_and_is_not_retried() {
     for backend in WIRES {
         let start = messages::stream_start(backend);
         let cases: [(&str, Vec<Step>, &str, i32, &str); 4] = [
@@ -175,7 +175,7 @@ fn a_stream_that_breaks_keeps_what_was_said_and_is_not_asked_again() {
 }
 
 #[test]
-fn bad_bytes_and_error_events_inside_a_stream() {
+fn invalid_bytes_and_error_events_in_stream_are_errors() {
     for backend in WIRES {
         let start = messages::stream_start(backend);
         for (event, code, exit) in [
@@ -194,7 +194,7 @@ fn bad_bytes_and_error_events_inside_a_stream() {
 }
 
 #[test]
-fn a_failure_before_the_first_word_of_a_stream_is_tried_again() {
+fn stream_failure_before_text_is_retried() {
     for backend in WIRES {
         let overloaded = b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
         let server = Server::playing(vec![server::events(&[overloaded]), messages::stream_of(backend, "Hello")]);
@@ -215,7 +215,7 @@ fn a_failure_before_the_first_word_of_a_stream_is_tried_again() {
 }
 
 #[test]
-fn each_try_is_on_the_ledger() {
+fn ledger_has_each_attempt() {
     let server = Server::playing(vec![json_answer(503, &json!({})), messages::whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server);
     assert_eq!(llm.run(&["-m", "m", "--retry-max-wait", "0.01", "hi"]).status, 0);
@@ -243,7 +243,7 @@ fn each_try_is_on_the_ledger() {
 }
 
 #[test]
-fn the_next_model_is_asked_when_one_gives_up_and_not_when_we_are_at_fault() {
+fn fallback_model_is_used_only_for_server_errors() {
     let server = Server::playing(vec![json_answer(529, &json!({})), messages::whole("openai", "fine")]);
     let ran = Llm::asking("openai", &server).run(&["-m", "a,b", "--retries", "0", "hi"]);
     assert_eq!(ran.status, 0, "{}", ran.stdout);
@@ -256,7 +256,7 @@ fn the_next_model_is_asked_when_one_gives_up_and_not_when_we_are_at_fault() {
 }
 
 #[test]
-fn nothing_listens_and_no_such_name() {
+fn refused_connection_and_unknown_host_are_errors() {
     let refused = Llm::new().set("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
     let ran = refused.run(&["-m", "m", "--retries", "0", "hi"]);
     assert_eq!((ran.status, ran.first_error()["code"].as_str().unwrap().to_owned()), (7, "E_NETWORK".to_owned()));

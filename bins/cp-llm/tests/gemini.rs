@@ -1,4 +1,4 @@
-//! The Gemini dialect: what goes out, and what comes of an answer.
+//! The Gemini API: requests and answers.
 
 use cp_testkit::Server;
 use cp_testkit::server::{Step, events, json as json_answer, reply};
@@ -14,7 +14,7 @@ fn ask(script: Vec<Step>, arguments: &[&str], prompt: &Value) -> (Vec<Value>, Se
     (ran.records(), server, ran.status)
 }
 
-/// A message whose blocks came from a server of no address: each test server has another one.
+/// A message whose blocks have an empty address, because each test server has another one.
 pub(crate) fn without_endpoints(message: &mut Value) {
     for block in message["blocks"].as_array_mut().unwrap() {
         block["origin"]["endpoint"].take();
@@ -32,7 +32,7 @@ fn part(part: &Value, more: &Value) -> Value {
 }
 
 #[test]
-fn a_conversation_with_tools_goes_out_in_its_words() {
+fn conversation_with_tools_is_encoded() {
     let prompt = json!({
         "system": "be brief", "params": {"max_tokens": 5, "temperature": 0.5, "stop": ["END"]},
         "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
@@ -66,7 +66,7 @@ fn a_conversation_with_tools_goes_out_in_its_words() {
 }
 
 #[test]
-fn whole_and_streamed_answers_make_the_same_message() {
+fn whole_and_streamed_answers_are_equal() {
     let usage =
         json!({"promptTokenCount":9,"cachedContentTokenCount":2,"candidatesTokenCount":3,"thoughtsTokenCount":4});
     let mut whole = part(&json!({"text":"Hel"}), &json!({"finishReason":"STOP"}));
@@ -99,21 +99,21 @@ fn whole_and_streamed_answers_make_the_same_message() {
 }
 
 #[test]
-fn calls_get_ids_and_keep_their_bytes() {
+fn gemini_calls_get_ids_and_keep_bytes() {
     let body = br#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"n":123456789012345678901234567890}}},{"functionCall":{"name":"g"}}]},"finishReason":"STOP"}]}"#;
     let server = Server::playing(vec![reply(200, "application/json", "", body)]);
     let ran = Llm::asking("gemini", &server).run(&["-m", "x", "hi"]);
     assert!(ran.stdout.contains("\"input\":{\"n\":123456789012345678901234567890}"), "{}", ran.stdout);
     let data = ran.only()["data"].clone();
     assert_eq!((&data["stop_reason"], &data["tool_calls"][1]["name"]), (&json!("tool_use"), &json!("g")));
-    // A conversation has many turns: an id that only counts would come again.
+    // An id that is only a counter would repeat in a conversation.
     let ids: Vec<&str> =
         data["tool_calls"].as_array().unwrap().iter().map(|call| call["id"].as_str().unwrap()).collect();
     assert!(ids[0] != ids[1] && ids.iter().all(|id| id.starts_with("call_") && id.len() > 10), "{ids:?}");
 }
 
 #[test]
-fn failures_blocks_and_cuts_are_told() {
+fn gemini_errors_blocks_and_cuts_are_reported() {
     let quota = json!([{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"slow","details":[{"retryDelay":"3600s"}]}}]);
     let (records, _, status) = ask(json_answer(429, &quota), &[], &hi());
     assert_eq!((status, &records[0]["error"]["details"]["retry_after_ms"]), (7, &json!(3_600_000)));

@@ -1,4 +1,4 @@
-//! Signals and open ends: nothing hangs, and a closing line is always left.
+//! Signals and closed streams: nothing hangs, and the closing line is always printed.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn start(server: &Server, arguments: &[&str]) -> (Llm, Background) {
     (llm, child)
 }
 
-/// Sends a signal, after which it must end soon, and by itself.
+/// Sends a signal. The program must end soon.
 fn ended_after(child: Background, signal: Signal) -> Outcome {
     let since = Instant::now();
     child.signal(signal);
@@ -25,7 +25,7 @@ fn ended_after(child: Background, signal: Signal) -> Outcome {
 }
 
 #[test]
-fn a_signal_ends_a_stalled_answer_at_once_with_a_closing_line() {
+fn signal_ends_stalled_answer_with_closing_line() {
     for signal in [Signal::INT, Signal::TERM] {
         for (stream, script) in [
             (false, vec![Step::Stall]),
@@ -48,7 +48,7 @@ fn a_signal_ends_a_stalled_answer_at_once_with_a_closing_line() {
 }
 
 #[test]
-fn a_signal_in_a_batch_closes_the_stream_and_puts_what_was_in_flight_on_the_ledger() {
+fn signal_in_batch_records_requests_in_flight() {
     let mut slow = crate::messages::whole("openai", "fine");
     slow.insert(0, Step::Wait(30_000));
     let mut script = vec![crate::messages::whole("openai", "fine"); 5];
@@ -64,14 +64,14 @@ fn a_signal_in_a_batch_closes_the_stream_and_puts_what_was_in_flight_on_the_ledg
     assert_eq!((ran.status, &last["error"]["code"]), (130, &Value::from("E_INTERRUPTED")), "{ran:?}");
     let count = |kind: &str| records.iter().filter(|record| record["type"] == kind).count();
     assert_eq!((count("message"), &last["error"]["details"]["succeeded"]), (5, &Value::from(5)));
-    // What was in flight is marked, and what nobody began is not there.
+    // Requests in flight are marked, and prompts that were not started are absent.
     assert_eq!((count("error"), &last["error"]["details"]["failed"]), (4, &Value::from(4)), "{records:?}");
     let count = |event: &str| llm.ledger().iter().filter(|entry| entry["event"] == event).count();
     assert_eq!((count("llm.request"), count("llm.response")), (9, 9));
 }
 
 #[test]
-fn an_argument_never_waits_for_standard_input() {
+fn argument_does_not_read_stdin() {
     let since = Instant::now();
     let ran = Llm::new().start(&["--backend", "stub", "hi"]).wait();
     assert!(since.elapsed() < Duration::from_secs(2), "it took {:?}", since.elapsed());
@@ -79,7 +79,7 @@ fn an_argument_never_waits_for_standard_input() {
 }
 
 #[test]
-fn each_prompt_is_answered_before_the_next_one_comes() {
+fn prompt_is_answered_before_next_arrives() {
     for more in [&[][..], &["--jobs", "4"], &["--jobs", "4", "--unordered"]] {
         let llm = Llm::new();
         let mut child = llm.start(&[&["--backend", "stub"], more].concat());
@@ -93,7 +93,7 @@ fn each_prompt_is_answered_before_the_next_one_comes() {
 }
 
 #[test]
-fn a_closed_reader_is_no_failure_and_a_full_disk_is_one() {
+fn closed_reader_succeeds_and_full_disk_fails() {
     let llm = Llm::new();
     llm.work.write("rows", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n".repeat(2000));
     let shell = |tail: &str| {
@@ -104,7 +104,7 @@ fn a_closed_reader_is_no_failure_and_a_full_disk_is_one() {
 }
 
 #[test]
-fn a_reader_that_leaves_in_the_middle_of_an_answer_is_no_failure() {
+fn reader_closed_during_stream_succeeds() {
     for format in ["json", "text"] {
         let mut script = vec![stream_head(), chunk(stream_start("openai").as_bytes())];
         for _ in 0..50 {

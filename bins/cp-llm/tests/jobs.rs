@@ -1,4 +1,4 @@
-//! Batches: what a provider answers later is what it would have answered at once, and is paid for once.
+//! Batches: answers equal those of direct requests, and are paid for once.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -29,7 +29,7 @@ fn id_of(ran: &Outcome) -> String {
     jobs[0]["data"]["id"].as_str().unwrap().to_owned()
 }
 
-/// Records without what each run and each server has of its own.
+/// Records without members that differ between runs and servers.
 fn plain(ran: &Outcome) -> Vec<Value> {
     let mut records = ran.records();
     for record in &mut records {
@@ -45,7 +45,7 @@ fn plain(ran: &Outcome) -> Vec<Value> {
 }
 
 #[test]
-fn what_is_fetched_is_what_a_direct_run_prints() {
+fn batch_fetch_equals_direct_run() {
     for backend in BACKENDS {
         for has_absolute_links in [false, true] {
             let provider = BatchProvider::new(Conduct { rounds: 2, has_absolute_links, ..Conduct::default() });
@@ -73,7 +73,7 @@ fn what_is_fetched_is_what_a_direct_run_prints() {
             let now = llm_now.feed(&["-m", "m", "--max-tokens", "20", "--rows"], &input);
             let later = llm.run(&["batch", "fetch", id]);
             let mut expected = plain(&now);
-            // The row that is no request was reported by submit.
+            // The invalid row was reported by submit.
             expected.remove(3);
             *expected.last_mut().unwrap() = json!({"ok":true,"schema_version":"1.0","type":"summary","data":{"total":4,"succeeded":4,"failed":0,"skipped":0}});
             assert_eq!(plain(&later), expected, "{backend}");
@@ -89,7 +89,7 @@ fn what_is_fetched_is_what_a_direct_run_prints() {
                 batched.iter().map(|row| row.get("params").or_else(|| row.get("body")).unwrap().clone()).collect();
             assert_eq!(batched, direct, "{backend}");
 
-            // Again, from disk, with the same receipts: nothing is asked.
+            // A second fetch reads from disk, with the same receipts.
             let asked = provider.server.requests().len();
             let again = llm.run(&["batch", "fetch", &id[..12]]);
             assert_eq!(again.records()[..4], later.records()[..4]);
@@ -98,7 +98,7 @@ fn what_is_fetched_is_what_a_direct_run_prints() {
     }
 }
 
-/// A whole answer, as the provider of batches gives it too.
+/// A whole answer, as in batch results.
 fn direct(backend: &str, text: &str) -> Vec<server::Step> {
     let body = match backend {
         "anthropic" => {
@@ -119,7 +119,7 @@ fn direct(backend: &str, text: &str) -> Vec<server::Step> {
 }
 
 #[test]
-fn a_row_that_failed_is_an_item_that_failed() {
+fn batch_fetch_reports_failed_row_as_failed_item() {
     for backend in BACKENDS {
         let provider = BatchProvider::new(Conduct { ends: Some("expired"), ..Conduct::default() });
         let llm = Llm::asking(backend, &provider.server);
@@ -146,7 +146,7 @@ fn a_row_that_failed_is_an_item_that_failed() {
 }
 
 #[test]
-fn the_same_input_is_submitted_once() {
+fn batch_submit_repeated_input_submits_once() {
     for backend in BACKENDS {
         let provider = BatchProvider::new(Conduct::default());
         let llm = Llm::asking(backend, &provider.server);
@@ -172,7 +172,7 @@ fn the_same_input_is_submitted_once() {
     }
 }
 
-/// Submits to a provider that never answers, and kills the program while it waits.
+/// Submits to a provider that does not answer, and kills the program while it waits.
 fn killed(llm: &Llm, provider: &BatchProvider, conduct: Conduct) {
     provider.conduct(conduct);
     let mut child = llm.start(&["batch", "submit", "-m", "m", "--max-tokens", "20", "--rows"]);
@@ -186,7 +186,7 @@ fn killed(llm: &Llm, provider: &BatchProvider, conduct: Conduct) {
 }
 
 #[test]
-fn a_submit_that_was_killed_is_found_by_its_mark() {
+fn batch_submit_after_kill_finds_batch_by_metadata() {
     for backend in ["openai", "openai-responses"] {
         let provider = BatchProvider::new(Conduct::default());
         let llm = Llm::asking(backend, &provider.server);
@@ -198,7 +198,7 @@ fn a_submit_that_was_killed_is_found_by_its_mark() {
 }
 
 #[test]
-fn a_submit_that_was_killed_and_has_no_mark_is_for_a_person() {
+fn batch_submit_after_kill_without_metadata_requires_human() {
     let provider = BatchProvider::new(Conduct::default());
     let llm = Llm::asking("anthropic", &provider.server);
     killed(&llm, &provider, Conduct { is_mute: true, ..Conduct::default() });
@@ -216,12 +216,12 @@ fn a_submit_that_was_killed_and_has_no_mark_is_for_a_person() {
 }
 
 #[test]
-fn a_submit_that_was_killed_before_its_provider_had_it_goes_on_once_that_is_sure() {
+fn batch_submit_after_kill_before_request_submits_again() {
     for backend in ["anthropic", "openai"] {
         let provider = BatchProvider::new(Conduct::default());
         let llm = Llm::asking(backend, &provider.server);
         killed(&llm, &provider, Conduct { is_deaf: true, ..Conduct::default() });
-        // What was sent may still be on its way.
+        // The request may still arrive.
         let early = submit(&llm, &rows(&["one"]));
         let details = early.closing()["error"]["details"].clone();
         assert_eq!((early.status, &details["reason"]), (6, &json!("unfinished")), "{early:?}");
@@ -239,7 +239,7 @@ fn a_submit_that_was_killed_before_its_provider_had_it_goes_on_once_that_is_sure
 }
 
 #[test]
-fn a_provider_that_refuses_has_made_nothing() {
+fn batch_submit_rejected_keeps_no_batch() {
     for backend in BACKENDS {
         let provider = BatchProvider::new(Conduct { refuses: Some(400), ..Conduct::default() });
         let llm = Llm::asking(backend, &provider.server);
@@ -252,14 +252,14 @@ fn a_provider_that_refuses_has_made_nothing() {
         id_of(&submit(&llm, &rows(&["one"])));
         assert_eq!(provider.batches(), 1);
     }
-    // Nobody there: nothing was sent, so the next submit need not ask what became of it.
+    // The connection was refused, so the next submit need not search for a batch.
     let llm = Llm::new().set("ANTHROPIC_BASE_URL", "http://127.0.0.1:1").set("CP_BACKEND", "anthropic");
     assert_eq!(submit(&llm, &rows(&["one"])).status, 7);
     assert_eq!(llm.run(&["batch", "poll"]).closing()["data"]["total"], 0);
 }
 
 #[test]
-fn a_batch_costs_half_and_its_budget_is_kept_before_anything_is_sent() {
+fn batch_budget_is_checked_before_submission() {
     let provider = BatchProvider::new(Conduct::default());
     let llm = Llm::asking("openai", &provider.server);
     let price = "[m-1]\ninput = 1000000.0\noutput = 1000000.0\n";
@@ -286,7 +286,7 @@ fn a_batch_costs_half_and_its_budget_is_kept_before_anything_is_sent() {
 }
 
 #[test]
-fn a_batch_of_openai_has_one_model() {
+fn batch_of_openai_is_divided_by_model() {
     let row = |model: &str| json!({"model":model,"messages":[{"role":"user","content":model}]}).to_string() + "\n";
     let input: String = ["a", "b", "a"].map(row).concat();
     for (backend, models) in [("openai", 2), ("anthropic", 1)] {
@@ -306,7 +306,7 @@ fn a_batch_of_openai_has_one_model() {
 }
 
 #[test]
-fn schemas_and_stop_reasons_hold_for_what_is_fetched() {
+fn batch_fetch_applies_schema_and_fail_on() {
     let provider = BatchProvider::new(Conduct::default());
     let llm = Llm::asking("anthropic", &provider.server);
     let schema = llm.work.write("s.json", r#"{"type":"object","required":["a"]}"#);
@@ -321,7 +321,7 @@ fn schemas_and_stop_reasons_hold_for_what_is_fetched() {
 }
 
 #[test]
-fn a_fetch_that_was_killed_goes_on_where_it_ended() {
+fn batch_fetch_after_kill_continues() {
     let provider = BatchProvider::new(Conduct::default());
     let llm = Llm::asking("anthropic", &provider.server);
     let texts: Vec<String> = (0..50).map(|n| format!("row {n}")).collect();
@@ -329,7 +329,7 @@ fn a_fetch_that_was_killed_goes_on_where_it_ended() {
     let id = id_of(&submit(&llm, &rows(&texts)));
     let whole = llm.run(&["batch", "fetch", &id]);
     let answers = format!("state/batches/{id}/answers.jsonl");
-    // As if it had been killed in the middle of a line, with its results on disk: they are asked for once more.
+    // As after a kill in the middle of a line, with the results on disk.
     let text = llm.home.read(&answers);
     let kept: usize = text.lines().take(20).map(|line| line.len() + 1).sum();
     llm.home.write(&answers, &text[..kept + 40]);
@@ -342,7 +342,7 @@ fn a_fetch_that_was_killed_goes_on_where_it_ended() {
 }
 
 #[test]
-fn what_is_kept_is_for_its_owner_and_the_key_is_in_none_of_it() {
+fn batch_files_are_private_and_have_no_key() {
     let provider = BatchProvider::new(Conduct::default());
     let llm = Llm::asking("openai", &provider.server);
     let id = id_of(&submit(&llm, &rows(&["my key is key-of-the-test-0123456789"])));
@@ -356,7 +356,7 @@ fn what_is_kept_is_for_its_owner_and_the_key_is_in_none_of_it() {
 }
 
 #[test]
-fn a_wait_ends_at_a_signal_and_outlives_failures_that_pass() {
+fn batch_poll_retries_errors_and_ends_on_signal() {
     let provider = BatchProvider::new(Conduct { rounds: 1000, ..Conduct::default() });
     let llm = Llm::asking("openai", &provider.server);
     let id = id_of(&submit(&llm, &rows(&["one"])));
@@ -373,7 +373,7 @@ fn a_wait_ends_at_a_signal_and_outlives_failures_that_pass() {
 }
 
 #[test]
-fn what_takes_no_batches_or_does_not_apply_is_refused_before_anything_is_read() {
+fn batch_submit_rejects_backend_and_options_before_reading() {
     let llm = Llm::new().set("GEMINI_API_KEY", "k");
     let refused = llm.run(&["batch", "submit", "--backend", "gemini", "-m", "m", "--", "hi"]);
     assert_eq!(refused.status, 2);
@@ -392,7 +392,7 @@ fn what_takes_no_batches_or_does_not_apply_is_refused_before_anything_is_read() 
 }
 
 #[test]
-fn the_text_of_a_batch_is_not_in_the_audit() {
+fn batch_submit_audit_has_no_text() {
     let llm = Llm::new();
     let id = id_of(&llm.run(&["batch", "submit", "--backend", "stub", "--", "my words"]));
     llm.run(&["batch", "fetch", &id]);

@@ -1,4 +1,4 @@
-//! What bounds a batch: shapes, budgets, the pace, and what was done before.
+//! Limits of a batch: schemas, budgets, the rate, and resumed runs.
 
 use std::io::Write as _;
 
@@ -19,7 +19,7 @@ fn priced(llm: &Llm) {
 }
 
 #[test]
-fn an_answer_that_fits_is_parsed_and_one_that_does_not_is_asked_for_once_more() {
+fn schema_mismatch_is_asked_again_once() {
     let schema = r#"{"type":"object","required":["age"],"properties":{"age":{"type":"integer"}}}"#;
     for (answers, status, requests) in [
         (["{\"age\": 3}", "unused"], 0, 1),
@@ -54,7 +54,7 @@ fn an_answer_that_fits_is_parsed_and_one_that_does_not_is_asked_for_once_more() 
 }
 
 #[test]
-fn a_budget_ends_the_stream_where_it_is_used_up() {
+fn budget_exhaustion_ends_stream() {
     // Each row costs two words and three of the answer.
     let llm = Llm::new();
     let ran = llm.feed(&["--backend", "stub", "--rows", "--budget-tokens", "12"], &rows(9));
@@ -74,7 +74,7 @@ fn a_budget_ends_the_stream_where_it_is_used_up() {
 }
 
 #[test]
-fn the_pace_is_kept() {
+fn rpm_limits_rate() {
     let start = std::time::Instant::now();
     let ran = Llm::new().feed(&["--backend", "stub", "--rows", "--jobs", "4", "--rpm", "1200"], &rows(6));
     assert_eq!(ran.status, 0);
@@ -82,12 +82,12 @@ fn the_pace_is_kept() {
 }
 
 #[test]
-fn what_an_earlier_run_has_done_is_not_asked_again() {
+fn resume_skips_answered_prompts() {
     let llm = Llm::new();
     let out = llm.work.join("out.jsonl");
     let input = rows(10);
     let whole_run = llm.feed(&["--backend", "stub", "--rows"], &input);
-    // Killed in the middle of its fifth line.
+    // As after a kill in the middle of the fifth line.
     let cut = whole_run.stdout.match_indices('\n').nth(3).unwrap().0 + 40;
     std::fs::write(&out, &whole_run.stdout[..cut]).unwrap();
     let ran = llm.feed(&["--backend", "stub", "--rows", "--resume", out.to_str().unwrap()], &input);
@@ -105,19 +105,19 @@ fn what_an_earlier_run_has_done_is_not_asked_again() {
 }
 
 #[test]
-fn the_earlier_output_may_come_from_a_pipe() {
+fn resume_reads_pipe() {
     let llm = Llm::new();
     let first = llm.feed(&["--backend", "stub", "--rows"], &rows(3));
     llm.work.write("out", &first.stdout);
     llm.work.write("rows", rows(4));
-    // Its last line is torn: what is no file is not cut.
+    // The last line is incomplete. A pipe cannot be truncated.
     let script = "mkfifo p; { cat out; printf torn; } >p & cp-llm --backend stub --rows --resume p <rows";
     let ran = llm.sh(script);
     assert_eq!(ran.success().closing()["data"], json!({"total":4,"succeeded":1,"failed":0,"skipped":3}));
 }
 
 #[test]
-fn killed_in_the_middle_and_run_again_each_row_is_there_once() {
+fn resume_after_kill_answers_each_row_once() {
     let mut answer = whole("openai", "fine");
     answer.insert(0, server::Step::Wait(5));
     let server = Server::playing(vec![answer]);
@@ -142,17 +142,17 @@ fn killed_in_the_middle_and_run_again_each_row_is_there_once() {
     let places: Vec<u64> =
         lines.iter().filter(|l| l["type"] == "message").map(|l| l["data"]["index"].as_u64().unwrap()).collect();
     assert_eq!(places, (0..300).collect::<Vec<_>>());
-    // What was in flight when it was killed is all that was asked twice.
+    // Only requests in flight at the kill were sent twice.
     assert!(server.requests().len() <= 300 + 2 * 8 * 5, "{}", server.requests().len());
 }
 
 #[test]
-fn the_same_request_id_is_not_sent_twice() {
+fn request_id_repeated_sends_once() {
     let server =
         Server::playing(vec![server::json(500, &json!({})), whole("openai", "first"), whole("openai", "second")]);
     let llm = Llm::asking("openai", &server);
     let ask = |arguments: &[&str]| llm.run(&[&["-m", "m", "--retries", "0", "--request-id", "r1"], arguments].concat());
-    // A failure has no effect, so the id is still free.
+    // An error has no effect, so the id is not used up.
     assert_eq!(ask(&["hi"]).status, 7);
     let first = ask(&["hi"]);
     let again = ask(&["hi"]);
@@ -163,10 +163,10 @@ fn the_same_request_id_is_not_sent_twice() {
 }
 
 #[test]
-fn memory_does_not_grow_with_the_number_of_rows() {
+fn memory_is_independent_of_rows() {
     use std::io::BufWriter;
     use std::time::Duration;
-    // The whole number takes a debug build most of a minute.
+    // All rows take a debug build most of a minute.
     let many = if std::env::var("CI").is_ok_and(|ci| ci == "true") { 100_000 } else { 20_000 };
     let llm = Llm::new();
     let mut child =
@@ -192,7 +192,7 @@ fn memory_does_not_grow_with_the_number_of_rows() {
     };
     let few = peak_after(2000);
     let all = peak_after(many - 2000);
-    // Buffers find their size in the beginning, threads at their own time. What is kept of each row would add up to more.
+    // Buffers and threads grow at the beginning. Memory kept for each row would add up to more.
     assert!(all - few < 3 << 10, "{few} KiB after 2000 rows, {all} KiB after {many}");
     assert!(all < 20 << 10, "{all} KiB");
     drop(more);

@@ -1,4 +1,4 @@
-//! The program in a place of its own, with the variables of a provider and nothing else in its environment.
+//! The program in its own directory, with only the variables of a provider in its environment.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl Llm {
         Self { place: Place::of("cp-llm"), variables: Vec::new() }
     }
 
-    /// With a server that stands for one of the providers.
+    /// With a fake server of a provider.
     pub(crate) fn asking(backend: &str, server: &Server) -> Self {
         let (base, key, url) = match backend {
             "anthropic" => ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", server.url()),

@@ -1,4 +1,4 @@
-//! Servers of one's own machine: the first error of a newcomer, `doctor`, `models`, and base URLs without their path.
+//! Servers on this machine: the error without a backend, `doctor`, `models`, and base URLs without a path.
 
 use cp_testkit::Server;
 use cp_testkit::server::json as json_answer;
@@ -29,7 +29,7 @@ fn hint(ran: &cp_testkit::Outcome) -> String {
 }
 
 #[test]
-fn a_newcomer_is_shown_the_server_that_answers_and_the_command_that_asks_it() {
+fn missing_backend_error_suggests_local_server() {
     let server = ollama(&["`bad`", "smollm2:135m"]);
     let llm = with(&server);
     let hint_of = hint(&llm.run(&["hi"]));
@@ -37,7 +37,7 @@ fn a_newcomer_is_shown_the_server_that_answers_and_the_command_that_asks_it() {
     let ran = llm.run(&["-m", "ollama/smollm2:135m", "hi"]);
     assert_eq!((ran.status, &ran.only()["data"]["endpoint"]), (0, &json!("ollama")), "{}", ran.stdout);
     assert!(hint(&with(&ollama(&[])).run(&["hi"])).contains("ollama answers but has no model"));
-    // Nobody listens, and nothing is asked where nothing may be, or would be sent.
+    // No server is probed if none listens, if policy forbids it, or if nothing would be sent.
     assert!(hint(&Llm::new().set("OLLAMA_HOST", "127.0.0.1:9").run(&["hi"])).contains("ollama serve"));
     let asked = server.requests().len();
     assert!(hint(&llm.run(&["--dry-run", "hi"])).contains("ollama serve"));
@@ -47,7 +47,7 @@ fn a_newcomer_is_shown_the_server_that_answers_and_the_command_that_asks_it() {
 }
 
 #[test]
-fn doctor_says_which_servers_answer_and_how_the_endpoints_are() {
+fn doctor_lists_local_servers_and_endpoints() {
     let server = ollama(&["a", "b"]);
     let llm = with(&server);
     let checks = |llm: &Llm| {
@@ -78,7 +78,7 @@ fn doctor_says_which_servers_answer_and_how_the_endpoints_are() {
 }
 
 #[test]
-fn models_are_those_of_the_endpoint_or_of_all() {
+fn models_lists_one_endpoint_or_all() {
     let server = ollama(&["b", "a"]);
     let llm = with(&server);
     let ids = |arguments: &[&str]| -> Vec<Value> {
@@ -100,7 +100,7 @@ fn models_are_those_of_the_endpoint_or_of_all() {
 }
 
 #[test]
-fn a_base_url_without_its_path_is_shown_with_it() {
+fn not_found_error_suggests_base_url_with_path() {
     let server = ollama(&[]);
     for (backend, path) in [("openai", "/v1"), ("openai-responses", "/v1"), ("gemini", "/v1beta")] {
         let llm = Llm::asking(backend, &server);

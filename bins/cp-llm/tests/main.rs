@@ -1,14 +1,14 @@
-//! The program as a user meets it: a real binary against servers whose every byte is chosen here.
+//! End-to-end tests of the binary against servers with scripted responses.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
-mod aside;
 mod attachments;
 mod batch;
 mod blocks;
+mod budget;
 mod cache;
+mod conveniences;
 mod counterparts;
-mod daily;
 mod embed;
 mod endpoints;
 mod failures;
@@ -22,12 +22,12 @@ mod messages;
 mod parameters;
 mod policy;
 mod programs;
-mod purse;
+mod rate_limits;
+mod reasoning;
+mod recordings;
 mod requests;
 mod responses;
 mod rows;
 mod secrets;
-mod storm;
 mod stub;
-mod tape;
 mod tls;

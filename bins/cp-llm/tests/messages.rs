@@ -1,4 +1,4 @@
-//! What comes out of an answer: text, tool calls, usage, stop reasons; whole and streamed alike.
+//! Messages from answers, whole and streamed: text, tool calls, usage, stop reasons.
 
 use cp_testkit::Server;
 use cp_testkit::server::{Step, chunk, events, json as json_answer, reply, stream_head};
@@ -34,7 +34,7 @@ pub(crate) fn stream_start(backend: &str) -> String {
     .to_owned()
 }
 
-/// A stream that says this text in pieces of two bytes, which cut characters and events apart.
+/// A stream of this text in pieces of two bytes, which split characters and events.
 pub(crate) fn stream_of(backend: &str, text: &str) -> Vec<Step> {
     let escaped = json!(text);
     let body = match backend {
@@ -71,7 +71,7 @@ fn ask(backend: &str, script: Vec<Step>, arguments: &[&str]) -> (Vec<Value>, Ser
 }
 
 #[test]
-fn whole_and_streamed_answers_make_the_same_message() {
+fn whole_and_streamed_answers_are_equal() {
     for backend in ["anthropic", "openai"] {
         let text = "Grüße \u{1F600} an\nalle";
         let (one, _) = ask(backend, whole(backend, text), &[]);
@@ -101,7 +101,7 @@ fn whole_and_streamed_answers_make_the_same_message() {
 }
 
 #[test]
-fn parallel_tool_calls_are_given_when_they_are_complete() {
+fn parallel_tool_calls_are_complete_in_message() {
     let anthropic = [
         "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":\"m-1\",\"usage\":{\"input_tokens\":1,\"cache_read_input_tokens\":5,\"cache_creation_input_tokens\":2}}}\n\n",
         "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"weather\",\"input\":{}}}\n\n",
@@ -124,7 +124,7 @@ fn parallel_tool_calls_are_given_when_they_are_complete() {
         let ran = Llm::asking(backend, &server).run(&["-m", "m", "--stream", "--retries", "0", "hi"]);
         assert_eq!(ran.status, 0, "{}", ran.stdout);
         let line = ran.stdout.lines().find(|line| line.contains("\"type\":\"message\"")).unwrap();
-        // The bytes of the arguments, a long integer among them, are those that the model wrote.
+        // Arguments keep their bytes, including a long integer.
         assert!(line.contains("\"input\":{\"city\":\"\u{1F600}\",\"n\":123456789012345678901234567890}"), "{line}");
         let data: Value = serde_json::from_str::<Value>(line).unwrap()["data"].clone();
         assert_eq!(data["tool_calls"][1], json!({"id":"t2","name":"now","input":{}}));
@@ -138,7 +138,7 @@ fn parallel_tool_calls_are_given_when_they_are_complete() {
 }
 
 #[test]
-fn whole_tool_calls_keep_their_bytes() {
+fn tool_call_arguments_keep_bytes() {
     let anthropic = br#"{"id":"m","model":"x","content":[{"type":"text","text":"let me look"},{"type":"tool_use","id":"t1","name":"f","input":{"n":123456789012345678901234567890}}],"stop_reason":"tool_use","usage":{}}"#;
     let openai = br#"{"id":"m","choices":[{"message":{"content":"let me look","tool_calls":[{"id":"t1","type":"function","function":{"name":"f","arguments":"{\"n\":123456789012345678901234567890}"}}]},"finish_reason":"tool_calls"}]}"#;
     for (backend, body) in [("anthropic", &anthropic[..]), ("openai", &openai[..])] {
@@ -154,7 +154,7 @@ fn whole_tool_calls_keep_their_bytes() {
 }
 
 #[test]
-fn servers_that_call_tools_in_their_own_way_are_understood() {
+fn tool_calls_of_compatible_servers_are_decoded() {
     // Every call with index 0, the id repeated, `stop` at the end, no `[DONE]`.
     let pieces = [
         "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}}]}\n\n",
@@ -174,7 +174,7 @@ fn servers_that_call_tools_in_their_own_way_are_understood() {
 }
 
 #[test]
-fn stop_reasons_are_one_set_and_can_be_failures() {
+fn stop_reasons_are_normalized_and_fail_on_makes_errors() {
     let openai = |reason: &str| {
         json_answer(200, &json!({"id":"m","choices":[{"message":{"content":"abc"},"finish_reason":reason}]}))
     };
@@ -195,7 +195,7 @@ fn stop_reasons_are_one_set_and_can_be_failures() {
 }
 
 #[test]
-fn a_refusal_in_its_own_member_is_text_and_a_reason() {
+fn refusal_member_becomes_text_and_stop_reason() {
     let body = json!({"id":"m","choices":[{"message":{"content":null,"refusal":"I cannot"},"finish_reason":"stop"}]});
     let (records, _) = ask("openai", json_answer(200, &body), &[]);
     assert_eq!(
@@ -205,7 +205,7 @@ fn a_refusal_in_its_own_member_is_text_and_a_reason() {
 }
 
 #[test]
-fn arguments_that_the_room_cut_off_are_no_call() {
+fn tool_call_cut_off_at_token_limit_is_dropped() {
     let piece = "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\"}}]},\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n";
     let (records, _) = ask("openai", events(&[piece.as_bytes()]), &["--stream"]);
     assert_eq!(
@@ -215,7 +215,7 @@ fn arguments_that_the_room_cut_off_are_no_call() {
 }
 
 #[test]
-fn thinking_is_kept_as_blocks_for_the_next_turn() {
+fn reasoning_is_kept_in_blocks() {
     let pieces = [
         "data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":\"x\",\"usage\":{}}}\n\n",
         "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\"}}\n\n",
@@ -235,7 +235,7 @@ fn thinking_is_kept_as_blocks_for_the_next_turn() {
 }
 
 #[test]
-fn a_server_that_ignores_the_wish_to_stream_is_understood() {
+fn whole_answer_to_stream_request_is_decoded() {
     for backend in ["anthropic", "openai"] {
         let (records, _) = ask(backend, whole(backend, "Hello"), &["--stream"]);
         assert_eq!((&records[0]["type"], &records[0]["data"]["text"]), (&json!("delta"), &json!("Hello")));
@@ -244,7 +244,7 @@ fn a_server_that_ignores_the_wish_to_stream_is_understood() {
 }
 
 #[test]
-fn a_word_is_out_before_the_next_one_comes() {
+fn stream_prints_each_delta_before_the_next() {
     for backend in ["anthropic", "openai"] {
         let server = Server::playing(vec![vec![
             stream_head(),
@@ -260,7 +260,7 @@ fn a_word_is_out_before_the_next_one_comes() {
 }
 
 #[test]
-fn costs_come_from_the_price_file() {
+fn cost_is_computed_from_price_file() {
     let server = Server::playing(vec![whole("openai", "x")]);
     let llm = Llm::asking("openai", &server);
     llm.home.write("config/prices.toml", "[m]\ninput = 1.0\noutput = 2.0\n");
@@ -269,7 +269,7 @@ fn costs_come_from_the_price_file() {
 }
 
 #[test]
-fn one_connection_serves_a_whole_stream_of_prompts() {
+fn connection_is_reused_for_all_prompts() {
     for (backend, stream) in [("anthropic", false), ("openai", true)] {
         let script = if stream { stream_of(backend, "x") } else { whole(backend, "x") };
         let server = Server::playing(vec![script]);
@@ -286,7 +286,7 @@ fn one_connection_serves_a_whole_stream_of_prompts() {
 }
 
 #[test]
-fn arguments_that_are_no_object_stand_in_the_call_as_what_was_written() {
+fn tool_call_arguments_not_object_become_string() {
     let openai = |arguments: &str| {
         let call = json!({"id": "t", "type": "function", "function": {"name": "f", "arguments": arguments}});
         json!({"id": "m", "choices": [{"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]})

@@ -1,4 +1,4 @@
-//! `-o` and `--header`: each parameter in the place that its provider has for it, and nothing of either where it does not belong.
+//! `-o` and `--header`: parameters are converted for each provider, and values are not recorded.
 
 use cp_testkit::Server;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::llm::Llm;
 use crate::messages::whole;
 
-/// The body that a command line makes.
+/// The body of a command line.
 fn body(backend: &str, arguments: &[&str]) -> Value {
     let llm = Llm::new();
     let ran = llm.run(&[&["--backend", backend, "--dry-run"], arguments, &["hi"]].concat());
@@ -14,7 +14,7 @@ fn body(backend: &str, arguments: &[&str]) -> Value {
     ran.only()["data"]["request"].clone()
 }
 
-/// The body without what every request has.
+/// The body without common members.
 fn added(backend: &str, arguments: &[&str]) -> Value {
     let mut body = body(backend, arguments);
     for name in ["model", "messages", "input", "contents", "store"] {
@@ -43,7 +43,7 @@ const COMMON: [&str; 16] = [
 ];
 
 #[test]
-fn each_dialect_has_the_common_names_in_its_own_place() {
+fn common_parameters_are_converted_for_each_api() {
     let common = [&COMMON[..], &["x_new={\"a\":1}"]].concat();
     assert_eq!(
         added("anthropic", &common),
@@ -70,7 +70,7 @@ fn each_dialect_has_the_common_names_in_its_own_place() {
 }
 
 #[test]
-fn what_gemini_has_beside_its_generation_config_goes_there() {
+fn gemini_parameters_are_distributed() {
     let arguments = [
         "-m",
         "gemini-2.5-flash",
@@ -105,7 +105,7 @@ fn what_gemini_has_beside_its_generation_config_goes_there() {
 }
 
 #[test]
-fn tools_of_a_provider_stand_beside_ours() {
+fn provider_tools_are_added() {
     let llm = Llm::new();
     let tools = llm.work.write("tools.json", r#"[{"name":"f","input_schema":{"type":"object"}}]"#);
     let search = "tools=[{\"type\":\"web_search\",\"name\":\"w\"}]";
@@ -116,7 +116,7 @@ fn tools_of_a_provider_stand_beside_ours() {
 }
 
 #[test]
-fn an_option_wins_over_the_prompt_and_other_parameters_stay() {
+fn option_overrides_parameter_of_prompt() {
     let row = json!({"messages": [{"role": "user", "content": "x"}], "params": {"max_tokens": 5, "temperature": 1, "seed": 3}});
     let ran = Llm::new().feed(
         &["--backend", "openai", "-m", "m", "--rows", "--dry-run", "-o", "max_tokens=6", "--temperature", "0"],
@@ -130,14 +130,14 @@ fn an_option_wins_over_the_prompt_and_other_parameters_stay() {
 }
 
 #[test]
-fn a_budget_for_thinking_is_on_top_of_what_anthropic_requires() {
+fn anthropic_thinking_budget_raises_default_max_tokens() {
     let thinking = "thinking={\"type\":\"enabled\",\"budget_tokens\":16000}";
     assert_eq!(body("anthropic", &["-m", "m", "-o", thinking])["max_tokens"], 24192);
     assert_eq!(body("anthropic", &["-m", "m", "-o", thinking, "--max-tokens", "17000"])["max_tokens"], 17000);
 }
 
 #[test]
-fn programs_get_every_parameter() {
+fn program_gets_all_parameters() {
     let llm = Llm::new();
     let script = r#"#!/bin/sh
         while read -r line; do printf '%s\n' "$line" | jq -c '{ok: true, schema_version: "1.0", type: "message", data: {id: "1",
@@ -150,7 +150,7 @@ fn programs_get_every_parameter() {
 }
 
 #[test]
-fn what_cannot_be_a_parameter_or_a_header_is_refused() {
+fn invalid_parameters_and_headers_are_rejected() {
     let llm = Llm::new();
     for arguments in [
         &["-o", "top_p"][..],
@@ -175,7 +175,7 @@ fn what_cannot_be_a_parameter_or_a_header_is_refused() {
 }
 
 #[test]
-fn a_header_is_sent_and_wins_and_its_value_is_nowhere_else() {
+fn header_option_is_sent_and_not_recorded() {
     let value = "planted-header-value";
     let server = Server::playing(vec![whole("anthropic", "ok")]);
     let llm = Llm::asking("anthropic", &server);

@@ -1,4 +1,4 @@
-//! What the policy of a home asks of this program. Each refusal has its counterpart that is let through.
+//! The policy of a home. Each denial has a counterpart that is allowed.
 
 use cp_testkit::Server;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn row(id: Option<&str>, system: &str) -> String {
 }
 
 #[test]
-fn a_governed_prompt_can_be_required() {
+fn governed_prompt_is_required() {
     let llm = governed("[llm]\ngoverned_prompts = \"require\"\n");
     let ask = |more: &[&str], input: &str| llm.feed(&[&["--backend", "stub", "--rows"], more].concat(), input);
     let good = row(Some(ID), "Speak softly.\n\nAnd briefly.");
@@ -47,7 +47,7 @@ fn a_governed_prompt_can_be_required() {
     }
     let refused = llm.run(&["--backend", "stub", "hi"]);
     assert_eq!((refused.status, &refused.first_error()["details"]["rule"]), (4, &json!("llm.governed_prompts")));
-    // One refused row is one line.
+    // Each denied row is one line.
     let mixed = ask(&["--jobs", "2"], &format!("{good}{}{good}", row(None, "x")));
     assert_eq!(mixed.closing()["data"], json!({"total":3,"succeeded":2,"failed":1,"skipped":0}));
     llm.home.write("governed_prompts/PRM-TEST-001.md", "Speak {tone}!");
@@ -55,7 +55,7 @@ fn a_governed_prompt_can_be_required() {
 }
 
 #[test]
-fn without_the_rule_the_prompt_is_only_named_on_the_ledger_and_only_if_its_words_are_sent() {
+fn prompt_id_is_recorded_without_rule() {
     let llm = governed("[llm]\ngoverned_prompts = \"log\"\n");
     let good = row(Some(ID), "Speak softly.");
     assert_eq!(llm.feed(&["--backend", "stub", "--rows"], &good).status, 0);
@@ -67,7 +67,7 @@ fn without_the_rule_the_prompt_is_only_named_on_the_ledger_and_only_if_its_words
 }
 
 #[test]
-fn the_network_can_take_a_token() {
+fn network_token_is_required() {
     let server = Server::playing(vec![whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server);
     let free = llm.run(&["-m", "m", "hi"]);
@@ -83,7 +83,7 @@ fn the_network_can_take_a_token() {
         );
     }
     assert_eq!(server.requests().len(), 1);
-    // Neither of these dials.
+    // Neither opens a connection.
     assert_eq!(llm.run(&["--backend", "stub", "hi"]).status, 0);
     assert_eq!(llm.run(&["-m", "m", "--dry-run", "hi"]).status, 0);
     let llm = llm.set("CAPABILITY_NETWORK", "cap-0123456789");
@@ -96,7 +96,7 @@ fn the_network_can_take_a_token() {
 }
 
 #[test]
-fn words_are_kept_where_policy_says_so() {
+fn log_content_records_text() {
     let llm = Llm::new();
     let contents = || {
         let ledger = llm.ledger();
@@ -109,7 +109,7 @@ fn words_are_kept_where_policy_says_so() {
 }
 
 #[test]
-fn policy_bounds_what_a_command_line_may_spend() {
+fn policy_limits_budget() {
     let server = Server::playing(vec![whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server);
     llm.home.write("config/policy.toml", "[llm]\nbudget_usd = 0.00002\n");
@@ -124,7 +124,7 @@ fn policy_bounds_what_a_command_line_may_spend() {
 }
 
 #[test]
-fn a_slip_in_the_policy_stops_everything() {
+fn invalid_policy_stops_all_requests() {
     let llm = governed("[llm]\ngoverned_prompt = \"require\"\n");
     let error = llm.run(&["--backend", "stub", "hi"]).first_error();
     assert_eq!((&error["code"], &error["details"]["nearest"]), (&json!("E_CONFIG"), &json!("governed_prompts")));

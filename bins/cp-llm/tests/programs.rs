@@ -1,4 +1,4 @@
-//! Programs as backends: an executable that speaks records, and one that stands for `llm`.
+//! Programs as backends: an executable that exchanges records, and a fake `llm`.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ done
 "#;
 
 #[test]
-fn an_executable_that_speaks_records_is_started_once() {
+fn program_is_started_once() {
     let llm = Llm::new();
     let echo = executable(&llm, "echo-model", ECHO);
     let rows = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n".repeat(3);
@@ -36,7 +36,7 @@ fn an_executable_that_speaks_records_is_started_once() {
 }
 
 #[test]
-fn an_executable_that_fails_dies_or_hangs_is_told() {
+fn program_failure_exit_and_hang_are_errors() {
     let llm = Llm::new();
     let refuse = r#"read -r line; echo '{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_FORBIDDEN","message":"not you","details":{"x":1},"retryable":false}}'"#;
     for (name, script, exit, code) in [
@@ -53,7 +53,7 @@ fn an_executable_that_fails_dies_or_hangs_is_told() {
 }
 
 #[test]
-fn the_llm_program_gets_a_text_and_gives_one() {
+fn llm_program_gets_text_and_returns_text() {
     let llm = Llm::new();
     executable(&llm, "llm", r#"printf '%s|' "$@"; cat"#);
     let llm = llm.set("PATH", "/usr/bin:/bin");
@@ -90,7 +90,7 @@ fn llm_program_gets_each_turn_with_its_role_and_logs_nothing() {
 }
 
 #[test]
-fn what_an_executable_gives_beside_its_content_comes_back_to_it() {
+fn program_gets_its_blocks_back() {
     let llm = Llm::new();
     let script = r#"while read -r line; do
         printf '%s\n' "$line" | jq -c '{ok: true, schema_version: "1.0", type: "message", data: {id: "1", role: "assistant",

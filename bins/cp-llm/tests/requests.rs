@@ -1,4 +1,4 @@
-//! What goes out: each wire's body for the same prompt, exactly what was given and nothing else.
+//! Requests: the body for the same prompt in each API, without additions.
 
 use cp_testkit::server::Request;
 use cp_testkit::server::reply;
@@ -35,7 +35,7 @@ fn sent(backend: &str, arguments: &[&str], prompt: &Value) -> (Request, Value) {
 }
 
 #[test]
-fn anthropic_gets_the_blocks_as_they_are() {
+fn anthropic_request_has_blocks_unchanged() {
     let (request, message) = sent("anthropic", &[], &prompt());
     assert!(request.head.starts_with("POST /v1/messages HTTP/1.1\r\n"), "{}", request.head);
     assert_eq!(request.header("x-api-key").unwrap(), "key-of-the-test-0123456789");
@@ -57,7 +57,7 @@ fn anthropic_gets_the_blocks_as_they_are() {
 }
 
 #[test]
-fn openai_gets_the_same_in_its_own_words() {
+fn openai_request_has_converted_blocks() {
     let (request, _) = sent("openai", &[], &prompt());
     assert!(request.head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{}", request.head);
     assert_eq!(request.header("authorization").unwrap(), "Bearer key-of-the-test-0123456789");
@@ -82,7 +82,7 @@ fn openai_gets_the_same_in_its_own_words() {
 }
 
 #[test]
-fn flags_win_over_what_the_prompt_says() {
+fn options_override_prompt() {
     let arguments = ["-m", "mine", "-s", "be long", "--max-tokens", "9", "--temperature", "0"];
     for backend in ["anthropic", "openai"] {
         let body = sent(backend, &arguments, &prompt()).0.json();
@@ -95,7 +95,7 @@ fn flags_win_over_what_the_prompt_says() {
 }
 
 #[test]
-fn a_text_is_sent_alone() {
+fn text_input_is_sent_without_additions() {
     for (backend, expected) in [
         ("anthropic", json!({"model":"m","max_tokens":8192,"messages":[{"role":"user","content":"hi"}]})),
         ("openai", json!({"model":"m","messages":[{"role":"user","content":"hi"}]})),
@@ -108,7 +108,7 @@ fn a_text_is_sent_alone() {
 }
 
 #[test]
-fn long_numbers_in_history_go_out_as_they_came() {
+fn long_numbers_in_history_keep_digits() {
     let prompt = r#"{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{"n":123456789012345678901234567890}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"1e2"}]}]}"#;
     for backend in ["anthropic", "openai"] {
         let server = Server::playing(vec![whole(backend, "ok")]);
@@ -119,7 +119,7 @@ fn long_numbers_in_history_go_out_as_they_came() {
 }
 
 #[test]
-fn a_dry_run_prints_the_body_that_would_be_sent_and_asks_nobody() {
+fn dry_run_prints_body_and_sends_nothing() {
     for backend in ["anthropic", "openai"] {
         let server = Server::playing(vec![whole(backend, "ok")]);
         let llm = Llm::asking(backend, &server);
@@ -136,7 +136,7 @@ fn a_dry_run_prints_the_body_that_would_be_sent_and_asks_nobody() {
 }
 
 #[test]
-fn a_catalogue_of_tools_is_read_from_a_file() {
+fn tools_option_reads_file() {
     let server = Server::playing(vec![whole("openai", "ok")]);
     let llm = Llm::asking("openai", &server);
     let file = llm.work.write(
@@ -156,7 +156,7 @@ fn a_catalogue_of_tools_is_read_from_a_file() {
 }
 
 #[test]
-fn a_proxy_is_used_for_what_it_is_for() {
+fn proxy_is_used_by_scheme() {
     let proxy = Server::playing(vec![reply(502, "text/plain", "", b"")]);
     let server = Server::playing(vec![whole("openai", "ok")]);
     let asking = || Llm::asking("openai", &server).set("http_proxy", &proxy.url());
@@ -170,7 +170,7 @@ fn a_proxy_is_used_for_what_it_is_for() {
 }
 
 #[test]
-fn models_are_listed_in_order() {
+fn models_are_sorted() {
     let body = json!({"data":[{"id":"b"},{"id":"a"},{"id":"b"}]});
     for (backend, path) in [("anthropic", "GET /v1/models?limit=1000 "), ("openai", "GET /v1/models ")] {
         let server = Server::playing(vec![server::json(200, &body)]);
@@ -188,7 +188,7 @@ fn models_are_listed_in_order() {
 }
 
 #[test]
-fn an_empty_text_asks_nobody() {
+fn empty_text_is_rejected() {
     let server = Server::playing(vec![whole("openai", "ok")]);
     let llm = Llm::asking("openai", &server);
     for text in ["", "   ", "\n\t"] {

@@ -1,4 +1,4 @@
-//! The Responses dialect: what goes out, and what comes of an answer.
+//! The Responses API: requests and answers.
 
 use cp_testkit::Server;
 use cp_testkit::server::{Step, events, json as json_answer};
@@ -21,7 +21,7 @@ fn response(status: &str, output: &Value) -> Value {
 }
 
 #[test]
-fn a_conversation_with_tools_goes_out_in_its_words() {
+fn conversation_with_tools_is_encoded() {
     let prompt = json!({
         "system": "be brief", "params": {"max_tokens": 5},
         "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
@@ -52,7 +52,7 @@ fn a_conversation_with_tools_goes_out_in_its_words() {
 }
 
 #[test]
-fn whole_and_streamed_answers_make_the_same_message() {
+fn whole_and_streamed_answers_are_equal() {
     let output = json!([{"type":"reasoning","summary":[]}, {"type":"message","content":[{"type":"output_text","text":"Hello"}]},
         {"type":"function_call","call_id":"t1","name":"f","arguments":"{\"x\":1}"}]);
     let hi = json!({"messages":[{"role":"user","content":"hi"}]});
@@ -84,7 +84,7 @@ fn whole_and_streamed_answers_make_the_same_message() {
 }
 
 #[test]
-fn failures_and_refusals_are_told() {
+fn responses_errors_and_refusals_are_reported() {
     let hi = json!({"messages":[{"role":"user","content":"hi"}]});
     let mut failed = response("failed", &json!([]));
     failed["error"] = json!({"code":"rate_limit_exceeded","message":"slow"});
@@ -106,7 +106,7 @@ fn failures_and_refusals_are_told() {
 }
 
 #[test]
-fn a_call_that_comes_whole_at_its_end_is_one_call() {
+fn responses_call_sent_only_when_done_is_decoded() {
     let item = json!({"type":"function_call","call_id":"t1","name":"f","arguments":"{\"x\":1}"});
     let end = json!({"type":"response.completed","response":response("completed", &json!([]))});
     let added = json!({"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","call_id":"t1","name":"f","arguments":""}});

@@ -1,4 +1,4 @@
-//! Rows over many processes: each is answered or has failed once, paid for once, whoever cuts the input and whatever is killed.
+//! Rows of many processes: each has one outcome and is paid for once, for any division of the input and after kills.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::llm::Llm;
 use crate::messages::whole;
 
-/// A row that asks this.
+/// A row with this text.
 fn row(n: usize, text: &str) -> String {
     json!({"messages":[{"role":"user","content":text}],"row":{"n":n}}).to_string() + "\n"
 }
@@ -20,7 +20,7 @@ fn rows(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
     numbers.into_iter().map(|n| row(n, &format!("row {n}"))).collect()
 }
 
-/// A server that repeats what it is asked, and refuses `bad`.
+/// A server that repeats the text of a request, and rejects `bad`.
 fn echo() -> Server {
     Server::replying(|request| {
         match request.json()["messages"].as_array().unwrap().last().unwrap()["content"].as_str() {
@@ -35,7 +35,7 @@ fn shard<'a>(name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["-m", "m", "--rows", "--row-failures", "ok", "--shard", name], more].concat()
 }
 
-/// What came of each row: the text or the code. What has no row is counted by its code.
+/// The outcome of each row: the text or the code. Errors without a row are counted by code.
 fn outcomes(records: &[Value]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for record in records.iter().filter(|record| record["type"] != "summary") {
@@ -48,7 +48,7 @@ fn outcomes(records: &[Value]) -> BTreeMap<String, String> {
     found
 }
 
-/// The line of the ledger that a receipt names, which must be the one it was given for.
+/// The ledger entry of a receipt.
 fn on_the_ledger(llm: &Llm, receipt: &Value) -> Value {
     let ledger = llm.ledger();
     let line = ledger[usize::try_from(receipt["seq"].as_u64().unwrap()).unwrap()].clone();
@@ -62,7 +62,7 @@ fn on_the_ledger(llm: &Llm, receipt: &Value) -> Value {
 }
 
 #[test]
-fn what_comes_of_a_row_does_not_depend_on_how_the_rows_were_cut() {
+fn row_outcome_is_independent_of_shards() {
     let server = echo();
     let mut input = rows(0..62);
     input.extend([row(62, "bad"), row(63, "known before"), json!({"messages":[],"row":{"n":64}}).to_string() + "\n"]);
@@ -103,7 +103,7 @@ fn what_comes_of_a_row_does_not_depend_on_how_the_rows_were_cut() {
 }
 
 #[test]
-fn failures_of_rows_have_their_row_and_their_receipt() {
+fn row_errors_have_row_and_receipt() {
     let key = "AKIAIOSFODNN7EXAMPLE";
     let bad = json!({"messages":[{"role":"user","content":"bad"}],"row":{"id":key}}).to_string() + "\n";
     let invalid = json!({"messages":"x","row":{"id":2},"secret":"not the row"}).to_string() + "\n";
@@ -133,7 +133,7 @@ fn failures_of_rows_have_their_row_and_their_receipt() {
                 .filter(|line| line["event"].as_str().unwrap().starts_with("llm."))
                 .all(|line| line["data"]["shard"] == "s=1")
         );
-        // An answer from the cache is recorded in this run, and its receipt is that of this run.
+        // A cached answer has a receipt of this run.
         let again = llm.feed(&shard("s=2", &["--jobs", jobs, "--cache"]), &row(0, "fine")).records()[0]["data"].clone();
         let line = on_the_ledger(&llm, &again["receipt"]);
         assert_eq!((&line["data"]["cached"], &line["data"]["shard"]), (&json!(true), &json!("s=2")), "{line}");
@@ -142,7 +142,7 @@ fn failures_of_rows_have_their_row_and_their_receipt() {
 }
 
 #[test]
-fn what_is_no_rows_fault_fails_the_shard_and_the_summary_names_no_row() {
+fn shared_error_fails_shard() {
     let server = Server::playing(vec![json_answer(401, &json!({"error":{"message":"no"}}))]);
     let llm = Llm::asking("openai", &server);
     let ran = llm.feed(&shard("7", &["--jobs", "2"]), &rows(0..3).concat());
@@ -151,7 +151,7 @@ fn what_is_no_rows_fault_fails_the_shard_and_the_summary_names_no_row() {
     assert!(llm.feed(&["--shard", "a b"], "").stdout.contains("E_USAGE"));
 }
 
-/// Starts to go on with an output, as the shell does.
+/// Starts to resume an output, with a redirection as a shell makes it.
 fn resume(llm: &Llm, out: &str, arguments: &[&str], input: &str) -> Background {
     let input_file = llm.work.write(format!("{out}.in"), input);
     let append = OpenOptions::new().create(true).append(true).open(llm.work.join(out)).unwrap();
@@ -160,13 +160,13 @@ fn resume(llm: &Llm, out: &str, arguments: &[&str], input: &str) -> Background {
 }
 
 #[test]
-fn one_process_at_a_time_resumes_an_output() {
+fn resume_is_exclusive() {
     let server = Server::playing(vec![vec![Step::Stall], whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server);
     let input = rows(0..3).concat();
     assert_eq!(llm.feed(&["-m", "m", "--rows", "--resume", "out", "--dry-run"], &input).success().of("item").len(), 3);
     assert!(!llm.work.join("out").exists());
-    // The output is made here, and not by the shell.
+    // The test creates the output.
     let mut first = llm.start(&["-m", "m", "--rows", "--resume", "out"]);
     first.write(&input);
     until("the first has asked", || server.requests().len() == 1);
@@ -174,7 +174,7 @@ fn one_process_at_a_time_resumes_an_output() {
     let error = second.failed(6, "E_CONFLICT");
     assert!(error["message"].as_str().unwrap().contains("another process"), "{error}");
     assert_eq!((server.requests().len(), llm.work.read("out")), (1, String::new()));
-    // A torn line is cut off once the one who wrote it has gone.
+    // An incomplete line is removed after its writer has ended.
     first.kill();
     llm.work.write("out", "torn");
     let third = resume(&llm, "out", &[], &input).wait().success();
@@ -183,7 +183,7 @@ fn one_process_at_a_time_resumes_an_output() {
 }
 
 #[test]
-fn an_output_that_its_first_run_still_writes_is_not_resumed() {
+fn resume_of_running_output_conflicts() {
     let server = Server::playing(vec![vec![Step::Stall], whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server);
     let input = rows(0..2).concat();
@@ -199,7 +199,7 @@ fn an_output_that_its_first_run_still_writes_is_not_resumed() {
 }
 
 #[test]
-fn an_output_is_resumed_only_with_the_requests_that_it_answers() {
+fn resume_with_other_requests_conflicts() {
     let server = Server::replying(|request| match &request.json() {
         asked if asked["model"] == "down" => json_answer(500, &json!({})),
         asked if asked["messages"].to_string().contains("corrected") => whole("openai", "{\"name\":\"x\"}"),
@@ -236,13 +236,13 @@ fn an_output_is_resumed_only_with_the_requests_that_it_answers() {
         }
     }
     assert_eq!(server.requests().len(), asked);
-    // Where an answer took two questions, the request is the first.
+    // If an answer took two requests, the hash is of the first.
     let schema = ["-m", "m", "--schema", "name"];
     llm.work.write("out", "");
     llm.work.write("out", ask("be brief", &schema).success().stdout);
     assert_eq!(server.requests().len(), asked + 4);
     assert_eq!(ask("be brief", &schema).success().closing()["data"]["skipped"], 2);
-    // Messages of an older version are known by their turns.
+    // Messages of older versions are compared by their turns.
     let old: Vec<Value> = first
         .records()
         .into_iter()
@@ -258,7 +258,7 @@ fn an_output_is_resumed_only_with_the_requests_that_it_answers() {
 }
 
 #[test]
-fn shards_that_are_killed_and_resumed_answer_each_row_once() {
+fn killed_and_resumed_shards_answer_each_row_once() {
     let server = echo();
     let llm = Llm::asking("openai", &server);
     let outs: Vec<String> = (0..8).map(|number| format!("out-{number}")).collect();
@@ -285,6 +285,6 @@ fn shards_that_are_killed_and_resumed_answer_each_row_once() {
     }
     let outcomes = outcomes(&records);
     assert!((0..320).all(|n| outcomes[&json!({"n":n}).to_string()] == format!("\"row {n}\"")), "{moments:?}");
-    // At most four for each job are sent or wait to be printed.
+    // At most four prompts per job are in progress.
     assert!(server.requests().len() <= 320 + 8 * 4 * 4, "{moments:?}: {}", server.requests().len());
 }

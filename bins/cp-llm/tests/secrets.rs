@@ -1,4 +1,4 @@
-//! Keys are planted everywhere they may come from, and looked for everywhere they must not be.
+//! Keys are placed in all sources, and searched for in all output.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn everything_in(directory: &Path) -> String {
 }
 
 #[test]
-fn a_key_is_nowhere_even_when_the_server_repeats_it() {
+fn key_repeated_in_error_is_redacted() {
     let echo = json!({"error":{"type":KEY,"message":format!("the key {KEY} is wrong")}});
     for (backend, variable) in [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY")] {
         for status in [200, 401, 429, 500] {
@@ -57,12 +57,12 @@ fn a_key_is_nowhere_even_when_the_server_repeats_it() {
 }
 
 #[test]
-fn a_key_that_an_answer_repeats_is_in_no_output_and_on_no_tape() {
+fn key_repeated_in_answer_is_redacted() {
     for backend in ["anthropic", "openai"] {
         let variable = if backend == "anthropic" { "ANTHROPIC_API_KEY" } else { "OPENAI_API_KEY" };
         for stream in [false, true] {
             let said = format!("your key is {KEY}, and sk-plan is none");
-            // Its pieces are of two bytes, so no event has the whole key.
+            // The pieces have two bytes, so that no event has the whole key.
             let script = if stream { pieces_of(backend, &said) } else { whole(backend, &said) };
             let server = Server::playing(vec![script]);
             let llm = Llm::asking(backend, &server).set(variable, KEY);
@@ -88,7 +88,7 @@ fn content_of(ran: &cp_testkit::Outcome) -> String {
     content
 }
 
-/// A stream whose every event says two characters.
+/// A stream whose events have two characters each.
 fn pieces_of(backend: &str, text: &str) -> Vec<cp_testkit::server::Step> {
     let deltas = text.as_bytes().chunks(2).map(|piece| {
         let piece = std::str::from_utf8(piece).unwrap();
@@ -111,7 +111,7 @@ fn pieces_of(backend: &str, text: &str) -> Vec<cp_testkit::server::Step> {
 }
 
 #[test]
-fn a_key_can_be_in_a_file_and_context_says_where_it_is() {
+fn key_file_is_read_and_reported_in_context() {
     let server = Server::playing(vec![whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server);
     let file = llm.work.write("key", format!("{KEY}\n"));
@@ -132,7 +132,7 @@ fn a_key_can_be_in_a_file_and_context_says_where_it_is() {
 }
 
 #[test]
-fn a_missing_key_says_what_to_set() {
+fn missing_key_error_names_variable() {
     for (backend, variable) in [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY")] {
         let ran = Llm::new().run(&["--backend", backend, "-m", "m", "hi"]);
         let error = ran.only()["error"].clone();
@@ -142,7 +142,7 @@ fn a_missing_key_says_what_to_set() {
 }
 
 #[test]
-fn without_any_backend_there_are_two_ways_out() {
+fn missing_backend_error_has_two_hints() {
     let ran = Llm::new().run(&["hi"]);
     let error = ran.only()["error"].clone();
     assert_eq!((ran.status, error["code"].as_str().unwrap()), (4, "E_CONFIG"));
@@ -153,7 +153,7 @@ fn without_any_backend_there_are_two_ways_out() {
 }
 
 #[test]
-fn with_two_keys_the_model_or_the_caller_decides() {
+fn two_keys_need_model_or_backend() {
     let server = Server::playing(vec![whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server).set("ANTHROPIC_API_KEY", KEY).set("CP_BACKEND", "");
     assert_eq!(llm.run(&["-m", "some", "hi"]).first_error()["code"], "E_CONFIG");

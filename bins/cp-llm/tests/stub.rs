@@ -1,4 +1,4 @@
-//! The stub and the stream around it: text, records and rows, alone and in a row, good and bad.
+//! The stub with text, records and rows, valid and invalid.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn row(text: &str) -> String {
 }
 
 #[test]
-fn text_comes_back_as_one_closed_message() {
+fn stub_answers_text_with_closed_message() {
     let llm = Llm::new();
     for ran in [
         llm.run(&["--backend", "stub", "hello"]),
@@ -29,7 +29,7 @@ fn text_comes_back_as_one_closed_message() {
 }
 
 #[test]
-fn rows_are_answered_in_order_and_a_bad_one_fails_alone() {
+fn stub_answers_rows_in_order_and_invalid_row_fails() {
     let input = format!("{}{{\"messages\":[]}}\n{{\"messages\":1}}\n{}", row("a"), row("b"));
     let ran = Llm::new().feed(&["--backend", "stub", "--rows"], &input);
     let records = ran.records();
@@ -45,7 +45,7 @@ fn rows_are_answered_in_order_and_a_bad_one_fails_alone() {
 }
 
 #[test]
-fn a_script_plays_text_calls_usage_and_errors() {
+fn stub_script_plays_text_calls_usage_and_errors() {
     let llm = Llm::new();
     let script = llm.work.join("script.jsonl");
     let lines = [
@@ -69,7 +69,7 @@ fn a_script_plays_text_calls_usage_and_errors() {
 }
 
 #[test]
-fn failures_from_upstream_travel_and_strangers_pass() {
+fn stub_passes_on_errors_and_other_records() {
     let llm = Llm::new();
     let failure = "{\"ok\":false,\"schema_version\":\"1.0\",\"type\":\"error\",\"error\":{\"code\":\"E_NOT_FOUND\",\"message\":\"m\",\"details\":{},\"retryable\":false},\"meta\":{\"duration_ms\":0}}\n";
     let ran = llm.feed(&["--backend", "stub"], failure);
@@ -81,7 +81,7 @@ fn failures_from_upstream_travel_and_strangers_pass() {
 }
 
 #[test]
-fn what_was_said_is_on_the_ledger_only_inside_a_named_run() {
+fn ledger_has_text_only_inside_run() {
     let llm = Llm::new();
     assert_eq!(llm.run(&["--backend", "stub", "a private matter"]).status, 0);
     let entries = llm.ledger();
@@ -98,7 +98,7 @@ fn what_was_said_is_on_the_ledger_only_inside_a_named_run() {
 }
 
 #[test]
-fn slips_on_the_command_line_are_told() {
+fn invalid_command_lines_are_reported() {
     let llm = Llm::new();
     for (arguments, code) in [
         (&["--backend", "stbu", "hi"][..], "E_CONFIG"),

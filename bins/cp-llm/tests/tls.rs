@@ -1,4 +1,4 @@
-//! Servers with certificates: who signed them decides, and a key never goes to one that is not trusted.
+//! TLS: trusted and untrusted certificates. A key is never sent to an untrusted server.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
 }
 
-/// A server on loopback whose certificate is for `localhost`, and what it was asked.
+/// A server on loopback with a certificate for `localhost`, and its requests.
 fn server(certificate: &str) -> (u16, Arc<Mutex<Vec<String>>>) {
     let chain = CertificateDer::pem_file_iter(file(certificate)).unwrap().map(Result::unwrap).collect();
     let key = if certificate == "localhost.pem" { "localhost.key.pem" } else { "self.key.pem" };
@@ -34,7 +34,7 @@ fn server(certificate: &str) -> (u16, Arc<Mutex<Vec<String>>>) {
             let mut stream = rustls::StreamOwned::new(connection, socket);
             let mut request = Vec::new();
             let mut byte = [0];
-            // The body is the last that the client sends, and ends with the brace that closes it.
+            // The request ends with the closing brace of its body.
             while !(request.ends_with(b"}]}") || request.ends_with(b"\r\n\r\n") && request.starts_with(b"GET")) {
                 match stream.read(&mut byte) {
                     Ok(1) => request.push(byte[0]),
@@ -66,7 +66,7 @@ fn ask(host: &str, port: u16, authority: Option<&str>) -> Outcome {
 }
 
 #[test]
-fn a_certificate_of_ones_own_authority_is_trusted_and_no_other() {
+fn tls_trusts_only_named_authority() {
     let (port, asked) = server("localhost.pem");
     let ran = ask("localhost", port, Some("authority.pem"));
     assert_eq!(ran.only()["data"]["content"], "in private", "{} {}", ran.stdout, ran.stderr);
@@ -74,7 +74,7 @@ fn a_certificate_of_ones_own_authority_is_trusted_and_no_other() {
     let (own_port, own_asked) = server("self.pem");
     let (old_port, old_asked) = server("expired.pem");
     for (host, port, authority, what, hint) in [
-        // Nobody that browsers know has signed it, or the authority that is named.
+        // It is not signed by a built-in authority or by the named one.
         ("localhost", port, None, "an authority that is not trusted", "SSL_CERT_FILE"),
         ("localhost", port, Some("self.pem"), "an authority that is not trusted", "SSL_CERT_FILE"),
         ("localhost", own_port, None, "signed by itself", "SSL_CERT_FILE"),
@@ -91,13 +91,13 @@ fn a_certificate_of_ones_own_authority_is_trusted_and_no_other() {
         assert_eq!(error["details"]["attempts"], 1, "a certificate does not get better");
     }
     assert!(own_asked.lock().unwrap().is_empty() && old_asked.lock().unwrap().is_empty());
-    // The same server, once its certificate is named.
+    // The same server with its certificate in the file.
     assert_eq!(ask("localhost", own_port, Some("self.pem")).only()["data"]["content"], "in private");
     assert_eq!(asked.lock().unwrap().len(), 1, "a key was sent to a server that is not trusted");
 }
 
 #[test]
-fn a_file_of_authorities_that_has_none_is_said() {
+fn tls_authority_file_without_certificates_is_error() {
     let (port, asked) = server("localhost.pem");
     let llm = Llm::new();
     let empty = llm.work.write("empty.pem", "nothing here\n");
@@ -111,7 +111,7 @@ fn a_file_of_authorities_that_has_none_is_said() {
 }
 
 #[test]
-fn a_server_that_speaks_no_tls_is_told_from_one_that_is_down() {
+fn tls_distinguishes_plain_server_from_refused_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -127,7 +127,7 @@ fn a_server_that_speaks_no_tls_is_told_from_one_that_is_down() {
 }
 
 #[test]
-fn a_proxy_that_fails_is_named_without_its_password() {
+fn proxy_error_has_no_password() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let proxy = format!("http://user:password-of-the-proxy@{closed}");
     for (scheme, variable) in [("https", "HTTPS_PROXY"), ("http", "http_proxy")] {

@@ -107,7 +107,7 @@ mod tests {
     const FILE: &str = "[m]\ninput = 1.0\noutput = 10.0\n[m-large]\ninput = 2.0\noutput = 20.0\ncache_read = 0.2\n";
 
     #[test]
-    fn the_longest_name_that_fits_prices_and_the_unknown_stays_unpriced() {
+    fn longest_matching_name_sets_price() {
         let prices = Prices(toml::from_str(FILE).unwrap());
         let usage =
             Usage { input_tokens: 1_000_000, output_tokens: 100_000, cache_read_tokens: 1_000_000, ..Usage::default() };
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_nothing_is_priced_and_a_mistake_is_named() {
+    fn missing_price_file_is_empty_and_invalid_file_is_error() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("prices.toml");
         assert!(!Prices::load(&file).unwrap().knows("m"));

@@ -228,7 +228,7 @@ mod tests {
     const WHOLE: &str = r#"{"ok":true,"schema_version":"1.0","type":"message","data":{"id":"1","role":"assistant","content":"hi","model":"m","backend":"b","stop_reason":"end_turn","usage":{}}}"#;
 
     #[test]
-    fn a_message_has_no_faults_and_each_that_it_lacks_is_named() {
+    fn missing_members_are_listed() {
         assert!(faults_of_line(WHOLE.as_bytes()).is_empty(), "{:?}", faults_of_line(WHOLE.as_bytes()));
         let faults = faults_of_line(br#"{"ok":true,"data":{"content":"hi"}}"#).join("; ");
         for name in ["schema_version", "type", "id", "role", "model", "backend", "stop_reason", "usage"] {

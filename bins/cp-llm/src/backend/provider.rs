@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_is_read_as_ollama_reads_it() {
+    fn ollama_host_is_parsed() {
         for (host, base) in [
             ("", "http://127.0.0.1:11434/v1"),
             ("0.0.0.0", "http://127.0.0.1:11434/v1"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_is_this_machine() {
+    fn only_loopback_is_local() {
         for host in ["", "0.0.0.0", "::", "localhost:1", "[::1]:12", "127.1.2.3"] {
             assert!(is_of_this_machine(&ollama(host)), "{host}");
         }

@@ -182,7 +182,7 @@ mod tests {
     use std::io::Write as _;
 
     #[test]
-    fn the_variable_wins_over_the_file_and_ends_are_trimmed() {
+    fn key_variable_overrides_file() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b" from-file\n").unwrap();
         let path = file.path().display().to_string();
@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_taken_out_of_texts_and_a_mere_word_stays() {
+    fn key_is_redacted_and_short_word_is_kept() {
         let scrubbed = |key: &str, text: &str| Secret(key.to_owned()).redact(text);
         assert_eq!(scrubbed("sk-0123456789", "no sk-0123456789, no"), "no [REDACTED], no");
         assert_eq!(scrubbed("none", "there is none"), "there is none");
     }
 
     #[test]
-    fn a_helper_prints_the_key() {
+    fn key_command_is_run() {
         let helper = |command: &'static str| move |name: &str| (name == "K_COMMAND").then(|| command.to_owned());
         assert_eq!(key("K", helper("/bin/echo 'from-helper'")).unwrap().unwrap().reveal(), "from-helper");
         assert!(key("K", helper("/bin/false")).is_err());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_more_than_one_word_is_refused_without_being_shown() {
+    fn invalid_key_error_has_no_key() {
         let e = key("K", |name| (name == "K").then(|| "sk-secret\nX-Other: 1".to_owned())).err().unwrap();
         assert!(!format!("{e:?}{:?}", e.details()).contains("sk-secret"));
     }

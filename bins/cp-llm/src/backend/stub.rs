@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_turns_or_items_whichever_is_more() {
+    fn stub_counts_turns_or_items() {
         let stub = Stub::default();
         let hi = |position| request(&[("user", "hi there")], position);
         assert_eq!(stub.answer(&hi(0)).unwrap().content.text(), "stub response 1");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_plays_and_then_it_counts() {
+    fn stub_counts_after_script() {
         let stub = scripted(concat!(
             "{\"tool_calls\":[{\"name\":\"weather\",\"input\":{\"city\":\"Oslo\"}}]}\n",
             "\n{\"error\":{\"code\":\"E_RATE_LIMITED\",\"retry_after_ms\":5}}\n"
@@ -294,14 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_script_names_its_line() {
+    fn invalid_script_error_has_line() {
         let e = scripted("{}\n{\"contnet\":\"x\"}\n").err().unwrap();
         assert!(e.message().contains("line 2") && e.message().contains("contnet"), "{e}");
         assert!(scripted("{\"error\":{\"code\":\"E_NOPE\"}}\n").err().unwrap().message().contains("E_NOPE"));
     }
 
     #[test]
-    fn texts_that_share_words_are_near_each_other() {
+    fn texts_with_common_words_are_near() {
         let cosine = |a: &str, b: &str| vector(a, 64).iter().zip(vector(b, 64)).map(|(a, b)| a * b).sum::<f32>();
         assert!((cosine("The Harbour", "the harbour!") - 1.0).abs() < 1e-6);
         assert!(cosine("the harbour lights", "a harbour") > cosine("the harbour lights", "green tea"));

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_doubles_with_each_round_until_a_refusal_halves_it_and_then_grows_by_one() {
+    fn concurrency_doubles_until_rate_limit_halves_it() {
         let gate = Arc::new(Gate::new(32));
         assert_eq!(allowed(&gate), 8);
         for wanted in [16, 32, 32] {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_endpoint_refuses_keeps_nobody_from_another() {
+    fn rate_limit_of_one_endpoint_does_not_affect_another() {
         let gates = Gates::new(8);
         enter(&gates.of("a")).rate_limited();
         gates.of("a").pause_all(Duration::from_hours(1), "slow down");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_one_of_all_is_said_once_and_those_that_were_refused_go_first() {
+    fn pause_is_reported_once_and_limited_requests_go_first() {
         let gate = Arc::new(Gate::new(1));
         let first = enter(&gate);
         let order = Mutex::new(Vec::new());

@@ -66,7 +66,7 @@ mod tests {
     const POLICY: RetryPolicy = RetryPolicy { retries: 3, max_wait: Duration::from_mins(1) };
 
     #[test]
-    fn waits_grow_and_are_spread_from_nothing() {
+    fn delays_grow_with_full_jitter() {
         let error = Error::new(Code::Server, "x");
         assert_eq!(POLICY.wait(&error, 1, 1.0), Some(Duration::from_millis(500)));
         assert_eq!(POLICY.wait(&error, 3, 1.0), Some(Duration::from_secs(2)));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_the_least_wait_and_one_that_is_too_long_ends_it() {
+    fn retry_after_is_minimum_and_too_long_gives_up() {
         let asked = |ms: u64| Error::new(Code::RateLimited, "x").with("retry_after_ms", ms);
         assert_eq!(POLICY.wait(&asked(2000), 1, 0.0), Some(Duration::from_secs(2)));
         assert!(POLICY.wait(&asked(2000), 1, 1.0).unwrap() <= Duration::from_millis(2500));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_caller_did_wrong_is_not_tried_again() {
+    fn caller_errors_are_not_retried() {
         for code in [Code::Validation, Code::Auth, Code::Forbidden, Code::NotFound, Code::Conflict, Code::Interrupted] {
             assert_eq!(POLICY.wait(&Error::new(code, "x"), 1, 0.0), None, "{code}");
         }

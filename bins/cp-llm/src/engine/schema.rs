@@ -161,14 +161,14 @@ mod tests {
     const PERSON: &str = r#"{"type":"object","required":["age"],"properties":{"age":{"type":"integer"}}}"#;
 
     #[test]
-    fn json_that_matches_is_taken_as_it_is_fenced_or_not() {
+    fn matching_json_keeps_bytes() {
         let person = schema(PERSON).unwrap();
         assert_eq!(person.parsed("{\"age\": 1e2}").unwrap().get(), "{\"age\": 1e2}");
         assert_eq!(person.parsed("```json\n{\"age\":3}\n```\n").unwrap().get(), "{\"age\":3}");
     }
 
     #[test]
-    fn a_mismatch_is_reported_with_its_place() {
+    fn mismatch_has_path() {
         let person = schema(PERSON).unwrap();
         assert_eq!(person.parsed("{\"age\":\"x\"}").unwrap_err().path, "/age");
         assert!(person.parsed("{}").unwrap_err().reason.contains("age"));
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_schema_and_one_that_leads_elsewhere_are_refused() {
+    fn invalid_and_remote_schemas_are_rejected() {
         assert!(schema("{").is_err());
         assert!(schema(r#"{"$ref":"https://example.com/s.json"}"#).is_err());
         assert!(schema(r#"{"$ref":"file:///etc/passwd"}"#).is_err());
     }
 
     #[test]
-    fn fields_have_types_and_descriptions_and_are_all_required() {
+    fn notation_fields_have_types_and_descriptions() {
         let expected = json!({"type": "object", "required": ["name", "age", "bio"], "properties": {
             "name": {"type": "string"}, "age": {"type": "integer"}, "bio": {"type": "string", "description": "short: one line"}}});
         assert_eq!(from_notation("name, age int, bio: short: one line").unwrap(), expected);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_named_with_its_field() {
+    fn notation_error_names_field() {
         for (text, field, word) in [
             ("name, age itn", 2, "itn"),
             ("name, bio a short text", 2, "short"),

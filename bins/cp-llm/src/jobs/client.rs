@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_asked_for_at_the_server_that_the_key_is_for() {
+    fn results_link_outside_base_url_is_ignored() {
         let path = |link: &str| {
             anthropic_progress(&json!({"results_url": link}), "https://api.example", "/own").results.remove(0)
         };
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_those_of_every_job() {
+    fn provider_states_map_to_states() {
         let all =
             ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"];
         let states = all.map(|status| openai_progress(&json!({"status": status})).state);

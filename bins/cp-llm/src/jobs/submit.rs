@@ -309,7 +309,7 @@ mod tests {
     use crate::backend::endpoint::{ApiName, Endpoint};
 
     #[test]
-    fn a_batch_that_is_full_is_followed_by_another_and_what_is_not_kept_is_removed() {
+    fn spool_divides_rows_and_removes_drafts() {
         let place = tempfile::tempdir().unwrap();
         let stub = Arc::new(Endpoint::of("stub", ApiName::Stub));
         let prompt = |model: &str| Prompt { model: Some(model.to_owned()), ..Prompt::of_text("hi") };

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_json_where_it_parses_and_else_text() {
+    fn parameter_is_json_or_text() {
         let given = [
             "a=1",
             "b=-0.5",
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_parameter_is_refused_and_its_value_not_repeated() {
+    fn invalid_parameter_error_has_no_value() {
         for given in [
             "secret",
             "=secret",
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_a_token_and_visible_characters() {
+    fn header_is_validated() {
         let parsed = |given: &str| headers(&[given.to_owned()]);
         assert_eq!(parsed("X-A: b=c").unwrap(), [("x-a".to_owned(), "b=c".to_owned())]);
         assert_eq!(parsed("x-a=b:c").unwrap(), [("x-a".to_owned(), "b:c".to_owned())]);

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_that_are_not_json_are_told_apart() {
+    fn invalid_json_errors_have_reason() {
         for (bytes, reason) in [
             (&b"<html>"[..], "html"),
             (b"", "empty"),

@@ -236,27 +236,27 @@ mod tests {
     }
 
     #[test]
-    fn halves_in_two_deltas_make_one_character() {
+    fn split_surrogate_pair_is_joined() {
         assert_eq!(joined([r#""a\ud83d""#, r#""\ude00b""#].as_slice()), "a\u{1F600}b");
         assert_eq!(joined([r#""\uD83D\uDE00""#].as_slice()), "\u{1F600}");
     }
 
     #[test]
-    fn a_half_that_stays_alone_is_replaced() {
+    fn lone_surrogate_is_replaced() {
         assert_eq!(joined([r#""\ud83d""#, r#""x""#].as_slice()), "\u{FFFD}x");
         assert_eq!(joined([r#""\ude00\ud83d""#].as_slice()), "\u{FFFD}\u{FFFD}");
         assert_eq!(parse_lossy(br#"{"a":["\ud83d"]}"#).unwrap()["a"][0], "\u{FFFD}");
     }
 
     #[test]
-    fn an_escaped_backslash_starts_no_escape() {
+    fn escaped_backslash_is_kept() {
         assert_eq!(joined([r#""\\ud83d""#].as_slice()), r"\ud83d");
         assert_eq!(joined(["\"\u{100000}\""].as_slice()), "\u{100000}");
     }
 
     proptest! {
         #[test]
-        fn text_escaped_unit_by_unit_and_split_anywhere_comes_back(text in "\\PC{0,24}", cut in any::<prop::sample::Index>()) {
+        fn escaped_text_round_trips_at_any_split(text in "\\PC{0,24}", cut in any::<prop::sample::Index>()) {
             let units: Vec<u16> = text.encode_utf16().collect();
             let cut = cut.index(units.len() + 1);
             let piece = |units: &[u16]| {

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_status_has_the_code_of_the_contract() {
+    fn status_maps_to_code() {
         for (status, code) in [
             (400, Code::Validation),
             (401, Code::Auth),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_event_has_the_code_of_the_status_it_stands_for() {
+    fn error_event_maps_to_code() {
         for (kind, code) in [
             ("overloaded_error", Code::Server),
             ("rate_limit_error", Code::RateLimited),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_is_read_in_every_form() {
+    fn retry_after_is_parsed_in_every_form() {
         let none = |_: &str| None;
         let header =
             |wanted: &'static str, value: &'static str| move |name: &str| (name == wanted).then(|| value.to_owned());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_the_answer_wins_over_the_words() {
+    fn response_status_overrides_error_type() {
         let error = UpstreamError { kind: "overloaded_error".into(), message: "m".into(), status: None };
         assert_eq!(error.clone().into_error(429).code(), Code::RateLimited);
         assert_eq!(error.into_error(200).code(), Code::Server);

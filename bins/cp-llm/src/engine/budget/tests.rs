@@ -43,7 +43,7 @@ fn place() -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn requests_pass_until_the_limit_is_reached() {
+fn budget_admits_until_limit() {
     let budget = open(&BudgetOptions { tokens: Some(10), ..BudgetOptions::default() }).unwrap().unwrap();
     spend(&budget, 5);
     spend(&budget, 5);
@@ -55,7 +55,7 @@ fn requests_pass_until_the_limit_is_reached() {
 }
 
 #[test]
-fn two_share_a_file_and_leave_nothing_reserved() {
+fn shared_file_has_no_reservations_after_release() {
     let (_directory, file) = place();
     let (one, two) = (sharing(&file, Some(100)), sharing(&file, None));
     for budget in [&one, &two] {
@@ -72,7 +72,7 @@ fn two_share_a_file_and_leave_nothing_reserved() {
 }
 
 #[test]
-fn what_others_have_reserved_is_waited_for() {
+fn admit_waits_for_reservations_of_others() {
     let (_directory, file) = place();
     let (one, two) = (sharing(&file, Some(100)), sharing(&file, Some(100)));
     let ticket = one.admit(estimate(100), &mut |_| ()).unwrap();
@@ -94,7 +94,7 @@ fn what_others_have_reserved_is_waited_for() {
 }
 
 #[test]
-fn of_a_process_that_is_gone_what_it_had_asked_for_counts() {
+fn dead_owner_counts_pending_requests() {
     let (_directory, file) = place();
     let gone = sharing(&file, Some(1000));
     let ticket = gone.admit(estimate(8), &mut |_| ()).unwrap();
@@ -122,7 +122,7 @@ fn of_a_process_that_is_gone_what_it_had_asked_for_counts() {
 }
 
 #[test]
-fn what_is_under_way_when_a_process_ends_counts_once() {
+fn close_counts_requests_in_flight_once() {
     let (_directory, file) = place();
     let budget = sharing(&file, Some(1000));
     let ticket = budget.admit(estimate(30), &mut |_| ()).unwrap();
@@ -132,7 +132,7 @@ fn what_is_under_way_when_a_process_ends_counts_once() {
 }
 
 #[test]
-fn many_at_once_never_pass_the_limit_by_more_than_what_is_under_way() {
+fn concurrent_budgets_exceed_limit_only_by_requests_in_flight() {
     let (_directory, file) = place();
     let spent = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -153,7 +153,7 @@ fn many_at_once_never_pass_the_limit_by_more_than_what_is_under_way() {
 }
 
 #[test]
-fn the_file_of_an_older_version_is_read_and_another_file_is_left_alone() {
+fn old_format_is_read_and_other_files_are_rejected() {
     let (_directory, file) = place();
     std::fs::write(&file, "{\"usd\":             0.250000000,\"tokens\":                90.0}\n").unwrap();
     let budget = sharing(&file, Some(100));
@@ -183,7 +183,7 @@ fn the_file_of_an_older_version_is_read_and_another_file_is_left_alone() {
 }
 
 #[test]
-fn a_reservation_cannot_name_a_file_elsewhere() {
+fn reservation_id_cannot_be_path() {
     let (_directory, file) = place();
     let other = file.with_extension("other");
     std::fs::write(&other, "mine").unwrap();
@@ -197,7 +197,7 @@ fn a_reservation_cannot_name_a_file_elsewhere() {
 }
 
 #[test]
-fn turns_are_apart_by_requests_and_by_tokens_of_all_who_share_the_file() {
+fn turns_are_spaced_by_requests_and_tokens() {
     let (_directory, file) = place();
     let paced = || {
         let pace = (Some(6000), Some(60_000));
@@ -222,7 +222,7 @@ fn turns_are_apart_by_requests_and_by_tokens_of_all_who_share_the_file() {
 }
 
 #[test]
-fn a_pause_is_one_of_all_who_share_the_file() {
+fn pause_is_shared() {
     let (_directory, file) = place();
     let (one, two) = (sharing(&file, Some(10)), sharing(&file, Some(10)));
     assert_eq!(two.remaining_pause().unwrap(), Duration::ZERO);
@@ -235,7 +235,7 @@ fn a_pause_is_one_of_all_who_share_the_file() {
 }
 
 #[test]
-fn an_answer_without_usage_is_said_once_and_nothing_more_is_asked() {
+fn missing_usage_is_reported_once_and_stops_requests() {
     let budget = open(&BudgetOptions { tokens: Some(10), ..BudgetOptions::default() }).unwrap().unwrap();
     assert_eq!(budget.report_missing_usage().unwrap().code(), Code::Config);
     assert!(budget.report_missing_usage().is_none());
@@ -246,7 +246,7 @@ fn an_answer_without_usage_is_said_once_and_nothing_more_is_asked() {
 
 proptest! {
     #[test]
-    fn whatever_is_in_the_file_it_is_a_purse_or_left_alone(cut in 0_usize..400, at in 0_usize..400, byte: u8) {
+    fn arbitrary_file_is_valid_or_unchanged(cut in 0_usize..400, at in 0_usize..400, byte: u8) {
         let (_directory, file) = place();
         let whole = r#"{"limit":{"usd":5.5,"tokens":1000},"spent":{"usd":0.1,"tokens":10},"reserved":[{"id":"0123456789abcdef","owner":"cp-llm 1","since":"2026-01-01T00:00:00.000Z","tokens":18446744073709551615,"usd":0.02}],"rate":{"window_start":"2026-01-01T00:00:00.000Z","requests":1,"tokens":2},"pause_until":"9999-12-31T23:59:59.999Z"}"#;
         let mut text = whole.as_bytes()[..cut.min(whole.len())].to_vec();
@@ -265,7 +265,7 @@ proptest! {
 }
 
 #[test]
-fn ids_are_each_their_own() {
+fn owner_ids_are_unique() {
     let (_directory, file) = place();
     let budget = SharedFile::at(&file).unwrap();
     let owners: Vec<Owner> = (0..20).map(|_| budget.owner().unwrap()).collect();

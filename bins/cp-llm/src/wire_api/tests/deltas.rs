@@ -87,7 +87,7 @@ fn answers(sample: &Sample, cut: impl Fn(&str) -> Vec<&str>) -> Vec<(Box<dyn Wir
 
 proptest! {
     #[test]
-    fn any_deltas_make_the_blocks_of_the_whole_answer(
+    fn deltas_make_blocks_of_whole_answer(
         thought in "\\PC{1,16}",
         text in "\\PC{1,16}",
         word in "\\PC{0,8}",

@@ -136,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn what_is_valid_stays_valid((schema, value) in pair(), others in prop::collection::vec(pair(), 3)) {
+    fn valid_value_stays_valid((schema, value) in pair(), others in prop::collection::vec(pair(), 3)) {
         prop_assert!(takes(&schema, &value), "{schema} {value}");
         // The schema names all members of the value.
         let sent = anthropic(&schema);
@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn each_provider_gets_what_it_takes() {
+fn schemas_are_rewritten_for_each_provider() {
     let closed = json!({"$schema": "s", "type": "object", "additionalProperties": false, "required": ["n", "k"], "properties": {
         "n": {"type": "string", "minLength": 2, "description": "the name"},
         "k": {"oneOf": [{"const": "x"}, {"$ref": "#/definitions/K", "title": "t"}]}}, "definitions": {"K": {"type": "integer", "minimum": 1}}});

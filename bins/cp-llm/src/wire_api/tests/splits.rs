@@ -123,7 +123,7 @@ pub(super) fn decoded(dialect: &dyn WireApi, pieces: &[&[u8]]) -> Result<(Answer
 }
 
 #[test]
-fn no_split_changes_what_a_stream_says_and_it_says_what_the_whole_answer_does() {
+fn stream_is_equal_at_any_split() {
     let wires: [(&dyn WireApi, [&str; 3], &[&str]); 4] = [
         (
             &crate::wire_api::anthropic::Anthropic,

@@ -1,4 +1,4 @@
-//! What a person does every day: the code of an answer, what it used, a schema in a few words, a pipe for a file.
+//! Options for daily use: `--extract`, `--usage`, the short notation of schemas, pipes instead of files.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn playing(texts: &[&str]) -> (Llm, String) {
 const CODE: &str = "Here:\n\n~~~py\nprint(1)\n~~~\n\nDone.";
 
 #[test]
-fn the_first_block_of_an_answer_is_printed_alone() {
+fn extract_prints_first_code_block() {
     let (llm, script) = playing(&[CODE, CODE, "no block"]);
     let run = |options: &[&str]| llm.run(&[options, &["--stub-script", &script, "--", "hi"]].concat());
     for options in [&["-x", "--format", "text"][..], &["--extract", "--stream", "--format", "text"]] {
@@ -39,7 +39,7 @@ fn the_first_block_of_an_answer_is_printed_alone() {
 }
 
 #[test]
-fn what_an_answer_used_is_said_after_its_text() {
+fn usage_is_printed_after_text() {
     let llm = Llm::new().set("CP_BACKEND", "stub");
     let used = json!({"input_tokens": 12, "output_tokens": 7, "cache_read_tokens": 80});
     let script = llm.work.write("script.jsonl", json!({"content": "words", "usage": used}).to_string());
@@ -53,7 +53,7 @@ fn what_an_answer_used_is_said_after_its_text() {
 }
 
 #[test]
-fn a_schema_is_a_file_or_json_or_a_few_words() {
+fn schema_is_file_json_or_notation() {
     let (llm, script) = playing(&["{\"name\":\"Ada\",\"age\":36}"]);
     let file = llm.work.write("person.json", r#"{"type":"object","required":["age"]}"#).display().to_string();
     for schema in [&file, r#"{"type":"object","required":["age"]}"#, "name, age int: in years"] {
@@ -70,7 +70,7 @@ fn a_schema_is_a_file_or_json_or_a_few_words() {
 }
 
 #[test]
-fn a_file_that_an_option_names_may_be_a_pipe() {
+fn option_files_may_be_pipes() {
     let (llm, script) = playing(&["[1]"]);
     let bash = |line: &str| llm.shell("bash", line).env("CP_BACKEND", "stub").limit(Duration::from_secs(20)).run();
     let whole =
@@ -93,7 +93,7 @@ fn a_file_that_an_option_names_may_be_a_pipe() {
 }
 
 #[test]
-fn a_signal_ends_the_wait_for_a_pipe_that_nobody_writes() {
+fn signal_ends_wait_for_pipe() {
     let llm = Llm::new().set("CP_BACKEND", "stub");
     for option in ["--tools", "--resume", "--replay", "--stub-script", "--schema"] {
         let began = Instant::now();

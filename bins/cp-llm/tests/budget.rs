@@ -1,4 +1,4 @@
-//! Budgets: what counts, what ends a stream, and the file that processes share, whatever becomes of one of them.
+//! Budgets: the usage that counts, the end of a stream, and the file that processes share, also if one of them is killed.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,17 @@ use crate::limits::rows;
 use crate::llm::Llm;
 use crate::messages::{stream_start, whole};
 
-/// What is in the budget file `purse`.
-fn purse(llm: &Llm) -> Value {
-    serde_json::from_str(&llm.work.read("purse")).unwrap()
+/// The content of the budget file `budget`.
+fn budget(llm: &Llm) -> Value {
+    serde_json::from_str(&llm.work.read("budget")).unwrap()
 }
 
 /// Options that share the budget file.
 fn sharing<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    [&["--rows", "--budget-file", "purse"], more].concat()
+    [&["--rows", "--budget-file", "budget"], more].concat()
 }
 
-/// Starts it with so many rows.
+/// Starts the program with this number of rows.
 fn start(llm: &Llm, arguments: &[&str], count: usize) -> Background {
     let mut child = llm.start(&sharing(arguments));
     child.write(rows(count));
@@ -38,20 +38,20 @@ fn answer(reason: &str) -> Vec<Step> {
 }
 
 #[test]
-fn processes_share_a_budget_file_and_its_limit() {
+fn budget_file_shares_limit() {
     let llm = Llm::new();
     let ran = llm.feed(&sharing(&["--backend", "stub", "--budget-tokens", "100"]), &rows(10));
     assert_eq!(ran.status, 0, "{}", ran.stdout);
-    assert_eq!(purse(&llm), json!({"limit":{"tokens":100},"spent":{"usd":0.0,"tokens":50},"reserved":[]}));
+    assert_eq!(budget(&llm), json!({"limit":{"tokens":100},"spent":{"usd":0.0,"tokens":50},"reserved":[]}));
     let ran = llm.feed(&sharing(&["--backend", "stub"]), &rows(20));
     let details = ran.closing()["error"]["details"].clone();
     assert_eq!((ran.status, &details["succeeded"]), (9, &json!(10)), "{}", ran.stdout);
     assert!(details["resume"].as_str().unwrap().contains(" --budget-tokens=200 --rows --budget-file"), "{details}");
-    assert_eq!(llm.work.names(), ["purse"]);
+    assert_eq!(llm.work.names(), ["budget"]);
 }
 
 #[test]
-fn a_slip_in_the_options_makes_no_budget_file() {
+fn invalid_options_create_no_budget_file() {
     let llm = Llm::new();
     for (slip, status) in [(&["-o", "model=x"][..], 2), (&["--tools", "missing.json"], 3), (&["-s", "@missing.txt"], 3)]
     {
@@ -63,36 +63,36 @@ fn a_slip_in_the_options_makes_no_budget_file() {
 }
 
 #[test]
-fn eight_at_once_pass_the_limit_by_no_more_than_what_is_under_way() {
+fn concurrent_processes_exceed_limit_only_by_requests_in_flight() {
     let llm = Llm::new();
     let arguments = ["--backend", "stub", "--jobs", "2", "--budget-tokens", "300"];
     let children: Vec<_> = (0..8).map(|_| start(&llm, &arguments, 40)).collect();
     let paid: u64 = children.into_iter().map(|child| child.wait().of("message").len() as u64 * 5).sum();
-    assert_eq!(purse(&llm)["spent"]["tokens"], paid);
+    assert_eq!(budget(&llm)["spent"]["tokens"], paid);
     assert!((300..=300 + 8 * 2 * 5).contains(&paid), "{paid}");
-    assert_eq!(llm.work.names(), ["purse"]);
+    assert_eq!(llm.work.names(), ["budget"]);
 }
 
 #[test]
-fn what_a_killed_process_had_asked_for_counts_and_no_more() {
+fn killed_process_counts_only_pending_requests() {
     let server = Server::playing(vec![whole("openai", "fine"), vec![Step::Stall]]);
     let llm = Llm::asking("openai", &server);
     let limits = ["-m", "m", "--budget-tokens", "10000"];
     let child = start(&llm, &limits, 2);
     until("the second request is under way", || server.requests().len() == 2);
-    let reserved = purse(&llm)["reserved"][0].clone();
+    let reserved = budget(&llm)["reserved"][0].clone();
     assert_eq!(reserved["id"].as_str().unwrap().len(), 16);
     child.kill();
-    // An answer uses 10 tokens, so the second one is thought to; the process had reserved more for the next ones.
+    // An answer uses 10 tokens, so the second is estimated at 10. The process had reserved more in advance.
     assert!(reserved["tokens"].as_u64().unwrap() > 10, "{reserved}");
     let stub = llm.feed(&sharing(&["--backend", "stub"]), &rows(1));
     assert_eq!(stub.status, 0, "{}", stub.stdout);
-    assert_eq!((&purse(&llm)["spent"]["tokens"], &purse(&llm)["reserved"]), (&json!(10 + 10 + 5), &json!([])));
-    assert_eq!(llm.work.names(), ["purse"]);
+    assert_eq!((&budget(&llm)["spent"]["tokens"], &budget(&llm)["reserved"]), (&json!(10 + 10 + 5), &json!([])));
+    assert_eq!(llm.work.names(), ["budget"]);
 }
 
 #[test]
-fn sixty_four_processes_share_a_budget_to_the_last_token() {
+fn sixty_four_processes_use_whole_budget() {
     let llm = Llm::new();
     let together = |arguments: &[&str], count: usize| -> Vec<Outcome> {
         let children: Vec<_> = (0..64).map(|_| start(&llm, arguments, count)).collect();
@@ -102,12 +102,12 @@ fn sixty_four_processes_share_a_budget_to_the_last_token() {
     for ran in together(&enough, 6) {
         assert_eq!((ran.status, ran.of("message").len()), (0, 6), "{}", ran.stdout);
     }
-    assert_eq!(purse(&llm)["spent"]["tokens"], 64 * 6 * 5);
-    // There are 400 answers of 5 tokens in what is left of this limit.
+    assert_eq!(budget(&llm)["spent"]["tokens"], 64 * 6 * 5);
+    // The rest of this limit is enough for 400 answers of 5 tokens.
     let limit = (64 * 6 * 5 + 2000).to_string();
     let ran = together(&["--backend", "stub", "--jobs", "2", "--budget-tokens", &limit], 12);
     let answers: usize = ran.iter().map(|ran| ran.of("message").len()).sum();
-    assert_eq!((answers, purse(&llm)["spent"]["tokens"].to_string()), (400, limit.clone()));
+    assert_eq!((answers, budget(&llm)["spent"]["tokens"].to_string()), (400, limit.clone()));
     let failed: Vec<_> = ran.iter().filter(|ran| ran.status != 0).map(|ran| ran.closing()["error"].clone()).collect();
     assert!(!failed.is_empty());
     for error in failed {
@@ -118,45 +118,45 @@ fn sixty_four_processes_share_a_budget_to_the_last_token() {
             "{error}"
         );
     }
-    assert_eq!(llm.work.names(), ["purse"]);
+    assert_eq!(llm.work.names(), ["budget"]);
 }
 
 #[test]
-fn fifty_that_are_killed_leave_all_but_what_they_had_under_way() {
+fn fifty_killed_processes_release_reservations() {
     let server = Server::playing([vec![vec![Step::Stall]; 50], vec![answer("stop")]].concat());
     let llm = Llm::asking("openai", &server);
     let arguments = ["-m", "m", "--max-tokens", "10", "--budget-tokens", "20000"];
     let children: Vec<_> = (0..50).map(|_| start(&llm, &arguments, 1)).collect();
     until("all are under way", || server.requests().len() == 50);
     children.into_iter().for_each(Background::kill);
-    // A request is thought to use a token for four bytes, and what it may write.
+    // The estimate of a request is a token for four bytes, plus `max_tokens`.
     let under_way: usize = server.requests().iter().map(|request| request.json().to_string().len() / 4 + 10).sum();
     let ran = llm.feed(&sharing(&["-m", "m"]), &rows(200));
     let used = ran.of("message").len() * 200;
-    assert_eq!((ran.status, purse(&llm)["reserved"].clone()), (9, json!([])), "{}", ran.closing());
+    assert_eq!((ran.status, budget(&llm)["reserved"].clone()), (9, json!([])), "{}", ran.closing());
     let left = 20000 - under_way;
     assert!((left..left + 200).contains(&used), "{used} tokens used, {under_way} under way");
-    assert_eq!(llm.work.names(), ["purse"]);
+    assert_eq!(llm.work.names(), ["budget"]);
 }
 
 #[test]
-fn a_file_that_is_not_a_purse_is_refused_before_anything_is_sent() {
+fn invalid_budget_file_is_rejected_before_sending() {
     let llm = Llm::new();
     for text in ["notes of mine\n", "{\"limit\":{}}", "{\"spent\":1}"] {
-        llm.work.write("purse", text);
+        llm.work.write("budget", text);
         let error = llm.feed(&sharing(&["--backend", "stub", "--budget-tokens", "9"]), &rows(2)).failed(4, "E_CONFIG");
-        assert!(error["message"].as_str().unwrap().contains("purse: not a budget file"), "{error}");
-        assert_eq!(llm.work.read("purse"), text);
+        assert!(error["message"].as_str().unwrap().contains("budget: not a budget file"), "{error}");
+        assert_eq!(llm.work.read("budget"), text);
     }
     assert!(llm.ledger().iter().all(|entry| entry["event"] != "llm.request"));
-    llm.work.write("purse", "{\"usd\":             0.000000000,\"tokens\":                93.0}\n");
+    llm.work.write("budget", "{\"usd\":             0.000000000,\"tokens\":                93.0}\n");
     let ran = llm.feed(&sharing(&["--backend", "stub", "--budget-tokens", "100"]), &rows(9));
     assert_eq!((ran.status, ran.of("message").len()), (9, 2), "{}", ran.stdout);
-    assert_eq!(purse(&llm)["spent"]["tokens"], 103);
+    assert_eq!(budget(&llm)["spent"]["tokens"], 103);
 }
 
 #[test]
-fn what_counts_as_a_failure_is_paid_for_too() {
+fn failed_stop_reason_counts_for_budget() {
     let server = Server::playing(vec![answer("length")]);
     let llm = Llm::asking("openai", &server);
     let ran = llm.feed(&["-m", "m", "--rows", "--fail-on", "max_tokens", "--budget-tokens", "300"], &rows(6));
@@ -168,7 +168,7 @@ fn what_counts_as_a_failure_is_paid_for_too() {
 }
 
 #[test]
-fn answers_that_do_not_match_and_streams_that_are_cut_are_paid_for_too() {
+fn schema_mismatch_and_cut_stream_count_for_budget() {
     let server = Server::playing(vec![answer("stop")]);
     let llm = Llm::asking("openai", &server);
     let schema = llm.work.write("schema", r#"{"type":"object"}"#);
@@ -185,7 +185,7 @@ fn answers_that_do_not_match_and_streams_that_are_cut_are_paid_for_too() {
 }
 
 #[test]
-fn an_answer_that_does_not_say_what_it_used_ends_a_stream_with_a_budget() {
+fn answer_without_usage_ends_stream_with_budget() {
     let body = json!({"id":"c","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"fine"},"finish_reason":"stop"}]});
     let ask = |arguments: &[&str]| {
         let server = Server::playing(vec![json_answer(200, &body)]);
@@ -198,13 +198,13 @@ fn an_answer_that_does_not_say_what_it_used_ends_a_stream_with_a_budget() {
     let error = ran.closing()["error"].clone();
     assert_eq!((ran.status, error["code"].as_str().unwrap(), asked), (4, "E_CONFIG", 1), "{}", ran.stdout);
     assert_eq!(error["details"]["partial"], "fine");
-    // Those under way are paid for, and are printed.
+    // Requests in flight are paid for, so their answers are printed.
     let (ran, asked) = ask(&["--budget-tokens", "1000", "--jobs", "4"]);
     assert_eq!((ran.status, ran.of("message").len() + 1), (4, asked), "{}", ran.stdout);
 }
 
 #[test]
-fn a_backend_that_never_says_what_it_used_is_refused_with_a_budget() {
+fn backend_without_usage_is_rejected_with_budget() {
     let llm = Llm::new();
     llm.work.executable("bin/llm", "#!/bin/sh\ncat >/dev/null\necho fine\n");
     let ask = |arguments: &[&str]| {
@@ -216,8 +216,8 @@ fn a_backend_that_never_says_what_it_used_is_refused_with_a_budget() {
 }
 
 #[test]
-fn what_is_under_way_is_reserved_by_the_most_that_it_may_write() {
-    // Each answer uses 10 tokens, but may use 100: no more than two at the same time are within the limit.
+fn requests_in_flight_reserve_max_tokens() {
+    // Each answer uses 10 tokens but may use 100, so the limit admits two at a time.
     let server = Server::playing(vec![[vec![Step::Wait(100)], whole("openai", "fine")].concat()]);
     let llm = Llm::asking("openai", &server);
     let began = Instant::now();
@@ -225,11 +225,11 @@ fn what_is_under_way_is_reserved_by_the_most_that_it_may_write() {
     let ran = llm.feed(&sharing(&arguments), &rows(8));
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
-    assert_eq!(purse(&llm)["spent"]["tokens"], 80);
+    assert_eq!(budget(&llm)["spent"]["tokens"], 80);
 }
 
 #[test]
-fn processes_share_the_pace_of_a_file() {
+fn budget_file_shares_rate() {
     let llm = Llm::new();
     let began = Instant::now();
     let children: Vec<_> = (0..3).map(|_| start(&llm, &["--backend", "stub", "--rpm", "1200"], 4)).collect();
@@ -237,18 +237,18 @@ fn processes_share_the_pace_of_a_file() {
         child.wait().success();
     }
     assert!(began.elapsed() >= Duration::from_millis(550), "{:?}", began.elapsed());
-    assert!(purse(&llm)["rate"]["window_start"].as_str().unwrap().ends_with('Z'));
+    assert!(budget(&llm)["rate"]["window_start"].as_str().unwrap().ends_with('Z'));
 }
 
 #[test]
-fn a_pause_of_one_process_is_one_of_all() {
+fn budget_file_shares_pause() {
     let refusal =
         reply(429, "application/json", "retry-after-ms: 1500\r\n", b"{\"error\":{\"message\":\"slow down\"}}");
     let server = Server::playing(vec![refusal, whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server);
     let limits = ["-m", "m", "--budget-tokens", "1000"];
     let first = start(&llm, &limits, 1);
-    until("the first is refused", || llm.work.read_if_there("purse").contains("pause_until"));
+    until("the first is refused", || llm.work.read_if_there("budget").contains("pause_until"));
     let began = Instant::now();
     let second = llm.feed(&sharing(&["--backend", "stub"]), &rows(1));
     assert!(second.status == 0 && began.elapsed() > Duration::from_secs(1), "{:?}", began.elapsed());
@@ -257,10 +257,10 @@ fn a_pause_of_one_process_is_one_of_all() {
     );
     let first = first.wait();
     assert!(first.status == 0 && first.stderr.contains("slow down; all requests wait 1."), "{}", first.stderr);
-    // One who may not wait so long fails.
+    // A process with a shorter limit of waiting fails.
     let until = json!("2999-01-01T00:00:00.000Z");
-    let mut file = purse(&llm);
+    let mut file = budget(&llm);
     file["pause_until"] = until;
-    llm.work.write("purse", file.to_string());
+    llm.work.write("budget", file.to_string());
     assert_eq!(llm.feed(&sharing(&["--backend", "stub"]), &rows(1)).first_error()["code"], "E_RATE_LIMITED");
 }

@@ -1,4 +1,4 @@
-//! Recordings: what was recorded comes again, and nobody is asked.
+//! Recordings: answers are replayed without requests.
 
 use cp_testkit::{Server, server};
 use serde_json::json;
@@ -7,7 +7,7 @@ use crate::llm::Llm;
 use crate::messages::{stream_of, whole};
 
 #[test]
-fn a_replay_gives_the_same_data_without_a_server_or_a_key() {
+fn replay_returns_recorded_answer_without_server_or_key() {
     for backend in ["anthropic", "openai"] {
         let server = Server::playing(vec![whole(backend, "Hello there")]);
         let llm = Llm::asking(backend, &server);
@@ -30,7 +30,7 @@ fn a_replay_gives_the_same_data_without_a_server_or_a_key() {
 }
 
 #[test]
-fn a_miss_is_loud_and_shows_the_nearest_recording() {
+fn replay_miss_shows_nearest_recording() {
     let llm = Llm::new();
     let tape = llm.work.join("c.jsonl");
     let tape = tape.to_str().unwrap();
@@ -47,7 +47,7 @@ fn a_miss_is_loud_and_shows_the_nearest_recording() {
 }
 
 #[test]
-fn equal_requests_are_replayed_in_their_order_and_a_torn_end_is_left_out() {
+fn replay_repeats_order_and_skips_incomplete_line() {
     let llm = Llm::new();
     let tape = llm.work.join("c.jsonl");
     let path = tape.to_str().unwrap();
@@ -61,14 +61,14 @@ fn equal_requests_are_replayed_in_their_order_and_a_torn_end_is_left_out() {
 }
 
 #[test]
-fn a_cache_asks_once() {
+fn cache_sends_request_once() {
     let server = Server::playing(vec![stream_of("openai", "Hello")]);
     let llm = Llm::asking("openai", &server);
     let first = llm.run(&["-m", "m", "--cache", "--stream", "hi"]);
     assert_eq!(first.status, 0, "{}", first.stdout);
     let second = llm.run(&["-m", "m", "--cache", "hi"]);
     assert_eq!((second.only()["data"]["content"].as_str().unwrap(), server.requests().len()), ("Hello", 1));
-    // What was paid for once is not counted again.
+    // Cached answers cost nothing.
     let (paid, again) = (first.of("message")[0].clone(), second.only()["data"].clone());
     assert_eq!((&paid["cached"], &paid["usage"]["output_tokens"]), (&serde_json::Value::Null, &json!(3)));
     assert_eq!((&again["cached"], &again["usage"]["output_tokens"]), (&json!(true), &json!(0)));
@@ -77,7 +77,7 @@ fn a_cache_asks_once() {
 }
 
 #[test]
-fn failures_are_not_kept() {
+fn cache_stores_no_errors() {
     let server = Server::playing(vec![server::json(400, &json!({})), whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server);
     assert_eq!(llm.run(&["-m", "m", "--cache", "hi"]).status, 2);

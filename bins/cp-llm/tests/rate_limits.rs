@@ -1,4 +1,4 @@
-//! Servers that refuse: all wait together, fewer ask at a time, and what no wait can help ends the stream at once.
+//! Rate limits: all requests wait, concurrency is reduced, and errors of all requests end the stream.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use crate::limits::rows;
 use crate::llm::Llm;
 use crate::messages::whole;
 
-/// A server that takes so many requests in each window of time, and names the window's length to the others.
+/// A server that accepts this number of requests in each window of time, and answers others with `Retry-After`.
 fn limited(most: usize, window: Duration) -> Server {
     let state = Mutex::new((Instant::now(), 0_usize));
     Server::replying(move |_| {
@@ -42,24 +42,24 @@ fn storm(server: &Server, count: usize, most: f64) -> Outcome {
 }
 
 #[test]
-fn in_a_storm_of_refusals_every_row_is_answered_in_the_first_pass() {
+fn rate_limited_rows_are_all_answered() {
     let is_long = std::env::var_os("CP_LONG").is_some();
     let window = Duration::from_millis(if is_long { 1000 } else { 200 });
     let server = limited(20, window);
     let ran = storm(&server, 300, 15.0 * window.as_secs_f64() * 1.5);
     let refused = server.requests().len() - 300;
     let warnings = ran.stderr.lines().filter(|line| line.contains("all requests wait")).count();
-    // One warning for each pause, and each pause is begun by at least one refusal.
+    // Each pause has one warning and at least one rate limit.
     assert!((10..=20).contains(&warnings) && warnings <= refused && refused <= 300, "{warnings} {refused}");
 }
 
 #[test]
-fn a_server_that_takes_one_request_at_a_time_answers_every_row() {
+fn single_request_server_answers_all_rows() {
     storm(&limited(1, Duration::from_millis(50)), 40, 10.0);
 }
 
 #[test]
-fn an_overload_with_a_wish_is_a_pause_and_one_without_is_the_rows_alone() {
+fn overload_with_retry_after_pauses_all_requests() {
     let wish = reply(503, "application/json", "retry-after-ms: 300\r\n", b"{}");
     let server = Server::playing(vec![wish, whole("openai", "fine")]);
     let start = Instant::now();
@@ -69,7 +69,7 @@ fn an_overload_with_a_wish_is_a_pause_and_one_without_is_the_rows_alone() {
 }
 
 #[test]
-fn a_row_fails_when_its_own_tries_are_used_up() {
+fn row_fails_after_its_retries() {
     let refusal = reply(429, "application/json", "retry-after-ms: 10\r\n", b"{}");
     let server = Server::playing(vec![refusal]);
     let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "4", "--retries", "1"], &rows(6));
@@ -78,17 +78,17 @@ fn a_row_fails_when_its_own_tries_are_used_up() {
 }
 
 #[test]
-fn the_number_at_a_time_grows_in_well_under_a_second() {
+fn concurrency_grows_quickly() {
     let server = Server::playing(vec![[vec![Step::Wait(200)], whole("openai", "fine")].concat()]);
     let start = Instant::now();
     let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "32"], &rows(320));
-    // Ten rounds of 200 ms, and what it costs to begin with a quarter.
+    // Ten rounds of 200 ms, plus the rounds with reduced concurrency at the start.
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     assert!(start.elapsed() < Duration::from_millis(2900), "{:?}", start.elapsed());
 }
 
 #[test]
-fn what_is_wrong_with_the_key_the_credit_or_the_model_ends_the_stream_at_once() {
+fn shared_errors_end_stream() {
     let wrong = |message: &str| json!({"error":{"message":message}});
     let quota = json!({"error":{"code":"insufficient_quota","message":"pay"}});
     let credit = json!({"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to use it"}});
@@ -111,7 +111,7 @@ fn what_is_wrong_with_the_key_the_credit_or_the_model_ends_the_stream_at_once() 
             assert_eq!(error["details"]["status"], status, "{case}");
         }
     }
-    // A fault of the request is the row's, and so is a model that the row names.
+    // An invalid request and a model that the row names are errors of the row.
     let server = Server::playing(vec![json_answer(400, &wrong("no"))]);
     Llm::asking("openai", &server).feed(&["-m", "m", "--rows"], &rows(3));
     assert_eq!(server.requests().len(), 3);
@@ -122,7 +122,7 @@ fn what_is_wrong_with_the_key_the_credit_or_the_model_ends_the_stream_at_once() 
 }
 
 #[test]
-fn a_model_that_is_not_there_is_asked_once_and_the_next_one_answers_all() {
+fn missing_model_is_asked_once_before_fallback() {
     let server = Server::replying(|request| match request.json()["model"].as_str() {
         Some("gone") => json_answer(404, &json!({"error":{"message":"no such model"}})),
         _ => whole("openai", "fine"),

@@ -1,4 +1,4 @@
-//! What a model thinks, beside its words: shown where it is asked for, and never taken for words.
+//! The model's reasoning: shown on request, and never part of the text.
 
 use cp_testkit::Server;
 use cp_testkit::server::{Step, chunk, events, stream_head};
@@ -8,7 +8,7 @@ use crate::llm::Llm;
 
 const BACKENDS: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"];
 
-/// A stream that thinks in these pieces and then says `yes`.
+/// A stream with these pieces of reasoning and then the text `yes`.
 fn stream(backend: &str, thoughts: &[&str]) -> Vec<Value> {
     let thinking = |each: &dyn Fn(&str) -> Value| thoughts.iter().map(|thought| each(thought)).collect::<Vec<_>>();
     match backend {
@@ -63,7 +63,7 @@ fn thinker(backend: &str, thoughts: &[&str]) -> (Llm, Server) {
 }
 
 #[test]
-fn thoughts_go_to_standard_error_and_into_members_of_their_own() {
+fn reasoning_goes_to_stderr_and_delta_members() {
     for backend in BACKENDS {
         let (llm, _server) = thinker(backend, &["well", " now"]);
         let text = |more: &[&str]| {
@@ -85,7 +85,7 @@ fn thoughts_go_to_standard_error_and_into_members_of_their_own() {
         assert_eq!(deltas[0]["_untrusted"], json!(["/thinking"]));
         assert_eq!(ran.of("message")[0]["content"], "yes");
         assert!(!llm.run(&["-m", "m", "--stream", "hi"]).stdout.contains("\"thinking\":\"well\""), "{backend}");
-        // In a batch each answer has its own.
+        // In a batch each answer has its own reasoning.
         let rows = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n".repeat(2);
         let ran = llm.feed(&["-m", "m", "--stream", "--reasoning", "--jobs", "2", "--rows"], &rows);
         for index in [0, 1] {
@@ -102,7 +102,7 @@ fn thoughts_go_to_standard_error_and_into_members_of_their_own() {
 }
 
 #[test]
-fn an_answer_that_comes_whole_or_from_a_recording_shows_its_thoughts_too() {
+fn reasoning_of_whole_and_recorded_answers_is_shown() {
     let (llm, _server) = thinker("anthropic", &["well"]);
     let tape = llm.work.join("tape").display().to_string();
     llm.run(&["-m", "m", "--stream", "--reasoning", "--record", &tape, "hi"]).success();
@@ -113,7 +113,7 @@ fn an_answer_that_comes_whole_or_from_a_recording_shows_its_thoughts_too() {
 }
 
 #[test]
-fn a_key_is_in_no_thought() {
+fn reasoning_has_no_key() {
     let key = "sk-planted-0123456789abcdefghij";
     let said = format!("the key {key} and sk-p");
     let pieces: Vec<&str> = said.as_bytes().chunks(2).map(|piece| std::str::from_utf8(piece).unwrap()).collect();
@@ -126,7 +126,7 @@ fn a_key_is_in_no_thought() {
 }
 
 #[test]
-fn on_a_terminal_it_is_said_once_that_the_model_thinks_and_taken_back() {
+fn terminal_shows_and_erases_reasoning_indicator() {
     let mut script = vec![stream_head()];
     script.extend(
         lines(&stream("anthropic", &["well", " now"])).iter().flat_map(|line| [Step::Wait(50), chunk(line.as_bytes())]),
@@ -146,7 +146,7 @@ fn on_a_terminal_it_is_said_once_that_the_model_thinks_and_taken_back() {
 }
 
 #[test]
-fn thoughts_are_asked_for_where_that_is_a_matter_of_the_request() {
+fn reasoning_option_changes_request() {
     let body = |backend: &str, arguments: &[&str]| {
         let ran = Llm::new().run(&[&["--backend", backend, "--dry-run", "--reasoning", "hi"], arguments].concat());
         ran.only()["data"]["request"].clone()
