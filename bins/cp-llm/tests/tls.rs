@@ -77,8 +77,8 @@ fn tls_trusts_only_named_authority() {
         // It is not signed by a built-in authority or by the named one.
         ("localhost", port, None, "an authority that is not trusted", "SSL_CERT_FILE"),
         ("localhost", port, Some("self.pem"), "an authority that is not trusted", "SSL_CERT_FILE"),
-        ("localhost", own_port, None, "signed by itself", "SSL_CERT_FILE"),
-        ("localhost", own_port, Some("authority.pem"), "signed by itself", "SSL_CERT_FILE"),
+        ("localhost", own_port, None, "self-signed", "SSL_CERT_FILE"),
+        ("localhost", own_port, Some("authority.pem"), "self-signed", "SSL_CERT_FILE"),
         ("127.0.0.1", port, Some("authority.pem"), "another name: localhost", "base URL"),
         ("127.0.0.1", own_port, Some("self.pem"), "another name: localhost", "base URL"),
         ("localhost", old_port, Some("expired.pem"), "has expired", "renew it"),

@@ -1,4 +1,4 @@
-//! Requests to one server: no redirect is followed with a key, no status is hidden, every wait has an end.
+//! A client for one server. It does not follow redirects, returns every status, and has a time limit for every wait.
 
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
@@ -12,40 +12,40 @@ use ureq::http::HeaderMap;
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
 use ureq::{AsSendBody, RequestBuilder};
 
-use crate::tls::{OwnAuthorities, untrusted};
+use crate::tls::{OwnAuthorities, certificate_error};
 use crate::{net, proxy};
 
-/// How long a name may take to resolve and a connection to open.
+/// The time limit for resolving a name, and for opening a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long to wait for the end of a stream whose last event has come, so that the connection can be used again.
+/// The time to wait for the end of a body after the last event, so that the connection can be reused.
 const LINGER: Duration = Duration::from_millis(100);
-/// A whole answer longer than this is not the answer of a model.
+/// The largest body that is read into memory.
 pub const LIMIT: u64 = 64 << 20;
 
-/// What helps where a proxy fails.
+/// The hint for a failed proxy.
 const PROXY: &str = "HTTPS_PROXY, http_proxy or ALL_PROXY names the proxy; NO_PROXY exempts a host from it";
 
-/// How long to wait for what.
+/// Timeouts of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// From the start of the request to the end of the answer.
+    /// From the start of the request to the end of the response.
     pub total: Duration,
-    /// The longest silence of a server that streams.
+    /// The longest pause in a stream.
     pub idle: Option<Duration>,
 }
 
-/// A client for one endpoint. Connections are kept and used again.
+/// A client for one server. Connections are kept open and reused.
 pub struct Client {
     agent: ureq::Agent,
     host: String,
-    /// The proxy that requests go through: its host and port, never its password.
+    /// The host and port of the proxy, without its password.
     route: Option<String>,
     timeouts: Timeouts,
-    /// How long a body may be.
+    /// The largest body.
     limit: u64,
 }
 
-/// The URL of a server, which has a scheme that can be asked and a host.
+/// Parses the URL of a server: http or https, with a host.
 pub fn address(base: &str) -> Result<ureq::http::Uri> {
     let uri = base.parse::<ureq::http::Uri>().ok();
     let asked = uri.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some());
@@ -53,8 +53,8 @@ pub fn address(base: &str) -> Result<ureq::http::Uri> {
 }
 
 impl Client {
-    /// A client of this program for the URLs under `base`. Certificates are not read before the first connection that needs them. With `but_public` it
-    /// connects to no address that is not public but those; where there is a proxy, that decides.
+    /// A client for the URLs under `base`. Built-in certificates are loaded with the first connection that needs them. With `but_public` it connects
+    /// only to public addresses and to those; a proxy, if there is one, decides instead.
     pub fn new(
         program: &str,
         base: &str,
@@ -92,24 +92,24 @@ impl Client {
         })
     }
 
-    /// The same connections for one that has so long, and whose body may have any length: whoever reads it bounds what is kept.
+    /// A client with the same connections, another time limit, and no limit of the body. The caller must limit what it keeps of the body.
     #[must_use]
     pub fn within(&self, total: Duration) -> Self {
         let (agent, host, route) = (self.agent.clone(), self.host.clone(), self.route.clone());
         Self { agent, host, route, timeouts: Timeouts { total, idle: None }, limit: u64::MAX }
     }
 
-    /// Sends a body: bytes, or what is read as it goes, whose length a header says.
+    /// Posts a body: bytes, or a reader with its length in a header.
     pub fn post(&self, url: &str, headers: &[(String, String)], body: impl AsSendBody) -> Result<Reply<'_>> {
         self.reply(self.request(self.agent.post(url), headers).send(body), self.limit)
     }
 
-    /// Asks for a resource. One that is not read into memory may be larger than [`LIMIT`].
+    /// Gets a resource. If it is not read into memory, `limit` may be larger than [`LIMIT`].
     pub fn get(&self, url: &str, headers: &[(String, String)], limit: u64) -> Result<Reply<'_>> {
         self.reply(self.request(self.agent.get(url), headers).call(), limit)
     }
 
-    /// Has a resource removed.
+    /// Deletes a resource.
     pub fn delete(&self, url: &str, headers: &[(String, String)]) -> Result<Reply<'_>> {
         self.reply(self.request(self.agent.delete(url), headers).call(), self.limit)
     }
@@ -121,58 +121,60 @@ impl Client {
     }
 
     fn reply(&self, outcome: Result<ureq::http::Response<ureq::Body>, ureq::Error>, limit: u64) -> Result<Reply<'_>> {
-        net::hurry(None);
+        net::limit_waits(None);
         let (head, body) = outcome.map_err(|e| self.failure(e))?.into_parts();
         let reader = body.into_with_config().limit(limit).reader();
         Ok(Reply { client: self, status: head.status.as_u16(), headers: head.headers, reader })
     }
 
-    /// The failure that an error of the transport is.
+    /// Converts an error of the transport.
     fn failure(&self, e: ureq::Error) -> Error {
         if signals::interrupted() {
             return Error::new(Code::Interrupted, "interrupted");
         }
-        let error = untrusted(&self.host, &e).unwrap_or_else(|| self.explained(e));
+        let error = certificate_error(&self.host, &e).unwrap_or_else(|| self.transport_error(e));
         let error = error.with("origin", "transport").with("host", self.host.as_str());
         let Some(route) = &self.route else { return error };
         let error = error.with("proxy", route.as_str());
         if error.hint_text().is_none() { error.hint(PROXY) } else { error }
     }
 
-    fn explained(&self, e: ureq::Error) -> Error {
+    fn transport_error(&self, e: ureq::Error) -> Error {
         let host = &self.place();
         match e {
-            ureq::Error::Timeout(kind) => self.late(kind),
-            ureq::Error::ConnectProxyFailed(why) => unopened(format!("{host}: {why}")),
-            ureq::Error::HostNotFound => unopened(format!("{host}: the name does not resolve")),
+            ureq::Error::Timeout(kind) => self.timeout_error(kind),
+            ureq::Error::ConnectProxyFailed(why) => connect_error(format!("{host}: {why}")),
+            ureq::Error::HostNotFound => connect_error(format!("{host}: the name does not resolve")),
             ureq::Error::Http(_) => Error::config("a header has characters that HTTP does not allow")
                 .hint("check the key for line breaks")
                 .fatal(),
             ureq::Error::BadUri(uri) => Error::config(format!("{uri} is not a valid URL")).fatal(),
             ureq::Error::LargeResponseHeader(..) => {
-                Error::new(Code::Server, format!("{host}: the header of the answer is too large"))
+                Error::new(Code::Server, format!("{host}: the response header is too large"))
             }
             ureq::Error::BodyExceedsLimit(_) => {
-                Error::new(Code::Server, format!("{host}: the answer is larger than {} MiB", LIMIT >> 20))
+                Error::new(Code::Server, format!("{host}: the response is larger than {} MiB", LIMIT >> 20))
             }
             e if e.to_string().contains("corrupt message") => {
                 Error::config(format!("{host}: the server does not use TLS"))
                     .hint("if the server has no TLS, begin the base URL with http://")
                     .fatal()
             }
-            // Not the system says that, but the resolver.
+            // This error is from our resolver, not from the system.
             ureq::Error::Io(e) if e.kind() == ErrorKind::PermissionDenied && e.raw_os_error().is_none() => {
                 Error::new(Code::Forbidden, format!("{host}: {e}"))
                     .with("rule", "llm.fetch")
-                    .hint("name the address itself in [llm] of config/policy.toml: fetch")
+                    .hint("add the address itself to fetch in [llm] of config/policy.toml")
             }
-            ureq::Error::Io(e) if was_not_opened(e.kind()) => unopened(format!("{host}: {}", Error::from(e).message())),
+            ureq::Error::Io(e) if is_connect_error(e.kind()) => {
+                connect_error(format!("{host}: {}", Error::from(e).message()))
+            }
             ureq::Error::Io(e) => Error::new(Code::Network, format!("{host}: {}", Error::from(e).message())),
             e => Error::new(Code::Network, format!("{host}: {e}")),
         }
     }
 
-    /// Where requests go, in words.
+    /// The host and the proxy, for messages.
     fn place(&self) -> String {
         match &self.route {
             Some(route) => format!("{} through the proxy {route}", self.host),
@@ -180,7 +182,7 @@ impl Client {
         }
     }
 
-    fn late(&self, kind: ureq::Timeout) -> Error {
+    fn timeout_error(&self, kind: ureq::Timeout) -> Error {
         let host = &self.place();
         match (kind, self.timeouts.idle) {
             (ureq::Timeout::Resolve | ureq::Timeout::Connect, _) => {
@@ -190,7 +192,7 @@ impl Client {
             (ureq::Timeout::PerRead, Some(idle)) => {
                 Error::new(Code::Timeout, format!("{host}: silent for {}", seconds(idle)))
                     .with("phase", "idle")
-                    .hint("raise --idle-timeout to allow for longer silence")
+                    .hint("raise --idle-timeout to allow for longer pauses")
             }
             _ => {
                 Error::new(Code::Timeout, format!("{host}: no complete answer within {}", seconds(self.timeouts.total)))
@@ -201,13 +203,13 @@ impl Client {
     }
 }
 
-/// The failure of a connection that was not made: nothing was sent.
-fn unopened(message: String) -> Error {
+/// The error for a connection that was not opened, so that nothing was sent.
+fn connect_error(message: String) -> Error {
     Error::new(Code::Network, message).with("phase", "connect")
 }
 
-/// Whether only opening a connection fails so.
-fn was_not_opened(kind: ErrorKind) -> bool {
+/// True for errors that occur only while a connection is opened.
+fn is_connect_error(kind: ErrorKind) -> bool {
     let kinds = [ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
     kinds.contains(&kind)
 }
@@ -216,7 +218,7 @@ fn seconds(wait: Duration) -> String {
     format!("{} s", wait.as_secs_f64())
 }
 
-/// The start of an answer, and its body as it comes.
+/// A response: its head, and its body as it arrives.
 pub struct Reply<'a> {
     client: &'a Client,
     /// The HTTP status.
@@ -231,23 +233,23 @@ impl Reply<'_> {
         self.headers.get(name)?.to_str().ok().map(str::to_owned)
     }
 
-    /// The next bytes of the body; none at its end.
+    /// Reads the next bytes of the body; empty at its end.
     pub fn read<'b>(&mut self, buffer: &'b mut [u8]) -> Result<&'b [u8]> {
         let length = self.reader.read(buffer).map_err(|e| self.client.failure(ureq::Error::from(e)))?;
         Ok(&buffer[..length])
     }
 
-    /// Appends the rest of the body. What came before a failure is kept.
+    /// Appends the rest of the body. Bytes before a failure are kept.
     pub fn read_all(&mut self, body: &mut Vec<u8>) -> Result<()> {
         self.reader.read_to_end(body).map_err(|e| self.client.failure(ureq::Error::from(e)))?;
         Ok(())
     }
 
-    /// Takes the end of the transfer off the connection, if it is there.
+    /// Reads the end of the body if it has arrived, so that the connection can be reused.
     pub fn linger(mut self) {
-        net::hurry(Some(LINGER));
+        net::limit_waits(Some(LINGER));
         let mut rest = [0; 1024];
         while self.reader.read(&mut rest).is_ok_and(|length| length > 0) {}
-        net::hurry(None);
+        net::limit_waits(None);
     }
 }

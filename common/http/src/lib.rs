@@ -1,4 +1,4 @@
-//! HTTP for programs that wait on one thread a request: each wait has an end, and a signal or another thread ends it too.
+//! Blocking HTTP. Each wait has a time limit, and a signal or another thread can end it.
 
 pub mod client;
 pub mod sse;

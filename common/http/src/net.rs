@@ -1,5 +1,5 @@
-//! Sockets whose waits end at a signal. Everything blocks on this thread, in slices, so that neither a stalled server nor a name
-//! that does not resolve keeps an interrupted program alive, and no second thread is needed to watch.
+//! Sockets whose waits a signal ends. The calling thread waits in short slices, so a stalled server or a slow resolver does not keep an
+//! interrupted program alive, and no second thread is needed.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
@@ -20,22 +20,22 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport,
 };
 
-/// How long a wait goes on without a look at the signals. A signal that reaches the waiting thread ends the slice by itself.
+/// The interval for checking signals. A signal that reaches the waiting thread ends the interval at once.
 const SLICE: Duration = Duration::from_millis(50);
 
 thread_local! {
     /// An earlier end for the waits of this thread.
-    static HURRY: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// What ends them from another thread.
+    static EARLY_END: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// Ends the waits from another thread.
     static STOP: RefCell<Stop> = RefCell::default();
 }
 
-/// Ends the waits of the threads that look for it.
+/// Ends the waits of all threads that were given it.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Ends them.
+    /// Ends the waits.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -45,17 +45,17 @@ impl Stop {
     }
 }
 
-/// Has `stop` end the waits of this thread.
+/// Lets `stop` end the waits of this thread.
 pub fn stopped_by(stop: &Stop) {
     STOP.set(stop.clone());
 }
 
-/// Ends the waits of this thread after so long, whatever the request was given.
-pub(super) fn hurry(left: Option<Duration>) {
-    HURRY.set(left.map(|left| Instant::now() + left));
+/// Limits the waits of this thread, in addition to the timeouts of the request.
+pub(super) fn limit_waits(left: Option<Duration>) {
+    EARLY_END.set(left.map(|left| Instant::now() + left));
 }
 
-/// Waits so long. False: a signal or another thread has ended the wait.
+/// Sleeps. Returns false if a signal or another thread ended the wait.
 pub fn pause(time: Duration) -> bool {
     let end = Instant::now() + time;
     while !is_ended() {
@@ -67,15 +67,15 @@ pub fn pause(time: Duration) -> bool {
     false
 }
 
-/// Whether a signal or another thread has ended the waits of this one.
+/// True if a signal or another thread has ended the waits of this thread.
 pub fn is_ended() -> bool {
     cp_common::signals::interrupted() || STOP.with_borrow(Stop::is_stopped)
 }
 
-/// Resolves names in a thread that is left behind when the answer takes too long.
+/// Resolves names in a thread, which is abandoned if it takes too long.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// The addresses that may be used though they are not public; None where all may.
+    /// The addresses that are permitted although they are not public; `None` permits all.
     pub but_public: Option<Vec<IpAddr>>,
 }
 
@@ -96,7 +96,7 @@ impl Resolver for Names {
             return Err(Error::Io(io::Error::new(io::ErrorKind::PermissionDenied, why)));
         }
         let mut addresses = self.empty();
-        // The type holds sixteen.
+        // The list has room for sixteen.
         for address in config.ip_family().keep_wanted(found.into_iter()).take(16) {
             addresses.push(address);
         }
@@ -104,7 +104,7 @@ impl Resolver for Names {
     }
 }
 
-/// Whether an address is one of the internet, and none of this host, its network, or a use that was set aside.
+/// True for a public address: not of this host, a private network or a reserved range.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
@@ -113,7 +113,7 @@ fn is_public(address: IpAddr) -> bool {
             let is_special = v4.is_loopback() || v4.is_private() || v4.is_link_local() || v4.is_documentation();
             !(is_set_aside || is_special || (a, b, c) == (192, 0, 0))
         }
-        // Of what is given out today, 2000::/3; those that stand for an address of version 4 are left out.
+        // 2000::/3 is the only assigned range. Addresses that embed an IPv4 address are excluded.
         IpAddr::V6(v6) => {
             let [a, b, ..] = v6.segments();
             a & 0xe000 == 0x2000 && a != 0x2002 && (a, b & 0xfe00) != (0x2001, 0) && (a, b) != (0x2001, 0x0db8)
@@ -142,7 +142,7 @@ impl<In: Transport> Connector<In> for Sockets {
     type Out = Either<In, Socket>;
 
     fn connect(&self, details: &ConnectionDetails, chained: Option<In>) -> Result<Option<Self::Out>, Error> {
-        // A proxy's tunnel is there already.
+        // The tunnel of a proxy is already open.
         if let Some(tunnel) = chained {
             return Ok(Some(Either::A(tunnel)));
         }
@@ -164,7 +164,7 @@ impl<In: Transport> Connector<In> for Sockets {
     }
 }
 
-/// Connects within its share of the time that is left.
+/// Connects within a share of the remaining time.
 fn connected(address: &SocketAddr, wait: &Wait, share: u32) -> Result<TcpStream, Error> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -187,7 +187,7 @@ fn connected(address: &SocketAddr, wait: &Wait, share: u32) -> Result<TcpStream,
     Ok(stream)
 }
 
-/// A connection, always non-blocking underneath.
+/// A non-blocking connection.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
@@ -219,7 +219,7 @@ impl Transport for Socket {
         while !ready(&self.stream, PollFlags::IN, wait.slice()?)? {}
         let amount = match self.stream.read(self.buffers.input_append_buf()) {
             Ok(amount) => amount,
-            // Woken for nothing; the caller asks again only after progress, so we do.
+            // A spurious wake-up. The caller waits again only after progress, so wait here.
             Err(e) if would_wait(&e) => return self.await_input(timeout),
             Err(e) => return Err(e.into()),
         };
@@ -228,7 +228,7 @@ impl Transport for Socket {
     }
 
     fn is_open(&mut self) -> bool {
-        // Between answers nothing may come: bytes or an end mean that the connection is of no more use.
+        // Between responses no bytes may arrive. Bytes or the end of the stream mean that the connection cannot be reused.
         let mut byte = [0];
         matches!(
             rustix::net::recv(&self.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT),
@@ -241,7 +241,7 @@ fn would_wait(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Whether the socket became ready in the slice.
+/// True if the socket became ready within the slice.
 fn ready(socket: &impl AsFd, flags: PollFlags, slice: Duration) -> Result<bool, Error> {
     let slice = Timespec::try_from(slice).ok();
     match poll(&mut [PollFd::new(socket, flags)], slice.as_ref()) {
@@ -251,7 +251,7 @@ fn ready(socket: &impl AsFd, flags: PollFlags, slice: Duration) -> Result<bool, 
     }
 }
 
-/// A wait with an end, taken in slices.
+/// A wait with a time limit, divided into slices.
 struct Wait {
     end: Option<Instant>,
     reason: ureq::Timeout,
@@ -260,7 +260,7 @@ struct Wait {
 impl Wait {
     fn new(timeout: NextTimeout) -> Self {
         let end = if timeout.after.is_not_happening() { None } else { Instant::now().checked_add(*timeout.after) };
-        let end = [end, HURRY.get()].into_iter().flatten().min();
+        let end = [end, EARLY_END.get()].into_iter().flatten().min();
         Self { end, reason: timeout.reason }
     }
 
@@ -268,7 +268,7 @@ impl Wait {
         self.end.map(|end| end.saturating_duration_since(Instant::now()))
     }
 
-    /// How long to wait now. Fails when the time is up or a signal came.
+    /// The length of the next slice. Fails if the time is up or a signal arrived.
     fn slice(&self) -> Result<Duration, Error> {
         if is_ended() {
             return Err(Error::Io(io::Error::other("interrupted")));
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_are_not_public_are_refused_unless_they_are_named() {
+    fn private_addresses_are_refused_unless_permitted() {
         for address in [
             "127.0.0.1",
             "10.1.2.3",

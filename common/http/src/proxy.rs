@@ -1,8 +1,8 @@
-//! Which proxy a request goes through, as curl decides it: by the scheme of the target, unless `NO_PROXY` names the host.
+//! Selects the proxy of a request like curl: by the scheme of the target, unless `NO_PROXY` has the host.
 
 use cp_common::{Error, Result};
 
-/// The proxy for a target, by the environment.
+/// The proxy for a target, from the environment.
 pub(crate) fn proxy_for(
     scheme: &str,
     host: &str,
@@ -14,11 +14,11 @@ pub(crate) fn proxy_for(
     }
     let own: &[&str] = match scheme {
         "https" => &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
-        // Upper case is left out as curl leaves it out: a CGI server sets HTTP_PROXY from a request's header.
+        // HTTP_PROXY is ignored, as in curl, because a CGI server sets it from a header of the request.
         _ => &["http_proxy", "all_proxy", "ALL_PROXY"],
     };
     let Some(address) = first(own) else { return Ok(None) };
-    // The address may hold a password, so it is never part of the message.
+    // The URL may have a password, so messages never contain it.
     let proxy = ureq::Proxy::new(&address)
         .map_err(|_| Error::config("the proxy in the environment is not a valid URL").fatal())?;
     if !matches!(proxy.protocol(), ureq::ProxyProtocol::Http | ureq::ProxyProtocol::Https) {
@@ -29,7 +29,7 @@ pub(crate) fn proxy_for(
     Ok(Some(proxy))
 }
 
-/// Whether a `NO_PROXY` list names the host: `*`, the host itself, or a domain it lies in.
+/// True if a `NO_PROXY` list has the host: `*`, the host itself, or its domain.
 fn is_exempt(list: &str, host: &str) -> bool {
     let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
     list.split([',', ' ']).map(|entry| entry.trim().trim_start_matches('.').to_ascii_lowercase()).any(|entry| {
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_of_the_target_decides() {
+    fn proxy_is_selected_by_scheme() {
         let variables =
             [("HTTPS_PROXY", "http://secure:1"), ("http_proxy", "http://plain:1"), ("HTTP_PROXY", "http://cgi:1")];
         assert_eq!(proxied("https", "a.example", &variables).unwrap(), "secure");
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_names_hosts_and_domains() {
+    fn no_proxy_exempts_hosts_and_domains() {
         let with = |list| [("ALL_PROXY", "http://p:1"), ("NO_PROXY", list)];
         assert_eq!(proxied("https", "api.example.com", &with("other, .example.com")), None);
         assert_eq!(proxied("https", "badexample.com", &with("example.com")).unwrap(), "p");

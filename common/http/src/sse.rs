@@ -1,12 +1,12 @@
-//! Server-sent events: bytes are pushed as they come, whole events are taken out. Nothing is decoded before its line is whole, so
-//! a character or an event may be split anywhere.
+//! A parser of server-sent events. It takes bytes as they arrive and returns complete events. A line is decoded only when it is complete, so
+//! characters and events may be split anywhere.
 
 use cp_common::{Code, Error, Result};
 
-/// A line or an event longer than this is not the answer of a model.
+/// The largest line or event.
 const LIMIT: usize = 64 << 20;
 
-/// One event: its name (empty when the server gave none) and its data lines, joined.
+/// An event: its name, which may be empty, and its joined data lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     /// The `event:` field.
@@ -15,17 +15,17 @@ pub struct Event {
     pub data: Vec<u8>,
 }
 
-/// Takes bytes as they come, and gives the events that they complete.
+/// Takes bytes as they arrive, and returns the events that they complete.
 #[derive(Default)]
 pub struct Parser {
     line: Vec<u8>,
     event: Event,
     has_data: bool,
     after_cr: bool,
-    /// How many bytes of a byte order mark were seen; `None` once the first byte of text was.
+    /// The number of bytes of a byte order mark so far.
     mark: Option<usize>,
     started: bool,
-    /// The last `id:`, which holds from the end of its event on.
+    /// The last `id:`, which takes effect at the end of its event.
     coming: String,
     id: String,
     retry: Option<u64>,
@@ -39,17 +39,17 @@ impl Parser {
         Self::default()
     }
 
-    /// The `id:` of the last event that is whole; empty where there was none.
+    /// The `id:` of the last complete event; empty if there was none.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// How many milliseconds the server wants a reader to wait before it asks for the rest.
+    /// The delay before a reconnection in milliseconds, if the server sent one.
     pub fn retry(&self) -> Option<u64> {
         self.retry
     }
 
-    /// Takes the next bytes and gives each event they complete.
+    /// Takes the next bytes, and passes on each event that they complete.
     pub fn push(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event) -> Result<()>) -> Result<()> {
         while !self.started && !bytes.is_empty() {
             bytes = self.skip_mark(bytes);
@@ -74,13 +74,13 @@ impl Parser {
         Ok(())
     }
 
-    /// The event at the end of a stream that closed without its last blank line. Whether it is whole, its data must tell.
+    /// The event at the end of a stream without a last blank line. It may be incomplete.
     pub fn finish(mut self) -> Option<Event> {
         let last = (!self.line.is_empty()).then(|| self.end_line()).flatten();
         last.or_else(|| self.end_line())
     }
 
-    /// A byte order mark may stand at the very start, and may come in pieces.
+    /// Skips a byte order mark at the start, which may arrive in pieces.
     fn skip_mark<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let seen = self.mark.unwrap_or(0);
         if bytes[0] == MARK[seen] {
@@ -100,7 +100,7 @@ impl Parser {
         Err(Error::new(Code::Server, format!("the server sent an event of more than {} MiB", LIMIT >> 20)))
     }
 
-    /// Handles the line that just ended; a blank one completes the event.
+    /// Handles a complete line. A blank line completes the event.
     fn end_line(&mut self) -> Option<Event> {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
@@ -123,7 +123,7 @@ impl Parser {
             b"event" => String::from_utf8_lossy(value).trim_end().clone_into(&mut self.event.name),
             b"id" if !value.contains(&0) => self.coming = String::from_utf8_lossy(value).into_owned(),
             b"retry" => self.retry = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).or(self.retry),
-            // A comment has an empty name; the unknown means nothing.
+            // Comments have an empty name. Unknown fields are ignored.
             _ => {}
         }
         None
@@ -155,18 +155,18 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_with_cr_lf_or_both() {
+    fn line_ends_are_cr_lf_or_both() {
         assert_eq!(data(b"data: a\n\ndata: b\r\n\r\ndata: c\r\rdata: d\n\r\n"), ["a", "b", "c", "d"]);
     }
 
     #[test]
-    fn a_mark_at_the_start_is_skipped_and_elsewhere_it_is_text() {
+    fn byte_order_mark_is_skipped_only_at_start() {
         assert_eq!(data("\u{feff}data: a\n\ndata: \u{feff}b\n\n".as_bytes()), ["a", "\u{feff}b"]);
         assert_eq!(data(b"\xEF\xBBdata: a\n\ndata: b\n\n"), ["b"]);
     }
 
     #[test]
-    fn data_lines_are_joined_and_one_space_is_stripped() {
+    fn data_lines_are_joined() {
         assert_eq!(data(b"data:a\ndata:  b\ndata\ndata: c\n\n"), ["a\n b\n\nc"]);
     }
 
@@ -176,20 +176,20 @@ mod tests {
     }
 
     #[test]
-    fn a_name_belongs_to_one_event_and_loses_its_trailing_spaces() {
+    fn event_name_is_reset_and_trimmed() {
         let found = events(&[b"event: ping \ndata: {}\n\ndata: 1\n\nevent: lost\n\ndata: 2\n\n"]);
         assert_eq!(found.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["ping", "", ""]);
     }
 
     #[test]
-    fn the_end_gives_what_was_not_closed() {
+    fn finish_returns_incomplete_event() {
         assert_eq!(data(b"data: a\n\ndata: [DONE]"), ["a", "[DONE]"]);
         assert_eq!(data(b"data: [DONE]\n"), ["[DONE]"]);
         assert_eq!(data(b"event: x\n"), [""; 0]);
     }
 
     #[test]
-    fn an_id_holds_from_the_end_of_its_event() {
+    fn id_takes_effect_at_end_of_event() {
         let mut parser = Parser::new();
         let mut after = |bytes: &[u8]| {
             parser.push(bytes, |_| Ok(())).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_refused() {
+    fn endless_line_is_error() {
         let mut parser = Parser::new();
         let chunk = vec![b'x'; 16 << 20];
         let refused = (0..5).find_map(|_| parser.push(&chunk, |_| Ok(())).err());
@@ -210,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_gives_the_same_events(
+        fn events_are_equal_at_any_split(
             lines in prop::collection::vec(
                 prop_oneof![
                     Just("data: {\"t\":\"\u{1F600}é\"}".to_owned()), Just("data:".to_owned()), Just(String::new()), Just(String::new()),

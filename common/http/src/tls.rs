@@ -1,4 +1,4 @@
-//! TLS with the authorities of `SSL_CERT_FILE`, and what is wrong with a certificate in words that help.
+//! TLS with the authorities of `SSL_CERT_FILE`, and errors that explain an invalid certificate.
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
@@ -16,15 +16,15 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
 };
 
-/// What webpki calls a server that shows the certificate of an authority.
+/// The error of webpki for a server with the certificate of an authority.
 const AUTHORITY_AS_SERVER: &str = "CaUsedAsEndEntity";
 
-/// Makes connections secure by authorities of one's own; without them that is left to the connector behind this.
+/// Secures connections with the authorities of a file. Without a file the next connector does so with the built-in ones.
 #[derive(Debug, Default)]
 pub(super) struct OwnAuthorities(Option<Arc<ClientConfig>>);
 
 impl OwnAuthorities {
-    /// Those of a PEM file.
+    /// Loads the authorities of a PEM file.
     pub(super) fn of(file: &Path) -> Result<Self> {
         let bad = |what: &dyn fmt::Display| Error::config(format!("SSL_CERT_FILE: {what}")).in_file(file).fatal();
         let pem = std::fs::read(file).map_err(|e| bad(&Error::from(e).message()))?;
@@ -35,7 +35,7 @@ impl OwnAuthorities {
         let named: Vec<_> = items.collect();
         let mut roots = RootCertStore::empty();
         if roots.add_parsable_certificates(named.iter().cloned()).0 == 0 {
-            return Err(bad(&"it has no certificate"));
+            return Err(bad(&"the file has no certificate"));
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
@@ -48,7 +48,7 @@ impl OwnAuthorities {
 }
 
 impl<In: Transport> Connector<In> for OwnAuthorities {
-    type Out = Either<In, Secured>;
+    type Out = Either<In, TlsTransport>;
 
     fn connect(&self, details: &ConnectionDetails, chained: Option<In>) -> Result<Option<Self::Out>, ureq::Error> {
         let Some(below) = chained else { return Ok(None) };
@@ -65,23 +65,23 @@ impl<In: Transport> Connector<In> for OwnAuthorities {
         stream.sock.set_timeout(details.timeout);
         stream.conn.complete_io(&mut stream.sock)?;
         let buffers = LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
-        Ok(Some(Either::B(Secured { stream, buffers })))
+        Ok(Some(Either::B(TlsTransport { stream, buffers })))
     }
 }
 
 /// A connection with TLS.
-pub(super) struct Secured {
+pub(super) struct TlsTransport {
     stream: rustls::StreamOwned<ClientConnection, TransportAdapter>,
     buffers: LazyBuffers,
 }
 
-impl fmt::Debug for Secured {
+impl fmt::Debug for TlsTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secured").finish_non_exhaustive()
+        f.debug_struct("TlsTransport").finish_non_exhaustive()
     }
 }
 
-impl Transport for Secured {
+impl Transport for TlsTransport {
     fn buffers(&mut self) -> &mut dyn Buffers {
         &mut self.buffers
     }
@@ -107,8 +107,8 @@ impl Transport for Secured {
     }
 }
 
-/// Trusts what the authorities of a file have signed, and the certificates in the file themselves: one that has signed itself is most
-/// often made as that of an authority, which webpki accepts from no server.
+/// Trusts certificates that an authority of the file has signed, and the certificates in the file. Most self-signed certificates are marked
+/// as authorities, which webpki does not accept from a server.
 #[derive(Debug)]
 struct Verifier {
     webpki: Arc<WebPkiServerVerifier>,
@@ -125,7 +125,7 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         match self.webpki.verify_server_cert(server, others, name, status, now) {
-            // Its validity was checked before that is said, its names were not.
+            // webpki has checked the validity before this error, but not the names.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(e)))
                 if e.to_string() == AUTHORITY_AS_SERVER && self.named.contains(server) =>
             {
@@ -159,8 +159,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// What is wrong with the certificate of a host, and what helps. None where the failure is another.
-pub(super) fn untrusted(host: &str, e: &ureq::Error) -> Option<Error> {
+/// Explains an invalid certificate; `None` for other errors.
+pub(super) fn certificate_error(host: &str, e: &ureq::Error) -> Option<Error> {
     let e = match e {
         ureq::Error::Rustls(e) => e,
         ureq::Error::Io(e) => e.get_ref()?.downcast_ref::<rustls::Error>()?,
@@ -172,11 +172,11 @@ pub(super) fn untrusted(host: &str, e: &ureq::Error) -> Option<Error> {
             ("has expired".to_owned(), "renew it on the server; if it is valid, set the clock of this computer")
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            ("is not valid yet".to_owned(), "set the clock of this computer, or that of the one that made it")
+            ("is not valid yet".to_owned(), "set the clock of this computer, or of the computer that created it")
         }
         CertificateError::NotValidForName => ("is for another name".to_owned(), NAMES),
         CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
-            ("names no host".to_owned(), "make it again with a subjectAltName: a common name is not looked at")
+            ("names no host".to_owned(), "create it again with a subjectAltName, because the common name is ignored")
         }
         CertificateError::NotValidForNameContext { presented, .. } => {
             let names: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
@@ -187,16 +187,16 @@ pub(super) fn untrusted(host: &str, e: &ureq::Error) -> Option<Error> {
             "name the file with the certificate of that authority in SSL_CERT_FILE",
         ),
         CertificateError::Other(e) if e.to_string() == AUTHORITY_AS_SERVER => {
-            ("is signed by itself".to_owned(), "name the file with this certificate in SSL_CERT_FILE")
+            ("is self-signed".to_owned(), "name the file with this certificate in SSL_CERT_FILE")
         }
-        e => (format!("is not accepted: {e}"), "see what is wrong with it: openssl s_client -connect HOST:PORT"),
+        e => (format!("is not accepted: {e}"), "inspect it: openssl s_client -connect HOST:PORT"),
     };
     Some(Error::config(format!("{host}: the server's certificate {what}")).hint(hint).fatal())
 }
 
-/// The name in what rustls makes of one: `DnsName("localhost")`.
+/// The name inside `DnsName("localhost")`, as rustls prints it.
 fn bare(name: &str) -> &str {
     name.split(['(', ')', '"']).filter(|part| !part.is_empty()).nth(1).unwrap_or(name)
 }
 
-const NAMES: &str = "name the host in the base URL as the certificate does, or make one for this name";
+const NAMES: &str = "use the host name of the certificate in the base URL, or create a certificate for this host";
