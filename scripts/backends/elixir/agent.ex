@@ -1,7 +1,7 @@
 defmodule CpLoop.Agent do
   @moduledoc """
-  Works on one conversation: asks the model, and takes its answer apart. It ends at what it does not
-  expect; a supervisor of its own starts it again a few times, and then gives the conversation up.
+  Handles one conversation: it asks the model and decodes its answers. It crashes on unexpected input;
+  its own supervisor restarts it a few times and then gives the conversation up.
   """
 
   use GenServer
@@ -9,12 +9,12 @@ defmodule CpLoop.Agent do
   alias CpLoop.{Conversation, Model, Wire}
 
   defmodule Watch do
-    @moduledoc "The supervisor of one agent. It leaves when the agent has done its work or fails too often."
+    @moduledoc "The supervisor of one agent. It ends when the agent has finished or fails too often."
     use Supervisor, restart: :temporary
 
     def start_link(argument), do: Supervisor.start_link(__MODULE__, argument)
 
-    # Supervisor.init/2 does not pass on all flags that :supervisor knows.
+    # Supervisor.init/2 does not pass on all flags of :supervisor.
     @impl true
     def init(argument) do
       agent = %{id: :agent, start: {CpLoop.Agent, :start_link, [argument]}, restart: :transient, significant: true}
@@ -24,7 +24,7 @@ defmodule CpLoop.Agent do
 
   def start_link(argument), do: GenServer.start_link(__MODULE__, argument)
 
-  @doc "The model is to be asked. An agent that is being started again will see that by itself."
+  @doc "Asks the agent to call the model. An agent that is being restarted does so without this message."
   def ask(id), do: GenServer.cast(Conversation.noted(id, :agent), :ask)
 
   @impl true
@@ -37,7 +37,7 @@ defmodule CpLoop.Agent do
 
   @impl true
   def handle_continue(:ask, state) do
-    # The one before may have failed only after its work was done.
+    # The previous agent may have failed after it had finished.
     if Conversation.settled?(Conversation.load(state.id)),
       do: {:stop, :normal, state},
       else: {:noreply, ask_model(state)}
@@ -58,13 +58,13 @@ defmodule CpLoop.Agent do
   @impl true
   def terminate(reason, state) do
     if reason not in [:normal, :shutdown], do: Conversation.note(state.id, :reason, text_of(reason))
-    if Conversation.load(state.id).stands == :asks, do: Model.stop(state.model), else: Model.finish(state.model)
+    if Conversation.load(state.id).status == :asks, do: Model.stop(state.model), else: Model.finish(state.model)
   end
 
-  # What was asked once is not asked twice: the cast may come late.
+  # The cast may arrive late, so each question is sent once.
   defp ask_model(state) do
     case Conversation.load(state.id) do
-      %{stands: :asks, turns: turns} = conversation when length(turns) > state.asked ->
+      %{status: :asks, turns: turns} = conversation when length(turns) > state.asked ->
         Model.ask(state.model, Conversation.question(conversation))
         %{state | asked: length(turns)}
 
@@ -81,17 +81,17 @@ defmodule CpLoop.Agent do
   defp answer(%{"ok" => true, "type" => "message", "data" => {message}}, line, state) do
     conversation = state.id |> Conversation.load() |> Conversation.answered(Map.new(message)) |> Conversation.save()
     send(state.desk, {:say, line})
-    if conversation.stands == :over, do: {:stop, :normal, state}, else: {:noreply, state}
+    if conversation.status == :over, do: {:stop, :normal, state}, else: {:noreply, state}
   end
 
   defp answer(%{"ok" => false, "error" => {error}}, _line, state) do
     case Map.new(error) do
-      # Somebody stopped the program: that is no answer.
+      # The program was stopped by a signal, so this is not an answer.
       %{"code" => "E_INTERRUPTED", "message" => message} ->
         {:stop, {:model, "#{state.model.name}: #{message}"}, state}
 
       error ->
-        state.id |> Conversation.load() |> Map.put(:stands, {:failed, error}) |> Conversation.save()
+        state.id |> Conversation.load() |> Map.put(:status, {:failed, error}) |> Conversation.save()
         {:stop, :normal, state}
     end
   end

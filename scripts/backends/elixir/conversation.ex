@@ -1,17 +1,17 @@
 defmodule CpLoop.Conversation do
   @moduledoc """
-  A prompt and what came of it. It is kept in a table, with the agent that works on it and why the
-  last one failed: an agent that is started again goes on where the one before it was.
+  A prompt and its turns. It is stored in a table, with the agent that handles it and the reason why
+  the last agent failed, so that a restarted agent continues where the previous one ended.
   """
 
   alias CpLoop.Wire
 
-  # Where it stands: it `:asks` the model, `:waits` for results, is `:over`, or has `{:failed, error}`.
-  defstruct [:id, :prompt, :turns, :history, stands: :asks, waiting: [], results: []]
+  # The status: `:asks` (for the model), `:waits` (for results), `:over`, or `{:failed, error}`.
+  defstruct [:id, :prompt, :turns, :history, status: :asks, waiting: [], results: []]
 
   @places %{agent: 3, reason: 4}
 
-  @doc "Makes the table."
+  @doc "Creates the table."
   def init, do: :ets.new(__MODULE__, [:named_table, :public])
 
   def save(conversation) do
@@ -26,7 +26,7 @@ defmodule CpLoop.Conversation do
   def noted(id, name), do: :ets.lookup_element(__MODULE__, id, @places[name])
   def forget(id), do: :ets.delete(__MODULE__, id)
 
-  @doc "The conversation that a prompt begins; nil where the prompt asks nothing."
+  @doc "The conversation for a prompt; nil if the prompt has no messages."
   def begin(id, {members}) do
     with %{"messages" => [_ | _] = turns} = prompt <- Map.new(members),
          do: %__MODULE__{id: id, prompt: prompt, turns: turns, history: prompt["history"] || 0},
@@ -35,26 +35,26 @@ defmodule CpLoop.Conversation do
 
   def begin(_id, _data), do: nil
 
-  @doc "Whether nothing is to be asked any more."
-  def settled?(%{stands: stands}), do: stands not in [:asks, :waits]
+  @doc "True if the model is not asked any more."
+  def settled?(%{status: status}), do: status not in [:asks, :waits]
 
-  @doc "The record that asks the model for the next message."
-  def question(%{stands: :asks} = conversation) do
+  @doc "The prompt record for the next message."
+  def question(%{status: :asks} = conversation) do
     asked = %{"messages" => conversation.turns, "history" => conversation.history}
     Wire.open("prompt", Map.merge(conversation.prompt, asked))
   end
 
-  @doc "The model has answered: the calls of its message want results."
-  def answered(%{stands: :asks} = conversation, %{"content" => content} = message) do
+  @doc "Adds the answer of the model. Its tool calls wait for results."
+  def answered(%{status: :asks} = conversation, %{"content" => content} = message) do
     calls = for {call} <- message["tool_calls"] || [], do: Map.new(call)
     turns = conversation.turns ++ [%{"role" => "assistant", "content" => with_calls(content, calls)}]
-    stands = if calls == [], do: :over, else: :waits
+    status = if calls == [], do: :over, else: :waits
     waiting = for %{"id" => id} <- calls, do: id
-    %{conversation | turns: turns, history: length(turns), stands: stands, waiting: waiting, results: []}
+    %{conversation | turns: turns, history: length(turns), status: status, waiting: waiting, results: []}
   end
 
-  @doc "A tool has answered. With the last result the model is asked again."
-  def returned(%{stands: :waits} = conversation, %{"id" => id} = result) do
+  @doc "Adds a tool result. After the last one the model is asked again."
+  def returned(%{status: :waits} = conversation, %{"id" => id} = result) do
     results = conversation.results ++ [block_of(result)]
     conversation = %{conversation | waiting: List.delete(conversation.waiting, id), results: results}
     if conversation.waiting == [], do: next(conversation), else: conversation
@@ -62,10 +62,10 @@ defmodule CpLoop.Conversation do
 
   defp next(conversation) do
     turn = %{"role" => "user", "content" => conversation.results}
-    %{conversation | stands: :asks, turns: conversation.turns ++ [turn]}
+    %{conversation | status: :asks, turns: conversation.turns ++ [turn]}
   end
 
-  # A message whose content holds its calls, as a provider must get it back.
+  # The content of a message with its tool calls, as providers require it.
   defp with_calls(content, []), do: content
   defp with_calls("", calls), do: with_calls([], calls)
   defp with_calls(text, calls) when is_binary(text), do: with_calls([{[type: "text", text: text]}], calls)

@@ -1,13 +1,13 @@
 defmodule CpLoop.Desk do
   @moduledoc """
-  Reads standard input and writes standard output: each prompt goes to an agent of its own, each
-  result to the agent that waits for it, and what they say goes out in whole lines.
+  Reads standard input and writes standard output. Each prompt gets its own agent, each tool result
+  goes to the agent that waits for it, and the records of agents are written as whole lines.
   """
 
   alias CpLoop.{Agent, Conversation, Wire}
 
   defmodule Signals do
-    @moduledoc "Hands signals to the desk, in place of the runtime's own way to leave."
+    @moduledoc "Sends signals to the desk, instead of ending the runtime."
     @behaviour :gen_event
 
     @impl true
@@ -23,10 +23,10 @@ defmodule CpLoop.Desk do
     def handle_call(_request, desk), do: {:ok, :ok, desk}
   end
 
-  # `watched` are the conversations that are not over, by what watches them.
+  # `watched` has the unfinished conversations, by the monitor of their supervisor.
   defstruct [:port, :command, :agents, part: [], ended: false, begun: 0, watched: %{}, failed: []]
 
-  @doc "Works until the input has ended and every agent is done. The exit status."
+  @doc "Runs until the input has ended and all agents have finished. Returns the exit status."
   def run(command) do
     Process.flag(:trap_exit, true)
     :ok = :os.set_signal(:sighup, :handle)
@@ -37,7 +37,7 @@ defmodule CpLoop.Desk do
   end
 
   defp loop(desk) do
-    busy = Enum.any?(desk.watched, fn {_, id} -> Conversation.load(id).stands != :waits end)
+    busy = Enum.any?(desk.watched, fn {_, id} -> Conversation.load(id).status != :waits end)
     if desk.ended and not busy, do: close(desk), else: receive_one(desk)
   end
 
@@ -47,7 +47,7 @@ defmodule CpLoop.Desk do
       {^port, {:data, {:eol, bytes}}} -> [desk.part, bytes] |> Wire.decode() |> take(%{desk | part: []})
       {^port, :eof} when desk.part == [] -> loop(%{desk | ended: true})
       {^port, :eof} -> desk.part |> Wire.decode() |> take(%{desk | part: [], ended: true})
-      # The reader has left: nobody is to be told.
+      # The reader has closed the output, so no error can be written.
       {:EXIT, ^port, _reason} -> stop(desk, 0)
       {:say, line} -> desk |> say([line, ?\n]) |> loop()
       {:DOWN, reference, :process, _watch, _reason} -> desk |> settle(reference) |> loop()
@@ -66,7 +66,7 @@ defmodule CpLoop.Desk do
   defp take(%{"ok" => true, "type" => "tool_result", "data" => {members}}, desk) do
     %{"id" => call} = result = Map.new(members)
 
-    # Two conversations may have calls of one id: the older one waits for longer.
+    # Two conversations may have calls with the same id. The older one gets the result.
     case desk.watched |> Map.values() |> Enum.sort() |> Enum.find(&(call in Conversation.load(&1).waiting)) do
       nil ->
         refuse("no call with the id #{call} waits for a result", desk)
@@ -90,14 +90,14 @@ defmodule CpLoop.Desk do
     end
   end
 
-  # An agent has left, or was given up.
+  # An agent has finished or was given up.
   defp settle(desk, reference) do
     {id, watched} = Map.pop(desk.watched, reference)
-    {stands, reason} = {Conversation.load(id).stands, Conversation.noted(id, :reason)}
+    {status, reason} = {Conversation.load(id).status, Conversation.noted(id, :reason)}
     Conversation.forget(id)
     desk = %{desk | watched: watched}
 
-    case stands do
+    case status do
       :over -> desk
       {:failed, error} -> fail(desk, error)
       _ -> fail(desk, given_up(reason))
@@ -128,13 +128,13 @@ defmodule CpLoop.Desk do
     status
   end
 
-  # The stream is a failure where each of its items is.
+  # The stream fails if all its items failed.
   defp closing([%{"code" => code} = first | _], true, counts),
     do: {Wire.closing("summary", %{first | "details" => counts}), Wire.status(code)}
 
   defp closing(_failed, _all, counts), do: {Wire.closing(counts), 0}
 
-  # They stop their programs, all at the same time.
+  # All agents stop their programs at the same time.
   defp stop(desk, status) do
     DynamicSupervisor.stop(desk.agents, :shutdown)
     status
@@ -144,7 +144,7 @@ defmodule CpLoop.Desk do
     Port.command(desk.port, line)
     desk
   rescue
-    # A port that is gone has sent why.
+    # A closed port has sent its reason as a message.
     ArgumentError -> desk
   end
 end

@@ -1,7 +1,7 @@
 defmodule CpLoop.Model do
   @moduledoc """
-  The program that asks a model, cp-llm. It answers each prompt with a message and stays, so one
-  process serves all turns, and its standard input ends only when it is over.
+  The program that asks the model, cp-llm. It answers each prompt with a message and keeps running, so
+  one process serves all turns. Its standard input ends with the conversation.
   """
 
   alias CpLoop.Wire
@@ -11,7 +11,7 @@ defmodule CpLoop.Model do
 
   defstruct [:port, :pid, :name, part: []]
 
-  @doc "Starts it. The kernel stops it when this runtime is gone, however that goes."
+  @doc "Starts the program. The kernel stops it when this runtime ends for any reason."
   def start([program | _] = command) do
     options = [:binary, :exit_status, {:line, 65_536}, {:args, ["--pdeathsig", "TERM", "--" | command]}]
     port = Port.open({:spawn_executable, System.find_executable("setpriv")}, options)
@@ -21,7 +21,7 @@ defmodule CpLoop.Model do
 
   def ask(model, question), do: Port.command(model.port, question)
 
-  @doc "What a message of its port means: a whole line, a part of one, or its end."
+  @doc "Decodes a message of the port: a line, a part of a line, or the end."
   def take(%{port: port} = model, {port, {:data, {:noeol, bytes}}}), do: {:part, %{model | part: [model.part, bytes]}}
   def take(%{port: port} = model, {port, {:data, {:eol, bytes}}}), do: {:line, [model.part, bytes], %{model | part: []}}
 
@@ -30,13 +30,13 @@ defmodule CpLoop.Model do
 
   def take(%{port: port} = model, {:EXIT, port, _reason}), do: {:gone, "#{model.name} reads no more"}
 
-  @doc "Lets it leave in its own time: its last entry in the ledger comes before ours."
+  @doc "Lets the program end by itself, so that its last ledger entry comes before ours."
   def finish(model) do
     unless_gone(fn -> Port.command(model.port, Wire.closing({[]})) end)
     leave(model, @grace_ms)
   end
 
-  @doc "Makes it leave."
+  @doc "Stops the program."
   def stop(model), do: leave(model, @brief_ms)
 
   defp leave(model, grace_ms) do
@@ -52,7 +52,7 @@ defmodule CpLoop.Model do
     ArgumentError -> false
   end
 
-  # It leads a process group of its own.
+  # The program leads its own process group.
   defp signal(model, name), do: :os.cmd('kill -#{name} -#{model.pid} 2>/dev/null')
 
   defp gone?(model, left_ms) do
