@@ -27,7 +27,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let policy = Policy::load(&context.home);
     let may_probe = policy.as_ref().is_ok_and(|policy| policy.permission()().is_ok());
     match Endpoints::load(&context.config, None) {
-        Ok(endpoints) => checks.extend(of_endpoints(&endpoints.probing(may_probe), may_probe, context)),
+        Ok(endpoints) => checks.extend(check_endpoints(&endpoints.probing(may_probe), may_probe, context)),
         Err(e) => checks.push(failing("backend", Status::Fail, &e, "correct the file")),
     }
     if let Err(e) = &policy {
@@ -48,13 +48,13 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
 }
 
 /// Checks the default endpoint, the other configured endpoints, and servers on this machine.
-fn of_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) -> Vec<Check> {
+fn check_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     let meant = endpoints.default_for(None);
     match &meant {
-        Ok(endpoint) if endpoint.api == ApiName::Program => checks.extend(program(endpoint)),
+        Ok(endpoint) if endpoint.api == ApiName::Program => checks.extend(check_program(endpoint)),
         Ok(endpoint) => {
-            checks.extend(upstream(endpoint, context).map(|found| {
+            checks.extend(check_server(endpoint, context).map(|found| {
                 found.unwrap_or_else(|e| failing("upstream", Status::Fail, &e, "see error.code with `cp-llm models`"))
             }));
             checks.push(Check::pass("backend", &endpoint.name));
@@ -64,7 +64,7 @@ fn of_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) -> Ve
     let is_meant = |name: &str| meant.as_ref().is_ok_and(|meant| meant.name == name);
     let others = endpoints.configured();
     for endpoint in others.iter().filter(|endpoint| !is_meant(&endpoint.name)) {
-        let found = upstream(endpoint, context).unwrap_or_else(|| Ok(Check::pass("endpoint", &endpoint.name)));
+        let found = check_server(endpoint, context).unwrap_or_else(|| Ok(Check::pass("endpoint", &endpoint.name)));
         let found =
             found.unwrap_or_else(|e| failing("endpoint", Status::Warn, &e, "correct [endpoints] in config/cp.toml"));
         checks.push(Check { check: "endpoint".to_owned(), ..found });
@@ -79,7 +79,7 @@ fn of_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) -> Ve
 }
 
 /// Checks a backend that is a program, with a failed check for each fault.
-fn program(endpoint: &Endpoint) -> Vec<Check> {
+fn check_program(endpoint: &Endpoint) -> Vec<Check> {
     let name = endpoint.program();
     let faults = match program::examine(name, PROGRAM_LIMIT) {
         Ok(faults) => faults,
@@ -93,7 +93,7 @@ fn program(endpoint: &Endpoint) -> Vec<Check> {
 }
 
 /// Checks that the server accepts the key, by listing its models. `None` if it has no such list.
-fn upstream(endpoint: &Endpoint, context: &Context) -> Option<Result<Check>> {
+fn check_server(endpoint: &Endpoint, context: &Context) -> Option<Result<Check>> {
     let said = |models: Vec<String>| format!("{} has {} models for this key", endpoint.name, models.len());
     let models = models::of_endpoint(endpoint, LIMIT, context).transpose()?;
     Some(models.map(|models| Check::pass("upstream", said(models))))

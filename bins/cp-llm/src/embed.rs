@@ -222,7 +222,7 @@ impl Embed<'_> {
         signals::check()?;
         let options = self.args.stream_options;
         let places: Vec<_> = waiting.iter().map(|waiting| (waiting.place, waiting.row.clone())).collect();
-        match self.asked(waiting, context) {
+        match self.request_vectors(waiting, context) {
             Ok(list) => list.iter().zip(places).try_for_each(|(embedded, (place, _))| {
                 filter::settle(place, options, context, |context| context.out.record(Kind::Item, embedded))
             })?,
@@ -237,7 +237,7 @@ impl Embed<'_> {
     }
 
     /// Sends a request with these texts.
-    fn asked(&self, waiting: Vec<Waiting>, context: &mut Context) -> Result<Vec<Embedded>> {
+    fn request_vectors(&self, waiting: Vec<Waiting>, context: &mut Context) -> Result<Vec<Embedded>> {
         let messages: Vec<Turn> = waiting.iter().map(|waiting| Turn::text("user", &waiting.text)).collect();
         let params = self.args.dimensions.iter().map(|count| ("dimensions".to_owned(), Value::from(*count)));
         let request = Request { messages: messages.clone(), params: params.collect(), ..Request::default() };

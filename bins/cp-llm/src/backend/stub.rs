@@ -161,8 +161,12 @@ fn scripted_error(error: &ScriptedError) -> Error {
 /// Counts a word as a token, which is enough to try out a budget.
 fn counted(request: &Request, text: &str) -> Usage {
     let words = |text: &str| text.split_whitespace().count() as u64;
-    let asked = request.messages.iter().map(|turn| words(&turn.content.text()));
-    Usage { input_tokens: words(&request.system) + asked.sum::<u64>(), output_tokens: words(text), ..Usage::default() }
+    let prompt_words = request.messages.iter().map(|turn| words(&turn.content.text()));
+    Usage {
+        input_tokens: words(&request.system) + prompt_words.sum::<u64>(),
+        output_tokens: words(text),
+        ..Usage::default()
+    }
 }
 
 /// The name of the backend, and of its only model.

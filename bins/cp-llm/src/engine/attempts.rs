@@ -358,9 +358,9 @@ impl Engine {
 /// the prompt names itself is an error of that prompt only.
 fn affects_all_requests(error: &Error, work: &Work) -> bool {
     let is_upstream = error.details().get("origin").is_some_and(|origin| origin == "upstream");
-    let asked = &work.request().model;
-    let is_named_by_prompt = work.prompt.model.as_ref().is_some_and(|model| {
-        model.strip_suffix(asked.as_str()).is_some_and(|endpoint| endpoint.is_empty() || endpoint.ends_with('/'))
+    let model = &work.request().model;
+    let is_named_by_prompt = work.prompt.model.as_ref().is_some_and(|named| {
+        named.strip_suffix(model.as_str()).is_some_and(|endpoint| endpoint.is_empty() || endpoint.ends_with('/'))
     });
     match error.code() {
         Code::Auth => true,

@@ -38,7 +38,7 @@ impl Fetch {
     /// Fetches all attachments of turns. Returns `None` if there are no URLs.
     pub(super) fn fill(&self, turns: &[Turn]) -> Result<Option<(Vec<Turn>, Vec<Fetched>)>> {
         let mut fetched = Vec::new();
-        let filled = filled(turns, &mut |url| {
+        let filled = with_attachments(turns, &mut |url| {
             let (block, what) = self.get(url)?;
             fetched.push(what);
             Ok(block)
@@ -88,7 +88,7 @@ impl Fetch {
 
 /// Fails if policy does not permit an attachment of these turns.
 pub(crate) fn permit_all(table: &Llm, turns: &[Turn]) -> Result<()> {
-    filled(turns, &mut |url| permit(table, url).map(|()| Block::linked(url))).map(|_| ())
+    with_attachments(turns, &mut |url| permit(table, url).map(|()| Block::linked(url))).map(|_| ())
 }
 
 fn permit(table: &Llm, url: &str) -> Result<()> {
@@ -120,12 +120,12 @@ fn addresses(host: &str) -> impl Iterator<Item = IpAddr> {
 }
 
 /// Replaces each block with a URL. Returns `None` if there are no such blocks.
-fn filled(turns: &[Turn], fetch: &mut dyn FnMut(&str) -> Result<Block>) -> Result<Option<Vec<Turn>>> {
+fn with_attachments(turns: &[Turn], fetch: &mut dyn FnMut(&str) -> Result<Block>) -> Result<Option<Vec<Turn>>> {
     let mut changed = None;
     for (at, turn) in turns.iter().enumerate() {
-        let blocks = replaced(&turn.blocks, fetch)?;
+        let blocks = replace_urls(&turn.blocks, fetch)?;
         let content = match &turn.content {
-            Content::Blocks(content) => replaced(content, fetch)?.map(Content::Blocks),
+            Content::Blocks(content) => replace_urls(content, fetch)?.map(Content::Blocks),
             Content::Text(_) => None,
         };
         if blocks.is_some() || content.is_some() {
@@ -137,14 +137,14 @@ fn filled(turns: &[Turn], fetch: &mut dyn FnMut(&str) -> Result<Block>) -> Resul
     Ok(changed)
 }
 
-fn replaced(blocks: &[Block], fetch: &mut dyn FnMut(&str) -> Result<Block>) -> Result<Option<Vec<Block>>> {
+fn replace_urls(blocks: &[Block], fetch: &mut dyn FnMut(&str) -> Result<Block>) -> Result<Option<Vec<Block>>> {
     let mut changed = None;
     for (at, block) in blocks.iter().enumerate() {
         let view = block.view()?;
         let new = match (url_of(&view), view.content.map(|content| serde_json::from_str(content.get()))) {
             (Some(url), _) => Some(fetch(&url)?),
             // A tool result may contain images.
-            (None, Some(Ok(Content::Blocks(inner)))) => replaced(&inner, fetch)?.map(|inner| {
+            (None, Some(Ok(Content::Blocks(inner)))) => replace_urls(&inner, fetch)?.map(|inner| {
                 let id = view.tool_use_id.as_deref().unwrap_or_default();
                 Block::tool_result_of(id, &Content::Blocks(inner), view.is_error)
             }),

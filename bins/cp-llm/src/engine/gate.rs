@@ -248,7 +248,7 @@ mod tests {
         let gate = Arc::new(Gate::new(1));
         let first = enter(&gate);
         let order = Mutex::new(Vec::new());
-        let note = |said: &str| order.lock().unwrap().push(said.to_owned());
+        let note = |line: &str| order.lock().unwrap().push(line.to_owned());
         std::thread::scope(|scope| {
             for was_limited in [false, false, false, false, false, false, true] {
                 let (gate, note) = (&gate, &note);
@@ -267,10 +267,10 @@ mod tests {
         });
         let order = order.into_inner().unwrap();
         assert_eq!(
-            order.iter().filter(|said| said.starts_with("slow down; all requests wait 0.1")).count(),
+            order.iter().filter(|line| line.starts_with("slow down; all requests wait 0.1")).count(),
             1,
             "{order:?}"
         );
-        assert_eq!(order.iter().find(|said| said.len() < 6).unwrap(), "true", "{order:?}");
+        assert_eq!(order.iter().find(|line| line.len() < 6).unwrap(), "true", "{order:?}");
     }
 }

@@ -114,8 +114,8 @@ impl Engine {
         let lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         let counts: Vec<String> = lowered.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         if !counts.is_empty() {
-            let said = "blocks of earlier turns that were left out or sent as plain text";
-            let message = format!("{said}: {}", counts.join(", "));
+            let what = "blocks of earlier turns that were left out or sent as plain text";
+            let message = format!("{what}: {}", counts.join(", "));
             context.warn(&message);
             context.out.notice("blocks_lowered", Severity::Warning, message);
         }
@@ -209,7 +209,7 @@ impl Engine {
 /// Requests that a provider answers later, in a batch.
 impl Engine {
     /// Adds the most that a request of a batch may cost to the budget. Fails if the requests so far may exceed it.
-    pub(crate) fn afford(&self, work: &Work, bytes: usize) -> Result<()> {
+    pub(crate) fn check_batch_budget(&self, work: &Work, bytes: usize) -> Result<()> {
         let Some(budget) = self.budget.as_ref().filter(|budget| budget.has_limit()) else { return Ok(()) };
         let backend = self.ready(work)?.backend;
         self.check_price(budget, backend.as_ref(), work)?;
@@ -234,18 +234,18 @@ impl Engine {
     }
 
     /// Records a request that is about to be submitted.
-    pub(crate) fn enqueued(&self, work: &Work, row: &str, request_hash: &str, bytes: u64) -> Result<()> {
+    pub(crate) fn record_enqueued(&self, work: &Work, row: &str, request_hash: &str, bytes: u64) -> Result<()> {
         let ready = self.ready(work)?;
         self.journal.record_request(&attempt_of_row(&ready, row, request_hash), work, bytes)
     }
 
     /// Records that a batch was submitted, or why it was not.
-    pub(crate) fn submitted(&self, facts: &impl Serialize, failure: Option<&Error>) -> Result<()> {
+    pub(crate) fn record_submitted(&self, facts: &impl Serialize, failure: Option<&Error>) -> Result<()> {
         self.journal.record_batch(facts, failure, self.backends.is_metered())
     }
 
     /// Makes the message for a row of a batch, at the price of a batch, and records it. The outer error means that it could not be recorded.
-    pub(crate) fn delivered(
+    pub(crate) fn message_of_row(
         &self,
         work: &Work,
         row: &str,

@@ -76,7 +76,7 @@ fn adopt(job: &mut Job, made: &str, context: &mut Context) -> Result<()> {
     job.provider_id = Some(id);
     client.provider()?.progress(job)?;
     job.save()?;
-    client.engine.submitted(&job.ledger_facts(), None)
+    client.engine.record_submitted(&job.ledger_facts(), None)
 }
 
 /// Prints the answers of a batch, in the order of its input.
@@ -171,7 +171,7 @@ impl AnswerSource {
         signals::check()?;
         // A signal waits until the outcome is both on the ledger and on disk.
         let _effect = signals::effect();
-        let outcome = match self.client.engine.delivered(&work, name, &item.request_hash, exchange)? {
+        let outcome = match self.client.engine.message_of_row(&work, name, &item.request_hash, exchange)? {
             Ok(message) => Outcome::Message(Box::new(message)),
             Err(error) => Outcome::Error(error.to_value()),
         };

@@ -92,7 +92,7 @@ impl Filter for Submit<'_> {
         let engine = &self.client.engine;
         engine.note_lowered(&work)?;
         let body = engine.body(&work)?;
-        engine.afford(&work, body.len())?;
+        engine.check_batch_budget(&work, body.len())?;
         self.spool.add(&work, &body, context.out.place(), &self.provider)
     }
 
@@ -169,12 +169,12 @@ impl Submit<'_> {
             job.provider_id = self.provider.find_created(job, &others)?;
             if job.provider_id.is_some() {
                 job.save()?;
-                return self.client.engine.submitted(&job.ledger_facts(), None);
+                return self.client.engine.record_submitted(&job.ledger_facts(), None);
             }
         } else {
             for row in job.items()? {
                 let (number, name, item) = row?;
-                self.client.engine.enqueued(
+                self.client.engine.record_enqueued(
                     &item.work(number, &self.client.endpoint),
                     &name,
                     &item.request_hash,
@@ -185,7 +185,7 @@ impl Submit<'_> {
         // A signal waits until a batch that is paid for is recorded.
         let _effect = signals::effect();
         let made = self.provider.create(job);
-        self.client.engine.submitted(&job.ledger_facts(), made.as_ref().err())?;
+        self.client.engine.record_submitted(&job.ledger_facts(), made.as_ref().err())?;
         match made {
             Ok(()) => {
                 // The provider has the requests now.

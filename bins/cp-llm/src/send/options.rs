@@ -122,16 +122,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits", hide_short_help = true)]
     tpm: Option<u32>,
     /// The output of an earlier run: prompts that it answers are skipped
-    #[arg(long, value_name = "OUT", help_heading = "Batches", hide_short_help = true)]
+    #[arg(long, value_name = "OUT", help_heading = "Many prompts", hide_short_help = true)]
     pub resume: Option<PathBuf>,
     /// The name of this shard of the rows, for the ledger and the summary
-    #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Batches", hide_short_help = true)]
+    #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many prompts", hide_short_help = true)]
     pub shard: Option<String>,
     /// The number of concurrent requests
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Batches")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Many prompts")]
     pub jobs: u16,
     /// Print each message as soon as it is complete, not in the order of the prompts
-    #[arg(long, help_heading = "Batches", hide_short_help = true)]
+    #[arg(long, help_heading = "Many prompts", hide_short_help = true)]
     pub unordered: bool,
     /// Idempotency key: a repeated request returns the first answer
     #[arg(long, value_name = "ID", conflicts_with_all = ["jobs", "resume"], help_heading = "Recordings and cache", hide_short_help = true)]

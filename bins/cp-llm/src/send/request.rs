@@ -45,10 +45,10 @@ impl RequestBuilder {
     /// Prepares an item of the input.
     pub(crate) fn work(&self, body: &Body<'_>) -> Result<Work> {
         match body {
-            Body::Text(text) => self.permitted(Prompt::of_text(text_of(text)?), Map::new()),
-            Body::Row(data) => self.work_of(data),
+            Body::Text(text) => self.checked_work(Prompt::of_text(text_of(text)?), Map::new()),
+            Body::Row(data) => self.work_of_data(data),
             Body::Record(record) => {
-                self.work_of(record.data.ok_or_else(|| Error::validation("the prompt has no `data`"))?)
+                self.work_of_data(record.data.ok_or_else(|| Error::validation("the prompt has no `data`"))?)
             }
         }
     }
@@ -61,8 +61,8 @@ impl RequestBuilder {
         }
     }
 
-    fn work_of(&self, data: &RawValue) -> Result<Work> {
-        let work = || self.permitted(record::read::<Prompt>(data)?.checked()?, params_of(data)?);
+    fn work_of_data(&self, data: &RawValue) -> Result<Work> {
+        let work = || self.checked_work(record::read::<Prompt>(data)?.checked()?, params_of(data)?);
         work().map_err(|error| {
             #[derive(Deserialize)]
             struct Head<'a> {
@@ -73,7 +73,7 @@ impl RequestBuilder {
         })
     }
 
-    fn permitted(&self, mut prompt: Prompt, params: Map<String, Value>) -> Result<Work> {
+    fn checked_work(&self, mut prompt: Prompt, params: Map<String, Value>) -> Result<Work> {
         // Most providers refuse an empty text, and the others charge for it.
         if matches!(prompt.messages.last().map(|turn| &turn.content), Some(Content::Text(text)) if text.trim().is_empty())
         {

@@ -79,7 +79,7 @@ impl WireApi for Anthropic {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Stream::default())
+        Box::new(AnthropicDecoder::default())
     }
 }
 
@@ -109,12 +109,12 @@ fn output(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, 
 #[derive(Serialize)]
 struct Message<'a> {
     role: &'a str,
-    content: Words<'a>,
+    content: MessageContent<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Words<'a> {
+enum MessageContent<'a> {
     Text(&'a str),
     Blocks(Vec<Box<RawValue>>),
 }
@@ -123,9 +123,9 @@ impl<'a> Message<'a> {
     /// Makes the message of a turn; `None` if no block can be sent.
     fn of(turn: &'a Turn, request: &Request, there: &Origin) -> Result<Option<Self>> {
         let content = match outgoing(turn, request, there)? {
-            OutgoingContent::Text(text) => Words::Text(text),
+            OutgoingContent::Text(text) => MessageContent::Text(text),
             OutgoingContent::Blocks(blocks) if blocks.is_empty() && !turn.content.is_empty() => return Ok(None),
-            OutgoingContent::Blocks(blocks) => Words::Blocks(
+            OutgoingContent::Blocks(blocks) => MessageContent::Blocks(
                 blocks
                     .into_iter()
                     .map(|block| match block {
@@ -239,12 +239,12 @@ fn text_of_member(members: &Map<String, Value>, name: &str) -> String {
 }
 
 #[derive(Default)]
-struct Stream {
+struct AnthropicDecoder {
     partial: Partial,
     blocks: Vec<PartialBlock>,
 }
 
-impl Stream {
+impl AnthropicDecoder {
     /// Decodes a whole message, or the start of one, which may have content.
     fn message(&mut self, message: &Value, pointer: &str, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
         self.partial.identify(message, "id", "model");
@@ -292,7 +292,7 @@ impl Stream {
     }
 }
 
-impl Decoder for Stream {
+impl Decoder for AnthropicDecoder {
     fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         if !body.value["content"].is_array() {
             return Err(bad_answer("invalid_json", "the answer is not a message"));

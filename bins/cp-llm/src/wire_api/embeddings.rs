@@ -66,7 +66,7 @@ impl WireApi for Embeddings {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Whole { format: self.format, partial: Partial::default(), vectors: Vec::new() })
+        Box::new(EmbeddingDecoder { format: self.format, partial: Partial::default(), vectors: Vec::new() })
     }
 }
 
@@ -75,7 +75,7 @@ fn gemini_name(request: &Request) -> String {
     format!("models/{}", request.model.trim_start_matches("models/"))
 }
 
-struct Whole {
+struct EmbeddingDecoder {
     format: Format,
     partial: Partial,
     vectors: Vec<Box<RawValue>>,
@@ -83,7 +83,7 @@ struct Whole {
 
 /// The response in any of the formats.
 #[derive(Deserialize)]
-struct Answered<'a> {
+struct Response<'a> {
     /// `OpenAI`.
     #[serde(default, borrow)]
     data: Vec<Indexed<'a>>,
@@ -106,17 +106,17 @@ struct Wrapped<'a> {
     values: &'a RawValue,
 }
 
-impl Decoder for Whole {
+impl Decoder for EmbeddingDecoder {
     fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         let foreign = |e: serde_json::Error| bad_answer("no_vectors", &format!("the answer has no vectors: {e}"));
-        let mut answered: Answered<'_> = serde_json::from_slice(body.bytes).map_err(foreign)?;
+        let mut response: Response<'_> = serde_json::from_slice(body.bytes).map_err(foreign)?;
         // Vectors may arrive in any order. The sort is stable, for servers without an index.
-        answered.data.sort_by_key(|item| item.index);
+        response.data.sort_by_key(|item| item.index);
         let (found, tokens) = match self.format {
-            Format::OpenAi => (answered.data.iter().map(|item| item.embedding).collect(), "/usage/prompt_tokens"),
-            Format::Ollama => (answered.embeddings, "/prompt_eval_count"),
+            Format::OpenAi => (response.data.iter().map(|item| item.embedding).collect(), "/usage/prompt_tokens"),
+            Format::Ollama => (response.embeddings, "/prompt_eval_count"),
             Format::Gemini => {
-                let wrapped = answered.embeddings.into_iter().map(|one| serde_json::from_str::<Wrapped<'_>>(one.get()));
+                let wrapped = response.embeddings.into_iter().map(|one| serde_json::from_str::<Wrapped<'_>>(one.get()));
                 let values = wrapped.map(|one| one.map(|one| one.values));
                 (values.collect::<Result<Vec<_>, _>>().map_err(foreign)?, "/usageMetadata/promptTokenCount")
             }

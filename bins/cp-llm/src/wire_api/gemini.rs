@@ -66,7 +66,7 @@ impl WireApi for Gemini {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Stream::default())
+        Box::new(GeminiDecoder::default())
     }
 }
 
@@ -182,20 +182,20 @@ fn tokens(usage: &Value) -> Usage {
 }
 
 /// A part that has arrived.
-enum Came {
+enum ReceivedPart {
     /// Text that may continue in the next part; true for reasoning.
     Text(TextBuffer, bool),
     Whole(Part),
 }
 
 #[derive(Default)]
-struct Stream {
+struct GeminiDecoder {
     partial: Partial,
-    came: Vec<Came>,
+    received: Vec<ReceivedPart>,
     citations: Vec<Value>,
 }
 
-impl Stream {
+impl GeminiDecoder {
     fn take(&mut self, part: &Value, pointer: &str, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
         let is_thought = part["thought"] == true;
         let has_only = |names: &[&str]| {
@@ -209,12 +209,12 @@ impl Stream {
             }
             // A part with a signature must not be merged.
             if has_only(&["text", "thought"]) {
-                match self.came.last_mut() {
-                    Some(Came::Text(last, thought)) if *thought == is_thought => {
+                match self.received.last_mut() {
+                    Some(ReceivedPart::Text(last, thought)) if *thought == is_thought => {
                         last.push(text, piece.has_halves);
                     }
                     _ if text.is_empty() => {}
-                    _ => self.came.push(Came::Text(TextBuffer::of(text, piece.has_halves), is_thought)),
+                    _ => self.received.push(ReceivedPart::Text(TextBuffer::of(text, piece.has_halves), is_thought)),
                 }
                 return Ok(());
             }
@@ -249,12 +249,12 @@ impl Stream {
             }
         };
         let is_plain = call.is_object() && has_only(&["functionCall"]) && call["id"].is_null();
-        self.came.push(Came::Whole(Part { content, raw: (!is_plain).then_some(own) }));
+        self.received.push(ReceivedPart::Whole(Part { content, raw: (!is_plain).then_some(own) }));
         Ok(())
     }
 }
 
-impl Decoder for Stream {
+impl Decoder for GeminiDecoder {
     fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         let data = body.value;
         self.event(body, &mut |_, _| Ok(()))?;
@@ -295,17 +295,19 @@ impl Decoder for Stream {
     }
 
     fn parts(&mut self, _: bool) -> Result<Vec<Part>> {
-        let came = std::mem::take(&mut self.came).into_iter();
-        let part = |came| match came {
-            Came::Whole(part) => Ok(part),
-            Came::Text(text, false) => Ok(Part { content: PartContent::Text(text.finish(), Vec::new()), raw: None }),
-            Came::Text(text, true) => {
+        let received = std::mem::take(&mut self.received).into_iter();
+        let part = |received| match received {
+            ReceivedPart::Whole(part) => Ok(part),
+            ReceivedPart::Text(text, false) => {
+                Ok(Part { content: PartContent::Text(text.finish(), Vec::new()), raw: None })
+            }
+            ReceivedPart::Text(text, true) => {
                 let text = text.finish();
                 let own = raw(&json!({"text": text, "thought": true}))?;
                 Ok(Part { content: PartContent::Thinking(text), raw: Some(own) })
             }
         };
-        let mut parts = came.map(part).collect::<Result<Vec<_>>>()?;
+        let mut parts = received.map(part).collect::<Result<Vec<_>>>()?;
         // Citations refer to the whole answer, so the last text has them.
         let text = parts.iter_mut().rev().find_map(|part| match &mut part.content {
             PartContent::Text(_, citations) => Some(citations),

@@ -67,7 +67,7 @@ impl WireApi for OpenAi {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Stream::default())
+        Box::new(ChatDecoder::default())
     }
 }
 
@@ -204,12 +204,12 @@ fn part(block: &Block) -> Result<Value> {
 }
 
 #[derive(Default)]
-struct Stream {
+struct ChatDecoder {
     partial: Partial,
     message: Message,
 }
 
-impl Stream {
+impl ChatDecoder {
     fn choice(&mut self, choice: &Value, delta: &Value, piece: &Payload<'_>, show: &mut OnText<'_>) -> Result<()> {
         self.message.delta(delta, piece, &mut self.partial, show)?;
         if let Some(reason) = text_of(choice, "finish_reason").filter(|reason| !reason.is_empty()) {
@@ -227,7 +227,7 @@ impl Stream {
     }
 }
 
-impl Decoder for Stream {
+impl Decoder for ChatDecoder {
     fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         let Some(choice) = body.value.pointer("/choices/0") else {
             return Err(bad_answer("invalid_json", "the answer has no choices"));

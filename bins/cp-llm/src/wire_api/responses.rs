@@ -70,7 +70,7 @@ impl WireApi for Responses {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Stream::default())
+        Box::new(ResponsesDecoder::default())
     }
 }
 
@@ -181,8 +181,8 @@ fn output(failure: &str, blocks: &[Value]) -> Result<Value> {
         let texts = blocks.iter().filter_map(|block| text_of(block, "text"));
         return Ok(std::iter::once(failure).chain(texts).collect::<String>().into());
     }
-    let said = (!failure.is_empty()).then(|| Ok(json!({"type": "input_text", "text": failure})));
-    said.into_iter().chain(blocks.iter().map(part)).collect()
+    let prefix = (!failure.is_empty()).then(|| Ok(json!({"type": "input_text", "text": failure})));
+    prefix.into_iter().chain(blocks.iter().map(part)).collect()
 }
 
 /// Encodes a block of text, image or document.
@@ -283,12 +283,12 @@ fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
 }
 
 #[derive(Default)]
-struct Stream {
+struct ResponsesDecoder {
     partial: Partial,
     items: BTreeMap<u64, Item>,
 }
 
-impl Stream {
+impl ResponsesDecoder {
     /// Decodes a complete response.
     fn response(&mut self, response: &Value) {
         self.partial.identify(response, "id", "model");
@@ -306,7 +306,7 @@ impl Stream {
     }
 }
 
-impl Decoder for Stream {
+impl Decoder for ResponsesDecoder {
     fn whole(&mut self, body: &Payload<'_>) -> Result<()> {
         if !body.value["output"].is_array() {
             return Err(bad_answer("invalid_json", "the answer has no output"));

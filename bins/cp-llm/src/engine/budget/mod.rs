@@ -206,7 +206,7 @@ impl Budget {
             let admission = if self.is_covered(&state.counts, estimate) {
                 state.counts.requests += 1;
                 state.counts.under_way = state.counts.under_way.plus(estimate);
-                state.note();
+                state.record_pending();
                 Admission::Admitted
             } else {
                 self.reserve(&mut state, Some(estimate))?
@@ -249,7 +249,7 @@ impl Budget {
         let reserved = if is_due {
             self.reserve(state, None).map(drop)
         } else {
-            state.note();
+            state.record_pending();
             Ok(())
         };
         self.settled.notify_all();
@@ -344,7 +344,7 @@ impl Budget {
         })?;
         state.counts = counts;
         state.reserved_at = Some(Instant::now());
-        state.note();
+        state.record_pending();
         if counts.requests == 0 {
             state.owner = None;
         }
@@ -384,9 +384,9 @@ impl Budget {
 
 impl State {
     /// Writes the amount that others must count if this process is killed.
-    fn note(&self) {
+    fn record_pending(&self) {
         if let Some(owner) = &self.owner {
-            owner.note(self.counts.used.plus(self.counts.under_way));
+            owner.record_pending(self.counts.used.plus(self.counts.under_way));
         }
     }
 }

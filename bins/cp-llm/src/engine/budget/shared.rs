@@ -75,9 +75,9 @@ impl SharedFile {
         let mut spent = content.spent;
         content.reserved.retain(|reserved| match self.owner_state(&reserved.id) {
             OwnerState::Alive => true,
-            OwnerState::Gone(asked) => {
+            OwnerState::Gone(pending) => {
                 let amount = reserved.amount();
-                spent = spent.plus(asked.map_or(amount, |asked| asked.min(amount)));
+                spent = spent.plus(pending.map_or(amount, |pending| pending.min(amount)));
                 false
             }
         });
@@ -97,7 +97,7 @@ impl SharedFile {
             return OwnerState::Alive;
         }
         let mut text = String::new();
-        let asked = file.read_to_string(&mut text).ok().and_then(|_| {
+        let pending = file.read_to_string(&mut text).ok().and_then(|_| {
             let (tokens, usd) = text.trim().split_once(' ')?;
             Some(Amount {
                 tokens: tokens.trim().parse().ok()?,
@@ -106,7 +106,7 @@ impl SharedFile {
         });
         // Names are never reused.
         let _ = std::fs::remove_file(path);
-        OwnerState::Gone(asked)
+        OwnerState::Gone(pending)
     }
 
     /// Creates and locks a file for this process.
@@ -136,8 +136,8 @@ enum OwnerState {
 impl Owner {
     /// Writes the amount that is pending and not yet in the budget file, for the case that this process is killed. It is not synced, because the
     /// kernel keeps it then; after a power failure the whole reservation counts.
-    pub(super) fn note(&self, asked: Amount) {
-        let line = format!("{:>20} {:>24.9}\n", asked.tokens, asked.usd);
+    pub(super) fn record_pending(&self, pending: Amount) {
+        let line = format!("{:>20} {:>24.9}\n", pending.tokens, pending.usd);
         // If writing fails, the whole reservation counts.
         let _ = self.file.write_all_at(line.as_bytes(), 0).or_else(|_| self.file.set_len(0));
     }

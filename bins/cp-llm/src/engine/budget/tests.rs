@@ -78,10 +78,10 @@ fn admit_waits_for_reservations_of_others() {
     let ticket = one.admit(estimate(100), &mut |_| ()).unwrap();
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| {
-            let mut said = 0;
-            let ticket = two.admit(estimate(50), &mut |_| said += 1).unwrap();
+            let mut warnings = 0;
+            let ticket = two.admit(estimate(50), &mut |_| warnings += 1).unwrap();
             two.settle(&ticket, Some(&used(50))).unwrap();
-            said
+            warnings
         });
         std::thread::sleep(POLL_INTERVAL * 2);
         assert!(!waits.is_finished(), "it did not wait for what is reserved");

@@ -40,13 +40,13 @@ impl Recordings {
     /// includes the server, because two servers may have different models of one name.
     pub(super) fn keys(&self, endpoint: &Endpoint, backend: &str, body: &[u8]) -> Vec<String> {
         let api = endpoint.api.name().as_bytes();
-        let before = keys::hash(&[backend.as_bytes(), b"\n", body].concat());
+        let old_key = keys::hash(&[backend.as_bytes(), b"\n", body].concat());
         if !self.is_cache() {
-            return vec![keys::hash(&[api, b"\n", body].concat()), before];
+            return vec![keys::hash(&[api, b"\n", body].concat()), old_key];
         }
         let scope = [endpoint.cache_scope().as_bytes(), b"\n", api, b"\n", body];
         let mut keys = vec![keys::hash(&scope.concat())];
-        keys.extend(Some(before).filter(|_| endpoint.is_plain()));
+        keys.extend(Some(old_key).filter(|_| endpoint.is_plain()));
         keys
     }
 
