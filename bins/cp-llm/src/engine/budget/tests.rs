@@ -31,12 +31,12 @@ fn content(file: &Path) -> BudgetFile {
     BudgetFile::parse(&std::fs::read(file).unwrap()).unwrap()
 }
 
-/// The names in the directory of a file.
+/// The number of files in the directory of a file.
 fn names(file: &Path) -> usize {
     std::fs::read_dir(file.parent().unwrap()).unwrap().count()
 }
 
-fn place() -> (tempfile::TempDir, std::path::PathBuf) {
+fn budget_file() -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("budget");
     (directory, file)
@@ -56,7 +56,7 @@ fn budget_admits_until_limit() {
 
 #[test]
 fn shared_file_has_no_reservations_after_release() {
-    let (_directory, file) = place();
+    let (_directory, file) = budget_file();
     let (one, two) = (sharing(&file, Some(100)), sharing(&file, None));
     for budget in [&one, &two] {
         let ticket = budget.admit(estimate(10), &mut |_| ()).unwrap();
@@ -66,14 +66,14 @@ fn shared_file_has_no_reservations_after_release() {
     }
     spend(&two, 10);
     assert_eq!(content(&file), BudgetFile { limit: one.limit, spent: estimate(100), ..BudgetFile::default() });
-    // The limit is the file's, so who gives none has it too.
+    // The limit is in the file, so it also applies to a process without limits.
     assert_eq!(two.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::BudgetExhausted);
     assert_eq!(names(&file), 1);
 }
 
 #[test]
 fn admit_waits_for_reservations_of_others() {
-    let (_directory, file) = place();
+    let (_directory, file) = budget_file();
     let (one, two) = (sharing(&file, Some(100)), sharing(&file, Some(100)));
     let ticket = one.admit(estimate(100), &mut |_| ()).unwrap();
     std::thread::scope(|scope| {
@@ -84,7 +84,7 @@ fn admit_waits_for_reservations_of_others() {
             warnings
         });
         std::thread::sleep(POLL_INTERVAL * 2);
-        assert!(!waits.is_finished(), "it did not wait for what is reserved");
+        assert!(!waits.is_finished(), "it did not wait for the reservation");
         one.settle(&ticket, Some(&used(20))).unwrap();
         one.release_idle().unwrap();
         assert_eq!(waits.join().unwrap(), 1);
@@ -95,14 +95,14 @@ fn admit_waits_for_reservations_of_others() {
 
 #[test]
 fn dead_owner_counts_pending_requests() {
-    let (_directory, file) = place();
+    let (_directory, file) = budget_file();
     let gone = sharing(&file, Some(1000));
     let ticket = gone.admit(estimate(8), &mut |_| ()).unwrap();
     gone.settle(&ticket, Some(&used(7))).unwrap();
     let _under_way = [gone.admit(estimate(20), &mut |_| ()).unwrap(), gone.admit(estimate(5), &mut |_| ()).unwrap()];
     let reserved = content(&file).reserved();
     assert!(reserved.tokens > 25, "nothing is reserved ahead: {reserved:?}");
-    // As a process that is killed: its lock goes, its files stay.
+    // As after a kill: the lock is released, the files stay.
     let owner = gone.lock().owner.take().unwrap();
     let left = std::fs::read(file.with_extension(&owner.id)).unwrap();
     let name = file.with_extension(&owner.id);
@@ -112,7 +112,7 @@ fn dead_owner_counts_pending_requests() {
     spend(&next, 1);
     assert_eq!(content(&file).spent.tokens, 7 + 25 + 1);
     assert!(content(&file).reserved.is_empty() && !name.exists());
-    // Where the owner left no word, all that it had reserved counts.
+    // If the owner left no amount, its whole reservation counts.
     let silent = sharing(&file, None);
     let _under_way = silent.admit(estimate(100), &mut |_| ()).unwrap();
     let reserved = content(&file).reserved().tokens;
@@ -123,7 +123,7 @@ fn dead_owner_counts_pending_requests() {
 
 #[test]
 fn close_counts_requests_in_flight_once() {
-    let (_directory, file) = place();
+    let (_directory, file) = budget_file();
     let budget = sharing(&file, Some(1000));
     let ticket = budget.admit(estimate(30), &mut |_| ()).unwrap();
     budget.close().unwrap();
@@ -133,7 +133,7 @@ fn close_counts_requests_in_flight_once() {
 
 #[test]
 fn concurrent_budgets_exceed_limit_only_by_requests_in_flight() {
-    let (_directory, file) = place();
+    let (_directory, file) = budget_file();
     let spent = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -154,7 +154,7 @@ fn concurrent_budgets_exceed_limit_only_by_requests_in_flight() {
 
 #[test]
 fn old_format_is_read_and_other_files_are_rejected() {
-    let (_directory, file) = place();
+    let (_directory, file) = budget_file();
     std::fs::write(&file, "{\"usd\":             0.250000000,\"tokens\":                90.0}\n").unwrap();
     let budget = sharing(&file, Some(100));
     spend(&budget, 5);
@@ -184,7 +184,7 @@ fn old_format_is_read_and_other_files_are_rejected() {
 
 #[test]
 fn reservation_id_cannot_be_path() {
-    let (_directory, file) = place();
+    let (_directory, file) = budget_file();
     let other = file.with_extension("other");
     std::fs::write(&other, "mine").unwrap();
     for id in ["other", "../../etc/shadow", "", "00000000000000zz"] {
@@ -198,7 +198,7 @@ fn reservation_id_cannot_be_path() {
 
 #[test]
 fn turns_are_spaced_by_requests_and_tokens() {
-    let (_directory, file) = place();
+    let (_directory, file) = budget_file();
     let paced = || {
         let pace = (Some(6000), Some(60_000));
         let options = BudgetOptions { file: Some(file.clone()), ..BudgetOptions::default() };
@@ -214,7 +214,7 @@ fn turns_are_spaced_by_requests_and_tokens() {
     spend(&one, 100);
     two.wait_turn().unwrap();
     assert!(start.elapsed() >= Duration::from_millis(145), "{:?}", start.elapsed());
-    // A window that lies reserve_ahead, or that counts without end, stops nobody for ever.
+    // A window in the future, or with very large counts, must not block requests forever.
     let (mut rate, now) = (Some(Rate { window_start: Timestamp(u64::MAX), requests: 1, tokens: 0 }), now());
     assert!(Rate::turn(&mut rate, one.pace, now).since(now) <= Duration::from_millis(10));
     let mut rate = Some(Rate { window_start: now, requests: u64::MAX, tokens: u64::MAX });
@@ -223,7 +223,7 @@ fn turns_are_spaced_by_requests_and_tokens() {
 
 #[test]
 fn pause_is_shared() {
-    let (_directory, file) = place();
+    let (_directory, file) = budget_file();
     let (one, two) = (sharing(&file, Some(10)), sharing(&file, Some(10)));
     assert_eq!(two.remaining_pause().unwrap(), Duration::ZERO);
     assert_eq!(two.remaining_pause().unwrap(), Duration::ZERO);
@@ -241,13 +241,13 @@ fn missing_usage_is_reported_once_and_stops_requests() {
     assert!(budget.report_missing_usage().is_none());
     assert_eq!(budget.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::Config);
     let paced = Budget::open(&BudgetOptions::default(), None, (Some(1), None)).unwrap().unwrap();
-    assert!(paced.report_missing_usage().is_none(), "a pace is kept without it");
+    assert!(paced.report_missing_usage().is_none(), "a rate limit needs no usage");
 }
 
 proptest! {
     #[test]
     fn arbitrary_file_is_valid_or_unchanged(cut in 0_usize..400, at in 0_usize..400, byte: u8) {
-        let (_directory, file) = place();
+        let (_directory, file) = budget_file();
         let whole = r#"{"limit":{"usd":5.5,"tokens":1000},"spent":{"usd":0.1,"tokens":10},"reserved":[{"id":"0123456789abcdef","owner":"cp-llm 1","since":"2026-01-01T00:00:00.000Z","tokens":18446744073709551615,"usd":0.02}],"rate":{"window_start":"2026-01-01T00:00:00.000Z","requests":1,"tokens":2},"pause_until":"9999-12-31T23:59:59.999Z"}"#;
         let mut text = whole.as_bytes()[..cut.min(whole.len())].to_vec();
         if let Some(there) = text.get_mut(at) {
@@ -266,7 +266,7 @@ proptest! {
 
 #[test]
 fn owner_ids_are_unique() {
-    let (_directory, file) = place();
+    let (_directory, file) = budget_file();
     let budget = SharedFile::at(&file).unwrap();
     let owners: Vec<Owner> = (0..20).map(|_| budget.owner().unwrap()).collect();
     assert_eq!(owners.iter().map(|owner| &owner.id).collect::<BTreeSet<_>>().len(), 20);
