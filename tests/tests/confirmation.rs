@@ -123,7 +123,7 @@ const fn append(verb: &'static str, setup: &'static str, command: &'static str, 
 
 const SESSIONS: &str = "for n in 1 2; do cp-session start --format text >S$n; for m in a b c; do cp-session append --session \"$(cat S$n)\" -- $m; cp-session append --session \"$(cat S$n)\" --role assistant -- $m; done; done";
 
-const APPENDS: [Append; 23] = [
+const APPENDS: [Append; 22] = [
     append("cp-log append", "", "cp-log append -f L m", "cp-log append -f L n"),
     append("cp-log tee", "", "printf 'a\\nb\\n' | cp-log tee L", "printf 'a\\nc\\n' | cp-log tee L"),
     append("cp-log create", "", "cp-log create L", "cp-log create M"),
@@ -194,12 +194,6 @@ const APPENDS: [Append; 23] = [
         "cp-session check \"$(cat S1)\"",
     ),
     append("cp-session remember", "", "cp-session remember --kind facts -- m", "cp-session remember --kind facts -- n"),
-    append(
-        "cp-session import",
-        "for n in 1 2; do echo \"[{\\\"id\\\":\\\"$n\\\",\\\"prompt\\\":\\\"q\\\",\\\"response\\\":\\\"a\\\",\\\"conversation_id\\\":\\\"c$n\\\"}]\" >T$n; done",
-        "cp-session import T1",
-        "cp-session import T2",
-    ),
     append(
         "cp-session compact",
         SESSIONS,

@@ -371,16 +371,16 @@ fn what_is_no_question_about_a_tool_passes() {
 }
 
 #[test]
-fn a_transcript_joins_the_session_of_its_host() {
+fn transcript_joins_session_of_its_host() {
     let place = place_with("");
     let told = ask(&place, "claude", &question(&place, "claude", "before", "echo hi"));
     place.sh(&rewritten(&told).unwrap());
     let id = question(&place, "claude", "before", "")["session_id"].as_str().unwrap().to_owned();
     let user = json!({"type":"user","sessionId":id,"message":{"role":"user","content":"do it"}});
     place.work.write("transcript.jsonl", format!("{user}\n"));
-    let ran = place.sh("cp-session import transcript.jsonl");
+    let ran = place.sh(&format!("jq -c '{{role: .type, content: .message.content}}' transcript.jsonl | cp-session append --rows --session $(cp-session start --host claude --host-session {id} --format text)"));
     let session = place.home.at("planes/ho1/sessions").names();
-    assert_eq!((session.len(), &ran.data()["session_id"]), (1, &json!(session[0])), "{ran:?}");
+    assert_eq!((session.len(), &ran.of("item")[0]["session_id"]), (1, &json!(session[0])), "{ran:?}");
     let shown = place.sh(&format!("cp-session show {0} | jq .data.turns; cp-log audit {0} | tail -n 1 | jq -c .ok; cp-session start --host claude --host-session {id} | jq -r .data.session_id", session[0]));
     assert_eq!(shown.stdout, format!("1\ntrue\n{}\n", session[0]), "{shown:?}");
 }

@@ -1,18 +1,22 @@
-//! `cp-session delete`: remove sessions for good. It shows them first, and one token does it for all that were shown.
+//! `cp-session delete`: remove sessions for good. A dry run lists them and prints a token that deletes all of them.
+//!
+//! A deleted session loses its name at once, and its files after that. If a crash leaves some of them, the next verb that writes removes them.
+
+use std::fs::File;
+use std::path::Path;
 
 use cp_common::context::options::WriteOptions;
-use cp_common::home::Session;
+use cp_common::home::{Session, TIERS, make_directory};
 use cp_common::program::confirm::{self, Change, Changes, Failed, Gate, Write};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::store::vault;
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::deletion;
-use crate::operand;
-use crate::semantic;
-use crate::transcript;
+use crate::{operand, semantic, transcript};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -149,13 +153,13 @@ fn change(session: &Session) -> Result<Change> {
 
 fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Result<Deleted> {
     semantic::forget(context)?;
-    let mut ledger = deletion::ledger(context)?;
+    let mut ledger = deletion_ledger(context)?;
     let (mut items, mut first_failure) = (Vec::new(), None);
     for (target, session) in found {
         let outcome = session.and_then(|session| {
             let intent = serde_json::to_value(change(&session)?)
                 .map_err(|e| Error::new(Code::Unknown, format!("recording a deletion: {e}")))?;
-            deletion::delete(&session, &intent, &mut ledger)
+            delete_session(&session, &intent, &mut ledger)
         });
         let error = outcome.as_ref().err().map(Error::to_value);
         items.push(Outcome { target, ok: error.is_none(), error });
@@ -167,4 +171,59 @@ fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Resul
     }
     let summary = Counts { total: items.len(), succeeded, failed: items.len() - succeeded, skipped: 0 };
     Ok(Deleted { items, summary })
+}
+
+/// Where the files of deleted sessions are until they are removed: no session can have this name.
+const DELETING: &str = ".deleting";
+
+/// Where deletions are recorded: not the session's own ledger, which goes too.
+fn deletion_ledger(context: &Context) -> Result<Ledger> {
+    Ledger::open(&context.home.ledger("cp-log.jsonl"), Sync::Line)
+}
+
+/// Deletes a session: the intent is on the ledger before anything is done, and the result when it is done.
+fn delete_session(session: &Session, intent: &Value, ledger: &mut Ledger) -> Result<()> {
+    let failed = |e| Error::io("deleting", e).in_file(&session.directory);
+    let sessions = session.directory.parent().unwrap_or(Path::new("."));
+    let deleting = sessions.join(DELETING);
+    make_directory(&deleting)?;
+    let lock = File::open(&deleting).map_err(failed)?;
+    lock.lock().map_err(failed)?;
+    ledger.append(Entry::new("session_delete").session(&session.id).data(intent))?;
+    let gone = deleting.join(&session.id);
+    std::fs::rename(&session.directory, &gone).map_err(failed)?;
+    File::open(sessions).and_then(|names| names.sync_all()).map_err(failed)?;
+    finish(&gone, &session.id, ledger)
+}
+
+/// Finishes what a crash kept from being deleted, unless another one is at it.
+pub(crate) fn finish_earlier(context: &mut Context) {
+    for tier in TIERS {
+        let deleting = context.home.sessions(tier).join(DELETING);
+        let Ok(lock) = File::open(&deleting) else { continue };
+        if lock.try_lock().is_err() {
+            continue;
+        }
+        for left in std::fs::read_dir(&deleting).into_iter().flatten().flatten() {
+            let Ok(id) = left.file_name().into_string() else { continue };
+            let finished = deletion_ledger(context).and_then(|mut ledger| finish(&left.path(), &id, &mut ledger));
+            if let Err(e) = finished {
+                context.warn(&format!("the deleted session {id} still has files: {e}"));
+            }
+        }
+    }
+}
+
+fn finish(gone: &Path, id: &str, ledger: &mut Ledger) -> Result<()> {
+    vault::erase_keys(&gone.join(cp_common::home::sessions::FILE))?;
+    let failed = |e| Error::io("deleting", e).in_file(gone);
+    for left in std::fs::read_dir(gone).map_err(failed)? {
+        let left = left.map_err(failed)?;
+        let is_directory = left.file_type().map_err(failed)?.is_dir();
+        let path = left.path();
+        if is_directory { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.map_err(failed)?;
+    }
+    ledger.append(Entry::new("session_deleted").session(id))?;
+    // Last, so that a crash before this is made good: as long as the directory is there, the result may not be on the ledger.
+    std::fs::remove_dir(gone).map_err(failed)
 }

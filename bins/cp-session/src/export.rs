@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use cp_common::context::options::AppendOptions;
 use cp_common::home::{Session, write_whole};
-use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Result, clock};
 use cp_ledger::format::line::Hash;
@@ -12,7 +11,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
-use crate::operand::{self, SessionOperand};
+use crate::lifecycle::{Args, change};
 use crate::transcript::{self, Mode};
 
 /// The entry of this verb in `reference`.
@@ -24,15 +23,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     events: &["session_export"],
     ..VerbDoc::EMPTY
 };
-
-/// Write summary.json into the session: the agent, the times and the turns, without secrets
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    session: SessionOperand,
-    #[command(flatten)]
-    append: AppendOptions,
-}
 
 /// A summary that was written.
 #[derive(Debug, Serialize, Deserialize)]
@@ -83,9 +73,7 @@ struct SummaryTurn {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = args.session.find(context)?;
-    let preview = || Ok(summarise(&session)?.0);
-    idempotency::answer(&args.append, &("export", operand::place(&session)), context, preview, |_| export(&session))
+    change("export", args, context, |session| Ok(summarise(session)?.0), export)
 }
 
 /// What an export answers before it is recorded, and the bytes of the file.

@@ -8,9 +8,9 @@ use cp_common::wire::{Receipt, Reply, Turn};
 use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::creation::{create, working_directory};
 use crate::operand::{self, SessionOperand};
 use crate::round::turn_entry;
+use crate::start::{create, working_directory};
 use crate::transcript::{self, Fork, MESSAGE, REPAIR, Start};
 
 /// The entry of this verb in `reference`.

@@ -5,24 +5,15 @@
 
 mod append;
 mod check;
-mod clear;
 mod compact;
-mod count;
-mod creation;
 mod delete;
-mod deletion;
-mod end;
 mod export;
 mod fork;
-mod import;
+mod lifecycle;
 mod list;
 mod load;
 mod memory;
 mod operand;
-mod recall;
-mod remember;
-mod rename;
-mod resume;
 mod round;
 #[cfg(test)]
 mod schemas;
@@ -31,9 +22,7 @@ mod semantic;
 mod show;
 mod start;
 mod tee;
-mod terms;
 mod transcript;
-mod transcripts;
 
 use cp_common::program::{Check, Credentials, Program};
 use cp_common::{Context, Result};
@@ -48,21 +37,20 @@ pub static PROGRAM: Program = Program {
         append::DOC,
         tee::DOC,
         load::DOC,
-        count::DOC,
+        show::COUNT_DOC,
         show::DOC,
-        end::DOC,
-        resume::DOC,
-        rename::DOC,
+        lifecycle::END_DOC,
+        lifecycle::RESUME_DOC,
+        lifecycle::RENAME_DOC,
         list::DOC,
-        clear::DOC,
+        lifecycle::CLEAR_DOC,
         export::DOC,
         fork::DOC,
         compact::DOC,
-        import::DOC,
         search::DOC,
         check::DOC,
-        remember::DOC,
-        recall::DOC,
+        memory::REMEMBER_DOC,
+        memory::RECALL_DOC,
         delete::DOC,
     ],
     implicit: None,
@@ -70,7 +58,7 @@ pub static PROGRAM: Program = Program {
         ("Hold a conversation", &["start", "append", "tee", "load", "count", "end", "resume"]),
         ("Find one", &["list", "show", "search", "check"]),
         ("Change one", &["rename", "clear", "fork", "compact", "delete"]),
-        ("Exchange", &["export", "import"]),
+        ("Exchange", &["export"]),
         ("Remember beyond a session", &["remember", "recall"]),
     ],
     doctor: &[],
@@ -96,7 +84,6 @@ pub static PROGRAM: Program = Program {
         ("session_checked", include_str!("../schemas/session_checked.json")),
         ("session_remembered", include_str!("../schemas/session_remembered.json")),
         ("session_recalled", include_str!("../schemas/session_recalled.json")),
-        ("session_imported", include_str!("../schemas/session_imported.json")),
         ("session_ended", include_str!("../schemas/session_ended.json")),
         ("session_resumed", include_str!("../schemas/session_resumed.json")),
         ("session_renamed", include_str!("../schemas/session_renamed.json")),
@@ -120,78 +107,72 @@ enum Verb {
     Append(append::Args),
     Tee(tee::Args),
     Load(load::Args),
-    Count(count::Args),
+    /// Count the turns
+    Count(show::Args),
     List(list::Args),
-    Clear(clear::Args),
-    Export(export::Args),
+    /// Archive the turns and begin again
+    Clear(lifecycle::Args),
+    /// Write summary.json into the session: the agent, the times and the turns, without secrets
+    Export(lifecycle::Args),
     Fork(fork::Args),
     Delete(delete::Args),
     Compact(compact::Args),
     Search(search::Args),
     Check(check::Args),
-    Remember(remember::Args),
-    Recall(recall::Args),
-    Import(import::Args),
+    Remember(memory::RememberArgs),
+    Recall(memory::RecallArgs),
+    /// Print what a session is and where it is stored
     Show(show::Args),
-    End(end::Args),
-    Resume(resume::Args),
-    Rename(rename::Args),
+    /// End a session: nothing more is added to it
+    End(lifecycle::Args),
+    /// Open a session again that has ended
+    Resume(lifecycle::Args),
+    /// Name a session: the name stands for its id everywhere
+    Rename(lifecycle::RenameArgs),
 }
 
 impl Verb {
-    /// Whether it writes: then it may finish what a crash left of a deletion.
+    /// True if the verb writes; then it may also finish a deletion that a crash interrupted.
     fn writes(&self) -> bool {
-        match self {
-            Self::Start(_)
-            | Self::Append(_)
-            | Self::Tee(_)
-            | Self::Clear(_)
-            | Self::Fork(_)
-            | Self::Delete(_)
-            | Self::Compact(_)
-            | Self::Remember(_)
-            | Self::Import(_)
-            | Self::End(_)
-            | Self::Resume(_)
-            | Self::Rename(_) => true,
+        !matches!(
+            self,
             Self::Load(_)
-            | Self::Count(_)
-            | Self::List(_)
-            | Self::Export(_)
-            | Self::Search(_)
-            | Self::Check(_)
-            | Self::Recall(_)
-            | Self::Show(_) => false,
-        }
+                | Self::Count(_)
+                | Self::List(_)
+                | Self::Export(_)
+                | Self::Search(_)
+                | Self::Check(_)
+                | Self::Recall(_)
+                | Self::Show(_)
+        )
     }
 }
 
 /// Runs the verb that was asked for.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     if cli.verb.writes() {
-        deletion::finish_earlier(context);
+        delete::finish_earlier(context);
     }
     match cli.verb {
         Verb::Start(args) => start::run(&args, context),
         Verb::Append(args) => append::run(&args, context),
         Verb::Tee(args) => tee::run(&args, context),
         Verb::Load(args) => load::run(&args, context),
-        Verb::Count(args) => count::run(&args, context),
+        Verb::Count(args) => show::count(&args, context),
         Verb::List(args) => list::run(&args, context),
-        Verb::Clear(args) => clear::run(&args, context),
+        Verb::Clear(args) => lifecycle::clear(&args, context),
         Verb::Export(args) => export::run(&args, context),
         Verb::Fork(args) => fork::run(&args, context),
         Verb::Delete(args) => delete::run(&args, context),
         Verb::Compact(args) => compact::run(&args, context),
         Verb::Search(args) => search::run(&args, context),
         Verb::Check(args) => check::run(&args, context),
-        Verb::Remember(args) => remember::run(&args, context),
-        Verb::Recall(args) => recall::run(&args, context),
-        Verb::Import(args) => import::run(&args, context),
+        Verb::Remember(args) => memory::remember(&args, context),
+        Verb::Recall(args) => memory::recall(&args, context),
         Verb::Show(args) => show::run(&args, context),
-        Verb::End(args) => end::run(&args, context),
-        Verb::Resume(args) => resume::run(&args, context),
-        Verb::Rename(args) => rename::run(&args, context),
+        Verb::End(args) => lifecycle::end(&args, context),
+        Verb::Resume(args) => lifecycle::resume(&args, context),
+        Verb::Rename(args) => lifecycle::rename(&args, context),
     }
 }
 

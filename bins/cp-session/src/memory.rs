@@ -1,15 +1,30 @@
-//! Memories: one ledger for each kind, below `memory/`.
+//! `cp-session remember` and `recall`: memories that outlive their session, one ledger for each kind, below `memory/`.
 
-use std::path::PathBuf;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
+use cp_common::context::options::{AppendOptions, InputKind, QueryOptions, StreamOptions};
+use cp_common::context::pages::Pages;
+use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::spelling::nearest;
-use cp_common::{Context, Error, Result};
+use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
+use cp_common::wire::record::Kind;
+use cp_common::wire::{Receipt, Reply};
+use cp_common::{Context, Error, Result, json};
+use cp_ledger::store::blob;
+use cp_ledger::{Entry, Ledger, Sync};
+use cp_redact::Redactor;
+use serde::{Deserialize, Serialize};
+
+use crate::semantic::words;
+use crate::{operand, transcript};
 
 /// The kind that rounds of a session are remembered as.
 const REGISTERED: &str = "session_turn";
 
 /// The ledger of a kind. A kind is a lower-case name.
-pub(crate) fn file_of(kind: &str, context: &Context) -> Result<PathBuf> {
+fn file_of(kind: &str, context: &Context) -> Result<PathBuf> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     if kind.is_empty() || kind.len() > 64 || !kind.bytes().all(allowed) {
         return Err(Error::validation(format!(
@@ -20,7 +35,7 @@ pub(crate) fn file_of(kind: &str, context: &Context) -> Result<PathBuf> {
 }
 
 /// The ledger of a kind that something was remembered in; `None` for a registered kind that is still empty.
-pub(crate) fn existing(kind: &str, context: &Context) -> Result<Option<PathBuf>> {
+fn existing(kind: &str, context: &Context) -> Result<Option<PathBuf>> {
     let file = file_of(kind, context)?;
     if file.is_file() {
         return Ok(Some(file));
@@ -36,4 +51,192 @@ pub(crate) fn existing(kind: &str, context: &Context) -> Result<Option<PathBuf>>
         Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
         None => error.hint(format!("cp-session remember --kind {kind} creates it")),
     })
+}
+
+/// The entry of this verb in `reference`.
+pub(crate) const REMEMBER_DOC: VerbDoc = VerbDoc {
+    path: "remember",
+    class: Class::Append,
+    output: "session_remembered",
+    examples: &["cp-session remember --kind note -- 'the build takes four minutes'"],
+    input: &[Input::Text],
+    events: &["memory"],
+    ..VerbDoc::EMPTY
+};
+
+/// Keep a text beyond its session
+#[derive(clap::Args)]
+pub(crate) struct RememberArgs {
+    /// What it is about: a lower-case name, such as note
+    #[arg(long, value_name = "KIND")]
+    kind: String,
+    #[command(flatten)]
+    append: AppendOptions,
+    /// What to keep; - adds standard input
+    text: Vec<String>,
+}
+
+/// Something that was remembered.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Remembered {
+    /// What it is about.
+    kind: String,
+    /// The session it came from.
+    session_id: Option<String>,
+    /// How many secrets were taken out.
+    #[serde(default)]
+    redactions: u32,
+    /// Where it is recorded; a dry run records nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    receipt: Option<Receipt>,
+}
+
+impl Reply for Remembered {
+    fn text(&self) -> String {
+        match &self.receipt {
+            Some(receipt) => format!("{} {}", receipt.seq, receipt.hash),
+            None => format!("would remember it as {}", self.kind),
+        }
+    }
+}
+
+pub(crate) fn remember(args: &RememberArgs, context: &mut Context) -> Result<()> {
+    file_of(&args.kind, context)?;
+    let source = Source::from_operands(&args.text)?;
+    let input = if source == Source::Input { Some(InputKind::Text) } else { None };
+    let options = StreamOptions { input, continue_on_error: true, ..StreamOptions::default() };
+    filter::run(&mut Remember { args }, source, options, context)
+}
+
+struct Remember<'a> {
+    args: &'a RememberArgs,
+}
+
+impl Filter for Remember<'_> {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::Item]
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let Body::Text(bytes) = body else { return Err(Error::validation("only text can be remembered")) };
+        let text = text_of(bytes)?;
+        if text.trim().is_empty() {
+            return Err(Error::validation("the text is empty").hint("give some text"));
+        }
+        let kind = &self.args.kind;
+        let session = context.session().map(|_| operand::find(None, context)).transpose()?.map(|session| session.id);
+        let (_, redactions) = Redactor::from_environment().redact_text(text);
+        let remembered = |receipt| Remembered { kind: kind.clone(), session_id: session.clone(), redactions, receipt };
+        let asked = ("remember", kind, text, session.clone());
+        idempotency::answer(
+            &self.args.append,
+            &asked,
+            context,
+            || Ok(remembered(None)),
+            |context| {
+                let mut entry = Entry::new("memory").message(text).with("kind", kind);
+                if let Some(session) = &session {
+                    entry = entry.session(session);
+                }
+                let file = file_of(kind, context)?;
+                Ok(remembered(Some(Ledger::open(&file, Sync::Line)?.append(entry)?)))
+            },
+        )
+    }
+}
+
+/// A word that at most so many memories have is one of its own, however few there are.
+const FEW: usize = 3;
+
+/// The entry of this verb in `reference`.
+pub(crate) const RECALL_DOC: VerbDoc = VerbDoc {
+    path: "recall",
+    class: Class::Query,
+    output: "session_recalled",
+    examples: &["cp-session recall --kind session_turn build"],
+    sort: Some("score, then ts, both descending"),
+    ..VerbDoc::EMPTY
+};
+
+/// Find what was remembered: the best match first, without a query the newest
+#[derive(clap::Args)]
+pub(crate) struct RecallArgs {
+    /// What it is about
+    #[arg(long, value_name = "KIND")]
+    kind: String,
+    #[command(flatten)]
+    page: QueryOptions,
+    /// What to look for: the more of its words match, the better
+    #[arg(value_name = "QUERY")]
+    query: Option<String>,
+}
+
+/// Something that is remembered.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Recalled {
+    /// What it says.
+    text: String,
+    /// How many words of the query it has.
+    score: usize,
+    /// When it was remembered.
+    ts: String,
+    /// The ledger it is in.
+    ledger: String,
+    /// Its entry's place.
+    seq: u64,
+    /// The session it came from.
+    session_id: Option<String>,
+}
+
+impl Reply for Recalled {
+    fn text(&self) -> String {
+        self.text.clone()
+    }
+}
+
+pub(crate) fn recall(args: &RecallArgs, context: &mut Context) -> Result<()> {
+    let pages = Pages::of("cp-session recall", &(&args.kind, &args.query), &args.page)?;
+    let mut found = match existing(&args.kind, context)? {
+        Some(file) => matching(&file, args.query.as_deref())?,
+        None => Vec::new(),
+    };
+    let key = |recalled: &Recalled| Reverse((recalled.score, recalled.seq));
+    found.sort_by_key(key);
+    let page = pages.page(found.into_iter().map(|recalled| (key(&recalled), recalled)))?;
+    context.out.answer(&page.untrusted())
+}
+
+fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Recalled>> {
+    let wanted = query.map(words);
+    let (mut found, mut all) = (Vec::new(), 0_usize);
+    let mut holders: HashMap<String, usize> = HashMap::new();
+    transcript::each_entry(file, &mut |line| {
+        if !line.is_event("memory") {
+            return Ok(());
+        }
+        let stored = line.member("message").unwrap_or(b"\"\"");
+        let whole = blob::resolve(file, stored)?;
+        let text = json::unquote(whole.as_deref().unwrap_or(stored)).unwrap_or_default();
+        let shared: Vec<String> = match &wanted {
+            Some(wanted) => words(&text).intersection(wanted).cloned().collect(),
+            None => Vec::new(),
+        };
+        all += 1;
+        for word in &shared {
+            *holders.entry(word.clone()).or_default() += 1;
+        }
+        if wanted.is_none() || !shared.is_empty() {
+            let session_id = line.member("session").and_then(json::unquote);
+            let (ledger, ts) = (file.display().to_string(), line.ts().to_owned());
+            let recalled = Recalled { text, score: shared.len(), ts, ledger, seq: line.seq(), session_id };
+            found.push((recalled, shared));
+        }
+        Ok(())
+    })?;
+    // One word that many have in common says nothing about what is asked.
+    let tells = |word: &String| holders.get(word).is_some_and(|holders| *holders <= FEW.max(all / 4));
+    let is_meant = |shared: &[String]| wanted.is_none() || shared.len() > 1 || shared.iter().any(tells);
+    Ok(found.into_iter().filter(|(_, shared)| is_meant(shared)).map(|(recalled, _)| recalled).collect())
 }

@@ -5,26 +5,25 @@ use schemars::{Schema, schema_for};
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 19] = [
+    let schemas: [(&str, Schema); 18] = [
         ("session_started", schema_for!(crate::start::Started)),
         ("session_appended", of_record(schema_for!(crate::append::Appended))),
         ("session_loaded", schema_for!(crate::load::Loaded)),
-        ("session_counted", schema_for!(crate::count::Counted)),
+        ("session_counted", schema_for!(crate::show::Counted)),
         ("session_shown", schema_for!(crate::show::Shown)),
         ("session_page", schema_for!(cp_common::wire::Page<crate::list::Listed>)),
-        ("session_cleared", schema_for!(crate::clear::Cleared)),
+        ("session_cleared", schema_for!(crate::lifecycle::Cleared)),
         ("session_exported", schema_for!(crate::export::Exported)),
         ("session_forked", schema_for!(crate::fork::Forked)),
         ("session_deleted", schema_for!(crate::delete::Deleted)),
         ("session_compacted", schema_for!(crate::compact::Compacted)),
         ("session_found", schema_for!(cp_common::wire::Page<crate::search::Found>)),
         ("session_checked", schema_for!(crate::check::Checked)),
-        ("session_remembered", schema_for!(crate::remember::Remembered)),
-        ("session_recalled", schema_for!(cp_common::wire::Page<crate::recall::Recalled>)),
-        ("session_imported", schema_for!(crate::import::Answer)),
-        ("session_ended", schema_for!(crate::end::Ended)),
-        ("session_resumed", schema_for!(crate::resume::Resumed)),
-        ("session_renamed", schema_for!(crate::rename::Renamed)),
+        ("session_remembered", schema_for!(crate::memory::Remembered)),
+        ("session_recalled", schema_for!(cp_common::wire::Page<crate::memory::Recalled>)),
+        ("session_ended", schema_for!(crate::lifecycle::Ended)),
+        ("session_resumed", schema_for!(crate::lifecycle::Resumed)),
+        ("session_renamed", schema_for!(crate::lifecycle::Renamed)),
     ];
     for (name, mut schema) in schemas {
         if matches!(name, "session_found" | "session_recalled") {

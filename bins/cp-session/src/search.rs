@@ -70,7 +70,7 @@ impl Reply for Found {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let query = args.query.to_lowercase();
+    let query: String = fold(&args.query).collect();
     if query.trim().is_empty() {
         return Err(Error::validation("the query is empty"));
     }
@@ -136,6 +136,7 @@ fn by_meaning(args: &Args, query: &str, context: &Context) -> Result<Page<Found>
     let limited = QueryOptions { limit: Some(args.page.limit.unwrap_or(NEAREST)), ..args.page.clone() };
     let asked = ("semantic", query, context.session());
     let pages = Pages::<(Reverse<i64>, String, u64)>::of("cp-session search", &asked, &limited)?;
+    let wanted = semantic::words(query);
     let (mut turns, mut texts) = (Vec::new(), Vec::new());
     for session in sessions(context)?.into_iter().filter(|session| session.file().is_file()) {
         transcript::each_turn(&session.file(), &mut |line| {
@@ -143,7 +144,7 @@ fn by_meaning(args: &Args, query: &str, context: &Context) -> Result<Page<Found>
             let text = turn.plain_text();
             if !text.trim().is_empty() {
                 let found = snippet(&text, query);
-                let words = if found.is_some() { 1.0 } else { semantic::share(query, &text) };
+                let words = if found.is_some() { 1.0 } else { semantic::share(&wanted, &text) };
                 let snippet = found.unwrap_or_else(|| text.chars().take(2 * AROUND).collect());
                 turns.push((Found::of(&session, line, turn.role, snippet), words));
                 texts.push(text);
@@ -167,8 +168,16 @@ fn by_meaning(args: &Args, query: &str, context: &Context) -> Result<Page<Found>
     pages.page(ranked)
 }
 
-/// Whether a line may match. A query that JSON can spell in only one way is searched for in the stored bytes; a content in a blob
-/// always may.
+/// Folds the case of a text, with one character for each character of the text, so that positions in both are equal.
+fn fold(text: &str) -> impl Iterator<Item = char> {
+    text.chars().filter_map(|c| c.to_lowercase().next())
+}
+
+/// Characters beyond ASCII that [`fold`] maps to ASCII: the dotted capital I, and the sign of the kelvin.
+const FOLDED_TO_ASCII: [&str; 2] = ["\u{130}", "\u{212a}"];
+
+/// True if a line may match. A query that JSON spells in only one way is searched for in the stored bytes; a line whose content is in a
+/// blob may always match.
 fn may_hold(line: &Line<'_>, query: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\' || byte == b' ';
     if !query.bytes().all(plain) || line.member("content").is_none_or(|content| content.starts_with(b"{")) {
@@ -176,15 +185,17 @@ fn may_hold(line: &Line<'_>, query: &str) -> bool {
     }
     let (query, text) = (query.as_bytes(), line.body());
     let (first, upper) = (query[0], query[0].to_ascii_uppercase());
-    memchr::memchr2_iter(first, upper, text)
-        .any(|at| text.get(at..at + query.len()).is_some_and(|found| found.eq_ignore_ascii_case(query)))
+    let is_spelt_otherwise = |letter: &&str| memchr::memmem::find(text, letter.as_bytes()).is_some();
+    FOLDED_TO_ASCII.iter().any(is_spelt_otherwise)
+        || memchr::memchr2_iter(first, upper, text)
+            .any(|at| text.get(at..at + query.len()).is_some_and(|found| found.eq_ignore_ascii_case(query)))
 }
 
-/// The text around the first match of the query, which is in lower case.
+/// The text around the first match of the query, whose case is folded.
 fn snippet(text: &str, query: &str) -> Option<String> {
-    let lower: Vec<char> = text.chars().filter_map(|c| c.to_lowercase().next()).collect();
+    let folded: Vec<char> = fold(text).collect();
     let query: Vec<char> = query.chars().collect();
-    let at = lower.windows(query.len()).position(|window| window == query)?;
+    let at = folded.windows(query.len()).position(|window| window == query)?;
     let characters = text.chars().skip(at.saturating_sub(AROUND)).take(query.len() + AROUND + at.min(AROUND));
     Some(characters.collect())
 }
@@ -194,10 +205,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn case_does_not_matter_and_the_middle_is_shown() {
+    fn snippet_ignores_case_and_shows_surrounding_text() {
         let text = format!("{}Größe{}", "x".repeat(200), "y".repeat(200));
         let found = snippet(&text, "größe").unwrap();
         assert!(found.contains("Größe") && found.chars().count() == 125, "{found}");
+        for query in ["İstanbul", "istanbul", "ISTANBUL"] {
+            let query: String = fold(query).collect();
+            assert_eq!(snippet("Meet in İstanbul", &query).as_deref(), Some("Meet in İstanbul"), "{query}");
+        }
         assert_eq!(snippet("abc", "d"), None);
         assert_eq!(snippet("ab", "abc"), None);
     }

@@ -1,4 +1,4 @@
-//! `cp-session show`: print what a session is, without its turns.
+//! `cp-session show` and `count`: print the state of a session, without its turns.
 
 use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc};
@@ -18,7 +18,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Print what a session is and where it is stored
+/// The arguments of `show` and `count`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -97,4 +97,35 @@ fn shown(session: &Session, name: Option<String>) -> Result<Shown> {
         last_seq,
         bytes,
     })
+}
+
+/// The entry of this verb in `reference`.
+pub(crate) const COUNT_DOC: VerbDoc = VerbDoc {
+    path: "count",
+    class: Class::Query,
+    output: "session_counted",
+    examples: &["S=$(cp-session start --format text); cp-session count \"$S\""],
+    ..VerbDoc::EMPTY
+};
+
+/// How long a conversation is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Counted {
+    /// The session.
+    session_id: String,
+    /// How many turns it has: a question and its answer are two.
+    count: u64,
+}
+
+impl Reply for Counted {
+    fn text(&self) -> String {
+        self.count.to_string()
+    }
+}
+
+pub(crate) fn count(args: &Args, context: &mut Context) -> Result<()> {
+    let session = args.session.find(context)?;
+    let counted = Counted { count: transcript::count(&session.file())?, session_id: session.id };
+    context.out.answer(&counted)
 }

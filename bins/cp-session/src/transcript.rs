@@ -55,9 +55,6 @@ pub(crate) struct Start {
     /// The session and the number of its turns that this one began with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) forked_from: Option<Fork>,
-    /// The transcript of another program that it was made from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) imported_from: Option<Imported>,
     /// The conversation of another program that it keeps the record of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) external: Option<External>,
@@ -69,15 +66,6 @@ pub(crate) struct External {
     /// The program.
     pub(crate) host: String,
     /// The id of the conversation there.
-    pub(crate) id: String,
-}
-
-/// Where an imported session comes from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Imported {
-    /// The form of the transcript.
-    pub(crate) format: String,
-    /// The id of the conversation in the other program.
     pub(crate) id: String,
 }
 

@@ -11,7 +11,6 @@ mod delete;
 mod end;
 mod export;
 mod fork;
-mod import;
 mod list;
 mod load;
 mod memory;

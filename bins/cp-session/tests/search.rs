@@ -34,6 +34,16 @@ fn one_session_can_be_searched_and_nothing_is_no_failure() {
     place.run(&["search", "tree", "--cursor", "x"]).failed(2, "E_VALIDATION");
 }
 
+#[test]
+fn search_folds_case_of_text_and_query_alike() {
+    let place = Sessions::new();
+    let session = place.start();
+    place.run(&["append", "--session", &session, "--", "Meet in İstanbul on Friday"]);
+    for query in ["İstanbul", "istanbul", "ISTANBUL", "friday"] {
+        assert_eq!(place.run(&["search", query]).data()["count"], 1, "{query}");
+    }
+}
+
 /// What a program of this name is asked, and the vectors that it gives: of a text with a ship (1, 0), else (0, 1).
 fn embedder(place: &Sessions, model: &str) -> Fake {
     place.install("cp-session");
