@@ -20,12 +20,9 @@ log_event() (
     elif cp_is_ledger "$LOG_FILE"; then
         cp_put "$text" | jq -Rsc '{message: .}' |
             cp-log append --rows --sync line --event="$event" --agent "$agent" -f "$LOG_FILE" >/dev/null || exit 1
-    elif [ "$text" = - ] || [ ${#text} -gt 30000 ] || ! cp_is_ascii "$text"; then
-        # A lone hyphen would mean standard input, a long text is too long for an argument, and an argument must be UTF-8.
+    else
         cp_put "$text" | jq -Rsc '{message: .}' |
             cp_plain "$LOG_FILE" '{ts, agent, event, message}' --event="$event" --agent "$agent" || exit 1
-    else
-        cp-log append --plain -f "$LOG_FILE" --event="$event" --agent "$agent" -- "$text" >/dev/null || exit 1
     fi
 )
 

@@ -56,7 +56,6 @@ fn work_that_does_not_look_for_signals_is_ended_by_them() {
         pipe(&place, "f");
         for words in [
             &["cp-log", "query", "--jq", "def f: f; f", "L"][..],
-            &["cp-log", "append", "--plain", "-f", "f", "x"],
             &["cp-log", "query", "f"],
             &["cp-log", "verify", "f"],
             &["cp-compose", "-s", "@f", "--", "text"],

@@ -7,17 +7,14 @@ use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply, bytes_of};
-use cp_common::{Code, Context, Error, Result, clock, json};
-use cp_ledger::file::append_line;
+use cp_common::{Code, Context, Error, Result, json};
 use cp_ledger::format::Entry;
-use cp_ledger::format::line::Hash;
-use cp_ledger::read::tail::is_ledger;
+use cp_ledger::format::line::{Hash, inside};
 use cp_ledger::{Ledger, Sync};
 use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::entries::{BATCH, Members};
 use crate::ledger::LedgerOption;
 
 /// The entry of this verb in `reference`.
@@ -25,7 +22,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "append",
     class: Class::Append,
     output: "receipt",
-    also: &["planned", "written", "summary"],
+    also: &["planned", "summary"],
     examples: &["{} append --event deploy 'version 7 is live'", "seq 3 | {} append --event tick --sync batch"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["log"],
@@ -43,14 +40,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "JSON")]
     data: Option<String>,
     /// Keep the value of message, content or data.NAME in the vault; the line has its salted hash
-    #[arg(long, value_name = "FIELD", conflicts_with = "plain")]
+    #[arg(long, value_name = "FIELD")]
     seal: Vec<String>,
     /// When to acknowledge (default: line for one entry, batch for a stream)
     #[arg(long, value_enum, value_name = "WHEN")]
     sync: Option<Sync>,
-    /// Append a bare line of ts, agent, event and message to a file that is not a ledger
-    #[arg(long, requires = "file")]
-    plain: bool,
     #[command(flatten)]
     append: AppendOptions,
     #[command(flatten)]
@@ -81,22 +75,6 @@ impl Reply for Planned {
     }
 }
 
-/// What `--plain` answers.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Written {
-    /// The file.
-    file: String,
-    /// The line, as it is or would be there.
-    line: Box<RawValue>,
-}
-
-impl Reply for Written {
-    fn text(&self) -> String {
-        self.line.get().to_owned()
-    }
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let path = std::path::absolute(args.ledger.path(context))?;
     context.home.check_writable(&path)?;
@@ -109,9 +87,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
                 return Err(
                     Error::usage("--request-id needs one entry from arguments").hint("send one request for each entry")
                 );
-            }
-            if args.plain {
-                return Err(Error::usage("--plain needs one entry from arguments"));
             }
             let mut stream = Stream::new(args, path)?;
             filter::run(&mut stream, source, args.stream, context)
@@ -130,9 +105,6 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
             None => Ok(entry),
         }
     };
-    if args.plain {
-        return plain(args, path, message.unwrap_or_default(), context);
-    }
     if args.append.dry_run {
         let entry = raw(&planned(&make(context)?)?)?;
         return context.out.answer(&Planned {
@@ -165,33 +137,6 @@ fn planned(entry: &Entry) -> Result<Vec<u8>> {
     }
     object.push(b'}');
     Ok(object)
-}
-
-fn plain(args: &Args, path: &Path, message: &str, context: &mut Context) -> Result<()> {
-    if is_ledger(path) {
-        return Err(Error::new(Code::Conflict, "a bare line would break the chain of this ledger")
-            .in_file(path)
-            .hint("remove --plain"));
-    }
-    let mut line = Vec::new();
-    let members = [
-        ("{\"ts\":", clock::now()),
-        (",\"agent\":", context.agent(args.members.agent.as_deref())),
-        (",\"event\":", args.members.event.clone().unwrap_or_else(|| "log".to_owned())),
-        (",\"message\":", message.to_owned()),
-    ];
-    for (name, value) in members {
-        line.extend_from_slice(name.as_bytes());
-        json::string(&value, &mut line);
-    }
-    line.push(b'}');
-    Redactor::from_environment().redact(&mut line, 0);
-    let reply = Written { file: path.display().to_string(), line: raw(&line)? };
-    if !args.append.dry_run {
-        line.push(b'\n');
-        append_line(path, &line)?;
-    }
-    context.out.answer(&reply)
 }
 
 fn raw(text: &[u8]) -> Result<Box<RawValue>> {
@@ -309,4 +254,83 @@ fn input_waits() -> bool {
     let stdin = rustix::stdio::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
+/// How many bytes are staged before they are written.
+const BATCH: usize = 256 << 10;
+
+/// The members that flags set on every entry. They override those of a record or a row.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Members {
+    /// What happened, one word (default: log, or a record's type)
+    #[arg(long, value_name = "E")]
+    pub(crate) event: Option<String>,
+    /// The agent it is about
+    #[arg(long, value_name = "A")]
+    pub(crate) agent: Option<String>,
+    /// The role, such as user or assistant
+    #[arg(long, value_name = "ROLE")]
+    role: Option<String>,
+    /// Its turn in the session or run
+    #[arg(long, value_name = "N")]
+    turn: Option<u64>,
+}
+
+impl Members {
+    /// Sets the members that the flags and the shared options give.
+    pub(crate) fn apply(&self, mut entry: Entry, context: &Context) -> Entry {
+        if let Some(event) = &self.event {
+            entry = entry.event(event);
+        }
+        if let Some(agent) = &self.agent {
+            entry = entry.agent(agent);
+        }
+        if let Some(session) = &context.options.session {
+            entry = entry.session(session);
+        }
+        if let Some(run) = &context.options.run {
+            entry = entry.run(run);
+        }
+        if let Some(turn) = self.turn {
+            entry = entry.turn(turn);
+        }
+        match &self.role {
+            Some(role) => entry.role(role),
+            None => entry,
+        }
+    }
+
+    /// The entry that an item of a stream becomes.
+    pub(crate) fn entry_of(&self, body: &Body<'_>, context: &Context) -> Result<Entry> {
+        let mut entry = Entry::new("log");
+        match body {
+            Body::Text(text) => entry.set_message_bytes(text),
+            Body::Row(row) => lift(&mut entry, row.get().as_bytes(), true)?,
+            Body::Record(record) if !record.ok => {
+                entry = Entry::new("error");
+                let error = record.error.map_or("{}", RawValue::get);
+                lift(&mut entry, error.as_bytes(), true)?;
+            }
+            Body::Record(record) => {
+                entry = Entry::new(record.kind_name.as_deref().unwrap_or("answer"));
+                let stored = record.kind == Some(Kind::Entry);
+                lift(&mut entry, record.data.map_or("{}", RawValue::get).as_bytes(), stored)?;
+            }
+        }
+        Ok(self.apply(entry, context))
+    }
+}
+
+/// Moves the members of an object into an entry. Of a record only `role` and `content` are lifted: its other names mean other things.
+fn lift(entry: &mut Entry, object: &[u8], all: bool) -> Result<()> {
+    let mut text = Vec::with_capacity(object.len());
+    let normal = json::normalize(object, &mut text)
+        .map_err(|fault| Error::validation(format!("not valid JSON: {fault}")).with("offset", fault.offset))?;
+    entry.count_replaced(normal.replaced);
+    match inside(&text) {
+        Some(members) if all => entry.lift(members),
+        Some(members) => entry.lift_named(members, &["role", "content"]),
+        None => entry.set_content(text),
+    }
+    Ok(())
 }

@@ -15,7 +15,7 @@ use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::tree::{Node, leaf, root_of_inclusion};
 use serde::Serialize;
 
-use crate::proofs::PROOF;
+use crate::prove::PROOF;
 use crate::reading::without_mark;
 
 /// The entry of this verb in `reference`.
@@ -288,7 +288,7 @@ impl Filter for Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proofs::proof_text;
+    use crate::prove::proof_text;
     use cp_ledger::format::line::{Hash, compose};
     use cp_ledger::proof::bound::Bound;
     use cp_ledger::proof::note::Signer;

@@ -24,16 +24,13 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "otlp",
     also: &["summary"],
-    examples: &["{} append hello && {} export --to otlp"],
+    examples: &["{} append hello && {} export"],
     ..VerbDoc::EMPTY
 };
 
-/// Write entries in another tool's format
+/// Write entries as OpenTelemetry JSON
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The format
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    to: Format,
     #[command(flatten)]
     filters: Filters,
     /// Up to so many spans, or log records, in a request; they come later than those of the other kind then
@@ -44,16 +41,8 @@ pub(crate) struct Args {
     files: Vec<PathBuf>,
 }
 
-/// A format to export to.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Format {
-    /// OpenTelemetry: spans for what says how long it took, log records for the rest
-    Otlp,
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let select = Select::over(&args.filters, &args.files, context)?;
-    let Format::Otlp = args.to;
     context.out.streaming()?;
     let targets = to_read(&args.files, context)?;
     let mut origins = Origins::of(&targets, context);

@@ -1,12 +1,14 @@
-//! How a command line names one ledger, and what `doctor` reports of it.
+//! How a command line names one ledger, what `doctor` reports of it, and `cp-log tip`, which prints its last line.
 
 use std::path::{Path, PathBuf};
 
-use cp_common::program::{Check, Status};
-use cp_common::{Context, Error, Result};
-use cp_ledger::format::line::Hash;
-use cp_ledger::read::open;
+use cp_common::program::{Check, Class, Status, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::read::tail::{Last, Tail};
+use cp_ledger::read::{End, backward, open};
+use serde::Serialize;
 
 /// The option that names the ledger.
 #[derive(Debug, clap::Args)]
@@ -90,4 +92,66 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
         }
         Err(e) => Check::not_fine("ledger", Status::Fail, e.message(), "make the file readable"),
     }]
+}
+
+/// The entry of this verb in `reference`.
+pub(crate) const TIP_DOC: VerbDoc = VerbDoc {
+    path: "tip",
+    class: Class::Query,
+    output: "tip",
+    examples: &["{} append hello && {} tip"],
+    ..VerbDoc::EMPTY
+};
+
+/// Print the place and the hash of the last line
+#[derive(Debug, clap::Args)]
+pub(crate) struct TipArgs {
+    #[command(flatten)]
+    ledger: LedgerOperand,
+}
+
+/// The end of a ledger.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Tip {
+    /// The file.
+    ledger: String,
+    /// The place of the last line.
+    seq: u64,
+    /// The hash of the last line.
+    hash: String,
+    /// The writer's clock in the last line.
+    ts: String,
+    /// The bytes up to the end of the last line.
+    size: u64,
+    /// Whether bytes of a line that is not whole follow: complete or `in_flight`.
+    tail: &'static str,
+}
+
+impl Reply for Tip {
+    fn text(&self) -> String {
+        format!("{} {} {}", self.seq, self.hash, self.ts)
+    }
+}
+
+pub(crate) fn tip(args: &TipArgs, context: &mut Context) -> Result<()> {
+    let path = args.ledger.path(context);
+    let mut reader = backward(&path)?;
+    let mut tail = "complete";
+    while let Some(raw) = reader.next()? {
+        if raw.end == End::File {
+            tail = "in_flight";
+            continue;
+        }
+        let Some(line) = raw.stored().filter(Line::is_intact) else {
+            return Err(Error::new(Code::Integrity, format!("the last line is damaged, at byte {}", raw.offset))
+                .with("offset", raw.offset)
+                .in_file(&path)
+                .hint("run cp-log verify for details"));
+        };
+        let size = raw.offset + line.bytes().len() as u64 + 1;
+        let (seq, hash, ts) = (line.seq(), line.hash().to_string(), line.ts().to_owned());
+        return context.out.answer(&Tip { ledger: path.display().to_string(), seq, hash, ts, size, tail });
+    }
+    Err(Error::not_found("the ledger has no complete line").in_file(&path))
 }

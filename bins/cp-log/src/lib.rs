@@ -3,32 +3,22 @@
 mod append;
 mod audit;
 mod bind;
-mod blob;
-mod bounded;
 mod bundle;
-mod check_bundle;
 mod check_proof;
 mod checkpoint;
-mod create;
-mod entries;
 mod export;
 mod follow;
-mod forget;
-mod keygen;
 mod ledger;
-mod proofs;
+mod lifecycle;
 mod prove;
 mod query;
 mod reading;
-mod repair;
-mod reveal;
-mod rotate;
 mod scan;
 #[cfg(test)]
 mod schemas;
 mod stats;
 mod tee;
-mod tip;
+mod values;
 mod verified;
 mod verify;
 mod witness;
@@ -43,24 +33,23 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T1",
     verbs: &[
         append::DOC,
-        create::DOC,
+        lifecycle::CREATE_DOC,
         tee::DOC,
         query::DOC,
         follow::DOC,
         stats::DOC,
         export::DOC,
-        reveal::DOC,
-        forget::DOC,
-        blob::DOC,
+        values::REVEAL_DOC,
+        values::FORGET_DOC,
+        values::BLOB_DOC,
         scan::DOC,
-        tip::DOC,
+        ledger::TIP_DOC,
         verify::DOC,
         audit::DOC,
         bundle::DOC,
-        check_bundle::DOC,
-        repair::DOC,
-        rotate::DOC,
-        keygen::DOC,
+        lifecycle::REPAIR_DOC,
+        lifecycle::ROTATE_DOC,
+        checkpoint::KEYGEN_DOC,
         checkpoint::DOC,
         bind::DOC,
         prove::DOC,
@@ -71,21 +60,7 @@ pub static PROGRAM: Program = Program {
     groups: &[
         ("Write", &["append", "tee", "create", "rotate", "forget", "repair"]),
         ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip", "scan"]),
-        (
-            "Prove",
-            &[
-                "verify",
-                "audit",
-                "keygen",
-                "checkpoint",
-                "bind",
-                "witness",
-                "prove",
-                "check-proof",
-                "bundle",
-                "check-bundle",
-            ],
-        ),
+        ("Prove", &["verify", "audit", "keygen", "checkpoint", "bind", "witness", "prove", "check-proof", "bundle"]),
     ],
     doctor: &[],
     environment: &[
@@ -107,7 +82,6 @@ pub static PROGRAM: Program = Program {
         ("claim", include_str!("../schemas/claim.json")),
         cp_common::wire::schemas::RECEIPT,
         ("planned", include_str!("../schemas/planned.json")),
-        ("written", include_str!("../schemas/written.json")),
         cp_common::wire::schemas::PASSED,
         ("entry", include_str!("../schemas/entry.json")),
         ("forgotten", include_str!("../schemas/forgotten.json")),
@@ -140,24 +114,27 @@ pub struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Append(append::Args),
-    Create(create::Args),
+    Create(lifecycle::CreateArgs),
     Tee(tee::Args),
     Query(query::Args),
     Follow(follow::Args),
     Stats(stats::Args),
-    Blob(blob::Args),
+    /// Print the bytes that a line names by their hash
+    Blob(values::Args),
     Scan(scan::Args),
     Export(export::Args),
-    Reveal(reveal::Args),
-    Forget(forget::Args),
-    Tip(tip::Args),
+    /// Print the value that a line has sealed
+    Reveal(values::Args),
+    Forget(values::ForgetArgs),
+    Tip(ledger::TipArgs),
     Verify(verify::Args),
     Audit(audit::Args),
     Bundle(bundle::Args),
-    CheckBundle(check_bundle::Args),
-    Repair(repair::Args),
-    Rotate(rotate::Args),
-    Keygen(keygen::Args),
+    #[command(hide = true)]
+    CheckBundle(bundle::check::CheckArgs),
+    Repair(lifecycle::RepairArgs),
+    Rotate(lifecycle::RotateArgs),
+    Keygen(checkpoint::KeygenArgs),
     Checkpoint(checkpoint::Args),
     Bind(bind::Args),
     Prove(prove::Args),
@@ -169,24 +146,24 @@ enum Verb {
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Append(args) => append::run(&args, context),
-        Verb::Create(args) => create::run(&args, context),
+        Verb::Create(args) => lifecycle::create(&args, context),
         Verb::Tee(args) => tee::run(&args, context),
         Verb::Query(args) => query::run(&args, context),
         Verb::Follow(args) => follow::run(&args, context),
         Verb::Stats(args) => stats::run(&args, context),
-        Verb::Blob(args) => blob::run(&args, context),
+        Verb::Blob(args) => values::blob(&args, context),
         Verb::Scan(args) => scan::run(&args, context),
         Verb::Export(args) => export::run(&args, context),
-        Verb::Reveal(args) => reveal::run(&args, context),
-        Verb::Forget(args) => forget::run(&args, context),
-        Verb::Tip(args) => tip::run(&args, context),
+        Verb::Reveal(args) => values::reveal(&args, context),
+        Verb::Forget(args) => values::forget(&args, context),
+        Verb::Tip(args) => ledger::tip(&args, context),
         Verb::Verify(args) => verify::run(&args, context),
         Verb::Audit(args) => audit::run(&args, context),
         Verb::Bundle(args) => bundle::run(&args, context),
-        Verb::CheckBundle(args) => check_bundle::run(&args, context),
-        Verb::Repair(args) => repair::run(&args, context),
-        Verb::Rotate(args) => rotate::run(&args, context),
-        Verb::Keygen(args) => keygen::run(&args, context),
+        Verb::CheckBundle(args) => bundle::check::check_bundle(&args, context),
+        Verb::Repair(args) => lifecycle::repair(&args, context),
+        Verb::Rotate(args) => lifecycle::rotate(&args, context),
+        Verb::Keygen(args) => checkpoint::keygen(&args, context),
         Verb::Checkpoint(args) => checkpoint::run(&args, context),
         Verb::Bind(args) => bind::run(&args, context),
         Verb::Prove(args) => prove::run(&args, context),

@@ -7,7 +7,9 @@ use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Result};
+use cp_ledger::usage::{UsageTotals, lenient};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::reading::{Filters, Origins, Select, View, each_entry, to_read};
 
@@ -78,12 +80,8 @@ struct Row {
     name: Option<String>,
     /// How many entries.
     count: u64,
-    /// Tokens read, those from and into a cache included.
-    input_tokens: u64,
-    /// Tokens written.
-    output_tokens: u64,
-    /// US dollars, as far as prices were known.
-    cost_usd: f64,
+    #[serde(flatten)]
+    usage: UsageTotals,
     /// How many entries say how long they took.
     timed: u64,
     /// Half of those took at most so long, within two per cent.
@@ -103,51 +101,18 @@ struct Line<'a> {
     event: Option<String>,
     agent: Option<String>,
     session: Option<String>,
-    #[serde(default)]
-    data: Data,
+    #[serde(default, borrow)]
+    data: Data<'a>,
 }
 
 #[derive(Default, Deserialize)]
-struct Data {
-    #[serde(default)]
-    model: Option<Text>,
-    #[serde(default)]
-    usage: Option<Usage>,
-    #[serde(default, alias = "latency_ms")]
-    duration_ms: Option<Number>,
-}
-
-/// A member that others may use for something else: then it does not count.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Text {
-    Text(String),
-    Other(serde::de::IgnoredAny),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Number {
-    Number(f64),
-    Other(serde::de::IgnoredAny),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Usage {
-    Usage {
-        #[serde(default)]
-        input_tokens: u64,
-        #[serde(default)]
-        output_tokens: u64,
-        #[serde(default)]
-        cache_read_tokens: u64,
-        #[serde(default)]
-        cache_write_tokens: u64,
-        #[serde(default)]
-        cost_usd: Option<f64>,
-    },
-    Other(serde::de::IgnoredAny),
+struct Data<'a> {
+    #[serde(default, deserialize_with = "lenient")]
+    model: Option<String>,
+    #[serde(default, borrow)]
+    usage: Option<&'a RawValue>,
+    #[serde(default, alias = "latency_ms", deserialize_with = "lenient")]
+    duration_ms: Option<f64>,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -207,9 +172,7 @@ struct Sums {
 #[derive(Default)]
 struct Sum {
     count: u64,
-    input_tokens: u64,
-    output_tokens: u64,
-    cost_usd: f64,
+    usage: UsageTotals,
     /// How many took how long, in steps of two per cent: memory does not grow with the ledger.
     times: BTreeMap<i32, u64>,
     longest: f64,
@@ -217,21 +180,14 @@ struct Sum {
 
 impl Sums {
     fn add(&mut self, line: Line<'_>) {
-        let model = match line.data.model {
-            Some(Text::Text(model)) => Some(model),
-            Some(Text::Other(_)) | None => None,
-        };
-        let took = match line.data.duration_ms {
-            Some(Number::Number(took)) => Some(took),
-            Some(Number::Other(_)) | None => None,
-        };
-        let usage = line.data.usage.as_ref();
-        self.total.add(usage, took);
-        self.event.entry(line.event).or_default().add(usage, took);
-        self.agent.entry(line.agent).or_default().add(usage, took);
-        self.session.entry(line.session).or_default().add(usage, took);
+        let Data { model, usage, duration_ms: took } = line.data;
+        let usage = usage.and_then(|usage| UsageTotals::parse(usage.get().as_bytes())).unwrap_or_default();
+        self.total.add(&usage, took);
+        self.event.entry(line.event).or_default().add(&usage, took);
+        self.agent.entry(line.agent).or_default().add(&usage, took);
+        self.session.entry(line.session).or_default().add(&usage, took);
         if model.is_some() {
-            self.model.entry(model).or_default().add(usage, took);
+            self.model.entry(model).or_default().add(&usage, took);
         }
     }
 }
@@ -240,16 +196,9 @@ impl Sums {
 const STEP: f64 = 1.02;
 
 impl Sum {
-    fn add(&mut self, usage: Option<&Usage>, took: Option<f64>) {
+    fn add(&mut self, usage: &UsageTotals, took: Option<f64>) {
         self.count += 1;
-        if let Some(Usage::Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd }) =
-            usage
-        {
-            let input = input_tokens.saturating_add(*cache_read_tokens).saturating_add(*cache_write_tokens);
-            self.input_tokens = self.input_tokens.saturating_add(input);
-            self.output_tokens = self.output_tokens.saturating_add(*output_tokens);
-            self.cost_usd += cost_usd.unwrap_or(0.0);
-        }
+        self.usage.add(usage);
         if let Some(took) = took.filter(|took| *took >= 0.0) {
             #[expect(clippy::cast_possible_truncation, reason = "a logarithm of a number of milliseconds is small")]
             let step = took.max(0.001).log(STEP).ceil() as i32;
@@ -260,11 +209,9 @@ impl Sum {
 
     fn row(&self, name: Option<String>) -> Row {
         let timed = self.times.values().sum();
-        let (count, input_tokens, output_tokens, cost_usd) =
-            (self.count, self.input_tokens, self.output_tokens, self.cost_usd);
         let [p50_ms, p90_ms, p99_ms] = [50, 90, 99].map(|percent| self.percentile(percent, timed));
         let max_ms = (timed > 0).then_some(self.longest);
-        Row { name, count, input_tokens, output_tokens, cost_usd, timed, p50_ms, p90_ms, p99_ms, max_ms }
+        Row { name, count: self.count, usage: self.usage, timed, p50_ms, p90_ms, p99_ms, max_ms }
     }
 
     /// The smallest time that so many in a hundred did not exceed.
@@ -320,13 +267,13 @@ fn table(title: &str, rows: &[Row]) -> String {
         let time = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.1}"));
         let number = |number: u64| if number == 0 { "-".to_owned() } else { number.to_string() };
         let bar = usize::try_from((row.count * BAR).div_ceil(most)).unwrap_or(0);
-        let usd = if row.cost_usd > 0.0 { format!("{:.4}", row.cost_usd) } else { "-".to_owned() };
+        let usd = if row.usage.cost_usd > 0.0 { format!("{:.4}", row.usage.cost_usd) } else { "-".to_owned() };
         cells.push([
             row.name.clone().unwrap_or_else(|| "-".to_owned()),
             row.count.to_string(),
             "█".repeat(bar),
-            number(row.input_tokens),
-            number(row.output_tokens),
+            number(row.usage.input_tokens),
+            number(row.usage.output_tokens),
             usd,
             time(row.p50_ms),
             time(row.p90_ms),
@@ -358,7 +305,7 @@ mod tests {
     fn percentiles_are_within_two_per_cent() {
         let mut sum = Sum::default();
         for took in 1..=1000 {
-            sum.add(None, Some(f64::from(took)));
+            sum.add(&UsageTotals::default(), Some(f64::from(took)));
         }
         let row = sum.row(None);
         for (found, true_one) in [(row.p50_ms, 500.0), (row.p90_ms, 900.0), (row.p99_ms, 990.0), (row.max_ms, 1000.0)] {

@@ -9,7 +9,7 @@ use cp_common::stream::filter::Body;
 use cp_common::{Context, Result};
 use cp_ledger::{Ledger, Sync};
 
-use crate::entries::Members;
+use crate::append::Members;
 use crate::ledger::LedgerOperand;
 
 /// The entry of this verb in `reference`.

@@ -118,12 +118,7 @@ impl Verified {
         let seq = first.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
         let more = if self.fault_count > 1 { format!("; {} faults in all", self.fault_count) } else { String::new() };
         let message = format!("line {} at byte {}{seq}: {}{more}", first.line, first.offset, first.message);
-        let mut error = Error::new(Code::Integrity, message).in_file(Path::new(&self.file));
-        if let Ok(serde_json::Value::Object(members)) = serde_json::to_value(self) {
-            for (name, value) in members {
-                error = error.with(&name, value);
-            }
-        }
+        let mut error = integrity_error(&self.file, message, self);
         for (name, value) in [("line", first.line), ("offset", first.offset)] {
             error = error.with(name, value);
         }
@@ -134,6 +129,17 @@ impl Verified {
                 .with("seq", first.seq)
                 .hint("look at the line with sed -n LINEp; cp-ledger(5) explains each kind"),
         )
+    }
+}
+
+/// An integrity error that has the members of a report as its details.
+pub(crate) fn integrity_error(file: &str, message: String, report: &impl Serialize) -> Error {
+    let error = Error::new(Code::Integrity, message).in_file(Path::new(file));
+    match serde_json::to_value(report) {
+        Ok(serde_json::Value::Object(members)) => {
+            members.into_iter().fold(error, |error, (name, value)| error.with(&name, value))
+        }
+        _ => error,
     }
 }
 

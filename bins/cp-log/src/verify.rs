@@ -11,14 +11,14 @@ use cp_common::{Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use cp_ledger::proof::fault::{Fault, Kind, NotProved};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
-use cp_ledger::proof::plane_index::Holds;
 use cp_ledger::proof::verifier::{self, Options, Report, State};
 use cp_ledger::proof::whole::{Found, Whole};
-use cp_ledger::proof::{dialect, plane_index};
-use cp_ledger::read::segments;
-use cp_ledger::read::source::is_stdin;
+use cp_ledger::read::source::{is_stdin, lines_of};
+use cp_ledger::read::{Lines, segments};
 
-use crate::bounded::Bounded;
+use crate::bind::Bounded;
+use crate::bundle::check::check;
+use crate::bundle::format;
 use crate::reading::{Group, Origins, Target, await_input, to_read};
 use crate::verified::{Standing, Verified};
 
@@ -27,12 +27,12 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "verify",
     class: Class::Query,
     output: "verified",
-    also: &["summary"],
-    examples: &["{} append hello && {} verify"],
+    also: &["checked-bundle", "summary"],
+    examples: &["{} append hello && {} verify", "{} append hello && {} bundle -o b.jsonl && {} verify b.jsonl"],
     ..VerbDoc::EMPTY
 };
 
-/// Prove that ledgers are what was written
+/// Prove that ledgers, or the ledgers of a bundle, are what was written
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Leave out the check that each line is JSON in normal form
@@ -44,36 +44,22 @@ pub(crate) struct Args {
     /// A checkpoint that the ledger must go on from (default: the one beside it, if there is one)
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// The public key that must have signed the checkpoint
+    /// The public key that must have signed the checkpoint; of a bundle, one of the keys must have signed each ledger (repeatable)
     #[arg(long, value_name = "KEY")]
-    key: Option<PathBuf>,
+    key: Vec<PathBuf>,
     /// A file of cp-log bind: each ledger in it must be there and continue what was bound; --key is the key that signed it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["checkpoint", "dialect"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "checkpoint")]
     bound: Option<PathBuf>,
-    /// The format of the ledgers (default: what each file says itself)
-    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["checkpoint", "key"])]
-    dialect: Option<Dialect>,
     /// How many threads share the work (default: one for each processor)
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Ledgers, archives of them, directories, or - (default: the session's, else all of home's)
+    /// Ledgers, archives of them, directories, a bundle, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
 
-/// A format of ledgers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Dialect {
-    /// That of cp-ledger(5)
-    Cp,
-    /// The control plane's, chained by `entry_hash` and `previous_hash`
-    ControlPlane,
-}
-
 /// What must hold beyond the lines themselves.
 struct Requirements {
-    /// `None` if each file is to say itself.
-    dialect: Option<Dialect>,
     checkpoint: Option<PathBuf>,
     key: Option<Verifier>,
     bounded: Option<Bounded>,
@@ -176,22 +162,35 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if args.files.is_empty() {
         await_input()?;
     }
+    let mut piped = None;
+    if let Some((file, mut lines)) = opened_operand(args)? {
+        if format::begins_bundle(lines.peek()?) {
+            return check(file, lines, &args.key, context);
+        }
+        piped = Some(lines).filter(Lines::is_stream);
+    }
     let targets = to_read(&args.files, context)?;
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let options =
         Options { json: !args.no_json, closed: args.closed, threads: args.threads.unwrap_or_else(processors).min(64) };
-    let key = args.key.as_deref().map(Verifier::load).transpose()?;
+    let key = match &args.key[..] {
+        [] => None,
+        [key] => Some(Verifier::load(key)?),
+        _ => return Err(Error::usage("--key is repeatable only if FILE is a bundle")),
+    };
     let bound = args.bound.as_deref().map(|path| Bounded::load(path, key.as_ref())).transpose()?;
     let groups = Group::all(&targets, context);
     Origins::of(&targets, context);
     let bounded = bound.map(|bound| Bounded::of(bound, &groups, context)).transpose()?;
-    let requirements = Requirements { dialect: args.dialect, checkpoint: args.checkpoint.clone(), key, bounded };
+    let requirements = Requirements { checkpoint: args.checkpoint.clone(), key, bounded };
     if requirements.bounded.is_none()
         && let [group] = &groups[..]
         && let [only] = &group.files[..]
         && only.named
     {
-        let verified = Walk::of(group, &options, &requirements)?.file(only, context)?;
+        let mut walk = Walk::of(group, &options, &requirements)?;
+        walk.piped = piped;
+        let verified = walk.file(only, context)?;
         return match verified.error() {
             None => context.out.answer(&verified),
             Some(error) => context.out.refuse(&verified, error),
@@ -217,6 +216,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         tell_failure(missing, &mut first_failure, context)?;
     }
     first_failure.map_or(Ok(()), Err)
+}
+
+/// The reader of the only operand, where it may be a bundle.
+fn opened_operand(args: &Args) -> Result<Option<(&Path, Lines)>> {
+    match &args.files[..] {
+        [file] if args.bound.is_none() && args.checkpoint.is_none() => {
+            let is_readable = is_stdin(file) || file.metadata().is_ok_and(|metadata| !metadata.is_dir());
+            if is_readable { Ok(Some((file, lines_of(file)?))) } else { Ok(None) }
+        }
+        _ => Ok(None),
+    }
 }
 
 fn tell(
@@ -258,6 +268,8 @@ struct Walk<'a> {
     requirements: &'a Requirements,
     signed: Option<(Note, Checkpoint)>,
     whole: Whole,
+    /// The reader of the first file, if it can be read only once and was opened already.
+    piped: Option<Lines>,
     /// What the next file must follow.
     before: Option<State>,
     standing: Option<Standing>,
@@ -275,20 +287,22 @@ impl<'a> Walk<'a> {
         let signed = if is_stdin(&group.ledger) { None } else { requirements.checkpoint_of(&group.ledger)? };
         let wanted = signed.as_ref().map(|(_, checkpoint)| checkpoint.size);
         let whole = Whole::new(&group.ledger, group.is_part(), wanted);
-        Ok(Self { group, options, requirements, signed, whole, before: None, standing: None, is_damaged: false })
+        Ok(Self {
+            group,
+            options,
+            requirements,
+            signed,
+            whole,
+            piped: None,
+            before: None,
+            standing: None,
+            is_damaged: false,
+        })
     }
 
     fn file(&mut self, target: &Target, context: &Context) -> Result<Verified> {
         let path = &target.path;
         let can_be_read_twice = !is_stdin(path) && path.metadata().is_ok_and(|metadata| metadata.is_file());
-        match self.requirements.dialect {
-            Some(Dialect::ControlPlane) => return self.plane(path, plane_index::held_by(path)?),
-            None if can_be_read_twice => match plane_index::held_by(path)? {
-                Holds::Else => {}
-                plane => return self.plane(path, plane),
-            },
-            None | Some(Dialect::Cp) => {}
-        }
         if can_be_read_twice && self.before.is_some() && self.whole.is_gap_before(path)? {
             self.before = None;
         }
@@ -339,7 +353,10 @@ impl<'a> Walk<'a> {
         };
         // Nothing is written to a closed segment any more.
         let options = Options { closed: self.options.closed || segments::is_closed(path), ..*self.options };
-        let report = verifier::verify(path, self.before.take(), &options, &mut progress)?;
+        let report = match self.piped.take() {
+            Some(lines) => verifier::verify_stream(lines, self.before.take(), &options)?,
+            None => verifier::verify(path, self.before.take(), &options, &mut progress)?,
+        };
         self.before = Some(report.end);
         Ok(report)
     }
@@ -368,17 +385,5 @@ impl<'a> Walk<'a> {
         }));
         found.proved.extend(judged.proved);
         found.not_proved.extend(judged.not_proved);
-    }
-
-    /// A ledger of the control plane, or its index.
-    fn plane(&self, path: &Path, holds: Holds) -> Result<Verified> {
-        let (report, what) = match holds {
-            Holds::Index => (plane_index::verify(path)?, "index"),
-            Holds::Entries | Holds::Else => (dialect::verify(path, self.options.closed)?, "lines"),
-        };
-        let whole = (report.fault_count == 0 && report.lines > 0).then_some((what, report.intact));
-        let why = "nothing signs a ledger of the control plane, so last entries may have been removed".to_owned();
-        let open = NotProved { what: "checkpoint", why };
-        Ok(Verified::new(path, &report, whole.into_iter().collect(), vec![open]))
     }
 }

@@ -170,17 +170,12 @@ fn the_same_request_is_done_once() {
 }
 
 #[test]
-fn foreign_files_are_refused_and_plain_lines_go_to_them() {
+fn append_refuses_file_that_is_not_a_ledger() {
     let place = Ledgers::new();
     place.work.write("notes.jsonl", "{\"a\":1}\n");
     assert_eq!(place.closing(&["append", "-f", "notes.jsonl", "m"], "", 2)["error"]["code"], "E_VALIDATION");
     assert_eq!(place.closing(&["append", "-f", "notes.jsonl"], "m\n", 2)["error"]["code"], "E_VALIDATION");
     assert_eq!(place.work.read("notes.jsonl"), "{\"a\":1}\n");
-    place.closing(&["append", "-f", "notes.jsonl", "--plain", "--event", "e", "--agent", "a", "m"], "", 0);
-    let line = place.stored("notes.jsonl").remove(1);
-    assert_eq!(line.as_object().unwrap().keys().collect::<Vec<_>>(), ["ts", "agent", "event", "message"]);
-    place.ledger("l.jsonl", 2);
-    place.closing(&["append", "-f", "l.jsonl", "--plain", "m"], "", 6);
 }
 
 #[test]
@@ -240,24 +235,11 @@ fn nothing_is_appended_to_a_file_that_a_tree_holds_to_be_pristine() {
     place.work.write("t/governed_prompts/p.md", "text");
     std::os::unix::fs::symlink("t/governed_prompts", place.work.join("link")).unwrap();
     for file in ["t/governed_prompts/p.md", "t/governed_prompts/new", "link/new", "../home/specs/l.jsonl"] {
-        for plain in [&["--plain"][..], &[]] {
-            let answer = place.closing(&[&["append", "-f", file], plain, &["x"]].concat(), "", 4);
-            assert_eq!(answer["error"]["details"]["class"], "PRISTINE", "{file}: {answer}");
-        }
+        let answer = place.closing(&["append", "-f", file, "x"], "", 4);
+        assert_eq!(answer["error"]["details"]["class"], "PRISTINE", "{file}: {answer}");
     }
     assert_eq!(place.work.read("t/governed_prompts/p.md"), "text");
     place.closing(&["append", "-f", "t/own.jsonl", "x"], "", 0);
-}
-
-#[test]
-fn a_bare_line_stays_whole_after_a_torn_one() {
-    let place = Ledgers::new();
-    place.work.write("notes.jsonl", "{\"ts\":\"torn");
-    place.run(&["append", "-f", "notes.jsonl", "--plain", "m"]).success();
-    let text = place.work.read("notes.jsonl");
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 2, "{text}");
-    assert_eq!(serde_json::from_str::<serde_json::Value>(lines[1]).unwrap()["message"], "m");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `cp-log bundle` and `check-bundle`: a bundle of real work is proved with its file alone, and each changed byte is found where it is.
+//! `cp-log bundle` and `verify` of a bundle: a bundle of real work is proved with its file alone, and each changed byte is found where it is.
 
 use cp_testkit::{Outcome, Place};
 use serde_json::json;
@@ -6,10 +6,14 @@ use serde_json::json;
 use crate::ledgers::Ledgers;
 use crate::work::Work;
 
-/// Checks a bundle where there is nothing else.
+/// Verifies a bundle where there is nothing else.
 fn check(bundle: &[u8], arguments: &[&str]) -> Outcome {
+    check_with("verify", bundle, arguments)
+}
+
+fn check_with(verb: &str, bundle: &[u8], arguments: &[&str]) -> Outcome {
     let place = Place::of("cp-log");
-    let ran = place.feed(&[&["check-bundle", "-"], arguments].concat(), bundle);
+    let ran = place.feed(&[&[verb, "-"], arguments].concat(), bundle);
     assert!(!place.home.exists(), "a check leaves nothing");
     ran
 }
@@ -45,7 +49,11 @@ fn a_changed_byte_in_any_line_of_a_bundle_of_real_work_is_found_there() {
     let without: Vec<&[u8]> = lines.iter().enumerate().filter(|(at, _)| *at != 5).map(|(_, line)| *line).collect();
     check(&without.concat(), &[]).code(1);
     check(&[&bundle[..], b"{}\n"].concat(), &[]).code(1);
-    check(b"", &[]).code(1);
+    // The old verb demands a bundle.
+    let old = check_with("check-bundle", &bundle, &[]).success().data();
+    assert_eq!((&old["holds"], &old["ledgers"]), (&json!(true), &proved["ledgers"]));
+    check_with("check-bundle", b"", &[]).code(1);
+    check_with("check-bundle", b"{}\n", &[]).code(1);
 }
 
 #[test]
@@ -109,6 +117,7 @@ fn segments_blobs_and_sealed_values_are_what_they_should_be() {
     place.lines(&["append", "-f", "l.jsonl", "--seal", "message", "the sealed value"], "");
     let answer = place.run(&["bundle", "l.jsonl", "-o", "b.jsonl"]).success().data();
     assert_eq!((&answer["ledgers"], &answer["blobs"]), (&json!(1), &json!(1)));
+    assert_eq!(place.run(&["verify", "b.jsonl"]).success().data()["holds"], json!(true));
     let bundle = place.work.read("b.jsonl");
     assert!(!bundle.contains("the sealed value") && bundle.contains("$sealed"));
     assert_eq!(bundle.matches(r#""type":"bundle_blob""#).count(), 2, "a large value comes in parts");

@@ -1,4 +1,4 @@
-//! `cp-log export` and `verify --dialect`, as a shell user meets them.
+//! `cp-log export`, as a shell user meets it.
 
 use crate::ledgers::Ledgers;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ fn what_took_time_is_a_span_and_the_rest_are_log_records() {
     let place = Ledgers::new();
     let row = r#"{"event":"model_request","agent":"a","session":"S","data":{"model":"m","backend":"anthropic","answered_by":"m-1","id":"x","stop_reason":"end_turn","usage":{"input_tokens":10,"output_tokens":5},"duration_ms":1500}}"#;
     place.lines(&["append", "-f", "l.jsonl", "--rows"], row);
-    let done = place.run(&["export", "--to", "otlp", "--format", "raw", "l.jsonl"]).success();
+    let done = place.run(&["export", "--format", "raw", "l.jsonl"]).success();
     let lines = done.records();
     assert_eq!(lines[0]["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]["eventName"], "ledger.open");
     let scope = &lines[1]["resourceSpans"][0]["scopeSpans"][0];
@@ -44,7 +44,7 @@ fn a_batch_has_many_entries_and_says_of_which_ledger_they_are() {
         place.stored(&file)[0]["data"]["origin"].clone()
     });
     let told = |batch: &str| {
-        let words = ["export", "--to", "otlp", "--batch", batch, "a.jsonl", "b.jsonl"];
+        let words = ["export", "--batch", batch, "a.jsonl", "b.jsonl"];
         let mut found = Vec::new();
         let mut sizes = Vec::new();
         let records = place.lines(&words, "");
@@ -81,7 +81,7 @@ fn a_batch_has_many_entries_and_says_of_which_ledger_they_are() {
     assert_eq!((of("spans"), of("logRecords")), (vec![4, 4, 2], vec![4, 4, 4]));
     assert_eq!(told("100000").1, [("spans", 10), ("logRecords", 12)]);
     for wrong in ["0", "100001", "x"] {
-        place.run(&["export", "--to", "otlp", "--batch", wrong, "a.jsonl"]).failed(2, "E_USAGE");
+        place.run(&["export", "--batch", wrong, "a.jsonl"]).failed(2, "E_USAGE");
     }
 }
 
@@ -113,7 +113,7 @@ fn a_tool_is_a_span_of_its_name_and_a_fraction_of_a_millisecond_counts() {
         r#"{"event":"llm.response","agent":"a","session":"S","data":{"model":"m","backend":"b","answered_by":"m1","id":"x","stop_reason":"s","code":"E_NETWORK","usage":{"input_tokens":1,"output_tokens":2,"cache_read_tokens":3,"cache_write_tokens":4},"latency_ms":-1}}"#,
     ];
     place.lines(&["append", "-f", "l.jsonl", "--rows"], &rows.join("\n"));
-    let lines = place.run(&["export", "--to", "otlp", "--format", "raw", "l.jsonl"]).success().records();
+    let lines = place.run(&["export", "--format", "raw", "l.jsonl"]).success().records();
     let attributes = |value: &Value| -> Vec<(String, Value)> {
         let given = value["attributes"].as_array().unwrap();
         given.iter().map(|given| (given["key"].as_str().unwrap().to_owned(), given["value"].clone())).collect()
@@ -147,38 +147,4 @@ fn a_tool_is_a_span_of_its_name_and_a_fraction_of_a_millisecond_counts() {
     seen.sort();
     seen.dedup();
     assert_eq!(seen, NAMES);
-}
-
-/// An entry as the control plane writes it, with Python's spelling.
-fn entry(n: u32, previous: &Value) -> (String, String) {
-    let previous = previous.to_string();
-    let unhashed =
-        format!("{{\"event_type\": \"E{n}\", \"metadata\": {{\"a\": 1.5, \"é\": []}}, \"previous_hash\": {previous}}}");
-    let hash = cp_ledger::format::Hash::of(unhashed.as_bytes()).hex().to_owned();
-    // Written in another order, and a number in another spelling, than it is hashed in.
-    let line = format!(
-        "{{\"previous_hash\": {previous}, \"event_type\": \"E{n}\", \"metadata\": {{\"é\": [], \"a\": 15e-1}}, \"entry_hash\": \"{hash}\"}}\n"
-    );
-    (line, hash)
-}
-
-#[test]
-fn ledgers_of_the_control_plane_are_proved_and_restarts_told() {
-    let place = Ledgers::new();
-    let (first, one) = entry(1, &Value::Null);
-    let (second, two) = entry(2, &json!(one));
-    let (third, _) = entry(3, &json!(two));
-    let verify = |text: &str, exit| {
-        place.work.write("governance.jsonl", text);
-        place.closing(&["verify", "--dialect", "control-plane", "governance.jsonl"], "", exit)
-    };
-    let good = format!("{first}{second}{third}");
-    assert_eq!(verify(&good, 0)["data"]["lines"], 3);
-    let kind = |text: &str| verify(text, 1)["error"]["details"]["kind"].as_str().unwrap().to_owned();
-    assert_eq!(kind(&good.replace("E2", "EX")), "hash");
-    assert_eq!(kind(&format!("{first}{third}")), "chain");
-    assert_eq!(kind(&format!("{first}{second}{first}{second}")), "restart");
-    assert_eq!(kind("{\"a\":1}\n"), "shape");
-    assert_eq!(kind("nonsense\n"), "json");
-    place.closing(&["verify", "governance.jsonl"], "", 1);
 }

@@ -191,38 +191,6 @@ fn a_seal_or_a_checkpoint_entry_that_says_something_else_is_found() {
     place.lines(&["verify", "l.jsonl"], "");
 }
 
-#[test]
-fn ledgers_of_the_control_plane_and_their_index_are_known_by_what_they_hold() {
-    let place = Ledgers::new();
-    let entry = |n: u32, previous: &Value| {
-        let unhashed = format!("{{\"event_type\": \"E{n}\", \"previous_hash\": {previous}}}");
-        let hash = cp_ledger::format::Hash::of(unhashed.as_bytes()).hex().to_owned();
-        let line = format!("{{\"event_type\": \"E{n}\", \"previous_hash\": {previous}, \"entry_hash\": \"{hash}\"}}\n");
-        (line, hash)
-    };
-    let (first, one) = entry(1, &Value::Null);
-    let (second, two) = entry(2, &json!(one));
-    place.work.write("ledger/governance-1.jsonl", format!("{first}{second}"));
-    let row = json!({"segment": "ledger/governance-1.jsonl", "count": 2, "first_hash": one, "last_hash": two});
-    let index = |row: &Value| place.work.write("ledger/index.jsonl", format!("{row}\n"));
-    index(&row);
-    let lines = place.lines(&["verify", "ledger"], "");
-    assert_eq!((lines.len(), &lines[0]["data"]["proved"]["lines"]), (3, &json!(2)));
-    assert_eq!(lines[1]["data"]["proved"]["index"], 1);
-    for (member, value) in
-        [("count", json!(3)), ("last_hash", json!(one.replace('a', "b"))), ("segment", json!("x.jsonl"))]
-    {
-        let mut row = row.clone();
-        row[member] = value;
-        index(&row);
-        place.closing(&["verify", "ledger"], "", 1);
-    }
-    index(&row);
-    place.work.write("ledger/governance-1.jsonl", format!("{}{second}", first.replace("E1", "EX")));
-    place.closing(&["verify", "ledger"], "", 1);
-    place.closing(&["verify", "ledger/governance-1.jsonl"], "", 1);
-}
-
 /// What is done to a ledger.
 #[derive(Clone, Copy, Debug)]
 enum Change {

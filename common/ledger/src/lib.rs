@@ -5,19 +5,21 @@
 //! - [`home`], [`audit()`]: which ledger an effect goes to, and the record of each command line
 //! - [`append`]: the one writer: lock, stage, sync, rotate, repair
 //! - [`proof`]: the chain, the tree over it, checkpoints
+//! - [`usage`]: tokens and cost of entries, summed up
 //! - [`store`]: blobs and sealed values beside a ledger
-//! - [`mod@file`]: files that several processes append to
+//! - `file`: files that several processes append to
 //! - [`read`]: lines forward and backward, segments
 //! - [`format`](mod@format): the line and the entry
 
 pub mod append;
 mod audit;
-pub mod file;
+mod file;
 pub mod format;
 pub mod home;
 pub mod proof;
 pub mod read;
 pub mod store;
+pub mod usage;
 
 pub use cp_common::wire::Receipt;
 

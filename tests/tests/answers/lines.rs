@@ -216,8 +216,6 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-log append hello",
             "mkdir -p \"$CP_HOME/config\"; echo '[' >\"$CP_HOME/config/cp.toml\"; cp-log append hello",
             "cp-log append --dry-run hello",
-            "cp-log append --plain -f plain hello",
-            "cp-log append --plain --dry-run -f plain hello",
             "seq 3 | cp-log append",
             "seq 3 | cp-log append --dry-run",
             "cp-log append -f \"$(printf 'caf\\351')\" hello",
@@ -262,10 +260,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         "cp-log create",
         &["cp-log create --name example.com/audit a", "cp-log create --dry-run --name example.com/audit a"],
     ),
-    (
-        "cp-log export",
-        &["cp-log append hello >/dev/null; cp-llm --backend stub -- hi >/dev/null; cp-log export --to otlp"],
-    ),
+    ("cp-log export", &["cp-log append hello >/dev/null; cp-llm --backend stub -- hi >/dev/null; cp-log export"]),
     ("cp-log follow", &["seq 3 | cp-log append >/dev/null; cp-log follow --last 3 --limit 3"]),
     (
         "cp-log forget",
@@ -380,13 +375,6 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
     ),
     ("cp-session export", &["turns; cp-session export $S", "turns; cp-session export $S --dry-run"]),
     ("cp-session fork", &["turns; cp-session fork $S", "turns; cp-session fork $S --dry-run"]),
-    (
-        "cp-session import",
-        &[
-            r#"echo '[{"conversation_id":"c","prompt":"hi","response":"hello"}]' >log; cp-session import log"#,
-            r#"echo '[{"conversation_id":"c","prompt":"hi","response":"hello"}]' >log; cp-session import --dry-run log"#,
-        ],
-    ),
     ("cp-session list", &["turns; cp-session list", "cp-session list"]),
     ("cp-session load", &["turns; cp-session load $S", "session; cp-session load $S"]),
     (

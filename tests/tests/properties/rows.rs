@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$OPENAI_BASE_URL` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 68] = [
+const ROWS: [[&str; 4]; 66] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -28,14 +28,13 @@ const ROWS: [[&str; 4]; 68] = [
     ["cp-log follow", "", "--last 1 --limit 1 L", "L"],
     ["cp-log stats", "", "L", "f"],
     ["cp-log blob", "", "-f L $BLOB", ""],
-    ["cp-log export", "", "--to otlp L", "--to otlp f"],
+    ["cp-log export", "", "L", "f"],
     ["cp-log reveal", "", "-f L $SEALED", ""],
     ["cp-log forget", "", "-f L --dangerous --dry-run $SEALED", ""],
     ["cp-log tip", "", "L", ""],
     ["cp-log scan", "", "line", "-"],
     ["cp-log audit", "", "L", ""],
     ["cp-log bundle", "", "L", ""],
-    ["cp-log check-bundle", "", "bundle", "-"],
     ["cp-log verify", "", "L", "f"],
     ["cp-log repair", "", "--dry-run torn", ""],
     ["cp-log rotate", "cp R r$N.jsonl", "r$N.jsonl", "locked.jsonl"],
@@ -84,7 +83,6 @@ const ROWS: [[&str; 4]; 68] = [
     ["cp-session check", "", "$S", ""],
     ["cp-session remember", "", "--kind note -- m", "--kind note"],
     ["cp-session recall", "", "--kind note m", ""],
-    ["cp-session import", "", "turns", ""],
     ["cp-session show", "", "$S", ""],
     ["cp-session end", "O=$(cp-session start --format text)", "$O", ""],
     ["cp-session resume", "O=$(cp-session start --format text); cp-session end $O >/dev/null", "$O", ""],
@@ -228,7 +226,6 @@ echo '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"cp_check",
 S=$(cp-session start --format text)
 for m in a b c; do cp-session append --session $S -- $m; cp-session append --session $S --role assistant -- $m; done
 cp-llm --backend stub -- text >message
-echo '[{"conversation_id":"c","prompt":"hi","response":"hello"}]' >turns
 printf '{"tool_calls":[{"name":"nope"}]}\n{"content":"done"}\n' >script
 echo '{"operation":"governed_roots"}' >ask
 cp-toolloop --backend stub -- hello

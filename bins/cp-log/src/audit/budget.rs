@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use cp_common::Result;
 use serde_json::Value;
 
-use super::claim::{Claims, Verdict};
-use super::entry::Entry;
+use super::claim::{Claims, Entry, Verdict};
 
 /// What is counted of tokens.
 const TOKENS: [&str; 4] = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"];

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use cp_common::Result;
 use serde_json::Value;
 
-use super::claim::{Claims, Source, Verdict};
-use super::entry::Entry;
+use super::claim::{Claims, Entry, Source, Verdict};
 
 /// The decisions so far.
 #[derive(Default)]

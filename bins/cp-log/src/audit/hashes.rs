@@ -8,8 +8,7 @@ use cp_ledger::format::claims::{ExecResult, Form, command_hash, exec_command, ex
 use cp_ledger::format::line::Hash;
 use serde_json::Value;
 
-use super::claim::{Claims, Source, Verdict};
-use super::entry::Entry;
+use super::claim::{Claims, Entry, Source, Verdict};
 
 /// Judges the hashes that an entry can prove by itself.
 pub(super) fn judge(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {

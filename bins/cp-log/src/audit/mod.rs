@@ -3,27 +3,26 @@
 mod budget;
 mod claim;
 mod decisions;
-mod entry;
 mod hashes;
-mod operands;
 mod pairs;
 mod reads;
 mod receipts;
 mod steps;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use cp_common::home::TIERS;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Code, Context, Error, Result, signals};
 use cp_ledger::proof::verifier::{Options, verify};
 use cp_ledger::read::End;
 use cp_ledger::read::source::lines_of;
+use cp_ledger::read::tail::is_ledger_file;
+
+use self::claim::{Claims, Entry, Source};
+use crate::reading::{Target, by_ledger, to_read};
 
 pub(crate) use self::claim::Judged;
-use self::claim::{Claims, Source};
-use self::entry::Entry;
-pub(crate) use self::operands::is_ledger;
-use crate::reading::{by_ledger, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -83,7 +82,7 @@ impl Auditor {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let ledgers = by_ledger(to_read(&operands::paths(&args.subjects, context)?, context)?);
+    let ledgers = by_ledger(to_read(&paths(&args.subjects, context)?, context)?);
     context.out.streaming()?;
     let mut claims = Claims::new(context);
     let mut auditor = Auditor::default();
@@ -136,4 +135,45 @@ fn broken(count: u64, all: u64, first: &Judged) -> Error {
     };
     Error::new(Code::Integrity, which + &first.words())
         .hint("each is a record with `holds` false; cp-ledger(5) has every formula")
+}
+
+/// The paths that the operands stand for.
+fn paths(subjects: &[String], context: &Context) -> Result<Vec<PathBuf>> {
+    subjects.iter().map(|subject| path(subject, context)).collect()
+}
+
+fn path(subject: &str, context: &Context) -> Result<PathBuf> {
+    let named = PathBuf::from(subject);
+    if subject == "-" {
+        return Err(Error::usage("an audit reads what lies beside a ledger, so standard input cannot be audited")
+            .hint("name the file"));
+    }
+    if subject.contains('/') || named.extension().is_some_and(|end| end == "jsonl") || named.exists() {
+        return Ok(named);
+    }
+    let run =
+        |tier: &&str| Some(context.home.runs(tier).join(format!("{subject}.jsonl"))).filter(|path| path.is_file());
+    if let Some(ledger) = TIERS.iter().find_map(run) {
+        return Ok(ledger);
+    }
+    match context.home.session(subject) {
+        Ok(session) => Ok(session.directory),
+        Err(_) => Err(Error::not_found(format!("no session, run or ledger `{subject}`"))
+            .hint("cp-session list and cp-toolloop runs list them; a ledger is named by its path")),
+    }
+}
+
+/// Whether a file is a ledger. One that was named has to be.
+pub(crate) fn is_ledger(target: &Target) -> Result<bool> {
+    let path = &target.path;
+    if !path.is_file() {
+        return Err(Error::not_found("no such ledger").in_file(path));
+    }
+    if is_ledger_file(&cp_ledger::read::open(path)?) {
+        return Ok(true);
+    }
+    if target.named {
+        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(path));
+    }
+    Ok(false)
 }

@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use cp_common::{Code, Result};
 use serde_json::Value;
 
-use super::claim::{Claims, Source, Verdict};
-use super::entry::Entry;
+use super::claim::{Claims, Entry, Source, Verdict};
 
 /// What was begun and has not ended.
 #[derive(Default)]

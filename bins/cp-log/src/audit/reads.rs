@@ -10,8 +10,7 @@ use cp_ledger::format::line::Hash;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::claim::{Claims, Verdict};
-use super::entry::Entry;
+use super::claim::{Claims, Entry, Verdict};
 
 /// The part of a file that a hash is over.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

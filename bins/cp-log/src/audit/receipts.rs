@@ -13,8 +13,7 @@ use cp_ledger::read::segments::segments_of;
 use cp_ledger::read::source::lines_of;
 use serde_json::Value;
 
-use super::claim::{Claims, Source, Verdict};
-use super::entry::Entry;
+use super::claim::{Claims, Entry, Source, Verdict};
 
 /// The receipts so far, by the ledger and the line that they name. Each ledger is then read once.
 #[derive(Default)]

@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use cp_common::Result;
 use serde_json::Value;
 
-use super::claim::{Claims, Verdict};
-use super::entry::Entry;
+use super::claim::{Claims, Entry, Verdict};
 
 /// The steps of one command.
 #[derive(Default)]

@@ -13,8 +13,6 @@ use super::format::Blob;
 
 /// The most of a value that one record has, so that no line is too long to be read.
 const PART: usize = 4 << 20;
-/// What stands before the hash of a value that was moved.
-const REFERENCE: &[u8] = b"{\"blob\":\"sha256:";
 
 /// The blobs of one ledger, each once.
 pub(super) struct Blobs<'a> {
@@ -26,15 +24,9 @@ pub(super) struct Blobs<'a> {
 }
 
 /// The hashes in a line's text.
-pub(crate) fn named(raw: &[u8]) -> impl Iterator<Item = Hash> + '_ {
+fn named(raw: &[u8]) -> impl Iterator<Item = Hash> + '_ {
     const PREFIX: &[u8] = b"sha256:";
     memchr::memmem::find_iter(raw, PREFIX).filter_map(|at| Hash::from_hex(raw.get(at + 7..at + 71)?))
-}
-
-/// The hashes in a line's text that stand for a value.
-pub(crate) fn referenced(raw: &[u8]) -> impl Iterator<Item = Hash> + '_ {
-    memchr::memmem::find_iter(raw, REFERENCE)
-        .filter_map(|at| Hash::from_hex(raw.get(at + REFERENCE.len()..at + REFERENCE.len() + 64)?))
 }
 
 impl<'a> Blobs<'a> {
@@ -45,7 +37,7 @@ impl<'a> Blobs<'a> {
 
     /// Passes the blobs that a line names and that were not passed yet.
     pub(super) fn of_line(&mut self, raw: &[u8], each: &mut dyn FnMut(&Blob<'_>) -> Result<()>) -> Result<()> {
-        let must: HashSet<[u8; 32]> = referenced(raw).map(|hash| hash.raw()).collect();
+        let must: HashSet<[u8; 32]> = blob::references(raw).map(|hash| hash.raw()).collect();
         if !self.has_any && must.is_empty() {
             return Ok(());
         }

@@ -69,6 +69,12 @@ struct Envelope<'a> {
     data: &'a serde_json::value::RawValue,
 }
 
+/// True if a file whose first line is this one is a bundle. Either mark is enough, because the other one may be damaged.
+pub(crate) fn begins_bundle(line: &[u8]) -> bool {
+    let marks = [format!("\"type\":\"{BUNDLE}\""), format!("{SUM}sha256:")];
+    marks.iter().any(|mark| memchr::memmem::find(line, mark.as_bytes()).is_some())
+}
+
 /// Reads what [`unsealed`] gave. A record has one spelling, so that nothing is in it that is not looked at.
 pub(crate) fn read<'a, T: Deserialize<'a> + Serialize>(data: &'a [u8]) -> Result<T, String> {
     let value: T = serde_json::from_slice(data).map_err(|e| e.to_string())?;

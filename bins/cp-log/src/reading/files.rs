@@ -1,15 +1,17 @@
 //! Which files are read: operands, directories, the segments of a rotated ledger, and the defaults.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::output::Severity;
 use cp_common::stream::filter::input_waits;
 use cp_common::{Context, Error, Result, json, signals};
 use cp_ledger::home::session_directory;
-use cp_ledger::read::segments::{ledger_of, segments_of};
+use cp_ledger::read::segments::{self, ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
 use rustix::fs::FileType;
 
@@ -173,6 +175,50 @@ impl Found {
 fn is_lines(path: &Path) -> bool {
     let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
     [&b".jsonl"[..], b".jsonl.gz", b".jsonl.zst"].iter().any(|end| name.ends_with(end))
+}
+
+/// The files of one ledger, the oldest first.
+pub(crate) struct Group {
+    pub(crate) ledger: PathBuf,
+    pub(crate) files: Vec<Target>,
+}
+
+impl Group {
+    /// Whether only closed segments were named, so that nobody asked for the others.
+    pub(crate) fn is_part(&self) -> bool {
+        self.files.iter().all(|file| file.named && segments::is_closed(&file.path))
+    }
+
+    /// The files of each ledger, in the order in which the ledgers were named or found.
+    pub(crate) fn all(targets: &[Target], context: &mut Context) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        let mut places = HashMap::new();
+        for target in targets {
+            let ledger = segments::ledger_of(&target.path);
+            let place = *places.entry(ledger.clone()).or_insert_with(|| {
+                groups.push(Self { ledger, files: Vec::new() });
+                groups.len() - 1
+            });
+            let files = &mut groups[place].files;
+            if !files.iter().any(|file| file.path == target.path) {
+                files.push(target.clone());
+            }
+        }
+        for group in &mut groups {
+            // Digits sort before letters, so the file that goes on comes last.
+            group.files.sort_by(|a, b| a.path.cmp(&b.path));
+            group.files.dedup_by(|later, earlier| {
+                let twice = segments::unpacked_name(&later.path) == segments::unpacked_name(&earlier.path);
+                if twice {
+                    let (later, earlier) = (later.path.display(), earlier.path.display());
+                    let message = format!("{later} is {earlier} packed, and was not looked at");
+                    context.out.notice("segment_twice", Severity::Warning, message);
+                }
+                twice
+            });
+        }
+        groups
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Lines of JSON that no ledger holds: those of other programs, and those that `append --plain` writes. Each is read as an entry would
-//! be made of it: the members that entries have, in their order, and the rest as data.
+//! Lines of JSON of other programs. Each is read as the entry that it would become:
+//! the members that entries have, in their order, and all others as data.
 
 use cp_common::{Error, Result, clock, json};
 use cp_ledger::format::line::{TS_LEN, decimal, inside, is_time, members};

@@ -109,7 +109,7 @@ impl Reader {
                 }
                 Source::Stream(stream) => {
                     let mut lines = Lines::of_stream(stream, path);
-                    let class = class_of(lines.begins_stored()?, target);
+                    let class = class_of(Line::parse(lines.peek()?).is_some(), target);
                     (Input::Forward(lines), class, 0, None)
                 }
             },

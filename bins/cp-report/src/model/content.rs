@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use serde::Serialize;
+use similar::{Change, ChangeTag, TextDiff};
+
 use super::entry::Json;
-use super::part::Part;
 use super::table::Form;
 
 /// A text with more lines or bytes than these is folded.
@@ -128,20 +130,21 @@ fn input(value: Json<'_>, parts: &mut Vec<Part>) {
         parts.insert(first, part("", "code", plain.join("\n")));
     }
     if removed.is_some() || added.is_some() {
-        let rows = |sign: char, text: Option<Cow<'_, str>>| -> Vec<(char, String)> {
-            text.iter().flat_map(|text| text.lines()).map(|line| (sign, line.to_owned())).collect()
-        };
-        let (mut old, mut new) = (rows('-', removed), rows('+', added));
-        let same = old.iter().zip(&new).take_while(|(old, new)| old.1 == new.1).count();
-        let last =
-            old[same..].iter().rev().zip(new[same..].iter().rev()).take_while(|(old, new)| old.1 == new.1).count();
-        let kept = |(_, line): (char, String)| (' ', line);
-        let after: Vec<_> = new.split_off(new.len() - last).into_iter().map(kept).collect();
-        old.truncate(old.len() - last);
-        let changed = old.split_off(same);
-        let rows = old.into_iter().map(kept).chain(changed).chain(new.split_off(same)).chain(after).collect();
+        let (removed, added) = (removed.unwrap_or_default(), added.unwrap_or_default());
+        let (old, new): (Vec<&str>, Vec<&str>) = (removed.lines().collect(), added.lines().collect());
+        let rows = TextDiff::from_slices(&old, &new).iter_all_changes().map(row).collect();
         parts.push(difference(rows));
     }
+}
+
+/// A line of a difference, with the sign of its change.
+fn row(change: Change<&str>) -> (char, String) {
+    let sign = match change.tag() {
+        ChangeTag::Delete => '-',
+        ChangeTag::Insert => '+',
+        ChangeTag::Equal => ' ',
+    };
+    (sign, change.value().to_owned())
 }
 
 fn unified(text: &str) -> Part {
@@ -154,4 +157,20 @@ fn unified(text: &str) -> Part {
 
 fn difference(rows: Vec<(char, String)>) -> Part {
     Part { folded: rows.len() > 2 * LINES, rows, ..part("", "difference", String::new()) }
+}
+
+/// Something that is shown whole.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Part {
+    /// What it is, where that is not plain.
+    pub(crate) label: Cow<'static, str>,
+    /// `text`, `code`, `command` or `difference`.
+    pub(crate) form: &'static str,
+    /// Whether it is folded until the reader opens it.
+    pub(crate) folded: bool,
+    /// The text; of a difference, none.
+    pub(crate) text: String,
+    /// The lines of a difference, each with what became of it before it: `+`, `-`, `@` or a space.
+    pub(crate) rows: Vec<(char, String)>,
 }

@@ -1,9 +1,12 @@
 //! A line of a ledger as its parts. Nothing is believed of it: what has another type than expected is left out.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 
 use chrono::DateTime;
 use cp_ledger::format::line::{Line, inside, members};
+use cp_ledger::usage::UsageTotals;
 use serde_json::value::RawValue;
 
 /// A JSON value as it is spelt.
@@ -33,6 +36,10 @@ impl<'a> Json<'a> {
 
     pub(crate) fn whole(self) -> Option<u64> {
         std::str::from_utf8(self.0).ok()?.parse().ok()
+    }
+
+    pub(crate) fn usage(self) -> Option<UsageTotals> {
+        UsageTotals::parse(self.0)
     }
 
     pub(crate) fn is(self, spelt: &str) -> bool {
@@ -154,5 +161,56 @@ impl<'a> Entry<'a> {
             "command" => is_not_zero("exit"),
             _ => false,
         }
+    }
+}
+
+/// The most that is waited for at a time.
+const MOST: usize = 10_000;
+
+/// What was asked for on a ledger, while nothing came of it.
+#[derive(Default)]
+pub(crate) struct Pairs {
+    waiting: HashMap<u64, Vec<u64>>,
+    count: usize,
+    hasher: RandomState,
+}
+
+impl Pairs {
+    /// The line that this one is about, if it ends what that one began. Whether this one begins something is the other part.
+    pub(crate) fn see(&mut self, entry: &Entry<'_>) -> (Option<u64>, bool) {
+        let text = |path: &str| entry.get(path).map(Json::pretty).unwrap_or_default();
+        let (begins, kind, name) = match &*entry.event {
+            "llm.request" | "llm.response" => {
+                let begins = entry.event == "llm.request";
+                (begins, 0, [text("request_hash"), text("attempt"), text("batch")].join(" "))
+            }
+            "tool_call" | "tool_result" => (entry.event == "tool_call", 1, text("id")),
+            "exec.intent" => (true, 2, entry.seq.to_string()),
+            "exec.result" => (false, 2, text("intent")),
+            "approval.asked" => (true, 3, text("id")),
+            "approval.granted" | "approval.denied" => (false, 3, text("id")),
+            _ => return (None, false),
+        };
+        let key = self.hasher.hash_one((kind, name, entry.run.as_deref()));
+        if begins {
+            let is_kept = self.count < MOST;
+            if is_kept {
+                self.count += 1;
+                self.waiting.entry(key).or_default().push(entry.seq);
+            }
+            return (None, is_kept);
+        }
+        let Some(waiting) = self.waiting.get_mut(&key) else { return (None, false) };
+        let first = waiting.remove(0);
+        self.count -= 1;
+        if waiting.is_empty() {
+            self.waiting.remove(&key);
+        }
+        (Some(first), false)
+    }
+
+    /// What nothing came of.
+    pub(crate) fn left(self) -> HashSet<u64> {
+        self.waiting.into_values().flatten().collect()
     }
 }

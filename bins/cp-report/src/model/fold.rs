@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use cp_ledger::usage::UsageTotals;
 use serde::Serialize;
 
-use super::entry::Entry;
+use super::entry::{Entry, Json};
 use super::spans::{LANES, Place, Span, Step, push, spend, thin};
 
 /// The most names of one kind that are counted apart; the others count as one.
@@ -35,12 +36,8 @@ pub(crate) struct Totals {
     pub(crate) approvals: u64,
     /// What failed.
     pub(crate) failures: u64,
-    /// Tokens read.
-    pub(crate) input_tokens: u64,
-    /// Tokens written.
-    pub(crate) output_tokens: u64,
-    /// US dollars, as far as prices were known.
-    pub(crate) cost_usd: f64,
+    #[serde(flatten)]
+    pub(crate) usage: UsageTotals,
 }
 
 /// A run.
@@ -154,7 +151,7 @@ struct State {
     /// When a request to a model failed, by run and request.
     failed: HashMap<String, i64>,
     /// Used and cost as messages outside of runs say it, where no line of the request does.
-    of_messages: Totals,
+    of_messages: UsageTotals,
     /// The ledger in which a turn has begun and the run has not ended.
     turn_of: Option<usize>,
 }
@@ -166,12 +163,6 @@ fn named<'a, T: Default>(map: &'a mut BTreeMap<String, T>, name: &str) -> &'a mu
 }
 
 impl Totals {
-    fn add_usage(&mut self, used: &Step) {
-        self.input_tokens = self.input_tokens.saturating_add(used.input_tokens);
-        self.output_tokens = self.output_tokens.saturating_add(used.output_tokens);
-        self.cost_usd += used.cost_usd;
-    }
-
     /// The counts that a page names first, where they are not zero.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
@@ -192,7 +183,7 @@ impl Totals {
         self.first.get_or_insert(place);
         if let Some(used) = answer {
             self.answers += u64::from(!entry.is_failed());
-            self.add_usage(used);
+            self.usage.add(&used.usage);
         }
         match &*entry.event {
             "iteration" => self.turns += 1,
@@ -210,18 +201,13 @@ impl Totals {
     }
 }
 
-/// What an answer used.
-fn usage(entry: &Entry<'_>, place: Place) -> Step {
-    let count = |name: &str| entry.get(name).and_then(super::entry::Json::whole).unwrap_or(0);
-    let cached = count("usage.cache_read_tokens").saturating_add(count("usage.cache_write_tokens"));
-    Step {
-        place,
-        turn: None,
-        count: 1,
-        input_tokens: count("usage.input_tokens").saturating_add(cached),
-        output_tokens: count("usage.output_tokens"),
-        cost_usd: entry.number("usage.cost_usd").unwrap_or(0.0),
-    }
+/// The tokens and the cost of an answer.
+fn step_of(entry: &Entry<'_>, place: Place) -> Step {
+    Step { place, turn: None, count: 1, usage: usage_of(entry) }
+}
+
+fn usage_of(entry: &Entry<'_>) -> UsageTotals {
+    entry.get("usage").and_then(Json::usage).unwrap_or_default()
 }
 
 impl Overview {
@@ -255,7 +241,7 @@ impl Overview {
             }
             "message" => {
                 if entry.run.is_none() {
-                    self.state.of_messages.add_usage(&usage(entry, place));
+                    self.state.of_messages.add(&usage_of(entry));
                 }
                 if let Some(session) = entry.session.as_deref().filter(|_| entry.run.is_none()) {
                     named(&mut self.sessions, session).add(place);
@@ -298,13 +284,13 @@ impl Overview {
 
     /// Adds the line to its run. What it used, if it is what came of a request to a model.
     fn add_run(&mut self, time: i64, entry: &Entry<'_>, place: Place) -> Option<Step> {
-        let said = || usage(entry, place);
+        let said = || step_of(entry, place);
         let asked = (entry.event == "llm.response").then(said);
         let Some(id) = entry.run.as_deref() else { return asked };
         if entry.event == "run_start" && self.runs.len() < NAMES && !self.state.runs.contains_key(id) {
             self.state.runs.insert(id.to_owned(), self.runs.len());
             let text = |path: &str| entry.text(path).unwrap_or_default().into_owned();
-            let task = entry.content.map(super::entry::Json::pretty).unwrap_or_default();
+            let task = entry.content.map(Json::pretty).unwrap_or_default();
             self.runs.push(Run {
                 id: id.to_owned(),
                 task: task.chars().take(500).collect(),
@@ -387,10 +373,7 @@ impl Overview {
     pub(crate) fn finish(&mut self) {
         self.lanes.iter_mut().for_each(thin);
         if self.totals.answers == 0 {
-            let of = &self.state.of_messages;
-            self.totals.input_tokens = of.input_tokens;
-            self.totals.output_tokens = of.output_tokens;
-            self.totals.cost_usd = of.cost_usd;
+            self.totals.usage = self.state.of_messages;
         }
         // What an agent uses, the runs that it works for have used too.
         for at in 0..self.runs.len() {
@@ -401,8 +384,8 @@ impl Overview {
                 for (name, used, _) in &mut run.limits {
                     #[expect(clippy::cast_precision_loss, reason = "these are shown as bars")]
                     let spent = match name.as_str() {
-                        "tokens" => totals.input_tokens.saturating_add(totals.output_tokens) as f64,
-                        "usd" => totals.cost_usd,
+                        "tokens" => totals.usage.input_tokens.saturating_add(totals.usage.output_tokens) as f64,
+                        "usd" => totals.usage.cost_usd,
                         "deadline" if depth > 0 => 0.0,
                         "deadline" => took as f64 / 1000.0,
                         _ => totals.turns as f64,

@@ -3,15 +3,12 @@
 mod content;
 mod entry;
 mod fold;
-mod pairs;
-mod part;
 mod shown;
 mod spans;
 mod table;
 
 pub(crate) use self::content::word;
-pub(crate) use self::entry::Entry;
+pub(crate) use self::entry::{Entry, Pairs};
 pub(crate) use self::fold::{Count, Overview, Run, Times, Totals};
-pub(crate) use self::pairs::Pairs;
 pub(crate) use self::shown::{Fact, Shown, duration, money, shown};
 pub(crate) use self::spans::{LANES, Place, Span, Step};

@@ -1,5 +1,6 @@
 //! What happened when, and how much of it: kept in so many pieces at most, however long it took.
 
+use cp_ledger::usage::UsageTotals;
 use serde::Serialize;
 
 /// What a span is drawn in.
@@ -65,20 +66,14 @@ pub(crate) struct Step {
     pub(crate) turn: Option<u64>,
     /// How many it stands for.
     pub(crate) count: u64,
-    /// Tokens read.
-    pub(crate) input_tokens: u64,
-    /// Tokens written.
-    pub(crate) output_tokens: u64,
-    /// US dollars, as far as prices were known.
-    pub(crate) cost_usd: f64,
+    #[serde(flatten)]
+    pub(crate) usage: UsageTotals,
 }
 
 impl Step {
     fn add(&mut self, other: &Self) {
         self.count += other.count;
-        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
-        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
-        self.cost_usd += other.cost_usd;
+        self.usage.add(&other.usage);
     }
 }
 
@@ -106,14 +101,18 @@ pub(crate) fn spend(steps: &mut [Step], used: &Step) {
 mod tests {
     use super::*;
 
+    fn used(input_tokens: u64, output_tokens: u64) -> UsageTotals {
+        UsageTotals { input_tokens, output_tokens, cost_usd: 0.0 }
+    }
+
     #[test]
     fn many_are_kept_as_few_and_nothing_is_lost() {
         let mut steps = Vec::new();
         let mut spans = Vec::new();
         for at in 0_i64..10_000 {
             let place = (0, at.unsigned_abs());
-            push(&mut steps, Step { place, count: 1, input_tokens: 1, ..Step::default() });
-            spend(&mut steps, &Step { output_tokens: 2, ..Step::default() });
+            push(&mut steps, Step { place, count: 1, usage: used(1, 0), ..Step::default() });
+            spend(&mut steps, &Step { usage: used(0, 2), ..Step::default() });
             let tone = u8::from(at == 4321);
             spans.push(Span { lane: 0, tone, start: at, end: at + 1, place, count: 1 });
             if spans.len() > 2 * MOST {
@@ -125,7 +124,7 @@ mod tests {
         assert_eq!(spans.iter().map(|span| span.count).sum::<u64>(), 10_000);
         assert!(spans.iter().any(|span| span.tone == 1 && span.place.1 == 4321));
         let sums = steps.iter().fold([0; 3], |sum: [u64; 3], step| {
-            [sum[0] + step.count, sum[1] + step.input_tokens, sum[2] + step.output_tokens]
+            [sum[0] + step.count, sum[1] + step.usage.input_tokens, sum[2] + step.usage.output_tokens]
         });
         assert_eq!(sums, [10_000, 10_000, 20_000]);
         assert!(steps.windows(2).all(|two| two[0].place.1 + two[0].count == two[1].place.1), "{steps:?}");

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::placed::{Placed, id_of};
+use super::{Placed, id_of};
 use crate::bundle::{Head, LeftOut};
 use crate::model::{Count, Fact, Overview, Place, Step, Totals, duration, money, word};
 use crate::svg::{Bar, bars, timeline};
@@ -109,7 +109,7 @@ pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_o
     };
     let totals = &overview.totals;
     let has_tables = matches!(kind, "Overview" | "Batch" | "Ledgers");
-    let used = format!("{} read, {} written", totals.input_tokens, totals.output_tokens);
+    let used = format!("{} read, {} written", totals.usage.input_tokens, totals.usage.output_tokens);
     let steps = &overview.turns;
     let (one, many) =
         if steps.iter().any(|step| step.turn.is_some()) { ("turn", "turns") } else { ("answer", "answers") };
@@ -125,10 +125,10 @@ pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_o
         steps.iter().enumerate().map(bar).collect()
     };
     let tokens = bar("c", &|step| {
-        let values = [step.input_tokens, step.output_tokens];
+        let values = [step.usage.input_tokens, step.usage.output_tokens];
         (values, format!("{} tokens read, {} written", values[0], values[1]))
     });
-    let costs = bar("d", &|step| ([millionths(step.cost_usd), 0], money(step.cost_usd)));
+    let costs = bar("d", &|step| ([millionths(step.usage.cost_usd), 0], money(step.usage.cost_usd)));
     Heading {
         kind,
         name,
@@ -143,7 +143,7 @@ pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_o
         version: env!("CARGO_PKG_VERSION"),
         groups: GROUPS,
         tokens_text: format!("{used}; {each}"),
-        cost_text: money(totals.cost_usd),
+        cost_text: money(totals.usage.cost_usd),
         timeline: if is_overview { None } else { timeline(&overview.lanes, id, span) },
         tokens: bars(&format!("Tokens of each of the {many}"), &tokens),
         costs: bars(&format!("Cost of each of the {many}"), &costs),
@@ -164,8 +164,11 @@ fn facts(overview: &Overview, run: Option<&crate::model::Run>, id: &dyn Fn(Place
     if !models.is_empty() {
         facts.push(fact("model", models.join(", ")));
     }
-    facts.push(fact("cost", if totals.cost_usd > 0.0 { money(totals.cost_usd) } else { "unknown or none".to_owned() }));
-    facts.push(fact("tokens", format!("{} read, {} written", totals.input_tokens, totals.output_tokens)));
+    facts.push(fact(
+        "cost",
+        if totals.usage.cost_usd > 0.0 { money(totals.usage.cost_usd) } else { "unknown or none".to_owned() },
+    ));
+    facts.push(fact("tokens", format!("{} read, {} written", totals.usage.input_tokens, totals.usage.output_tokens)));
     let counted = |(name, count): (&str, u64)| Fact {
         line: overview.firsts.get(name).map(|place| id(*place)),
         ..fact(name, count.to_string())
@@ -178,8 +181,11 @@ fn facts(overview: &Overview, run: Option<&crate::model::Run>, id: &dyn Fn(Place
 fn turns(steps: &[Step], one: &'static str, id: &dyn Fn(Place) -> String) -> Option<Table> {
     let row = |(at, step): (usize, &Step)| {
         let name = which(at, step, steps[0].count);
-        let cost = if step.cost_usd > 0.0 { money(step.cost_usd) } else { "-".to_owned() };
-        (vec![name, step.input_tokens.to_string(), step.output_tokens.to_string(), cost], Some(id(step.place)))
+        let cost = if step.usage.cost_usd > 0.0 { money(step.usage.cost_usd) } else { "-".to_owned() };
+        (
+            vec![name, step.usage.input_tokens.to_string(), step.usage.output_tokens.to_string(), cost],
+            Some(id(step.place)),
+        )
     };
     table("Turns", one, &SUMS[4..], steps.iter().enumerate().map(row).collect())
 }
@@ -215,11 +221,17 @@ fn limit((name, used, most): &(String, f64, f64)) -> Limit {
 const SUMS: [&str; 7] = ["answers", "calls", "refusals", "failures", "tokens read", "tokens written", "cost"];
 
 fn sums(name: &str, totals: &Totals) -> Vec<String> {
-    let numbers =
-        [totals.answers, totals.calls, totals.refusals, totals.failures, totals.input_tokens, totals.output_tokens];
+    let numbers = [
+        totals.answers,
+        totals.calls,
+        totals.refusals,
+        totals.failures,
+        totals.usage.input_tokens,
+        totals.usage.output_tokens,
+    ];
     let mut row = vec![name.to_owned()];
     row.extend(numbers.map(|number| number.to_string()));
-    row.push(if totals.cost_usd > 0.0 { money(totals.cost_usd) } else { "-".to_owned() });
+    row.push(if totals.usage.cost_usd > 0.0 { money(totals.usage.cost_usd) } else { "-".to_owned() });
     row
 }
 
@@ -287,7 +299,8 @@ fn tables(overview: &Overview, id: &dyn Fn(Place) -> String) -> Vec<Table> {
         picture: bars("How long answers took, each bar twice as long as the one before", &picture),
         ..table
     });
-    let days: Vec<Bar> = overview.days.values().map(|day| [day.input_tokens, day.output_tokens].into()).collect();
+    let days: Vec<Bar> =
+        overview.days.values().map(|day| [day.usage.input_tokens, day.usage.output_tokens].into()).collect();
     let days = table("By day", "day", &SUMS, rows(&overview.days))
         .map(|table| Table { picture: bars("Tokens by day", &days).filter(|_| days.len() > 1), ..table });
     [
@@ -321,5 +334,5 @@ fn command(head: &Head) -> String {
     for file in &selection.files {
         words = format!("{words} {}", word(file));
     }
-    words + " | cp-log check-bundle --key K.pub -"
+    words + " | cp-log verify --key K.pub -"
 }

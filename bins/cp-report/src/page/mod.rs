@@ -1,10 +1,45 @@
 //! The page: templates filled with what the model says, a line at a time.
 
 mod head;
-mod placed;
 mod text;
 mod writer;
 
+use std::collections::HashSet;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::bundle::Ledger;
+use crate::model::Place;
+
 pub(crate) use self::head::{Heading, heading};
-pub(crate) use self::placed::Placed;
 pub(crate) use self::writer::{Input, write};
+
+/// A ledger, and where it is in the copy.
+pub(crate) struct Placed {
+    /// What it is called on this page and on others.
+    pub(crate) id: String,
+    /// Lines that ask for what does not come.
+    pub(crate) unanswered: HashSet<u64>,
+    pub(crate) at: u64,
+    pub(crate) ledger: Ledger,
+    /// The run whose ledger it is.
+    pub(crate) run: Option<String>,
+    /// Whether somebody speaks in it.
+    pub(crate) is_spoken: bool,
+}
+
+impl Placed {
+    pub(crate) fn new(at: u64, ledger: Ledger, others: &[Self]) -> Self {
+        let digest = Sha256::digest(&ledger.origin);
+        let mut id = format!("{:08x}", u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]));
+        if others.iter().any(|other| other.id == id) {
+            id = format!("{id}x{}", others.len());
+        }
+        Self { id, unanswered: HashSet::new(), at, ledger, run: None, is_spoken: false }
+    }
+}
+
+/// The id of a line, on this page and on others.
+fn id_of(ledgers: &[Placed], (ledger, seq): Place) -> String {
+    format!("l{}-{seq}", ledgers.get(ledger).map(|placed| &*placed.id).unwrap_or_default())
+}

@@ -9,8 +9,8 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 
 use super::head::{Heading, Table};
-use super::placed::{Placed, id_of};
 use super::text;
+use super::{Placed, id_of};
 use crate::bundle::{Blob, Chunk, Reader};
 use crate::model::{Entry, Overview, Pairs, Place, Shown, shown};
 use sha2::{Digest as _, Sha256};

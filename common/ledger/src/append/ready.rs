@@ -197,7 +197,7 @@ impl Ledger {
 pub(super) fn foreign(path: &Path) -> Error {
     Error::validation("an existing file that is not a ledger; nothing is appended")
         .in_file(path)
-        .hint("name a new file, or use --plain to append bare lines without a chain")
+        .hint("name a new file; cp-log appends only to ledgers")
         .fatal()
 }
 

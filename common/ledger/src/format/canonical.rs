@@ -19,13 +19,6 @@ pub fn hash_normal(text: &[u8]) -> String {
     Hash::of(&out).to_string()
 }
 
-/// The same for an object without one of its members: what an entry is hashed as that holds its own hash.
-pub fn hash_without(object: &[u8], name: &str) -> Hash {
-    let mut out = Vec::with_capacity(object.len() + object.len() / 4);
-    write_object(object, Some(name), &mut out);
-    Hash::of(&out)
-}
-
 /// The same text under a key, for what must not be found by trying: `hmac-sha256:` and 64 digits.
 pub fn tag_of_normal(text: &[u8], purpose: &[u8], key: &Key) -> String {
     let mut out = Vec::with_capacity(text.len() + text.len() / 4);
@@ -35,7 +28,7 @@ pub fn tag_of_normal(text: &[u8], purpose: &[u8], key: &Key) -> String {
 
 fn write(value: &[u8], out: &mut Vec<u8>) {
     match value.first() {
-        Some(b'{') => write_object(value, None, out),
+        Some(b'{') => write_object(value, out),
         Some(b'[') => {
             out.push(b'[');
             for (at, element) in elements(value).enumerate() {
@@ -49,13 +42,12 @@ fn write(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn write_object(object: &[u8], without: Option<&str>, out: &mut Vec<u8>) {
+fn write_object(object: &[u8], out: &mut Vec<u8>) {
     let mut members: Vec<(String, &[u8], &[u8])> = elements(object)
         .map(|member| {
             let (name, rest) = member.split_at(end_of(member));
             (json::unquote(name).unwrap_or_default(), name, rest.get(1..).unwrap_or_default())
         })
-        .filter(|(name, ..)| Some(name.as_str()) != without)
         .collect();
     members.sort_by(|a, b| a.0.cmp(&b.0));
     out.push(b'{');
@@ -166,12 +158,6 @@ mod tests {
         ] {
             assert_eq!(hash_value(&value), format!("sha256:{hash}"));
         }
-    }
-
-    #[test]
-    fn a_member_is_left_out_at_the_top_only() {
-        let whole = br#"{"b":{"hash":1},"hash":"x","a":2}"#;
-        assert_eq!(hash_without(whole, "hash"), Hash::of(br#"{"a": 2, "b": {"hash": 1}}"#));
     }
 
     #[test]

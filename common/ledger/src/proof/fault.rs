@@ -32,8 +32,6 @@ pub enum Kind {
     Unsigned,
     /// A signature is wrong.
     Signature,
-    /// A chain that begins again in the middle (control plane only).
-    Restart,
     /// A closed segment is missing, or is not what its name or the next one says.
     Segment,
     /// A seal or the entry of a checkpoint does not say what the lines before it come to.

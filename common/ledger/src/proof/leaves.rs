@@ -41,7 +41,7 @@ pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, T
     each(&tree);
     each_line_from(&files[from..], absent, |line| {
         if tree.size() == 0 {
-            begun = (begun_with(line, b"origin"), begun_with(line, b"verifier"));
+            begun = (origin_in(line), begun_with(line, b"verifier"));
         }
         tree.push(leaf(&line.hash().raw()));
         each(&tree);
@@ -74,7 +74,7 @@ pub fn receipt_of(ledger: &Path, line: &Line<'_>) -> Receipt {
 pub fn head_of(file: &Path) -> Result<Option<(u64, Option<String>)>> {
     let mut lines = lines_of(file)?;
     let first = lines.next()?.and_then(|raw| raw.stored());
-    Ok(first.map(|line| (line.seq(), begun_with(&line, b"origin"))))
+    Ok(first.map(|line| (line.seq(), origin_in(&line))))
 }
 
 /// Passes the lines of a ledger's files to `each`, in order, until it breaks or the lines end. Damage is a failure.
@@ -118,6 +118,11 @@ fn each_line_from(
         }
     }
     Ok(())
+}
+
+/// The ledger's name, as its first line has it.
+pub fn origin_in(line: &Line<'_>) -> Option<String> {
+    begun_with(line, b"origin")
 }
 
 /// A text in the data of the first line.

@@ -2,13 +2,10 @@
 
 pub mod bound;
 pub mod checkpoint;
-pub mod dialect;
 pub mod fault;
 pub mod leaves;
 pub mod note;
 pub mod opening;
-pub mod plane_index;
-mod reference;
 pub mod tree;
 pub mod verifier;
 pub mod whole;

@@ -11,6 +11,7 @@ use crate::format::line::Line;
 use crate::proof::tree::{Node, Tree, leaf};
 use crate::read::segments::number_in;
 use crate::read::source::lines_of;
+use crate::store::blob;
 
 /// What a seal and the line after it say of all lines before the seal.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -89,4 +90,14 @@ impl Opening {
     pub fn follows(&self, name: &str) -> bool {
         number_in(name).map(|(_, number)| number) == self.before()
     }
+}
+
+/// The events of a ledger's own entries that do so.
+pub(super) const SEAL: &str = "segment.seal";
+pub(super) const CHECKPOINT: &str = "ledger.checkpoint";
+pub(super) const RECOVERED: &str = "ledger.recovered";
+
+/// Whether there is more to a line than its own bytes.
+pub(super) fn refers(line: &Line<'_>) -> bool {
+    [SEAL, CHECKPOINT, RECOVERED].iter().any(|event| line.is_event(event)) || blob::is_referred_to(line.body())
 }

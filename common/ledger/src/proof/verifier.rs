@@ -12,7 +12,8 @@ use cp_common::{Error, Result, json, signals};
 
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
 use crate::proof::fault::{FAULTS_LISTED, Fault, Kind};
-use crate::proof::reference::refers;
+use crate::proof::leaves::origin_in;
+use crate::proof::opening::refers;
 use crate::read::source::{Source, open_source};
 use crate::read::{End, Lines, Raw};
 
@@ -111,16 +112,11 @@ pub fn verify(
     options: &Options,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report> {
-    let mut whole = Joined::new(before);
     let (file, size) = match open_source(path)? {
         Source::File(file, size) => (file, size),
-        // What can be read only once is one chunk, on one thread.
-        Source::Stream(reader) => {
-            let mut lines = Lines::of_stream(reader, path);
-            whole.join(Chunk::read(&mut lines, 0, u64::MAX, options)?);
-            return Ok(whole.report(lines.offset()));
-        }
+        Source::Stream(reader) => return verify_stream(Lines::of_stream(reader, path), before, options),
     };
+    let mut whole = Joined::new(before);
     let chunks = size.div_ceil(CHUNK).max(1);
     let threads = u64::try_from(options.threads.max(1)).unwrap_or(1).min(chunks);
     if threads == 1 {
@@ -174,6 +170,13 @@ pub fn verify(
         outcome
     });
     result.map(|()| whole.report(size))
+}
+
+/// Proves lines that can be read only once: one chunk, on one thread.
+pub fn verify_stream(mut lines: Lines, before: Option<State>, options: &Options) -> Result<Report> {
+    let mut whole = Joined::new(before);
+    whole.join(Chunk::read(&mut lines, 0, u64::MAX, options)?);
+    Ok(whole.report(lines.offset()))
 }
 
 /// The lines that start in a part of a file, proved as far as they can be alone.
@@ -332,9 +335,7 @@ fn origin_of(line: &Line<'_>) -> Option<Hash> {
     if !line.is_event("ledger.open") || line.seq() != 0 {
         return None;
     }
-    let data = inside(line.member("data")?)?;
-    let (_, origin) = members(data).find(|(name, _)| *name == b"origin")?;
-    json::unquote(origin).map(|origin| Hash::of_origin(&origin))
+    origin_in(line).map(|origin| Hash::of_origin(&origin))
 }
 
 /// Chunks joined to a whole.

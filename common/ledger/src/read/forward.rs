@@ -132,17 +132,18 @@ impl Lines {
         self.is_stream() && !self.buffer[self.from..self.to].contains(&b'\n')
     }
 
-    /// Whether the line that comes next has the shape of one of ours. To be asked before the first.
-    pub fn begins_stored(&mut self) -> Result<bool> {
-        loop {
+    /// The line that comes next, which stays unread. A line that is too long, or that has no line feed, is cut.
+    pub fn peek(&mut self) -> Result<&[u8]> {
+        let end = loop {
             let unread = &self.buffer[self.from..self.to];
             if let Some(end) = memchr::memchr(b'\n', unread) {
-                return Ok(Line::parse(&unread[..end]).is_some());
+                break end;
             }
             if unread.len() > HARD_LIMIT || !self.fill()? {
-                return Ok(false);
+                break self.to - self.from;
             }
-        }
+        };
+        Ok(&self.buffer[self.from..self.from + end])
     }
 
     /// The size of the file when reading began.

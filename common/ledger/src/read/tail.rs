@@ -7,7 +7,7 @@ use std::path::Path;
 use cp_common::{Error, Result};
 use sha2::{Digest, Sha256};
 
-use super::forward::{open, read_at};
+use super::forward::read_at;
 use crate::format::line::{HARD_LIMIT, Hash, Line, inside, members};
 
 const BLOCK: usize = 64 << 10;
@@ -155,11 +155,6 @@ pub fn for_blocks(file: &File, from: u64, to: u64, mut each: impl FnMut(&[u8]) -
         at += want as u64;
     }
     Ok(())
-}
-
-/// Whether a file holds a line of ours at its beginning or at its end.
-pub fn is_ledger(path: &Path) -> bool {
-    open(path).is_ok_and(|file| is_ledger_file(&file))
 }
 
 /// Whether an open file holds a line of ours at its beginning or at its end.

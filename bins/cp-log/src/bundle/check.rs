@@ -1,38 +1,25 @@
-//! `cp-log check-bundle`: prove a bundle with nothing but its file and public keys, and say what was proved and what was not.
-
-mod ledger;
+//! `cp-log verify` of a bundle: prove its ledgers with nothing but the file and public keys, and report what was proved and what was not.
 
 use std::path::{Path, PathBuf};
 
-use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
-use cp_common::{Code, Context, Error, Result, signals};
+use cp_common::{Context, Error, Result, signals};
 use cp_ledger::format::line::Hash;
+use cp_ledger::proof::fault::FAULTS_LISTED;
 use cp_ledger::proof::note::Verifier;
-use cp_ledger::read::End;
 use cp_ledger::read::source::lines_of;
+use cp_ledger::read::{End, Lines};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use self::ledger::Open;
-use crate::bundle::format;
+use super::check_ledger::{Open, Proved};
+use super::format;
+use crate::verified::integrity_error;
 
-/// The entry of this verb in `reference`.
-pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "check-bundle",
-    class: Class::Query,
-    output: "checked-bundle",
-    examples: &["{} append hello && {} bundle -o b.jsonl && {} check-bundle b.jsonl"],
-    ..VerbDoc::EMPTY
-};
-
-/// How many faults are listed one by one; the others are counted.
-const LISTED: usize = 100;
-
-/// Prove a bundle, with nothing else at hand
+/// Prove a bundle; `verify` does the same
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// A public key that may have signed; one of them must have signed each ledger. Give it again for another
+pub(crate) struct CheckArgs {
+    /// A public key; one of the given keys must have signed each ledger (repeatable)
     #[arg(long, value_name = "K.pub")]
     key: Vec<PathBuf>,
     /// The bundle; - is standard input
@@ -62,28 +49,6 @@ pub(crate) struct Checked {
     faults: Vec<Fault>,
 }
 
-/// What the lines of one ledger prove.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Proved {
-    /// The ledger's own name.
-    origin: String,
-    /// The name that its file had.
-    file: String,
-    /// How many lines it had.
-    size: u64,
-    /// How many are here.
-    lines: u64,
-    /// Whether all are.
-    whole: bool,
-    /// How many of its first lines the checkpoint covers; none without one.
-    signed_size: Option<u64>,
-    /// The names of the keys that were given and have signed it.
-    signed_by: Vec<String>,
-    /// How many of the lines here no checkpoint covers.
-    after_checkpoint: u64,
-}
-
 /// Something that is wrong, and where.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -99,22 +64,13 @@ impl Checked {
         let first = self.faults.first()?;
         let more = if self.fault_count > 1 { format!("; {} faults in all", self.fault_count) } else { String::new() };
         let message = format!("line {}: {}{more}", first.line, first.message);
-        let mut error = Error::new(Code::Integrity, message).in_file(Path::new(&self.file));
-        if let Ok(serde_json::Value::Object(members)) = serde_json::to_value(self) {
-            for (name, value) in members {
-                error = error.with(&name, value);
-            }
-        }
-        Some(
-            error
-                .with("line", first.line)
-                .hint("ask for the bundle again; what is wrong in the ledger itself cp-log verify shows"),
-        )
+        let error = integrity_error(&self.file, message, self).with("line", first.line);
+        Some(error.hint("ask for the bundle again; cp-log verify shows the faults of the ledger itself"))
     }
 
     fn fault(&mut self, line: u64, message: impl Into<String>) {
         self.fault_count += 1;
-        if self.faults.len() < LISTED {
+        if self.faults.len() < FAULTS_LISTED {
             self.faults.push(Fault { line, message: message.into() });
         }
     }
@@ -140,9 +96,15 @@ impl Reply for Checked {
     }
 }
 
-pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let keys: Vec<Verifier> = args.key.iter().map(|key| Verifier::load(key)).collect::<Result<_>>()?;
-    let checked = Check::new(&args.file, &keys).read()?;
+/// The hidden verb `check-bundle`, which fails where its input is not a bundle.
+pub(crate) fn check_bundle(args: &CheckArgs, context: &mut Context) -> Result<()> {
+    check(&args.file, lines_of(&args.file)?, &args.key, context)
+}
+
+/// Proves a bundle.
+pub(crate) fn check(file: &Path, lines: Lines, keys: &[PathBuf], context: &mut Context) -> Result<()> {
+    let keys: Vec<Verifier> = keys.iter().map(|key| Verifier::load(key)).collect::<Result<_>>()?;
+    let checked = Check::new(file, &keys).read(lines)?;
     match checked.error() {
         None => context.out.answer(&checked),
         Some(error) => context.out.refuse(&checked, error),
@@ -174,9 +136,7 @@ impl<'a> Check<'a> {
         Self { keys, checked, hash: Sha256::new(), open: None, is_closed: false }
     }
 
-    fn read(mut self) -> Result<Checked> {
-        let file = PathBuf::from(&self.checked.file);
-        let mut lines = lines_of(&file)?;
+    fn read(mut self, mut lines: Lines) -> Result<Checked> {
         let mut last = 0;
         while let Some(raw) = lines.next()? {
             last = raw.number;
@@ -244,7 +204,7 @@ impl<'a> Check<'a> {
         self.end_ledger();
         self.is_closed = true;
         if Hash::from_raw(&self.hash.clone().finalize().into()).to_string() != closing.sha256 {
-            return Err("what stands before it is not what was written".to_owned());
+            return Err("checksum mismatch before the closing record".to_owned());
         }
         let found = (self.checked.ledgers.len() as u64, self.checked.lines, self.checked.blobs);
         if found != (closing.ledgers, closing.lines, closing.blobs) {

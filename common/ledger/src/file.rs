@@ -1,4 +1,6 @@
-//! The lock, the look at the name after it, and the write that is whole or taken back. Ledgers, vaults and checkpoints use this one.
+//! A file that several processes append to: the lock, one write that is whole or undone, and names that are durable.
+//!
+//! Ledgers, vaults and checkpoints use it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -133,11 +135,12 @@ impl Shared {
     }
 }
 
-/// Appends a line to a file that is not a ledger, which is made if it is missing: whole or not at all, and after what a crash left.
-pub fn append_line(path: &Path, line: &[u8]) -> Result<()> {
-    let mut shared = Shared::open(path, Absent::Create)?;
-    let held = shared.lock()?;
-    shared.append_line(held.size, line)
+/// Makes the names in a file's directory durable.
+pub(crate) fn sync_directory(path: &Path) -> Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|e| Error::new(Code::Io, format!("cannot sync the directory: {e}")).in_file(directory).fatal())
 }
 
 fn open(path: &Path, absent: Absent) -> io::Result<File> {

@@ -7,11 +7,34 @@ use cp_common::json;
 use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::tree::{Node, Tree, is_consistent, leaf, root_of_inclusion};
+use cp_ledger::store::blob;
+use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::Proved;
-use crate::bundle::{format, referenced};
+use super::format;
+
+/// What the lines of one ledger prove.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Proved {
+    /// The ledger's own name.
+    pub(super) origin: String,
+    /// The name that its file had.
+    pub(super) file: String,
+    /// How many lines it had.
+    pub(super) size: u64,
+    /// How many are here.
+    pub(super) lines: u64,
+    /// Whether all are.
+    pub(super) whole: bool,
+    /// How many of its first lines the checkpoint covers; none without one.
+    pub(super) signed_size: Option<u64>,
+    /// The names of the keys that were given and have signed it.
+    pub(super) signed_by: Vec<String>,
+    /// How many of the lines here no checkpoint covers.
+    pub(super) after_checkpoint: u64,
+}
 
 /// A ledger whose lines are being read.
 pub(super) struct Open {
@@ -85,7 +108,7 @@ impl Open {
 
     pub(super) fn line(&mut self, shown: &format::Line<'_>) -> Result<(), String> {
         let raw = shown.raw.as_bytes();
-        let line = Line::parse(raw).ok_or("it is no line of a ledger")?;
+        let line = Line::parse(raw).ok_or("not a line of a ledger")?;
         let (seq, hash) = (line.seq(), line.hash());
         let before = self.last.replace((seq, hash));
         let next = self.next.take();
@@ -93,7 +116,7 @@ impl Open {
         if !line.is_intact() || json::check(raw).is_err() {
             return Err("the bytes of the line are not those that were hashed".to_owned());
         }
-        self.wanted.extend(referenced(raw).map(|hash| hash.raw()));
+        self.wanted.extend(blob::references(raw).map(|hash| hash.raw()));
         if seq != shown.seq || seq >= self.head.size {
             return Err(format!("line {seq} cannot be here"));
         }
@@ -110,7 +133,7 @@ impl Open {
         let is_after = signed_size.is_some_and(|size| seq >= size);
         self.after_checkpoint += u64::from(is_after);
         if shown.after_checkpoint != is_after {
-            return Err("whether it was written after the checkpoint is said wrongly".to_owned());
+            return Err("after_checkpoint is wrong".to_owned());
         }
         if self.head.whole {
             self.tree.push(leaf(&hash.raw()));

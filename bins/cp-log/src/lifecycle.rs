@@ -1,0 +1,265 @@
+//! `cp-log create`, `rotate` and `repair`: the verbs that change the files of a ledger.
+//!
+//! `repair` does what `append` refuses to do by itself. It deletes nothing, and records the repair on the ledger.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::context::options::{AppendOptions, WriteOptions};
+use cp_common::home::resolved;
+use cp_common::program::confirm::{self, Change, Gate, Write};
+use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::wire::{Receipt, Reply};
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::append::Birth;
+use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
+use cp_ledger::proof::note::{Verifier, is_key_name};
+use cp_ledger::{Ledger, Sync};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::ledger::LedgerOperand;
+
+/// The longest name of a ledger, in bytes.
+const LONGEST: usize = 255;
+
+/// The entry of this verb in `reference`.
+pub(crate) const CREATE_DOC: VerbDoc = VerbDoc {
+    path: "create",
+    class: Class::Append,
+    output: "begun",
+    examples: &["{} create --name example.com/audit audit.jsonl"],
+    ..VerbDoc::EMPTY
+};
+
+/// Begin a ledger under a name of its own
+#[derive(Debug, clap::Args)]
+pub(crate) struct CreateArgs {
+    /// What checkpoints call it, a host and a path by custom: example.com/audit (default: random)
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The public key that its checkpoints are to be signed with: kept on the first line
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    #[command(flatten)]
+    append: AppendOptions,
+    #[command(flatten)]
+    ledger: LedgerOperand,
+}
+
+/// A ledger that was begun.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Begun {
+    /// The file.
+    ledger: String,
+    /// What checkpoints call it; null when a dry run has not drawn one.
+    origin: Option<String>,
+    /// The public key on its first line.
+    verifier: Option<String>,
+    /// Whether it was only tried.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+}
+
+impl Reply for Begun {
+    fn text(&self) -> String {
+        self.origin.clone().unwrap_or_default()
+    }
+}
+
+pub(crate) fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
+    let path = std::path::absolute(args.ledger.path(context))?;
+    context.home.check_writable(&path)?;
+    if let Some(name) = args.name.as_deref().filter(|name| !is_key_name(name) || name.len() > LONGEST) {
+        return Err(Error::usage(format!("`{name}` is not a valid ledger name"))
+            .hint(format!("use at most {LONGEST} bytes, no spaces and no plus sign")));
+    }
+    let verifier = args.key.as_deref().map(Verifier::load).transpose()?;
+    let birth = Birth { origin: args.name.clone(), verifier: verifier.map(|verifier| verifier.to_text()) };
+    let arguments = ("create", &path, &birth.origin, &birth.verifier);
+    idempotency::answer(&args.append, &arguments, context, || preview(&path, &birth), |_| create_ledger(&path, &birth))
+}
+
+fn preview(path: &Path, birth: &Birth) -> Result<Begun> {
+    if Ledger::is_there(path)? { Err(taken(path)) } else { Ok(begun(path, birth.origin.clone(), birth, true)) }
+}
+
+fn create_ledger(path: &Path, birth: &Birth) -> Result<Begun> {
+    let origin = Ledger::create(path, birth)?.ok_or_else(|| taken(path))?;
+    Ok(begun(path, Some(origin), birth, false))
+}
+
+fn begun(path: &Path, origin: Option<String>, birth: &Birth, dry_run: bool) -> Begun {
+    Begun { ledger: path.display().to_string(), origin, verifier: birth.verifier.clone(), dry_run }
+}
+
+fn taken(path: &Path) -> Error {
+    Error::new(Code::Conflict, "the file exists").in_file(path).hint("choose another name, or append to the file")
+}
+
+/// The entry of this verb in `reference`.
+pub(crate) const ROTATE_DOC: VerbDoc = VerbDoc {
+    path: "rotate",
+    class: Class::Append,
+    output: "rotated",
+    examples: &["{} append hello && {} rotate"],
+    events: &["segment.seal", "segment.open"],
+    ..VerbDoc::EMPTY
+};
+
+/// Close the file as a segment and go on in a new one
+#[derive(Debug, clap::Args)]
+pub(crate) struct RotateArgs {
+    #[command(flatten)]
+    append: AppendOptions,
+    #[command(flatten)]
+    ledger: LedgerOperand,
+}
+
+/// What was closed.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Rotated {
+    /// The file that goes on.
+    ledger: String,
+    /// The file that was closed.
+    segment: String,
+    /// Whether it was only tried.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+}
+
+impl Reply for Rotated {
+    fn text(&self) -> String {
+        self.segment.clone()
+    }
+}
+
+pub(crate) fn rotate(args: &RotateArgs, context: &mut Context) -> Result<()> {
+    let path = std::path::absolute(args.ledger.path(context))?;
+    context.home.check_writable(&path)?;
+    let there = || {
+        if path.exists() { Ok(()) } else { Err(Error::not_found("no such ledger").in_file(&path)) }
+    };
+    let ledger = path.display().to_string();
+    let preview = || {
+        there()?;
+        let segment = Ledger::open(&path, Sync::Line)?.segment_path()?.display().to_string();
+        Ok(Rotated { ledger: ledger.clone(), segment, dry_run: true })
+    };
+    idempotency::answer(&args.append, &("rotate", &path), context, preview, |_| {
+        there()?;
+        let segment = Ledger::open(&path, Sync::Line)?.rotate()?.display().to_string();
+        Ok(Rotated { ledger: ledger.clone(), segment, dry_run: false })
+    })
+}
+
+/// The entry of this verb in `reference`.
+pub(crate) const REPAIR_DOC: VerbDoc = VerbDoc {
+    path: "repair",
+    class: Class::Write,
+    output: "repaired",
+    examples: &[
+        "{} append hello && {} repair --dry-run",
+        "{} append -f L one && {} append -f L two && sed -i '$s/two/six/' L && T=$({} repair --tail --dry-run L | jq -r .data.confirm_token) && {} repair --tail --confirm $T L",
+    ],
+    events: &["ledger.recovered", "ledger.rollback", "ledger.rolled_back"],
+    ..VerbDoc::EMPTY
+};
+
+/// Move damaged last lines aside, or accept that a ledger was rolled back
+#[derive(Debug, clap::Args)]
+pub(crate) struct RepairArgs {
+    /// Move everything after the last intact line to a file beside the ledger (the default)
+    #[arg(long)]
+    tail: bool,
+    /// Accept that there are fewer lines than the checkpoint says: move the checkpoint aside
+    #[arg(long, conflicts_with = "tail")]
+    rollback: bool,
+    #[command(flatten)]
+    write: WriteOptions,
+    #[command(flatten)]
+    ledger: LedgerOperand,
+}
+
+/// What was repaired.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Repaired {
+    /// The file.
+    ledger: String,
+    /// Whether anything was wrong.
+    changed: bool,
+    /// The entry that says so.
+    receipt: Option<Receipt>,
+}
+
+impl Reply for Repaired {
+    fn text(&self) -> String {
+        if self.changed { format!("{}: repaired", self.ledger) } else { format!("{}: nothing to repair", self.ledger) }
+    }
+}
+
+pub(crate) fn repair(args: &RepairArgs, context: &mut Context) -> Result<()> {
+    let path = resolved(&std::path::absolute(args.ledger.path(context))?);
+    context.home.check_writable(&path)?;
+    let what = if args.rollback { "rollback" } else { "tail" };
+    let request = Write { verb: "repair", arguments: &(what, &path), dangerous: false };
+    confirm::write(&request, &args.write, context, |gate, context| {
+        if !path.exists() {
+            gate.found(Err(Error::not_found("no such ledger").in_file(&path)))?;
+        }
+        if args.rollback { rollback(gate, &path, context) } else { tail(gate, &path, context) }
+    })
+}
+
+/// Moves everything after the last intact line aside.
+fn tail<A: Serialize>(gate: Gate<'_, A>, path: &Path, context: &mut Context) -> Result<Option<Repaired>> {
+    let mut ledger = Ledger::open_existing(path, Sync::Line)?;
+    let Some((offset, len, hash)) = ledger.damaged_tail()? else { return nothing(&gate, path) };
+    let before = json!({"offset": offset, "len": len, "sha256": hash.hex()});
+    if !gate.pass(vec![change("move_aside", "bytes", path, before)], context)? {
+        return Ok(None);
+    }
+    Ok(Some(repaired(path, ledger.repair_tail()?)))
+}
+
+/// Moves the checkpoint aside that says that there were more lines.
+fn rollback<A: Serialize>(gate: Gate<'_, A>, path: &Path, context: &mut Context) -> Result<Option<Repaired>> {
+    let Some((size, lines)) = rolled_back(path)? else { return nothing(&gate, path) };
+    let before = json!({"signed": size, "lines": lines});
+    if !gate.pass(vec![change("accept_rollback", "checkpoint", path, before)], context)? {
+        return Ok(None);
+    }
+    let receipt = Ledger::open_existing(path, Sync::Line)?.accept_rollback()?;
+    Ok(Some(Repaired { ledger: path.display().to_string(), changed: receipt.is_some(), receipt }))
+}
+
+fn change(action: &str, resource: &str, path: &Path, before: serde_json::Value) -> Change {
+    let (action, resource, id) = (action.to_owned(), resource.to_owned(), path.display().to_string());
+    Change { action, resource, id, before, after: json!(null) }
+}
+
+fn nothing<A: Serialize>(gate: &Gate<'_, A>, path: &Path) -> Result<Option<Repaired>> {
+    gate.nothing_to_do()?;
+    Ok(Some(Repaired { ledger: path.display().to_string(), changed: false, receipt: None }))
+}
+
+fn repaired(path: &Path, receipt: Receipt) -> Repaired {
+    Repaired { ledger: path.display().to_string(), changed: true, receipt: Some(receipt) }
+}
+
+/// The lines that the checkpoint was signed for, and the lines there are, if those are fewer.
+fn rolled_back(path: &Path) -> Result<Option<(u64, u64)>> {
+    let file = checkpoint_path(path);
+    let Some((_, checkpoint)) = read_checkpoint(&file)? else { return Ok(None) };
+    let mut reader = cp_ledger::read::backward(path)?;
+    let mut lines = 0;
+    while let Some(raw) = reader.next()? {
+        if let Some(line) = raw.stored() {
+            lines = line.seq() + 1;
+            break;
+        }
+    }
+    Ok((lines < checkpoint.size).then_some((checkpoint.size, lines)))
+}
