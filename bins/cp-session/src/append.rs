@@ -3,7 +3,7 @@
 use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::home::Session;
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
-use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
+use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Block, Receipt, Reply, Turn};
 use cp_common::{Code, Context, Error, Result};
@@ -11,7 +11,7 @@ use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::operand;
-use crate::round::{check_role, redactions, turn_entry};
+use crate::round::{check_role, redactions, text_given, turn_entry};
 use crate::transcript::must_be_open;
 
 /// The entry of this verb in `reference`.
@@ -68,7 +68,7 @@ impl Role {
 pub(crate) struct Appended {
     /// The session.
     session_id: String,
-    /// Who spoke.
+    /// The role of the speaker.
     role: String,
     /// How many secrets were taken out.
     redactions: u32,
@@ -116,10 +116,7 @@ impl Appender<'_> {
     fn turn(&self, body: &Body<'_>) -> Result<Turn> {
         let data = match body {
             Body::Text(bytes) => {
-                let text = text_of(bytes)?;
-                if text.trim().is_empty() {
-                    return Err(Error::validation("the text is empty").hint("give some text"));
-                }
+                let text = text_given(bytes)?;
                 return Ok(Turn::text(self.args.role.name(), text));
             }
             Body::Record(record) => record.data.ok_or_else(|| Error::validation("the record has no `data`"))?,

@@ -37,13 +37,13 @@ pub(crate) struct Args {
     append: AppendOptions,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Checked {
     /// The session.
     session_id: String,
-    /// Whether nothing is wrong, or nothing is any more.
+    /// True if nothing is wrong, or nothing is any more.
     intact: bool,
     /// Damaged lines: the first hundred.
     faults: Vec<Damage>,
@@ -51,7 +51,7 @@ pub(crate) struct Checked {
     fault_count: u64,
     /// Tool calls that have no result.
     open_calls: Vec<OpenCall>,
-    /// Whether they were put right now.
+    /// True if they were put right now.
     repaired: bool,
     /// Where the repair is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +66,7 @@ pub(crate) struct Damage {
     line: u64,
     /// Where it starts in the file.
     offset: u64,
-    /// What is wrong with it.
+    /// The description of the fault.
     message: String,
 }
 
@@ -99,8 +99,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let answer = if args.append.dry_run {
         check(&session)?
     } else {
-        let asked = ("check", operand::place(&session), args.repair);
-        idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| {
+        let request = ("check", operand::place(&session), args.repair);
+        idempotency::once(args.append.request_id.as_deref(), &request, context, |_| {
             let found = check(&session)?;
             if args.repair && !found.intact { repair(&session, found) } else { Ok(found) }
         })?

@@ -82,12 +82,12 @@ struct Summary {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
     let told = (args.keep, &args.model, &args.backend);
-    let asked = ("compact", operand::place(&session), told);
+    let request = ("compact", operand::place(&session), told);
     let preview = || {
         let (turns, through_seq) = covered(&session, args.keep)?;
         Ok(compacted(&session, turns.len(), through_seq, None, None))
     };
-    idempotency::answer(&args.append, &asked, context, preview, |context| {
+    idempotency::answer(&args.append, &request, context, preview, |context| {
         let (turns, through_seq) = covered(&session, args.keep)?;
         let summary = summarise(&turns, args, context)?;
         store(&session, &turns, through_seq, &summary)

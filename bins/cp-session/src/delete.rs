@@ -44,23 +44,23 @@ pub(crate) struct Args {
     write: WriteOptions,
 }
 
-/// What became of each session.
+/// The result of a deletion.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Deleted {
-    /// One for each that was named, in the order they were.
+    /// One for each operand, in order.
     items: Vec<Outcome>,
     /// How many there were.
     summary: Counts,
 }
 
-/// What became of one.
+/// The result for one session.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Outcome {
-    /// As it was named.
+    /// The operand.
     target: String,
-    /// Whether it is gone.
+    /// True if it is gone.
     ok: bool,
     /// Why it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,8 +93,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         }
     }
     let arguments = names.iter().map(|name| absolute(name)).collect::<Result<Vec<_>>>()?;
-    let asked = Write { verb: "delete", arguments: &arguments, dangerous: true };
-    confirm::write(&asked, &args.write, context, |gate, context| delete(gate, &names, context))
+    let request = Write { verb: "delete", arguments: &arguments, dangerous: true };
+    confirm::write(&request, &args.write, context, |gate, context| delete(gate, &names, context))
 }
 
 /// A name as it means the same from every directory.
@@ -176,7 +176,7 @@ fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Resul
 /// Where the files of deleted sessions are until they are removed: no session can have this name.
 const DELETING: &str = ".deleting";
 
-/// Where deletions are recorded: not the session's own ledger, which goes too.
+/// The ledger that records deletions. It is not the session's own ledger, which is deleted too.
 fn deletion_ledger(context: &Context) -> Result<Ledger> {
     Ledger::open(&context.home.ledger("cp-log.jsonl"), Sync::Line)
 }

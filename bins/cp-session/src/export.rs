@@ -34,9 +34,9 @@ pub(crate) struct Exported {
     path: String,
     /// The hash of its bytes, `sha256:` and 64 hex digits.
     sha256: String,
-    /// How many turns it tells of.
+    /// How many turns it has.
     turns: u64,
-    /// How many secrets were taken out now; those that were never stored are not counted again.
+    /// How many secrets were redacted now; secrets that were redacted before they were stored are not counted.
     redactions: u32,
     /// Where it is recorded; a dry run writes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     change("export", args, context, |session| Ok(summarise(session)?.0), export)
 }
 
-/// What an export answers before it is recorded, and the bytes of the file.
+/// The answer of an export before it is recorded, and the bytes of the file.
 fn summarise(session: &Session) -> Result<(Exported, Vec<u8>)> {
     let file = session.file();
     let (start, started_at) = transcript::start_of(&file)?;

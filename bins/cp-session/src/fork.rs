@@ -59,7 +59,7 @@ impl Reply for Forked {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let origin = args.session.find(context)?;
-    let asked = ("fork", operand::place(&origin), args.at, working_directory());
+    let request = ("fork", operand::place(&origin), args.at, working_directory());
     let plan = |context: &mut Context| {
         let turns = first_turns(&origin, args.at)?;
         if turns.last().is_some_and(calls_a_tool) {
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         let (origin, _) = plan(context)?;
         return context.out.answer(&Forked { session_id: None, path: None, origin, receipt: None });
     }
-    let forked = idempotency::once(args.append.request_id.as_deref(), &asked, context, |context| {
+    let forked = idempotency::once(args.append.request_id.as_deref(), &request, context, |context| {
         let (forked_from, turns) = plan(context)?;
         let (start, _) = transcript::start_of(&origin.file())?;
         let start = Start { forked_from: Some(forked_from.clone()), cwd: working_directory(), ..start };

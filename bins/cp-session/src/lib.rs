@@ -148,7 +148,7 @@ impl Verb {
     }
 }
 
-/// Runs the verb that was asked for.
+/// Runs the verb of the command line.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     if cli.verb.writes() {
         delete::finish_earlier(context);

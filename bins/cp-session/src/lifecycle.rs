@@ -76,7 +76,7 @@ pub(crate) struct Ended {
     session_id: String,
     /// How many turns it has.
     turns: u64,
-    /// Whether it had ended before.
+    /// True if it had ended before.
     already: bool,
     /// Where its end is recorded; a dry run records nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +91,7 @@ pub(crate) struct Resumed {
     session_id: String,
     /// How many turns it has.
     turns: u64,
-    /// Whether it was open before.
+    /// True if it was open before.
     already: bool,
     /// Where that is recorded; one that was open and a dry run have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

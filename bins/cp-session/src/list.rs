@@ -41,12 +41,12 @@ pub(crate) struct Args {
 pub(crate) struct Listed {
     /// Its id.
     session_id: String,
-    /// What people call it.
+    /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// Where it lies.
+    /// Its tier.
     tier: Option<String>,
-    /// Who speaks in it.
+    /// The agent of the session.
     agent: String,
     /// How much of it goes to the model.
     mode: Mode,
@@ -54,7 +54,7 @@ pub(crate) struct Listed {
     started_at: String,
     /// When its newest entry was stored.
     updated_at: String,
-    /// Whether it has ended.
+    /// True if it has ended.
     ended: bool,
     /// The size of its ledger.
     bytes: u64,
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut broken = 0_u64;
     let found = sessions.iter().filter_map(|session| {
         let key = (session.id.clone(), session.tier().map(str::to_owned));
-        // What is on an earlier page is not read again.
+        // Sessions on an earlier page are not read again.
         if pages.is_passed(&key) {
             return None;
         }

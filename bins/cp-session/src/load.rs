@@ -35,7 +35,7 @@ pub(crate) struct Args {
 pub(crate) struct Loaded {
     /// The session.
     session_id: String,
-    /// Who speaks in it.
+    /// The agent of the session.
     agent: String,
     /// How much of it goes to the model.
     mode: Mode,
@@ -43,7 +43,7 @@ pub(crate) struct Loaded {
     messages: Vec<Turn>,
     /// How many there are here.
     count: usize,
-    /// Whether there are older ones.
+    /// True if there are older ones.
     has_more: bool,
     /// JSON Pointers to what is not ours.
     #[serde(rename = "_untrusted")]

@@ -8,7 +8,7 @@ use cp_common::context::options::{AppendOptions, InputKind, QueryOptions, Stream
 use cp_common::context::pages::Pages;
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::spelling::nearest;
-use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
+use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result, json};
@@ -17,6 +17,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
+use crate::round::text_given;
 use crate::semantic::words;
 use crate::{operand, transcript};
 
@@ -67,12 +68,12 @@ pub(crate) const REMEMBER_DOC: VerbDoc = VerbDoc {
 /// Keep a text beyond its session
 #[derive(clap::Args)]
 pub(crate) struct RememberArgs {
-    /// What it is about: a lower-case name, such as note
+    /// The kind of memory: a lower-case name, such as note
     #[arg(long, value_name = "KIND")]
     kind: String,
     #[command(flatten)]
     append: AppendOptions,
-    /// What to keep; - adds standard input
+    /// The text to keep; - adds standard input
     text: Vec<String>,
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct RememberArgs {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Remembered {
-    /// What it is about.
+    /// The kind of memory.
     kind: String,
     /// The session it came from.
     session_id: Option<String>,
@@ -120,18 +121,15 @@ impl Filter for Remember<'_> {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let Body::Text(bytes) = body else { return Err(Error::validation("only text can be remembered")) };
-        let text = text_of(bytes)?;
-        if text.trim().is_empty() {
-            return Err(Error::validation("the text is empty").hint("give some text"));
-        }
+        let text = text_given(bytes)?;
         let kind = &self.args.kind;
         let session = context.session().map(|_| operand::find(None, context)).transpose()?.map(|session| session.id);
         let (_, redactions) = Redactor::from_environment().redact_text(text);
         let remembered = |receipt| Remembered { kind: kind.clone(), session_id: session.clone(), redactions, receipt };
-        let asked = ("remember", kind, text, session.clone());
+        let request = ("remember", kind, text, session.clone());
         idempotency::answer(
             &self.args.append,
-            &asked,
+            &request,
             context,
             || Ok(remembered(None)),
             |context| {
@@ -146,7 +144,7 @@ impl Filter for Remember<'_> {
     }
 }
 
-/// A word that at most so many memories have is one of its own, however few there are.
+/// A word is rare if at most this many memories have it, however few memories there are.
 const FEW: usize = 3;
 
 /// The entry of this verb in `reference`.
@@ -162,12 +160,12 @@ pub(crate) const RECALL_DOC: VerbDoc = VerbDoc {
 /// Find what was remembered: the best match first, without a query the newest
 #[derive(clap::Args)]
 pub(crate) struct RecallArgs {
-    /// What it is about
+    /// The kind of memory
     #[arg(long, value_name = "KIND")]
     kind: String,
     #[command(flatten)]
     page: QueryOptions,
-    /// What to look for: the more of its words match, the better
+    /// The query: memories with more of its words rank higher
     #[arg(value_name = "QUERY")]
     query: Option<String>,
 }
@@ -176,7 +174,7 @@ pub(crate) struct RecallArgs {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Recalled {
-    /// What it says.
+    /// The text.
     text: String,
     /// How many words of the query it has.
     score: usize,
@@ -235,7 +233,7 @@ fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Recalled>> {
         }
         Ok(())
     })?;
-    // One word that many have in common says nothing about what is asked.
+    // A single word that many memories share is not a match.
     let tells = |word: &String| holders.get(word).is_some_and(|holders| *holders <= FEW.max(all / 4));
     let is_meant = |shared: &[String]| wanted.is_none() || shared.len() > 1 || shared.iter().any(tells);
     Ok(found.into_iter().filter(|(_, shared)| is_meant(shared)).map(|(recalled, _)| recalled).collect())

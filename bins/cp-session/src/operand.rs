@@ -14,13 +14,13 @@ pub(crate) struct SessionOperand {
 }
 
 impl SessionOperand {
-    /// The session that is meant: the operand, else `--session`, else `CP_SESSION`.
+    /// The session: that of the operand, else of `--session`, else of `CP_SESSION`.
     pub(crate) fn find(&self, context: &Context) -> Result<Session> {
         find(self.named.as_deref(), context)
     }
 }
 
-/// Where a session really lies: what tokens and request ids are bound to.
+/// The resolved directory of a session, to which tokens and request ids are bound.
 pub(crate) fn place(session: &Session) -> PathBuf {
     resolved(&session.directory)
 }

@@ -1,5 +1,6 @@
 //! A round as it is written: the question, the answer and the entry that closes it, in one append, all or none.
 
+use cp_common::stream::filter::text_of;
 use cp_common::wire::{Block, Content, Receipt, ToolCall, Turn};
 use cp_common::{Error, Result};
 use cp_ledger::{Entry, Ledger};
@@ -8,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::transcript::{MESSAGE, TURN, must_be_open};
 
-/// What is read of a message. Only the content is required: other programs write messages too.
+/// The members of a message that are read. Only the content is required, because other programs write messages too.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Message {
     #[serde(default = "assistant")]
@@ -111,7 +112,7 @@ impl Message {
         };
         let turns = self.input.iter().chain([&answer]);
         let redactions = turns.map(|turn| redactions(turn, ledger)).sum::<Result<u32>>()?;
-        let asked = self.input.iter().position(|turn| turn.role == "user");
+        let question = self.input.iter().position(|turn| turn.role == "user");
         let file = ledger.path().to_owned();
         ledger.append_placed(|first| {
             // Checked under the lock: the session may have ended meanwhile.
@@ -124,7 +125,7 @@ impl Message {
             }
             entries.push(entry);
             entries.push(Entry::new(TURN).session(session).data(&Closing {
-                user_seq: asked.map(place),
+                user_seq: question.map(place),
                 assistant_seq: place(self.input.len()),
                 risk: None,
                 cancelled: false,
@@ -141,6 +142,15 @@ impl Message {
 pub(crate) fn turn_entry(session: &str, turn: &Turn) -> Entry {
     let entry = Entry::new(MESSAGE).session(session).role(&turn.role).content(&turn.content);
     if turn.blocks.is_empty() { entry } else { entry.with("blocks", &turn.blocks) }
+}
+
+/// A text that was given as input, which must not be empty.
+pub(crate) fn text_given(bytes: &[u8]) -> Result<&str> {
+    let text = text_of(bytes)?;
+    if text.trim().is_empty() {
+        return Err(Error::validation("the text is empty").hint("give some text"));
+    }
+    Ok(text)
 }
 
 /// Refuses any role but user and assistant.

@@ -26,7 +26,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Find turns that contain a text, whatever its case
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to look for
+    /// The text to search for
     #[arg(value_name = "QUERY")]
     query: String,
     /// Rank all turns by how near they are in meaning, as cp-llm embed sees it, and by the words they share
@@ -48,9 +48,9 @@ pub(crate) struct Found {
     seq: u64,
     /// When it was stored.
     ts: String,
-    /// Who spoke.
+    /// The role of the speaker.
     role: String,
-    /// What stands around the words.
+    /// The text around the match.
     snippet: String,
     /// How near the turn is to the query, where meaning counts: 1 is the nearest.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         if pages.after().is_some_and(|(id, _)| session.id < *id) {
             continue;
         }
-        // One more than the page holds: that there is a next one.
+        // One more than the page holds shows that there is a next page.
         if found.len() > limit {
             break;
         }
@@ -123,7 +123,7 @@ impl Found {
     }
 }
 
-/// The session that is meant, else all.
+/// The session of `--session` or `CP_SESSION`, else all sessions.
 fn sessions(context: &Context) -> Result<Vec<Session>> {
     match context.session() {
         Some(_) => Ok(vec![operand::find(None, context)?]),
@@ -134,8 +134,8 @@ fn sessions(context: &Context) -> Result<Vec<Session>> {
 /// A page of turns, the nearest first.
 fn by_meaning(args: &Args, query: &str, context: &Context) -> Result<Page<Found>> {
     let limited = QueryOptions { limit: Some(args.page.limit.unwrap_or(NEAREST)), ..args.page.clone() };
-    let asked = ("semantic", query, context.session());
-    let pages = Pages::<(Reverse<i64>, String, u64)>::of("cp-session search", &asked, &limited)?;
+    let request = ("semantic", query, context.session());
+    let pages = Pages::<(Reverse<i64>, String, u64)>::of("cp-session search", &request, &limited)?;
     let wanted = semantic::words(query);
     let (mut turns, mut texts) = (Vec::new(), Vec::new());
     for session in sessions(context)?.into_iter().filter(|session| session.file().is_file()) {

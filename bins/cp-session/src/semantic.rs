@@ -16,7 +16,7 @@ use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// How much of a text is looked at: models take so many tokens, and the beginning says what it is about.
+/// The number of characters of a text that are embedded: models accept a limited number of tokens.
 const MOST: usize = 8000;
 
 /// A line of the file with vectors.
@@ -37,7 +37,7 @@ fn file(context: &Context) -> PathBuf {
     context.home.state("embeddings.jsonl")
 }
 
-/// Removes all vectors: they tell much of their texts, and do not say of which session those are.
+/// Removes all vectors, because they disclose parts of their texts and do not name the session that a text belongs to.
 pub(crate) fn forget(context: &Context) -> Result<()> {
     match std::fs::remove_file(file(context)) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("removing vectors", e).in_file(&file(context))),
@@ -68,7 +68,7 @@ pub(crate) fn nearness(query: &str, texts: &[String], context: &Context) -> Resu
     asked.extend(
         keys.iter().zip(&texts).filter(|(key, _)| seen.insert(key)).map(|(key, text)| (key.as_str(), text.as_str())),
     );
-    // What is stored has no secrets; what is typed may.
+    // Stored texts are redacted already; the query is not.
     let query = Redactor::from_environment().redact_text(query).0;
     let sent = std::iter::once(query.as_str()).chain(asked.iter().map(|(_, text)| *text));
     let mut made = vectors(sent, context)?;
@@ -86,7 +86,7 @@ pub(crate) fn nearness(query: &str, texts: &[String], context: &Context) -> Resu
 /// The vectors of texts, by the position of the text.
 fn vectors<'a>(texts: impl Iterator<Item = &'a str>, context: &Context) -> Result<HashMap<usize, Vec<f32>>> {
     let input = texts.fold(String::new(), |rows, text| rows + &json!({"text": text}).to_string() + "\n");
-    // Not in the session, whose ledger would have each text once more.
+    // Outside the session, because its ledger would record each text once more.
     let flags = ["--home".into(), context.home.root().into()];
     let mut found = HashMap::new();
     coprocess::ask_each("cp-llm", &["embed", "--rows"], input.as_bytes(), flags, &mut |line| {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_say_nothing_are_left_out() {
+    fn stop_words_are_left_out() {
         assert!(of("Hi, how are you? Und wie ist das, y qué es?").is_empty());
         assert_eq!(of("the Build of CI is on Go"), ["build", "ci", "go"]);
         assert_eq!(of("東京の天気"), ["の天", "京の", "天気", "東京"]);

@@ -25,34 +25,34 @@ pub(crate) struct Args {
     session: SessionOperand,
 }
 
-/// What a session is.
+/// The state of a session.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Shown {
     /// Its id.
     session_id: String,
-    /// What people call it.
+    /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     /// The ledger that holds the turns.
     path: String,
     /// The directory of everything that belongs to it.
     directory: String,
-    /// Where it lies; null for one outside home.
+    /// Its tier; null for a session outside home.
     tier: Option<String>,
-    /// Who speaks in it.
+    /// The agent of the session.
     agent: String,
     /// How much of it goes to the model.
     mode: Mode,
     /// The directory it was started in.
     cwd: Option<String>,
-    /// What it was forked from.
+    /// The session that it was forked from.
     forked_from: Option<Fork>,
     /// When it was started.
     started_at: String,
     /// When its newest entry was stored.
     updated_at: String,
-    /// Whether it has ended.
+    /// True if it has ended.
     ended: bool,
     /// How many turns it has.
     turns: u64,

@@ -61,9 +61,9 @@ pub(crate) struct Started {
     pub(crate) session_id: Option<String>,
     /// The ledger that holds it.
     pub(crate) path: Option<String>,
-    /// Where it lies.
+    /// Its tier.
     pub(crate) tier: String,
-    /// Who speaks in it.
+    /// The agent of the session.
     pub(crate) agent: String,
     /// How much of it goes to the model.
     pub(crate) mode: Mode,
@@ -94,8 +94,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let external = pair.map(|(host, id)| External { host, id });
     let start = Start { agent, tier, mode: args.mode, cwd: working_directory(), external, ..Start::default() };
     let preview = || Ok(started(None, start.clone(), None));
-    let asked = ("start", &start, &args.name);
-    idempotency::answer(&args.append, &asked, context, preview, |context| {
+    let request = ("start", &start, &args.name);
+    idempotency::answer(&args.append, &request, context, preview, |context| {
         let (session, receipt) = match &start.external {
             Some(external) => hosted(external, &start, context)?,
             None => create(&start, context, |_| Vec::new()).map(|(session, receipt)| (session, Some(receipt)))?,

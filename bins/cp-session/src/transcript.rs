@@ -92,7 +92,7 @@ pub(crate) struct Stored {
 pub(crate) struct Turns {
     /// The turns.
     pub(crate) list: Vec<Stored>,
-    /// Whether there are older ones.
+    /// True if there are older ones.
     pub(crate) has_more: bool,
     /// Lines that are not entries.
     pub(crate) skipped: u64,
@@ -114,7 +114,7 @@ pub(crate) struct Repair {
     pub(crate) inserts: Vec<Insert>,
 }
 
-/// What a list shows of a session.
+/// The members of a session that a list shows.
 #[derive(Debug, Default)]
 pub(crate) struct Overview {
     /// How it was started.
@@ -123,7 +123,7 @@ pub(crate) struct Overview {
     pub(crate) started_at: String,
     /// When its newest entry was stored.
     pub(crate) updated_at: String,
-    /// Whether it has ended.
+    /// True if it has ended.
     pub(crate) ended: bool,
     /// The size of its ledger.
     pub(crate) bytes: u64,
@@ -319,7 +319,7 @@ pub(crate) fn turn_of(line: &Line<'_>, file: &Path) -> Result<Turn> {
     Ok(Turn { role, content, blocks: blocks_of(line, file)? })
 }
 
-/// The blocks of an answer. One that a secret was taken out of is no longer what the provider gave.
+/// The blocks of an answer. A block from which a secret was redacted differs from the provider's and is marked so.
 fn blocks_of(line: &Line<'_>, file: &Path) -> Result<Vec<Block>> {
     #[derive(Deserialize)]
     struct Data<'a> {

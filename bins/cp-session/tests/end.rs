@@ -33,7 +33,7 @@ fn a_dry_run_ends_nothing() {
 }
 
 #[test]
-fn a_session_that_has_ended_can_be_gone_on_with() {
+fn ended_session_can_be_resumed() {
     let place = Sessions::new();
     let session = place.start();
     assert_eq!(place.run(&["resume", &session]).data()["already"], true);

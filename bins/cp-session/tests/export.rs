@@ -3,7 +3,7 @@
 use crate::sessions::{Sessions, message};
 
 #[test]
-fn the_summary_tells_what_was_said_without_secrets() {
+fn export_summary_has_no_secrets() {
     let place = Sessions::new();
     let session = place.start();
     place.feed(&["tee", &session], message("my password=hunter2hunter", "noted"));

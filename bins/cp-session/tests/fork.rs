@@ -3,7 +3,7 @@
 use crate::sessions::{Sessions, message};
 
 #[test]
-fn a_fork_begins_with_the_first_turns_and_goes_its_own_way() {
+fn fork_copies_first_turns_and_is_independent() {
     let place = Sessions::new();
     let session = place.start();
     place.feed(&["tee", &session], message("a", "b"));
@@ -18,7 +18,7 @@ fn a_fork_begins_with_the_first_turns_and_goes_its_own_way() {
 }
 
 #[test]
-fn a_turn_that_is_not_there_is_refused_and_makes_no_session() {
+fn fork_at_missing_turn_creates_no_session() {
     let place = Sessions::new();
     let session = place.start();
     place.run(&["fork", &session, "--at", "1"]).failed(2, "E_VALIDATION");
@@ -27,7 +27,7 @@ fn a_turn_that_is_not_there_is_refused_and_makes_no_session() {
 }
 
 #[test]
-fn what_a_repair_put_in_goes_along() {
+fn fork_copies_turns_of_a_repair() {
     let place = Sessions::new();
     let session = place.start();
     let call = message("what time is it?", "let me look")

@@ -38,7 +38,7 @@ fn only_the_members_that_were_asked_for() {
 }
 
 #[test]
-fn a_damaged_line_hides_nothing_and_is_said() {
+fn load_skips_and_reports_damaged_lines() {
     let place = Sessions::new();
     let session = place.start();
     place.run(&["append", "--session", &session, "--", "before"]);

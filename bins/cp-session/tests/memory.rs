@@ -29,7 +29,7 @@ fn secrets_are_not_remembered_and_the_session_is() {
 }
 
 #[test]
-fn kinds_are_names_and_unknown_ones_are_told() {
+fn unknown_memory_kind_is_reported() {
     let place = Sessions::new();
     place.run(&["remember", "--kind", "../x", "--", "y"]).failed(2, "E_VALIDATION");
     place.run(&["remember", "--kind", "note", "--", " "]).failed(2, "E_VALIDATION");

@@ -16,7 +16,7 @@ fn a_session_is_named_by_id_beginning_path_option_or_environment() {
 }
 
 #[test]
-fn an_unknown_one_is_told_with_the_nearest() {
+fn unknown_session_is_reported_with_the_nearest() {
     let place = Sessions::new();
     let session = place.start();
     let wrong = format!("{}zz", &session[..19]);
@@ -26,7 +26,7 @@ fn an_unknown_one_is_told_with_the_nearest() {
 }
 
 #[test]
-fn a_beginning_of_several_is_refused_with_their_list() {
+fn ambiguous_prefix_is_refused_with_candidates() {
     let place = Sessions::new();
     let (one, two) = (place.start(), place.start());
     let error = place.run(&["count", "SES-"]).failed(2, "E_VALIDATION");
@@ -35,7 +35,7 @@ fn a_beginning_of_several_is_refused_with_their_list() {
 }
 
 #[test]
-fn no_name_leads_out_of_the_sessions() {
+fn session_name_cannot_escape_the_directory() {
     let place = Sessions::new();
     let session = place.start();
     for name in ["..", ".", "SES-../../x", &format!("{session}/../../.."), "a b", "SES-\u{e9}"] {

@@ -55,7 +55,7 @@ fn embedder(place: &Sessions, model: &str) -> Fake {
 }
 
 #[test]
-fn where_a_model_is_set_turns_are_ranked_by_meaning_and_words_and_each_is_asked_for_once() {
+fn semantic_search_ranks_turns_and_embeds_each_once() {
     let place = Sessions::new();
     let (one, two) = (place.start(), place.start());
     place.feed(&["tee", &one], message("a tree", "a ship at sea"));
@@ -92,7 +92,7 @@ fn where_a_model_is_set_turns_are_ranked_by_meaning_and_words_and_each_is_asked_
 }
 
 #[test]
-fn a_secret_is_taken_out_of_a_query_and_without_vectors_words_find() {
+fn semantic_search_redacts_query_and_falls_back_to_words() {
     let place = Sessions::new();
     let session = place.start();
     let secret = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJ";

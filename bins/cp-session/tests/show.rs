@@ -3,7 +3,7 @@
 use crate::sessions::Sessions;
 
 #[test]
-fn what_a_session_is_and_where_it_lies() {
+fn show_prints_state_and_path() {
     let place = Sessions::new();
     let session = place.start();
     place.run(&["append", "--session", &session, "--", "x"]);

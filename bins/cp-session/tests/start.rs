@@ -37,7 +37,7 @@ fn the_same_request_starts_one_session() {
 }
 
 #[test]
-fn an_agent_that_nobody_made_is_named_with_the_nearest() {
+fn unknown_agent_is_reported_with_the_nearest() {
     let place = Sessions::new();
     let error = place.run(&["start", "--agent", "defualt"]).failed(3, "E_NOT_FOUND");
     assert_eq!(error["details"]["nearest"], "default");
@@ -46,7 +46,7 @@ fn an_agent_that_nobody_made_is_named_with_the_nearest() {
 }
 
 #[test]
-fn a_tier_that_is_not_and_a_home_that_cannot_be_written_are_refused() {
+fn start_refuses_unknown_tier_and_readonly_home() {
     let place = Sessions::new();
     place.run(&["start", "--tier", "ho9"]).failed(2, "E_USAGE");
     place.work.write("file", "");

@@ -88,7 +88,7 @@ fn a_message_without_its_members_passes_and_is_not_stored() {
 }
 
 #[test]
-fn what_came_is_stored_while_more_may_come() {
+fn tee_stores_rounds_before_the_input_ends() {
     let place = Sessions::new();
     let session = place.start();
     let mut tee = place.subject().args(["tee", &session]).start();
@@ -101,7 +101,7 @@ fn what_came_is_stored_while_more_may_come() {
 }
 
 #[test]
-fn text_is_refused_and_so_is_a_session_that_is_not() {
+fn tee_refuses_text_and_unknown_session() {
     let place = Sessions::new();
     let session = place.start();
     place.feed(&["tee", &session], "hello\n").failed(2, "E_VALIDATION");
