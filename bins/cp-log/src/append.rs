@@ -54,7 +54,7 @@ pub(crate) struct Args {
     message: Vec<String>,
 }
 
-/// What `--dry-run` answers.
+/// The answer to `--dry-run`.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Planned {
@@ -76,8 +76,7 @@ impl Reply for Planned {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = std::path::absolute(args.ledger.path(context))?;
-    context.home.check_writable(&path)?;
+    let path = args.ledger.writable_path(context)?;
     let source = Source::from_operands(&args.message)?;
     match source {
         Source::Argument(text) => one(args, &path, Some(&text), context),
@@ -150,7 +149,7 @@ struct Stream<'a> {
     /// None on a dry run.
     ledger: Option<Ledger>,
     path: PathBuf,
-    /// The entry of a text line: only its message changes.
+    /// The entry of a text line, which is reused because only its message changes.
     text: Option<Entry>,
     first: Option<(u64, Hash)>,
     last: Option<(u64, Hash)>,
@@ -179,7 +178,7 @@ impl<'a> Stream<'a> {
                 Ok(())
             }
             Err(e) => {
-                // What was acknowledged before stays true.
+                // Entries that were acknowledged before stay on the ledger.
                 self.report(context);
                 Err(e)
             }
@@ -248,7 +247,7 @@ impl Filter for Stream<'_> {
     }
 }
 
-/// Whether the next read will not block, so that writing can wait for a fuller batch.
+/// True if the next read will not block, so that writing can wait for a fuller batch.
 fn input_waits() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let stdin = rustix::stdio::stdin();
@@ -262,16 +261,16 @@ const BATCH: usize = 256 << 10;
 /// The members that flags set on every entry. They override those of a record or a row.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Members {
-    /// What happened, one word (default: log, or a record's type)
+    /// The event, one word (default: log, or a record's type)
     #[arg(long, value_name = "E")]
     pub(crate) event: Option<String>,
-    /// The agent it is about
+    /// The agent that the entry is about
     #[arg(long, value_name = "A")]
     pub(crate) agent: Option<String>,
     /// The role, such as user or assistant
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
-    /// Its turn in the session or run
+    /// The turn in the session or run
     #[arg(long, value_name = "N")]
     turn: Option<u64>,
 }

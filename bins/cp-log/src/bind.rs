@@ -22,7 +22,7 @@ use crate::audit::is_ledger;
 use crate::ledger::path_of;
 use crate::prove::current;
 use crate::reading::{Group, to_read};
-use crate::verified::Standing;
+use crate::verified::BoundStatus;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -68,7 +68,7 @@ pub(crate) struct Signed {
     bound: Option<String>,
     /// The entry that says so, where one was made.
     receipt: Option<Receipt>,
-    /// Whether it was only tried.
+    /// True if it was only tried.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
 }
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let named: Vec<PathBuf> = args.files.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
     let asked = ("bind", named, output.clone(), std::path::absolute(&args.key)?);
     let AppendOptions { dry_run, request_id } = &args.append;
-    // Nothing is looked at for a request that was answered before.
+    // A request that was answered before reads no files.
     let bind = |context: &mut Context| {
         let groups = ledgers(Group::all(&to_read(&args.files, context)?, context), context)?;
         Bind { args, groups, output, record, signer: Signer::load(&args.key)? }.done(*dry_run)
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&signed)
 }
 
-/// The groups that are ledgers. What was found in a directory and is none is said; what was named and is none is an error.
+/// The groups that are ledgers. Other files are reported if they were found in a directory, and an error if they were named.
 fn ledgers(groups: Vec<Group>, context: &mut Context) -> Result<Vec<Group>> {
     let mut ledgers = Vec::new();
     for group in groups {
@@ -124,7 +124,7 @@ struct Bind<'a> {
     args: &'a Args,
     groups: Vec<Group>,
     output: Option<PathBuf>,
-    /// The ledger on which is said what was bound.
+    /// The ledger that records the bound.
     record: PathBuf,
     signer: Signer,
 }
@@ -159,7 +159,7 @@ impl Bind<'_> {
             .with("root", &signed.root)
             .with("verifier", &self.signer.verifier().to_text());
         let text = Bound::sign(members, &self.signer).to_text();
-        // Before the file: a signature that is in somebody's hands is on the ledger, too.
+        // Before the file is written, so that every signature that was handed out is on the ledger.
         signed.receipt = Some(Ledger::open(&self.record, Sync::Line)?.append(entry)?);
         match held {
             Some(held) => held.write(&text)?,
@@ -168,7 +168,7 @@ impl Bind<'_> {
         Ok(signed)
     }
 
-    /// What is to be signed of each ledger, in order.
+    /// The members to sign, in order.
     fn members(&self, before: Option<&Bound>) -> Result<Vec<Member>> {
         let mut members = Vec::new();
         for group in &self.groups {
@@ -198,7 +198,7 @@ impl Bind<'_> {
         let signed = read_checkpoint(&checkpoint_path(&group.ledger))?.map(|(_, checkpoint)| checkpoint);
         let earlier: Vec<&Checkpoint> = bound.into_iter().chain(&signed).collect();
         let (checkpoint, _) = current(&files, &earlier)?;
-        // Below what was named, so that the bound does not tell where it was made.
+        // Relative to the operand, so that the bound does not disclose where it was made.
         let operand = self.args.files.get(group.files[0].rank().operand);
         let below = operand.and_then(|operand| group.ledger.strip_prefix(operand).ok());
         let file = below.filter(|below| !below.as_os_str().is_empty()).or(group.ledger.file_name().map(Path::new));
@@ -213,14 +213,14 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    /// Reads a bound. A wrong signature fails at once: nothing could be said of any ledger.
+    /// Reads a bound. A wrong signature is an error at once, because then no ledger can be judged.
     pub(crate) fn load(path: &Path, key: Option<&Verifier>) -> Result<Bound> {
         let bound = Bound::load(path)?;
         key.map_or(Ok(()), |key| bound.demand(key, path))?;
         Ok(bound)
     }
 
-    /// Looks up what each ledger is named. Of two that have one name each has to hold; one that was moved gets a notice.
+    /// Reads the name of each ledger. If two have one name, both must hold; a ledger that was moved gets a notice.
     pub(crate) fn of(bound: Bound, groups: &[Group], context: &mut Context) -> Result<Self> {
         let mut origins = HashMap::new();
         for group in groups {
@@ -229,7 +229,7 @@ impl Bounded {
                 let error = Error::usage("cannot compare a pipe or standard input with a bound");
                 return Err(error.in_file(&first.path).hint("name a file or a directory"));
             }
-            // What cannot be read is reported with the rest.
+            // Files that cannot be read are reported with the others.
             let Ok(Some(origin)) = origin_of(&first.path) else { continue };
             if let Some((_, member)) = bound.find(&origin).filter(|(_, one)| !group.ledger.ends_with(&one.file)) {
                 let message = format!("{} was bound as {}", group.ledger.display(), member.file);
@@ -244,37 +244,37 @@ impl Bounded {
         self.bound.find(self.origins.get(ledger)?).map(|(_, member)| member)
     }
 
-    /// What was signed of a ledger that is bound.
+    /// The signed checkpoint of a ledger in the bound.
     pub(crate) fn signed(&self, ledger: &Path) -> Option<(Note, Checkpoint)> {
         Some((self.bound.note().clone(), self.member(ledger)?.checkpoint.clone()))
     }
 
-    /// Whether a note is the bound's.
+    /// True if a note is the bound's.
     pub(crate) fn is_signed_by(&self, note: &Note) -> bool {
         self.bound.note() == note
     }
 
-    /// How a ledger stands that has these faults and this last line, of whose lines so many were found to be those that were signed.
-    pub(crate) fn standing(
+    /// The status of a ledger with this fault and this last line, of which `covered` lines were found to be the signed ones.
+    pub(crate) fn status(
         &self,
         ledger: &Path,
         fault: Option<Kind>,
         covered: Option<u64>,
         last: Option<u64>,
-    ) -> Option<Standing> {
+    ) -> Option<BoundStatus> {
         self.origins.get(ledger)?;
         Some(match (self.member(ledger), fault, covered) {
-            (None, ..) => Standing::Added,
-            (Some(_), Some(Kind::Rollback), _) => Standing::WentBack,
-            // The one where what was bound ends in a closed segment that is absent, the other where its lines are damaged.
-            (Some(_), Some(Kind::Segment), _) | (Some(_), None, None) => Standing::Damaged,
-            (Some(_), Some(_), _) => Standing::Changed,
-            (Some(_), None, Some(size)) if last.is_some_and(|last| last >= size) => Standing::Grown,
-            (Some(_), None, Some(_)) => Standing::Intact,
+            (None, ..) => BoundStatus::Added,
+            (Some(_), Some(Kind::Rollback), _) => BoundStatus::WentBack,
+            // The lines that were bound end in an absent segment, or are damaged.
+            (Some(_), Some(Kind::Segment), _) | (Some(_), None, None) => BoundStatus::Damaged,
+            (Some(_), Some(_), _) => BoundStatus::Changed,
+            (Some(_), None, Some(size)) if last.is_some_and(|last| last >= size) => BoundStatus::Grown,
+            (Some(_), None, Some(_)) => BoundStatus::Intact,
         })
     }
 
-    /// An error for each ledger that is bound and is none of those that were judged: what only has its name does not stand for it.
+    /// An error for each bound ledger that was not judged. A file that only has the name of such a ledger does not replace it.
     pub(crate) fn missing(&self, judged: &HashSet<&Path>) -> impl Iterator<Item = Error> {
         let is_judged = |(ledger, _): &(&PathBuf, &String)| judged.contains(ledger.as_path());
         let found: HashSet<&String> = self.origins.iter().filter(is_judged).map(|(_, origin)| origin).collect();

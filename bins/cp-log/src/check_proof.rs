@@ -12,7 +12,7 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Line;
 use cp_ledger::proof::bound::Member;
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
-use cp_ledger::proof::tree::{Node, leaf, root_of_inclusion};
+use cp_ledger::proof::tree::{Node, leaf, parse_node, root_of_inclusion};
 use serde::Serialize;
 
 use crate::prove::PROOF;
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// The ledger that the proof must be about, as its checkpoint names it
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// The public key of a witness that must have signed, too; give it once for each
+    /// The public key of a witness that must have signed, too (repeatable)
     #[arg(long = "witness", value_name = "KEY")]
     witnesses: Vec<PathBuf>,
     /// How many of the witnesses must have signed (default: all)
@@ -53,15 +53,15 @@ pub(crate) struct Args {
     proof: PathBuf,
 }
 
-/// What a proof says of a line.
+/// The result of checking one line.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Checked {
-    /// Whether the line is proved.
+    /// True if the line is proved.
     proved: bool,
     /// The number that the proof is about.
     seq: u64,
-    /// Which ledger it is in.
+    /// The origin of its ledger.
     origin: String,
     /// The bound of many ledgers that was signed, where the proof goes through one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ pub(crate) struct Checked {
     reason: Option<&'static str>,
     /// The witnesses whose signatures are right.
     cosigned_by: Vec<String>,
-    /// The names in signatures that nobody asked for: they may be anyone's.
+    /// The names in signatures that were not required, and are not verified.
     not_looked_at: Vec<String>,
 }
 
@@ -81,8 +81,8 @@ impl Reply for Checked {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let demanded = Demanded::of(args)?;
-    let proof = Proof::load(&args.proof, &demanded)?;
+    let requirements = Requirements::of(args)?;
+    let proof = Proof::load(&args.proof, &requirements)?;
     filter::run(
         &mut Check { proof, strict: args.stream.strict_exit, objection: None, has_proved: false },
         Source::Input,
@@ -91,15 +91,15 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     )
 }
 
-/// What a proof has to have beside a line's place.
-struct Demanded {
+/// The requirements on a proof beside a line's place.
+struct Requirements {
     key: Verifier,
     origin: Option<String>,
     witnesses: Vec<Verifier>,
     quorum: usize,
 }
 
-impl Demanded {
+impl Requirements {
     fn of(args: &Args) -> Result<Self> {
         let mut witnesses: Vec<Verifier> = Vec::new();
         for path in &args.witnesses {
@@ -155,12 +155,12 @@ struct Proof {
     not_looked_at: Vec<String>,
 }
 
-/// A proof, taken apart.
+/// The parts of a proof.
 struct Parts<'a> {
     extra: Option<&'a str>,
     index: u64,
     hashes: Vec<Node>,
-    /// What is below the blank line.
+    /// The text below the blank line.
     signed: &'a str,
 }
 
@@ -174,20 +174,20 @@ impl<'a> Parts<'a> {
         let extra = lines.next_if(|line| line.starts_with("extra ")).and_then(|line| line.strip_prefix("extra "));
         let number = lines.next()?.strip_prefix("index ")?;
         let index: u64 = number.parse().ok().filter(|index: &u64| index.to_string() == number)?;
-        let hashes: Option<Vec<Node>> = lines.map(|line| BASE64.decode(line).ok()?.try_into().ok()).collect();
+        let hashes: Option<Vec<Node>> = lines.map(parse_node).collect();
         Some(Self { extra, index, hashes: hashes?, signed })
     }
 }
 
 impl Proof {
-    fn load(path: &Path, demanded: &Demanded) -> Result<Self> {
+    fn load(path: &Path, requirements: &Requirements) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => Error::not_found("no such proof").in_file(path),
             _ => Error::io("cannot read the proof", e).in_file(path),
         })?;
         let (note, mut proof) = Self::parse(&text).ok_or_else(|| Error::validation("not a proof").in_file(path))?;
-        proof.cosigned_by = demanded.meet(&note, &proof.checkpoint).map_err(|e| e.in_file(path))?;
-        let known: Vec<&Verifier> = demanded.witnesses.iter().chain([&demanded.key]).collect();
+        proof.cosigned_by = requirements.meet(&note, &proof.checkpoint).map_err(|e| e.in_file(path))?;
+        let known: Vec<&Verifier> = requirements.witnesses.iter().chain([&requirements.key]).collect();
         proof.not_looked_at = note.others(&known);
         Ok(proof)
     }
@@ -198,7 +198,7 @@ impl Proof {
         let checkpoint = Checkpoint::parse(&note.text)?;
         let (cosigned_by, not_looked_at) = (Vec::new(), Vec::new());
         let plain = Self { index, hashes, checkpoint, bound: None, cosigned_by, not_looked_at };
-        // What else may stand there is not for us, and proves nothing.
+        // Other extension lines are ignored, because they prove nothing here.
         let inner = extra.and_then(|extra| String::from_utf8(BASE64.decode(extra).ok()?).ok());
         match inner.filter(|inner| inner.starts_with(PROOF)) {
             Some(inner) => Some((note, plain.through(&inner)?)),
@@ -274,7 +274,7 @@ impl Filter for Check {
         context.out.record(Kind::Item, &checked)
     }
 
-    /// One that proves nothing of what came in has not passed.
+    /// Fails if no line of the input is proved.
     fn finish(&mut self, _: &mut Context) -> Result<()> {
         match self.objection {
             Some(reason) if !self.has_proved => {
@@ -318,7 +318,7 @@ mod tests {
         (fourth, proof_text(None, 3, &hashes, &note.to_string()))
     }
 
-    /// The same line, by way of a bound of three ledgers.
+    /// The same line, proved through a bound of three ledgers.
     fn bound_proof(signer: &Signer) -> (Vec<u8>, String) {
         let (fourth, checkpoint, hashes) = fourth_of_seven();
         let members = ["example.com/a", "example.com/log", "example.com/z"].map(|origin| {
@@ -330,28 +330,28 @@ mod tests {
         (fourth, proof_text(Some(&inner), 1, &bound.proof(1), &bound.note().to_string()))
     }
 
-    fn passes(proof: &[u8], line: &[u8], demanded: &Demanded) -> bool {
+    fn passes(proof: &[u8], line: &[u8], requirements: &Requirements) -> bool {
         let parsed = std::str::from_utf8(proof).ok().and_then(Proof::parse);
         parsed.is_some_and(|(note, proof)| {
-            proof.objection(line).is_none() && demanded.meet(&note, &proof.checkpoint).is_ok()
+            proof.objection(line).is_none() && requirements.meet(&note, &proof.checkpoint).is_ok()
         })
     }
 
     #[test]
-    fn no_changed_byte_passes_that_is_part_of_what_is_demanded() {
+    fn check_proof_detects_every_changed_byte() {
         let signers = [("K", 1), ("W", 2), ("X", 3)].map(|(name, seed)| Signer::new(name, &[seed; 32]));
         let (line, proof) = proof(&signers);
         let witnesses = signers[1..].iter().map(|signer| signer.verifier().as_witness()).collect();
         let origin = Some("example.com/log".to_owned());
-        let all = Demanded { key: signers[0].verifier(), origin, witnesses, quorum: 2 };
+        let all = Requirements { key: signers[0].verifier(), origin, witnesses, quorum: 2 };
         assert!(passes(proof.as_bytes(), &line, &all));
         for at in 0..proof.len() {
             let mut changed = proof.clone().into_bytes();
             changed[at] ^= if at % 2 == 0 { 0x01 } else { 0x20 };
             assert!(!passes(&changed, &line, &all), "byte {at} of {proof}");
         }
-        // Where nobody asked for a witness, its signature is only named.
-        let one = Demanded { witnesses: Vec::new(), quorum: 0, ..all };
+        // The signature of a witness that is not required is only named.
+        let one = Requirements { witnesses: Vec::new(), quorum: 0, ..all };
         let last = proof.len() - 10;
         let changed = format!("{}A{}", &proof[..last], &proof[last + 1..]);
         assert!(passes(changed.as_bytes(), &line, &one));
@@ -360,11 +360,11 @@ mod tests {
     }
 
     #[test]
-    fn no_changed_byte_of_a_proof_by_way_of_a_bound_passes() {
+    fn check_proof_detects_every_changed_byte_of_a_bound_proof() {
         let signer = Signer::new("K", &[1; 32]);
         let (line, proof) = bound_proof(&signer);
         let origin = Some("example.com/log".to_owned());
-        let all = Demanded { key: signer.verifier(), origin, witnesses: Vec::new(), quorum: 0 };
+        let all = Requirements { key: signer.verifier(), origin, witnesses: Vec::new(), quorum: 0 };
         assert!(passes(proof.as_bytes(), &line, &all));
         for at in 0..proof.len() {
             for bits in [0x01, 0x20] {
@@ -386,8 +386,8 @@ mod tests {
             }
             assert!(!passes(with(&inner[..at]).as_bytes(), &line, &all), "cut at {at}");
         }
-        // The ledger that was asked for is the line's, not the bound.
-        let other = Demanded { origin: Some("example.com/z".into()), ..all };
+        // The required name is that of the line's ledger, not of the bound.
+        let other = Requirements { origin: Some("example.com/z".into()), ..all };
         assert!(!passes(proof.as_bytes(), &line, &other));
     }
 }

@@ -1,5 +1,5 @@
-//! `cp-log keygen` and `checkpoint`: sign the size and the root of a ledger, so that no line can be taken back, and exchange checkpoints
-//! with witnesses.
+//! `cp-log keygen`, `checkpoint` and `witness`: sign the size and the root of a ledger, so that no line can be taken back, and exchange
+//! checkpoints with witnesses (c2sp.org/tlog-witness, without HTTP).
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::context::options::AppendOptions;
-use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::program::{Class, Input, VerbDoc, idempotency};
+use cp_common::stream::lines::Lines;
 use cp_common::wire::{Receipt, Reply};
-use cp_common::{Code, Context, Error, Result};
-use cp_ledger::proof::checkpoint::{HeldCheckpoint, checkpoint_path};
+use cp_common::{Code, Context, Error, Result, clock};
+use cp_ledger::proof::checkpoint::{HeldCheckpoint, checkpoint_path, read_checkpoint};
 use cp_ledger::proof::leaves::files_of;
 use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier, is_key_name};
+use cp_ledger::proof::tree::{Node, is_consistent, parse_node};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +62,7 @@ pub(crate) struct Args {
 pub(crate) struct Signed {
     /// The file of the checkpoint.
     checkpoint: String,
-    /// Which ledger it is about.
+    /// The origin of the ledger.
     origin: String,
     /// How many lines it covers.
     size: u64,
@@ -70,7 +72,7 @@ pub(crate) struct Signed {
     note: String,
     /// The entry that says so, where one was made.
     receipt: Option<Receipt>,
-    /// Whether it was only tried.
+    /// True if it was only tried.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
 }
@@ -86,8 +88,7 @@ impl Reply for Signed {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let ledger = std::path::absolute(args.ledger.path(context))?;
-    context.home.check_writable(&ledger)?;
+    let ledger = args.ledger.writable_path(context)?;
     let path = checkpoint_path(&ledger);
     let sign = |write| match (&args.key, &args.add_signature) {
         (Some(key), _) => sign(&ledger, &path, &Signer::load(key)?, write),
@@ -99,11 +100,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         .into_iter()
         .map(|file| file.as_ref().map(std::path::absolute).transpose())
         .collect::<std::io::Result<_>>()?;
-    let asked = ("checkpoint", &ledger, files, args.old);
-    idempotency::answer(&args.append, &asked, context, || sign(Write::No), |_| sign(Write::Yes))
+    let request_key = ("checkpoint", &ledger, files, args.old);
+    idempotency::answer(&args.append, &request_key, context, || sign(Write::No), |_| sign(Write::Yes))
 }
 
-/// Whether files are written.
+/// True if files are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Write {
     Yes,
@@ -131,7 +132,7 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer, write: Write) -> Result<Sig
     let (checkpoint, named) = current(&files_of(ledger)?, &earlier)?;
     refuse_other_signer(named.as_deref(), signer, ledger)?;
     if write == Write::No {
-        // Nothing is signed: a signature that no file knows of would be one too many.
+        // A dry run must not make a signature that no file records.
         return Ok(Signed { dry_run: true, ..signed(path, &checkpoint, String::new(), None) });
     }
     let note = signer.sign(&checkpoint.to_text());
@@ -139,7 +140,7 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer, write: Write) -> Result<Sig
         .with("size", &checkpoint.size)
         .with("root", &BASE64.encode(checkpoint.root))
         .with("verifier", &signer.verifier().to_text());
-    // Before the file: a signature that is in somebody's hands is on the ledger, too.
+    // Before the file is written, so that every signature that was handed out is on the ledger.
     let receipt = Ledger::open(ledger, Sync::Line)?.append(entry)?;
     held.replace(&note)?;
     Ok(signed(path, &checkpoint, note.to_string(), Some(receipt)))
@@ -217,9 +218,9 @@ pub(crate) struct Made {
     key: String,
     /// The file that proves.
     public: String,
-    /// What is in the public file; a dry run draws no key.
+    /// The text of the public file; a dry run draws no key.
     verifier: Option<String>,
-    /// Whether it was only tried.
+    /// True if it was only tried.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
 }
@@ -279,4 +280,126 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<()> {
     file.write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
         .map_err(|e| Error::io("cannot write", e).in_file(path))
+}
+
+/// The entry of this verb in `reference`.
+pub(crate) const WITNESS_DOC: VerbDoc = VerbDoc {
+    path: "witness",
+    class: Class::Append,
+    output: "witnessed",
+    examples: &[
+        "{} append hello && {} keygen R && {} keygen W && {} checkpoint --key R && {} checkpoint --witness-request --format raw | {} witness --key W --signer R.pub --state seen",
+    ],
+    input: &[Input::Bytes],
+    ..VerbDoc::EMPTY
+};
+
+/// Sign a checkpoint request, if it continues the checkpoint that was signed before
+#[derive(Debug, clap::Args)]
+pub(crate) struct WitnessArgs {
+    /// The witness's key
+    #[arg(long, value_name = "KEY")]
+    key: PathBuf,
+    /// The public key of the ledger's signer
+    #[arg(long, value_name = "KEY")]
+    signer: PathBuf,
+    /// The file of the newest checkpoint that was signed
+    #[arg(long, value_name = "FILE")]
+    state: PathBuf,
+    #[command(flatten)]
+    append: AppendOptions,
+}
+
+/// A signature of a witness.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Witnessed {
+    /// The origin of the ledger.
+    origin: String,
+    /// How many lines the checkpoint covers.
+    size: u64,
+    /// The signature line, for `checkpoint --add-signature`; a dry run gives none.
+    signature: Option<String>,
+    /// True if it was only tried.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+}
+
+impl Reply for Witnessed {
+    fn text(&self) -> String {
+        self.signature.clone().unwrap_or_else(|| format!("would sign {} {}", self.origin, self.size))
+    }
+}
+
+pub(crate) fn witness(args: &WitnessArgs, context: &mut Context) -> Result<()> {
+    let (key, signer) = (Signer::load(&args.key)?, Verifier::load(&args.signer)?);
+    let body = Lines::new(rustix::stdio::stdin()).rest(&mut || Ok(()))?;
+    let body = String::from_utf8(body).map_err(|_| Error::validation("the request is not UTF-8"))?;
+    let request = WitnessRequest::parse(&body).ok_or_else(|| {
+        Error::validation("not a request for a witness")
+            .hint("cp-log checkpoint --witness-request --format raw writes one")
+    })?;
+    let state = std::path::absolute(&args.state)?;
+    let witnessed = |signature: Option<String>| {
+        let dry_run = signature.is_none();
+        Witnessed { origin: request.checkpoint.origin.clone(), size: request.checkpoint.size, signature, dry_run }
+    };
+    let preview = || {
+        let before = read_checkpoint(&state)?;
+        request.refuse(&signer, before.as_ref().map(|(_, checkpoint)| checkpoint), &state).map(|()| witnessed(None))
+    };
+    let request_key = ("witness", key.verifier().to_text(), signer.to_text(), &state, &body);
+    idempotency::answer(&args.append, &request_key, context, preview, |_| {
+        // Held from the look to the store, so that of two requests at once the second sees the first; and stored before the answer: a
+        // witness that forgets would sign a fork.
+        let held = HeldCheckpoint::take(&state)?;
+        request.refuse(&signer, held.newest().map(|(_, checkpoint)| checkpoint), &state)?;
+        held.replace(&request.note)?;
+        Ok(witnessed(Some(key.cosign(&request.note.text, clock::unix_seconds()))))
+    })
+}
+
+struct WitnessRequest {
+    old: u64,
+    proof: Vec<Node>,
+    note: Note,
+    checkpoint: Checkpoint,
+}
+
+impl WitnessRequest {
+    fn parse(body: &str) -> Option<Self> {
+        let (head, note) = body.split_once("\n\n")?;
+        let mut lines = head.split('\n');
+        let number = lines.next()?.strip_prefix("old ")?;
+        let old: u64 = number.parse().ok().filter(|old: &u64| old.to_string() == number)?;
+        let proof: Option<Vec<Node>> = lines.map(parse_node).collect();
+        let note = Note::parse(note)?;
+        let checkpoint = Checkpoint::parse(&note.text)?;
+        Some(Self { old, proof: proof?, note, checkpoint })
+    }
+
+    /// Fails unless the checkpoint is signed and goes on from the one before, which is in `state`.
+    fn refuse(&self, signer: &Verifier, before: Option<&Checkpoint>, state: &Path) -> Result<()> {
+        if self.note.is_signed_by(signer) != Some(true) {
+            return Err(Error::new(Code::Integrity, format!("the checkpoint is not signed by {}", signer.name())));
+        }
+        let known = before.map_or(0, |before| before.size);
+        if before.is_some_and(|before| before.origin != self.checkpoint.origin) {
+            return Err(Error::validation("the state belongs to another ledger").in_file(state));
+        }
+        if self.old != known || self.old > self.checkpoint.size {
+            return Err(Error::new(Code::Conflict, format!("the size signed before is {known}, not {}", self.old))
+                .with("size", known)
+                .hint(format!("ask again with --old {known}")));
+        }
+        let root = before.map_or(self.checkpoint.root, |before| before.root);
+        if is_consistent(self.old, &root, self.checkpoint.size, &self.checkpoint.root, &self.proof) {
+            Ok(())
+        } else {
+            Err(Error::new(
+                Code::Integrity,
+                "the checkpoint does not go on from the one signed before: nothing is signed",
+            ))
+        }
+    }
 }

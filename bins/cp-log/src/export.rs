@@ -63,14 +63,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     unread.into_iter().try_for_each(|error| context.out.item_failed(error))
 }
 
-/// What an entry is in OpenTelemetry. A request has one kind.
+/// The signal that an entry becomes in OpenTelemetry. A request has one signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     Span,
     Log,
 }
 
-/// What one request will hold: each item with the name of its ledger.
+/// The items of one request, each with the name of its ledger.
 struct Batch {
     signal: Signal,
     items: Vec<(Option<String>, Value)>,
@@ -88,7 +88,7 @@ impl Batch {
         };
         let attribute = |key: &str, value: &str| json!({"key": key, "value": {"stringValue": value}});
         let of = self.items.chunk_by(|(one, _), (next, _)| one == next).map(|items| {
-            // No two hosts write one ledger, so its name tells them apart.
+            // Two hosts never write one ledger, so its name distinguishes them.
             let origin = items[0].0.iter().map(|origin| attribute("service.instance.id", origin));
             let attributes: Vec<_> = iter::once(attribute("service.name", "cp-tools")).chain(origin).collect();
             let items: Vec<_> = items.iter().map(|(_, item)| item).collect();
@@ -110,7 +110,7 @@ fn otlp(entry: &Map<String, Value>, written: &[u8]) -> (Signal, Value) {
     let hash = text(entry, "hash").map_or_else(|| Hash::of(written).to_string(), str::to_owned);
     let hash = hash.strip_prefix("sha256:").unwrap_or(&hash);
     let end = nanoseconds(text(entry, "ts").unwrap_or_default());
-    // What belongs together is one trace: a run, else a session; an entry of neither stands alone.
+    // The entries of a run, else of a session, are one trace; any other entry is a trace of its own.
     let group = text(entry, "run").or_else(|| text(entry, "session")).unwrap_or(hash);
     let trace = Hash::of(group.as_bytes()).hex()[..32].to_owned();
     let name = text(entry, "event").unwrap_or("entry");
@@ -136,7 +136,7 @@ fn otlp(entry: &Map<String, Value>, written: &[u8]) -> (Signal, Value) {
     (Signal::Span, span)
 }
 
-/// What the conventions call what was done.
+/// The operation, as the semantic conventions name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     Chat,

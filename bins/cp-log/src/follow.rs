@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         if printer.is_full() {
             break;
         }
-        // Where nothing is appended nothing is written either: the reader has to be looked for.
+        // Without appended lines nothing is written, so a closed reader must be detected.
         if context.out.has_lost_reader() {
             return Err(Error::reader_gone());
         }
@@ -120,7 +120,7 @@ struct Position {
     target: Target,
     file: File,
     offset: u64,
-    /// Whether the file is a ledger: lines of another shape are damaged then, and not somebody else's.
+    /// True if the file is a ledger. Then lines of another shape are damaged; else they are those of another program.
     is_ledger: bool,
     /// How many lines are before the offset.
     number: u64,
@@ -196,7 +196,7 @@ impl Position {
         Ok(self.file.metadata().map_err(|e| Error::io("cannot read the size", e).in_file(&self.path))?.len())
     }
 
-    /// Whether another file has taken the name of this one.
+    /// True if another file has taken the name of this one.
     fn replaced(&self) -> bool {
         let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
         match (std::fs::metadata(&self.path).map(id), self.file.metadata().map(id)) {

@@ -19,9 +19,14 @@ pub(crate) struct LedgerOption {
 }
 
 impl LedgerOption {
-    /// The file that is meant.
+    /// The path of the ledger.
     pub(crate) fn path(&self, context: &Context) -> PathBuf {
         path_of(self.file.as_deref(), context)
+    }
+
+    /// The absolute path of the ledger, if it may be written.
+    pub(crate) fn writable_path(&self, context: &Context) -> Result<PathBuf> {
+        writable(&self.path(context), context)
     }
 }
 
@@ -34,14 +39,19 @@ pub(crate) struct LedgerOperand {
 }
 
 impl LedgerOperand {
-    /// Whether the command line says which file.
+    /// True if the command line says which file.
     pub(crate) fn is_named(&self) -> bool {
         self.file.is_some()
     }
 
-    /// The file that is meant.
+    /// The path of the ledger.
     pub(crate) fn path(&self, context: &Context) -> PathBuf {
         path_of(self.file.as_deref(), context)
+    }
+
+    /// The absolute path of the ledger, if it may be written.
+    pub(crate) fn writable_path(&self, context: &Context) -> Result<PathBuf> {
+        writable(&self.path(context), context)
     }
 }
 
@@ -65,6 +75,12 @@ pub(crate) fn path_of(file: Option<&Path>, context: &Context) -> PathBuf {
     let option = file.or(context.options.ledger.as_deref()).map(Path::to_owned);
     let setting = || context.config.text("ledger", None).map(PathBuf::from);
     option.or_else(setting).unwrap_or_else(|| context.home.ledger("cp-log.jsonl"))
+}
+
+fn writable(path: &Path, context: &Context) -> Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    context.home.check_writable(&path)?;
+    Ok(path)
 }
 
 /// The checks of `doctor`.
@@ -124,7 +140,7 @@ pub(crate) struct Tip {
     ts: String,
     /// The bytes up to the end of the last line.
     size: u64,
-    /// Whether bytes of a line that is not whole follow: complete or `in_flight`.
+    /// True if bytes of a line that is not whole follow: complete or `in_flight`.
     tail: &'static str,
 }
 

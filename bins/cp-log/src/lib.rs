@@ -21,7 +21,6 @@ mod tee;
 mod values;
 mod verified;
 mod verify;
-mod witness;
 
 use cp_common::program::{Credentials, Program};
 use cp_common::{Context, Result};
@@ -54,7 +53,7 @@ pub static PROGRAM: Program = Program {
         bind::DOC,
         prove::DOC,
         check_proof::DOC,
-        witness::DOC,
+        checkpoint::WITNESS_DOC,
     ],
     implicit: None,
     groups: &[
@@ -139,10 +138,10 @@ enum Verb {
     Bind(bind::Args),
     Prove(prove::Args),
     CheckProof(check_proof::Args),
-    Witness(witness::Args),
+    Witness(checkpoint::WitnessArgs),
 }
 
-/// Runs the verb that was asked for.
+/// Runs the verb of the command line.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Append(args) => append::run(&args, context),
@@ -168,6 +167,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Bind(args) => bind::run(&args, context),
         Verb::Prove(args) => prove::run(&args, context),
         Verb::CheckProof(args) => check_proof::run(&args, context),
-        Verb::Witness(args) => witness::run(&args, context),
+        Verb::Witness(args) => checkpoint::witness(&args, context),
     }
 }

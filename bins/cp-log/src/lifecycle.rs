@@ -34,7 +34,7 @@ pub(crate) const CREATE_DOC: VerbDoc = VerbDoc {
 /// Begin a ledger under a name of its own
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// What checkpoints call it, a host and a path by custom: example.com/audit (default: random)
+    /// The name in checkpoints, by convention a host and a path: example.com/audit (default: random)
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The public key that its checkpoints are to be signed with: kept on the first line
@@ -52,11 +52,11 @@ pub(crate) struct CreateArgs {
 pub(crate) struct Begun {
     /// The file.
     ledger: String,
-    /// What checkpoints call it; null when a dry run has not drawn one.
+    /// The name in checkpoints; null if a dry run has not drawn one.
     origin: Option<String>,
     /// The public key on its first line.
     verifier: Option<String>,
-    /// Whether it was only tried.
+    /// True if it was only tried.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
 }
@@ -68,8 +68,7 @@ impl Reply for Begun {
 }
 
 pub(crate) fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
-    let path = std::path::absolute(args.ledger.path(context))?;
-    context.home.check_writable(&path)?;
+    let path = args.ledger.writable_path(context)?;
     if let Some(name) = args.name.as_deref().filter(|name| !is_key_name(name) || name.len() > LONGEST) {
         return Err(Error::usage(format!("`{name}` is not a valid ledger name"))
             .hint(format!("use at most {LONGEST} bytes, no spaces and no plus sign")));
@@ -116,7 +115,7 @@ pub(crate) struct RotateArgs {
     ledger: LedgerOperand,
 }
 
-/// What was closed.
+/// A ledger that was rotated.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Rotated {
@@ -124,7 +123,7 @@ pub(crate) struct Rotated {
     ledger: String,
     /// The file that was closed.
     segment: String,
-    /// Whether it was only tried.
+    /// True if it was only tried.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
 }
@@ -136,8 +135,7 @@ impl Reply for Rotated {
 }
 
 pub(crate) fn rotate(args: &RotateArgs, context: &mut Context) -> Result<()> {
-    let path = std::path::absolute(args.ledger.path(context))?;
-    context.home.check_writable(&path)?;
+    let path = args.ledger.writable_path(context)?;
     let there = || {
         if path.exists() { Ok(()) } else { Err(Error::not_found("no such ledger").in_file(&path)) }
     };
@@ -182,13 +180,13 @@ pub(crate) struct RepairArgs {
     ledger: LedgerOperand,
 }
 
-/// What was repaired.
+/// The result of a repair.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Repaired {
     /// The file.
     ledger: String,
-    /// Whether anything was wrong.
+    /// True if anything was wrong.
     changed: bool,
     /// The entry that says so.
     receipt: Option<Receipt>,

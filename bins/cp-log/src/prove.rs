@@ -41,11 +41,11 @@ pub(crate) struct Args {
     seq: Option<u64>,
 }
 
-/// What was proved, and the proof.
+/// The proved line and its proof.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Proved {
-    /// Which ledger it is about.
+    /// The origin of the ledger.
     origin: String,
     /// How many lines the checkpoint covers.
     size: u64,
@@ -117,10 +117,10 @@ pub(crate) const PROOF: &str = "c2sp.org/tlog-proof@v1";
 /// The newest checkpoint, which must be there.
 pub(crate) fn newest(path: &Path) -> Result<(Note, Checkpoint)> {
     read_checkpoint(path)?
-        .ok_or_else(|| Error::not_found("there is no checkpoint").in_file(path).hint("make one with cp-log checkpoint"))
+        .ok_or_else(|| Error::not_found("no such checkpoint").in_file(path).hint("make one with cp-log checkpoint"))
 }
 
-/// What is to be signed of a ledger as it is now, and the key that its line 0 names. Refused unless it goes on from each of the earlier
+/// The checkpoint to sign of a ledger as it is now, and the key that its line 0 names. Refused unless it continues each of the earlier
 /// checkpoints.
 pub(crate) fn current(files: &[PathBuf], before: &[&Checkpoint]) -> Result<(Checkpoint, Option<String>)> {
     let mut roots = vec![None; before.len()];

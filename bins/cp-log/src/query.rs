@@ -51,8 +51,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let files: Vec<_> = args.files.iter().map(|file| file.to_string_lossy()).collect();
     let order = (args.reverse, args.merge);
-    let asked = (files, &args.filters, order, context.session(), &context.options.run, &context.options.ledger);
-    let pages = Pages::<Place>::of("cp-log query", &asked, &args.query)?;
+    let request = (files, &args.filters, order, context.session(), &context.options.run, &context.options.ledger);
+    let pages = Pages::<Place>::of("cp-log query", &request, &args.query)?;
     let select = Select::over(&args.filters, &args.files, context)?;
     let mut printer = Printer::new(args.query.limit).through(args.jq.as_deref())?;
     let targets = to_read(&args.files, context)?;

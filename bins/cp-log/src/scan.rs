@@ -43,7 +43,7 @@ pub(crate) struct Secret {
     line: u64,
     /// The character of that line it begins with, from 1.
     column: u64,
-    /// What it is: the name that its mark in an entry would have.
+    /// The kind of secret, as the mark in an entry names it.
     kind: &'static str,
     /// How many characters it has.
     length: u64,
@@ -61,13 +61,13 @@ impl Reply for Secret {
 const WINDOW: usize = 1 << 20;
 /// How much of that is left for the next time: no secret is longer.
 const OVERLAP: usize = 128 << 10;
-/// How much before a place may say what stands there.
+/// The number of bytes before a place that may determine the kind of secret.
 const BEFORE: usize = 4 << 10;
 /// A file with a NUL in so many first bytes is not text.
 const HEAD: usize = 8 << 10;
 /// How deep directories may lie in each other.
 const DEPTH: usize = 128;
-/// What belongs to version control and is not part of what it controls.
+/// The directories of version control systems, which are skipped.
 const SKIPPED: [&str; 5] = [".git", ".hg", ".svn", ".jj", ".bzr"];
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -183,7 +183,7 @@ impl Scan {
     }
 }
 
-/// A piece of a file, with what stands before it.
+/// A piece of a file, with the bytes before it.
 #[derive(Default)]
 struct Window {
     /// Bytes that were read and are not yet text.
@@ -203,7 +203,7 @@ impl Window {
     fn fill<F: AsFd>(&mut self, lines: &mut Lines<F>) -> Result<bool> {
         self.is_first = !std::mem::replace(&mut self.started, true);
         while self.bytes.len() + self.text.len() < WINDOW {
-            // `None`: nothing came yet, whoever writes takes time.
+            // `None`: no bytes are available yet.
             if lines.some(&mut self.bytes, Duration::from_secs(1))? == Some(0) {
                 return Ok(false);
             }

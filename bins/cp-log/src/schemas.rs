@@ -39,7 +39,7 @@ fn schemas_are_those_of_the_types() {
     of::<crate::scan::Secret>("secret");
     of::<crate::checkpoint::Signed>("signed");
     of::<crate::ledger::Tip>("tip");
-    of::<crate::witness::Witnessed>("witnessed");
+    of::<crate::checkpoint::Witnessed>("witnessed");
     of::<crate::verified::Verified>("verified");
 }
 

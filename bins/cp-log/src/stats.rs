@@ -32,25 +32,25 @@ pub(crate) struct Args {
     files: Vec<PathBuf>,
 }
 
-/// What happened, by the four things one asks about.
+/// Sums over entries: in total, and by event, agent, model and session.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Stats {
     /// How many files were read.
     files: u64,
-    /// Those that could not be read, or not to their end.
+    /// Files that could not be read completely.
     unread: Vec<Unread>,
     /// How many lines were counted.
     entries: u64,
-    /// How many were not, because a copy of their ledger was read, too.
+    /// How many entries were left out because a copy of their ledger was read, too.
     repeated: u64,
     /// The earliest time in them.
     from: Option<String>,
     /// The latest time in them.
     until: Option<String>,
-    /// All of them together.
+    /// The sums over all entries.
     total: Row,
-    /// By what happened.
+    /// By event.
     by_event: Vec<Row>,
     /// By agent.
     by_agent: Vec<Row>,
@@ -60,7 +60,7 @@ pub(crate) struct Stats {
     by_session: Vec<Row>,
 }
 
-/// A file that could not be read, or not to its end.
+/// A file that could not be read completely.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Unread {
@@ -68,15 +68,15 @@ struct Unread {
     file: String,
     /// The code of the error.
     code: &'static str,
-    /// What was wrong.
+    /// The message of the error.
     message: String,
 }
 
-/// One line of the sums.
+/// One row of the sums.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Row {
-    /// What it is about; null for those that do not say.
+    /// The event, agent, model or session; null for entries without one.
     name: Option<String>,
     /// How many entries.
     count: u64,
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_another_type_do_not_count_and_do_not_fail() {
+    fn stats_ignores_members_of_another_type() {
         let line = r#"{"ts":"t","data":{"model":7,"usage":"none","duration_ms":"long","x":1}}"#;
         let mut sums = Sums::default();
         sums.add(serde_json::from_str(line).unwrap());

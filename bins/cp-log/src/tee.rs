@@ -38,11 +38,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = std::path::absolute(args.ledger.path(context))?;
-    context.home.check_writable(&path)?;
-    let asked = ("tee", &path, format!("{:?}", args.members), context.session(), context.options.run.clone());
+    let path = args.ledger.writable_path(context)?;
+    let request = ("tee", &path, format!("{:?}", args.members), context.session(), context.options.run.clone());
     let mut recorder = Tee { members: &args.members, path: path.clone(), ledger: None };
-    recording::tee(&mut recorder, &args.append, &asked, args.stream, context)
+    recording::tee(&mut recorder, &args.append, &request, args.stream, context)
 }
 
 struct Tee<'a> {

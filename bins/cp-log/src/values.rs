@@ -145,7 +145,7 @@ pub(crate) struct ForgetArgs {
     hash: HashOperand,
 }
 
-/// What was forgotten.
+/// A value that was forgotten.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Forgotten {

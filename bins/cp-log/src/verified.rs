@@ -1,4 +1,4 @@
-//! What `cp-log verify` says of one file: what was proved, what is wrong, and what could not be looked at.
+//! The report of `cp-log verify` on one file: its faults, and the properties that were proved and those that were not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,13 +9,13 @@ use cp_ledger::proof::fault::{Absent, Fault, NotProved};
 use cp_ledger::proof::verifier::Report;
 use serde::Serialize;
 
-/// What was found in one file.
+/// The report on one file.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Verified {
     /// The file.
     file: String,
-    /// Whether nothing is wrong.
+    /// True if nothing is wrong.
     intact: bool,
     /// How many lines there are.
     lines: u64,
@@ -29,48 +29,48 @@ pub(crate) struct Verified {
     hash: Option<String>,
     /// How the file ends: complete, or `in_flight` with bytes of a line that is not whole.
     tail: &'static str,
-    /// How often a writer's clock was behind that of the line before. A time is a claim, so this is no fault.
+    /// How often a writer's clock was behind that of the line before. A time is a claim, so this is not a fault.
     clock_backwards: u64,
     /// How many faults there are.
     fault_count: u64,
     /// The first hundred of them.
     faults: Vec<Fault>,
-    /// What was proved, and how many of each; see cp-ledger(5).
+    /// The properties that were proved, and how many of each; see cp-ledger(5).
     proved: BTreeMap<&'static str, u64>,
-    /// What could not be proved, and why.
+    /// The properties that could not be proved, and why.
     not_proved: Vec<NotProved>,
-    /// Closed segments before this file that are not here, which is no fault where the file says enough of them to go on.
+    /// Absent closed segments before this file, which are not a fault if the file has a summary of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) absent: Vec<Absent>,
-    /// How the ledger stands to the bound, with its last file.
+    /// The status of the ledger compared with the bound, on its last file.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) bound: Option<Standing>,
-    /// Whether all lines are JSON that claims no place in a chain.
+    pub(crate) bound: Option<BoundStatus>,
+    /// True if all lines are JSON that claims no place in a chain.
     #[serde(skip)]
     is_unchained: bool,
 }
 
-/// How a ledger stands to a bound.
+/// The status of a ledger compared with a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) enum Standing {
-    /// It is as it was bound.
+pub(crate) enum BoundStatus {
+    /// It has exactly the lines that were bound.
     Intact,
-    /// It goes on from where it was bound.
+    /// It continues the lines that were bound.
     Grown,
     /// Its lines are not those that were bound.
     Changed,
     /// It has fewer lines than were bound.
     WentBack,
-    /// Its lines are damaged, so that nothing can be said.
+    /// Its lines are damaged, so it cannot be compared.
     Damaged,
     /// It is not bound.
     Added,
 }
 
 impl Verified {
-    /// What the lines of a file, and what they say of the ledger, came to.
+    /// Combines the report on the lines of a file with the properties that were proved and those that were not.
     pub(crate) fn new(
         path: &Path,
         report: &Report,
@@ -97,7 +97,7 @@ impl Verified {
         }
     }
 
-    /// Whether nothing in it is a line of a ledger.
+    /// True if nothing in it is a line of a ledger.
     pub(crate) fn is_foreign(&self) -> bool {
         self.lines > 0 && self.first_seq.is_none() && self.proved.is_empty() && self.is_unchained
     }

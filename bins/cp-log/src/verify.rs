@@ -12,7 +12,7 @@ use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use cp_ledger::proof::fault::{Fault, Kind, NotProved};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::verifier::{self, Options, Report, State};
-use cp_ledger::proof::whole::{Found, Whole};
+use cp_ledger::proof::whole::{Findings, Whole};
 use cp_ledger::read::source::{is_stdin, lines_of};
 use cp_ledger::read::{Lines, segments};
 
@@ -20,7 +20,7 @@ use crate::bind::Bounded;
 use crate::bundle::check::check;
 use crate::bundle::format;
 use crate::reading::{Group, Origins, Target, await_input, to_read};
-use crate::verified::{Standing, Verified};
+use crate::verified::{BoundStatus, Verified};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     files: Vec<PathBuf>,
 }
 
-/// What must hold beyond the lines themselves.
+/// Requirements beyond the lines themselves.
 struct Requirements {
     checkpoint: Option<PathBuf>,
     key: Option<Verifier>,
@@ -66,7 +66,7 @@ struct Requirements {
 }
 
 impl Requirements {
-    /// Whether something outside its lines is demanded of each ledger.
+    /// True if something outside its lines is demanded of each ledger.
     fn is_any(&self) -> bool {
         self.checkpoint.is_some() || self.key.is_some() || self.bounded.is_some()
     }
@@ -84,7 +84,7 @@ impl Requirements {
         Ok(found)
     }
 
-    /// What is wrong with a ledger according to its checkpoint; else what that proves, or why it proves nothing.
+    /// Compares a ledger with its checkpoint: the fault, or what the checkpoint proves, or why it proves nothing.
     fn judge(&self, whole: &Whole, signed: Option<&(Note, Checkpoint)>, last: Option<u64>, found: &mut Judged) {
         let is_bound = signed.is_some_and(|(note, _)| self.bounded.as_ref().is_some_and(|by| by.is_signed_by(note)));
         // A bound was proved when it was read, whatever keys its ledgers name; a ledger that is not in it has only the one that it names.
@@ -95,7 +95,7 @@ impl Requirements {
                 Some(key) => found.fault = Some((Kind::Unsigned, format!("no checkpoint is signed by {}", key.name()))),
                 None => found.not_proved(
                     "checkpoint",
-                    "there is none, so last lines may have been removed: cp-log checkpoint signs one",
+                    "there is no checkpoint, so last lines may have been removed: cp-log checkpoint signs one",
                 ),
             };
         };
@@ -114,14 +114,14 @@ impl Requirements {
             Ok(None) => {
                 found.proved.push(("checkpoint", checkpoint.size));
                 let lines = last.map_or(0, |last| last + 1);
-                // The entry that tells of a checkpoint always comes after it.
+                // The entry that records a checkpoint always comes after the lines that it covers.
                 if lines > checkpoint.size + 1 {
                     let why = format!("it covers {} of {lines} lines: sign a new one for the others", checkpoint.size);
                     found.not_proved("checkpoint", why);
                 }
             }
             Ok(fault) => found.fault = fault,
-            // What was demanded must not be left open because segments were taken away.
+            // A checkpoint that the caller requires must not be left unproved because segments are absent.
             Err(_) if whole.is_cold() && (is_bound || key.is_some() || self.checkpoint.is_some()) => {
                 let message = format!("the {} lines that were signed end in an absent segment", checkpoint.size);
                 found.fault = Some((Kind::Segment, message + ": put it back, or sign again while it is here"));
@@ -131,7 +131,7 @@ impl Requirements {
     }
 }
 
-/// What a checkpoint says of a ledger.
+/// The result of comparing a ledger with a checkpoint.
 #[derive(Default)]
 struct Judged {
     fault: Option<(Kind, String)>,
@@ -206,14 +206,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
                     if outcome.as_ref().is_ok_and(|verified| verified.bound.is_some()) {
                         judged.insert(&group.ledger);
                     }
-                    tell(target, outcome, &mut first_failure, context)?;
+                    report_outcome(target, outcome, &mut first_failure, context)?;
                 }
             }
-            Err(e) => tell(&group.files[0], Err(e), &mut first_failure, context)?,
+            Err(e) => report_outcome(&group.files[0], Err(e), &mut first_failure, context)?,
         }
     }
     for missing in requirements.bounded.iter().flat_map(|bounded| bounded.missing(&judged)) {
-        tell_failure(missing, &mut first_failure, context)?;
+        report_failure(missing, &mut first_failure, context)?;
     }
     first_failure.map_or(Ok(()), Err)
 }
@@ -229,7 +229,7 @@ fn opened_operand(args: &Args) -> Result<Option<(&Path, Lines)>> {
     }
 }
 
-fn tell(
+fn report_outcome(
     target: &Target,
     outcome: Result<Verified>,
     first_failure: &mut Option<Error>,
@@ -253,10 +253,10 @@ fn tell(
         Err(e) if e.is_fatal() => return Err(e),
         Err(e) => e,
     };
-    tell_failure(error, first_failure, context)
+    report_failure(error, first_failure, context)
 }
 
-fn tell_failure(error: Error, first_failure: &mut Option<Error>, context: &mut Context) -> Result<()> {
+fn report_failure(error: Error, first_failure: &mut Option<Error>, context: &mut Context) -> Result<()> {
     first_failure.get_or_insert_with(|| Error::new(error.code(), error.message()));
     context.out.item_failed(error)
 }
@@ -270,10 +270,10 @@ struct Walk<'a> {
     whole: Whole,
     /// The reader of the first file, if it can be read only once and was opened already.
     piped: Option<Lines>,
-    /// What the next file must follow.
+    /// The end of the previous file.
     before: Option<State>,
-    standing: Option<Standing>,
-    /// Whether a file had faults.
+    status: Option<BoundStatus>,
+    /// True if a file had faults.
     is_damaged: bool,
 }
 
@@ -283,7 +283,7 @@ impl<'a> Walk<'a> {
             return Err(Error::usage("a checkpoint is about a whole ledger, and only closed segments were named")
                 .hint(format!("name {}", group.ledger.display())));
         }
-        // What can be read only once has no place, and nothing beside it.
+        // A stream has no path, so no file lies beside it.
         let signed = if is_stdin(&group.ledger) { None } else { requirements.checkpoint_of(&group.ledger)? };
         let wanted = signed.as_ref().map(|(_, checkpoint)| checkpoint.size);
         let whole = Whole::new(&group.ledger, group.is_part(), wanted);
@@ -295,7 +295,7 @@ impl<'a> Walk<'a> {
             whole,
             piped: None,
             before: None,
-            standing: None,
+            status: None,
             is_damaged: false,
         })
     }
@@ -307,7 +307,7 @@ impl<'a> Walk<'a> {
             self.before = None;
         }
         let mut report = self.lines(path, context)?;
-        let mut found = Found::default();
+        let mut found = Findings::default();
         if !can_be_read_twice {
             if self.requirements.is_any() {
                 return Err(Error::usage("standard input can be read only once, and a checkpoint needs a second time")
@@ -338,7 +338,7 @@ impl<'a> Walk<'a> {
         }
         let mut verified = Verified::new(path, &report, proved, not_proved);
         verified.absent = found.absent;
-        verified.bound = self.standing.take();
+        verified.bound = self.status.take();
         Ok(verified)
     }
 
@@ -351,7 +351,7 @@ impl<'a> Walk<'a> {
                 context.progress(&format!("{}: {}%", path.display(), done.saturating_mul(100) / size.max(1)));
             }
         };
-        // Nothing is written to a closed segment any more.
+        // A closed segment does not grow.
         let options = Options { closed: self.options.closed || segments::is_closed(path), ..*self.options };
         let report = match self.piped.take() {
             Some(lines) => verifier::verify_stream(lines, self.before.take(), &options)?,
@@ -361,11 +361,11 @@ impl<'a> Walk<'a> {
         Ok(report)
     }
 
-    /// What is said of the ledger as a whole, with its last file.
-    fn end(&mut self, found: &mut Found, report: &Report) {
+    /// Adds the faults of the ledger as a whole to the report of its last file.
+    fn end(&mut self, found: &mut Findings, report: &Report) {
         found.faults.extend(self.whole.end(report).faults);
         let last = report.last.map(|(seq, _)| seq);
-        // A file with lines and no intact one has faults enough; an emptied one has none.
+        // A file without an intact line has faults already; an emptied file has none.
         let mut judged = Judged::default();
         if (report.intact > 0 || report.lines == 0) && !self.group.is_part() {
             self.requirements.judge(&self.whole, self.signed.as_ref(), last, &mut judged);
@@ -374,7 +374,7 @@ impl<'a> Walk<'a> {
             let kind = judged.fault.as_ref().map(|(kind, _)| *kind);
             let is_damaged = self.is_damaged || report.fault_count > 0 || !found.faults.is_empty();
             let covered = judged.covered().filter(|_| !is_damaged);
-            self.standing = bounded.standing(&self.group.ledger, kind, covered, last);
+            self.status = bounded.status(&self.group.ledger, kind, covered, last);
         }
         found.faults.extend(judged.fault.map(|(kind, message)| Fault {
             line: report.lines,

@@ -83,7 +83,7 @@ fn rows_are_lifted_and_flags_win() {
 }
 
 #[test]
-fn whatever_spelling_comes_in_one_is_stored() {
+fn append_stores_one_spelling() {
     let place = Ledgers::new();
     // As Python and PHP write it, a lone surrogate, and an integer no float can hold.
     let rows = concat!(
@@ -107,7 +107,7 @@ fn whatever_spelling_comes_in_one_is_stored() {
 }
 
 #[test]
-fn items_that_are_no_json_fail_alone() {
+fn invalid_json_item_fails_alone() {
     let place = Ledgers::new();
     let deep = "[".repeat(100) + &"]".repeat(100);
     let rows = format!("{{\"a\":1,\"a\":2}}\n{{\"ok\":1}}\n{{\"d\":{deep}}}\n{{\"x\":{{\"y\":1,\"y\":2}}}}\n");

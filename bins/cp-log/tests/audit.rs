@@ -12,7 +12,7 @@ fn count(claims: &[Value], claim: &str, holds: &Value) -> usize {
 }
 
 #[test]
-fn everything_that_real_work_claims_holds() {
+fn audit_holds_on_real_work() {
     let work = Work::new();
     let (claims, closing) = work.audit(&[], 0);
     assert_eq!((&closing["data"]["broken"], &closing["data"]["total"]), (&json!(0), &json!(claims.len())));
@@ -109,7 +109,7 @@ fn each_claim_that_is_forged_on_a_ledger_with_a_right_chain_is_found() {
 }
 
 #[test]
-fn what_changed_since_or_is_unfinished_is_said_and_is_no_fault() {
+fn audit_reports_changed_files_and_unfinished_work_as_unknown() {
     let work = Work::new();
     work.0.work.executable("tools/copy", "#!/bin/sh\necho other\n");
     let (claims, _) = work.audit(&[], 0);

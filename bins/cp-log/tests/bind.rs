@@ -27,8 +27,8 @@ fn bind(place: &Ledgers, exit: i32) -> Value {
     place.closing(&["bind", "shards", "--key", "K", "-o", "b.note"], "", exit)
 }
 
-/// What `verify --bound` says of each ledger, by file name, and the error's code.
-fn standings(place: &Ledgers) -> (Vec<(String, String)>, Value) {
+/// The status that `verify --bound` reports for each ledger, by file name, and the error's code.
+fn statuses(place: &Ledgers) -> (Vec<(String, String)>, Value) {
     let ran = place.run(&["verify", "--bound", "b.note", "--key", "K.pub", "shards"]);
     let mut told = Vec::new();
     let records = ran.records();
@@ -44,7 +44,7 @@ fn standings(place: &Ledgers) -> (Vec<(String, String)>, Value) {
 }
 
 fn told(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(name, standing)| (format!("{name}.jsonl"), (*standing).to_owned())).collect()
+    pairs.iter().map(|(name, status)| (format!("{name}.jsonl"), (*status).to_owned())).collect()
 }
 
 #[test]
@@ -73,17 +73,17 @@ fn a_line_of_any_ledger_is_proved_with_the_public_key_alone() {
 }
 
 #[test]
-fn each_ledger_is_said_to_be_as_it_was_or_to_have_grown_or_to_be_new() {
+fn verify_bound_reports_intact_grown_and_added() {
     let place = bound();
     place.lines(&["append", "-f", &file("b"), "m"], "");
     place.ledger("shards/z.jsonl", 2);
-    let (standing, code) = standings(&place);
+    let (status, code) = statuses(&place);
     let grown = [("a", "intact"), ("b", "grown"), ("c", "intact"), ("d", "intact"), ("e", "intact"), ("z", "added")];
-    assert_eq!((standing, code), (told(&grown), Value::Null));
+    assert_eq!((status, code), (told(&grown), Value::Null));
 }
 
 #[test]
-fn what_is_missing_changed_or_shorter_is_named_and_fails() {
+fn verify_bound_fails_on_missing_changed_and_shorter_ledgers() {
     let place = bound();
     std::fs::remove_file(place.path(&file("a"))).unwrap();
     let text = place.work.read(file("b"));
@@ -94,7 +94,7 @@ fn what_is_missing_changed_or_shorter_is_named_and_fails() {
     place.lines(&["append", "-f", &file("c"), "--event", "other", "m"], "");
     place.work.write(file("d"), place.work.read(file("d")).replacen("line 2", "line 9", 1));
     let wrong = [("a", "missing"), ("b", "went_back"), ("c", "changed"), ("d", "damaged"), ("e", "intact")];
-    assert_eq!(standings(&place), (told(&wrong), json!("E_INTEGRITY")));
+    assert_eq!(statuses(&place), (told(&wrong), json!("E_INTEGRITY")));
     // Text says the same, and a bound is never made of it.
     let text = place.run(&["verify", "--bound", "b.note", "--format", "text", "shards"]).code(1);
     assert!(text.stdout.contains("deep/e.jsonl: 7 lines"), "{text:?}");
@@ -103,19 +103,19 @@ fn what_is_missing_changed_or_shorter_is_named_and_fails() {
 }
 
 #[test]
-fn what_only_has_the_name_of_a_ledger_does_not_stand_for_it() {
+fn file_with_the_name_of_a_bound_ledger_does_not_replace_it() {
     let place = bound();
     for text in ["", "{\"a\":1}\n"] {
         place.work.write(file("a"), text);
-        let (standing, code) = standings(&place);
-        assert_eq!((&standing[0], code), (&told(&[("a", "missing")])[0], json!("E_INTEGRITY")));
+        let (status, code) = statuses(&place);
+        assert_eq!((&status[0], code), (&told(&[("a", "missing")])[0], json!("E_INTEGRITY")));
     }
     // Nothing of it is intact, and it has the name.
     let text = place.work.read(file("b"));
     place
         .work
         .write(file("b"), text.replace("hash\":\"sha256:0", "hash\":\"sha256:1").replace("\"ts\":\"2", "\"ts\":\"3"));
-    assert_eq!(standings(&place).0[1], told(&[("b", "damaged")])[0]);
+    assert_eq!(statuses(&place).0[1], told(&[("b", "damaged")])[0]);
     let piped = place.closing(&["verify", "--bound", "b.note", "-"], &text, 2);
     assert_eq!(piped["error"]["code"], "E_USAGE");
 }
@@ -141,7 +141,7 @@ fn a_bound_never_goes_back() {
     place.lines(&["checkpoint", "-f", "one.jsonl", "--key", "K"], "");
     place.closing(&["bind", "one.jsonl", "--key", "K", "-o", "one.checkpoint"], "", 1);
     assert_eq!(place.work.read("b.note"), second);
-    // In a file of its own what is left can be bound.
+    // The remaining ledgers can be bound in a file of their own.
     place.closing(&["bind", "shards", "--key", "K", "-o", "left.note"], "", 0);
 }
 
@@ -177,23 +177,23 @@ fn a_forged_bound_is_refused_before_any_ledger_is_judged() {
 }
 
 #[test]
-fn a_ledger_with_segments_is_one_and_what_is_none_is_left_out() {
+fn bind_counts_segments_once_and_skips_other_files() {
     let place = bound();
     place.lines(&["rotate", &file("c")], "");
     place.ledger("big.jsonl", 2);
     std::fs::create_dir_all(place.path("shards/x.jsonl.blobs")).unwrap();
     std::fs::copy(place.path("big.jsonl"), place.path("shards/x.jsonl.blobs/x.jsonl")).unwrap();
     place.work.write("shards/rows.jsonl", "{\"a\":1}\n");
-    let (standing, code) = standings(&place);
-    assert!(standing.contains(&("c.jsonl".into(), "grown".into())), "{standing:?}");
-    assert_eq!((standing.len(), code), (5, Value::Null));
+    let (status, code) = statuses(&place);
+    assert!(status.contains(&("c.jsonl".into(), "grown".into())), "{status:?}");
+    assert_eq!((status.len(), code), (5, Value::Null));
     let answer = bind(&place, 0);
     assert_eq!(answer["data"]["ledgers"], 5);
     assert_eq!(answer["meta"]["notices"][0]["type"], "not_a_ledger");
     // The segments alone are not the ledger.
     std::fs::remove_file(place.path(&file("c"))).unwrap();
     assert_eq!(bind(&place, 1)["error"]["code"], "E_INTEGRITY");
-    assert_eq!(standings(&place).1, "E_INTEGRITY");
+    assert_eq!(statuses(&place).1, "E_INTEGRITY");
 }
 
 #[test]

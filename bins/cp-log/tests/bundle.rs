@@ -57,7 +57,7 @@ fn a_changed_byte_in_any_line_of_a_bundle_of_real_work_is_found_there() {
 }
 
 #[test]
-fn the_signature_is_proved_and_what_it_does_not_cover_is_said() {
+fn bundle_check_reports_lines_after_the_signature() {
     let place = signed();
     let bundle = place.run(&["bundle", "l.jsonl"]).success().stdout;
     let public = place.path("K.pub");
@@ -109,7 +109,7 @@ fn a_part_of_a_ledger_is_proved_line_by_line_and_shows_that_the_rest_is_there() 
 }
 
 #[test]
-fn segments_blobs_and_sealed_values_are_what_they_should_be() {
+fn bundle_has_segments_and_blobs_but_no_sealed_values() {
     let place = signed();
     place.lines(&["rotate", "l.jsonl"], "");
     let large = "x".repeat(5 << 20);
@@ -133,7 +133,7 @@ fn segments_blobs_and_sealed_values_are_what_they_should_be() {
 }
 
 #[test]
-fn what_is_damaged_or_not_the_ledger_that_was_signed_is_not_bundled() {
+fn bundle_refuses_damaged_and_rolled_back_ledgers() {
     let place = signed();
     let text = place.work.read("l.jsonl");
     place.work.write("l.jsonl", text.replacen("line 3", "line 4", 1));

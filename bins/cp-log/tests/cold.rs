@@ -1,4 +1,4 @@
-//! Closed segments that are not here any more: what is left is proved from what it says of the lines before it.
+//! Absent closed segments: the remaining files are proved by their summaries of the lines before them.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -35,7 +35,7 @@ fn put_back(place: &Ledgers, names: &[&str]) {
     }
 }
 
-/// What is said to be absent, and what the last file proves, of a ledger that is intact.
+/// The absent segments of an intact ledger, and the properties that its last file proves.
 #[track_caller]
 fn verified(place: &Ledgers, more: &[&str]) -> (Value, Value) {
     let records = place.lines(&[&["verify", "l.jsonl"], more].concat(), "");
@@ -66,7 +66,7 @@ fn unsign(place: &Ledgers) {
 }
 
 #[test]
-fn whichever_closed_segments_are_absent_the_rest_is_proved_up_to_the_signature() {
+fn absent_segments_leave_the_rest_proved_up_to_the_signature() {
     let place = ledger();
     for away in 0_usize..8 {
         let names: Vec<&str> = (0..3).filter(|at| away & (1 << at) != 0).map(|at| CLOSED[at]).collect();
@@ -111,7 +111,7 @@ fn the_open_file_cannot_be_absent_and_what_is_left_must_be_whole() {
 }
 
 #[test]
-fn what_a_file_says_of_the_lines_before_it_is_proved_by_them_or_by_the_signature() {
+fn summary_of_earlier_lines_is_proved_by_them_or_by_the_signature() {
     let place = ledger();
     let good = place.work.bytes("l.jsonl");
     let is_found = |kind: &str| {
@@ -144,7 +144,7 @@ fn what_a_file_says_of_the_lines_before_it_is_proved_by_them_or_by_the_signature
     rewrite(&place, CLOSED[0], |body| body.replace(&format!("[\"{seal}\""), &format!("[\"{other}\"")));
     let first = place.feed(&["verify", CLOSED[0]], "").code(1).first_error();
     assert_eq!(first["details"]["kind"], "seal");
-    // Without lines and without signature nobody can know, and that is said.
+    // Without lines and without a signature this cannot be known, which is reported.
     take_away(&place, &CLOSED);
     unsign(&place);
     rewrite(&place, "l.jsonl", |body| body.replace(&node, &other));
@@ -197,7 +197,7 @@ fn a_ledger_goes_on_without_its_segments_and_a_proof_has_them_put_back() {
 }
 
 #[test]
-fn what_was_signed_in_an_absent_segment_is_left_open_and_fails_where_it_is_demanded() {
+fn checkpoint_in_absent_segment_is_unproved_and_fails_if_required() {
     let place = ledger();
     place.lines(&["bind", "l.jsonl", "--key", "K", "-o", "b.note"], "");
     place.lines(&["rotate", "l.jsonl"], "");

@@ -19,7 +19,7 @@ fn a_named_ledger_is_signed_and_proved_under_its_name() {
 }
 
 #[test]
-fn without_a_name_one_is_drawn() {
+fn create_draws_a_name_if_none_is_given() {
     let place = Ledgers::new();
     let origin = |file: &str| place.lines(&["create", file], "").remove(0)["data"]["origin"].clone();
     let (one, two) = (origin("a.jsonl"), origin("b.jsonl"));
@@ -27,7 +27,7 @@ fn without_a_name_one_is_drawn() {
 }
 
 #[test]
-fn what_is_there_is_left_alone() {
+fn create_refuses_existing_file() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 2);
     place.work.write("notes", "mine");

@@ -4,7 +4,7 @@ use crate::ledgers::Ledgers;
 use serde_json::{Value, json};
 
 #[test]
-fn what_took_time_is_a_span_and_the_rest_are_log_records() {
+fn export_makes_spans_of_timed_entries_and_log_records_of_others() {
     let place = Ledgers::new();
     let row = r#"{"event":"model_request","agent":"a","session":"S","data":{"model":"m","backend":"anthropic","answered_by":"m-1","id":"x","stop_reason":"end_turn","usage":{"input_tokens":10,"output_tokens":5},"duration_ms":1500}}"#;
     place.lines(&["append", "-f", "l.jsonl", "--rows"], row);
@@ -32,7 +32,7 @@ fn what_took_time_is_a_span_and_the_rest_are_log_records() {
 }
 
 #[test]
-fn a_batch_has_many_entries_and_says_of_which_ledger_they_are() {
+fn export_batch_names_the_ledger_of_each_entry() {
     let place = Ledgers::new();
     let rows = |count: usize| {
         let row = |n: usize| format!("{{\"event\":\"e\",\"data\":{{\"n\":{n}{}}}}}", [",\"duration_ms\":5", ""][n % 2]);

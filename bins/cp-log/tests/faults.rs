@@ -16,7 +16,7 @@ fn injected(place: &Ledgers, injection: &str, arguments: &[&str]) -> Option<Outc
 }
 
 #[test]
-fn a_sync_that_fails_is_told_and_not_tried_again() {
+fn failed_sync_is_reported_and_not_retried() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 2);
     let Some(done) = injected(&place, "fdatasync:error=EIO:when=1", &["append", "-f", "l.jsonl", "m"]) else { return };
@@ -41,7 +41,7 @@ fn a_write_that_fails_leaves_nothing() {
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
 }
 
-/// Kills a command at each system call of some kinds, the first, the second and so on, until it lives to its end. After each death the
+/// Kills a command at each system call of some kinds, the first, the second and so on, until it completes. After each kill the
 /// next writer must find a ledger that goes on, with every line that was there.
 fn killed_everywhere(arguments: &[&str], calls: &[&str], prepare: impl Fn(&Ledgers), check: impl Fn(&Ledgers)) {
     for call in calls {
@@ -129,7 +129,7 @@ fn on_a_small_disk(place: &Ledgers, script: &str) -> Option<Outcome> {
 }
 
 #[test]
-fn a_full_disk_leaves_whole_lines_and_room_lets_it_go_on() {
+fn append_recovers_after_full_disk() {
     let place = Ledgers::new();
     let script = r#"
         "$1" append -f l.jsonl --sync none first >/dev/null || exit 1

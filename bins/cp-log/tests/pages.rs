@@ -81,7 +81,7 @@ fn pages_of_every_size_and_order_are_the_whole() {
 }
 
 #[test]
-fn what_is_appended_or_rotated_between_pages_repeats_and_loses_nothing() {
+fn pages_stay_exact_while_lines_are_appended_and_rotated() {
     let place = filled();
     let (first, cursor) = page(&place, &["--reverse", "--limit", "3"], None);
     assert_eq!(first, ["8", "7", "5"]);
@@ -98,7 +98,7 @@ fn what_is_appended_or_rotated_between_pages_repeats_and_loses_nothing() {
 }
 
 #[test]
-fn cursors_of_other_questions_and_garbage_are_refused() {
+fn cursor_of_another_query_is_refused() {
     let place = filled();
     let (_, cursor) = page(&place, &["--limit", "1"], None);
     let cursor = cursor.unwrap();
@@ -162,7 +162,7 @@ fn every_hit_says_its_ledger_and_its_place() {
 }
 
 #[test]
-fn what_was_refused_today_everywhere_is_one_command() {
+fn query_lists_todays_refusals_of_all_ledgers() {
     let place = Place::new();
     let prelude = "S=$(cp-session start --format text); cp-exec -- rm -rf one; cp-exec --session $S -- rm -rf two";
     place.sh(&format!("{{ {prelude}; }} >/dev/null 2>&1; true")).success();

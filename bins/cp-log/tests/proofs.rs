@@ -67,7 +67,7 @@ fn a_proof_by_another_key_or_with_another_root_is_refused() {
 }
 
 #[test]
-fn a_rolled_back_a_forked_and_an_unsigned_ledger_are_told_apart() {
+fn rolled_back_forked_and_unsigned_ledgers_are_distinguished() {
     let place = signed(100);
     let text = place.work.read("l.jsonl");
     let half: String = text.split_inclusive('\n').take(50).collect();
@@ -127,7 +127,7 @@ fn a_checkpoint_goes_on_from_the_one_before_it() {
 }
 
 #[test]
-fn a_witness_signs_what_goes_on_and_nothing_else() {
+fn witness_signs_only_continuations() {
     let place = signed(10);
     place.lines(&["keygen", "W", "--name", "witness.example"], "");
     let request = |old: &str| {
@@ -155,7 +155,7 @@ fn a_witness_signs_what_goes_on_and_nothing_else() {
 }
 
 #[test]
-fn growth_is_proved_too() {
+fn consistency_of_growth_is_proved() {
     let place = signed(33);
     let answer = place.closing(&["prove", "--consistency", "20", "-f", "l.jsonl"], "", 0);
     assert!(answer["data"]["proof"].as_str().unwrap().starts_with("old 20\n"));

@@ -80,7 +80,7 @@ fn fields_project_and_keep_the_text_of_numbers() {
 }
 
 #[test]
-fn damage_is_told_and_hides_nothing() {
+fn query_reports_damage_and_reads_on() {
     let place = filled();
     let path = place.path("l.jsonl");
     let mut lines: Vec<Vec<u8>> =
@@ -95,7 +95,7 @@ fn damage_is_told_and_hides_nothing() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_told_and_the_others_are_read() {
+fn query_reports_unreadable_file_and_reads_the_others() {
     let place = filled();
     let done = place.run(&["query", "none.jsonl", "l.jsonl", "--event", "turn"]).success();
     let lines = done.records();

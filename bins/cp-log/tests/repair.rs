@@ -29,7 +29,7 @@ fn damaged_last_lines_are_moved_aside_after_a_preview() {
 }
 
 #[test]
-fn what_is_whole_is_left_alone_and_what_is_foreign_too() {
+fn repair_leaves_intact_and_foreign_files_unchanged() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 3);
     assert_eq!(place.closing(&["repair", "l.jsonl"], "", 0)["data"]["changed"], false);

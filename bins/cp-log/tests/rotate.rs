@@ -41,7 +41,7 @@ fn a_missing_segment_is_named() {
     std::fs::remove_file(place.path("l.00000000000000000006.jsonl")).unwrap();
     let second = &place.lines(&["verify", "l.jsonl"], "")[1]["data"]["absent"][0];
     assert_eq!((&second["file"], &second["first"]), (&"l.00000000000000000006.jsonl".into(), &6.into()));
-    // Without any, the first line of what is left names what comes before it.
+    // Without segments, the first line of the remaining file names the file before it.
     std::fs::remove_file(place.path(FIRST)).unwrap();
     let closing = place.closing(&["verify", "l.jsonl"], "", 0);
     assert_eq!(closing["data"]["absent"], serde_json::json!([{"file": second["file"], "first": 0, "last": 7}]));

@@ -44,7 +44,7 @@ fn the_line_has_a_hash_and_the_value_can_be_revealed_until_it_is_forgotten() {
 }
 
 #[test]
-fn the_same_value_has_another_hash_each_time_and_a_changed_one_is_not_served() {
+fn sealed_hash_is_salted_and_changed_value_is_refused() {
     let place = Ledgers::new();
     place.lines(&["append", "-f", "l.jsonl", "--seal", "message"], "same\nsame\n");
     let stored = place.stored("l.jsonl");
@@ -68,7 +68,7 @@ fn last_seal(place: &Ledgers) -> String {
 }
 
 #[test]
-fn a_value_that_did_not_fit_takes_none_of_the_next_ones_with_it() {
+fn failed_seal_does_not_affect_later_values() {
     let place = Ledgers::new();
     place.lines(&["append", "-f", "l.jsonl", "--seal", "message", "one"], "");
     let full =
@@ -131,7 +131,7 @@ fn a_vault_of_an_older_version_is_read_and_forgotten_in() {
 }
 
 #[test]
-fn what_is_forgotten_while_others_seal_stays_forgotten_and_nothing_is_lost() {
+fn forget_during_concurrent_seals_loses_no_other_value() {
     let place = Ledgers::new();
     let count = if std::env::var_os("CP_LONG").is_some() { 60 } else { 8 };
     place.lines(&["append", "-f", "l.jsonl", "--seal", "message"], &"old\n".repeat(4 * count));
@@ -171,7 +171,7 @@ fn what_is_forgotten_while_others_seal_stays_forgotten_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_could_not_be_sealed_is_not_in_the_record_of_the_failure() {
+fn failed_seal_is_not_in_the_error_record() {
     let place = Ledgers::new();
     place.work.write("foreign.txt", "not a ledger\n");
     let sealed =
@@ -195,7 +195,7 @@ fn what_could_not_be_sealed_is_not_in_the_record_of_the_failure() {
 }
 
 #[test]
-fn nothing_is_forgotten_where_the_ledger_cannot_say_so() {
+fn forget_fails_if_the_ledger_cannot_record_it() {
     let place = Ledgers::new();
     place.lines(&["append", "-f", "l.jsonl", "--seal", "message", "kept"], "");
     let hash = last_seal(&place);

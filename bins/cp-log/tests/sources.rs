@@ -58,7 +58,7 @@ fn plain_lines_can_be_queried_followed_and_counted() {
 }
 
 #[test]
-fn standard_input_is_read_where_it_is_named() {
+fn standard_input_is_read_if_named() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 4);
     let ledger = String::from_utf8(place.work.bytes("l.jsonl")).unwrap();
@@ -80,7 +80,7 @@ fn standard_input_is_read_where_it_is_named() {
 }
 
 #[test]
-fn data_that_waits_on_standard_input_is_not_ignored() {
+fn waiting_standard_input_is_a_usage_error() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 2);
     for verb in ["query", "stats", "verify", "follow"] {
@@ -101,7 +101,7 @@ fn data_that_waits_on_standard_input_is_not_ignored() {
 }
 
 #[test]
-fn a_standard_input_without_data_is_none() {
+fn standard_input_without_data_is_ignored() {
     let place = Ledgers::new();
     for script in ["cp-log verify < /dev/null", "cp-log verify <&-", "true | cp-log verify", "cp-log stats <&-"] {
         place.sh(script).success();
@@ -111,7 +111,7 @@ fn a_standard_input_without_data_is_none() {
 }
 
 #[test]
-fn what_comes_through_any_pipe_is_read_like_standard_input() {
+fn named_pipes_are_read_like_standard_input() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 5000);
     place.sh("zstd -q l.jsonl; gzip -k l.jsonl; mkfifo named.jsonl").success();
@@ -153,7 +153,7 @@ fn what_comes_through_any_pipe_is_read_like_standard_input() {
 }
 
 #[test]
-fn archives_are_read_and_damage_in_them_is_told_with_its_place() {
+fn archive_damage_is_reported_with_its_place() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 5000);
     for (program, archive) in [("gzip", "l.jsonl.gz"), ("zstd", "l.jsonl.zst")] {
@@ -179,7 +179,7 @@ fn archives_are_read_and_damage_in_them_is_told_with_its_place() {
 }
 
 #[test]
-fn a_file_without_hashes_is_not_said_to_be_intact() {
+fn verify_refuses_file_without_hashes() {
     let place = Ledgers::new();
     place.work.write("f.jsonl", FOREIGN.replace("\n\n", "\n"));
     let error = place.closing(&["verify", "f.jsonl"], "", 2)["error"].take();
@@ -192,7 +192,7 @@ fn a_file_without_hashes_is_not_said_to_be_intact() {
 }
 
 #[test]
-fn sums_of_what_can_be_read_are_told_with_what_cannot() {
+fn stats_reports_sums_and_unreadable_files() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 3);
     let closing = place.closing(&["stats", "l.jsonl", "none.jsonl"], "", 0);

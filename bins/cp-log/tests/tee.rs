@@ -69,7 +69,7 @@ fn a_line_is_recorded_before_it_is_seen() {
 }
 
 #[test]
-fn nothing_passes_that_a_full_disk_did_not_take() {
+fn tee_passes_no_line_that_a_full_disk_refused() {
     let place = Ledgers::new();
     place.work.write("in", "a line of some length\n".repeat(5000));
     // Room for a part of them: what is over a limit of the file's size is as on a disk that is full.

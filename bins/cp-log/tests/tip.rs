@@ -15,7 +15,7 @@ fn the_tip_is_the_last_line() {
 }
 
 #[test]
-fn a_torn_line_does_not_hide_it_and_a_damaged_one_is_told() {
+fn tip_skips_torn_line_and_reports_damaged_line() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 3);
     let mut bytes = place.work.bytes("l.jsonl");

@@ -63,7 +63,7 @@ fn lines_that_were_removed_doubled_swapped_or_made_up_are_found() {
 }
 
 #[test]
-fn a_line_that_lost_its_shape_is_named_by_the_number_it_begins_with() {
+fn misshapen_line_is_named_by_its_claimed_number() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 10);
     let mut lines = lines_of(&place, "l.jsonl");
@@ -75,7 +75,7 @@ fn a_line_that_lost_its_shape_is_named_by_the_number_it_begins_with() {
 }
 
 #[test]
-fn what_hashes_right_but_is_no_json_can_be_let_pass() {
+fn no_json_skips_the_json_check() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 2);
     let mut lines = lines_of(&place, "l.jsonl");
@@ -95,7 +95,7 @@ fn nested_hashes_do_not_mislead() {
 }
 
 #[test]
-fn bytes_of_a_line_that_is_being_written_are_no_fault_until_nobody_writes() {
+fn partial_last_line_is_a_fault_only_with_closed() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 3);
     let mut bytes = place.work.bytes("l.jsonl");
@@ -106,7 +106,7 @@ fn bytes_of_a_line_that_is_being_written_are_no_fault_until_nobody_writes() {
 }
 
 #[test]
-fn threads_find_what_one_finds() {
+fn verify_reports_the_same_with_any_number_of_threads() {
     let place = Ledgers::new();
     let input = (0..60_000).map(|n| format!("{n} {}", "x".repeat(n % 300))).collect::<Vec<_>>().join("\n");
     place.lines(&["append", "-f", "l.jsonl", "--sync", "none"], &input);
@@ -195,7 +195,7 @@ fn every_truncation_is_classified() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn any_bytes_have_a_verdict(bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'\n')], 0..400)) {
+    fn verify_judges_arbitrary_bytes(bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'\n')], 0..400)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, &bytes).unwrap();

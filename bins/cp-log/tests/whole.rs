@@ -1,4 +1,4 @@
-//! `cp-log verify` beyond the lines: segments, seals, checkpoints, recoveries, blobs, and what is said not to be proved.
+//! `cp-log verify` beyond the lines: segments, seals, checkpoints, recoveries, blobs, and properties that are not proved.
 
 use std::path::Path;
 
@@ -76,7 +76,7 @@ fn everything_is_proved_and_counted() {
 }
 
 #[test]
-fn what_cannot_be_proved_is_said() {
+fn verify_lists_what_is_not_proved() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 3);
     let open = |answer: &Value| -> Vec<String> {
@@ -170,7 +170,7 @@ fn a_recovery_is_explained_by_the_bytes_that_were_moved_aside() {
 }
 
 #[test]
-fn a_seal_or_a_checkpoint_entry_that_says_something_else_is_found() {
+fn verify_detects_wrong_seals_and_checkpoint_entries() {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 3);
     let root = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
@@ -220,7 +220,7 @@ fn change() -> impl Strategy<Value = (usize, Change)> {
 }
 
 #[test]
-fn whatever_is_changed_removed_swapped_or_doubled_is_found_and_named() {
+fn verify_detects_every_change_of_files() {
     let place = ledger();
     place.lines(&["verify", "--closed", "d"], "");
     let files = files(&place);
@@ -306,7 +306,7 @@ fn whatever_is_changed_removed_swapped_or_doubled_is_found_and_named() {
 
 /// Nothing asks for a second look at such a ledger but the blob itself.
 #[test]
-fn a_blob_of_an_open_ledger_that_nobody_signed_is_looked_at() {
+fn verify_checks_blobs_of_unsigned_ledger() {
     let place = Ledgers::new();
     let mut entry = cp_ledger::Entry::new("bytes");
     entry.set_message_bytes(b"a\xffb");

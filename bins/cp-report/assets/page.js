@@ -1,5 +1,5 @@
 "use strict";
-// Checks the lines of this page as cp-ledger(5) says, with nothing but what the page holds, and filters what is shown.
+// Checks the lines of this page as cp-ledger(5) says, using only the page itself, and filters the visible lines.
 (() => {
   const page = document;
   const find = (id) => page.getElementById(id);
@@ -183,7 +183,7 @@
       if (seq === 0) follows = prev[1] === hex(sha256(utf8.encode(`cp-ledger/1\n${this.head.origin}\n`)));
       else if (before && before.seq + 1 === seq) follows = prev[1] === before.hash;
       else if (before) follows = follows && before.seq < seq && Boolean(next);
-      else if (this.lines > 1) follows = true; // the fault of the line before is said already
+      else if (this.lines > 1) follows = true; // the fault of the line before was reported already
       if (!follows) fault("it does not follow from the line before it");
       if (this.note && seq >= this.note.size) this.uncovered = (this.uncovered || 0) + 1;
       if (this.head.whole) {

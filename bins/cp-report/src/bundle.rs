@@ -20,29 +20,29 @@ pub(crate) enum Record<'a> {
     Blob(Blob<'a>),
 }
 
-/// What the page keeps to prove a line, as JSON; none in a ledger that is whole.
+/// The proof of a line that the page keeps, as JSON; none in a ledger that is whole.
 pub(crate) fn proof(line: &Line<'_>) -> Option<String> {
     let next = serde_json::to_string(&line.next).unwrap_or_default();
     line.proof.as_ref().map(|proof| format!("{{\"proof\":{proof},\"next\":{next}}}"))
 }
 
-/// What every record begins with: they are written in one spelling.
+/// The beginning of every record. Records have one spelling.
 const START: &[u8] = b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"";
 const DATA: &[u8] = b",\"data\":";
 
 #[derive(Deserialize)]
 struct Failure<'a> {
     #[serde(borrow)]
-    error: Said<'a>,
+    error: ErrorMembers<'a>,
 }
 
 #[derive(Deserialize)]
-struct Said<'a> {
+struct ErrorMembers<'a> {
     code: &'a str,
     message: String,
 }
 
-fn no_bundle() -> Error {
+fn not_a_bundle() -> Error {
     Error::validation("this is not a bundle").hint("make one: cp-log bundle --run RUN | cp-report >page.html").fatal()
 }
 
@@ -55,13 +55,13 @@ pub(crate) fn each(file: &Path, pass: &mut dyn FnMut(Record<'_>) -> Result<()>) 
         number += 1;
         let fault = |error: Error| error.at_line(number).in_file(file).fatal();
         if line.end == End::Limit || is_closed {
-            return Err(fault(no_bundle()));
+            return Err(fault(not_a_bundle()));
         }
         let Some((kind, data)) = parts(line.bytes) else {
-            return Err(fault(upstream(line.bytes).unwrap_or_else(no_bundle)));
+            return Err(fault(upstream(line.bytes).unwrap_or_else(not_a_bundle)));
         };
         if (number == 1) != (kind == BUNDLE) {
-            return Err(fault(no_bundle()));
+            return Err(fault(not_a_bundle()));
         }
         let wrong = |e: serde_json::Error| fault(Error::validation(format!("not a record of a bundle: {e}")));
         match kind {
@@ -77,11 +77,11 @@ pub(crate) fn each(file: &Path, pass: &mut dyn FnMut(Record<'_>) -> Result<()>) 
             LINE => pass(Record::Line(read(data).map_err(wrong)?))?,
             BLOB => pass(Record::Blob(read(data).map_err(wrong)?))?,
             "summary" => is_closed = true,
-            _ => return Err(fault(no_bundle())),
+            _ => return Err(fault(not_a_bundle())),
         }
     }
     match (number, is_closed) {
-        (0, _) => Err(no_bundle()),
+        (0, _) => Err(not_a_bundle()),
         (_, false) => Err(Error::io("the bundle ends without its closing line", std::io::ErrorKind::UnexpectedEof)
             .in_file(file)
             .hint("make it again: what wrote it was stopped")
@@ -104,11 +104,11 @@ fn read<'a, T: Deserialize<'a>>(data: &'a [u8]) -> serde_json::Result<T> {
 
 /// The failure that came in place of a bundle.
 fn upstream(line: &[u8]) -> Option<Error> {
-    let Said { code, message } = serde_json::from_slice::<Failure<'_>>(line).ok()?.error;
-    Some(Error::new(Code::from_name(code)?, format!("there is no bundle: {message}")))
+    let ErrorMembers { code, message } = serde_json::from_slice::<Failure<'_>>(line).ok()?.error;
+    Some(Error::new(Code::from_name(code)?, format!("the input is an error, not a bundle: {message}")))
 }
 
-/// What a piece of the copy is.
+/// The kind of a piece of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
     Ledger = 1,
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
         self.buffer.resize(old + wanted.max(BLOCK).saturating_sub(old).min(left), 0);
         self.file.read_exact_at(&mut self.buffer[old..], self.at).map_err(failed)?;
         self.at += (self.buffer.len() - old) as u64;
-        // What one long piece needed is not kept for the short ones.
+        // The memory of a long piece is released.
         self.buffer.shrink_to(wanted.max(BLOCK));
         Ok(())
     }

@@ -47,7 +47,7 @@ enum Verb {
     Report(report::Args),
 }
 
-/// Runs the verb that was asked for.
+/// Runs the verb of the command line.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Report(args) => report::run(&args, context),

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Sums first: runs, days, models, refusals, failures, tools; all lines folded
     #[arg(long)]
     overview: bool,
-    /// A public key that may have signed, to go into the page; give it again for another
+    /// A public key to embed in the page, which may have signed the checkpoints (repeatable)
     #[arg(long, value_name = "K.pub", help_heading = "Proof")]
     key: Vec<PathBuf>,
     /// The bundle; - is standard input
@@ -53,10 +53,10 @@ pub(crate) struct Args {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("x-untrusted" = ["heading", "overview", "ledger", "line", "blob"])))]
 pub(crate) struct Item<'a> {
-    /// What stands above the lines.
+    /// The heading above the lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     heading: Option<&'a Heading>,
-    /// The sums that it is made of.
+    /// The sums of the heading.
     #[serde(skip_serializing_if = "Option::is_none")]
     overview: Option<&'a Overview>,
     /// A ledger; its lines follow.
@@ -65,7 +65,7 @@ pub(crate) struct Item<'a> {
     /// The run whose ledger it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<&'a str>,
-    /// What the line is called on the page, and on every other page of the same ledger.
+    /// The id of the line, on this page and on every other page of the same ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     /// The line of the same ledger that this one answers.
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let file = spool.finish()?;
     let is_json = context.options.json || context.options.format == Some(Format::Json);
     if !is_json && context.out.fields().is_none() {
-        // From here on a failure is said on standard error: what is on standard output is a page.
+        // A failure after this goes to standard error, because standard output has a page.
         context.out.ended_with(0);
         let input = Input {
             file: &file,

@@ -10,15 +10,15 @@ const HEIGHT: u64 = 120;
 /// A bar.
 pub(crate) struct Bar {
     pub(crate) values: [u64; 2],
-    /// What it says to those who do not see it.
-    pub(crate) said: String,
+    /// The label for screen readers.
+    pub(crate) label_text: String,
     /// The id of the line that it is about, and before it what makes the bar's own; none where a table says the same.
     pub(crate) place: Option<(&'static str, String)>,
 }
 
 impl From<[u64; 2]> for Bar {
     fn from(values: [u64; 2]) -> Self {
-        Self { values, said: String::new(), place: None }
+        Self { values, label_text: String::new(), place: None }
     }
 }
 
@@ -34,14 +34,14 @@ pub(crate) fn bars(label: &str, bars: &[Bar]) -> Option<String> {
         format!("<svg class=\"bars\" viewBox=\"0 0 {width} {}\" role=\"{role}\" aria-label=\"{label}\">", HEIGHT + 2);
     for (at, bar) in bars.iter().enumerate() {
         let left = at as u64 * step;
-        // What is there at all can be seen.
+        // A value that is not zero is always visible.
         let [low, high] = bar.values.map(|value| tall(value).max(u64::from(value > 0)));
         let gap = u64::from(step > 3);
         if let Some((own, place)) = &bar.place {
-            let said = &bar.said;
+            let label_text = &bar.label_text;
             let _ = write!(
                 svg,
-                "<a id=\"{own}{place}\" href=\"#{place}\" aria-label=\"{said}\"><title>{said}</title><rect class=\"all\" x=\"{left}\" y=\"0\" width=\"{step}\" height=\"{HEIGHT}\"/>"
+                "<a id=\"{own}{place}\" href=\"#{place}\" aria-label=\"{label_text}\"><title>{label_text}</title><rect class=\"all\" x=\"{left}\" y=\"0\" width=\"{step}\" height=\"{HEIGHT}\"/>"
             );
         }
         for (class, y, height) in [("first", HEIGHT - low, low), ("second", HEIGHT.saturating_sub(low + high), high)] {
@@ -60,7 +60,7 @@ pub(crate) fn bars(label: &str, bars: &[Bar]) -> Option<String> {
 
 const TIMELINE_WIDTH: i64 = 1000;
 const LANE: i64 = 26;
-/// Where the lanes begin, right of their names.
+/// The left edge of the lanes, right of their names.
 const LEFT: i64 = 90;
 
 const TONES: [&str; 4] = ["fine", "failed", "refused", "waiting"];
@@ -95,11 +95,11 @@ pub(crate) fn timeline(
             let wide = (x(span.end) - x(span.start)).max(3);
             let left = x(span.start).min(TIMELINE_WIDTH - wide);
             let several = if span.count > 1 { format!(", {} of them", span.count) } else { String::new() };
-            let said = format!("{name}, {tone}, {}{several}", text(span.end - span.start));
+            let label_text = format!("{name}, {tone}, {}{several}", text(span.end - span.start));
             let id = id(span.place);
             let _ = write!(
                 svg,
-                "<a id=\"t{id}\" href=\"#{id}\" aria-label=\"{said}\"><title>{said}</title><rect class=\"{tone}\" x=\"{left}\" y=\"{}\" width=\"{wide}\" height=\"{}\"/></a>",
+                "<a id=\"t{id}\" href=\"#{id}\" aria-label=\"{label_text}\"><title>{label_text}</title><rect class=\"{tone}\" x=\"{left}\" y=\"{}\" width=\"{wide}\" height=\"{}\"/></a>",
                 top + 3,
                 LANE - 6,
             );

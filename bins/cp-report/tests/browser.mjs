@@ -34,7 +34,7 @@ let stage = "it starts";
 setTimeout(() => {
   process.stderr.write(`no verdict after ${limit} s, while ${stage}. The console said: ${said().join("\n") || "nothing"}\n`);
   child.kill("SIGKILL");
-  try { rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 }); } catch { /* what is left is in the temporary directory */ }
+  try { rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 }); } catch { /* remaining files are in the temporary directory */ }
   process.exit(1);
 }, limit * 1000).unref();
 const { targetId } = await send("Target.createTarget", { url: "about:blank" });

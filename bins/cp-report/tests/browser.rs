@@ -238,7 +238,7 @@ fn a_page_can_be_read_by_everybody() {
 }
 
 #[test]
-fn without_script_it_says_that_nothing_was_checked_and_prints() {
+fn page_without_script_says_nothing_was_checked() {
     let place = Place::new();
     let page = signed(&place);
     let pdf = place.work.join("page.pdf");

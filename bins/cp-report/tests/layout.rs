@@ -28,7 +28,7 @@ const GROUND: &str =
     "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).reduce((sum, part) => sum + +part, 0)";
 
 #[test]
-fn it_fits_every_width_in_light_and_dark() {
+fn page_fits_every_width_in_light_and_dark() {
     let place = Place::new();
     let page = signed(&place);
     let mut entries = eventful();
@@ -74,7 +74,7 @@ fn inked(pdf: &Path, place: &Place, name: &str) -> Option<Vec<f64>> {
 }
 
 #[test]
-fn it_prints_on_paper_with_what_is_folded() {
+fn page_prints_with_folded_parts() {
     let place = Place::new();
     let mut entries = eventful();
     let many: Vec<String> = (0..60).map(|row| format!("row {row} of many")).collect();

@@ -158,7 +158,7 @@ fn the_model_of_the_page_comes_as_records() {
 }
 
 #[test]
-fn what_is_no_whole_bundle_is_refused_before_anything_is_printed() {
+fn incomplete_bundle_is_refused_before_output() {
     let place = Place::new();
     ledger(&place, "run.jsonl", &eventful());
     bundle(&place, "run.jsonl");
@@ -185,7 +185,7 @@ fn what_is_no_whole_bundle_is_refused_before_anything_is_printed() {
 
 /// The texts of a hostile ledger come back as text, in the page and in its data.
 #[test]
-fn a_page_has_no_markup_that_a_line_brought() {
+fn page_escapes_markup_of_lines() {
     let place = Place::new();
     let hostile = "</script></style></title><script>alert(1)</script><img src=x onerror=alert(1)>&lt;\"'\u{0}\u{202e}";
     let object = serde_json::json!({"event": hostile, "agent": hostile, "role": hostile, "message": hostile, "content": hostile,

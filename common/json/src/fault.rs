@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Fault {
     /// The offset of the first byte that is wrong.
     pub offset: usize,
-    /// What is wrong with it.
+    /// The description of the fault.
     pub reason: Reason,
 }
 

@@ -20,7 +20,7 @@ use self::sink::{Unchanged, Written};
 /// How deep objects and arrays may nest.
 pub const MAX_DEPTH: usize = 64;
 
-/// What a successful [`normalize`] did beyond spelling.
+/// The changes of a successful [`normalize`] beyond spelling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Normal {
     /// Lone surrogates that became U+FFFD.
@@ -46,7 +46,7 @@ pub fn normalize_within(input: &[u8], out: &mut Vec<u8>, depth: usize) -> Result
     result
 }
 
-/// Whether `input` is one strict JSON value, in any spelling.
+/// True if `input` is one strict JSON value, in any spelling.
 pub fn check(input: &[u8]) -> Result<(), Fault> {
     // Most of what is checked was written by one of us, and this needs no copy.
     if is_normal(input) {
@@ -55,7 +55,7 @@ pub fn check(input: &[u8]) -> Result<(), Fault> {
     normalize(input, &mut Vec::with_capacity(input.len())).map(|_| ())
 }
 
-/// Whether `input` is one strict JSON value in normal form.
+/// True if `input` is one strict JSON value in normal form.
 // Not inlined: the scanner behind it must be compiled with this crate, which is built for speed, not with its callers.
 #[inline(never)]
 pub fn is_normal(input: &[u8]) -> bool {
@@ -216,7 +216,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_accepted_is_what_others_accept(text in r#"[\[\]{}":,\\ua01e.\- \n"]{0,24}"#) {
+        fn accepted_json_is_that_of_other_parsers(text in r#"[\[\]{}":,\\ua01e.\- \n"]{0,24}"#) {
             let mut out = Vec::new();
             if normalize(text.as_bytes(), &mut out).is_ok() {
                 prop_assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok(), "{}", text);
@@ -226,7 +226,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_give_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn normalize_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = normalize(&bytes, &mut Vec::new());
             let _ = check(&bytes);
         }

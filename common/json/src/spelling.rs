@@ -18,12 +18,12 @@ pub fn string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// The text of the JSON string whose quoted spelling is `quoted`; `None` if it is no JSON string.
+/// The text of the JSON string whose quoted spelling is `quoted`; `None` if `quoted` is not a JSON string.
 pub fn unquote(quoted: &[u8]) -> Option<String> {
     serde_json::from_slice(quoted).ok()
 }
 
-/// How many bytes from the start may stand in a string as they are.
+/// How many bytes from the start need no escape in a string.
 #[inline]
 pub(crate) fn plain_run(bytes: &[u8]) -> usize {
     // Most strings are short, and a call with its own start-up would cost more than they do.
@@ -36,7 +36,7 @@ pub(crate) fn plain_run(bytes: &[u8]) -> usize {
         at += 8;
     }
     while bytes.len() - at >= 32 {
-        // In pieces: a text of many lines without a quote would be searched to its end for each line.
+        // In pieces, because a text of many lines without a quote would be searched completely for each line.
         let piece = &bytes[at..bytes.len().min(at + PIECE)];
         let length = memchr::memchr2(b'"', b'\\', piece).unwrap_or(piece.len());
         let stop = first_control(&piece[..length]).unwrap_or(length);

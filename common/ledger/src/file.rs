@@ -13,14 +13,14 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::read::read_at;
 
-/// What to do where the name has no file.
+/// The action if the file is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// Make it, mode 0600, and at first the directories above it.
+    /// Create it with mode 0600, and the directories above it.
     CreateAll,
-    /// Make it, mode 0600.
+    /// Create it with mode 0600.
     Create,
-    /// Fail: who deleted it meant it.
+    /// Fail, because it was deleted on purpose.
     Fail,
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct Shared {
     absent: Absent,
 }
 
-/// What the lock was taken on.
+/// The file that the lock was taken on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     /// The file's number.
     pub(crate) inode: u64,
     /// Its size.
     pub(crate) size: u64,
-    /// Whether the name had got another file since the last look.
+    /// True if the name had got another file since the last look.
     pub(crate) replaced: bool,
 }
 
@@ -159,7 +159,7 @@ fn regular(path: &Path, opened: io::Result<File>, absent: Absent) -> Result<File
 fn cannot_open(path: &Path, e: io::Error, absent: Absent) -> Error {
     let code = match e.kind() {
         ErrorKind::PermissionDenied => Code::Forbidden,
-        // What cannot be made is not what is missing.
+        // A file that cannot be created is an I/O error, not a missing file.
         ErrorKind::NotFound if absent == Absent::Fail => return Error::not_found("no such file").in_file(path).fatal(),
         _ => Code::Io,
     };

@@ -1,12 +1,15 @@
-//! Which ledger an effect goes to, and where sessions lie.
+//! The ledger that records an effect, the directory of a session, and the audit of command lines.
 
 use std::path::PathBuf;
 
-use cp_common::{Context, Result};
+use cp_common::program::{Audit, Finished};
+use cp_common::{Code, Context, Result};
+use cp_redact::Redactor;
 
 use crate::append::{Ledger, Sync};
+use crate::format::Entry;
 
-/// Opens the one ledger that an effect of this command line goes to: the one that was named, else the run's, else the session's, else
+/// Opens the ledger that records the effects of this command line: the one that was named, else the run's, else the session's, else
 /// `ledger/<name>` of home.
 pub fn effect_ledger(context: &Context, name: &str) -> Result<Ledger> {
     Ledger::open(&effect_path(context, name)?, Sync::Batch)
@@ -31,8 +34,60 @@ pub fn effect_path(context: &Context, name: &str) -> Result<PathBuf> {
     })
 }
 
-/// The directory of the session that is meant, if one is.
+/// The directory of the session that the command line or the environment names, if one is named.
 pub fn session_directory(context: &Context) -> Result<Option<PathBuf>> {
     let named = context.session();
     named.map(|named| Ok(context.home.session(&named)?.directory)).transpose()
+}
+
+/// The audit of a program, for its [`cp_common::program::Program::audit`]: an entry for each command line that is reported to it.
+pub fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
+    let name = match context.program {
+        name @ ("cp-exec" | "cp-llm") => format!("{name}.jsonl"),
+        _ => "cp-log.jsonl".to_owned(),
+    };
+    // A command line about a missing session must be recorded, too.
+    let path = match effect_path(context, &name) {
+        Err(e) if matches!(e.code(), Code::NotFound | Code::Validation) => context.home.ledger(&name),
+        path => path?,
+    };
+    let sink = Sink { path, program: context.program, agent: context.agent(None), origin: context.origin().name() };
+    Ok(Some(Box::new(sink)))
+}
+
+struct Sink {
+    path: PathBuf,
+    program: &'static str,
+    agent: String,
+    origin: &'static str,
+}
+
+impl Audit for Sink {
+    fn finished(&mut self, what: &Finished<'_>) -> Result<()> {
+        let mut entry = Entry::new(if what.exit == 0 { "command" } else { "error" }).agent(&self.agent);
+        if let Some(message) = what.message {
+            entry = entry.message(message);
+        }
+        let entry = entry
+            .with("program", self.program)
+            .with("verb", what.verb)
+            .with("argv", what.argv)
+            .with("origin", self.origin)
+            .with("uid", &rustix::process::getuid().as_raw())
+            .with("exit", &what.exit)
+            .with("code", &what.code)
+            .with("duration_ms", &what.duration_ms);
+        let entry = if what.argv_bytes.iter().any(Option::is_some) {
+            // The bytes of a word with a secret would disclose the secret.
+            let redactor = Redactor::from_environment();
+            let clean = |word: &String| redactor.redact_text(word).1 == 0;
+            let bytes = what.argv.iter().zip(what.argv_bytes);
+            let bytes: Vec<_> = bytes.map(|(word, bytes)| bytes.as_ref().filter(|_| clean(word))).collect();
+            entry.with("argv_bytes", &bytes)
+        } else {
+            entry
+        };
+        // No sync: the effects of the command line have entries of their own, which are as durable as required.
+        Ledger::open(&self.path, Sync::None)?.append(entry).map(|_| ())
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each folder uses those below it:
 //!
-//! - [`home`], [`audit()`]: which ledger an effect goes to, and the record of each command line
+//! - [`home`]: which ledger an effect goes to, and the record of each command line
 //! - [`append`]: the one writer: lock, stage, sync, rotate, repair
 //! - [`proof`]: the chain, the tree over it, checkpoints
 //! - [`usage`]: tokens and cost of entries, summed up
@@ -12,7 +12,6 @@
 //! - [`format`](mod@format): the line and the entry
 
 pub mod append;
-mod audit;
 mod file;
 pub mod format;
 pub mod home;
@@ -24,6 +23,5 @@ pub mod usage;
 pub use cp_common::wire::Receipt;
 
 pub use self::append::{Ledger, Sync};
-pub use self::audit::audit;
 pub use self::format::Entry;
-pub use self::home::{effect_ledger, effect_path};
+pub use self::home::{audit, effect_ledger, effect_path};

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::claim::{Claims, Entry, Verdict};
 
-/// What is counted of tokens.
+/// The members of a usage that count tokens.
 const TOKENS: [&str; 4] = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"];
 
-/// What the entries of a run add up to.
+/// The sums over the entries of a run.
 #[derive(Default)]
 struct Sum {
     iterations: u64,
@@ -62,7 +62,7 @@ impl Budgets {
                     || Verdict::Unknown("the beginning of the run is on no ledger that was read".to_owned()),
                     |sum| sum.judge(tally),
                 );
-                claims.say(entry.source(), "budget", verdict)?;
+                claims.record(entry.source(), "budget", verdict)?;
                 if entry.event == "run_end" {
                     self.0.remove(&scope);
                 }
@@ -76,7 +76,7 @@ impl Budgets {
 impl Sum {
     fn judge(&self, tally: &Value) -> Verdict {
         let number = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64).unwrap_or_default();
-        // What agents used is in the tally, and its parts are on the ledgers of their own runs.
+        // The tally includes agents, whose entries are on the ledgers of their own runs.
         let has_agents = number(tally, "agent_iterations") > 0;
         let usage = tally.get("usage").cloned().unwrap_or_default();
         let counts = [

@@ -1,4 +1,4 @@
-//! What an entry claims and the verdict on it: the entry with its blobs resolved, one claim, and the stream of claims.
+//! The claims of an entry and the verdicts on them: the entry with its blobs resolved, one claim, and the stream of claims.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,13 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Judged {
-    /// What is claimed: `chain`, `blob`, `command_hash` and the like; see cp-ledger(5).
+    /// The kind of claim: `chain`, `blob`, `command_hash` and others; see cp-ledger(5).
     claim: &'static str,
-    /// The ledger that it stands on.
+    /// The ledger with the entry.
     ledger: String,
     /// The entry that claims it; none for a ledger without lines.
     seq: Option<u64>,
-    /// Whether it holds; null where that cannot be found out any more.
+    /// True if it holds; null where that cannot be found out any more.
     holds: Option<bool>,
     /// Why it does not hold, or cannot be judged; of one that holds, that its entry has an older form.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,26 +47,26 @@ impl Reply for Judged {
     }
 }
 
-/// Where a claim stands.
+/// The ledger and the entry of a claim.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) ledger: PathBuf,
     pub(super) seq: Option<u64>,
 }
 
-/// What became of a claim.
+/// The verdict on a claim.
 #[derive(Clone, Debug)]
 pub(super) enum Verdict {
     Holds,
     /// Holds, on an entry of a form that no program writes any more.
     HoldsInOlderForm(&'static str),
     Broken(String),
-    /// Nobody can tell any more, and why.
+    /// Cannot be judged any more, for this reason.
     Unknown(String),
 }
 
 impl Verdict {
-    /// Whether a hash that was computed again is the one that was claimed.
+    /// True if a hash that was computed again is the one that was claimed.
     pub(super) fn same(computed: &str, claimed: &str) -> Self {
         if computed == claimed { Self::Holds } else { Self::Broken(format!("it is {computed}, not {claimed}")) }
     }
@@ -92,7 +92,7 @@ impl<'a> Claims<'a> {
         Self { context, ledgers: 0, held: 0, broken: 0, unknown: 0, first: None }
     }
 
-    pub(super) fn say(&mut self, at: Source, claim: &'static str, verdict: Verdict) -> Result<()> {
+    pub(super) fn record(&mut self, at: Source, claim: &'static str, verdict: Verdict) -> Result<()> {
         let (holds, why) = match verdict {
             Verdict::Holds => (Some(true), None),
             Verdict::HoldsInOlderForm(form) => (Some(true), Some(format!("older form: {form}"))),
@@ -174,7 +174,7 @@ impl<'a> Entry<'a> {
         let whole = self.resolved(data)?.unwrap_or_else(|| data.to_vec());
         for (name, value) in members(inside(&whole).unwrap_or_default()) {
             let name = json::unquote(&[b"\"", name, b"\""].concat()).unwrap_or_default();
-            // The bytes of a text that was not UTF-8 are no JSON.
+            // The bytes of a text that was not UTF-8 are not JSON.
             let resolved = if name == "original" { self.checked(value)? } else { self.resolved(value)? };
             let value = resolved.as_deref().unwrap_or(value);
             self.data.insert(name, serde_json::from_slice(value).unwrap_or_default());
@@ -207,11 +207,11 @@ impl<'a> Entry<'a> {
         Ok(None)
     }
 
-    /// Says of each blob that the entry names whether it is there, with the bytes that it is named for.
+    /// Judges each blob that the entry names: it must exist, and its bytes must have that hash.
     pub(super) fn blobs(&self, claims: &mut Claims<'_>) -> Result<()> {
         for missing in &self.blobs {
             let verdict = missing.as_ref().map_or(Verdict::Holds, |e| Verdict::Broken(e.message().to_owned()));
-            claims.say(self.source(), "blob", verdict)?;
+            claims.record(self.source(), "blob", verdict)?;
         }
         Ok(())
     }
@@ -230,12 +230,12 @@ impl<'a> Entry<'a> {
         self.data.get(name).and_then(Value::as_u64)
     }
 
-    /// Whether a secret was taken out of it.
+    /// True if a secret was taken out of it.
     pub(super) fn is_redacted(&self) -> bool {
         self.number("redactions").is_some_and(|count| count > 0)
     }
 
-    /// Where it belongs: what happens in one run, or one session, or in none.
+    /// The scope of the entry: its run, else its session, else its ledger.
     pub(super) fn scope(&self) -> String {
         let part = |name: &Option<String>| name.clone().unwrap_or_default();
         format!("{}\n{}\n{}", self.ledger.display(), part(&self.run), part(&self.session))

@@ -1,4 +1,4 @@
-//! Decisions: what needed one has it, each is good for one start, and what was denied was not started.
+//! Decisions: a start that requires approval has one, an approval permits one start, and a denied call was not started.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use super::claim::{Claims, Entry, Source, Verdict};
 /// The decisions so far.
 #[derive(Default)]
 pub(super) struct Decisions {
-    /// Each yes, by the ledger and the id of its approval, and how often it was spent. A person who approves belongs to no run.
+    /// Each granted approval, by its ledger and id, and how often it was spent. Approvals do not belong to a run.
     granted: HashMap<(PathBuf, String), (Source, u64)>,
-    /// Each no, by the scope and the call.
+    /// Each denied approval, by its scope and call.
     denied: HashMap<(String, String), Source>,
     /// The tokens that were spent, and for what: one token may cover a set, but each member of it once.
     spent: HashSet<String>,
@@ -26,14 +26,14 @@ impl Decisions {
         match entry.event.as_str() {
             "approval.granted" => {
                 if let Some(source) = self.denied.remove(&key("call")) {
-                    claims.say(source, "approval", Verdict::Holds)?;
+                    claims.record(source, "approval", Verdict::Holds)?;
                 }
                 let before = self.granted.insert(approval(), (entry.source(), 0));
                 before.map_or(Ok(()), |before| settle(before, claims))
             }
             "approval.denied" => {
                 let before = self.denied.insert(key("call"), entry.source());
-                before.map_or(Ok(()), |source| claims.say(source, "approval", Verdict::Holds))
+                before.map_or(Ok(()), |source| claims.record(source, "approval", Verdict::Holds))
             }
             // A grant from another ledger is found by its receipt.
             "approval.spent" => match self.granted.get_mut(&approval()) {
@@ -43,13 +43,13 @@ impl Decisions {
                     if *spent == 1 {
                         return Ok(());
                     }
-                    let why = "it was approved once, and started again".to_owned();
-                    claims.say(entry.source(), "approval", Verdict::Broken(why))
+                    let why = "approved once, run again".to_owned();
+                    claims.record(entry.source(), "approval", Verdict::Broken(why))
                 }
             },
             "tool_call" if self.denied.contains_key(&key("id")) => {
-                let why = "it was denied, and started all the same".to_owned();
-                claims.say(entry.source(), "approval", Verdict::Broken(why))
+                let why = "denied, but run".to_owned();
+                claims.record(entry.source(), "approval", Verdict::Broken(why))
             }
             "exec.intent" => self.token(entry, entry.data.get("requires"), entry.data.get("confirmed"), claims),
             "exec.operation" => {
@@ -62,7 +62,7 @@ impl Decisions {
         }
     }
 
-    /// What had to be confirmed has the token that was spent, and no other start has spent it.
+    /// Judges the token of a start that required confirmation: it must be present, and no other start may have spent it.
     fn token(
         &mut self,
         entry: &Entry<'_>,
@@ -72,7 +72,7 @@ impl Decisions {
     ) -> Result<()> {
         let must_be = requires.is_some_and(|what| !what.is_null());
         let verdict = match confirmed.and_then(Value::as_str) {
-            None if must_be => Verdict::Broken("it had to be confirmed, and was not".to_owned()),
+            None if must_be => Verdict::Broken("required confirmation, run without it".to_owned()),
             None => return Ok(()),
             Some(token) => {
                 let what = ["command_hash", "command_hmac"].iter().find_map(|name| entry.text(name));
@@ -82,12 +82,12 @@ impl Decisions {
                 Verdict::when(is_first, || "its token was spent before".to_owned())
             }
         };
-        claims.say(entry.source(), "approval", verdict)
+        claims.record(entry.source(), "approval", verdict)
     }
 
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
         for source in in_order(self.denied.into_values(), |source| source) {
-            claims.say(source, "approval", Verdict::Holds)?;
+            claims.record(source, "approval", Verdict::Holds)?;
         }
         in_order(self.granted.into_values(), |granted| &granted.0).into_iter().try_for_each(|each| settle(each, claims))
     }
@@ -102,8 +102,8 @@ fn in_order<T>(all: impl Iterator<Item = T>, source: impl Fn(&T) -> &Source) -> 
 /// Closes a grant, to which nothing more can happen. Contradictions were reported with their entries.
 fn settle((source, spent): (Source, u64), claims: &mut Claims<'_>) -> Result<()> {
     let verdict = match spent {
-        0 => Verdict::Unknown("what was approved was not started".to_owned()),
+        0 => Verdict::Unknown("approved, never run".to_owned()),
         _ => Verdict::Holds,
     };
-    claims.say(source, "approval", verdict)
+    claims.record(source, "approval", verdict)
 }

@@ -36,22 +36,22 @@ pub(super) fn judge(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
                 computed if computed != claimed && entry.is_redacted() => taken_out(),
                 computed => Verdict::same(&computed, claimed),
             };
-            claims.say(entry.source(), "payload_hash", verdict)
+            claims.record(entry.source(), "payload_hash", verdict)
         }
         _ => Ok(()),
     }
 }
 
-/// A hash of what went to who asked, who alone can compute it again.
+/// A hash of the bytes that the caller got, which only the caller can recompute.
 fn elsewhere(entry: &Entry<'_>, name: &'static str, claims: &mut Claims<'_>) -> Result<()> {
     match entry.text(name) {
         None => Ok(()),
         Some(claimed) if Hash::parse(claimed).is_none() => {
-            claims.say(entry.source(), name, Verdict::Broken(format!("`{claimed}` is not a hash")))
+            claims.record(entry.source(), name, Verdict::Broken(format!("`{claimed}` is not a hash")))
         }
         Some(_) => {
             let why = "what it is over went to who asked, and is on no ledger".to_owned();
-            claims.say(entry.source(), name, Verdict::Unknown(why))
+            claims.record(entry.source(), name, Verdict::Unknown(why))
         }
     }
 }
@@ -62,7 +62,7 @@ fn taken_out() -> Verdict {
 
 fn command(entry: &Entry<'_>, computed: impl FnOnce() -> Option<String>, claims: &mut Claims<'_>) -> Result<()> {
     if entry.text("command_hmac").is_some() {
-        return claims.say(entry.source(), "command_hmac", taken_out());
+        return claims.record(entry.source(), "command_hmac", taken_out());
     }
     let verdict = match (entry.text("command_hash"), computed()) {
         (Some(claimed), Some(computed)) if computed == claimed && is_of_plan(entry) => {
@@ -73,22 +73,22 @@ fn command(entry: &Entry<'_>, computed: impl FnOnce() -> Option<String>, claims:
         (None, _) => Verdict::Broken("there is no hash".to_owned()),
         (Some(_), None) => Verdict::Broken("the command that it is over is not there".to_owned()),
     };
-    claims.say(entry.source(), "command_hash", verdict)
+    claims.record(entry.source(), "command_hash", verdict)
 }
 
-/// Whether an entry is about a plan: a list of commands that cp-exec started itself, before lines were run by a shell.
+/// True if an entry is about a plan: a list of commands that cp-exec started itself, before lines were run by a shell.
 fn is_of_plan(entry: &Entry<'_>) -> bool {
     entry.data.contains_key("plan") || ["exec.expanded", "exec.part"].contains(&entry.event.as_str())
 }
 
-/// What came of a command.
+/// The result of a command.
 fn ended(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
     let Some(claimed) = entry.text("result_hash") else { return Ok(()) };
     let verdict = result(entry).map_or_else(
         || Verdict::Broken("the members that it is over are not there".to_owned()),
         |computed| Verdict::same(&computed, claimed),
     );
-    claims.say(entry.source(), "result_hash", verdict)
+    claims.record(entry.source(), "result_hash", verdict)
 }
 
 fn exec(entry: &Entry<'_>) -> Option<String> {
@@ -112,7 +112,7 @@ fn result(entry: &Entry<'_>) -> Option<String> {
     }))
 }
 
-/// What a turn is known by, on both of its ledgers.
+/// The key of a turn, which is equal on both of its ledgers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     command: Option<String>,
@@ -145,7 +145,11 @@ impl Turns {
         match self.0.get(&key) {
             Some((_, _, other)) if *other != event => {}
             Some(_) => {
-                return claims.say(entry.source(), "evidence", Verdict::Broken(format!("turn {turn} is there twice")));
+                return claims.record(
+                    entry.source(),
+                    "evidence",
+                    Verdict::Broken(format!("turn {turn} is there twice")),
+                );
             }
             None => {
                 self.0.insert(key, (entry.source(), seen, event));
@@ -155,7 +159,7 @@ impl Turns {
         let Some((_, other, _)) = self.0.remove(&key) else { return Ok(()) };
         let verdict =
             Verdict::when(other == seen, || format!("the two ledgers of turn {turn} have other hashes of it"));
-        claims.say(entry.source(), "evidence", verdict)
+        claims.record(entry.source(), "evidence", verdict)
     }
 
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
@@ -164,7 +168,7 @@ impl Turns {
         for ((_, turn), (source, _, event)) in rest {
             let other = if event == "agent_turn" { "its evidence" } else { "its turn" };
             let why = format!("{other} is on no ledger that was read (turn {turn})");
-            claims.say(source, "evidence", Verdict::Unknown(why))?;
+            claims.record(source, "evidence", Verdict::Unknown(why))?;
         }
         Ok(())
     }

@@ -1,12 +1,11 @@
-//! `cp-log audit`: compute again what entries claim: hashes, files that were read, receipts, decisions, budgets, exits.
+//! `cp-log audit`: recompute the claims of entries: hashes, files that were read, receipts, decisions, budgets, exits.
 
 mod budget;
 mod claim;
 mod decisions;
 mod hashes;
 mod pairs;
-mod reads;
-mod receipts;
+mod references;
 mod steps;
 
 use std::path::{Path, PathBuf};
@@ -46,14 +45,14 @@ pub(crate) struct Args {
     subjects: Vec<String>,
 }
 
-/// Everything that is remembered from one entry to another.
+/// The state that is kept from one entry to the next.
 #[derive(Default)]
 struct Auditor {
     pairs: pairs::Pairs,
     steps: steps::Steps,
     turns: hashes::Turns,
-    reads: reads::Reads,
-    receipts: receipts::Receipts,
+    reads: references::Reads,
+    receipts: references::Receipts,
     decisions: decisions::Decisions,
     budgets: budget::Budgets,
 }
@@ -98,7 +97,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             before = Some(report.end);
             let fault = report.faults.first().map(|fault| format!("line {}: {}", fault.line, fault.message));
             let at = Source { ledger: rank.ledger.clone(), seq: report.last.map(|(seq, _)| seq) };
-            claims.say(at, "chain", fault.map_or(claim::Verdict::Holds, claim::Verdict::Broken))?;
+            claims.record(at, "chain", fault.map_or(claim::Verdict::Holds, claim::Verdict::Broken))?;
             file(&target.path, &rank.ledger, &mut auditor, &mut claims)?;
         }
     }
@@ -113,7 +112,7 @@ fn file(path: &Path, ledger: &Path, auditor: &mut Auditor, claims: &mut Claims<'
         if raw.end == End::File {
             break;
         }
-        // What is damaged is reported with the chain; the entries after it still claim something.
+        // Damaged lines are reported with the chain; the claims of the entries after them are still checked.
         if let Some(line) = raw.stored()
             && let Some(entry) = Entry::of(&line, ledger)?
         {
@@ -163,7 +162,7 @@ fn path(subject: &str, context: &Context) -> Result<PathBuf> {
     }
 }
 
-/// Whether a file is a ledger. One that was named has to be.
+/// True if a file is a ledger. One that was named has to be.
 pub(crate) fn is_ledger(target: &Target) -> Result<bool> {
     let path = &target.path;
     if !path.is_file() {

@@ -1,5 +1,5 @@
-//! What was begun has to have ended, once: commands, tool calls, requests to models. What has not is unfinished, which is no fault. And
-//! the audit of a command line: its event, its status and its code belong together.
+//! Pairs of entries: a command, a tool call or a request to a model that began must end exactly once; without an end it is unfinished,
+//! which is not a fault. And the entries of command lines, whose event, status and code must agree.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::claim::{Claims, Entry, Source, Verdict};
 
-/// What was begun and has not ended.
+/// Pairs of entries of which the second was not read yet.
 #[derive(Default)]
 pub(super) struct Pairs {
     open: HashMap<(String, &'static str, String), Source>,
@@ -16,7 +16,7 @@ pub(super) struct Pairs {
     exits: HashMap<String, Option<i64>>,
 }
 
-/// What an entry does to a pair.
+/// The effect of an entry on a pair.
 enum Part {
     Begins,
     Ends,
@@ -39,7 +39,7 @@ impl Pairs {
             "tool_call" => ("tool call", Part::Begins, id()),
             "tool_result" => ("tool call", Part::Ends, id()),
             "llm.request" => ("request", Part::Begins, request()),
-            // What came from a recording was not asked.
+            // A response from a recording has no request.
             "llm.response" if entry.data.get("cached") == Some(&Value::Bool(true)) => return Ok(()),
             "llm.response" => ("request", Part::Ends, request()),
             "command" | "error" => return exit(entry, claims),
@@ -50,7 +50,7 @@ impl Pairs {
             Part::Begins => {
                 // Begun again after a stop: the call before it never ended.
                 if let Some(before) = self.open.insert(key.clone(), entry.source()) {
-                    claims.say(before, "finished", unfinished(&key))?;
+                    claims.record(before, "finished", unfinished(&key))?;
                 }
             }
             Part::Ends => {
@@ -61,7 +61,7 @@ impl Pairs {
                     None if kind == "tool call" => return Ok(()),
                     None => Verdict::Broken(format!("the {kind} {} was not begun, or has ended before", key.2)),
                 };
-                claims.say(entry.source(), "finished", verdict)?;
+                claims.record(entry.source(), "finished", verdict)?;
             }
         }
         self.status(entry, claims)
@@ -77,16 +77,16 @@ impl Pairs {
         let Some(receipt) = entry.data.get("receipt").filter(|_| entry.event == "tool_result") else { return Ok(()) };
         let (Some(ledger), Some(seq)) = (receipt["ledger"].as_str(), receipt["seq"].as_u64()) else { return Ok(()) };
         let Some(status) = self.exits.remove(&format!("{ledger}\n{seq}")) else { return Ok(()) };
-        let told = number("exit_code");
-        let why = || format!("the tool's status is said to be {told:?}, its command's is {status:?}");
-        claims.say(entry.source(), "exit", Verdict::when(told == status || told.is_none(), why))
+        let claimed = number("exit_code");
+        let why = || format!("the tool result has the status {claimed:?}, its command {status:?}");
+        claims.record(entry.source(), "exit", Verdict::when(claimed == status || claimed.is_none(), why))
     }
 
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
         let mut open: Vec<_> = self.open.into_iter().collect();
         open.sort_by(|(_, a), (_, b)| (&a.ledger, a.seq).cmp(&(&b.ledger, b.seq)));
         for (key, source) in open {
-            claims.say(source, "finished", unfinished(&key))?;
+            claims.record(source, "finished", unfinished(&key))?;
         }
         Ok(())
     }
@@ -103,9 +103,9 @@ fn exit(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
         ("command", None, _) => Verdict::when(exit == 0, || format!("it succeeded, with status {exit}")),
         ("command", Some(code), _) => Verdict::Broken(format!("it succeeded, with {code}")),
         (_, _, Some(row)) => Verdict::when(exit == row, || format!("{code} is status {row}, not {exit}")),
-        (_, Some(code), None) => Verdict::Broken(format!("{code} is no code")),
+        (_, Some(code), None) => Verdict::Broken(format!("{code} is not an error code")),
         // A program that answers in another wire has a status and no code.
         (_, None, None) => Verdict::when(exit != 0, || "it failed, with status 0".to_owned()),
     };
-    claims.say(entry.source(), "exit", verdict)
+    claims.record(entry.source(), "exit", verdict)
 }

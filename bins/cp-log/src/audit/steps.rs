@@ -1,5 +1,5 @@
-//! The programs that a command started or was refused, and the commands that they asked for: each belongs to a command that has begun and not ended, and the counts on the
-//! command's result are those of its steps.
+//! Steps: the programs that a command started or was refused, and the commands that these programs requested. Each step belongs to a
+//! running command, and the counts on the command's result are those of its steps.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ struct Seen {
     line: u64,
     programs: u64,
     denied: u64,
-    /// For each approval how many steps asked for it, and how often it was spent after that.
+    /// For each approval the number of steps that required it, and how often it was spent after that.
     asked: HashMap<String, (u64, u64)>,
 }
 
@@ -35,9 +35,9 @@ impl Steps {
                     Some(seen) => seen.add(entry),
                     None => Verdict::Broken("its command was not begun, or has ended before".to_owned()),
                 };
-                claims.say(entry.source(), "step", verdict)
+                claims.record(entry.source(), "step", verdict)
             }
-            "exec.request" if !self.0.contains_key(&key()) => claims.say(
+            "exec.request" if !self.0.contains_key(&key()) => claims.record(
                 entry.source(),
                 "step",
                 Verdict::Broken("its command was not begun, or has ended before".to_owned()),
@@ -50,7 +50,7 @@ impl Steps {
             "exec.result" => {
                 let seen = self.0.remove(&key());
                 let (Some(seen), Some(counts)) = (seen, entry.data.get("steps")) else { return Ok(()) };
-                claims.say(entry.source(), "steps", seen.compare(counts))
+                claims.record(entry.source(), "steps", seen.compare(counts))
             }
             _ => Ok(()),
         }
@@ -77,7 +77,7 @@ impl Seen {
         Verdict::Holds
     }
 
-    /// Compares the counts on a result with the steps. A step that asked and is not counted as denied was started, and only a spent
+    /// Compares the counts on a result with the steps. A step that required approval and is not counted as denied was started, and only a spent
     /// approval permits that.
     fn compare(&self, counts: &Value) -> Verdict {
         let count = |name: &str| counts.get(name).and_then(Value::as_u64).unwrap_or_default();

@@ -17,7 +17,7 @@ const PART: usize = 4 << 20;
 /// The blobs of one ledger, each once.
 pub(super) struct Blobs<'a> {
     ledger: &'a Path,
-    /// Whether there is anything to look for.
+    /// True if there is anything to look for.
     has_any: bool,
     written: HashSet<[u8; 32]>,
     pub(super) count: u64,
@@ -92,7 +92,7 @@ fn pass(hash: &Hash, path: &Path, each: &mut dyn FnMut(&Blob<'_>) -> Result<()>)
     Ok(())
 }
 
-/// What the first part of a value is: text may be cut in a character.
+/// The media type of a value by its first part, in which text may be cut within a character.
 fn media_type(part: &[u8]) -> &'static str {
     match std::str::from_utf8(part) {
         Err(e) if e.error_len().is_some() => "application/octet-stream",

@@ -19,7 +19,7 @@ use crate::verified::integrity_error;
 /// Prove a bundle; `verify` does the same
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// A public key; one of the given keys must have signed each ledger (repeatable)
+    /// A public key; one of the keys must have signed each ledger (repeatable)
     #[arg(long, value_name = "K.pub")]
     key: Vec<PathBuf>,
     /// The bundle; - is standard input
@@ -27,21 +27,21 @@ pub(crate) struct CheckArgs {
     file: PathBuf,
 }
 
-/// What a bundle proves.
+/// The result of checking a bundle.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Checked {
     /// The file.
     file: String,
-    /// Whether nothing is wrong.
+    /// True if nothing is wrong.
     holds: bool,
-    /// What each ledger's lines prove.
+    /// The result for each ledger.
     ledgers: Vec<Proved>,
     /// How many lines of ledgers there are.
     lines: u64,
     /// How many large values.
     blobs: u64,
-    /// What is not proved, in words.
+    /// Properties that are not proved, in words.
     not_proved: Vec<String>,
     /// How many faults there are.
     fault_count: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Checked {
 pub(crate) struct Fault {
     /// The line of the bundle, from 1.
     line: u64,
-    /// What is wrong.
+    /// The description of the fault.
     message: String,
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn check(file: &Path, lines: Lines, keys: &[PathBuf], context: &mut C
 struct Check<'a> {
     keys: &'a [Verifier],
     checked: Checked,
-    /// Of everything before the line that is looked at.
+    /// The hash of everything before the current line.
     hash: Sha256,
     open: Option<Open>,
     is_closed: bool,
@@ -237,7 +237,7 @@ impl<'a> Check<'a> {
         let part = checked.ledgers.iter().filter(|ledger| !ledger.whole).count();
         let mut say = |what: String| checked.not_proved.push(what);
         if unsigned > 0 {
-            say(format!("unsigned ledgers: {unsigned}; whoever made the bundle can have written them anew"));
+            say(format!("unsigned ledgers: {unsigned}; the maker of the bundle may have rewritten them"));
         }
         if self.keys.is_empty() {
             say("no key was given, so no signature was checked".to_owned());

@@ -6,7 +6,7 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::json;
 use cp_ledger::format::line::{Hash, Line};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
-use cp_ledger::proof::tree::{Node, Tree, is_consistent, leaf, root_of_inclusion};
+use cp_ledger::proof::tree::{Node, Tree, is_consistent, leaf, parse_node, root_of_inclusion};
 use cp_ledger::store::blob;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -26,7 +26,7 @@ pub(super) struct Proved {
     pub(super) size: u64,
     /// How many are here.
     pub(super) lines: u64,
-    /// Whether all are.
+    /// True if all are.
     pub(super) whole: bool,
     /// How many of its first lines the checkpoint covers; none without one.
     pub(super) signed_size: Option<u64>,
@@ -47,12 +47,12 @@ pub(super) struct Open {
     /// The root where the checkpoint ends.
     signed: Option<Node>,
     last: Option<(u64, Hash)>,
-    /// What the line behind the last one has to be, where it was said that it is left out.
+    /// The hash of the line after the last one, if that line was left out.
     next: Option<Hash>,
     lines: u64,
     after_checkpoint: u64,
     blob: Option<Part>,
-    /// The values that lines stand for, and those that were here.
+    /// The values that lines refer to, and those that were found.
     wanted: HashSet<[u8; 32]>,
     found: HashSet<[u8; 32]>,
     missing: u64,
@@ -67,8 +67,7 @@ struct Part {
 }
 
 fn node(text: &str) -> Result<Node, String> {
-    let bytes = BASE64.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
-    bytes.ok_or_else(|| format!("`{text}` is not a hash in base 64"))
+    parse_node(text).ok_or_else(|| format!("`{text}` is not a hash in base 64"))
 }
 
 fn nodes(texts: &[String]) -> Result<Vec<Node>, String> {
@@ -191,7 +190,7 @@ impl Open {
         self.blob.as_ref().map_or(Ok(()), |part| Err(format!("the value {} is not whole", part.hash)))
     }
 
-    /// What was proved, how many values were missing, and what is wrong with the ledger as a whole.
+    /// The result, the number of missing values, and the faults of the ledger as a whole.
     pub(super) fn finish(self, keys: &[Verifier]) -> (Proved, u64, Vec<String>) {
         let mut faults = Vec::new();
         let mut demand = |holds: bool, what: &str| {

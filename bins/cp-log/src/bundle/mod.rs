@@ -41,7 +41,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// lines of it. A part of a ledger has a proof for each line. Sealed values are never in a bundle, and what was redacted stays redacted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Not before this time: RFC 3339, a date, today, yesterday, or so long ago as 30m, 2h, 7d, 1w
+    /// Not before this time: RFC 3339, a date, today, yesterday, or a span ago, such as 30m, 2h, 7d, 1w
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Write the bundle to this new file, and answer with its counts (default: standard output)
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     files: Vec<PathBuf>,
 }
 
-/// What was written.
+/// A bundle that was written.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Bundled {
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     };
     let (own, shared) = ([select], runs.as_ref().map_or(Ok(Vec::new()), |runs| runs.selects(&filters))?);
     let files = runs.as_ref().map_or(&args.files, |runs| &runs.ledgers);
-    // What was named and is no ledger is an error before anything is written.
+    // An operand that is not a ledger is an error before anything is written.
     let mut ledgers = Vec::new();
     for (rank, targets) in by_ledger(to_read(files, context)?) {
         let mut has_ledger = false;
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         blob_count += blobs.count;
     }
     if count == 0 {
-        return Err(Error::not_found("no ledger has a line that was asked for")
+        return Err(Error::not_found("no ledger has a matching line")
             .with("ledgers", skipped)
             .hint("leave out --since, --run and --session, or name the ledgers"));
     }

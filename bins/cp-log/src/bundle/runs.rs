@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::TIERS;
 use cp_common::{Context, Error, Result, json};
-use cp_ledger::format::line::{inside, members};
 use cp_ledger::proof::leaves::files_of;
 use cp_ledger::read::Raw;
 use cp_ledger::read::source::lines_of;
@@ -50,7 +49,7 @@ impl Runs {
         Ok(this)
     }
 
-    /// What chooses their lines on a shared ledger.
+    /// The filters for their lines on a shared ledger.
     pub(super) fn selects(&self, filters: &Filters) -> Result<Vec<Select>> {
         self.names.iter().map(|run| Select::new(filters, None, Some(run))).collect()
     }
@@ -58,7 +57,7 @@ impl Runs {
     /// The agents that a ledger says were begun. Each has its ledger beside it.
     fn add_agents(&mut self, ledger: &Path) -> Result<()> {
         each(ledger, b"\"event\":\"agent_start\"", |raw| {
-            // What is no name of a run could lead out of the directory.
+            // Any other name could lead out of the directory.
             let is_new = |run: &String| run.starts_with("RUN-") && !run.contains('/') && !self.names.contains(run);
             let Some(run) = agent(raw).filter(is_new) else { return };
             let path = ledger.with_file_name(format!("{run}.jsonl"));
@@ -75,11 +74,10 @@ impl Runs {
 /// The run that a line says was begun.
 fn agent(raw: &Raw<'_>) -> Option<String> {
     let line = raw.stored().filter(|line| line.is_event("agent_start"))?;
-    let (_, run) = members(inside(line.member("data")?)?).find(|(name, _)| *name == b"run_id")?;
-    json::unquote(run)
+    json::unquote(line.data_member("run_id")?)
 }
 
-/// Whether a ledger has a line of a run.
+/// True if a ledger has a line of a run.
 fn has(ledger: &Path, run: &str) -> Result<bool> {
     let mut needle = b",\"run\":".to_vec();
     json::string(run, &mut needle);

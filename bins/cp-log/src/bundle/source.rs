@@ -1,4 +1,4 @@
-//! A ledger that goes into a bundle: read twice, first to know its size and its tree, then to write its lines.
+//! A ledger that goes into a bundle. It is read twice: for its size and tree, and to write its lines.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -12,14 +12,14 @@ use cp_ledger::format::line::Line;
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use cp_ledger::proof::leaves::{each_line, origin_in};
 use cp_ledger::proof::note::{Checkpoint, Note};
-use cp_ledger::proof::tree::{Node, Tree, consistency, inclusion, leaf};
+use cp_ledger::proof::tree::{Node, Tree, consistency, inclusion, leaf, parent};
 use cp_ledger::read::read_at;
 use cp_ledger::read::segments::segments_of;
 
 use super::format;
 use crate::reading::{Select, View};
 
-/// What the first reading found.
+/// A ledger after the first of two passes, which finds its size and its tree.
 pub(super) struct Source<'a> {
     ledger: &'a Path,
     files: Vec<PathBuf>,
@@ -103,7 +103,7 @@ impl<'a> Source<'a> {
         self.selected == self.tree.size()
     }
 
-    /// The record that stands before its lines. From here on proofs can be had.
+    /// The record that precedes the lines. Proofs can be computed after this call.
     pub(super) fn head(&mut self) -> Result<format::Ledger> {
         let size = self.tree.size();
         let mut proof = Vec::new();
@@ -129,7 +129,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Passes the lines that were asked for, each with its proof.
+    /// Passes the selected lines, each with its proof.
     pub(super) fn lines(&mut self, each_one: &mut dyn FnMut(&format::Line<'_>) -> Result<()>) -> Result<()> {
         let (size, selects, files) = (self.tree.size(), self.selects, self.files.clone());
         let mut levels = self.levels.take();
@@ -190,13 +190,6 @@ fn failed(e: std::io::Error) -> Error {
     Error::io("cannot keep the tree in a temporary file", e)
 }
 
-fn parent(left: Node, right: Node) -> Node {
-    let mut tree = Tree::default();
-    tree.push(left);
-    tree.push(right);
-    tree.root()
-}
-
 impl Levels {
     /// Adds the next leaf.
     pub(super) fn push(&mut self, leaf: Node) -> Result<()> {
@@ -211,7 +204,7 @@ impl Levels {
                 self.waiting[level] = Some(node);
                 break;
             };
-            node = parent(left, node);
+            node = parent(&left, &node);
         }
         Ok(())
     }
@@ -234,7 +227,7 @@ impl Levels {
             return if read == node.len() { Ok(node) } else { Err(failed(std::io::ErrorKind::UnexpectedEof.into())) };
         }
         let middle = start + (1 << (length - 1).ilog2());
-        Ok(parent(self.root(start, middle)?, self.root(middle, end)?))
+        Ok(parent(&self.root(start, middle)?, &self.root(middle, end)?))
     }
 }
 
@@ -244,7 +237,7 @@ mod tests {
     use cp_ledger::proof::tree::{Ranges, consistency, inclusion, leaf};
 
     #[test]
-    fn proofs_are_those_that_are_taken_in_memory() {
+    fn levels_give_the_proofs_of_an_in_memory_tree() {
         for size in 1..40_u64 {
             let mut levels = Levels::default();
             (0..size).for_each(|n| levels.push(leaf(&n.to_be_bytes())).unwrap());

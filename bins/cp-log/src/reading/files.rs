@@ -1,4 +1,4 @@
-//! Which files are read: operands, directories, the segments of a rotated ledger, and the defaults.
+//! The files to read: operands, directories, the segments of a rotated ledger, and the defaults.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,9 +19,9 @@ use rustix::fs::FileType;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) path: PathBuf,
-    /// Whether it was named itself, not found in a directory.
+    /// True if it was named itself, not found in a directory.
     pub(crate) named: bool,
-    /// Which operand it came from.
+    /// The index of the operand that it came from.
     operand: usize,
 }
 
@@ -43,7 +43,7 @@ impl Target {
         Rank { operand: self.operand, ledger: ledger_of(&self.path) }
     }
 
-    /// What is put behind an entry: where it was found. A path that is not UTF-8 is there twice, readable and exact.
+    /// The members that are appended to an entry to say where it was found. A path that is not UTF-8 is printed twice, readable and exact.
     pub(crate) fn mark(&self) -> Vec<u8> {
         let ledger = ledger_of(&self.path);
         let mut mark = b",\"ledger\":".to_vec();
@@ -75,10 +75,10 @@ pub(crate) fn by_ledger(targets: Vec<Target>) -> Vec<(Rank, Vec<Target>)> {
     ledgers.into_iter().collect()
 }
 
-/// The files that are read: the operands, with a directory standing for the ledgers below it and a ledger for its segments
+/// The files to read: the operands, where a directory is replaced by the ledgers below it and a ledger by its segments
 /// first; without operands the named ledger, the session's ledgers, or all of home's.
 pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Target>> {
-    let mut found = Found { targets: Vec::new(), operand: 0 };
+    let mut found = Operands { targets: Vec::new(), operand: 0 };
     if operands.is_empty() {
         refuse_waiting_input()?;
         match (&context.options.ledger, session_directory(context)?) {
@@ -118,7 +118,7 @@ pub(crate) fn await_input() -> Result<()> {
     Ok(())
 }
 
-/// Refuses to leave bytes unread that somebody sent: whether they are to be read has to be said.
+/// Fails if standard input has data that would stay unread: the caller must say if it is to be read.
 pub(crate) fn refuse_waiting_input() -> Result<()> {
     if input_waits() {
         return Err(Error::usage("standard input has data, and no operand says what to read")
@@ -127,12 +127,12 @@ pub(crate) fn refuse_waiting_input() -> Result<()> {
     Ok(())
 }
 
-struct Found {
+struct Operands {
     targets: Vec<Target>,
     operand: usize,
 }
 
-impl Found {
+impl Operands {
     fn push(&mut self, path: PathBuf, named: bool) {
         self.targets.push(Target { path, named, operand: self.operand });
     }
@@ -171,7 +171,7 @@ impl Found {
     }
 }
 
-/// Whether the name of a file says that it holds lines of JSON, packed or not.
+/// True if the name of a file says that it holds lines of JSON, packed or not.
 fn is_lines(path: &Path) -> bool {
     let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
     [&b".jsonl"[..], b".jsonl.gz", b".jsonl.zst"].iter().any(|end| name.ends_with(end))
@@ -184,7 +184,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Whether only closed segments were named, so that nobody asked for the others.
+    /// True if only closed segments were named, so that other segments are not expected.
     pub(crate) fn is_part(&self) -> bool {
         self.files.iter().all(|file| file.named && segments::is_closed(&file.path))
     }
@@ -228,7 +228,7 @@ mod tests {
     use std::os::unix::ffi::OsStringExt as _;
 
     #[test]
-    fn a_path_that_is_not_utf8_is_marked_readable_and_exact() {
+    fn non_utf8_path_is_marked_readable_and_exact() {
         let target = |path: &[u8]| Target { path: OsString::from_vec(path.to_vec()).into(), named: true, operand: 0 };
         assert_eq!(target(b"a.jsonl").mark(), br#","ledger":"a.jsonl"}"#);
         let mark = String::from_utf8(target(b"a\xff.jsonl").mark()).unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_comes_off_whatever_the_entry_holds() {
+    fn without_mark_restores_any_entry() {
         let line = br#"{"seq":1,"data":{"ledger":"x"},"hash":"h"}"#;
         let target = Target { path: PathBuf::from("q\",\"ledger\":\"z"), named: true, operand: 0 };
         let marked = [&line[..line.len() - 1], &target.mark()].concat();

@@ -2,11 +2,11 @@
 //! the members that entries have, in their order, and all others as data.
 
 use cp_common::{Error, Result, clock, json};
-use cp_ledger::format::line::{TS_LEN, decimal, inside, is_time, members};
+use cp_ledger::format::line::{TS_LEN, decimal, inside, is_time, member, members};
 
 /// The members between `ts` and `data` that an entry can have.
 const MEMBERS: [&str; 8] = ["event", "agent", "session", "run", "turn", "role", "content", "message"];
-/// Where others keep the time.
+/// The members in which other programs write the time.
 const TIMES: [&str; 3] = ["ts", "timestamp", "time"];
 
 /// Writes the entry that a line of JSON is; `seq` is its place in the file.
@@ -15,7 +15,7 @@ pub(crate) fn entry_of(line: &[u8], seq: u64, out: &mut Vec<u8>) -> Result<()> {
     json::normalize(line, &mut text)
         .map_err(|fault| Error::validation(format!("not valid JSON: {fault}")).with("offset", fault.offset))?;
     let object = inside(&text).ok_or_else(|| Error::validation("not a JSON object"))?;
-    let member = |name: &str| members(object).find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| value);
+    let member = |name: &str| member(object, name);
     out.clear();
     out.extend_from_slice(b"{\"seq\":");
     decimal(seq, out);
@@ -65,7 +65,7 @@ fn put(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Whether a value is of the kind that an entry has there.
+/// True if a value is of the kind that an entry has there.
 fn fits(name: &str, value: &[u8]) -> bool {
     match name {
         "turn" => value.iter().all(u8::is_ascii_digit),
@@ -77,8 +77,8 @@ fn fits(name: &str, value: &[u8]) -> bool {
 
 /// The time of an entry that [`entry_of`] wrote; empty if its line has none.
 pub(crate) fn time_of(entry: &[u8]) -> &str {
-    let time = inside(entry).and_then(|object| members(object).find(|(name, _)| *name == b"ts"));
-    let text = time.and_then(|(_, value)| value.get(1..=TS_LEN)).filter(|text| is_time(text));
+    let time = inside(entry).and_then(|object| member(object, "ts"));
+    let text = time.and_then(|value| value.get(1..=TS_LEN)).filter(|text| is_time(text));
     text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
 }
 
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_another_program_becomes_an_entry() {
+    fn foreign_line_becomes_an_entry() {
         assert_eq!(
             entry(r#"{"ts": "2026-11-21T03:00:00Z", "agent": "a", "event": "e", "message": "m"}"#),
             r#"{"seq":7,"ts":"2026-11-21T03:00:00.000000Z","event":"e","agent":"a","message":"m"}"#
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_object_is_refused() {
+    fn entry_of_refuses_non_objects() {
         for line in ["", "[1]", "word", r#"{"a":1,"a":2}"#] {
             assert!(entry_of(line.as_bytes(), 0, &mut Vec::new()).is_err(), "{line}");
         }

@@ -41,14 +41,14 @@ impl Place {
 
 /// The next entry of one ledger.
 pub(crate) struct Head {
-    /// Which ledger it is.
+    /// The ledger.
     pub(crate) rank: Rank,
-    /// Which file it is in.
+    /// The file that it is in.
     pub(crate) target: Target,
     pub(crate) ts: String,
     pub(crate) seq: u64,
     written: Vec<u8>,
-    /// What a line says that no ledger holds.
+    /// The entry of a line that is not a ledger's.
     entry: Option<Vec<u8>>,
     index: usize,
     file: usize,
@@ -108,7 +108,7 @@ impl<'a> Merge<'a> {
         Ok(merge)
     }
 
-    /// Which of two times comes later in this order.
+    /// The later of two times in this order.
     pub(crate) fn further(&self, reached: String, time: &str) -> String {
         let is_further = match self.direction {
             Direction::Forward => time > reached.as_str(),

@@ -63,10 +63,10 @@ pub(crate) fn each_entry(
     Ok(())
 }
 
-/// How many copies are named one by one.
+/// The most copies that are reported one by one.
 const NAMED: usize = 100;
 
-/// What a file begins with: the name of its ledger, and the number of its first line. Copies begin alike.
+/// The name of a file's ledger and the number of its first line, which are equal in copies.
 pub(super) type Beginning = (String, u64);
 
 #[derive(Default)]

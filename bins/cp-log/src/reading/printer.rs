@@ -17,7 +17,7 @@ pub(crate) struct Printer {
     limit: u64,
     count: u64,
     has_more: bool,
-    /// What is put behind the entries of a file.
+    /// The members that are appended to the entries of a file.
     mark: Option<(Target, Vec<u8>)>,
     /// The record being written; kept to reuse its memory.
     line: Vec<u8>,
@@ -37,17 +37,17 @@ impl Printer {
 }
 
 impl Printer {
-    /// Whether there are lines beyond the limit.
+    /// True if there are lines beyond the limit.
     pub(crate) fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Whether bare values are printed, and no records.
+    /// True if bare values are printed, and no records.
     pub(crate) fn is_bare(&self) -> bool {
         self.jq.is_some()
     }
 
-    /// Whether the limit is reached.
+    /// True if the limit is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.count == self.limit
     }
@@ -128,7 +128,7 @@ impl Printer {
     }
 }
 
-/// The pointers to what somebody else may have written, as the last member of an entry; nothing where there is none.
+/// The pointers to untrusted values, as the last member of an entry; empty if there are none.
 fn untrusted_of(view: &View<'_>) -> Vec<u8> {
     let mut list = Vec::new();
     for name in ["content", "message", "data"].iter().filter(|name| view.member(name).is_some()) {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_out_one_a_line_and_numbers_as_they_were() {
+    fn jq_prints_one_value_per_line_and_keeps_numbers() {
         assert_eq!(run(".a, .b", r#"{"a":"x","b":{"c":[1]}}"#), "\"x\"\n{\"c\":[1]}\n");
         assert_eq!(run(".n", r#"{"n":123456789012345678901234567890}"#), "123456789012345678901234567890\n");
         assert_eq!(run("select(.seq%2==0).m", r#"{"seq":1,"m":2}"#), "");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_are_wrong_say_why() {
+    fn invalid_jq_program_is_a_usage_error() {
         for bad in [".a |", "nothing(.)", "(", "$x", "\"", "{", ".[", "if"] {
             assert_eq!(Program::new(bad).err().map(|e| e.code()), Some(cp_common::Code::Usage), "{bad}");
         }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use cp_common::{Code, Error, Result, json};
-use cp_ledger::format::line::{Line, inside, members};
+use cp_ledger::format::line::{Line, inside, member};
 use cp_ledger::read::source::{Source, is_stdin, open_source, seekable};
 use cp_ledger::read::tail::{for_blocks, is_ledger_file};
 use cp_ledger::read::{Backward, End, Lines, Raw};
@@ -37,17 +37,17 @@ impl<'a> View<'a> {
 
     /// The value of a member, as JSON.
     pub(crate) fn member(&self, name: &str) -> Option<&'a [u8]> {
-        members(self.body).find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| value)
+        member(self.body, name)
     }
 }
 
-/// What a reader comes to.
+/// One step of a reader.
 pub(crate) enum Step<'a> {
     /// An entry that matches.
     Entry(View<'a>),
     /// A line that is damaged; those after it are read.
     Fault(Error),
-    /// The next read has to wait for somebody.
+    /// The next read may block.
     Wait,
 }
 
@@ -58,7 +58,7 @@ pub(crate) enum Direction {
     Backward,
 }
 
-/// Where a reader of a plain file stands, so that it can be closed and opened again.
+/// The position of a reader of a plain file, so that it can be closed and opened again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Position {
     file: (u64, u64),
@@ -68,14 +68,14 @@ pub(crate) struct Position {
     class: Class,
 }
 
-/// What the lines of a file are.
+/// The format of the lines of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// Of a ledger: what has another shape is damaged.
     Ledger,
     /// Of another program.
     Foreign,
-    /// Of a file that nobody named: it is none of ours.
+    /// Of a file that was not named and is not a ledger, which is skipped.
     Passed,
 }
 
@@ -130,7 +130,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Where it stands, if it can be opened again there.
+    /// The position, if the file can be opened again there.
     pub(crate) fn position(&self) -> Option<Position> {
         let offset = match &self.input {
             Input::Forward(lines) => lines.offset(),
@@ -139,7 +139,7 @@ impl Reader {
         self.file.map(|file| Position { file, size: self.size, offset, number: self.number, class: self.class })
     }
 
-    /// Goes on where a reader of the same file stood.
+    /// Continues at the position of a closed reader of the same file.
     pub(crate) fn resume(target: &Target, direction: Direction, at: &Position) -> Result<Self> {
         let path = &target.path;
         let file = cp_ledger::read::open(path)?;

@@ -1,4 +1,4 @@
-//! Which lines match. What a search of bytes can decide is decided that way, before anything is parsed.
+//! The filters on lines. Lines that a search of bytes can exclude are skipped before they are parsed.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,13 @@ use crate::reading::reader::View;
 /// Filters on the lines of a ledger
 #[derive(Clone, Debug, Default, Serialize, clap::Args)]
 pub(crate) struct Filters {
-    /// Only this event; give it again for another
+    /// Only this event (repeatable)
     #[arg(long, value_name = "E")]
     event: Vec<String>,
     /// Only this agent
     #[arg(long, value_name = "A")]
     agent: Option<String>,
-    /// Not before this time: RFC 3339, a date, today, yesterday, or so long ago as 30m, 2h, 7d, 1w
+    /// Not before this time: RFC 3339, a date, today, yesterday, or a span ago, such as 30m, 2h, 7d, 1w
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Before this time
@@ -93,11 +93,11 @@ impl Select {
         }
     }
 
-    /// Whether an entry matches.
+    /// True if an entry matches.
     pub(crate) fn matches(&self, line: &View<'_>) -> bool {
         let ts = line.ts;
         self.since.as_deref().is_none_or(|since| ts >= since)
-            // What does not say when it was is in no span of time.
+            // An entry without a time is not within any time span.
             && self.until.as_deref().is_none_or(|until| !ts.is_empty() && ts < until)
             && (self.events.is_empty()
                 || line.member("event").is_some_and(|event| self.events.iter().any(|one| one == event)))
@@ -135,7 +135,7 @@ fn required_word(pattern: &str) -> Option<Vec<u8>> {
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_' | '-' | ':' | ',');
     let words = pattern.split_inclusive(|c: char| !is_plain(c)).map(|part| match part.chars().last() {
-        // What a quantifier follows may be absent.
+        // A character before a quantifier may be absent.
         Some('?' | '*') => part.len().checked_sub(2).map_or("", |end| &part[..end]),
         Some(last) if !is_plain(last) => part.strip_suffix(last).unwrap_or(part),
         _ => part,
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_required_word_is_in_every_match() {
+    fn required_word_occurs_in_every_match() {
         for (pattern, word) in [
             ("polic[xy]", Some("polic")),
             ("^a.*session-7$", Some("session-7")),

@@ -1,4 +1,4 @@
-//! Values that are shown whole: what was said, command lines, arguments, differences.
+//! Values that are shown whole: texts, command lines, arguments, differences.
 
 use std::borrow::Cow;
 
@@ -39,7 +39,7 @@ pub(super) fn parts_of(value: Json<'_>, form: Form, label: String, parts: &mut V
     }
 }
 
-/// What somebody said.
+/// Adds the parts of a text or of a list of blocks.
 fn content(value: Json<'_>, label: String, parts: &mut Vec<Part>) {
     if let Some(text) = value.text() {
         if !text.is_empty() {
@@ -159,15 +159,15 @@ fn difference(rows: Vec<(char, String)>) -> Part {
     Part { folded: rows.len() > 2 * LINES, rows, ..part("", "difference", String::new()) }
 }
 
-/// Something that is shown whole.
+/// A value of a line that is shown whole.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Part {
-    /// What it is, where that is not plain.
+    /// The label, if the form does not make it clear.
     pub(crate) label: Cow<'static, str>,
     /// `text`, `code`, `command` or `difference`.
     pub(crate) form: &'static str,
-    /// Whether it is folded until the reader opens it.
+    /// True if it is folded until the reader opens it.
     pub(crate) folded: bool,
     /// The text; of a difference, none.
     pub(crate) text: String,

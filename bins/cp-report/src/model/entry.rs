@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 
 use chrono::DateTime;
-use cp_ledger::format::line::{Line, inside, members};
+use cp_ledger::format::line::{Line, inside, member, members};
 use cp_ledger::usage::UsageTotals;
 use serde_json::value::RawValue;
 
@@ -16,9 +16,7 @@ pub(crate) struct Json<'a>(&'a [u8]);
 impl<'a> Json<'a> {
     /// The member at a path of names with dots between them.
     pub(crate) fn at(self, path: &str) -> Option<Self> {
-        path.split('.').try_fold(self, |value, name| {
-            members(inside(value.0)?).find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| Self(value))
-        })
+        path.split('.').try_fold(self, |value, name| member(inside(value.0)?, name).map(Self))
     }
 
     /// The text, if it is one.
@@ -137,7 +135,7 @@ impl<'a> Entry<'a> {
         DateTime::parse_from_rfc3339(self.ts).map_or(0, |time| time.timestamp_millis())
     }
 
-    /// Whether it was not allowed.
+    /// True if it was not allowed.
     pub(crate) fn is_refused(&self) -> bool {
         let is_denied = || self.text("decision").is_some_and(|decision| decision == "deny");
         match &*self.event {
@@ -147,7 +145,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Whether it says that something went wrong.
+    /// True if it says that something went wrong.
     pub(crate) fn is_failed(&self) -> bool {
         let is_not_zero = |path: &str| self.number(path).is_some_and(|number| number != 0.0);
         match &*self.event {
@@ -164,10 +162,10 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The most that is waited for at a time.
+/// The most open requests that are kept.
 const MOST: usize = 10_000;
 
-/// What was asked for on a ledger, while nothing came of it.
+/// The requests on a ledger that were not answered yet.
 #[derive(Default)]
 pub(crate) struct Pairs {
     waiting: HashMap<u64, Vec<u64>>,
@@ -209,7 +207,7 @@ impl Pairs {
         (Some(first), false)
     }
 
-    /// What nothing came of.
+    /// The requests that were not answered.
     pub(crate) fn left(self) -> HashSet<u64> {
         self.waiting.into_values().flatten().collect()
     }

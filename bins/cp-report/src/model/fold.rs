@@ -1,4 +1,4 @@
-//! All lines folded into what the page says above them. Names that lines make up are kept up to a number.
+//! The sums over all lines, which the page shows above them. The number of distinct names is limited.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ const NAMES: usize = 1000;
 const DEPTH: usize = 8;
 const OTHERS: &str = "(all others)";
 
-/// What was used and what happened.
+/// Counts and usage.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Totals {
@@ -30,11 +30,11 @@ pub(crate) struct Totals {
     pub(crate) calls: u64,
     /// Commands that were started.
     pub(crate) commands: u64,
-    /// What was not allowed.
+    /// Actions that were not allowed.
     pub(crate) refusals: u64,
-    /// What people allowed.
+    /// Approvals by a person.
     pub(crate) approvals: u64,
-    /// What failed.
+    /// Failures.
     pub(crate) failures: u64,
     #[serde(flatten)]
     pub(crate) usage: UsageTotals,
@@ -46,13 +46,13 @@ pub(crate) struct Totals {
 pub(crate) struct Run {
     /// Its name.
     pub(crate) id: String,
-    /// What was asked.
+    /// The task.
     pub(crate) task: String,
-    /// How it stands.
+    /// Its status.
     pub(crate) status: String,
-    /// Who.
+    /// The agent.
     pub(crate) agent: String,
-    /// Where.
+    /// The directory.
     pub(crate) base: String,
     /// The run that it is a part of.
     pub(crate) parent: Option<String>,
@@ -62,11 +62,11 @@ pub(crate) struct Run {
     pub(crate) started: i64,
     /// The same, of its last line.
     pub(crate) ended: i64,
-    /// What it used.
+    /// Counts and usage.
     pub(crate) totals: Totals,
     /// Each limit: its name, what was used, and the most.
     pub(crate) limits: Vec<(String, f64, f64)>,
-    /// Whether lines say what the model was asked; else its messages say what they used.
+    /// True if lines record the requests to the model; else the usage is that of the messages.
     #[serde(skip)]
     is_asked: bool,
     /// When its last turn began.
@@ -102,7 +102,7 @@ impl Count {
     }
 }
 
-/// What all lines together say.
+/// The sums over all lines.
 #[derive(Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Overview {
@@ -130,9 +130,9 @@ pub(crate) struct Overview {
     pub(crate) tools: BTreeMap<String, Times>,
     /// How many answers took at most 2, 4, 8 … milliseconds.
     pub(crate) latencies: Vec<u64>,
-    /// What took time: a lane each for the model, tools, commands and people.
+    /// Spans of time: a lane each for the model, tools, commands and people.
     pub(crate) lanes: [Vec<Span>; LANES.len()],
-    /// What each turn used.
+    /// The usage of each turn.
     pub(crate) turns: Vec<Step>,
     /// The first line of what the totals count.
     pub(crate) firsts: BTreeMap<&'static str, Place>,
@@ -146,11 +146,11 @@ pub(crate) struct Overview {
 #[derive(Default)]
 struct State {
     runs: HashMap<String, usize>,
-    /// When an approval was asked for.
+    /// The time at which each approval was requested.
     asked: HashMap<String, i64>,
     /// When a request to a model failed, by run and request.
     failed: HashMap<String, i64>,
-    /// Used and cost as messages outside of runs say it, where no line of the request does.
+    /// The usage in messages outside of runs, for ledgers without lines of the requests.
     of_messages: UsageTotals,
     /// The ledger in which a turn has begun and the run has not ended.
     turn_of: Option<usize>,
@@ -196,7 +196,7 @@ impl Totals {
             "approval.granted" => self.approvals += 1,
             _ => {}
         }
-        // The tool result of a command, and the last words of a program, say again what another line has said.
+        // The tool result of a command and the closing line of a program repeat a failure of another line.
         self.failures += u64::from(matches!(&*entry.event, "exec.result" | "llm.response") && entry.is_failed());
     }
 }
@@ -282,7 +282,7 @@ impl Overview {
         }
     }
 
-    /// Adds the line to its run. What it used, if it is what came of a request to a model.
+    /// Adds the line to its run. Returns the usage, if the line is the response of a model.
     fn add_run(&mut self, time: i64, entry: &Entry<'_>, place: Place) -> Option<Step> {
         let said = || step_of(entry, place);
         let asked = (entry.event == "llm.response").then(said);
@@ -306,7 +306,7 @@ impl Overview {
         let Some(run) = self.state.runs.get(id).and_then(|at| self.runs.get_mut(*at)) else { return asked };
         run.ended = run.ended.max(time);
         run.is_asked |= entry.event.starts_with("llm.");
-        // What a program of another kind answered is only in its message.
+        // The answer of a program that is not cp-llm is only in its message.
         let is_said = entry.event == "message" && !run.is_asked && entry.get("usage").is_some();
         let answer = asked.or_else(|| is_said.then(said));
         run.totals.add(entry, place, answer.as_ref());
@@ -375,7 +375,7 @@ impl Overview {
         if self.totals.answers == 0 {
             self.totals.usage = self.state.of_messages;
         }
-        // What an agent uses, the runs that it works for have used too.
+        // The usage of an agent counts for the runs that started it, too.
         for at in 0..self.runs.len() {
             let (totals, took) = (self.runs[at].totals.clone(), self.runs[at].ended - self.runs[at].started);
             let mut next = Some(at);

@@ -1,4 +1,4 @@
-//! What a page says: each line as it is shown, and what all of them together say.
+//! The content of a page: each line as it is shown, and the sums over all lines.
 
 mod content;
 mod entry;

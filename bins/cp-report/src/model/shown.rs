@@ -14,19 +14,19 @@ use super::table::{ROWS, Row};
 pub(crate) struct Shown {
     /// The event.
     pub(crate) event: String,
-    /// What it is filtered by.
+    /// The group that it is filtered by.
     pub(crate) group: &'static str,
-    /// What happened, in a few words.
+    /// The event, in a few words.
     pub(crate) title: String,
     /// `refused`, `failed`, or nothing.
     pub(crate) tone: &'static str,
-    /// What is named beside the title.
+    /// Facts beside the title.
     pub(crate) facts: Vec<Fact>,
-    /// What is shown below it, in order.
+    /// Values below the title, in order.
     pub(crate) parts: Vec<Part>,
 }
 
-/// A name and what it has.
+/// A name and its value.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Fact {
@@ -143,7 +143,7 @@ fn parts(row: &Row, entry: &Entry<'_>) -> Vec<Part> {
     parts
 }
 
-/// What most readers pass over.
+/// Events of little interest to most readers.
 const MINOR: [&str; 8] = [
     "iteration",
     "llm.request",
@@ -162,7 +162,7 @@ impl Shown {
         Self { event: String::new(), group: "other", title, tone: "failed", facts: Vec::new(), parts: Vec::new() }
     }
 
-    /// Whether it is shown small.
+    /// True if it is shown small.
     pub(crate) fn is_minor(&self, entry: Option<&Entry<'_>>) -> bool {
         let is_minor =
             |entry: &Entry<'_>| MINOR.contains(&&*entry.event) || entry.event == "llm.response" && entry.run.is_some();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_and_what_other_agents_ask_are_shown_in_words() {
+    fn events_are_shown_in_words() {
         let texts = |shown: &Shown| shown.parts.iter().map(|part| part.text.clone()).collect::<Vec<_>>();
         let asked = r#"{"host":"claude","tool":"Bash","decision":"rewrite","command":"ls | sort","input":null}"#;
         let asked = line("host.intent", asked);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_shows_what_goes_and_what_comes_between_what_stays() {
+    fn edit_is_shown_as_a_difference() {
         let edit =
             r#"{"name":"filesystem","input":{"operation":"edit_file","path":"a","old":"1\n2\n3","new":"1\ntwo\n3"}}"#;
         let row = |sign: char, text: &str| (sign, text.to_owned());

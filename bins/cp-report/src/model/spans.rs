@@ -1,9 +1,9 @@
-//! What happened when, and how much of it: kept in so many pieces at most, however long it took.
+//! Spans of time and steps of usage, in a bounded number: neighbours are joined if there are too many.
 
 use cp_ledger::usage::UsageTotals;
 use serde::Serialize;
 
-/// What a span is drawn in.
+/// The lanes that spans are drawn in.
 pub(crate) const LANES: [&str; 4] = ["model", "tools", "commands", "people"];
 
 /// The most spans that are kept of a lane.
@@ -40,7 +40,7 @@ pub(crate) fn thin(spans: &mut Vec<Span>) {
                 Some(last) if !is_joined => {
                     last.end = last.end.max(span.end);
                     last.count += span.count;
-                    // What went wrong stays visible among what did not.
+                    // A failure stays visible among spans that succeeded.
                     if last.tone == 0 {
                         (last.tone, last.place) = (span.tone, span.place);
                     }
@@ -56,7 +56,7 @@ pub(crate) fn thin(spans: &mut Vec<Span>) {
     }
 }
 
-/// What a turn used; where there are no turns, an answer. Several become one when there are too many.
+/// The usage of a turn, or of an answer if there are no turns. Neighbours are joined if there are too many.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Step {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_kept_as_few_and_nothing_is_lost() {
+    fn thinning_keeps_counts_and_sums() {
         let mut steps = Vec::new();
         let mut spans = Vec::new();
         for at in 0_i64..10_000 {

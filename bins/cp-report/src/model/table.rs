@@ -12,9 +12,9 @@ pub(super) struct Row {
 /// How a member is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// What somebody said: a text, or a list of blocks.
+    /// A text, or a list of blocks.
     Content,
-    /// The same of a tool: what a program wrote.
+    /// The output of a tool.
     Output,
     /// A command line.
     Command,
@@ -22,7 +22,7 @@ pub(super) enum Form {
     Input,
     /// A unified difference.
     Difference,
-    /// What was refused: a command line, or a tool and its arguments.
+    /// A refused action: a command line, or a tool and its arguments.
     Asked,
     /// Any value, folded.
     Value,

@@ -1,4 +1,4 @@
-//! What stands above the lines.
+//! The heading above the lines: facts, sums, tables and pictures.
 
 use serde::Serialize;
 
@@ -7,37 +7,37 @@ use crate::bundle::{Head, LeftOut};
 use crate::model::{Count, Fact, Overview, Place, Step, Totals, duration, money, word};
 use crate::svg::{Bar, bars, timeline};
 
-/// What stands above the lines.
+/// The heading above the lines.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Heading {
-    /// What the page is about: a run, a session, a batch, an overview, or ledgers.
+    /// The subject of the page: a run, a session, a batch, an overview, or ledgers.
     kind: &'static str,
     /// Its name.
     name: String,
-    /// What was asked.
+    /// The task.
     task: String,
-    /// What is named beside it.
+    /// Facts beside the name.
     facts: Vec<Fact>,
     /// How far each limit is used up.
     limits: Vec<Limit>,
     /// Sums, as tables.
     pub(crate) tables: Vec<Table>,
-    /// What the bars say, as a table.
+    /// The values of the bars, as a table.
     pub(crate) turns: Option<Table>,
     /// The command that checks the same.
     command: String,
     /// When the bundle was made.
     made_at: String,
-    /// What is not in the bundle, and why.
+    /// Parts that are not in the bundle, and why.
     left_out: Vec<LeftOut>,
     /// The version of this program.
     version: &'static str,
-    /// What lines are filtered by.
+    /// The groups that lines are filtered by.
     groups: [&'static str; 9],
-    /// What the bars of tokens say.
+    /// The caption of the bars of tokens.
     tokens_text: String,
-    /// What the bars of cost say.
+    /// The caption of the bars of cost.
     cost_text: String,
     #[serde(skip)]
     pub(crate) timeline: Option<String>,
@@ -88,7 +88,7 @@ fn span(milliseconds: i64) -> String {
     duration(milliseconds.max(0) as f64)
 }
 
-/// What stands above the lines of these ledgers.
+/// The heading above the lines of these ledgers.
 pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_overview: bool) -> Heading {
     let roots: Vec<_> = overview.runs.iter().filter(|run| !overview.children.contains(&run.id)).collect();
     let run = match (is_overview, roots.as_slice()) {
@@ -118,9 +118,9 @@ pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_o
     let id = |place: Place| id_of(ledgers, place);
     let bar = |own: &'static str, value: &dyn Fn(&Step) -> ([u64; 2], String)| -> Vec<Bar> {
         let bar = |(at, step): (usize, &Step)| {
-            let (values, said) = value(step);
-            let said = format!("{one} {}: {said}", which(at, step, width));
-            Bar { values, said, place: (!is_overview).then(|| (own, id(step.place))) }
+            let (values, label_text) = value(step);
+            let label_text = format!("{one} {}: {label_text}", which(at, step, width));
+            Bar { values, label_text, place: (!is_overview).then(|| (own, id(step.place))) }
         };
         steps.iter().enumerate().map(bar).collect()
     };

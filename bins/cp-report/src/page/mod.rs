@@ -16,15 +16,15 @@ pub(crate) use self::writer::{Input, write};
 
 /// A ledger, and where it is in the copy.
 pub(crate) struct Placed {
-    /// What it is called on this page and on others.
+    /// Its id on this page and on others.
     pub(crate) id: String,
-    /// Lines that ask for what does not come.
+    /// Lines without an answer.
     pub(crate) unanswered: HashSet<u64>,
     pub(crate) at: u64,
     pub(crate) ledger: Ledger,
     /// The run whose ledger it is.
     pub(crate) run: Option<String>,
-    /// Whether somebody speaks in it.
+    /// True if it has messages.
     pub(crate) is_spoken: bool,
 }
 

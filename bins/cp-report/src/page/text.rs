@@ -36,7 +36,7 @@ pub(crate) fn escape(text: &str, out: &mut impl Write) -> Result {
     out.write_str(&text[from..])
 }
 
-/// Whether a character that begins with this byte may need more than to be copied: a table, because every byte is asked.
+/// True if a character that begins with this byte may need an escape. A table, because every byte is looked up.
 static IS_SPECIAL: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;

@@ -34,7 +34,7 @@ const TOGETHER: u64 = 50;
 /// How much of a large value is shown as text.
 const SHOWN: usize = 64 << 10;
 
-/// What the page is made of.
+/// The input of the page.
 pub(crate) struct Input<'a> {
     pub(crate) file: &'a File,
     pub(crate) size: u64,
@@ -104,7 +104,7 @@ pub(crate) fn write(heading: &Heading, input: &Input<'_>, out: &mut dyn FnMut(&[
     let is_child = |run: &Option<String>| run.as_ref().is_some_and(|run| input.overview.children.contains(run));
     let (children, others): (Vec<usize>, Vec<usize>) =
         (0..input.ledgers.len()).partition(|index| is_child(&input.ledgers[*index].run));
-    // What was said is read first, what programs noted of it after that.
+    // Ledgers of conversations come first, those of programs after them.
     let (first, rest): (Vec<usize>, Vec<usize>) = others.into_iter().partition(|index| input.ledgers[*index].is_spoken);
     for index in first.into_iter().chain(rest).chain(children) {
         writer.ledger(index, 0)?;

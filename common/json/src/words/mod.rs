@@ -11,7 +11,7 @@ use std::fmt;
 pub struct Words {
     /// The words, quotes removed.
     pub argv: Vec<String>,
-    /// What passed literally though a shell would expand it.
+    /// Text that was kept literally although a shell would expand it.
     pub notices: Vec<String>,
     /// The words that began with an unquoted `~` or `~/`; see [`Words::with_home`].
     pub tildes: Vec<usize>,
@@ -79,7 +79,7 @@ impl Rule {
         }
     }
 
-    /// Whether the string is broken rather than asking for a shell.
+    /// True if the string is broken rather than asking for a shell.
     pub const fn is_malformed(self) -> bool {
         matches!(
             self,
@@ -95,9 +95,9 @@ pub struct Refusal {
     pub rule: Rule,
     /// Where, in bytes from the start.
     pub offset: usize,
-    /// What is wrong there.
+    /// The description of the fault.
     pub reason: String,
-    /// What to write instead.
+    /// The spelling to use instead.
     pub hint: &'static str,
 }
 
@@ -170,7 +170,7 @@ impl Splitter<'_> {
         }
         self.end_word()?;
         if self.words.argv.is_empty() {
-            return Err(refusal(Rule::Empty, 0, "there is no command", "write the command and its arguments"));
+            return Err(refusal(Rule::Empty, 0, "the command is empty", "write the command and its arguments"));
         }
         Ok(())
     }
@@ -386,9 +386,9 @@ impl Splitter<'_> {
 }
 
 impl Word {
-    /// Whether the text so far, unquoted, is what stands before the `=` of an assignment.
+    /// True if the text so far, unquoted, is a name that `=` may follow in an assignment.
     fn starts_assignment(&self) -> bool {
-        // An index may hold quotes (`a["x"]=`), so beyond the bracket their absence is not asked for.
+        // An index may hold quotes (`a["x"]=`), so quotes are permitted beyond the bracket.
         let name = self.text.split('[').next().unwrap_or_default();
         let indexed = name.len() < self.text.len();
         if !self.bare && !indexed {
@@ -399,7 +399,7 @@ impl Word {
     }
 }
 
-/// Whether a shell could have a variable of this name.
+/// True if a shell could have a variable of this name.
 fn is_variable(name: &str) -> bool {
     let mut letters = name.chars();
     letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')

@@ -13,7 +13,7 @@ fn rule(text: &str) -> (Rule, usize) {
     (refusal.rule, refusal.offset)
 }
 
-/// What bash builds, with the expansions off that are documented as literal here.
+/// The words that bash makes, without the expansions that are documented as literal here.
 fn bash(text: &str) -> Option<Vec<String>> {
     let script = format!("set -f +B; printf '%s\\0' {text}");
     let output = Command::new("bash")
@@ -41,7 +41,7 @@ fn quotes_and_backslashes_are_removed() {
 }
 
 #[test]
-fn what_a_shell_would_act_on_is_refused_with_its_place() {
+fn shell_syntax_is_refused_with_its_place() {
     assert_eq!(rule("ls; rm x"), (Rule::ShellOperator, 2));
     assert_eq!(rule("ls\nrm x"), (Rule::ShellOperator, 2));
     assert_eq!(rule("echo `id`"), (Rule::CommandSubstitution, 5));
@@ -68,7 +68,7 @@ fn what_a_shell_would_act_on_is_refused_with_its_place() {
 }
 
 #[test]
-fn globs_and_braces_are_literal_and_said() {
+fn globs_and_braces_are_literal_and_reported() {
     let words = split("ls *.rs {a,b} x!").unwrap();
     assert_eq!(words.argv, ["ls", "*.rs", "{a,b}", "x!"]);
     assert_eq!(words.notices.len(), 2);
@@ -96,7 +96,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_accepted_is_what_bash_builds(text in pieces()) {
+    fn accepted_words_are_those_of_bash(text in pieces()) {
         if let Ok(words) = split(&text) {
             prop_assert_eq!(Some(words.with_home("/the/home")), bash(&text), "{:?}", text);
         }
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn no_string_makes_it_panic_and_every_offset_lies_inside(text in any::<String>()) {
+    fn words_never_panic_and_offsets_are_in_range(text in any::<String>()) {
         if let Err(refusal) = split(&text) {
             prop_assert!(text.is_char_boundary(refusal.offset));
         }

@@ -6,7 +6,7 @@ use cp_common::Result;
 
 use super::FRAME;
 use crate::format::Entry;
-use crate::format::line::{LINE_LIMIT, inside, members};
+use crate::format::line::{LINE_LIMIT, inside, member};
 use crate::store::blob;
 
 /// Finishes the body that starts there: counts what was lost, keeps the original bytes, and makes it short enough for a line of the
@@ -38,26 +38,25 @@ fn count_in_data(body: &mut Vec<u8>, start: usize, name: &str, count: u64) {
 
 /// Sets a member of the data of a body, which need not have data yet.
 fn put_in_data(body: &mut Vec<u8>, start: usize, name: &str, value: &[u8]) {
-    let member = [b"\"", name.as_bytes(), b"\":", value].concat();
+    let addition = [b"\"", name.as_bytes(), b"\":", value].concat();
     if let Some((place, old)) = data_member(&body[start..], name) {
         let (from, to) = (start + place, start + place + old.len());
         body.splice(from..to, value.iter().copied());
-    } else if members(&body[start..]).any(|(found, _)| found == b"data") {
+    } else if member(&body[start..], "data").is_some() {
         // Data is the last member, and never empty.
         body.pop();
         body.push(b',');
-        body.extend_from_slice(&member);
+        body.extend_from_slice(&addition);
         body.push(b'}');
     } else {
         body.extend_from_slice(b",\"data\":{");
-        body.extend_from_slice(&member);
+        body.extend_from_slice(&addition);
         body.push(b'}');
     }
 }
 
 /// Where a member of a body's data has its value, and the value.
 fn data_member<'a>(body: &'a [u8], name: &str) -> Option<(usize, &'a [u8])> {
-    let (_, data) = members(body).find(|(found, _)| *found == b"data")?;
-    let (_, value) = members(inside(data)?).find(|(found, _)| *found == name.as_bytes())?;
+    let value = member(inside(member(body, "data")?)?, name)?;
     Some((value.as_ptr() as usize - body.as_ptr() as usize, value))
 }

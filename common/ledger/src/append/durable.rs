@@ -1,4 +1,4 @@
-//! What the disk has of a file that is appended to. A sync that fails is never tried again: the kernel may have dropped the pages, and
+//! Durability of appended bytes. A sync that fails is never retried, because the kernel may have dropped the pages, and
 //! a second, successful one would be a lie.
 
 use std::fs::File;

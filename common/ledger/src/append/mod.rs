@@ -2,9 +2,8 @@
 
 mod body;
 mod durable;
-mod forget;
+mod intent;
 mod ready;
-mod rollback;
 mod segment;
 mod torn;
 
@@ -19,7 +18,7 @@ use self::durable::Durable;
 pub use self::durable::Sync;
 use cp_redact::Redactor;
 
-use self::ready::{drawn_origin, foreign};
+use self::ready::{not_a_ledger, random_origin};
 use crate::file::{Absent, Shared};
 use crate::format::Entry;
 use crate::format::line::{self, Hash, PREV_LEN, TAIL_LEN, TS_LEN};
@@ -30,7 +29,7 @@ use crate::store::vault::{self, Vault};
 
 /// The name of the format, as line 0 has it.
 pub const FORMAT: &str = "cp-ledger/1";
-/// What a line adds to its body at most.
+/// The most bytes that a line adds to its body.
 const FRAME: usize = 32 + TS_LEN + PREV_LEN + TAIL_LEN;
 
 /// The lines that one [`Ledger::commit`] wrote.
@@ -45,7 +44,7 @@ pub struct Committed {
 /// A ledger that is open for appending.
 #[derive(Debug)]
 pub struct Ledger {
-    /// What the caller calls it.
+    /// The path as the caller named it.
     named: PathBuf,
     path: PathBuf,
     file: Shared,
@@ -53,10 +52,10 @@ pub struct Ledger {
     redactor: Redactor,
     /// Members whose values go to the vault.
     sealed: Vec<String>,
-    /// Where those values go, once one did.
+    /// The vault, after the first value was sealed.
     vault: Option<Vault>,
     known: Option<Known>,
-    /// What the first line calls the ledger, once it was asked for.
+    /// The ledger's name in its first line, after it was read.
     origin: OnceCell<Option<String>>,
     /// There while the lock is held.
     effect: Option<signals::Effect>,
@@ -65,11 +64,11 @@ pub struct Ledger {
     ends: Vec<usize>,
     /// The lines being written; kept for its memory.
     lines: Vec<u8>,
-    /// What line 0 says, if the file is made here.
+    /// The contents of line 0, if this creates the file.
     birth: Birth,
 }
 
-/// What the first line of a new ledger says of it.
+/// The contents of the first line of a new ledger.
 #[derive(Clone, Debug, Default)]
 pub struct Birth {
     /// Its name in checkpoints; drawn when none is given.
@@ -88,12 +87,12 @@ struct Known {
 }
 
 impl Ledger {
-    /// Opens a ledger, and creates it if there is none. An existing file that is not a ledger is refused.
+    /// Opens a ledger, and creates it if it is missing. An existing file that is not a ledger is refused.
     pub fn open(path: &Path, sync: Sync) -> Result<Self> {
-        Self::begun(Self::opened(path, sync, Absent::CreateAll)?)
+        Self::initialized(Self::opened(path, sync, Absent::CreateAll)?)
     }
 
-    /// The ledger of this place, opened with its first use: what comes to nothing makes no file. Without it nothing is done.
+    /// The ledger at this path, opened at its first use, so that no file is created if nothing is appended.
     pub fn once<'a>(opened: &'a mut Option<Self>, path: &Path, sync: Sync) -> Result<&'a mut Self> {
         match opened {
             Some(ledger) => Ok(ledger),
@@ -101,31 +100,31 @@ impl Ledger {
         }
     }
 
-    /// Opens a ledger that is there. It is never made, also when it is deleted while it is open: appending fails then.
+    /// Opens an existing ledger. It is never created, so appending fails if the file is deleted while it is open.
     pub fn open_existing(path: &Path, sync: Sync) -> Result<Self> {
-        Self::begun(Self::opened(path, sync, Absent::Fail)?)
+        Self::initialized(Self::opened(path, sync, Absent::Fail)?)
     }
 
-    /// A ledger with its first line, and with what a crash kept from being finished.
-    fn begun(mut ledger: Self) -> Result<Self> {
+    /// Writes the first line of a new ledger; of an existing one, completes an operation that a crash interrupted.
+    fn initialized(mut ledger: Self) -> Result<Self> {
         if ledger.size()? == 0 {
             let ready = ledger.ready();
             ledger.unlock();
             ready?;
         } else {
-            ledger.refuse_foreign()?;
-            // It is tried again by the next one; until then the value is not revealed. What is opened for need not fail for it.
-            let _ = ledger.go_on_forgetting();
+            ledger.refuse_other_format()?;
+            // The next writer retries it; until then the value is not revealed. Opening must not fail because of it.
+            let _ = ledger.complete_forgetting();
         }
         Ok(ledger)
     }
 
-    /// Begins a new ledger, and gives its origin. None, and nothing done, when the file holds something already.
+    /// Creates a ledger and returns its origin. `None`, without an effect, if the file exists and is not empty.
     pub fn create(path: &Path, birth: &Birth) -> Result<Option<String>> {
         let mut ledger = Self::opened(path, Sync::Line, Absent::CreateAll)?;
         let origin = match &birth.origin {
             Some(origin) => origin.clone(),
-            None => drawn_origin()?,
+            None => random_origin()?,
         };
         ledger.birth = Birth { origin: Some(origin.clone()), ..birth.clone() };
         let created = ledger.lock().and_then(|(inode, size)| match size {
@@ -136,7 +135,7 @@ impl Ledger {
         created
     }
 
-    /// Whether there is a file that holds something.
+    /// True if there is a file that holds something.
     pub fn is_there(path: &Path) -> Result<bool> {
         match std::fs::metadata(path) {
             Ok(found) => Ok(!found.is_file() || found.len() > 0),
@@ -175,7 +174,7 @@ impl Ledger {
         &self.path
     }
 
-    /// What takes secrets out.
+    /// The redactor.
     pub fn redactor(&self) -> &Redactor {
         &self.redactor
     }
@@ -199,7 +198,7 @@ impl Ledger {
         Ok(self.receipt(committed.first, hash))
     }
 
-    /// Appends entries that stand together: all of them in one write, or none.
+    /// Appends entries in one write: all of them or none.
     #[expect(clippy::needless_pass_by_value, reason = "an entry is appended once")]
     pub fn append_all(&mut self, entries: Vec<Entry>) -> Result<Vec<Receipt>> {
         for entry in &entries {
@@ -288,7 +287,7 @@ impl Ledger {
         self.acknowledged(written)
     }
 
-    /// Fails where entries are made under the lock and would be sealed: who forgets takes the lock of the vault first, then this one.
+    /// Fails if entries made under the lock would be sealed, because forgetting takes the lock of the vault first, then this one.
     fn refuse_sealing(&self) -> Result<()> {
         if self.sealed.is_empty() {
             return Ok(());
@@ -306,7 +305,7 @@ impl Ledger {
         synced
     }
 
-    /// What was written, once the disk has it if it must.
+    /// The lines that were written, after the sync that [`Sync`] requires.
     fn acknowledged(&mut self, written: Result<Committed>) -> Result<Committed> {
         let committed = written?;
         if !committed.hashes.is_empty() {
@@ -322,7 +321,7 @@ impl Ledger {
         self.durable.sync(self.file.file(), &self.path)
     }
 
-    /// Whether no sync so far is known to have failed. Waits for none.
+    /// True if no sync is known to have failed. Does not wait.
     pub fn is_certain(&mut self) -> bool {
         self.durable.noticed(&self.path).is_ok()
     }
@@ -362,8 +361,8 @@ impl Ledger {
         Ok(self.closed(None)?.segment)
     }
 
-    /// As [`Ledger::rotate`], and the new file goes on with the entry that `then` gives, under the lock, for the file that is closed.
-    /// Both or neither, whatever a crash comes between.
+    /// Like [`Ledger::rotate`], and appends the entry that `then` returns for the closed file to the new file, under the same lock.
+    /// A crash leaves both or neither.
     pub fn rotate_with(&mut self, then: impl FnOnce(&Path) -> Result<Entry>) -> Result<(PathBuf, Receipt)> {
         self.refuse_sealing()?;
         self.discard();
@@ -377,7 +376,7 @@ impl Ledger {
             name_of(&self.path)?;
             let mut seal = segment::seal(&self.path)?;
             if let Some(then) = then {
-                // The seal holds the entry, so that whoever finishes the rotation writes it.
+                // The seal holds the entry, so that a later writer that completes the rotation writes it.
                 self.stage(&then(&self.path)?)?;
                 seal = seal.with("then", &raw(&self.staged)?);
                 self.discard();
@@ -399,12 +398,12 @@ impl Ledger {
         self.file.file().sync_data().map_err(|e| Error::io("cannot sync", e).in_file(&self.path).fatal())
     }
 
-    /// What repair would move aside: where it starts, how much it is, and its hash. `None` if the last line is intact and whole.
+    /// The bytes that repair would move aside: their offset, length and hash. `None` if the last line is intact and whole.
     pub fn damaged_tail(&self) -> Result<Option<(u64, u64, Hash)>> {
         let size = self.size()?;
         let good = tail::intact_end(self.file.file(), &self.path, size)?;
         match good {
-            None => Err(foreign(&self.path)),
+            None => Err(not_a_ledger(&self.path)),
             Some((end, _)) if end == size => Ok(None),
             Some((end, _)) => {
                 let hash = tail::hash_of(self.file.file(), end, size)
@@ -414,16 +413,16 @@ impl Ledger {
         }
     }
 
-    /// Moves everything after the last intact line aside, and says so. Returns the entry's receipt.
+    /// Moves everything after the last intact line aside, and records that. Returns the receipt of the entry.
     pub fn repair_tail(&mut self) -> Result<Receipt> {
         let (inode, size) = self.lock()?;
         let done = tail::intact_end(self.file.file(), &self.path, size).and_then(|good| {
-            let (end, last) = good.ok_or_else(|| foreign(&self.path))?;
+            let (end, last) = good.ok_or_else(|| not_a_ledger(&self.path))?;
             let known = Known { inode, size: end, next: last.0 + 1, hash: last.1 };
             let recovered = torn::seal(self.file.file(), &self.path, end, size, known.next)?;
             let known = self.write_own(known, &[recovered])?;
             self.sync_now()?;
-            torn::told(&self.path);
+            torn::clear_pending(&self.path);
             Ok(self.receipt(known.next - 1, &known.hash))
         });
         self.unlock();
@@ -431,7 +430,7 @@ impl Ledger {
     }
 }
 
-/// What gives the entry that a new file goes on with.
+/// Makes the entry that follows the opening line of a new file.
 type Then<'a> = Box<dyn FnOnce(&Path) -> Result<Entry> + 'a>;
 
 /// A body, as a value.
@@ -443,7 +442,7 @@ fn raw(body: &[u8]) -> Result<Box<serde_json::value::RawValue>> {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // Who needs to know calls `sync`; for the others this is better than nothing.
+        // A caller that must know calls `sync`; for others this is a best effort.
         let _ = self.sync();
     }
 }

@@ -1,4 +1,4 @@
-//! Before a line can follow: the lock is held, and the file is made, untorn, ours and not closed.
+//! Prepares a ledger for the next line: takes the lock, creates the file, and repairs what a crash left.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ impl Ledger {
         Ok(self.metadata()?.len())
     }
 
-    /// Takes the lock, and brings the file into the state that a line can follow: created, untorn, not sealed. Returns its end.
+    /// Takes the lock and prepares the file for the next line: creates it, recovers its tail, and completes a rotation. Returns its end.
     pub(super) fn ready(&mut self) -> Result<Known> {
         loop {
             let locked = self.lock()?;
@@ -59,47 +59,47 @@ impl Ledger {
                 if is_closed(&self.path) {
                     return Err(Error::new(Code::Conflict, "this segment is closed").in_file(&self.path).fatal());
                 }
-                // A rotation that did not get to its end.
+                // A rotation that a crash interrupted.
                 segment::finish(self.file.file(), &self.path, &tail)?;
                 return Ok(None);
             }
             Last::Intact { seq, hash, asks } => (seq + 1, hash, asks),
             Last::Damaged => return Err(damaged(&self.path, tail.start)),
-            Last::None if size > 0 && !self.is_torn_creation(size)? => return Err(foreign(&self.path)),
+            Last::None if size > 0 && !self.is_torn_creation(size)? => return Err(not_a_ledger(&self.path)),
             Last::None => (0, Hash::of(b""), Asks::Nothing),
         };
         let rolled_back = match asks {
-            Asks::Rollback => self.set_checkpoint_aside(&tail)?,
+            Asks::Rollback => self.move_checkpoint_aside(&tail)?,
             Asks::Rotation | Asks::Nothing => None,
         };
         if rolled_back.is_none() {
             self.refuse_rolled_back(next)?;
         }
-        let known = self.untorn(Known { inode, size: tail.end, next, hash }, size, rolled_back)?;
+        let known = self.recover_tail(Known { inode, size: tail.end, next, hash }, size, rolled_back)?;
         self.known = Some(known);
         Ok(Some(known))
     }
 
     /// Seals the tail of a file whose last whole line ends at `known`: what follows is moved aside and recorded, with an entry that a
     /// crash left owed, and with `more`.
-    pub(super) fn untorn(&mut self, mut known: Known, size: u64, more: Option<Entry>) -> Result<Known> {
+    pub(super) fn recover_tail(&mut self, mut known: Known, size: u64, more: Option<Entry>) -> Result<Known> {
         let recovered = match size - known.size {
-            0 => torn::owed(&self.path, known.next)?,
+            0 => torn::pending_entry(&self.path, known.next)?,
             // In a new ledger line 0 comes first.
             _ => Some(torn::seal(self.file.file(), &self.path, known.size, size, known.next.max(1))?),
         };
         if known.next == 0 {
             known = self.create_line(known)?;
         }
-        let tells = recovered.is_some();
+        let has_recovered = recovered.is_some();
         let owed: Vec<Entry> = recovered.into_iter().chain(more).collect();
         if owed.is_empty() {
             return Ok(known);
         }
         let known = self.write_own(known, &owed)?;
-        if tells {
+        if has_recovered {
             self.sync_now()?;
-            torn::told(&self.path);
+            torn::clear_pending(&self.path);
         }
         Ok(known)
     }
@@ -130,7 +130,7 @@ impl Ledger {
     pub(super) fn create_line(&mut self, known: Known) -> Result<Known> {
         let origin = match &self.birth.origin {
             Some(origin) => origin.clone(),
-            None => drawn_origin()?,
+            None => random_origin()?,
         };
         let mut entry = Entry::new("ledger.open")
             .with("format", FORMAT)
@@ -161,14 +161,14 @@ impl Ledger {
     }
 
     /// Refuses a file whose first line is not the beginning of a ledger, unless its last line proves that it is one.
-    pub(super) fn refuse_foreign(&self) -> Result<()> {
+    pub(super) fn refuse_other_format(&self) -> Result<()> {
         let mut head = vec![0; 4096];
         let read =
             read_at(self.file.file(), &mut head, 0).map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
         let first = head[..read].split(|byte| *byte == b'\n').next().and_then(Line::parse);
         if let Some(first) = &first {
             if first.is_event("segment.open") {
-                segment::mend(&self.path, first);
+                segment::close_named_segment(&self.path, first);
                 return Ok(());
             }
             if first.is_event("ledger.open") {
@@ -179,11 +179,11 @@ impl Ledger {
         match self.tail(size)?.last {
             Last::Intact { .. } => Ok(()),
             Last::None if self.is_torn_creation(size)? => Ok(()),
-            Last::None | Last::Damaged => Err(foreign(&self.path)),
+            Last::None | Last::Damaged => Err(not_a_ledger(&self.path)),
         }
     }
 
-    /// Whether a file without a whole line is what a crash left of a new ledger.
+    /// True if a file without a whole line is what a crash left of a new ledger.
     pub(super) fn is_torn_creation(&self, size: u64) -> Result<bool> {
         const START: &[u8] = b"{\"seq\":0,\"ts\":\"";
         let mut head = [0; START.len()];
@@ -194,7 +194,7 @@ impl Ledger {
     }
 }
 
-pub(super) fn foreign(path: &Path) -> Error {
+pub(super) fn not_a_ledger(path: &Path) -> Error {
     Error::validation("an existing file that is not a ledger; nothing is appended")
         .in_file(path)
         .hint("name a new file; cp-log appends only to ledgers")
@@ -209,6 +209,6 @@ fn damaged(path: &Path, offset: u64) -> Error {
         .fatal()
 }
 
-pub(super) fn drawn_origin() -> Result<String> {
+pub(super) fn random_origin() -> Result<String> {
     Ok(format!("cp-ledger/{}", hex(&random::<16>()?)))
 }

@@ -1,6 +1,6 @@
-//! Segments: a ledger's file is closed with a seal and gets a name of its own; the next one goes on from the seal's hash.
+//! Segments: a ledger's file is closed with a seal and renamed; the next file continues the chain from the seal's hash.
 //!
-//! Every step can be the last one before a crash. Whoever opens the ledger next sees the seal at the end of its file and does the rest.
+//! A crash can come after every step. The next writer that opens the ledger sees the seal at the end of the file and completes the rotation.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
@@ -12,9 +12,9 @@ use cp_common::{Code, Error, Result, clock, json};
 
 use crate::file::sync_directory;
 use crate::format::Entry;
-use crate::format::line::{self, Hash, Line, inside, members};
+use crate::format::line::{self, Hash, Line, inside};
 use crate::proof::leaves::{files_of, grow};
-use crate::proof::opening::Past;
+use crate::proof::opening::Summary;
 use crate::read::segments::{first_seq, is_closed, name_of};
 use crate::read::tail::{Tail, hash_of, read_all};
 
@@ -28,7 +28,7 @@ pub(super) fn seal(path: &Path) -> Result<Entry> {
         .with("last", &tree.size().saturating_sub(1))
         .with("root", &BASE64.encode(tree.root()))
         .with("size", &tree.size());
-    Ok(Past::of(&tree, walked.origin, walked.signer).tell(seal))
+    Ok(Summary::of(&tree, walked.origin, walked.signer).add_to(seal))
 }
 
 /// A file that was closed.
@@ -39,7 +39,7 @@ pub(super) struct Closed {
     pub(super) last: (u64, Hash),
 }
 
-/// Gives a sealed file its own name and puts a new one in its place, which goes on with what the seal says comes first. The caller
+/// Gives a sealed file its own name and replaces it by a new one, which begins with the lines that the seal names. The caller
 /// holds the lock on the sealed file, whose end is `tail`.
 pub(super) fn finish(file: &File, path: &Path, tail: &Tail) -> Result<Closed> {
     let doing = |e: std::io::Error| Error::io("cannot rotate", e).in_file(path).fatal();
@@ -51,7 +51,7 @@ pub(super) fn finish(file: &File, path: &Path, tail: &Tail) -> Result<Closed> {
     let next = PathBuf::from(next);
     let mut options = OpenOptions::new();
     let mut fresh = options.write(true).create(true).truncate(true).mode(0o600).open(&next).map_err(doing)?;
-    // Who could read and write the old one can read and write the new one.
+    // The new file has the permissions of the old one.
     fresh.set_permissions(Permissions::from_mode(mode | 0o600)).map_err(doing)?;
     fresh.write_all(&first_lines).and_then(|()| fresh.sync_all()).map_err(doing)?;
     // A link and one rename: the ledger's name always has a file, so no other process can create one in between.
@@ -83,15 +83,14 @@ fn first_lines(file: &File, path: &Path, tail: &Tail, segment: &Path) -> Result<
     let hash = hash_of(file, 0, tail.end).map_err(doing)?;
     let name = segment.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut opening = Entry::new("segment.open").with("file", &name).with("len", &tail.end).with("sha256", hash.hex());
-    if let Some(past) = seal.member("data").and_then(|data| serde_json::from_slice::<Past>(data).ok()) {
-        opening = past.tell(opening);
+    if let Some(summary) = seal.member("data").and_then(|data| serde_json::from_slice::<Summary>(data).ok()) {
+        opening = summary.add_to(opening);
     }
     let mut body = Vec::new();
     opening.compose(&mut body);
     let (mut lines, now) = (Vec::new(), clock::now());
     let mut last = (seal.seq() + 1, line::compose(seal.seq() + 1, &now, &body, &seal.hash(), &mut lines)?);
-    let then = seal.member("data").and_then(inside).and_then(|data| members(data).find(|(name, _)| *name == b"then"));
-    if let Some(then) = then.and_then(|(_, then)| inside(then)).filter(|then| !then.is_empty()) {
+    if let Some(then) = seal.data_member("then").and_then(inside).filter(|then| !then.is_empty()) {
         // Through an entry: whatever is there becomes a line in normal form.
         let mut entry = Entry::new("log");
         entry.lift(then);
@@ -103,7 +102,7 @@ fn first_lines(file: &File, path: &Path, tail: &Tail, segment: &Path) -> Result<
     Ok((lines, last))
 }
 
-/// Closes a segment for good: a mistake should fail, not append. Nobody may read it who could not before.
+/// Makes a segment read-only, so that a mistaken append fails. No permission to read is added.
 fn close(segment: &Path) -> std::io::Result<()> {
     let mode = fs::metadata(segment)?.mode();
     if mode & 0o222 == 0 {
@@ -113,12 +112,13 @@ fn close(segment: &Path) -> std::io::Result<()> {
 }
 
 /// Closes the segment that a file's first line names, if a crash came before that.
-pub(super) fn mend(path: &Path, first: &Line<'_>) {
-    let file = first.member("data").and_then(inside).and_then(|data| members(data).find(|(name, _)| *name == b"file"));
-    let Some(name) = file.and_then(|(_, name)| json::unquote(name)).filter(|name| !name.contains('/')) else { return };
+pub(super) fn close_named_segment(path: &Path, first: &Line<'_>) {
+    let Some(name) = first.data_member("file").and_then(json::unquote).filter(|name| !name.contains('/')) else {
+        return;
+    };
     let segment = path.with_file_name(name);
     if is_closed(&segment) {
-        // It may have been moved away or belong to another account; nothing depends on it.
+        // The segment may be absent or belong to another account; nothing depends on its permissions.
         let _ = close(&segment);
     }
 }

@@ -77,7 +77,7 @@ fn all_or_nothing_when_one_of_many_is_wrong() {
 }
 
 #[test]
-fn torn_bytes_are_moved_aside_and_told() {
+fn torn_bytes_are_moved_aside_and_recorded() {
     for torn in [&b"{\"seq\":2,\"ts\":\"20"[..], &[0; 5000], b"x"] {
         let (_dir, path) = ledger();
         append(&path, "a").unwrap();
@@ -220,7 +220,7 @@ fn values_sealed_and_forgotten_by_many_at_once_are_there_or_gone() {
 }
 
 #[test]
-fn sealing_waits_for_who_holds_the_vault() {
+fn sealing_waits_for_the_vault_lock() {
     let (_dir, path) = ledger();
     append(&path, "a").unwrap();
     let mut vault = Vault::open(&path).unwrap();

@@ -1,6 +1,6 @@
-//! Bytes that a crash left behind the last whole line: kept beside the ledger, then cut off, then told on the ledger.
+//! Bytes that a crash left behind the last whole line: copied to a file beside the ledger, then cut off, then recorded on the ledger.
 //!
-//! A crash can come between any two of these. The entry that is owed lies in a file of its own from before the cut until it is on the ledger.
+//! A crash can come between any two of these steps. A file holds the pending entry from before the cut until the entry is on the ledger.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -23,22 +23,22 @@ struct Sealed {
     file: String,
 }
 
-/// An entry that is owed to the ledger.
+/// An entry that is still to be appended to the ledger.
 #[derive(Serialize, Deserialize)]
-struct Owed {
-    /// The place it gets.
+struct PendingEntry {
+    /// The place that it gets.
     seq: u64,
     recovered: Sealed,
 }
 
-fn owed_path(path: &Path) -> PathBuf {
+fn pending_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".recovering");
     name.into()
 }
 
 /// Copies the bytes from `offset` on to `<file>.torn.<seq>.<sha8>`, makes sure of the copy, then cuts them off. Returns the entry that
-/// says so, which is to be written as line `seq`; after that [`told`] is called. The caller holds the lock.
+/// says so, which is to be written as line `seq`; after that [`clear_pending`] is called. The caller holds the lock.
 pub(super) fn seal(file: &File, path: &Path, offset: u64, size: u64, seq: u64) -> Result<Entry> {
     let doing = |e: io::Error| Error::io("cannot move torn bytes aside", e).in_file(path).fatal();
     // Hash first: the name holds it, and a name that is final from the start leaves no litter.
@@ -51,8 +51,8 @@ pub(super) fn seal(file: &File, path: &Path, offset: u64, size: u64, seq: u64) -
     copy.sync_all().map_err(doing)?;
     let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let recovered = Sealed { offset, len: size - offset, sha256: hash.hex().to_owned(), file: name };
-    let owed = serde_json::to_vec(&Owed { seq, recovered: recovered.clone() }).map_err(|e| doing(e.into()))?;
-    let mut note = fresh(&owed_path(path)).map_err(doing)?;
+    let owed = serde_json::to_vec(&PendingEntry { seq, recovered: recovered.clone() }).map_err(|e| doing(e.into()))?;
+    let mut note = fresh(&pending_path(path)).map_err(doing)?;
     note.write_all(&owed).and_then(|()| note.sync_all()).map_err(doing)?;
     sync_directory(path)?;
     file.set_len(offset).map_err(doing)?;
@@ -60,26 +60,26 @@ pub(super) fn seal(file: &File, path: &Path, offset: u64, size: u64, seq: u64) -
 }
 
 /// The entry that a crash kept from a ledger whose next line is `next`: its bytes were cut off, and it was not written.
-pub(super) fn owed(path: &Path, next: u64) -> Result<Option<Entry>> {
-    let file = owed_path(path);
+pub(super) fn pending_entry(path: &Path, next: u64) -> Result<Option<Entry>> {
+    let file = pending_path(path);
     let text = match fs::read(&file) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        text => text.map_err(|e| Error::io("cannot read what is to be told", e).in_file(&file).fatal())?,
+        text => text.map_err(|e| Error::io("cannot read the pending entry", e).in_file(&file).fatal())?,
     };
-    // One that is not whole was not followed by a cut: the bytes are still there, and are sealed again.
-    match serde_json::from_slice::<Owed>(&text) {
+    // A partial file means that the bytes were not cut off yet, so they are moved aside again.
+    match serde_json::from_slice::<PendingEntry>(&text) {
         Ok(owed) if owed.seq >= next => Ok(Some(Entry::new("ledger.recovered").data(&owed.recovered))),
         Ok(_) | Err(_) => {
-            told(path);
+            clear_pending(path);
             Ok(None)
         }
     }
 }
 
-/// Takes note that the entry is on the ledger, and on disk.
-pub(super) fn told(path: &Path) {
-    // If it stays, the next writer sees by its number that it was told.
-    let _ = fs::remove_file(owed_path(path));
+/// Removes the pending entry, after it is on the ledger and on disk.
+pub(super) fn clear_pending(path: &Path) {
+    // If the file stays, the next writer sees by the number that the entry was written.
+    let _ = fs::remove_file(pending_path(path));
 }
 
 fn fresh(path: &Path) -> io::Result<File> {

@@ -1,24 +1,24 @@
-//! The entries of an approval's life: asked, granted or denied, spent. Each is on the disk before what comes after it.
+//! The events of an approval: asked, granted or denied, spent. Each is on disk before the next one.
 
 use cp_common::wire::{Approval, Grant};
 
 use super::Entry;
 
-/// What happened to an approval.
+/// An event of an approval.
 #[derive(Clone, Copy, Debug)]
 pub enum Said<'a> {
-    /// It waits from now on.
+    /// The approval was requested.
     Asked,
-    /// A yes.
+    /// The approval was granted.
     Granted(&'a Grant),
-    /// A no.
+    /// The approval was denied.
     Denied {
-        /// Who gave it, as [`Grant::by`].
+        /// The person or program that denied it, as [`Grant::by`].
         by: &'a str,
-        /// In words.
+        /// The reason in words.
         why: &'a str,
     },
-    /// A yes was used up: what it was given for starts next.
+    /// The grant was used, immediately before the approved action starts.
     Spent(&'a Grant),
 }
 

@@ -19,7 +19,7 @@ pub fn hash_normal(text: &[u8]) -> String {
     Hash::of(&out).to_string()
 }
 
-/// The same text under a key, for what must not be found by trying: `hmac-sha256:` and 64 digits.
+/// The keyed hash of the same text, for values that must not be found by trial: `hmac-sha256:` and 64 digits.
 pub fn tag_of_normal(text: &[u8], purpose: &[u8], key: &Key) -> String {
     let mut out = Vec::with_capacity(text.len() + text.len() / 4);
     write(text, &mut out);

@@ -1,5 +1,5 @@
-//! The hashes that entries carry of what was asked and of what came of it: each formula once, for those who write it and for those who
-//! compute it again. All are over the control plane's spelling of a JSON value; see [`super::canonical`].
+//! The hashes of requests and of results in entries: each formula once, for the programs that write it and for those that
+//! recompute it. All are over the control plane's spelling of a JSON value; see [`super::canonical`].
 
 use cp_common::json;
 use cp_common::keys::Key;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::canonical::{hash_normal, hash_value, tag_of_normal};
 
-/// What the hash of a command is over, as its entry says.
+/// The input of a command's hash, as its entry names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
@@ -47,7 +47,7 @@ pub fn tag_of_command(value: &[u8], key: &Key) -> String {
     tag_of_normal(value, b"command", key)
 }
 
-/// What the hash of a process's command is over, in normal form: its words, its directory, and the names of its variables, sorted.
+/// The input of the hash of a process's command, in normal form: its words, its directory, and the sorted names of its variables.
 pub fn exec_command(argv: &[impl AsRef<str>], cwd: &str, variables: &[impl AsRef<str>]) -> Vec<u8> {
     let mut names: Vec<&str> = variables.iter().map(AsRef::as_ref).collect();
     names.sort_unstable();
@@ -61,7 +61,7 @@ pub fn exec_command(argv: &[impl AsRef<str>], cwd: &str, variables: &[impl AsRef
     text
 }
 
-/// What the hash of a plan is over, in normal form: its directory, the names of its variables, sorted, and its steps as they stand on
+/// The input of the hash of a plan, in normal form: its directory, the sorted names of its variables, and its steps as they are in
 /// the entry. No program writes plans any more; the formula is kept to verify the entries of earlier versions.
 pub fn exec_plan(steps: &Value, cwd: &str, variables: &[impl AsRef<str>]) -> Vec<u8> {
     let mut names: Vec<&str> = variables.iter().map(AsRef::as_ref).collect();
@@ -80,7 +80,7 @@ fn strings<'a>(words: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
     out.push(b']');
 }
 
-/// What the hash of a process's result is over.
+/// The input of the hash of a process's result.
 #[derive(Debug, Serialize)]
 pub struct ExecResult<'a> {
     /// Its exit status, if it exited.

@@ -3,7 +3,7 @@
 use cp_common::{Error, Result, json};
 use serde::Serialize;
 
-use crate::format::line::{decimal, inside, members};
+use crate::format::line::{decimal, inside, member, members};
 
 /// An entry to append. Members that are not set are left out of the line.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub struct Entry {
     replaced: u64,
     /// The bytes a text came as, if it was not UTF-8.
     original: Option<Vec<u8>>,
-    /// What went wrong while it was built; reported when it is appended.
+    /// The first error while the entry was built; it is reported when the entry is appended.
     fault: Option<Error>,
 }
 
@@ -33,42 +33,42 @@ impl Entry {
         Self { event: event.into(), ..Self::default() }
     }
 
-    /// Calls it another event.
+    /// Sets the event.
     #[must_use]
     pub fn event(mut self, event: impl Into<String>) -> Self {
         self.event = event.into();
         self
     }
 
-    /// Says which agent it is about.
+    /// Sets the agent.
     #[must_use]
     pub fn agent(mut self, agent: impl Into<String>) -> Self {
         self.agent = Some(agent.into());
         self
     }
 
-    /// Says which session it belongs to.
+    /// Sets the session.
     #[must_use]
     pub fn session(mut self, session: impl Into<String>) -> Self {
         self.session = Some(session.into());
         self
     }
 
-    /// Says which run it belongs to.
+    /// Sets the run.
     #[must_use]
     pub fn run(mut self, run: impl Into<String>) -> Self {
         self.run = Some(run.into());
         self
     }
 
-    /// Says which turn of its session or run it belongs to.
+    /// Sets the turn in the session or run.
     #[must_use]
     pub fn turn(mut self, turn: u64) -> Self {
         self.turn = Some(turn);
         self
     }
 
-    /// Says who speaks.
+    /// Sets the role.
     #[must_use]
     pub fn role(mut self, role: impl Into<String>) -> Self {
         self.role = Some(role.into());
@@ -230,7 +230,7 @@ impl Entry {
         self.original.as_deref()
     }
 
-    /// Fails if something that was set cannot stand in a line.
+    /// Fails if a member that was set cannot be written to a line.
     pub fn check(&self) -> Result<()> {
         self.fault.as_ref().map_or(Ok(()), |fault| Err(Error::new(fault.code(), fault.message())))
     }
@@ -265,7 +265,7 @@ impl Entry {
     }
 }
 
-/// Whether a member of an object becomes one of the entry's own.
+/// True if a member of an object becomes one of the entry's own.
 fn is_lifted(name: &[u8], value: &[u8]) -> bool {
     match name {
         b"event" | b"agent" | b"session" | b"run" | b"role" | b"message" => value.starts_with(b"\""),
@@ -276,9 +276,9 @@ fn is_lifted(name: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// Whether the data of an object has a name that something beside it has too.
+/// True if the data of an object has a name that something beside it has too.
 fn data_is_apart(object: &[u8]) -> bool {
-    let Some((_, data)) = members(object).find(|(name, _)| *name == b"data") else { return false };
+    let Some(data) = member(object, "data") else { return false };
     let beside = |inner: &[u8]| members(object).any(|(name, value)| name == inner && !is_lifted(name, value));
     members(inside(data).unwrap_or_default()).any(|(inner, _)| beside(inner))
 }
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_names_what_is_beside_it_stays_together() {
+    fn lift_keeps_conflicting_data_nested() {
         let mut entry = Entry::new("default");
         entry.lift(br#""seq":9,"turn":"x","data":{"seq":4,"turn":1}"#);
         assert_eq!(body(&entry), r#","event":"default","data":{"seq":9,"turn":"x","data":{"seq":4,"turn":1}}"#);

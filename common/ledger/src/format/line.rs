@@ -37,7 +37,7 @@ impl Hash {
         Self::from_raw(&Sha256::digest(bytes).into())
     }
 
-    /// What line 0 has as `prev`: the hash of the format's name and the ledger's.
+    /// The `prev` of line 0: the hash of the names of the format and of the ledger.
     pub fn of_origin(origin: &str) -> Self {
         Self::of(format!("cp-ledger/1\n{origin}\n").as_bytes())
     }
@@ -166,12 +166,12 @@ impl<'a> Line<'a> {
         &self.bytes[..self.bytes.len() - TAIL_LEN]
     }
 
-    /// Whether the hash is that of the bytes.
+    /// True if the hash is that of the bytes.
     pub fn is_intact(&self) -> bool {
         Hash::of(self.hashed()).0 == self.hash_hex()
     }
 
-    /// Whether the line's event is `event`, which must not need escapes.
+    /// True if the line's event is `event`, which must not need escapes.
     pub fn is_event(&self, event: &str) -> bool {
         let rest = self.body().strip_prefix(b",\"event\":\"");
         rest.and_then(|rest| rest.strip_prefix(event.as_bytes())).is_some_and(|rest| rest.starts_with(b"\""))
@@ -184,8 +184,18 @@ impl<'a> Line<'a> {
 
     /// The value of a member between `ts` and `prev`, as JSON.
     pub fn member(&self, name: &str) -> Option<&'a [u8]> {
-        self.members().find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| value)
+        member(self.body(), name)
     }
+
+    /// The value of a member of the line's data, as JSON.
+    pub fn data_member(&self, name: &str) -> Option<&'a [u8]> {
+        member(inside(self.member("data")?)?, name)
+    }
+}
+
+/// The value of a member of an object, given as the text between its braces in normal form.
+pub fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    members(object).find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| value)
 }
 
 /// Appends one whole line, line feed included, and returns its hash.
@@ -237,14 +247,14 @@ pub fn decimal(mut number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Whether a text is a time as lines have it.
+/// True if a text is a time as lines have it.
 pub fn is_time(text: &[u8]) -> bool {
     const FORM: &[u8; TS_LEN] = b"0000-00-00T00:00:00.000000Z";
     text.len() == TS_LEN
         && text.iter().zip(FORM).all(|(byte, form)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form })
 }
 
-/// Which bytes are lower-case hex digits: every line is asked 128 times.
+/// Which bytes are lower-case hex digits. A table, because every line needs 128 look-ups.
 static IS_HEX: [bool; 256] = {
     let mut table = [false; 256];
     let mut digit = 0;
@@ -413,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn members_end_early_on_bytes_that_are_none() {
+    fn members_stop_at_invalid_bytes() {
         for text in ["", ",", "\"a\"", "\"a\":", "\"a\":\"x", "\"a\":[1", "x"] {
             assert_eq!(members(text.as_bytes()).count(), 0, "{text}");
         }

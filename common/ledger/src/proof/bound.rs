@@ -15,17 +15,17 @@ const HEADER: &str = "cp-ledger/bound@v1\n";
 /// The lines of a member's text.
 const LINES: usize = 4;
 
-/// What a bound says of one ledger: a checkpoint whose only extension line names the file.
+/// The member of a bound for one ledger: a checkpoint whose only extension line names the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Origin, size and root.
     pub checkpoint: Checkpoint,
-    /// Where the ledger was found, below what was named.
+    /// The path of the ledger below the operand.
     pub file: String,
 }
 
 impl Member {
-    /// Refuses an origin that could not stand in a line.
+    /// Refuses an origin that cannot be written to a line.
     pub fn new(checkpoint: Checkpoint, file: &Path) -> Result<Self> {
         if !is_key_name(&checkpoint.origin) {
             let message = format!("the origin {:?} has spaces, control characters or a plus sign", checkpoint.origin);
@@ -76,7 +76,7 @@ impl Bound {
             .hint("one is a copy of the other: leave the copy out"))
     }
 
-    /// What is signed over ledgers that are in order.
+    /// The checkpoint to sign over ledgers that are in order.
     pub fn checkpoint_of(members: &[Member]) -> Checkpoint {
         let mut tree = Tree::default();
         for member in members {
@@ -118,7 +118,7 @@ impl Bound {
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let text = match std::fs::read_to_string(path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            // Its maker holds it, or was killed.
+            // Its creator holds the lock, or was killed.
             Ok(text) if text.is_empty() => return Ok(None),
             text => text.map_err(|e| Error::io("cannot read the bound", e).in_file(path))?,
         };
@@ -150,7 +150,7 @@ impl Bound {
         &self.note
     }
 
-    /// What is signed: the name, the number of ledgers, and the root.
+    /// The signed checkpoint: the name, the number of ledgers, and the root.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
@@ -160,7 +160,7 @@ impl Bound {
         &self.members
     }
 
-    /// The place of a ledger, and what is said of it.
+    /// The index and the member of a ledger.
     pub fn find(&self, origin: &str) -> Option<(u64, &Member)> {
         let at = self.members.binary_search_by(|member| member.checkpoint.origin.as_str().cmp(origin)).ok()?;
         Some((u64::try_from(at).ok()?, &self.members[at]))

@@ -18,7 +18,7 @@ pub fn checkpoint_path(ledger: &Path) -> PathBuf {
 pub fn read_checkpoint(path: &Path) -> Result<Option<(Note, Checkpoint)>> {
     let text = match std::fs::read_to_string(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        // Its maker holds it, or was killed.
+        // Its creator holds the lock, or was killed.
         Ok(text) if text.is_empty() => return Ok(None),
         text => text.map_err(|e| Error::io("cannot read the checkpoint", e).in_file(path))?,
     };
@@ -50,7 +50,7 @@ impl<T> Held<T> {
         Ok(held)
     }
 
-    /// What was there.
+    /// The contents that the file had.
     pub fn newest(&self) -> Option<&T> {
         self.newest.as_ref()
     }

@@ -1,11 +1,11 @@
-//! What can be wrong with a ledger, and where.
+//! Faults of a ledger, and properties that could not be proved.
 
 use serde::Serialize;
 
 /// How many faults are listed one by one; the others are counted.
 pub const FAULTS_LISTED: usize = 100;
 
-/// What is wrong.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -42,7 +42,7 @@ pub enum Kind {
     Recovered,
 }
 
-/// One thing that is wrong, and where.
+/// A fault and its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fault {
@@ -52,7 +52,7 @@ pub struct Fault {
     pub offset: u64,
     /// The number that the line says it has, where it can be read.
     pub seq: Option<u64>,
-    /// What is wrong.
+    /// The kind of the fault.
     pub kind: Kind,
     /// The same in words.
     pub message: String,

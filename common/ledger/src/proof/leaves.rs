@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, json, signals};
 
-use crate::format::line::{Hash, Line, inside, members};
+use crate::format::line::{Hash, Line};
 use crate::proof::opening::Opening;
 use crate::proof::tree::{Tree, leaf};
 use crate::read::End;
 use crate::read::segments::{segments_of, unpacked_name};
 use crate::read::source::lines_of;
 
-/// What was walked.
+/// The name and the signer of a ledger that was read.
 pub struct Walked {
     /// The ledger's name.
     pub origin: String,
@@ -31,9 +31,9 @@ pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, T
             at.checked_sub(1).and_then(|before| unpacked_name(&files[before])).is_some_and(|name| opening.follows(name))
         };
         if let Some(opening) = Opening::of_file(&files[at])?.filter(|opening| !is_next(opening))
-            && let (Some(edge), Some(past)) = (opening.tree, opening.past)
+            && let (Some(edge), Some(summary)) = (opening.tree, opening.summary)
         {
-            (from, tree, begun) = (at, edge, (Some(past.origin), past.verifier));
+            (from, tree, begun) = (at, edge, (Some(summary.origin), summary.verifier));
             break;
         }
     }
@@ -41,7 +41,7 @@ pub fn grow(files: &[PathBuf], mut each: impl FnMut(&Tree)) -> Result<(Walked, T
     each(&tree);
     each_line_from(&files[from..], absent, |line| {
         if tree.size() == 0 {
-            begun = (origin_in(line), begun_with(line, b"verifier"));
+            begun = (origin_in(line), line.data_member("verifier").and_then(json::unquote));
         }
         tree.push(leaf(&line.hash().raw()));
         each(&tree);
@@ -64,7 +64,7 @@ pub fn origin_of(first: &Path) -> Result<Option<String>> {
     Ok(head_of(first)?.and_then(|(_, origin)| origin))
 }
 
-/// What names a line of a ledger, as who wrote it was told.
+/// The receipt of a line, as its writer got it.
 pub fn receipt_of(ledger: &Path, line: &Line<'_>) -> Receipt {
     let origin = origin_of(ledger).ok().flatten();
     Receipt::new(ledger, origin, line.seq(), line.hash().to_string())
@@ -122,12 +122,5 @@ fn each_line_from(
 
 /// The ledger's name, as its first line has it.
 pub fn origin_in(line: &Line<'_>) -> Option<String> {
-    begun_with(line, b"origin")
-}
-
-/// A text in the data of the first line.
-fn begun_with(line: &Line<'_>, member: &[u8]) -> Option<String> {
-    let data = inside(line.member("data")?)?;
-    let (_, text) = members(data).find(|(name, _)| *name == member)?;
-    json::unquote(text)
+    line.data_member("origin").and_then(json::unquote)
 }

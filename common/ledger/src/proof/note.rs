@@ -9,7 +9,7 @@ use cp_common::{Code, Error, Result};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest, Sha256};
 
-use crate::proof::tree::Node;
+use crate::proof::tree::{Node, parse_node};
 
 const ED25519: u8 = 1;
 const COSIGNATURE: u8 = 4;
@@ -28,7 +28,7 @@ pub struct Verifier {
     kind: u8,
 }
 
-/// Whether a name may be a key's.
+/// True if a name may be a key's.
 pub fn is_key_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '+')
 }
@@ -122,7 +122,7 @@ impl Verifier {
         })
     }
 
-    /// The same key in its role as a witness's.
+    /// The same key as that of a witness.
     #[must_use]
     pub fn as_witness(&self) -> Self {
         Self { kind: COSIGNATURE, ..self.clone() }
@@ -138,7 +138,7 @@ impl Verifier {
         key_id(&self.name, self.kind, &self.key.to_bytes())
     }
 
-    /// Whether a signature line's bytes are this key's over the text. `None` if the line is another key's.
+    /// True if a signature line's bytes are this key's over the text. `None` if the line is another key's.
     fn verifies(&self, text: &str, line: &SignatureLine) -> Option<bool> {
         if line.name != self.name || line.id != self.id() {
             return None;
@@ -163,7 +163,7 @@ fn read(path: &Path) -> Result<String> {
     })
 }
 
-/// One line of signatures, taken apart.
+/// The parts of one signature line.
 struct SignatureLine {
     name: String,
     id: [u8; 4],
@@ -202,7 +202,7 @@ impl Note {
             .then(|| Self { text: format!("{text}\n"), signatures: lines })
     }
 
-    /// Whether a key signed it. `None` if no signature is that key's; false if one is and is wrong.
+    /// True if a key signed it. `None` if no signature is that key's; false if one is and is wrong.
     pub fn is_signed_by(&self, verifier: &Verifier) -> Option<bool> {
         let lines = self.signatures.iter().filter_map(|line| SignatureLine::parse(line));
         lines.filter_map(|line| verifier.verifies(&self.text, &line)).reduce(|all, one| all && one)
@@ -229,10 +229,10 @@ impl fmt::Display for Note {
     }
 }
 
-/// What a checkpoint says: how large the tree is, and its root.
+/// A checkpoint: the size of a tree, and its root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which ledger it is about.
+    /// The origin of the ledger.
     pub origin: String,
     /// How many lines it covers.
     pub size: u64,
@@ -251,7 +251,7 @@ impl Checkpoint {
         let mut lines = text.split('\n');
         let (origin, size, root) = (lines.next()?, lines.next()?, lines.next()?);
         let number: u64 = size.parse().ok().filter(|number: &u64| number.to_string() == size)?;
-        let root: Node = BASE64.decode(root).ok()?.try_into().ok()?;
+        let root = parse_node(root)?;
         (!origin.is_empty()).then(|| Self { origin: origin.to_owned(), size: number, root })
     }
 }

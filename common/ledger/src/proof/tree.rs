@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use sha2::{Digest, Sha256};
 
 /// The hash of a leaf, a node or a whole tree.
@@ -13,7 +14,13 @@ pub fn leaf(data: &[u8]) -> Node {
     Sha256::new().chain_update([0]).chain_update(data).finalize().into()
 }
 
-fn parent(left: &Node, right: &Node) -> Node {
+/// Parses a node in base 64.
+pub fn parse_node(text: &str) -> Option<Node> {
+    BASE64.decode(text).ok()?.try_into().ok()
+}
+
+/// The hash of the node above two nodes.
+pub fn parent(left: &Node, right: &Node) -> Node {
     Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
 }
 
@@ -117,7 +124,7 @@ fn split(n: u64) -> u64 {
     1 << (n - 1).ilog2()
 }
 
-/// Which leaves are under each hash of the proof that leaf `index` is in a tree of `size`, from the leaf up.
+/// The ranges of leaves below the hashes of the proof that leaf `index` is in a tree of `size`, from the leaf up.
 pub fn inclusion(index: u64, size: u64) -> Vec<Range<u64>> {
     let (mut start, mut end) = (0, size);
     let mut ranges = Vec::new();
@@ -135,7 +142,7 @@ pub fn inclusion(index: u64, size: u64) -> Vec<Range<u64>> {
     ranges
 }
 
-/// Which leaves are under each hash of the proof that a tree of `size` goes on where one of `old` leaves ended.
+/// The ranges of leaves below the hashes of the proof that a tree of `size` continues a tree of `old` leaves.
 pub fn consistency(old: u64, size: u64) -> Vec<Range<u64>> {
     let mut ranges = Vec::new();
     if old == 0 || old >= size {
@@ -199,7 +206,7 @@ pub fn root_of_inclusion(leaf: Node, index: u64, size: u64, proof: &[Node]) -> O
     Some(ranges.iter().zip(proof).fold(leaf, join))
 }
 
-/// Whether a proof shows that the tree with `root` goes on where the tree with `old_root` ended.
+/// True if a proof shows that the tree with `root` goes on where the tree with `old_root` ended.
 pub fn is_consistent(old: u64, old_root: &Node, size: u64, root: &Node, proof: &[Node]) -> bool {
     if old == size {
         return proof.is_empty() && old_root == root;

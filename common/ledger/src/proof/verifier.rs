@@ -20,23 +20,23 @@ use crate::read::{End, Lines, Raw};
 /// How much of a file one thread takes at a time.
 const CHUNK: u64 = 4 << 20;
 
-/// What to look at.
+/// Options of the verification.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Whether each line must also be JSON in normal form.
+    /// True if each line must also be JSON in normal form.
     pub json: bool,
-    /// Whether bytes after the last line feed are a fault: the file is complete.
+    /// True if bytes after the last line feed are a fault: the file is complete.
     pub closed: bool,
     /// How many threads share the work.
     pub threads: usize,
 }
 
-/// What is known at the end of some lines: what the next one must follow.
+/// The end of some lines, which the next line must follow.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     /// The hash of the last line: as it says, and as computed.
     hashes: Option<(Hash, Hash)>,
-    /// Whether the last line was intact.
+    /// True if the last line was intact.
     intact: bool,
     /// The number that comes next, if no line in between was damaged.
     next: Option<u64>,
@@ -48,7 +48,7 @@ impl State {
     const UNKNOWN: Self = Self { hashes: None, intact: false, next: None, slack: 0 };
 }
 
-/// What was found in one file.
+/// The report on one file.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// How many lines there are, damaged ones included.
@@ -63,9 +63,9 @@ pub struct Report {
     pub last: Option<(u64, Hash)>,
     /// How many lines are JSON objects that claim no place in a chain: those of other programs.
     pub unchained: u64,
-    /// Whether bytes follow the last line feed.
+    /// True if bytes follow the last line feed.
     pub in_flight: bool,
-    /// Whether a line speaks of the lines before it or of what lies beside the ledger.
+    /// True if a line refers to the lines before it or to files beside the ledger.
     pub refers: bool,
     /// How often a writer's clock was behind that of the line before.
     pub clock_backwards: u64,
@@ -73,7 +73,7 @@ pub struct Report {
     pub faults: Vec<Fault>,
     /// How many faults there are.
     pub fault_count: u64,
-    /// What a following segment must follow.
+    /// The end that a following segment must follow.
     pub end: State,
 }
 
@@ -203,9 +203,9 @@ struct First {
     seq: u64,
     prev: Hash,
     ts: String,
-    /// What `prev` must be if this is the first line of all; `None` if a ledger cannot begin like this.
+    /// The required `prev` if this is the first line of all; `None` if a ledger cannot begin like this.
     origin: Option<Hash>,
-    /// Whether its place was already judged by the hash of a damaged line before it.
+    /// True if its place was already judged by the hash of a damaged line before it.
     anchored: bool,
 }
 
@@ -304,7 +304,7 @@ impl Chunk {
     }
 }
 
-/// Whether a line is a JSON object without a hash: a line of another program, rather than one of ours that was damaged.
+/// True if a line is a JSON object without a hash: a line of another program, rather than one of ours that was damaged.
 fn is_unchained(bytes: &[u8]) -> bool {
     let mut text = Vec::with_capacity(bytes.len());
     let is_json = json::normalize(bytes, &mut text).is_ok();
@@ -318,7 +318,7 @@ fn misfit(before: &State, seq: u64, prev: &[u8]) -> Option<(Kind, String)> {
         Some((recorded, computed)) if prev != recorded.hex().as_bytes() && prev != computed.hex().as_bytes() => {
             return Some((Kind::Chain, "does not follow the line before it".to_owned()));
         }
-        // It follows a damaged line by its hash: that proves its place better than counting lines that may have been fused.
+        // The hash proves the place after a damaged line better than a count of lines, which may have been joined.
         Some(_) if !before.intact => return None,
         _ => {}
     }
@@ -327,7 +327,7 @@ fn misfit(before: &State, seq: u64, prev: &[u8]) -> Option<(Kind, String)> {
     (!fits).then(|| (Kind::Seq, format!("has the number {seq} where {next} comes next")))
 }
 
-/// What the first line of a ledger must have as `prev`.
+/// The required `prev` of the first line of a ledger.
 fn origin_of(line: &Line<'_>) -> Option<Hash> {
     if line.is_event("segment.open") {
         return Some(line.prev());

@@ -1,5 +1,5 @@
-//! Proves what the lines of a ledger say of each other and of what lies beside it: segments in order, seals, entries of checkpoints,
-//! recoveries and blobs. A file whose lines say such things is walked once more, after [`super::verifier`] has proved its lines.
+//! Proves the references of lines to other lines and to files beside the ledger: segments in order, seals, entries of checkpoints,
+//! recoveries and blobs. A file with such lines is read once more, after [`super::verifier`] has proved its lines.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::format::line::{Hash, Line};
 use crate::proof::fault::{Absent, Fault, Kind, NotProved};
 use crate::proof::note::{Checkpoint, Verifier};
 use crate::proof::opening::{CHECKPOINT, RECOVERED, SEAL};
-use crate::proof::opening::{Opening, Past};
+use crate::proof::opening::{Opening, Summary};
 use crate::proof::tree::{Node, Recent, Tree, leaf};
 use crate::proof::verifier::Report;
 use crate::read::segments::{is_closed, number_in, unpacked_name};
@@ -21,19 +21,19 @@ use crate::read::source::lines_of;
 use crate::read::{End, Raw};
 use crate::store::blob::{self, Flaw};
 
-/// How many blobs are remembered as looked at.
+/// The most blobs that are remembered as verified.
 const BLOBS_REMEMBERED: usize = 1 << 16;
 
 /// One ledger, file after file.
 #[derive(Debug)]
 pub struct Whole {
     ledger: PathBuf,
-    /// Whether only some closed segments were named, so that others are not missed.
+    /// True if only some closed segments were named, so that others are not missed.
     is_part: bool,
-    /// What line 0 says, or of it the line behind absent segments.
-    begun: Option<Begun>,
+    /// The data of line 0, or its copy in the line after absent segments.
+    begun: Option<Beginning>,
     signer: Option<Verifier>,
-    /// Whether closed segments are absent.
+    /// True if closed segments are absent.
     is_cold: bool,
     /// There from line 0 on, or from behind absent segments, as long as nothing is damaged.
     tree: Option<Recent>,
@@ -41,7 +41,7 @@ pub struct Whole {
     wanted: Option<(u64, Option<Node>)>,
     before: Option<Before>,
     blobs: HashSet<Hash>,
-    found: Found,
+    found: Findings,
 }
 
 /// The file that was walked before.
@@ -54,21 +54,21 @@ struct Before {
     last: Option<u64>,
 }
 
-/// What was found out in one file.
+/// The findings in one file.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// What is wrong.
+pub struct Findings {
+    /// The faults.
     pub faults: Vec<Fault>,
-    /// What was proved: a word, and how many of them there were.
+    /// The properties that were proved, and how many of each.
     pub proved: BTreeMap<&'static str, u64>,
-    /// What could not be.
+    /// The properties that could not be proved.
     pub not_proved: Vec<NotProved>,
     /// The closed segments that are not here.
     pub absent: Vec<Absent>,
 }
 
 #[derive(Debug, PartialEq, Eq, Deserialize)]
-struct Begun {
+struct Beginning {
     origin: String,
     verifier: Option<String>,
 }
@@ -81,7 +81,7 @@ struct Seal {
     root: String,
     size: u64,
     #[serde(flatten)]
-    past: Option<Past>,
+    summary: Option<Summary>,
 }
 
 #[derive(Deserialize)]
@@ -104,7 +104,7 @@ struct Recovered {
 }
 
 impl Whole {
-    /// A ledger that begins. `wanted` is the size whose root is asked for afterwards.
+    /// A ledger before its first file. `wanted` is the size whose root is needed afterwards.
     pub fn new(ledger: &Path, is_part: bool, wanted: Option<u64>) -> Self {
         let name = unpacked_name(ledger).map(str::to_owned);
         Self {
@@ -118,7 +118,7 @@ impl Whole {
             wanted: wanted.map(|size| (size, None)),
             before: None,
             blobs: HashSet::new(),
-            found: Found::default(),
+            found: Findings::default(),
         }
     }
 
@@ -127,12 +127,12 @@ impl Whole {
         self.signer.as_ref()
     }
 
-    /// Whether closed segments are absent.
+    /// True if closed segments are absent.
     pub fn is_cold(&self) -> bool {
         self.is_cold
     }
 
-    /// Whether the next file goes on from one that is absent, and says enough for that.
+    /// True if the next file goes on from one that is absent, and says enough for that.
     pub fn is_gap_before(&self, path: &Path) -> Result<bool> {
         let is_next = |opening: &Opening| self.before.as_ref().is_some_and(|before| opening.follows(&before.name));
         Ok(Opening::of_file(path)?.is_some_and(|opening| opening.tree.is_some() && !is_next(&opening)))
@@ -141,7 +141,7 @@ impl Whole {
     /// How the lines differ from those that a checkpoint covers. The error says why that cannot be known.
     pub fn deviation(&self, checkpoint: &Checkpoint, last: Option<u64>) -> Result<Option<(Kind, String)>, String> {
         let lines = last.map_or(0, |last| last + 1);
-        if let Some(Begun { origin, .. }) = self.begun.as_ref().filter(|begun| begun.origin != checkpoint.origin) {
+        if let Some(Beginning { origin, .. }) = self.begun.as_ref().filter(|begun| begun.origin != checkpoint.origin) {
             return Ok(Some((Kind::Fork, format!("the checkpoint is about {}, not {origin}", checkpoint.origin))));
         }
         if lines < checkpoint.size {
@@ -156,7 +156,7 @@ impl Whole {
     }
 
     /// Walks the next file. `report` is what its lines showed.
-    pub fn file(&mut self, path: &Path, report: &Report) -> Result<Found> {
+    pub fn file(&mut self, path: &Path, report: &Report) -> Result<Findings> {
         let name = unpacked_name(path).unwrap_or_default().to_owned();
         let is_closed = is_closed(path);
         if report.fault_count > 0 {
@@ -211,8 +211,8 @@ impl Whole {
         Ok(std::mem::take(&mut self.found))
     }
 
-    /// Whether the ledger goes on behind its last closed segment.
-    pub fn end(&mut self, report: &Report) -> Found {
+    /// True if the ledger goes on behind its last closed segment.
+    pub fn end(&mut self, report: &Report) -> Findings {
         if let Some(before) = &self.before
             && before.is_closed
             && !self.is_part
@@ -243,7 +243,8 @@ impl Whole {
             let message = format!("{name} says that it begins with line {number}, and it begins with {}", line.seq());
             self.fault(place, Kind::Segment, message);
         }
-        if let Some(begun) = data_of::<Begun>(line, "ledger.open").filter(|_| line.seq() == 0 && self.before.is_none())
+        if let Some(begun) =
+            data_of::<Beginning>(line, "ledger.open").filter(|_| line.seq() == 0 && self.before.is_none())
         {
             self.begin(begun, Recent::default());
             return self.proved("beginning");
@@ -262,8 +263,11 @@ impl Whole {
                 let root = self.tree.as_ref().and_then(|tree| tree.root_at(opening.seq));
                 if !is_it {
                     self.fault(place, Kind::Segment, message);
-                } else if opening.past.is_some_and(|past| !self.is_past(&past, opening.tree.as_ref(), root)) {
-                    let message = format!("{name} says of the lines before it what they are not");
+                } else if opening
+                    .summary
+                    .is_some_and(|summary| !self.agrees_with_summary(&summary, opening.tree.as_ref(), root))
+                {
+                    let message = format!("{name} has a wrong summary of the lines before it");
                     self.fault(place, Kind::Segment, message);
                 } else {
                     self.proved("segments");
@@ -274,9 +278,9 @@ impl Whole {
                 let told = before.as_ref().map_or(String::new(), |before| format!("; {} is there", before.name));
                 let is_asked_for = before.is_some() || !self.is_part;
                 let fits = opening.before().is_some_and(|number| (next..opening.seq).contains(&number));
-                match (opening.past, opening.tree) {
-                    (Some(past), Some(tree)) if fits && self.is_past(&past, Some(&tree), None) => {
-                        self.begin(Begun { origin: past.origin, verifier: past.verifier }, tree.into());
+                match (opening.summary, opening.tree) {
+                    (Some(summary), Some(tree)) if fits && self.agrees_with_summary(&summary, Some(&tree), None) => {
+                        self.begin(Beginning { origin: summary.origin, verifier: summary.verifier }, tree.into());
                         if is_asked_for {
                             self.is_cold = true;
                             let (file, first, last) = (opening.file.clone(), next, opening.seq - 1);
@@ -292,13 +296,13 @@ impl Whole {
                     }
                     _ => {}
                 }
-                self.not_proved("beginning", format!("{} and what is before it were not asked for", opening.file));
+                self.not_proved("beginning", format!("{} and the files before it were not named", opening.file));
             }
         }
     }
 
-    /// Goes on with what is known of the lines so far.
-    fn begin(&mut self, begun: Begun, tree: Recent) {
+    /// Continues with the tree of the lines so far.
+    fn begin(&mut self, begun: Beginning, tree: Recent) {
         if self.begun.is_none() {
             self.signer = begun.verifier.as_deref().and_then(Verifier::from_text);
             if begun.verifier.is_some() && self.signer.is_none() {
@@ -314,9 +318,9 @@ impl Whole {
         self.tree = Some(tree);
     }
 
-    /// Whether what is said of the lines before is so, as far as they are known.
-    fn is_past(&self, past: &Past, tree: Option<&Tree>, root: Option<Node>) -> bool {
-        let Past { origin, verifier, .. } = past;
+    /// True if a summary of the lines before agrees with them, as far as they are known.
+    fn agrees_with_summary(&self, summary: &Summary, tree: Option<&Tree>, root: Option<Node>) -> bool {
+        let Summary { origin, verifier, .. } = summary;
         self.begun.as_ref().is_none_or(|begun| (&begun.origin, &begun.verifier) == (origin, verifier))
             && tree.is_some_and(|tree| root.is_none_or(|root| tree.root() == root))
     }
@@ -325,8 +329,13 @@ impl Whole {
         if let Some(seal) = data_of::<Seal>(line, SEAL).filter(|_| is_seal(line)) {
             let fits =
                 seal.last == seal.size.saturating_sub(1) && seal.first.checked_add(seal.count) == Some(seal.size);
-            let tree = |past: &Past| past.tree(seal.size).filter(|tree| BASE64.encode(tree.root()) == seal.root);
-            let fits = fits && seal.past.as_ref().is_none_or(|past| self.is_past(past, tree(past).as_ref(), None));
+            let tree =
+                |summary: &Summary| summary.tree(seal.size).filter(|tree| BASE64.encode(tree.root()) == seal.root);
+            let fits = fits
+                && seal
+                    .summary
+                    .as_ref()
+                    .is_none_or(|summary| self.agrees_with_summary(summary, tree(summary).as_ref(), None));
             self.root(place, "seals", seal.size, &seal.root, fits);
         } else if let Some(signed) = data_of::<Signed>(line, CHECKPOINT) {
             self.root(place, "checkpoint_entries", signed.size, &signed.root, signed.size <= line.seq());
@@ -342,7 +351,7 @@ impl Whole {
         Ok(())
     }
 
-    /// Compares a root that a line tells with that of the lines before it.
+    /// Compares the root in a line with the root of the lines before it.
     fn root(&mut self, place: &Place, what: &'static str, size: u64, root: &str, fits: bool) {
         let line = place.seq.unwrap_or_default();
         let Some(tree) = &self.tree else {
@@ -420,12 +429,12 @@ impl Place {
     }
 }
 
-/// Whether a line is a seal: it says that all lines before it are closed. Anybody may write an entry of that name.
+/// True if a line is a seal: it says that all lines before it are closed. Anybody may write an entry of that name.
 fn is_seal(line: &Line<'_>) -> bool {
     data_of::<Closing>(line, SEAL).is_some_and(|closing| closing.size == line.seq())
 }
 
-/// What an entry of the ledger's own says; `None` if the line is another's, or says something else.
+/// The data of an entry with this event; `None` if the line has another event, or data of another type.
 fn data_of<T: for<'a> Deserialize<'a>>(line: &Line<'_>, event: &str) -> Option<T> {
     line.is_event(event).then(|| serde_json::from_slice(line.member("data")?).ok())?
 }

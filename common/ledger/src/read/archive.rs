@@ -1,4 +1,4 @@
-//! What is inside gzip and zstd archives. Damage is [`io::ErrorKind::InvalidData`], with the place in the archive.
+//! Readers of gzip and zstd archives. Damage is [`io::ErrorKind::InvalidData`], with the place in the archive.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -6,10 +6,10 @@ use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// How many of the first bytes tell what a file is.
+/// The number of first bytes that identify the format of a file.
 pub(super) const MAGIC: usize = 4;
 
-/// A way to make bytes fewer.
+/// A compression format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
     Gzip,
@@ -17,7 +17,7 @@ pub(super) enum Packing {
 }
 
 impl Packing {
-    /// What the first bytes say. A line of JSON cannot begin like an archive.
+    /// The packing that the first bytes name. A line of JSON cannot begin like an archive.
     pub(super) fn of(head: &[u8]) -> Option<Self> {
         // A frame of zstd that is skipped begins with one of sixteen numbers.
         let is_skippable =

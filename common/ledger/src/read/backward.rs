@@ -24,7 +24,7 @@ pub struct Backward {
     buffer: Vec<u8>,
     start: u64,
     end: u64,
-    /// What ends the line that comes next, once the first was looked at.
+    /// The reason that the next line ends; `None` before the first line.
     ended: Option<End>,
 }
 
@@ -59,7 +59,7 @@ impl Backward {
         self.ended = Some(End::LineFeed);
         let feed = u64::from(end == End::LineFeed);
         loop {
-            // What ends this line is not where it starts.
+            // The line feed that ends this line is not the one before it.
             let text = &self.buffer[..index(self.end - feed, self.start)];
             let found = memchr::memrchr(b'\n', text).map(|found| found + 1).or((self.start == 0).then_some(0));
             if let Some(from) = found {

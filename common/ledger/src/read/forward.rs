@@ -23,11 +23,11 @@ pub struct Raw<'a> {
     pub offset: u64,
     /// Its number, from 1. Zero when read backward, where lines are not counted.
     pub number: u64,
-    /// What ended it.
+    /// The reason that it ends.
     pub end: End,
 }
 
-/// What ended a line.
+/// The reason that a line ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// A line feed.
@@ -70,10 +70,10 @@ pub fn lines(path: &Path) -> Result<Lines> {
 enum Input {
     /// A file, read at offsets: others may append to it meanwhile.
     File(File),
-    /// What can be read once, from its beginning.
+    /// A stream, which can be read only once, from its beginning.
     Stream {
         reader: Box<dyn Read + Send>,
-        /// What was read after a line that was too long.
+        /// Bytes that were read after a line that was too long.
         spare: Vec<u8>,
     },
 }
@@ -108,7 +108,7 @@ impl Lines {
         Self::over(Input::File(file), path, offset, size)
     }
 
-    /// Reads the lines of what can be read once; `path` names it in errors.
+    /// Reads the lines of a stream; `path` names it in errors.
     pub fn of_stream(reader: Box<dyn Read + Send>, path: &Path) -> Self {
         Self::over(Input::Stream { reader, spare: Vec::new() }, path, 0, u64::MAX)
     }
@@ -122,12 +122,12 @@ impl Lines {
         self.offset
     }
 
-    /// Whether this can be read only once.
+    /// True if this reads a stream, which can be read only once.
     pub fn is_stream(&self) -> bool {
         matches!(self.input, Input::Stream { .. })
     }
 
-    /// Whether the next line has to be waited for: what was found so far should be shown before that.
+    /// True if reading the next line may block, so that output should be flushed first.
     pub fn may_block(&self) -> bool {
         self.is_stream() && !self.buffer[self.from..self.to].contains(&b'\n')
     }
@@ -188,7 +188,7 @@ impl Lines {
                 self.offset += start as u64;
                 return self.next().map(|raw| raw.map(|raw| Raw { number: 0, ..raw }));
             }
-            // What follows the last line feed may be the beginning of a line that holds it.
+            // The bytes after the last line feed may begin a line that holds the needle.
             let done = memchr::memrchr(b'\n', unread).map_or(0, |feed| feed + 1);
             self.from += done;
             self.offset += done as u64;
@@ -281,7 +281,7 @@ impl Input {
     }
 }
 
-/// One read of a stream. What is wrong with an archive says where.
+/// One read of a stream. Errors of an archive have the position of the damage.
 pub(super) fn read_stream(reader: &mut impl Read, into: &mut [u8], path: &Path) -> Result<usize> {
     signals::check()?;
     loop {
@@ -299,7 +299,7 @@ pub(super) fn read_stream(reader: &mut impl Read, into: &mut [u8], path: &Path) 
     }
 }
 
-/// One read that signals do not disturb.
+/// One read at an offset, which is retried after a signal.
 pub fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
     loop {
         match file.read_at(into, at) {
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_so() {
+    fn missing_file_and_directory_are_errors() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(lines(&dir.path().join("none")).unwrap_err().code(), Code::NotFound);
         assert_eq!(lines(dir.path()).unwrap_err().code(), Code::Validation);

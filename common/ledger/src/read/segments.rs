@@ -6,7 +6,7 @@ use cp_common::{Code, Error, Result};
 
 use super::forward::lines;
 
-/// What the name of a closed segment may end with after it was packed.
+/// The endings of the names of packed segments.
 const PACKED: [&str; 2] = [".zst", ".gz"];
 
 /// The sealed segments of a ledger, oldest first: `X.<20 digits>.jsonl` beside `X.jsonl`. Of one that is also there packed, the plain one.
@@ -35,7 +35,7 @@ pub fn stem_of(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()?.strip_suffix(".jsonl")
 }
 
-/// Whether a name is that of a sealed segment of the ledger with this stem.
+/// True if a name is that of a sealed segment of the ledger with this stem.
 pub fn is_segment_of(name: &str, stem: &str) -> bool {
     number_in(name).is_some_and(|(found, _)| found == stem)
 }
@@ -65,7 +65,7 @@ pub fn name_of(path: &Path) -> Result<PathBuf> {
     Ok(path.with_file_name(format!("{stem}.{first:020}.jsonl")))
 }
 
-/// Whether a file is a segment that was closed.
+/// True if a file is a segment that was closed.
 pub fn is_closed(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| number_in(name).is_some())
 }

@@ -1,4 +1,4 @@
-//! Lines from wherever a person has them: a file, standard input (`-`), a pipe, or inside a gzip or zstd archive.
+//! Lines of a source: a file, standard input (`-`), a pipe, or a gzip or zstd archive.
 
 use std::fs::File;
 use std::io::{self, Cursor, ErrorKind, Read, Write as _};
@@ -12,16 +12,16 @@ use super::archive::{MAGIC, Packing};
 use super::backward::Backward;
 use super::forward::{Lines, read_at, read_stream};
 
-/// Whether an operand means standard input. Its other names may not be opened again: a socket cannot be.
+/// True if an operand means standard input. Its other names may not be opened again: a socket cannot be.
 pub fn is_stdin(path: &Path) -> bool {
     ["-", "/dev/stdin", "/dev/fd/0"].iter().any(|name| path.as_os_str() == *name)
 }
 
-/// What was found at a path.
+/// A source that was opened.
 pub enum Source {
     /// A plain file, with its size when it was opened.
     File(File, u64),
-    /// What can be read once.
+    /// A stream, which can be read only once.
     Stream(Box<dyn Read + Send>),
 }
 
@@ -59,7 +59,7 @@ fn open(path: &Path) -> Result<File> {
     if is_stdin(path) {
         return Ok(File::from(rustix::io::dup(rustix::stdio::stdin())?));
     }
-    // A named pipe that nobody writes to must not hang before a signal can be noticed.
+    // Opening a named pipe without a writer must not block, because signals are not noticed meanwhile.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
     opened.map(File::from).map_err(|e| match e.kind() {
@@ -111,7 +111,7 @@ pub fn seekable(path: &Path) -> Result<(File, u64)> {
         size += read as u64;
         last = block[read - 1];
     }
-    // Nothing is being written to it: its last line is whole.
+    // The copy does not grow, so its last line is whole.
     if last != b'\n' {
         copy.write_all(b"\n").map_err(failed)?;
         size += 1;

@@ -1,4 +1,4 @@
-//! The end of a ledger file: what the next line follows, and what a crash left behind it.
+//! The end of a ledger file: the last whole line, and the bytes that a crash left behind it.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use cp_common::{Error, Result};
 use sha2::{Digest, Sha256};
 
 use super::forward::read_at;
-use crate::format::line::{HARD_LIMIT, Hash, Line, inside, members};
+use crate::format::line::{HARD_LIMIT, Hash, Line};
 
 const BLOCK: usize = 64 << 10;
 
@@ -26,7 +26,7 @@ pub struct Tail {
 /// The last whole line of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Last {
-    /// There is none.
+    /// The file has no whole line.
     None,
     /// A line whose hash is right.
     Intact {
@@ -34,14 +34,14 @@ pub enum Last {
         seq: u64,
         /// Its hash.
         hash: Hash,
-        /// What it asks the next writer to finish.
+        /// The operation that the next writer must finish.
         asks: Asks,
     },
     /// Bytes that are not an intact line.
     Damaged,
 }
 
-/// What the last line of a file asks the next writer to finish, where a crash may have come between it and what it announces.
+/// The operation that the last line of a file announces, and that the next writer must finish after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// Nothing.
@@ -53,17 +53,14 @@ pub enum Asks {
 }
 
 impl Asks {
-    /// Entries of these names can come from outside, as copies of another ledger have them. One that does not fit its place asks nothing.
+    /// Entries with these events can be copies from another ledger. An entry that does not fit its place announces nothing.
     fn of(line: &Line<'_>) -> Self {
-        let number = |name: &[u8]| -> Option<u64> {
-            let (_, value) = members(inside(line.member("data")?)?).find(|(found, _)| *found == name)?;
-            std::str::from_utf8(value).ok()?.parse().ok()
-        };
-        if line.is_event("segment.seal") && number(b"size") == Some(line.seq()) {
+        let number = |name: &str| -> Option<u64> { std::str::from_utf8(line.data_member(name)?).ok()?.parse().ok() };
+        if line.is_event("segment.seal") && number("size") == Some(line.seq()) {
             Self::Rotation
         } else if line.is_event("ledger.rollback")
-            && number(b"lines") == Some(line.seq())
-            && number(b"signed").is_some_and(|signed| signed > line.seq())
+            && number("lines") == Some(line.seq())
+            && number("signed").is_some_and(|signed| signed > line.seq())
         {
             Self::Rollback
         } else {
@@ -157,7 +154,7 @@ pub fn for_blocks(file: &File, from: u64, to: u64, mut each: impl FnMut(&[u8]) -
     Ok(())
 }
 
-/// Whether an open file holds a line of ours at its beginning or at its end.
+/// True if an open file holds a line of ours at its beginning or at its end.
 pub fn is_ledger_file(file: &File) -> bool {
     let mut head = vec![0; 4096];
     let read = read_at(file, &mut head, 0).unwrap_or(0);

@@ -12,10 +12,10 @@ use sha2::{Digest, Sha256};
 
 use crate::format::line::{Hash, inside, members};
 
-/// How the JSON begins that stands in a line for a blob.
+/// The beginning of the JSON that refers to a blob.
 static REFERENCE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"{\"blob\":\"sha256:"));
 
-/// Values shorter than this stay in the line: what replaces them is nearly as long.
+/// Values shorter than this stay in the line, because a reference is nearly as long.
 const SMALLEST: usize = 256;
 
 /// The directory of a ledger's blobs.
@@ -36,7 +36,7 @@ pub fn store(ledger: &Path, bytes: &[u8]) -> Result<Hash> {
     store_as(ledger, &hash, bytes).map(|()| hash)
 }
 
-/// As [`store`], of bytes whose hash is known.
+/// Like [`store`], for bytes whose hash is known.
 pub fn store_as(ledger: &Path, hash: &Hash, bytes: &[u8]) -> Result<()> {
     let target = path(ledger, hash);
     if target.exists() {
@@ -70,7 +70,7 @@ pub enum Flaw {
     Changed,
 }
 
-/// What is wrong with a blob, if anything is. It is read in pieces.
+/// The flaw of a blob, if it has one. The blob is read in pieces.
 pub fn flaw(ledger: &Path, hash: &Hash) -> Result<Option<Flaw>> {
     let file = path(ledger, hash);
     match digest(&file).map_err(|e| Error::io("cannot read the blob", e).in_file(&file))? {
@@ -79,7 +79,7 @@ pub fn flaw(ledger: &Path, hash: &Hash) -> Result<Option<Flaw>> {
     }
 }
 
-/// The hash and the length of a file beside a ledger; `None` if there is none.
+/// The hash and the length of a file beside a ledger; `None` if the file is missing.
 pub fn digest(file: &Path) -> io::Result<Option<(Hash, u64)>> {
     let mut file = match File::open(file) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -104,7 +104,7 @@ pub fn digest(file: &Path) -> io::Result<Option<(Hash, u64)>> {
 
 /// The blobs that a line in normal form refers to, at any depth.
 pub fn references(line: &[u8]) -> impl Iterator<Item = Hash> + '_ {
-    // In a string the quotes would be escaped, so what is found is a member.
+    // In a string the quotes would be escaped, so each match is a member.
     REFERENCE.find_iter(line).filter_map(|at| {
         let digits = line.get(at + REFERENCE.needle().len()..)?;
         let (hash, rest) = digits.split_at_checked(64)?;
@@ -112,7 +112,7 @@ pub fn references(line: &[u8]) -> impl Iterator<Item = Hash> + '_ {
     })
 }
 
-/// Whether a line may carry a blob in place of a value.
+/// True if a line may carry a blob in place of a value.
 pub(crate) fn is_referred_to(line: &[u8]) -> bool {
     REFERENCE.find(line).is_some()
 }
@@ -129,7 +129,7 @@ fn write_whole(directory: &Path, target: &Path, bytes: &[u8]) -> io::Result<()> 
     File::open(directory)?.sync_all()
 }
 
-/// What a line carries in place of a value: text as its bytes, anything else as its JSON.
+/// Stores a value, and returns the reference that replaces it in a line. Text is stored as its bytes, any other value as JSON.
 fn reference(ledger: &Path, value: &[u8]) -> Result<String> {
     Ok(match json::unquote(value).filter(|_| value.starts_with(b"\"")) {
         Some(text) => format!("{{\"blob\":\"{}\",\"len\":{}}}", store(ledger, text.as_bytes())?, text.len()),

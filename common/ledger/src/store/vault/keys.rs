@@ -33,13 +33,13 @@ const fn slots_in(size: u64) -> u64 {
 /// How far a value is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It is meant; the ledger need not say so yet.
+    /// The intent is recorded in the vault, and perhaps not yet on the ledger.
     Meant,
-    /// The ledger says that it is meant.
+    /// The intent is recorded on the ledger.
     Recorded,
 }
 
-/// Where the bytes are without which a value is gone.
+/// The bytes to overwrite, without which a value is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A slot of a key.
@@ -75,7 +75,7 @@ impl Pending {
         header
     }
 
-    /// What a header says; an error for the wrong thing.
+    /// Parses a header; an error if it is not valid.
     fn of_header(header: &[u8; HEADER]) -> std::result::Result<Option<Self>, ()> {
         if header[..16] != MAGIC[..] {
             return Err(());
@@ -134,7 +134,7 @@ impl Keys {
             self.file = in_place(&self.path)?;
         }
         if held.size < HEADER as u64 {
-            // New, or its maker was killed; there is no key before there is a header.
+            // A new file, or one whose creator was killed. The header comes before all keys.
             self.file.write_all_at(&Pending::to_header(None), 0).map_err(|e| self.failed("cannot write", e))?;
             self.is_new = true;
         }
@@ -212,7 +212,7 @@ fn header_of(file: &File, path: &Path) -> Result<Option<Pending>> {
         .map_err(|()| Error::new(Code::Integrity, "these are not the keys of a vault").in_file(path).fatal())
 }
 
-/// Which value is being forgotten, without the lock.
+/// The value that is being forgotten, read without the lock.
 pub(super) fn look(path: &Path) -> Result<Option<Pending>> {
     opened(path)?.map_or(Ok(None), |file| header_of(&file, path))
 }

@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 
 use self::keys::{Keys, Target};
 pub(crate) use self::keys::{Pending, Stage};
-use self::rows::{Found, Rows};
-use crate::format::line::{Hash, inside, members};
+use self::rows::{Rows, StoredValue};
+use crate::format::line::{Hash, inside, member};
 
 /// How many random bytes come before a value, in its hash and in its box.
 const SALT: usize = 16;
@@ -44,7 +44,7 @@ pub(crate) struct Vault {
 }
 
 impl Vault {
-    /// Opens the vault of a ledger, which is made if there is none.
+    /// Opens the vault of a ledger, and creates it if it is missing.
     pub(crate) fn open(ledger: &Path) -> Result<Self> {
         Ok(Self { keys: Keys::open(&keys_path(ledger))?, rows: Rows::open(&path(ledger))? })
     }
@@ -74,26 +74,26 @@ impl Vault {
         self.rows.sync()
     }
 
-    /// Begins to forget a value: from now on it is not revealed, and whoever opens the ledger next goes on from here. `None` if it is
+    /// Begins to forget a value: after this it is not revealed, and a later writer completes the deletion. `None` if the value is
     /// not there. The lock is held.
-    pub(crate) fn intend(&mut self, hash: &Hash) -> Result<Option<Pending>> {
+    pub(crate) fn begin_forgetting(&mut self, hash: &Hash) -> Result<Option<Pending>> {
         let target = match self.rows.find(hash)? {
-            Some(Found::Boxed { slot, .. }) if self.keys.key(slot)?.is_some() => Target::Slot(slot),
-            Some(Found::Plain { offset, .. }) => Target::Row(offset),
-            Some(Found::Boxed { .. }) | None => return Ok(None),
+            Some(StoredValue::Encrypted { slot, .. }) if self.keys.key(slot)?.is_some() => Target::Slot(slot),
+            Some(StoredValue::Plain { offset, .. }) => Target::Row(offset),
+            Some(StoredValue::Encrypted { .. }) | None => return Ok(None),
         };
         let pending = Pending { stage: Stage::Meant, target, hash: *hash };
         self.keys.set_pending(Some(&pending))?;
         Ok(Some(pending))
     }
 
-    /// What a crash kept from being forgotten.
+    /// The value whose deletion a crash interrupted.
     pub(crate) fn pending(&self) -> Result<Option<Pending>> {
         self.keys.pending()
     }
 
-    /// Takes note that the intent is on the ledger.
-    pub(crate) fn recorded(&mut self, pending: &Pending) -> Result<()> {
+    /// Records that the intent is on the ledger.
+    pub(crate) fn set_recorded(&mut self, pending: &Pending) -> Result<()> {
         self.keys.set_pending(Some(&Pending { stage: Stage::Recorded, ..*pending }))
     }
 
@@ -105,7 +105,7 @@ impl Vault {
         }
     }
 
-    /// Takes note that the result is on the ledger.
+    /// Records that the result is on the ledger.
     pub(crate) fn done(&mut self) -> Result<()> {
         self.keys.set_pending(None)
     }
@@ -116,12 +116,12 @@ impl Vault {
     }
 }
 
-/// Whether a value of this ledger began to be forgotten. No lock is taken.
+/// True if a value of this ledger began to be forgotten. No lock is taken.
 pub(crate) fn is_pending(ledger: &Path) -> Result<bool> {
     Ok(keys::look(&keys_path(ledger))?.is_some())
 }
 
-/// Whether a ledger has a vault.
+/// True if a ledger has a vault.
 pub(crate) fn is_there(ledger: &Path) -> bool {
     path(ledger).exists() || keys_path(ledger).exists()
 }
@@ -140,8 +140,8 @@ pub fn reveal(ledger: &Path, hash: &Hash) -> Result<Option<Box<RawValue>>> {
     let path = path(ledger);
     let sealed = match rows::find(&path, hash)? {
         None => return Ok(None),
-        Some(Found::Plain { sealed, .. }) => sealed,
-        Some(Found::Boxed { slot, mut sealed }) => {
+        Some(StoredValue::Plain { sealed, .. }) => sealed,
+        Some(StoredValue::Encrypted { slot, mut sealed }) => {
             let Some(key) = keys::key_of(&keys_path, slot)? else { return Ok(None) };
             apply(&key, &mut sealed);
             sealed
@@ -165,7 +165,7 @@ fn place(body: &[u8], field: &str) -> Option<(usize, usize)> {
     let named = |object: &'_ [u8], name: &str| -> Option<(usize, usize)> {
         let mut spelt = Vec::new();
         json::string(name, &mut spelt);
-        let (_, value) = members(object).find(|(found, _)| *found == &spelt[1..spelt.len() - 1])?;
+        let value = member(object, std::str::from_utf8(&spelt[1..spelt.len() - 1]).ok()?)?;
         let start = value.as_ptr() as usize - body.as_ptr() as usize;
         Some((start, start + value.len()))
     };
@@ -178,7 +178,7 @@ fn place(body: &[u8], field: &str) -> Option<(usize, usize)> {
     }
 }
 
-/// Whether a field can be sealed.
+/// True if a field can be sealed.
 pub fn is_field(field: &str) -> bool {
     matches!(field, "message" | "content") || field.strip_prefix("data.").is_some_and(|name| !name.is_empty())
 }

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use crate::file::{Absent, Shared, sync_directory};
 use crate::format::line::Hash;
 
-/// What a row has; which of the two kinds it is, is seen by its members.
+/// The members of a row. They determine which of the two kinds it is.
 #[derive(Deserialize)]
 struct Row<'a> {
     sealed: &'a str,
@@ -27,10 +27,10 @@ struct Row<'a> {
     value: Option<&'a RawValue>,
 }
 
-/// A row that was looked for.
-pub(super) enum Found {
+/// A row of a hash.
+pub(super) enum StoredValue {
     /// Salt and value, encrypted under the key in a slot.
-    Boxed { slot: u64, sealed: Vec<u8> },
+    Encrypted { slot: u64, sealed: Vec<u8> },
     /// Salt and value, in clear, in a row at this offset.
     Plain { offset: u64, sealed: Vec<u8> },
 }
@@ -68,7 +68,7 @@ impl Rows {
         Ok(())
     }
 
-    pub(super) fn find(&self, hash: &Hash) -> Result<Option<Found>> {
+    pub(super) fn find(&self, hash: &Hash) -> Result<Option<StoredValue>> {
         find(&self.path, hash)
     }
 
@@ -86,7 +86,7 @@ impl Rows {
 }
 
 /// The row of a hash.
-pub(super) fn find(path: &Path, hash: &Hash) -> Result<Option<Found>> {
+pub(super) fn find(path: &Path, hash: &Hash) -> Result<Option<StoredValue>> {
     let failed = |e| Error::io("cannot read the vault", e).in_file(path);
     let file = match File::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -109,15 +109,15 @@ pub(super) fn find(path: &Path, hash: &Hash) -> Result<Option<Found>> {
     }
 }
 
-fn parse(row: &[u8], wanted: &str, offset: u64) -> Option<Found> {
+fn parse(row: &[u8], wanted: &str, offset: u64) -> Option<StoredValue> {
     let row: Row<'_> = serde_json::from_slice(row).ok()?;
     if row.sealed != wanted {
         return None;
     }
     if let (Some(slot), Some(boxed)) = (row.slot, row.boxed) {
-        return Some(Found::Boxed { slot, sealed: BASE64.decode(boxed).ok()? });
+        return Some(StoredValue::Encrypted { slot, sealed: BASE64.decode(boxed).ok()? });
     }
     let mut sealed = base16ct::lower::decode_vec(row.salt?).ok()?;
     sealed.extend_from_slice(row.value?.get().as_bytes());
-    Some(Found::Plain { offset, sealed })
+    Some(StoredValue::Plain { offset, sealed })
 }
