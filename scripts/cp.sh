@@ -221,6 +221,13 @@ llm_call_stub() (
     printf 'stub response %s\n' "$count"
 )
 
+# cp_system OPTION…: the system text that cp-compose assembles for an agent.
+cp_system() {
+    unset CP_SESSION
+    composed=$(cp-compose "$@" -- text) || exit 1
+    cp_put "$composed" | jq -r '.data.system // ""'
+}
+
 # compose_system DIRECTORY: the system text of an agent: its soul.md, then its context.
 compose_system() (
     [ $# -eq 1 ] || cp_fail compose_system 'expected: compose_system DIRECTORY' || exit 1
@@ -230,13 +237,13 @@ compose_system() (
     home=$(CDPATH='' cd -P -- "$CP_HOME" 2>/dev/null && pwd) || home=''
     id=${directory##*/}
     if [ "$directory" = "$home/agents/$id" ]; then
-        cp-compose system --agent "$id" --format text || exit 1
-        exit 0
+        cp_system --agent "$id"
+        exit
     fi
     # A directory elsewhere becomes the agent of a temporary home.
     cp_scratch || exit 1
     mkdir "$scratch/agents" && ln -s "$directory" "$scratch/agents/it" || exit 1
-    cp-compose system --home "$scratch" --agent it --format text || exit 1
+    cp_system --home "$scratch" --agent it
 )
 
 # tool_loop MESSAGE SYSTEM TOOLS [MAX_ITERATIONS]: prints the final answer. 0 success, 1 error, 2 iterations used up.

@@ -1,12 +1,15 @@
-//! An agent: its soul, its standing context and its model. `default` is built in, with an empty system text.
+//! The agent (its soul, context files and model) and governed prompts. The agent `default` is built in, with an empty system text.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cp_common::home::{DEFAULT_AGENT, Home};
 use cp_common::{Code, Result};
+use cp_policy::prompts::Prompts;
+use cp_policy::template;
 use serde::Deserialize;
 
-use crate::files;
+use crate::sources;
 
 /// An agent, read.
 #[derive(Debug, Default)]
@@ -51,7 +54,7 @@ impl Agent {
         let named = soul.is_some();
         let file = soul.map_or_else(|| directory.join("soul.md"), |soul| home.path(soul));
         // The built-in agent may have a soul; every other must.
-        let soul = match files::text(&file) {
+        let soul = match sources::text(&file) {
             Ok(text) => Some(Text { file, text }),
             Err(e) if e.code() == Code::NotFound && id == DEFAULT_AGENT && !named => None,
             Err(e) if e.code() == Code::NotFound => {
@@ -62,9 +65,30 @@ impl Agent {
             Err(e) => return Err(e.with("agent", id)),
         };
         let mut context = Vec::new();
-        for file in files::markdown_in(&directory.join("context"))? {
-            context.push(Text { text: files::text(&file)?, file });
+        for file in sources::markdown_in(&directory.join("context"))? {
+            context.push(Text { text: sources::text(&file)?, file });
         }
         Ok(Self { id: id.to_owned(), model, soul, context })
+    }
+}
+
+/// A governed prompt.
+#[derive(Debug)]
+pub(crate) struct Governed {
+    pub(crate) id: String,
+    pub(crate) file: String,
+    /// The text with its variables filled in.
+    pub(crate) text: String,
+    /// The text as it is registered.
+    pub(crate) registered: String,
+}
+
+impl Governed {
+    /// Reads a registered prompt and fills in its `{variables}`.
+    pub(crate) fn load(id: &str, variables: &BTreeMap<String, String>, prompts: &Prompts) -> Result<Self> {
+        let registered = prompts.text(id)?;
+        let file = prompts.file(id);
+        let text = template::fill(&registered, variables).map_err(|e| e.in_file(&file))?;
+        Ok(Self { id: id.to_owned(), file: file.display().to_string(), text, registered })
     }
 }

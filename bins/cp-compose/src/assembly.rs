@@ -1,4 +1,4 @@
-//! What every prompt of a command line has in common: the agent, the system text, and the history.
+//! The part that all prompts of a command line share: the agent, the system text and the history; and the options that choose them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,15 @@ use cp_common::context::options::text_or_file;
 use cp_common::home::config::Origin;
 use cp_common::home::{DEFAULT_AGENT, Home};
 use cp_common::wire::{Block, Content, Prompt, ToolSpec, Turn};
-use cp_common::{Context, Result};
+use cp_common::{Code, Context, Error, Result};
 use cp_policy::prompts::Prompts;
-use cp_policy::{GovernedPrompts, Llm};
+use cp_policy::{GovernedPrompts, Llm, Redact};
 
-use crate::agent::Agent;
-use crate::attach::{self, Attachment};
-use crate::governed::Governed;
+use crate::account::{Account, Cleaner};
+use crate::agent::{Agent, Governed};
 use crate::history::{self, Mode, Session, unfit_beginning};
-use crate::options::{Identity, Past};
-use crate::parts::{Account, Cleaner};
-use crate::policy::{permit, ungoverned};
-use crate::{catalogue, files, project, template};
+use crate::sources::{self, Attachment};
+use crate::template;
 
 /// The common part of the prompts.
 pub(crate) struct Assembly {
@@ -40,12 +37,9 @@ pub(crate) struct Assembly {
 
 impl Assembly {
     /// Reads the agent, the system text and the history.
-    pub(crate) fn new(identity: &Identity, past: Option<&Past>, context: &Context) -> Result<Self> {
+    pub(crate) fn new(identity: &Identity, past: &Past, context: &Context) -> Result<Self> {
         let mut account = Account::default();
-        let session = match (past, context.session()) {
-            (Some(past), Some(_)) => Some(load(past, &mut account, context)?),
-            _ => None,
-        };
+        let session = context.session().is_some().then(|| load(past, &mut account, context)).transpose()?;
         let agent = Agent::load(&agent_id(identity, session.as_ref(), context), &context.home)?;
         let policy = Llm::load(&context.home)?;
         permit(&policy, identity)?;
@@ -65,15 +59,6 @@ impl Assembly {
         };
         assembly.system = assembly.system_text(identity)?;
         Ok(assembly)
-    }
-
-    pub(crate) fn agent_id(&self) -> &str {
-        &self.agent.id
-    }
-
-    /// The system text, if there is any.
-    pub(crate) fn system(&self) -> Option<&str> {
-        self.system.as_deref()
     }
 
     fn system_text(&mut self, identity: &Identity) -> Result<Option<String>> {
@@ -107,7 +92,7 @@ impl Assembly {
     /// Puts files before the user's text, between marks: their content is not trusted.
     pub(crate) fn add_context(&mut self, names: &[PathBuf]) -> Result<()> {
         for name in names {
-            let (text, redactions) = self.cleaner.clean(&files::given(name)?);
+            let (text, redactions) = self.cleaner.clean(&sources::given(name)?);
             let marked = marked_off(name, &text);
             self.account.part("context", Some(name.display().to_string()), text.as_bytes(), redactions);
             self.preface.push_str(&marked);
@@ -117,7 +102,7 @@ impl Assembly {
 
     /// Puts the instructions to agents in the working directory before the user's text, like any other file.
     pub(crate) fn add_project(&mut self, context: &Context) -> Result<()> {
-        let (file, text) = project::instructions(context)?;
+        let (file, text) = sources::instructions(context)?;
         let (text, redactions) = self.cleaner.clean(&text);
         self.account.part("agents_md", Some(file.display().to_string()), text.as_bytes(), redactions);
         self.preface.push_str(&marked_off(&file, &text));
@@ -128,7 +113,7 @@ impl Assembly {
     pub(crate) fn attach(&mut self, names: &[PathBuf]) -> Result<()> {
         for name in names {
             let source = Some(name.display().to_string());
-            match attach::read(name)? {
+            match sources::attachment(name)? {
                 Attachment::Text(text) => {
                     let (text, redactions) = self.cleaner.clean(&text);
                     self.account.part("attachment", source, text.as_bytes(), redactions);
@@ -145,7 +130,7 @@ impl Assembly {
 
     /// Reads the tools that the model may call.
     pub(crate) fn add_tools(&mut self, names: &[PathBuf]) -> Result<()> {
-        self.tools = catalogue::load(names)?;
+        self.tools = sources::tools(names)?;
         if !self.tools.is_empty() {
             let text = cp_common::wire::raw(&self.tools)?;
             let source = names.iter().map(|name| name.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -280,6 +265,62 @@ fn marked_off(name: &Path, text: &str) -> String {
     let id = &hash.hex()[..12];
     let end = if text.ends_with('\n') { "" } else { "\n" };
     format!("<context id=\"{id}\" source=\"{}\">\n{text}{end}</context id=\"{id}\">\n\n", name.display())
+}
+
+/// The options that choose the agent and the system text.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Identity {
+    /// The agent: an id in config/agents.json, or default
+    #[arg(long, value_name = "ID", help_heading = "Who speaks")]
+    pub(crate) agent: Option<String>,
+    /// More system text, after the agent's own
+    #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "Who speaks")]
+    pub(crate) system: Option<String>,
+    /// The governed prompt that begins the system text
+    #[arg(long, value_name = "PRM-ID", help_heading = "Who speaks")]
+    pub(crate) prompt: Option<String>,
+    /// A variable for the governed prompt and the template; repeat for more
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Who speaks")]
+    pub(crate) var: Vec<String>,
+    /// Send context as it is, with its secrets
+    #[arg(long, help_heading = "Who speaks", hide_short_help = true)]
+    pub(crate) no_redact: bool,
+}
+
+/// The options that choose the history.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Past {
+    /// Only the newest N turns of the session
+    #[arg(long, value_name = "N", help_heading = "The conversation")]
+    pub(crate) last: Option<usize>,
+    /// How much of the session goes to the model (default: as the session was started)
+    #[arg(long, value_enum, help_heading = "The conversation")]
+    pub(crate) mode: Option<Mode>,
+}
+
+/// Refuses a command line that policy does not allow.
+pub(crate) fn permit(policy: &Llm, identity: &Identity) -> Result<()> {
+    if identity.no_redact && policy.redact == Redact::Require {
+        return Err(Error::new(Code::Forbidden, "policy does not allow --no-redact")
+            .with("rule", "llm.redact")
+            .hint("remove --no-redact"));
+    }
+    if policy.governed_prompts == GovernedPrompts::Log {
+        return Ok(());
+    }
+    if identity.prompt.is_none() {
+        return Err(ungoverned("policy requires a governed prompt").hint("name one with --prompt PRM-ID"));
+    }
+    if identity.system.is_some() {
+        return Err(ungoverned("policy requires governed prompts, and the text of -s is not one")
+            .hint("register the text as a prompt, or remove -s"));
+    }
+    Ok(())
+}
+
+/// The error for a system text that policy does not allow.
+pub(crate) fn ungoverned(message: &str) -> Error {
+    Error::new(Code::Forbidden, message).with("rule", "llm.governed_prompts")
 }
 
 #[cfg(test)]

@@ -14,11 +14,9 @@ use cp_common::{Context, Error, Result};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::assembly::Assembly;
-use crate::explain::Explained;
-use crate::fit::fit;
-use crate::options::{Identity, Past};
-use crate::parts::Account;
+use crate::account::{Account, Explained};
+use crate::assembly::{Assembly, Identity, Past};
+use crate::history::fit;
 use crate::template::{self, Template};
 
 /// The entry of this verb in `reference`.
@@ -72,7 +70,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = source(args)?;
     let template = args.template.as_deref().map(Template::load).transpose()?;
-    let mut assembly = Assembly::new(&args.identity, Some(&args.past), context)?;
+    let mut assembly = Assembly::new(&args.identity, &args.past, context)?;
     assembly.add_tools(&args.tools)?;
     if args.agents_md {
         assembly.add_project(context)?;

@@ -1,9 +1,11 @@
-//! A session's turns and memories, as `cp-session` prints them. This program never reads the files of a session.
+//! A session's turns and memories, read with `cp-session`, and `--fit-tokens`, which drops the oldest rounds. This program never reads
+//! the files of a session.
 
-use cp_common::coprocess;
-use cp_common::wire::Turn;
-use cp_common::{Context, Result};
+use cp_common::wire::{Prompt, Turn, estimated_tokens, raw};
+use cp_common::{Context, Error, Result, coprocess};
 use serde::Deserialize;
+
+use crate::account::Account;
 
 /// How much of a session goes to the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -72,6 +74,38 @@ pub(crate) fn unfit_beginning(turns: &[Turn]) -> usize {
     turns.iter().position(Turn::is_question).unwrap_or(turns.len())
 }
 
+/// Makes the prompt fit. What is new in it is never cut: where that alone is too much, it is an error.
+pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> Result<()> {
+    let mut sizes = Vec::with_capacity(prompt.messages.len());
+    for turn in &prompt.messages {
+        sizes.push(turn.size()?);
+    }
+    let fixed = prompt.system.as_ref().map_or(0, String::len) + raw(&prompt.tools)?.get().len();
+    let mut bytes = fixed + sizes.iter().sum::<usize>();
+    let mut cut = 0;
+    while cut < prompt.history && estimated_tokens(bytes) > limit {
+        // A whole round goes: what stays must begin with a question.
+        bytes -= sizes[cut];
+        cut += 1;
+        while cut < prompt.history && !prompt.messages[cut].is_question() {
+            bytes -= sizes[cut];
+            cut += 1;
+        }
+    }
+    if estimated_tokens(bytes) > limit {
+        return Err(Error::validation(format!(
+            "too large: about {} tokens without any history, the limit is {limit}",
+            estimated_tokens(bytes)
+        ))
+        .with("estimated_tokens", estimated_tokens(bytes))
+        .hint("give less context, or a higher --fit-tokens"));
+    }
+    prompt.messages.drain(..cut);
+    prompt.history -= cut;
+    account.dropped("turns", cut, format!("--fit-tokens {limit}, estimated"));
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use cp_common::wire::{Block, Content};
@@ -86,5 +120,32 @@ mod tests {
         assert_eq!(unfit_beginning(&turns[..3]), 3);
         assert_eq!(unfit_beginning(&turns[3..]), 0);
         assert_eq!(unfit_beginning(&[]), 0);
+    }
+
+    fn prompt() -> Prompt {
+        let turns = ["user", "assistant", "user", "assistant", "user"].map(|role| Turn::text(role, &"x".repeat(100)));
+        Prompt { messages: turns.to_vec(), history: 4, ..Prompt::default() }
+    }
+
+    #[test]
+    fn whole_rounds_go_and_the_new_turn_stays() {
+        let (mut prompt, mut account) = (prompt(), Account::default());
+        fit(&mut prompt, 120, &mut account).unwrap();
+        assert_eq!((prompt.messages.len(), prompt.history), (3, 2));
+        assert_eq!(account.dropped[0].count, 2);
+        assert!(fit(&mut prompt, 10, &mut account).is_err());
+    }
+
+    #[test]
+    fn what_fits_is_left_alone() {
+        let (mut prompt, mut account) = (prompt(), Account::default());
+        fit(&mut prompt, 1000, &mut account).unwrap();
+        assert_eq!((prompt.messages.len(), account.dropped.len()), (5, 0));
+        // Of a block only that counts which is sent.
+        let thinking = "x".repeat(4000);
+        let block = serde_json::json!({"type": "thinking", "thinking": thinking, "raw": {"signature": "s"}});
+        prompt.messages[1].blocks = vec![serde_json::from_value(block).unwrap()];
+        fit(&mut prompt, 200, &mut account).unwrap();
+        assert_eq!(prompt.messages.len(), 5);
     }
 }

@@ -3,23 +3,12 @@
 //! What all prompts of a command line share is read once ([`assembly`]): the agent ([`agent`]), the system text, the session
 //! ([`history`]). Then each text, record or row that comes becomes a prompt ([`compose`]).
 
+mod account;
 mod agent;
 mod assembly;
-mod attach;
-mod catalogue;
 mod compose;
-mod explain;
-mod files;
-mod fit;
-mod governed;
 mod history;
-mod options;
-mod parts;
-mod policy;
-mod project;
-#[cfg(test)]
-mod schemas;
-mod system;
+mod sources;
 mod template;
 
 use cp_common::program::{Check, Credentials, Program, Status};
@@ -31,7 +20,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-compose",
     about: "assemble a prompt and account for every part of it",
     risk_tier: "T0",
-    verbs: &[compose::DOC, system::DOC],
+    verbs: &[compose::DOC],
     implicit: Some("compose"),
     groups: &[],
     doctor: &[],
@@ -39,11 +28,7 @@ pub static PROGRAM: Program = Program {
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
         ("CP_SESSION", "The session, where none is named"),
     ],
-    schemas: &[
-        cp_common::wire::schemas::PROMPT,
-        ("explained", include_str!("../schemas/explained.json")),
-        ("system_text", include_str!("../schemas/system_text.json")),
-    ],
+    schemas: &[cp_common::wire::schemas::PROMPT, ("explained", include_str!("../schemas/explained.json"))],
     checks,
     credentials: |_| Credentials::none_needed(),
     audit: |_| Ok(None),
@@ -61,15 +46,12 @@ pub struct Cli {
 enum Verb {
     #[command(hide = true)]
     Compose(compose::Args),
-    System(system::Args),
 }
 
 /// Runs the verb that was asked for.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
-    match cli.verb {
-        Verb::Compose(args) => compose::run(&args, context),
-        Verb::System(args) => system::run(&args, context),
-    }
+    let Verb::Compose(args) = cli.verb;
+    compose::run(&args, context)
 }
 
 fn checks(context: &mut Context) -> Vec<Check> {

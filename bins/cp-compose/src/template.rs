@@ -8,7 +8,7 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde_json::value::RawValue;
 
-use crate::files;
+use crate::sources;
 
 /// A template, read and checked.
 pub(crate) struct Template {
@@ -27,7 +27,7 @@ impl Template {
         environment.set_debug(true);
         // These are texts, not pages: nothing is escaped.
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-        let text = files::given(file)?;
+        let text = sources::given(file)?;
         let mut template = Self { file: file.to_owned(), environment };
         let added = template.environment.add_template_owned(NAME, text);
         added.map_err(|e| template.fault(&e))?;

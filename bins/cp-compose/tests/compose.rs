@@ -91,6 +91,6 @@ fn bad_input_is_told() {
     place.feed(&[], "").failed(2, "E_VALIDATION");
     place.run(&["--", " "]).failed(2, "E_VALIDATION");
     place.run(&["a text", "another"]).failed(2, "E_USAGE");
-    place.run(&["sytem"]).failed(2, "E_USAGE");
+    place.run(&["docter"]).failed(2, "E_USAGE");
     place.run(&["--sesion", "x", "--", "y"]).failed(2, "E_USAGE");
 }

@@ -8,6 +8,5 @@ mod governed;
 mod memory;
 mod project;
 mod session;
-mod system;
 mod template;
 mod tools;

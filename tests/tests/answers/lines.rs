@@ -26,7 +26,6 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             r#"echo 'say {{a}}' >t; printf '{"a":1}\n{"a":2}\n' | cp-compose --rows --explain --template t"#,
         ],
     ),
-    ("cp-compose system", &["cp-compose system -s 'be brief'"]),
     (
         "cp-mcp proxy",
         &[

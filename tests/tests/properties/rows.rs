@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$OPENAI_BASE_URL` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 65] = [
+const ROWS: [[&str; 4]; 64] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -62,7 +62,6 @@ const ROWS: [[&str; 4]; 65] = [
     ["cp-exec hook remove", "", "--project . claude", ""],
     ["cp-exec hook doctor", "", "", ""],
     ["cp-compose", "", "-s brief -- text", "-s brief --input text"],
-    ["cp-compose system", "", "-s brief", "-s @f"],
     ["cp-session start", "", "", ""],
     ["cp-session append", "", "--session $S -- m", "--session $S --input text"],
     ["cp-session tee", "", "$S <message", ""],
