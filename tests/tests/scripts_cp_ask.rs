@@ -121,6 +121,7 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
         ("cp-ask rest", 2, "unknown command rest"),
         ("cp-ask --agent x sesion", 2, "unknown command sesion"),
         ("cp-ask confiig", 2, "unknown command confiig"),
+        ("cp-ask logs", 2, "unknown command logs"),
         ("cp-ask reset now", 2, "no operand"),
         ("cp-ask -s prompts/sre.md x", 3, "no such file"),
         ("cp-ask --agent nobody x", 3, "nobody"),
