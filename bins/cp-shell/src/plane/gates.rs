@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::plane::files::damaged;
+use crate::plane::files::{Tail, damaged, entry};
 use crate::plane::ledgers::{event_of, member, pointer, segments};
-use crate::plane::lines::entry;
 use crate::plane::{Failure, Plane, guidance};
 
 /// How many failures are listed.
@@ -124,14 +123,14 @@ pub(super) fn state(plane: &Plane) -> GateState {
 
 fn lately(plane: &Plane) -> Result<GateState, Failure> {
     let Some(file) = ledgers(plane)?.into_iter().next_back() else { return Ok(GateState::Open) };
-    let state = plane.files.said_at_end(&file, LATELY, |tail, is_whole| Ok(state_after(tail, is_whole)))?;
-    state.map(|state| *state).ok_or_else(|| damaged(&file, "leads to no file"))
+    let tail = plane.files.tail(&file, LATELY)?;
+    tail.as_ref().map(state_after).ok_or_else(|| damaged(&file, "leads to no file"))
 }
 
-fn state_after(tail: &[u8], is_whole: bool) -> GateState {
+fn state_after(Tail { bytes: tail, is_whole }: &Tail) -> GateState {
     let mut state = GateState::Open;
     // A line that is cut, or still being written, says nothing.
-    let begin = if is_whole { 0 } else { tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |at| at + 1) };
+    let begin = if *is_whole { 0 } else { tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |at| at + 1) };
     let end = tail.iter().rposition(|byte| *byte == b'\n').map_or(begin, |at| at.max(begin));
     for line in tail[begin..end].split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
         let entry = entry(0, line);

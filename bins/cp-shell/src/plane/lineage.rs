@@ -1,7 +1,6 @@
 //! Who says that things belong together: the manifests of specs and packages, the registries, the work orders and the ledgers.
 
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use cp_policy::{Row, Table};
 use serde_json::{Value, json};
@@ -15,10 +14,10 @@ const ENTRIES: usize = 20;
 
 /// What a tree says of itself.
 pub(super) struct Lineage {
-    frameworks: Rc<Table>,
-    specs: Rc<Table>,
-    owners: Rc<Table>,
-    artifacts: Rc<Table>,
+    frameworks: Table,
+    specs: Table,
+    owners: Table,
+    artifacts: Table,
     packages: Vec<Package>,
     pub(super) orders: Vec<WorkOrder>,
     /// Each spec with the files that its manifest lists.

@@ -5,15 +5,12 @@ mod failure;
 mod files;
 mod gates;
 mod guidance;
-mod kept;
 mod ledgers;
 mod lineage;
-mod lines;
 pub(crate) mod operations;
 mod packages;
 mod paths;
 pub(crate) mod query;
-mod read;
 mod registries;
 mod request;
 mod trace;
@@ -22,15 +19,13 @@ mod yaml;
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::rc::Rc;
 
 use cp_common::{Error, Result};
 use cp_policy::Table;
 
 pub(crate) use failure::Failure;
-pub(crate) use files::hash_of;
+pub(crate) use files::{Read, hash_of};
 pub(crate) use gates::GateState;
-pub(crate) use read::Read;
 pub(crate) use request::{Operation, Request};
 pub(crate) use work_orders::WorkOrder;
 
@@ -89,7 +84,7 @@ impl Plane {
     pub(crate) fn ids(&self) -> Vec<String> {
         let mut ids: Vec<String> =
             packages::all(self).unwrap_or_default().into_iter().map(|package| package.id).collect();
-        let column = |table: Result<Rc<Table>, Failure>, name: &str| {
+        let column = |table: Result<Table, Failure>, name: &str| {
             table.unwrap_or_default().rows().map(|row| row.get(name).to_owned()).collect::<Vec<_>>()
         };
         ids.extend(column(registries::frameworks(self), "framework_id"));
@@ -121,6 +116,6 @@ impl Plane {
 
     /// Whether the tree has a registry of governed prompts.
     pub(crate) fn governs_prompts(&self) -> Result<bool, Failure> {
-        Ok(self.files.said("registries/prompts_registry.csv", |_| Ok(()))?.is_some())
+        Ok(self.files.parsed("registries/prompts_registry.csv", |_| Ok(()))?.is_some())
     }
 }

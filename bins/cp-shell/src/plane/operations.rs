@@ -92,7 +92,7 @@ pub(crate) fn answer(plane: &Plane, query: &Query, host: &mut dyn Host) -> Resul
                     .hint("`wo` lists them")
             })?;
             let mut answer = order.to_value();
-            answer["payload"] = Value::clone(&order.payload);
+            answer["payload"] = order.payload.clone();
             Ok(answer)
         }
     }

@@ -1,7 +1,6 @@
 //! The installed packages: a directory each, with a manifest and a receipt.
 
 use std::path::PathBuf;
-use std::rc::Rc;
 
 use serde_json::{Value, json};
 
@@ -20,8 +19,8 @@ pub(crate) struct Package {
     directory: PathBuf,
     /// The plane whose directory it lies in.
     plane: String,
-    manifest: Rc<Value>,
-    receipt: Rc<Value>,
+    manifest: Value,
+    receipt: Value,
     /// Why there is no more of it.
     fault: Option<Value>,
 }
@@ -178,7 +177,7 @@ fn read(plane: &Plane, installed: &std::path::Path, id: &str, name: &str) -> Res
     Ok(Some(Package { manifest, receipt, ..Package::new(id, directory, name) }))
 }
 
-fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Rc<Value>>, Failure> {
+fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Value>, Failure> {
     let value = plane.files.json(file)?;
     if value.as_ref().is_some_and(|value| !value.is_object()) {
         return Err(damaged(file, "not a JSON object"));
@@ -189,7 +188,7 @@ fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Rc<Value>>, Fa
 impl Package {
     fn new(id: &str, directory: PathBuf, plane: &str) -> Self {
         let (id, plane) = (id.to_owned(), plane.to_owned());
-        Self { id, directory, plane, manifest: Rc::default(), receipt: Rc::default(), fault: None }
+        Self { id, directory, plane, manifest: Value::Null, receipt: Value::Null, fault: None }
     }
 
     /// Where it lies, below the root.

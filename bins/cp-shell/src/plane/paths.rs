@@ -1,7 +1,6 @@
 //! What may be done with a path of the tree, after everything in it that leads elsewhere is followed.
 
 use std::path::Path;
-use std::rc::Rc;
 
 use cp_common::home::{GOVERNED_ROOTS, PathClass, classify_below, resolved_below};
 use serde_json::{Value, json};
@@ -12,26 +11,27 @@ const CONFIG: &str = "config/governed_roots.json";
 
 /// Whether a path of the tree is pristine, or a ledger. Where the governed roots cannot be read, every path is.
 pub(super) fn governs(plane: &Plane, path: &str) -> bool {
-    let class = |roots: Rc<Vec<String>>| classify_below(plane.root(), Path::new(path), &roots).0;
+    let class = |roots: Vec<String>| classify_below(plane.root(), Path::new(path), &roots).0;
     roots(plane).map_or(true, |roots| matches!(class(roots), PathClass::Pristine | PathClass::AppendOnly))
 }
 
 /// `governed_roots`
 pub(super) fn governed_roots(plane: &Plane) -> Result<Value, Failure> {
     let roots = roots(plane)?;
-    Ok(json!({"roots": *roots, "count": roots.len()}))
+    let count = roots.len();
+    Ok(json!({"roots": roots, "count": count}))
 }
 
 /// The governed roots: those of the tree, else those of every tree.
-fn roots(plane: &Plane) -> Result<Rc<Vec<String>>, Failure> {
-    let roots = plane.files.said(CONFIG, |config| {
+fn roots(plane: &Plane) -> Result<Vec<String>, Failure> {
+    let roots = plane.files.parsed(CONFIG, |config| {
         let config: Value = serde_json::from_slice(config).map_err(|e| format!("not valid JSON: {e}"))?;
         let roots = config.get("governed_roots").and_then(Value::as_array);
         roots
             .and_then(|roots| roots.iter().map(|root| root.as_str().map(str::to_owned)).collect())
             .ok_or_else(|| "`governed_roots` is not a list of strings".to_owned())
     })?;
-    Ok(roots.unwrap_or_else(|| Rc::new(GOVERNED_ROOTS.map(str::to_owned).to_vec())))
+    Ok(roots.unwrap_or_else(|| GOVERNED_ROOTS.map(str::to_owned).to_vec()))
 }
 
 /// `explain_path`

@@ -1,7 +1,6 @@
 //! The registries: frameworks, specs, and the counts of all of them.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use cp_policy::{Row, Table};
 use serde_json::{Value, json};
@@ -15,21 +14,21 @@ const SPECS: &str = "registries/specs_registry.csv";
 const OWNERSHIP: &str = "registries/file_ownership.csv";
 const ARTIFACTS: &str = "registries/control_plane_registry.csv";
 
-pub(super) fn frameworks(plane: &Plane) -> Result<Rc<Table>, Failure> {
+pub(super) fn frameworks(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(FRAMEWORKS)
 }
 
-pub(super) fn specs(plane: &Plane) -> Result<Rc<Table>, Failure> {
+pub(super) fn specs(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(SPECS)
 }
 
 /// Who owns which file.
-pub(super) fn ownership(plane: &Plane) -> Result<Rc<Table>, Failure> {
+pub(super) fn ownership(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(OWNERSHIP)
 }
 
 /// Which spec each artifact comes from, where a tree has this registry.
-pub(super) fn artifacts(plane: &Plane) -> Result<Rc<Table>, Failure> {
+pub(super) fn artifacts(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(ARTIFACTS)
 }
 
@@ -54,16 +53,16 @@ pub(super) fn spec_info(plane: &Plane, id: &str) -> Result<Value, Failure> {
             .with("spec_id", id)
             .hint("list_specs lists the registered ones")
     })?;
-    Ok(json!({"spec_id": id, "manifest": *manifest}))
+    Ok(json!({"spec_id": id, "manifest": manifest}))
 }
 
 /// The manifest of a spec, if it has one.
-pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Rc<Value>>, Failure> {
+pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
     if !is_name(id) {
         return Ok(None);
     }
     let file = std::path::Path::new("specs").join(id).join("manifest.yaml");
-    plane.files.said(&file, |bytes| match yaml::parse(text(bytes)?) {
+    plane.files.parsed(&file, |bytes| match yaml::parse(text(bytes)?) {
         Ok(manifest @ Value::Object(_)) => Ok(manifest),
         Ok(_) => Err("not a mapping".to_owned()),
         Err(reason) => Err(format!("not valid YAML: {reason}")),

@@ -53,7 +53,7 @@ fn traced(plane: &Plane, lineage: &Lineage, id: &str) -> Result<Option<(&'static
     } else if let Some(order) = lineage.orders.iter().find(|order| order.id == id) {
         let mut data = order.to_value();
         lineage.add_named(&mut data, &order.payload, Some(id));
-        data["payload"] = Value::clone(&order.payload);
+        data["payload"] = order.payload.clone();
         ("work_order", data, Vec::new(), own)
     } else if let Some(data) = file(plane, lineage, id)? {
         let ids = union([own, lineage.packages_of_file(id), lineage.specs_of_file(id)]);

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use cp_common::{Code, Error, Result, clock};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde_json::{Value, json};
 
+use crate::plane::files::entry;
 use crate::plane::ledgers::{event_of, member};
-use crate::plane::lines::entry;
 use crate::plane::{Failure, Plane};
 use cp_ledger::format::canonical::hash_value;
 
@@ -27,7 +26,7 @@ pub(crate) struct WorkOrder {
     /// Its file below the root, or the ledger.
     pub(crate) source: String,
     /// The content of the file, or the newest entry.
-    pub(crate) payload: Rc<Value>,
+    pub(crate) payload: Value,
     /// The later it was last named on the ledger, the higher; 0 where it never was.
     order: usize,
 }
@@ -65,7 +64,7 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
             id,
             status: String::new(),
             source: LEDGER.to_owned(),
-            payload: Rc::new(entry.clone()),
+            payload: entry.clone(),
             order: 0,
         });
         (order.status, order.order) = (status, latest);
