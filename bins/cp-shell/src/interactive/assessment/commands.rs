@@ -10,6 +10,7 @@ type Word = (String, usize);
 pub(crate) struct Line {
     pub(crate) level: Level,
     pub(crate) reason: String,
+    pub(crate) is_mass_edit: bool,
     /// Where it begins.
     pub(crate) at: usize,
 }
@@ -25,6 +26,7 @@ pub(crate) fn lines(text: &str, table: &Table) -> Vec<Line> {
     let line = |level, class: &str, why: &str, at: usize, shown: &str| Line {
         level,
         reason: format!("{class} (command `{shown}`): {why}"),
+        is_mass_edit: false,
         at,
     };
     let mut lines = Vec::new();
@@ -51,7 +53,8 @@ pub(crate) fn lines(text: &str, table: &Table) -> Vec<Line> {
             // The pattern is shown and not the line, which may hold a secret.
             let shown = pattern.join(" ").replace('*', "…");
             let shown = shown.trim_end_matches(['~', ' ']);
-            lines.push(line(command.level, &command.name, &command.why, *at, shown));
+            let found = line(command.level, &command.name, &command.why, *at, shown);
+            lines.push(Line { is_mass_edit: command.is_mass_edit, ..found });
         }
     }
     lines

@@ -57,6 +57,8 @@ pub(crate) struct Command {
     pub(crate) name: String,
     pub(crate) level: Level,
     pub(crate) why: String,
+    #[serde(default)]
+    pub(crate) is_mass_edit: bool,
     lines: String,
     #[serde(skip)]
     pub(crate) patterns: Vec<Vec<String>>,

@@ -53,9 +53,8 @@ fn everything(table: &Table, text: &str) -> Vec<Found> {
     let readings: Vec<Reading> = readings.into_iter().filter(|reading| reading.known == most).collect();
     let lines = commands::lines(text, table);
     let meant = lines.into_iter().filter(|line| readings.iter().all(|it| it.means_command(line.at, &tokens, table)));
-    let mut found: Vec<Found> = meant
-        .map(|line| Found { is_mass_edit: line.reason.contains("sed -i"), level: line.level, reason: line.reason })
-        .collect();
+    let mut found: Vec<Found> =
+        meant.map(|line| Found { is_mass_edit: line.is_mass_edit, level: line.level, reason: line.reason }).collect();
     found.extend(readings.into_iter().flat_map(|reading| reading.found));
     found
 }

@@ -6,6 +6,8 @@ use cp_common::program::VERSION;
 use cp_common::{Code, Error, Result};
 use serde_json::Value;
 
+/// The detail of an error that says that no server answered.
+pub(super) const UNREACHABLE: &str = "unreachable";
 /// The largest answer that is read.
 const LIMIT: u64 = 1 << 20;
 
@@ -52,11 +54,22 @@ impl Client {
         path: &str,
         response: std::result::Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<Value> {
-        let failed = |e: &ureq::Error| match e {
-            ureq::Error::Timeout(_) => {
-                Error::new(Code::Timeout, format!("{method} {path}: no answer within {} ms", self.timeout.as_millis()))
-            }
-            other => Error::new(Code::Network, format!("{method} {path}: {other}")),
+        let failed = |e: &ureq::Error| {
+            let error = match e {
+                ureq::Error::Timeout(_) => {
+                    let message = format!("{method} {path}: no answer within {} ms", self.timeout.as_millis());
+                    Error::new(Code::Timeout, message)
+                }
+                other => Error::new(Code::Network, format!("{method} {path}: {other}")),
+            };
+            let is_unreachable = matches!(
+                e,
+                ureq::Error::Timeout(_)
+                    | ureq::Error::Io(_)
+                    | ureq::Error::HostNotFound
+                    | ureq::Error::ConnectionFailed
+            );
+            if is_unreachable { error.with(UNREACHABLE, true) } else { error }
         };
         let mut response = response.map_err(|e| failed(&e))?;
         let status = response.status();

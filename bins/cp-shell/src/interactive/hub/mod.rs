@@ -13,7 +13,7 @@ use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::http::{Client, encoded};
+use self::http::{Client, UNREACHABLE, encoded};
 use crate::interactive::settings;
 
 /// The largest part of a brief that is sent, and the largest brief that is read.
@@ -282,7 +282,7 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
                 }
             }
             Err(e) => {
-                let unreachable = matches!(e.code(), Code::Timeout) || e.message().contains("onnect");
+                let unreachable = e.details().contains_key(UNREACHABLE);
                 loaded.errors.push(e.message().to_owned());
                 if unreachable {
                     return loaded;

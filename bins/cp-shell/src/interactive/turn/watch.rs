@@ -5,7 +5,7 @@ use std::time::Duration;
 use cp_common::Result;
 use cp_common::output::Output;
 use cp_common::program::approval::{Answer, description, prompt};
-use cp_common::wire::{Approval, Scope};
+use cp_common::wire::{Approval, Scope, ToolResult};
 use serde_json::{Value, json};
 
 use super::flow::Flow;
@@ -138,7 +138,7 @@ impl Observer for Watch<'_> {
                 self.line(&format!("→ {} {}", call.name, call.input.get()))
             }
             Event::ToolResult(result) => {
-                let denied = result.is_error && result.exit_code.is_none() && is_denial(&result.content);
+                let denied = is_denied(result);
                 self.tracker.called(denied);
                 if denied {
                     self.tracker.denied();
@@ -194,8 +194,42 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// Whether a tool's answer says that it was kept from running: by the list of tools, by a person, or by policy.
-fn is_denial(answer: &str) -> bool {
-    let first = answer.lines().next().unwrap_or_default();
-    first.starts_with("Tool not permitted") || first.starts_with("Denied:") || first.contains("is not allowed")
+/// Returns true if a call was refused before its tool ran: by the list of tools, by a person or by policy.
+///
+/// A refusal has no exit status, and its content begins with the marker that `cp-toolloop` or `cp-exec` writes. The words of a tool are
+/// not searched, because a tool may report that an option is not allowed.
+fn is_denied(result: &ToolResult) -> bool {
+    const MARKERS: [&str; 3] = ["Denied: ", "Capability denied: ", "E_FORBIDDEN: "];
+    let is_refusal = |content: &str| {
+        content
+            .strip_prefix("Tool not permitted: ")
+            .is_some_and(|name| name.lines().next() == Some(result.name.as_str()))
+            || MARKERS.iter().any(|marker| content.starts_with(marker))
+    };
+    result.is_error && result.exit_code.is_none() && is_refusal(&result.content)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn denial_is_read_from_the_markers_of_our_programs_only() {
+        let denied = |content: &str, exit_code: Option<i32>| {
+            let result = json!({"id": "1", "name": "rm", "content": content, "is_error": true, "exit_code": exit_code, "duration_ms": 1});
+            is_denied(&serde_json::from_value(result).unwrap())
+        };
+        for content in ["Tool not permitted: rm", "Denied: a person denied it", "Capability denied: execute on /bin/rm"]
+        {
+            assert!(denied(content, None), "{content}");
+            assert!(!denied(content, Some(1)), "{content}");
+        }
+        for content in
+            ["flag --foo is not allowed together with --bar", "Tool not permitted: by me", "it was Denied: no"]
+        {
+            assert!(!denied(content, None), "{content}");
+        }
+    }
 }
