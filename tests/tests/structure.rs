@@ -16,6 +16,9 @@ const LAYERS: [&[&str]; 7] = [
     &["cp-testkit"],
 ];
 
+/// Crates whose submodules still use modules that use their parent: there a use by a submodule is not counted as one by its parent.
+const LOOPS_BETWEEN_PARENTS: [&str; 2] = ["cp-exec", "contract"];
+
 /// The layer of the programs.
 const PROGRAMS: usize = 5;
 
@@ -110,8 +113,8 @@ impl<'ast> Visit<'ast> for Named<'_> {
     }
 }
 
-/// What each module uses. A module may name its own submodules: it is their parent.
-fn arrows(modules: &BTreeMap<Module, PathBuf>) -> BTreeMap<&Module, BTreeSet<&Module>> {
+/// What each module uses. A use by a submodule counts as a use by each module that contains it, and a module may name its own submodules.
+fn arrows(modules: &BTreeMap<Module, PathBuf>, counts_parents: bool) -> BTreeMap<&Module, BTreeSet<&Module>> {
     let mut arrows: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
     for (module, file) in modules {
         let parsed = syn::parse_file(&std::fs::read_to_string(file).unwrap()).unwrap();
@@ -119,8 +122,13 @@ fn arrows(modules: &BTreeMap<Module, PathBuf>) -> BTreeMap<&Module, BTreeSet<&Mo
         named.visit_file(&parsed);
         for path in &named.paths {
             let used = (1..=path.len()).rev().find_map(|length| modules.get_key_value(&path[..length]));
-            if let Some((used, _)) = used.filter(|(used, _)| *used != module && !used.starts_with(module)) {
-                arrows.entry(module).or_default().insert(used);
+            let Some((used, _)) = used else { continue };
+            let shortest = if counts_parents { 1 } else { module.len() };
+            for (user, _) in (shortest..=module.len()).filter_map(|length| modules.get_key_value(&module[..length])) {
+                let is_related = used.starts_with(user) || user != module && user.starts_with(used);
+                if !is_related {
+                    arrows.entry(user).or_default().insert(used);
+                }
             }
         }
     }
@@ -146,7 +154,8 @@ fn no_modules_use_each_other_in_a_loop() {
     for folder in crates() {
         let mut modules_of = BTreeMap::new();
         modules(&folder.join("src"), &Vec::new(), &mut modules_of);
-        let arrows = arrows(&modules_of);
+        let counts_parents = !LOOPS_BETWEEN_PARENTS.iter().any(|name| folder.ends_with(name));
+        let arrows = arrows(&modules_of, counts_parents);
         for module in arrows.keys() {
             if reached(module, &arrows).contains(module) {
                 loops.push(format!("{}: {} uses {:?}", folder.display(), module.join("::"), arrows[module]));

@@ -12,7 +12,6 @@ mod repl;
 mod settings;
 mod shell_history;
 pub(crate) mod state;
-mod syntax;
 mod transcript;
 mod turn;
 

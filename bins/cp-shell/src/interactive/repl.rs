@@ -1,5 +1,6 @@
 //! The loop: a line is read, carried out, shown and put on record; around it how a session begins and ends.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cp_common::home::config::Origin;
@@ -11,7 +12,9 @@ use cp_redact::Redactor;
 use serde_json::json;
 
 use crate::agent::{self, ModelOptions};
-use crate::interactive::console::completion::Ids;
+use crate::interactive::commands::completion::{Ids, candidates};
+use crate::interactive::commands::{Input, parse};
+use crate::interactive::console::lines::joined;
 use crate::interactive::console::prompt_history::PromptHistory;
 use crate::interactive::console::render::Page;
 use crate::interactive::console::render::{count, show, style};
@@ -19,8 +22,6 @@ use crate::interactive::console::{Console, Typed};
 use crate::interactive::hub::Hub;
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::{Conversation, Ledgers, Request, Setup, Standing, State, record_hub};
-use crate::interactive::syntax::parse::{self, Input};
-use crate::interactive::syntax::table::Act;
 use crate::interactive::transcript::{Transcript, close_question};
 use crate::interactive::{commands, settings, shell_history, turn};
 use crate::journal::{self, Joined, Journal};
@@ -81,7 +82,9 @@ impl<'a> Repl<'a> {
         let id = agent_id(request.agent, joined.as_ref(), context);
         let prompt_history = PromptHistory::new(context.home.state("prompt_history"), &settings.history);
         let agents = agent::configured::load(&context.home.agents_file())?.keys().cloned().collect();
-        let console = Console::open(Ids { root: plane.root().to_owned(), agents }, prompt_history.load())?;
+        let ids = Ids { root: plane.root().to_owned(), agents };
+        let completions = Arc::new(move |line: &str, at: usize| candidates(line, at, &ids));
+        let console = Console::open(completions, prompt_history.load())?;
         let reasoning = settings.show.reasoning && console.is_terminal() && Page::of_terminal().is_some();
         let model = ModelOptions { reasoning, ..request.model.clone() };
         let agent = agent::named(&id, &plane, &model, context)?;
@@ -165,12 +168,12 @@ impl<'a> Repl<'a> {
     /// One line, from its text to its record. True when it was the last.
     fn line(&mut self, line: &str) -> Result<bool> {
         let started = Instant::now();
-        let whole = parse::joined(line);
+        let whole = joined(line);
         let state = &mut self.state;
         if let Err(e) = self.prompt_history.add(line, &state.setup.redactor) {
             state.show(&style().error(e.message(), None))?;
         }
-        let input = parse::parse(&whole);
+        let input = parse(&whole);
         let class = match &input {
             Input::Nothing => return Ok(false),
             Input::Command(command, _) => command.class,
@@ -184,7 +187,7 @@ impl<'a> Repl<'a> {
         let carried_out = match input {
             Input::Nothing => return Ok(false),
             Input::Command(command, argument) => {
-                leaves = command.act == Act::Quit;
+                leaves = command.name() == "quit";
                 commands::perform(state, command, argument)
             }
             Input::Run(command) => commands::system::run(state, command, false),

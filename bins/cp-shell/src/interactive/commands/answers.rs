@@ -6,12 +6,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use cp_common::{Context, Error, Result};
+use cp_common::{Error, Result};
 use serde_json::json;
 
 use crate::interactive::console::render::{count, harmless};
 use crate::interactive::outcome::Outcome;
-use crate::interactive::state::Conversation;
+use crate::interactive::state::{Conversation, State};
 use crate::plane::Read;
 
 /// Terminals take about so much in one sequence.
@@ -23,8 +23,9 @@ fn last(conversation: &Conversation) -> Result<&str> {
 }
 
 /// `:copy`: the terminal puts it on the clipboard (OSC 52), also from far away.
-pub(super) fn copy(conversation: &Conversation, is_terminal: bool) -> Result<Outcome> {
-    let answer = last(conversation)?;
+pub(super) fn copy(state: &mut State<'_>, _: &str) -> Result<Outcome> {
+    let is_terminal = state.console.is_terminal();
+    let answer = last(&state.conversation)?;
     let encoded = BASE64_STANDARD.encode(answer);
     if !is_terminal || encoded.len() > CLIPBOARD_LIMIT {
         let what = if is_terminal { "the answer is too long for a clipboard" } else { "copying needs a terminal" };
@@ -35,13 +36,13 @@ pub(super) fn copy(conversation: &Conversation, is_terminal: bool) -> Result<Out
 }
 
 /// `:save FILE`: never over a file that is there.
-pub(super) fn save(file: &str, conversation: &Conversation, context: &Context) -> Result<Outcome> {
-    let answer = last(conversation)?;
+pub(super) fn save(state: &mut State<'_>, file: &str) -> Result<Outcome> {
+    let answer = last(&state.conversation)?;
     if file.is_empty() {
         return Err(Error::usage("a file is needed").hint("write :save answer.md"));
     }
     let path = Path::new(file);
-    context.home.check_writable(path)?;
+    state.context.home.check_writable(path)?;
     let mut created = OpenOptions::new().write(true).create_new(true).mode(0o666).open(path).map_err(|e| {
         let error = Error::io("saving the answer", e).in_file(path);
         if path.exists() { error.hint("choose a name that is free: nothing is overwritten here") } else { error }
@@ -55,12 +56,12 @@ pub(super) fn save(file: &str, conversation: &Conversation, context: &Context) -
 }
 
 /// `:cost`
-pub(super) fn cost(conversation: &Conversation) -> Outcome {
-    let usage = &conversation.usage;
+pub(super) fn cost(state: &State<'_>) -> Outcome {
+    let Conversation { usage, answers, .. } = &state.conversation;
     let cost = usage.cost_usd.map_or_else(|| "unpriced".to_owned(), |cost| format!("${cost:.4}"));
     let text = format!(
         "{}: {} tokens in, {} out, {} from a cache; {cost}\n",
-        count(conversation.answers, "answer"),
+        count(*answers, "answer"),
         usage.input_tokens + usage.cache_write_tokens,
         usage.output_tokens,
         usage.cache_read_tokens,

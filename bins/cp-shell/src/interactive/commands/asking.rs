@@ -1,12 +1,11 @@
 //! How the next turn is asked: by which model, with which files and tools, from an editor; and a command line that the model writes.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cp_common::home::write_whole;
 use cp_common::words::split;
-use cp_common::{Context, Error, Result};
+use cp_common::{Error, Result};
 use serde_json::json;
 
 use crate::agent::ModelOptions;
@@ -14,7 +13,7 @@ use crate::interactive::commands::system;
 use crate::interactive::console::keys::ask_model;
 use crate::interactive::console::render::{harmless, style};
 use crate::interactive::outcome::Outcome;
-use crate::interactive::state::{Allowed, Conversation, State};
+use crate::interactive::state::{Allowed, State};
 use crate::interactive::turn;
 use crate::parts::ask;
 
@@ -54,7 +53,8 @@ fn choose(
 }
 
 /// `:tools`
-pub(super) fn tools(model: &ModelOptions, allowed: &[Allowed], context: &Context) -> Result<Outcome> {
+pub(super) fn tools(state: &mut State<'_>, _: &str) -> Result<Outcome> {
+    let State { model, conversation, context, .. } = state;
     if model.tools.is_empty() {
         return Ok(Outcome::of_text(
             "none: cp-shell --tools DIR lets the model use those of a directory, each turn after a yes\n",
@@ -68,30 +68,21 @@ pub(super) fn tools(model: &ModelOptions, allowed: &[Allowed], context: &Context
         let member = |name: &str| harmless(tool[name].as_str().unwrap_or_default());
         let _ = writeln!(text, "{}  {}", style().strong(&member("name")), member("description").replace('\n', " "));
     }
-    for Allowed { rule, tool, .. } in allowed {
+    for Allowed { rule, tool, .. } in &conversation.allowed {
         let _ = writeln!(text, "{}", style().faint(&harmless(&format!("allowed for this session: {tool} ({rule})"))));
     }
     Ok(Outcome { text, result: found, ..Outcome::default() })
 }
 
 /// `:attach [PATH]`
-pub(super) fn attach(conversation: &mut Conversation, path: &str) -> Result<Outcome> {
+pub(super) fn attach(state: &mut State<'_>, path: &str) -> Result<Outcome> {
+    let conversation = &mut state.conversation;
     if !path.is_empty() {
-        conversation.attached.push(attachable(path)?);
+        conversation.attached.push(turn::attachable(path)?);
     }
     let names: Vec<String> = conversation.attached.iter().map(|path| harmless(&path.display().to_string())).collect();
     let text = if names.is_empty() { "nothing is attached".to_owned() } else { names.join("\n") };
     Ok(Outcome { text: format!("{text}\n"), result: json!({"attached": names}), ..Outcome::default() })
-}
-
-/// A file that can go with a turn.
-pub(crate) fn attachable(path: &str) -> Result<PathBuf> {
-    let file = Path::new(path);
-    match file.metadata() {
-        Ok(found) if found.is_file() => Ok(file.to_owned()),
-        Ok(_) => Err(Error::usage(format!("{path} is not a file")).hint("attach the files in it, one by one")),
-        Err(e) => Err(Error::io("attaching", e).in_file(file)),
-    }
 }
 
 /// `:edit [TEXT]`

@@ -3,25 +3,25 @@
 use std::fmt::Write as _;
 
 use cp_common::wire::raw;
-use cp_common::{Context, Error, Result};
+use cp_common::{Error, Result};
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, Capability, configured};
+use crate::agent::{Capability, configured};
+use crate::interactive::commands::{self, COMMANDS, Command};
 use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{style, value};
 use crate::interactive::outcome::Outcome;
-use crate::interactive::state::{Conversation, Standing, State};
-use crate::interactive::syntax::table::{self, COMMANDS, Command};
-use crate::interactive::transcript::Transcript;
+use crate::interactive::state::State;
 use crate::parts::ask;
 use crate::plane::Read;
-use crate::signals::{Signals, health_bar};
+use crate::signals::health_bar;
 
 /// `:help [COMMAND]`
-pub(super) fn help(about: &str, capabilities: &[Capability]) -> Result<Outcome> {
+pub(super) fn help(state: &mut State<'_>, about: &str) -> Result<Outcome> {
+    let capabilities = state.agent.capabilities();
     let about = about.trim_start_matches([':', '/']);
     if !about.is_empty() {
-        let command = table::find(about)
+        let command = commands::find(about)
             .ok_or_else(|| Error::usage(format!("there is no command `{about}`")).hint("`:help` lists the commands"))?;
         return Ok(Outcome::of_text(of_one(command)));
     }
@@ -41,7 +41,7 @@ pub(super) fn help(about: &str, capabilities: &[Capability]) -> Result<Outcome> 
 /// Its names as help shows them: the whole one, a short one, and what it takes.
 fn spelled(command: &Command) -> String {
     let short =
-        command.names.iter().skip(1).find(|name| name.len() < 4).map_or_else(String::new, |name| format!(", :{name}"));
+        command.names().skip(1).find(|name| name.len() < 4).map_or_else(String::new, |name| format!(", :{name}"));
     format!(":{}{short} {}", command.name(), command.takes).trim_end().to_owned()
 }
 
@@ -53,19 +53,19 @@ fn entry(name: &str, help: &str, width: usize) -> String {
 }
 
 fn of_one(command: &Command) -> String {
-    let names: Vec<String> = command.names.iter().map(|name| format!(":{name}")).collect();
+    let names: Vec<String> = command.names().map(|name| format!(":{name}")).collect();
     let needs = command.needs.map_or_else(String::new, |needed| format!("\n  needs the capability {}", needed.name()));
     format!("{} {}\n  {}{needs}\n", names.join(", "), command.takes, command.help)
 }
 
 /// `:clear`
-pub(super) fn clear(is_terminal: bool) -> Outcome {
-    let text = if is_terminal { "\x1b[H\x1b[2J" } else { "" };
+pub(super) fn clear(state: &State<'_>) -> Outcome {
+    let text = if state.console.is_terminal() { "\x1b[H\x1b[2J" } else { "" };
     Outcome { text: text.to_owned(), ..Outcome::default() }
 }
 
 /// `:state`
-pub(super) fn state(state: &mut State<'_>) -> Result<Outcome> {
+pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let State { setup, context, agent, ledgers, standing, hub, conversation, model, .. } = state;
     let own = agent.state()?;
     let loaded = hub.loaded();
@@ -129,12 +129,13 @@ pub(super) fn agent(state: &mut State<'_>, name: &str) -> Result<Outcome> {
 }
 
 /// `:ctx [persistent|isolated]`
-pub(super) fn mode(mode: &str, conversation: &mut Conversation, transcript: &mut Transcript) -> Result<Outcome> {
+pub(super) fn mode(state: &mut State<'_>, mode: &str) -> Result<Outcome> {
+    let State { conversation, ledgers, .. } = state;
     match mode {
         "" => {}
         "persistent" | "isolated" => {
             conversation.isolated = mode == "isolated";
-            transcript.note("session_mode", &json!({"mode": mode}))?;
+            ledgers.transcript.note("session_mode", &json!({"mode": mode}))?;
         }
         other => {
             return Err(
@@ -152,8 +153,8 @@ pub(super) fn mode(mode: &str, conversation: &mut Conversation, transcript: &mut
 }
 
 /// `:export-session`
-pub(super) fn export(context: &Context) -> Result<Outcome> {
-    let exported = ask(context, "cp-session", &["export"])?;
+pub(super) fn export(state: &mut State<'_>, _: &str) -> Result<Outcome> {
+    let exported = ask(state.context, "cp-session", &["export"])?;
     let path = exported["path"].as_str().unwrap_or_default().to_owned();
     let hash = exported["sha256"].as_str().unwrap_or_default().to_owned();
     let text = format!("written: {}, {} turns, without secrets\n", harmless(&path), exported["turns"]);
@@ -161,7 +162,8 @@ pub(super) fn export(context: &Context) -> Result<Outcome> {
 }
 
 /// `:signals`
-pub(super) fn signals(standing: &Standing, agent: &mut dyn Agent) -> Outcome {
+pub(super) fn signals(state: &mut State<'_>) -> Outcome {
+    let State { standing, agent, .. } = state;
     let signals = standing.signals();
     let mut text = format!("{}\n", standing.strip());
     let rows = [
@@ -192,7 +194,8 @@ fn shown(value: &Value) -> String {
 }
 
 /// `:trust`
-pub(super) fn trust(signals: &Signals) -> Outcome {
+pub(super) fn trust(state: &State<'_>) -> Outcome {
+    let signals = state.standing.signals();
     let (icon, trust) = (signals.trust_icon(), signals.trust);
     let text = format!("trust {icon} {trust:.2}: the share of commands and tools that needed no denial\n");
     Outcome { text, result: json!({"trust": trust}), ..Outcome::default() }

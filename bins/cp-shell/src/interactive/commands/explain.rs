@@ -2,18 +2,20 @@
 
 use std::fmt::Write as _;
 
-use crate::interactive::assessment::explained::Explained;
 use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{Style, count, cut, style};
-use crate::interactive::hub::{Hub, Loaded};
+use crate::interactive::hub::Loaded;
 use crate::interactive::outcome::Outcome;
 use crate::interactive::shell_history::ShellHistory;
+use crate::interactive::state::State;
 
 /// `:explain`
-pub(super) fn explain(last: Option<&Explained>, history: &ShellHistory, hub: &Hub) -> Outcome {
+pub(super) fn explain(state: &State<'_>) -> Outcome {
+    let State { setup, hub, conversation, .. } = state;
     let style = style();
-    let mut text = last.map_or_else(|| "no turn was taken yet\n".to_owned(), |last| last.text(style));
-    text.push_str(&history_text(history, style));
+    let mut text =
+        conversation.last.as_ref().map_or_else(|| "no turn was taken yet\n".to_owned(), |last| last.text(style));
+    text.push_str(&history_text(&setup.shell_history, style));
     text.push_str(&hub_text(hub.loaded(), hub.is_pending(), style));
     Outcome::of_text(text)
 }

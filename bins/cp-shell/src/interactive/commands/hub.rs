@@ -4,12 +4,12 @@ use cp_common::{Error, Result, signals};
 use serde_json::json;
 
 use crate::interactive::commands::explain::hub_text;
+use crate::interactive::commands::unquoted;
 use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{cut, style};
 use crate::interactive::hub::Hub;
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::{State, record_hub};
-use crate::interactive::syntax::parse::unquoted;
 use crate::interactive::transcript::Transcript;
 
 /// `:hub`, `:hub log TEXT`
@@ -67,7 +67,8 @@ fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
 }
 
 /// `:inbox`, `:inbox read ID`
-pub(super) fn inbox(argument: &str, hub: &mut Hub, transcript: &mut Transcript) -> Result<Outcome> {
+pub(super) fn inbox(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
+    let (hub, transcript) = (&mut state.hub, &mut state.ledgers.transcript);
     wait(hub, transcript)?;
     match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
         ("", _) => {

@@ -9,14 +9,15 @@ use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{count, style};
 use crate::interactive::memory::{self, Remembered};
 use crate::interactive::outcome::Outcome;
-use crate::interactive::state::Setup;
+use crate::interactive::state::{Setup, State};
 use crate::parts::ask;
 
 /// How much of each kind is shown.
 const SHOWN: usize = 10;
 
 /// `:memory [QUERY]`
-pub(super) fn recall(query: &str, context: &Context) -> Result<Outcome> {
+pub(super) fn recall(state: &mut State<'_>, query: &str) -> Result<Outcome> {
+    let context = &*state.context;
     let kinds = memory::kinds(context);
     if kinds.is_empty() {
         let directory = context.home.path("memory");
@@ -26,8 +27,8 @@ pub(super) fn recall(query: &str, context: &Context) -> Result<Outcome> {
 }
 
 /// `:notes`
-pub(super) fn notes(context: &Context) -> Result<Outcome> {
-    shown(&["note", "dev_note"], "", context)
+pub(super) fn notes(state: &mut State<'_>, _: &str) -> Result<Outcome> {
+    shown(&["note", "dev_note"], "", state.context)
 }
 
 fn shown(kinds: &[&str], query: &str, context: &Context) -> Result<Outcome> {
@@ -43,12 +44,21 @@ fn shown(kinds: &[&str], query: &str, context: &Context) -> Result<Outcome> {
     Ok(Outcome::of_text(text))
 }
 
-/// `:n+ TEXT`, `:nd+ TEXT`
-pub(super) fn add(kind: &str, text: &str, setup: &Setup<'_>, context: &Context) -> Result<Outcome> {
+/// `:n+ TEXT`
+pub(super) fn add_note(state: &mut State<'_>, text: &str) -> Result<Outcome> {
+    add("note", text, state)
+}
+
+/// `:nd+ TEXT`
+pub(super) fn add_developer_note(state: &mut State<'_>, text: &str) -> Result<Outcome> {
+    add("dev_note", text, state)
+}
+
+fn add(kind: &str, text: &str, state: &State<'_>) -> Result<Outcome> {
     if text.is_empty() {
         return Err(Error::usage("there is nothing to note").hint("write it after the command: :n+ TEXT"));
     }
-    keep(kind, text, setup, context)
+    keep(kind, text, &state.setup, state.context)
 }
 
 /// Keeps a text of a kind without secrets, and shows where.
@@ -61,12 +71,13 @@ pub(super) fn keep(kind: &str, text: &str, setup: &Setup<'_>, context: &Context)
 }
 
 /// `:v [N]`
-pub(super) fn view(last: &str, session: &str, context: &Context) -> Result<Outcome> {
+pub(super) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
+    let session = state.ledgers.journal.session();
     let last = if last.is_empty() { "10" } else { last };
     if last.parse::<usize>().is_err() {
         return Err(Error::usage(format!("`{last}` is not a valid number of turns")).hint("write :v 10"));
     }
-    let loaded = ask(context, "cp-session", &["load", "--last", last])?;
+    let loaded = ask(state.context, "cp-session", &["load", "--last", last])?;
     let turns: Vec<Turn> = serde_json::from_value(loaded["messages"].clone()).unwrap_or_default();
     let mut text = String::new();
     for turn in &turns {

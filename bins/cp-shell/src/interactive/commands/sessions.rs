@@ -9,8 +9,6 @@ use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
 use serde_json::{Value, json};
 
-use crate::agent::ModelOptions;
-use crate::interactive::console::Console;
 use crate::interactive::console::keys::ask_model;
 use crate::interactive::console::render::{Style, count, cut, harmless, style};
 use crate::interactive::outcome::Outcome;
@@ -61,7 +59,8 @@ pub(crate) fn recap(context: &Context, style: Style) -> Result<String> {
 }
 
 /// `:sessions [N]`
-pub(super) fn list(many: &str, here: &str, context: &Context) -> Result<Outcome> {
+pub(super) fn list(state: &mut State<'_>, many: &str) -> Result<Outcome> {
+    let here = state.ledgers.journal.session();
     let many = if many.is_empty() { Ok(LISTED) } else { many.parse::<usize>() };
     let many = many.map_err(|_| Error::usage("not a number of sessions").hint("write :sessions 20"))?.max(1);
     let mut newest: Vec<Value> = Vec::new();
@@ -69,7 +68,7 @@ pub(super) fn list(many: &str, here: &str, context: &Context) -> Result<Outcome>
     loop {
         let mut words = vec!["list", "--limit", "1000"];
         words.extend(cursor.iter().flat_map(|cursor| ["--cursor", cursor.as_str()]));
-        let page = ask(context, "cp-session", &words)?;
+        let page = ask(state.context, "cp-session", &words)?;
         newest.extend(page["items"].as_array().into_iter().flatten().cloned());
         newest.sort_by_key(|session| std::cmp::Reverse(session["updated_at"].as_str().unwrap_or_default().to_owned()));
         newest.truncate(many);
@@ -82,9 +81,9 @@ pub(super) fn list(many: &str, here: &str, context: &Context) -> Result<Outcome>
     for session in &newest {
         let member = |name: &str| session[name].as_str().unwrap_or_default();
         let is_here = if member("session_id") == here { "*" } else { " " };
-        let state = if session["ended"] == true { "ended" } else { "open" };
+        let status = if session["ended"] == true { "ended" } else { "open" };
         let line =
-            format!("{is_here} {}  {}  {}  {state}", member("session_id"), member("updated_at"), member("agent"));
+            format!("{is_here} {}  {}  {}  {status}", member("session_id"), member("updated_at"), member("agent"));
         let _ = writeln!(text, "{}", harmless(format!("{line}  {}", member("name")).trim_end()));
     }
     let _ = writeln!(text, "{}", style().faint("`:resume ID` or `:resume NAME` goes on with one"));
@@ -109,24 +108,25 @@ fn arrived(state: &State<'_>, first: &str) -> Result<Outcome> {
 }
 
 /// `:rename NAME`
-pub(super) fn rename(name: &str, session: &str, context: &Context) -> Result<Outcome> {
+pub(super) fn rename(state: &mut State<'_>, name: &str) -> Result<Outcome> {
+    let session = state.ledgers.journal.session();
     if name.is_empty() {
         return Err(Error::usage("a name is needed").hint("write :rename bug-17"));
     }
-    let renamed = ask(context, "cp-session", &["rename", session, name])?;
+    let renamed = ask(state.context, "cp-session", &["rename", session, name])?;
     let text = format!("{session} is {name}: cp-shell --session {name} goes on with it\n");
     Ok(Outcome { text, result: renamed, ..Outcome::default() })
 }
 
 /// `:fork`
-pub(super) fn fork(state: &mut State<'_>) -> Result<Outcome> {
+pub(super) fn fork(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let from = state.ledgers.journal.session().to_owned();
     copy(state, None)?;
     arrived(state, &format!("a copy of {from}, which stays as it is\n"))
 }
 
 /// `:undo`
-pub(super) fn undo(state: &mut State<'_>) -> Result<Outcome> {
+pub(super) fn undo(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let from = state.ledgers.journal.session().to_owned();
     let (turns, _) = last_round(state.context)?.ok_or_else(nothing_said)?;
     copy(state, Some(turns))?;
@@ -134,7 +134,7 @@ pub(super) fn undo(state: &mut State<'_>) -> Result<Outcome> {
 }
 
 /// `:retry`
-pub(super) fn retry(state: &mut State<'_>) -> Result<Outcome> {
+pub(super) fn retry(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let said = match std::mem::take(&mut state.conversation.said) {
         said if said.is_empty() => last_round(state.context)?.ok_or_else(nothing_said)?.1,
         said => said,
@@ -181,7 +181,8 @@ fn last_round(context: &Context) -> Result<Option<(u64, String)>> {
 }
 
 /// `:compact [KEEP]`
-pub(super) fn compact(keep: &str, model: &ModelOptions, console: &Console, context: &Context) -> Result<Outcome> {
+pub(super) fn compact(state: &mut State<'_>, keep: &str) -> Result<Outcome> {
+    let State { model, console, context, .. } = state;
     let mut words = vec!["compact"];
     if !keep.is_empty() {
         keep.parse::<u64>().map_err(|_| Error::usage("not a number of turns").hint("write :compact 10"))?;

@@ -5,11 +5,11 @@ use std::path::Path;
 use cp_common::{Code, Error, Result};
 use serde_json::{Value, json};
 
+use crate::interactive::commands;
 use crate::interactive::console::Console;
 use crate::interactive::console::render::{style, value};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::{Standing, State};
-use crate::interactive::syntax::table;
 use crate::plane::operations::{self, Host};
 use crate::plane::work_orders::{self, Applied};
 use crate::plane::{Failure, Plane, query};
@@ -21,7 +21,7 @@ pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result
         let home = state.context.home.root();
         return apply(Path::new(file.trim()), home, &state.console, &mut state.standing.tracker);
     }
-    let takes = table::find(name).map_or("", |command| command.takes);
+    let takes = commands::find(name).map_or("", |command| command.takes);
     if (argument.is_empty() && !takes.is_empty() && !takes.starts_with('[')) || (name, argument) == ("wo", "apply") {
         let takes = if name == "wo" { "apply FILE" } else { takes };
         return Err(Error::usage(format!("write :{name} {takes}")).hint(format!("`:help {name}` says more")));

@@ -13,8 +13,8 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tc
 use serde_json::Value;
 
 use super::Console;
+use super::lines::goes_on;
 use super::render::Page;
-use crate::interactive::syntax::parse;
 
 const ESC: u8 = 0x1b;
 /// How long what belongs to an Esc may take to follow it.
@@ -167,7 +167,7 @@ impl Ahead {
     pub(super) fn next(&mut self) -> (String, bool) {
         let mut text = String::from_utf8_lossy(&std::mem::take(&mut self.0)).into_owned();
         let mut ends = text.match_indices('\n').map(|(end, _)| end);
-        let Some(end) = ends.find(|end| !parse::goes_on(&text[..*end])) else { return (text, false) };
+        let Some(end) = ends.find(|end| !goes_on(&text[..*end])) else { return (text, false) };
         self.0 = text.split_off(end + 1).into_bytes();
         text.pop();
         (text, true)

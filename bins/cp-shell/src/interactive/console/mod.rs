@@ -1,8 +1,8 @@
 //! The console: asks for lines and for yes or no, on a terminal with an editor, else from a script. A thread reads, so that a signal
 //! ends the wait; it reads only when it is asked, so that a script's next line is never an answer.
 
-pub(crate) mod completion;
 pub(crate) mod keys;
+pub(crate) mod lines;
 pub(crate) mod markdown;
 pub(crate) mod prompt_history;
 pub(crate) mod render;
@@ -23,9 +23,8 @@ use rustyline::{
     EventHandler, KeyEvent, RepeatCount,
 };
 
-use self::completion::{Helper, Ids};
 use self::keys::Ahead;
-use crate::interactive::syntax::parse;
+use self::lines::{Completions, Helper, goes_on};
 
 /// The command that a line becomes with Ctrl-O.
 const EDIT: &str = ":edit ";
@@ -73,7 +72,7 @@ pub(crate) struct Console {
 
 impl Console {
     /// Begins to listen. `known` are the lines of earlier sessions.
-    pub(crate) fn open(ids: Ids, known: Vec<String>) -> Result<Self> {
+    pub(crate) fn open(completions: Completions, known: Vec<String>) -> Result<Self> {
         let stdin = std::io::stdin();
         let before = stdin.is_terminal().then(|| rustix::termios::tcgetattr(&stdin).ok()).flatten();
         if let Some(before) = before.clone() {
@@ -89,7 +88,7 @@ impl Console {
         let mut answers = Answers { sender, wake };
         let is_terminal = before.is_some();
         std::thread::Builder::new().name("console".to_owned()).spawn(move || {
-            if is_terminal { edit(&asked, &mut answers, &ids, &known) } else { read(&asked, &mut answers) }
+            if is_terminal { edit(&asked, &mut answers, &completions, &known) } else { read(&asked, &mut answers) }
         })?;
         Ok(Self { questions, typed, ready, before, ahead: RefCell::default() })
     }
@@ -215,7 +214,7 @@ fn editor(wants_editor: &Arc<AtomicBool>) -> rustyline::Result<Editor<Helper, Me
 }
 
 /// Lines from a terminal.
-fn edit(asked: &Receiver<Question>, answers: &mut Answers, ids: &Ids, known: &[String]) {
+fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Completions, known: &[String]) {
     let wants_editor = Arc::new(AtomicBool::new(false));
     let mut editor = match editor(&wants_editor) {
         Ok(editor) => editor,
@@ -236,7 +235,7 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, ids: &Ids, known: &[S
             Question::Answer(prompt) => (prompt, (String::new(), false), false),
         };
         // An answer is one line, and no id is offered for it.
-        editor.set_helper(is_line.then(|| Helper { ids: ids.clone() }));
+        editor.set_helper(is_line.then(|| Helper { completions: Arc::clone(completions) }));
         let read = if is_whole { Ok(ahead) } else { editor.readline_with_initial(&prompt, (&ahead, "")) };
         // A signal that came before was for no turn. One that comes from here on is for what the line begins.
         signals::forget_interrupt();
@@ -281,7 +280,7 @@ fn read(asked: &Receiver<Question>, answers: &mut Answers) {
                     };
                     let text = text.strip_suffix('\n').unwrap_or(text);
                     let text = text.strip_suffix('\r').unwrap_or(text);
-                    if ended || !parse::goes_on(text) {
+                    if ended || !goes_on(text) {
                         break Typed::Line(text.to_owned());
                     }
                 }

@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use cp_common::{Error, Result};
 use cp_redact::Redactor;
 
-use crate::interactive::commands::asking::attachable;
-
 /// The longest text that is attached; what is longer would fill the conversation.
 const LONGEST: u64 = 256 << 10;
 
@@ -59,6 +57,16 @@ impl Attached {
             }
         }
         Ok(())
+    }
+}
+
+/// A file that can go with a turn.
+pub(crate) fn attachable(path: &str) -> Result<PathBuf> {
+    let file = Path::new(path);
+    match file.metadata() {
+        Ok(found) if found.is_file() => Ok(file.to_owned()),
+        Ok(_) => Err(Error::usage(format!("{path} is not a file")).hint("attach the files in it, one by one")),
+        Err(e) => Err(Error::io("attaching", e).in_file(file)),
     }
 }
 

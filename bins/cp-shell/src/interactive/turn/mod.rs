@@ -16,7 +16,7 @@ use cp_common::{Code, Error, Result, signals};
 use serde_json::{Value, json};
 
 use self::attached::Attached;
-pub(crate) use self::attached::is_attached;
+pub(crate) use self::attached::{attachable, is_attached};
 use self::envelope::Envelope;
 use self::watch::Watch;
 use crate::agent;

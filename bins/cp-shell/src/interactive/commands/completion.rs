@@ -1,21 +1,9 @@
-//! What the Tab key offers: the names of commands, the ids and paths that each of them takes, and paths after an `@`.
+//! Completion with the Tab key: the names of commands, the ids and paths that each command takes, and paths after an `@`.
 
 use std::path::{Path, PathBuf};
 
-use rustyline::completion::Completer;
-use rustyline::highlight::Highlighter;
-use rustyline::hint::Hinter;
-use rustyline::validate::{ValidationContext, ValidationResult, Validator};
-
-use crate::interactive::syntax::parse;
-use crate::interactive::syntax::table::{self, Act, COMMANDS, Command};
+use crate::interactive::commands::{COMMANDS, Command, find};
 use crate::plane::Plane;
-
-/// The editor's helper: completion, and whether a line goes on.
-pub(crate) struct Helper {
-    /// Where ids are looked up.
-    pub(crate) ids: Ids,
-}
 
 /// Where the ids are that commands take. They are read when Tab is pressed, and never before.
 #[derive(Clone, Debug)]
@@ -28,20 +16,12 @@ impl Ids {
     /// What a command can be given.
     fn of(&self, command: &Command) -> Vec<String> {
         let fixed = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        match command.act {
-            Act::Plane => self.of_tree(command.name()),
-            Act::Help => COMMANDS.iter().map(|command| command.name().to_owned()).collect(),
-            Act::Agent => self.agents.clone(),
-            Act::Mode => fixed(&["persistent", "isolated"]),
-            Act::Hub => fixed(&["log"]),
-            Act::Inbox => fixed(&["read"]),
-            _ => Vec::new(),
-        }
-    }
-
-    /// What a question about the tree can be about.
-    fn of_tree(&self, name: &str) -> Vec<String> {
-        match name {
+        match command.name() {
+            "help" => COMMANDS.iter().map(|command| command.name().to_owned()).collect(),
+            "agent" => self.agents.clone(),
+            "ctx" => fixed(&["persistent", "isolated"]),
+            "hub" => fixed(&["log"]),
+            "inbox" => fixed(&["read"]),
             "pkg" => self.names("installed"),
             "spec" => self.names("specs"),
             "gate" => ["MANIFEST", "G0A", "G0B", "G1", "OWN", "G3", "G4", "G5"].map(str::to_owned).to_vec(),
@@ -90,43 +70,21 @@ pub(crate) fn candidates(line: &str, at: usize, ids: &Ids) -> (usize, Vec<String
     }
     let Some(rest) = typed.strip_prefix([':', '/']) else { return (at, Vec::new()) };
     let Some((name, argument)) = rest.split_once(char::is_whitespace) else {
-        let names = COMMANDS.iter().flat_map(|command| command.names.iter().map(|name| (*name).to_owned()));
+        let names = COMMANDS.iter().flat_map(Command::names).map(str::to_owned);
         // The short names are for those who know them.
         return (1, fitting(names.filter(|name| name.len() > 2 || rest.len() == name.len()).collect(), rest));
     };
-    let Some(command) = table::find(name) else { return (at, Vec::new()) };
+    let Some(command) = find(name) else { return (at, Vec::new()) };
     let begun = argument.trim_start();
-    let known = match command.act {
-        // All that follows is the path, blanks and all.
-        Act::Attach | Act::Save => paths(here, begun),
+    let known = match command.name() {
+        // The rest of the line is the path, including blanks.
+        "attach" | "save" => paths(here, begun),
         _ if begun.contains(char::is_whitespace) => return (at, Vec::new()),
-        Act::Plane if command.name() == "path" => paths(&ids.root, begun),
+        "path" => paths(&ids.root, begun),
         _ => ids.of(command),
     };
     (at - begun.len(), fitting(known, begun))
 }
-
-impl Completer for Helper {
-    type Candidate = String;
-
-    fn complete(&self, line: &str, at: usize, _: &rustyline::Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
-        Ok(candidates(line, at, &self.ids))
-    }
-}
-
-impl Validator for Helper {
-    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        Ok(if parse::goes_on(context.input()) { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
-    }
-}
-
-impl Hinter for Helper {
-    type Hint = String;
-}
-
-impl Highlighter for Helper {}
-
-impl rustyline::Helper for Helper {}
 
 #[cfg(test)]
 mod tests {
