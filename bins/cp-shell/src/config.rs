@@ -9,7 +9,7 @@ use cp_common::{Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::agent::configured;
+use crate::agent::load_agents;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "config",
@@ -149,7 +149,7 @@ fn one(key: &str, context: &Context) -> Result<One> {
 
 fn agent(id: &str, key: &str, context: &Context) -> Result<AgentSetting> {
     let file = context.home.agents_file();
-    let agents = configured::load(&file)?;
+    let agents = load_agents(&file)?;
     let missing = |what: String, known: Vec<&String>| {
         let error = Error::not_found(what).in_file(&file);
         match nearest(key, known.iter().map(|name| name.as_str())) {

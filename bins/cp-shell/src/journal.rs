@@ -10,7 +10,7 @@ use cp_ledger::{Entry, Ledger};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::parts::ask;
+use crate::ask;
 use crate::plane::Read;
 
 /// A turn that is over.

@@ -13,7 +13,6 @@ mod config;
 mod init;
 mod interactive;
 mod journal;
-mod parts;
 mod pipe;
 mod plane;
 mod register;
@@ -22,12 +21,13 @@ mod session;
 mod signals;
 mod update;
 
-use agent::configured;
+use agent::load_agents;
 use clap::{Parser, Subcommand};
 use cp_common::coprocess;
 use cp_common::program::{Check, Credentials, Program, Status};
 use cp_common::wire::schemas;
 use cp_common::{Context, Result};
+use serde_json::Value;
 
 /// The front door: requests from programs, a session with a person
 #[derive(Parser)]
@@ -108,6 +108,11 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     }
 }
 
+/// The data of the answer of one of our programs to these words.
+pub(crate) fn ask(context: &Context, program: &str, words: &[&str]) -> Result<Value> {
+    coprocess::ask(program, words, b"", context)?.data()
+}
+
 /// Whether the programs that it runs are installed, and the agents can be read.
 fn checks(context: &mut Context) -> Vec<Check> {
     let names = ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop"];
@@ -118,7 +123,7 @@ fn checks(context: &mut Context) -> Vec<Check> {
             Err(e) => Check::not_fine(name, Status::Fail, e.message(), e.hint_text().unwrap_or("install it")),
         })
         .collect();
-    checks.push(match configured::load(&context.home.agents_file()) {
+    checks.push(match load_agents(&context.home.agents_file()) {
         Ok(agents) => Check::pass("agents", format!("{} configured", agents.len())),
         Err(e) => Check::not_fine("agents", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
     });
@@ -131,7 +136,7 @@ fn checks(context: &mut Context) -> Vec<Check> {
 
 /// Whether a model can be asked, as cp-llm finds it.
 fn backend_check(context: &Context) -> Check {
-    let found = parts::ask(context, "cp-llm", &["doctor"]).map(|found| {
+    let found = ask(context, "cp-llm", &["doctor"]).map(|found| {
         let checks = found["checks"].as_array().into_iter().flatten();
         let mut faults = checks.filter(|check| check["check"] == "backend");
         faults.find(|check| check["status"] != "pass").cloned().map(|fault| {

@@ -18,7 +18,7 @@ use cp_policy::{Row, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::agent::{configured, soul_prompt};
+use crate::agent::{load_agents, soul_prompt};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "register",
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// The prompts that a target means, as far as they are not registered as they are.
 fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
     let prompts = Prompts::load(home)?;
-    let agents = configured::load(&home.agents_file())?;
+    let agents = load_agents(&home.agents_file())?;
     let directory = home.path("agents").join(target);
     let sources: Vec<(String, PathBuf)> = if target.contains('/') {
         let file = Path::new(target);

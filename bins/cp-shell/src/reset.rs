@@ -11,7 +11,7 @@ use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::parts::ask;
+use crate::ask;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "reset",

@@ -7,7 +7,7 @@ use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result};
 
 use crate::agent::ModelOptions;
-use crate::interactive::options::Options;
+use crate::interactive::state::Options;
 use crate::interactive::state::Request;
 use crate::{interactive, pipe};
 

@@ -4,7 +4,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use cp_common::coprocess::ask_with;
+use std::process::{Command, Stdio};
+
+use cp_common::coprocess::{ask_with, find};
 use cp_common::home::{Home, write_whole};
 use cp_common::program::approval::Answer;
 use cp_common::wire::record::Kind;
@@ -17,7 +19,6 @@ use serde_json::{Map, Value, json};
 
 use crate::agent::coprocess::Coprocess;
 use crate::agent::{Agent, Capability, ModelOptions, Observer, Piece, Reply, Turn, observe};
-use crate::parts::owner_approves;
 
 pub(super) struct Composed {
     id: String,
@@ -180,6 +181,14 @@ impl Composed {
         flags.extend(["--format", "json"].map(OsString::from));
         Ok(line.into_iter().skip(1).map(OsString::from).chain(flags).collect())
     }
+}
+
+/// Runs the line that asks the owner of the policy. Whether they said yes.
+fn owner_approves(line: &str) -> Result<bool> {
+    let argv = split(line).map_err(Error::from)?.argv;
+    let mut command = Command::new(find("cp-exec")?);
+    let status = command.args(argv.iter().skip(1)).stdout(Stdio::null()).status();
+    Ok(status.map_err(|e| Error::io("starting cp-exec", e))?.success())
 }
 
 /// Sends a prompt and follows the answer to its message.

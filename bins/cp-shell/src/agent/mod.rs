@@ -1,12 +1,11 @@
 //! Agents: who answers a turn. The built-in one composes the filters; any executable that reads and writes records can be one.
 
-mod capability;
 mod composed;
-pub(crate) mod configured;
 mod coprocess;
 mod external;
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::program::approval::Answer;
@@ -14,9 +13,9 @@ use cp_common::spelling::nearest;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Approval, Delta, Message, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub(crate) use self::capability::Capability;
 use self::composed::Composed;
 use self::external::External;
 use crate::plane::Plane;
@@ -119,7 +118,7 @@ pub(crate) trait Agent {
 
 /// The agent with this name: an id in `config/agents.json`, `default`, or the path of a program.
 pub(crate) fn named(id: &str, plane: &Plane, options: &ModelOptions, context: &Context) -> Result<Box<dyn Agent>> {
-    let agents = configured::load(&context.home.agents_file())?;
+    let agents = load_agents(&context.home.agents_file())?;
     if let Some(agent) = External::of(id, &agents, context)? {
         return Ok(Box::new(agent));
     }
@@ -159,5 +158,87 @@ fn observe(record: &Record<'_>, observer: &mut dyn Observer) -> Result<()> {
         Some(Kind::ToolCall) => observer.event(Event::ToolCall(&record.read()?)),
         Some(Kind::ToolResult) => observer.event(Event::ToolResult(&record.read()?)),
         _ => Ok(()),
+    }
+}
+
+/// A capability of the standard. It decides which optional commands exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum Capability {
+    /// It remembers the session.
+    Memory,
+    /// It asks before it acts.
+    Consent,
+    /// It reports its own signals.
+    Signals,
+    /// It keeps trust, and learns.
+    Trust,
+    /// It keeps commitments.
+    Commitments,
+    /// It reads files.
+    Filesystem,
+    /// It can be stopped at once.
+    Emergency,
+    /// It answers about the control plane.
+    Governance,
+    /// It reads and writes the ledger.
+    Ledger,
+    /// It answers about packages.
+    PackageMgt,
+}
+
+impl Capability {
+    /// All of them.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Memory,
+        Self::Consent,
+        Self::Signals,
+        Self::Trust,
+        Self::Commitments,
+        Self::Filesystem,
+        Self::Emergency,
+        Self::Governance,
+        Self::Ledger,
+        Self::PackageMgt,
+    ];
+
+    /// Whether who has these has this: to govern is also to ask about packages and ledgers.
+    pub(crate) fn is_in(self, capabilities: &[Self]) -> bool {
+        let governed = matches!(self, Self::Ledger | Self::PackageMgt);
+        capabilities.contains(&self) || governed && capabilities.contains(&Self::Governance)
+    }
+
+    /// Its name on the wire.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "MEMORY",
+            Self::Consent => "CONSENT",
+            Self::Signals => "SIGNALS",
+            Self::Trust => "TRUST",
+            Self::Commitments => "COMMITMENTS",
+            Self::Filesystem => "FILESYSTEM",
+            Self::Emergency => "EMERGENCY",
+            Self::Governance => "GOVERNANCE",
+            Self::Ledger => "LEDGER",
+            Self::PackageMgt => "PACKAGE_MGT",
+        }
+    }
+}
+
+/// The agents by id, each an object. A file that is not there has none.
+pub(crate) fn load_agents(file: &Path) -> Result<Map<String, Value>> {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(Map::new()),
+        Err(e) => return Err(Error::config(format!("cannot be read: {e}")).in_file(file)),
+    };
+    let agents: Map<String, Value> = serde_json::from_str(&text).map_err(|e| {
+        Error::config(e.to_string())
+            .in_file(file)
+            .hint("it holds one object: {\"<id>\":{\"soul\":\"agents/<id>/soul.md\",\"model\":null}}")
+    })?;
+    match agents.iter().find(|(_, agent)| !agent.is_object()) {
+        Some((id, _)) => Err(Error::config(format!("the agent `{id}` is not an object")).in_file(file)),
+        None => Ok(agents),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cp_common::{Context, Result};
 use serde_json::Value;
 
-use crate::parts::ask;
+use crate::ask;
 
 /// Something that is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]

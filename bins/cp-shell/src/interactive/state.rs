@@ -7,18 +7,18 @@ use cp_common::output::Output;
 use cp_common::wire::{Approval, Message, Scope, Usage};
 use cp_common::{Context, Result};
 use cp_redact::Redactor;
+use serde_json::{Value, json};
 
 use crate::agent::{self, Agent, ModelOptions};
-use crate::interactive::assessment::explained::Explained;
+use crate::interactive::assessment::Explained;
 use crate::interactive::console::Console;
 use crate::interactive::console::render::{count, show, style};
-use crate::interactive::hub::Hub;
-use crate::interactive::options::Options;
+use crate::interactive::history::ShellHistory;
+use crate::interactive::hub::{Hub, Reach};
 use crate::interactive::settings::Settings;
-use crate::interactive::shell_history::ShellHistory;
 use crate::interactive::transcript::{Transcript, close_question};
 use crate::journal::{self, Journal};
-use crate::plane::Plane;
+use crate::plane::{Plane, Read};
 use crate::signals::{Signals, Strip, Tracker};
 
 /// What the command line asks of a session with a person.
@@ -231,4 +231,53 @@ fn report_hub(hub: &Hub, out: &mut Output) -> Result<()> {
         (true, None) => return Ok(()),
     };
     show(out, &style().faint(&line))
+}
+
+/// What may be reached and read.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Open no socket
+    #[arg(long, help_heading = "What it may reach")]
+    pub(crate) offline: bool,
+    /// Leave the hub alone
+    #[arg(long, help_heading = "What it may reach")]
+    pub(crate) no_hub: bool,
+    /// Let the history of the person's shell be context
+    #[arg(long, help_heading = "What it may reach")]
+    pub(crate) with_history: bool,
+}
+
+impl Options {
+    /// Whether the hub may be used.
+    pub(crate) fn reach(self) -> Reach {
+        match (self.offline, self.no_hub) {
+            (_, true) => Reach::Left,
+            (true, false) => Reach::Offline,
+            (false, false) => Reach::Open,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// What to show.
+    pub(crate) text: String,
+    /// What its hash on the ledger is of.
+    pub(crate) result: Value,
+    /// The files that were written.
+    pub(crate) writes: Vec<Read>,
+    /// The programs and services that were called.
+    pub(crate) calls: Vec<Value>,
+    /// Whether the signals of the session are shown below it.
+    pub(crate) has_strip: bool,
+    /// The exit status that fits it: 0 unless it failed, though what there is to show is shown already.
+    pub(crate) exit: u8,
+}
+
+impl Outcome {
+    /// An outcome that is only text.
+    pub(crate) fn of_text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { result: json!({"text": text}), text, ..Self::default() }
+    }
 }

@@ -1,21 +1,20 @@
 //! Pipe mode: requests on standard input, an answer a line. What is answered is on the ledgers first.
 
-mod records;
 mod responder;
-mod response;
 mod split;
 
 use std::path::Path;
 use std::time::Duration;
 
-use self::responder::Responder;
-use self::response::{Fault, Response};
-use self::split::{Piece, Splitter};
 use cp_common::output::{Format, Place, printable, to_stderr};
+use cp_common::wire::record::{Kind, Record};
+use cp_common::wire::{Reply as _, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, signals};
 use rustix::io::Errno;
 use serde_json::Value;
 
+use self::responder::{Fault, Responder, Response};
+use self::split::{Piece, Splitter};
 use crate::journal::{self, Journal};
 use crate::plane::Plane;
 
@@ -120,7 +119,7 @@ impl Pipe {
         let mode = *self.mode.get_or_insert_with(|| mode_of(&piece));
         let response = match (piece, mode) {
             (Piece::Value(bytes), Mode::Records) => {
-                return records::answer(&bytes, index, &mut self.responder, context);
+                return answer_record(&bytes, index, &mut self.responder, context);
             }
             (Piece::Broken(broken), Mode::Records) => {
                 let message = format!("line {}: {}", broken.line, broken.reason);
@@ -176,4 +175,61 @@ fn mode_of(piece: &Piece) -> Mode {
     let Piece::Value(bytes) = piece else { return Mode::Requests };
     let value: Value = serde_json::from_slice(bytes).unwrap_or_default();
     if value["ok"].is_boolean() && value["schema_version"].is_string() { Mode::Records } else { Mode::Requests }
+}
+
+/// Answers a record. A failure is the item's, unless it is fatal.
+fn answer_record(bytes: &[u8], index: u64, responder: &mut Responder, context: &mut Context) -> Result<()> {
+    context.out.set_place(Place { index: Some(index), line: None });
+    match item(bytes, responder, context) {
+        Err(error) if !error.is_fatal() => context.out.item_failed(error),
+        other => other,
+    }
+}
+
+fn item(bytes: &[u8], responder: &mut Responder, context: &mut Context) -> Result<()> {
+    let record = Record::parse(bytes)?;
+    if !record.closed {
+        context.out.streaming()?;
+    }
+    match record.kind {
+        _ if !record.ok => Err(record.failure()),
+        Some(Kind::ToolCall) => {
+            let call: ToolCall = record.read()?;
+            let input: Value =
+                serde_json::from_str(call.input.get()).map_err(|e| Error::validation(format!("data.input: {e}")))?;
+            if !input.is_object() {
+                return Err(Error::validation("data.input is not an object"));
+            }
+            let response = responder.call(&call.name, &input, context)?;
+            let mut result = result_of(call, &response);
+            result.receipt = responder.commit()?;
+            context.out.record(Kind::ToolResult, &result)?;
+            if result.is_error {
+                context.warn(&format!("{}: {}", result.name, result.text()));
+            }
+            context.out.item_succeeded();
+            Ok(())
+        }
+        Some(Kind::Summary) => Ok(()),
+        _ => context.out.pass(&record.opened()),
+    }
+}
+
+fn result_of(call: ToolCall, response: &Response) -> ToolResult {
+    let content = match (&response.result, &response.error) {
+        (Some(result), _) => result.to_string(),
+        (None, Some(error)) => format!("{}: {}", error.code, error.message),
+        (None, None) => String::new(),
+    };
+    ToolResult {
+        id: call.id,
+        name: call.name,
+        content,
+        images: Vec::new(),
+        is_error: response.error.is_some(),
+        exit_code: None,
+        duration_ms: response.evidence.duration_ms,
+        receipt: None,
+        untrusted: vec!["/name".to_owned(), "/content".to_owned()],
+    }
 }

@@ -1,21 +1,15 @@
 //! A control plane tree, read: its packages, registries, ledgers and work orders. Nothing here writes to it.
 
-mod capabilities;
-mod failure;
 mod files;
-mod gates;
 mod guidance;
 mod ledgers;
-mod lineage;
 pub(crate) mod operations;
 mod packages;
-mod paths;
-pub(crate) mod query;
+pub(crate) mod paths;
 mod registries;
 mod request;
 mod trace;
 pub(crate) mod work_orders;
-mod yaml;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -23,10 +17,9 @@ use std::path::Path;
 use cp_common::{Error, Result};
 use cp_policy::Table;
 
-pub(crate) use failure::Failure;
 pub(crate) use files::{Read, hash_of};
-pub(crate) use gates::GateState;
-pub(crate) use request::{Operation, Request};
+pub(crate) use ledgers::GateState;
+pub(crate) use request::{Failure, Operation, Request};
 pub(crate) use work_orders::WorkOrder;
 
 /// A tree. Any of its files may be absent.
@@ -77,7 +70,7 @@ impl Plane {
 
     /// Whether the gates let things through.
     pub(crate) fn gate_state(&self) -> GateState {
-        gates::state(self)
+        ledgers::gate_state(self)
     }
 
     /// The ids that a person may want to complete: packages, frameworks, specs, work orders. What cannot be read has none.
@@ -95,7 +88,7 @@ impl Plane {
 
     /// Refuses a command that the tree forbids the shell.
     pub(crate) fn check_capability(&self, argv: &[String]) -> Result<(), Failure> {
-        capabilities::check(self, argv)
+        paths::check_capability(self, argv)
     }
 
     /// Whether a path of the tree is pristine, or a ledger.

@@ -1,11 +1,16 @@
-//! What may be done with a path of the tree, after everything in it that leads elsewhere is followed.
+//! What may be done with a path of the tree: its class, after all links are resolved, and what `modules/shell/capabilities.json` lets the
+//! shell read and execute. The capabilities narrow what policy allows, and never widen it.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use cp_common::home::{GOVERNED_ROOTS, PathClass, classify_below, resolved_below};
 use serde_json::{Value, json};
 
+use crate::plane::files::damaged;
 use crate::plane::{Failure, Plane};
+use cp_common::words::{Words, split};
+use cp_common::{Context, coprocess};
 
 const CONFIG: &str = "config/governed_roots.json";
 
@@ -55,12 +60,157 @@ pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value, Failure> {
     Ok(json!({"path": path, "classification": class.name(), "governed_root": root, "explanation": explanation}))
 }
 
+const FILE: &str = "modules/shell/capabilities.json";
+const FORBIDDEN: &str = "This path is forbidden by package manifest";
+
+/// Refuses a command whose words name what is forbidden, or whose program is a script that is not declared.
+pub(super) fn check_capability(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
+    let Some(capabilities) = plane.files.json(FILE)? else { return Ok(()) };
+    let forbidden = patterns(&capabilities, "forbidden")?;
+    let execute = patterns(&capabilities, "execute")?;
+    let here = std::env::current_dir().unwrap_or_default();
+    let script = script(argv);
+    for (at, word) in argv.iter().enumerate() {
+        for base in [plane.root(), &here] {
+            let real = resolved_below(base, Path::new(word));
+            let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { continue };
+            let action = if script == Some(at) { "execute" } else { "read" };
+            if forbidden.iter().any(|pattern| matches(pattern, path)) {
+                return Err(denied(action, path).hint(FORBIDDEN));
+            }
+            let is_script = script == Some(at) && real.is_file();
+            if is_script && !execute.iter().any(|pattern| declares(pattern, path, &argv[at + 1..])) {
+                return Err(
+                    denied(action, path).hint(format!("{FILE} declares what may be executed: {}", execute.join(", ")))
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where a command has the script that it runs: as its program, or as the operand of an interpreter.
+fn script(argv: &[String]) -> Option<usize> {
+    const INTERPRETERS: [&str; 10] = ["sh", "bash", "dash", "ksh", "zsh", "python", "python3", "node", "perl", "ruby"];
+    let program = Path::new(argv.first()?);
+    if INTERPRETERS.iter().any(|name| program.file_name().is_some_and(|program| program == *name)) {
+        return argv.iter().skip(1).position(|word| !word.starts_with('-')).map(|at| at + 1);
+    }
+    argv[0].contains('/').then_some(0)
+}
+
+/// Whether a pattern, which may end with arguments, declares a script with these.
+fn declares(pattern: &str, path: &str, arguments: &[String]) -> bool {
+    let (file, with) = pattern.split_once(' ').unwrap_or((pattern, "**"));
+    matches(file, path) && glob(with.replace('*', "**").as_bytes(), arguments.join(" ").as_bytes())
+}
+
+/// Refuses to read a file that is forbidden.
+pub(super) fn check_read(plane: &Plane, path: &str) -> Result<(), Failure> {
+    let Some(capabilities) = plane.files.json(FILE)? else { return Ok(()) };
+    let real = resolved_below(plane.root(), Path::new(path));
+    let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { return Ok(()) };
+    if patterns(&capabilities, "forbidden")?.iter().any(|pattern| matches(pattern, path)) {
+        return Err(denied("read", path).hint(FORBIDDEN));
+    }
+    Ok(())
+}
+
+fn denied(action: &str, path: &str) -> Failure {
+    Failure::new("CAPABILITY_DENIED", format!("Capability denied: {action} on {path}"))
+        .with("capability", action)
+        .with("path", path)
+}
+
+fn patterns(capabilities: &Value, name: &str) -> Result<Vec<String>, Failure> {
+    let wrong = || damaged(Path::new(FILE), &format!("`capabilities.{name}` is not a list of strings"));
+    match &capabilities["capabilities"][name] {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(list) => {
+            list.iter().map(|pattern| pattern.as_str().map(str::to_owned)).collect::<Option<_>>().ok_or_else(wrong)
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// Whether a path is what a pattern means: `*` and `?` stay inside a part, `**` does not; a directory means what is below it.
+fn matches(pattern: &str, path: &str) -> bool {
+    let pattern = pattern.trim_start_matches("./");
+    let below = pattern.strip_suffix('/').unwrap_or(pattern);
+    glob(below.as_bytes(), path.as_bytes()) || glob(format!("{below}/**").as_bytes(), path.as_bytes())
+}
+
+/// Which beginnings of the path the pattern so far stands for, part by part: no pattern takes long.
+fn glob(pattern: &[u8], path: &[u8]) -> bool {
+    let mut reached = vec![false; path.len() + 1];
+    reached[0] = true;
+    let mut rest = pattern;
+    while let Some((first, after)) = rest.split_first() {
+        let (many, next) = match after {
+            [b'*', next @ ..] if *first == b'*' => (Some(true), next),
+            _ => ((*first == b'*').then_some(false), after),
+        };
+        match many {
+            // `**/` may also stand for nothing at all.
+            Some(true) if next.first() == Some(&b'/') => {
+                let begins = |at: usize| at == 0 || path[at - 1] == b'/';
+                let from = reached.iter().position(|here| *here).unwrap_or(reached.len());
+                let was = reached.clone();
+                for at in from..reached.len() {
+                    reached[at] = (begins(at) && at > from) || (was[at] && begins(at));
+                }
+                rest = &next[1..];
+                continue;
+            }
+            Some(crosses) => {
+                for at in 1..reached.len() {
+                    reached[at] |= reached[at - 1] && (crosses || path[at - 1] != b'/');
+                }
+            }
+            None => {
+                for at in (1..reached.len()).rev() {
+                    let same = path[at - 1] == *first || (*first == b'?' && path[at - 1] != b'/');
+                    reached[at] = reached[at - 1] && same;
+                }
+                reached[0] = false;
+            }
+        }
+        rest = next;
+    }
+    reached[path.len()]
+}
+
+/// Refuses a command that the tree forbids. Its words may be meant from here or from the root of the tree: neither may write there.
+/// The programs of a command line are known only when they start; cp-exec decides about them then.
+pub(crate) fn check_command(context: &Context, plane: &Plane, command: &str) -> Result<(), Failure> {
+    let Ok(Words { argv, .. }) = split(command) else { return Ok(()) };
+    plane.check_capability(&argv)?;
+    let is_governed = |word: &&String| Path::new(word).is_relative() && plane.governs(word);
+    let Some(word) = argv.iter().skip(1).find(is_governed) else { return Ok(()) };
+    let mut question: Vec<OsString> = vec!["check".into(), "--cwd".into(), plane.root().into()];
+    question.extend(plane.root_option());
+    question.push("--".into());
+    question.extend(argv.iter().map(OsString::from));
+    let decision: Value = coprocess::ask("cp-exec", &question, b"", context)?.data()?;
+    match decision["rule"].as_str() {
+        Some(rule @ ("pristine" | "append_only")) => {
+            let class = rule.to_uppercase();
+            Err(Failure::new("CAPABILITY_DENIED", format!("Capability denied: write on {word}: {class}"))
+                .with("capability", "write")
+                .with("path", word.as_str())
+                .with("rule", class)
+                .hint("only installing a package writes there; a file elsewhere is named by its absolute path"))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
     use super::*;
-    use std::os::unix::fs::symlink;
 
     /// A tree with a link of each kind, and its real root.
     fn tree() -> (tempfile::TempDir, PathBuf) {
@@ -130,5 +280,56 @@ mod tests {
         }
         assert_eq!(class(&root, root.join("lib/x.py").to_str().unwrap()), "PRISTINE");
         assert_eq!(class(&root, &format!("//{}/./ledger", root.display())), "APPEND_ONLY");
+    }
+
+    #[test]
+    fn patterns_mean_files_parts_and_directories() {
+        for (pattern, path) in [
+            ("lib/secret.py", "lib/secret.py"),
+            ("lib/*.py", "lib/a.py"),
+            ("lib", "lib/a/b.py"),
+            ("lib/", "lib/a.py"),
+            ("**/secret*", "a/b/secret.txt"),
+            ("**/secret*", "secret.txt"),
+            ("lib/**", "lib/a/b"),
+            ("l?b/a", "lib/a"),
+        ] {
+            assert!(matches(pattern, path), "{pattern} {path}");
+        }
+        for (pattern, path) in [("lib/*.py", "lib/a/b.py"), ("lib", "library"), ("l?b", "l/b"), ("secret", "a/secret")]
+        {
+            assert!(!matches(pattern, path), "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn no_pattern_takes_long() {
+        assert!(!matches(&format!("{}x", "**/*a".repeat(40)), &"a/".repeat(200)));
+        assert!(matches(&"**/*a*".repeat(3), "x/a/b/a/c/a/d"));
+    }
+
+    #[test]
+    fn what_is_forbidden_and_what_is_not_declared_is_denied() {
+        let root = tempfile::tempdir().unwrap();
+        for directory in ["modules/shell", "lib", "scripts"] {
+            std::fs::create_dir_all(root.path().join(directory)).unwrap();
+        }
+        for file in ["scripts/good.sh", "scripts/bad.sh", "lib/secret.py"] {
+            std::fs::write(root.path().join(file), "").unwrap();
+        }
+        let text = r#"{"capabilities":{"execute":["scripts/good*"],"forbidden":["lib/secret.py"]}}"#;
+        std::fs::write(root.path().join(FILE), text).unwrap();
+        let plane = Plane::open(root.path()).unwrap();
+        let check =
+            |words: &[&str]| check_capability(&plane, &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        check(&["cat", "lib/other.py"]).unwrap();
+        check(&["scripts/good.sh"]).unwrap();
+        check(&["ls"]).unwrap();
+        let denied = check(&["cat", "lib/../lib/secret.py"]).unwrap_err();
+        assert_eq!(
+            (denied.code, denied.message.as_str()),
+            ("CAPABILITY_DENIED", "Capability denied: read on lib/secret.py")
+        );
+        assert_eq!(check(&["scripts/bad.sh"]).unwrap_err().message, "Capability denied: execute on scripts/bad.sh");
     }
 }

@@ -1,13 +1,16 @@
-//! The registries: frameworks, specs, and the counts of all of them.
+//! The registries (frameworks, specs, and counts of all of them), and YAML manifests as JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cp_policy::{Row, Table};
-use serde_json::{Value, json};
+use serde_json::{Map, Number, Value, json};
+use yaml_rust2::Event;
+use yaml_rust2::parser::Parser;
+use yaml_rust2::scanner::{Marker, TScalarStyle};
 
 use crate::plane::files::text;
 use crate::plane::packages::is_name;
-use crate::plane::{Failure, Plane, yaml};
+use crate::plane::{Failure, Plane};
 
 const FRAMEWORKS: &str = "registries/frameworks_registry.csv";
 const SPECS: &str = "registries/specs_registry.csv";
@@ -62,7 +65,7 @@ pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Fa
         return Ok(None);
     }
     let file = std::path::Path::new("specs").join(id).join("manifest.yaml");
-    plane.files.parsed(&file, |bytes| match yaml::parse(text(bytes)?) {
+    plane.files.parsed(&file, |bytes| match parse_yaml(text(bytes)?) {
         Ok(manifest @ Value::Object(_)) => Ok(manifest),
         Ok(_) => Err("not a mapping".to_owned()),
         Err(reason) => Err(format!("not valid YAML: {reason}")),
@@ -87,4 +90,177 @@ pub(super) fn stats(plane: &Plane) -> Result<Value, Failure> {
         }
     }
     Ok(json!({"registries": registries, "total_items": total, "by_status": by_status, "by_registry": by_registry}))
+}
+
+/// The most values that a document may have.
+const MOST: usize = 100_000;
+/// How deep it may nest.
+const DEEPEST: usize = cp_common::json::MAX_DEPTH;
+
+/// Reads the first document of a text.
+fn parse_yaml(text: &str) -> Result<Value, String> {
+    let mut builder = Builder::default();
+    let mut parser = Parser::new_from_str(text);
+    // Event by event: what calls itself for each level ends with the stack.
+    while builder.fault.is_none() {
+        match parser.next_token().map_err(|e| e.to_string())? {
+            (Event::DocumentEnd | Event::StreamEnd, _) => break,
+            (event, mark) => builder.take(event, mark),
+        }
+    }
+    match builder.fault {
+        Some(fault) => Err(fault),
+        None => Ok(builder.whole.unwrap_or_default()),
+    }
+}
+
+/// A value that is not complete.
+enum Open {
+    List(Vec<Value>),
+    Mapping(Map<String, Value>, Option<String>),
+}
+
+#[derive(Default)]
+struct Builder {
+    open: Vec<(Open, usize)>,
+    anchors: HashMap<usize, Value>,
+    whole: Option<Value>,
+    count: usize,
+    fault: Option<String>,
+}
+
+impl Builder {
+    fn place(&mut self, value: Value, anchor: usize) {
+        if anchor > 0 {
+            self.anchors.insert(anchor, value.clone());
+        }
+        match self.open.last_mut() {
+            None => self.whole = Some(value),
+            Some((Open::List(list), _)) => list.push(value),
+            Some((Open::Mapping(mapping, name), _)) => match name.take() {
+                Some(name) => {
+                    mapping.insert(name, value);
+                }
+                None => *name = Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
+            },
+        }
+    }
+
+    fn counted(&mut self, values: usize) -> bool {
+        self.count += values;
+        if self.count > MOST {
+            self.fault = Some(format!("more than {MOST} values"));
+        }
+        self.fault.is_none()
+    }
+}
+
+impl Builder {
+    fn take(&mut self, event: Event, mark: Marker) {
+        if !self.counted(1) {
+            return;
+        }
+        if self.open.len() > DEEPEST {
+            self.fault = Some(format!("line {}: nested too deep", mark.line()));
+            return;
+        }
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let is_text = style != TScalarStyle::Plain || tag.is_some_and(|tag| tag.suffix == "str");
+                self.place(if is_text { text.into() } else { plain(&text) }, anchor);
+            }
+            Event::SequenceStart(anchor, _) => self.open.push((Open::List(Vec::new()), anchor)),
+            Event::MappingStart(anchor, _) => self.open.push((Open::Mapping(Map::new(), None), anchor)),
+            Event::SequenceEnd | Event::MappingEnd => {
+                if let Some((open, anchor)) = self.open.pop() {
+                    let value = match open {
+                        Open::List(list) => list.into(),
+                        Open::Mapping(mapping, _) => mapping.into(),
+                    };
+                    self.place(value, anchor);
+                }
+            }
+            Event::Alias(anchor) => match self.anchors.get(&anchor) {
+                Some(value) => {
+                    let (value, size) = (value.clone(), size(value));
+                    if self.counted(size) {
+                        self.place(value, 0);
+                    }
+                }
+                None => self.fault = Some(format!("line {}: an alias of a value that is not complete", mark.line())),
+            },
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart | Event::DocumentEnd => {}
+        }
+    }
+}
+
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(size).sum::<usize>(),
+        Value::Object(mapping) => 1 + mapping.values().map(size).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+/// What a scalar without quotes is, by the core schema.
+fn plain(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "true" | "True" | "TRUE" => return true.into(),
+        "false" | "False" | "FALSE" => return false.into(),
+        _ => {}
+    }
+    let radix =
+        |prefix: &str, base| text.strip_prefix(prefix).and_then(|digits| i64::from_str_radix(digits, base).ok());
+    let number = text.strip_prefix('+').unwrap_or(text);
+    let looks_like_one =
+        number.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'))
+            && number.bytes().any(|byte| byte.is_ascii_digit());
+    radix("0x", 16)
+        .or_else(|| radix("0o", 8))
+        .or_else(|| number.parse::<i64>().ok())
+        .map(Number::from)
+        .or_else(|| number.parse::<f64>().ok().filter(|_| looks_like_one).and_then(Number::from_f64))
+        .map_or_else(|| text.into(), Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_becomes_json() {
+        let text = "spec_id: SPEC-A-001\nversion: 1.0.0\nassets: [a, 'b']\ninterfaces:\n  - name: cli\n    description: >\n      two\n      lines\nacceptance:\n  tests: []\n  count: 3\n  share: 0.5\n  on: yes\nnothing: ~\nday: 2026-02-03\nquoted: \"7\"\n";
+        assert_eq!(
+            parse_yaml(text).unwrap(),
+            json!({"spec_id": "SPEC-A-001", "version": "1.0.0", "assets": ["a", "b"],
+                "interfaces": [{"name": "cli", "description": "two lines\n"}],
+                "acceptance": {"tests": [], "count": 3, "share": 0.5, "on": "yes"},
+                "nothing": null, "day": "2026-02-03", "quoted": "7"})
+        );
+    }
+
+    #[test]
+    fn aliases_repeat_and_cannot_explode() {
+        assert_eq!(parse_yaml("a: &x [1]\nb: *x\n").unwrap(), json!({"a": [1], "b": [1]}));
+        let level =
+            |level: usize| format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 10].join(","));
+        let bomb: String =
+            ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned()].into_iter().chain((1..12).map(level)).collect();
+        assert!(parse_yaml(&bomb).unwrap_err().contains("more than"));
+    }
+
+    #[test]
+    fn a_deep_document_is_refused_and_ends_nothing() {
+        for text in ["[".repeat(300_000), "- ".repeat(300_000), "{a: ".repeat(300_000)] {
+            assert!(parse_yaml(&text).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_not_yaml_is_an_error() {
+        assert!(parse_yaml("a: [1").is_err());
+        assert!(parse_yaml("a: b: c").is_err());
+        assert!(parse_yaml("a: *none").is_err());
+    }
 }

@@ -1,13 +1,14 @@
-//! Where an artifact comes from and what comes from it: file, package, spec, framework, work order and ledger entry, each to the others.
+//! `trace`: where an artifact comes from and what comes from it. Links files, packages, specs, frameworks, work orders and ledger entries
+//! by the manifests, registries, work orders and ledgers that name them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use cp_policy::Row;
+use cp_policy::{Row, Table};
 use serde_json::{Value, json};
 
-use crate::plane::lineage::{Lineage, entries, entry_of, names, union};
-use crate::plane::packages::Package;
-use crate::plane::{Failure, Plane, WorkOrder, capabilities, packages};
+use crate::plane::ledgers::{event_of, pointer};
+use crate::plane::packages::{Package, path_of};
+use crate::plane::{Failure, Plane, WorkOrder, ledgers, packages, paths, registries, work_orders};
 
 /// `trace`
 pub(super) fn trace(plane: &Plane, id: &str) -> Result<Value, Failure> {
@@ -98,7 +99,7 @@ fn file(plane: &Plane, lineage: &Lineage, id: &str) -> Result<Option<Value>, Fai
         return Ok(None);
     }
     if there {
-        capabilities::check_read(plane, id)?;
+        paths::check_read(plane, id)?;
     }
     let found = if there { plane.files.hash(id)? } else { None };
     let hash = registered["sha256"].as_str().unwrap_or_default();
@@ -118,4 +119,192 @@ fn file(plane: &Plane, lineage: &Lineage, id: &str) -> Result<Option<Value>, Fai
     data["package"] = packages.first().and_then(|id| lineage.package(id)).map(Package::row).unwrap_or_default();
     data["packages"] = packages.into();
     Ok(Some(data))
+}
+
+/// How many ledger entries of an artifact are listed: the newest.
+const ENTRIES: usize = 20;
+
+/// What a tree says of itself.
+pub(super) struct Lineage {
+    frameworks: Table,
+    specs: Table,
+    owners: Table,
+    artifacts: Table,
+    packages: Vec<Package>,
+    pub(super) orders: Vec<WorkOrder>,
+    /// Each spec with the files that its manifest lists.
+    listed: Vec<(String, Vec<String>)>,
+    /// What says something, and cannot be read.
+    pub(super) unreadable: Vec<String>,
+}
+
+impl Lineage {
+    pub(super) fn read(plane: &Plane) -> Result<Self, Failure> {
+        let (mut listed, mut unreadable) = (Vec::new(), Vec::new());
+        for spec in plane.files.names("specs")? {
+            match registries::spec_manifest(plane, &spec) {
+                Ok(manifest) => {
+                    let assets = manifest.as_ref().and_then(|manifest| manifest["assets"].as_array());
+                    let files = assets.into_iter().flatten().filter_map(path_of);
+                    listed.push((spec, files.map(str::to_owned).collect()));
+                }
+                Err(failure) => unreadable.push(failure.message),
+            }
+        }
+        let packages = packages::all(plane)?;
+        unreadable.extend(packages.iter().filter_map(Package::fault).map(str::to_owned));
+        let orders = plane.work_orders().unwrap_or_else(|failure| {
+            unreadable.push(failure.message);
+            Vec::new()
+        });
+        Ok(Self {
+            frameworks: registries::frameworks(plane)?,
+            specs: registries::specs(plane)?,
+            owners: registries::ownership(plane)?,
+            artifacts: registries::artifacts(plane)?,
+            packages,
+            orders,
+            listed,
+            unreadable,
+        })
+    }
+
+    pub(super) fn framework(&self, id: &str) -> Option<Row<'_>> {
+        self.frameworks.rows().find(|row| row.get("framework_id") == id)
+    }
+
+    pub(super) fn spec(&self, id: &str) -> Option<Row<'_>> {
+        self.specs.rows().find(|row| row.get("spec_id") == id)
+    }
+
+    pub(super) fn package(&self, id: &str) -> Option<&Package> {
+        self.packages.iter().find(|package| package.id == id)
+    }
+
+    /// The row of a file in the registry of owners.
+    pub(super) fn owned(&self, file: &str) -> Option<Row<'_>> {
+        self.owners.rows().find(|row| row.get("file_path") == file)
+    }
+
+    pub(super) fn specs_of_framework(&self, id: &str) -> Vec<String> {
+        let rows = self.specs.rows().filter(|row| row.get("framework_id") == id);
+        rows.map(|row| row.get("spec_id").to_owned()).collect()
+    }
+
+    /// The specs of a file: those that list it come before that of its package.
+    pub(super) fn specs_of_file(&self, file: &str) -> Vec<String> {
+        let listed = self.listed.iter().filter(|(_, files)| files.iter().any(|listed| listed == file));
+        let registered = self.artifacts.rows().filter(|row| artifact(row) == file);
+        let packages = self.packages_of_file(file);
+        let theirs = packages.iter().filter_map(|id| self.package(id)).filter_map(Package::spec);
+        union([
+            listed.map(|(spec, _)| spec.clone()).collect(),
+            registered.map(|row| row.get("source_spec_id").to_owned()).collect(),
+            theirs.map(str::to_owned).collect(),
+        ])
+    }
+
+    /// The packages of a file: its owner first.
+    pub(super) fn packages_of_file(&self, file: &str) -> Vec<String> {
+        let owner = self.owned(file).map(|row| row.get("owner_package_id").to_owned());
+        let with_it = self.packages.iter().filter(|package| package.paths().any(|path| path == file));
+        union([owner.into_iter().collect(), with_it.map(|package| package.id.clone()).collect()])
+    }
+
+    pub(super) fn files_of_spec(&self, id: &str) -> Vec<String> {
+        let listed = self.listed.iter().find(|(spec, _)| spec == id).map(|(_, files)| files.clone());
+        let registered = self.artifacts.rows().filter(|row| row.get("source_spec_id") == id);
+        let packages = self.packages.iter().filter(|package| package.spec() == Some(id));
+        union([
+            listed.unwrap_or_default(),
+            registered.map(|row| artifact(&row).to_owned()).collect(),
+            packages.flat_map(Package::paths).map(str::to_owned).collect(),
+        ])
+    }
+
+    /// The packages that name a spec, and those that hold its files.
+    pub(super) fn packages_of_spec(&self, id: &str) -> Vec<String> {
+        let naming = self.packages.iter().filter(|package| package.spec() == Some(id));
+        let holding = self.files_of_spec(id);
+        union([
+            naming.map(|package| package.id.clone()).collect(),
+            union(holding.iter().map(|file| self.packages_of_file(file))),
+        ])
+    }
+
+    pub(super) fn specs_of_package(&self, package: &Package) -> Vec<String> {
+        let own = package.spec().map(str::to_owned).into_iter().collect();
+        union([own, union(package.paths().map(|file| self.specs_of_file(file)))])
+    }
+
+    /// The specs, the packages and the other work orders that a value names, as members.
+    pub(super) fn add_named(&self, data: &mut Value, by: &Value, order: Option<&str>) {
+        let named = |id: &str| names(by, &[id.to_owned()]);
+        let specs = self.specs.rows().map(|row| row.get("spec_id").to_owned());
+        data["specs"] = specs.filter(|id| named(id)).collect::<Vec<_>>().into();
+        let installed_by = |package: &&Package| order.is_some_and(|id| package.received("work_order_id") == id);
+        let packages = self.packages.iter().filter(|package| named(&package.id) || installed_by(package));
+        data["packages"] = packages.map(|package| package.id.clone()).collect::<Vec<_>>().into();
+        data["work_orders"] = self.orders(|other| order != Some(other.id.as_str()) && named(&other.id)).into();
+    }
+
+    /// The ids of the work orders that this holds for.
+    pub(super) fn orders(&self, holds: impl Fn(&WorkOrder) -> bool) -> Vec<String> {
+        self.orders.iter().filter(|order| holds(order)).map(|order| order.id.clone()).collect()
+    }
+}
+
+/// The newest ledger entries that name one of these.
+pub(super) fn entries(plane: &Plane, ids: &[String]) -> Result<Vec<Value>, Failure> {
+    let mut found = Vec::new();
+    each_entry(plane, &mut |entry, number, path| {
+        if names(entry, ids) {
+            let id = entry.get("id").or_else(|| entry.get("seq"));
+            found.push(json!({"id": id, "event_type": event_of(entry), "evidence": pointer(entry, number, path)}));
+        }
+    })?;
+    Ok(found.split_off(found.len().saturating_sub(ENTRIES)))
+}
+
+/// The ledger entry with this id, or this hash.
+pub(super) fn entry_of(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
+    let mut found = None;
+    each_entry(plane, &mut |entry, number, path| {
+        if ["id", "entry_hash", "hash"].iter().any(|name| entry.get(name).is_some_and(|value| value == id)) {
+            found = Some(json!({"entry": entry, "evidence": pointer(entry, number, path)}));
+        }
+    })?;
+    Ok(found)
+}
+
+fn each_entry(plane: &Plane, each: &mut dyn FnMut(&Value, u64, &Path)) -> Result<(), Failure> {
+    for file in ledgers::governance_files(plane)?.into_iter().chain([PathBuf::from(work_orders::LEDGER)]) {
+        plane.files.entries(&file, each)?;
+    }
+    Ok(())
+}
+
+/// Whether some text in a value, however deep, is one of these.
+pub(super) fn names(value: &Value, ids: &[String]) -> bool {
+    match value {
+        Value::String(text) => ids.contains(text),
+        Value::Array(items) => items.iter().any(|item| names(item, ids)),
+        Value::Object(members) => members.values().any(|member| names(member, ids)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// All of these, each once, in order.
+pub(super) fn union(lists: impl IntoIterator<Item = Vec<String>>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for id in lists.into_iter().flatten().filter(|id| !id.is_empty()) {
+        if !all.contains(&id) {
+            all.push(id);
+        }
+    }
+    all
+}
+
+fn artifact<'a>(row: &'a Row<'_>) -> &'a str {
+    row.get("artifact_path").trim_start_matches('/')
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::interactive::assessment::lexicon::{Class, Language, Level, Mark, Table};
-use crate::interactive::assessment::word::{End, Token};
+use crate::interactive::assessment::lexicon::{End, Token};
 
 /// What a clause is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

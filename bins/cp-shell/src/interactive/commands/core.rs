@@ -6,13 +6,11 @@ use cp_common::wire::raw;
 use cp_common::{Error, Result};
 use serde_json::{Value, json};
 
-use crate::agent::{Capability, configured};
+use crate::agent::{Capability, load_agents};
+use crate::ask;
 use crate::interactive::commands::{self, COMMANDS, Command};
-use crate::interactive::console::render::harmless;
-use crate::interactive::console::render::{style, value};
-use crate::interactive::outcome::Outcome;
-use crate::interactive::state::State;
-use crate::parts::ask;
+use crate::interactive::console::render::{harmless, style, value};
+use crate::interactive::state::{Outcome, State};
 use crate::plane::Read;
 use crate::signals::health_bar;
 
@@ -114,7 +112,7 @@ pub(super) fn agent(state: &mut State<'_>, name: &str) -> Result<Outcome> {
     if !name.is_empty() {
         state.switch_agent(name)?;
     }
-    let mut known: Vec<String> = configured::load(&state.context.home.agents_file())?.keys().cloned().collect();
+    let mut known: Vec<String> = load_agents(&state.context.home.agents_file())?.keys().cloned().collect();
     if !known.iter().any(|id| id == "default") {
         known.push("default".to_owned());
     }

@@ -2,23 +2,19 @@
 //! Commands begin with `:` or `/`, a command of the system with `:!`; all else goes to the model.
 
 mod answers;
-mod asking;
 pub(crate) mod completion;
 mod core;
-mod explain;
 mod hub;
-pub(crate) mod learning;
-mod memory;
+pub(crate) mod memory;
+pub(crate) mod run;
 pub(crate) mod sessions;
-pub(crate) mod system;
-mod tree;
 
 use cp_common::program::Class;
 use cp_common::spelling::nearest;
 use cp_common::{Code, Error, Result};
 
 use crate::agent::Capability;
-use crate::interactive::outcome::Outcome;
+use crate::interactive::state::Outcome;
 use crate::interactive::state::{Standing, State};
 
 /// Carries a command out; the text is its argument.
@@ -74,7 +70,7 @@ commands! {
     "state s" "" "show the state as JSON" None, Query core::state;
     "agent a agents" "[NAME]" "show who answers, or switch to another" None, Query core::agent;
     "ctx context" "[persistent|isolated]" "show or set what goes to the model" None, Query core::mode;
-    "explain why" "" "explain the last turn: risk, context, hints" None, Query |state, _| Ok(explain::explain(state));
+    "explain why" "" "explain the last turn: risk, context, hints" None, Query |state, _| Ok(hub::explain(state));
     "sessions ls" "[N]" "list the newest sessions" None, Query sessions::list;
     "resume open" "ID|NAME" "go on with another session" None, Append sessions::resume;
     "rename name" "NAME" "name this session" None, Append sessions::rename;
@@ -82,12 +78,12 @@ commands! {
     "undo" "" "go on without the last round, in a copy" None, Append sessions::undo;
     "retry again" "" "ask the last question again" None, Append sessions::retry;
     "compact" "[KEEP]" "let the model summarise all but the newest turns" None, Append sessions::compact;
-    "model" "[MODEL]" "show or choose the model" None, Query asking::model;
-    "backend" "[NAME]" "show or choose what answers" None, Query asking::backend;
-    "tools" "" "show the tools that the model may use" None, Query asking::tools;
-    "attach file" "[PATH]" "attach a file to the next turn; so does @PATH in it" None, Query asking::attach;
-    "edit e" "[TEXT]" "write the next turn in $EDITOR; so does Ctrl-O" None, Append asking::edit;
-    "cmd" "WORDS" "let the model write a command line; it runs after a yes" None, Governed asking::propose;
+    "model" "[MODEL]" "show or choose the model" None, Query answers::model;
+    "backend" "[NAME]" "show or choose what answers" None, Query answers::backend;
+    "tools" "" "show the tools that the model may use" None, Query answers::tools;
+    "attach file" "[PATH]" "attach a file to the next turn; so does @PATH in it" None, Query answers::attach;
+    "edit e" "[TEXT]" "write the next turn in $EDITOR; so does Ctrl-O" None, Append answers::edit;
+    "cmd" "WORDS" "let the model write a command line; it runs after a yes" None, Governed run::propose;
     "copy y" "" "copy the last answer to the clipboard" None, Query answers::copy;
     "save w" "FILE" "write the last answer to a new file" None, Write answers::save;
     "cost usage" "" "show the tokens and the cost since the shell was started" None, Query |state, _| Ok(answers::cost(state));
@@ -99,18 +95,18 @@ commands! {
     "nd+" "TEXT" "keep a note for developers" Some(Memory), Append memory::add_developer_note;
     "signals sig signal" "" "show the signals of the session" Some(Signals), Query |state, _| Ok(core::signals(state));
     "trust t" "" "show the share of tools that were not denied" Some(Trust), Query |state, _| Ok(core::trust(state));
-    "learn l" "[LESSON]" "keep a lesson in the home's memory" Some(Trust), Append learning::learn;
-    "pkg packages package pkgs" "[PKG-ID]" "list the packages, or show one" Some(PackageMgt), Query |state, argument| tree::query(state, "pkg", argument);
-    "ledger log" "[TYPE] [N]" "show the newest entries of a ledger" Some(Ledger), Query |state, argument| tree::query(state, "ledger", argument);
-    "gate gates" "[GATE]" "show the gates and what failed there" Some(Governance), Query |state, argument| tree::query(state, "gate", argument);
-    "wo workorders work-orders" "[ID | apply FILE]" "show the work orders, or apply one" Some(Governance), Append |state, argument| tree::query(state, "wo", argument);
-    "compliance" "" "show how the tree is governed" Some(Governance), Query |state, argument| tree::query(state, "compliance", argument);
-    "trace" "ID" "show where an artifact comes from" Some(Governance), Query |state, argument| tree::query(state, "trace", argument);
-    "specs" "[FMWK-ID]" "list the specs" Some(Governance), Query |state, argument| tree::query(state, "specs", argument);
-    "spec" "SPEC-ID" "show the manifest of a spec" Some(Governance), Query |state, argument| tree::query(state, "spec", argument);
-    "frameworks framework" "" "list the frameworks" Some(Governance), Query |state, argument| tree::query(state, "frameworks", argument);
-    "roots governed-roots" "" "list the governed roots" Some(Governance), Query |state, argument| tree::query(state, "roots", argument);
-    "path explain-path" "PATH" "show what may be done with a path" Some(Governance), Query |state, argument| tree::query(state, "path", argument);
+    "learn l" "[LESSON]" "keep a lesson in the home's memory" Some(Trust), Append memory::learn;
+    "pkg packages package pkgs" "[PKG-ID]" "list the packages, or show one" Some(PackageMgt), Query |state, argument| run::query(state, "pkg", argument);
+    "ledger log" "[TYPE] [N]" "show the newest entries of a ledger" Some(Ledger), Query |state, argument| run::query(state, "ledger", argument);
+    "gate gates" "[GATE]" "show the gates and what failed there" Some(Governance), Query |state, argument| run::query(state, "gate", argument);
+    "wo workorders work-orders" "[ID | apply FILE]" "show the work orders, or apply one" Some(Governance), Append |state, argument| run::query(state, "wo", argument);
+    "compliance" "" "show how the tree is governed" Some(Governance), Query |state, argument| run::query(state, "compliance", argument);
+    "trace" "ID" "show where an artifact comes from" Some(Governance), Query |state, argument| run::query(state, "trace", argument);
+    "specs" "[FMWK-ID]" "list the specs" Some(Governance), Query |state, argument| run::query(state, "specs", argument);
+    "spec" "SPEC-ID" "show the manifest of a spec" Some(Governance), Query |state, argument| run::query(state, "spec", argument);
+    "frameworks framework" "" "list the frameworks" Some(Governance), Query |state, argument| run::query(state, "frameworks", argument);
+    "roots governed-roots" "" "list the governed roots" Some(Governance), Query |state, argument| run::query(state, "roots", argument);
+    "path explain-path" "PATH" "show what may be done with a path" Some(Governance), Query |state, argument| run::query(state, "path", argument);
     "hub" "[log TEXT]" "show what the hub answered, or post a note" None, Write hub::hub;
     "inbox" "[read ID]" "show unread messages, or mark one read" None, Write hub::inbox;
 }
@@ -197,7 +193,7 @@ pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) 
 
 /// A name that is not in the table may be the name of an operation; else it is an error with the nearest name.
 pub(crate) fn unknown(standing: &mut Standing, line: &str, name: &str, near: Option<&str>) -> Result<Outcome> {
-    tree::operation(standing, line).unwrap_or_else(|| {
+    run::operation(standing, line).unwrap_or_else(|| {
         let hint = match near {
             Some(near) => format!("did you mean `:{near}`? `:help` lists the commands"),
             None => "`:help` lists the commands; a line that begins with a blank is sent as it is".to_owned(),

@@ -9,12 +9,12 @@ use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
 use serde_json::{Value, json};
 
+use crate::ask;
 use crate::interactive::console::keys::ask_model;
 use crate::interactive::console::render::{Style, count, cut, harmless, style};
-use crate::interactive::outcome::Outcome;
+use crate::interactive::state::Outcome;
 use crate::interactive::state::State;
 use crate::interactive::turn;
-use crate::parts::ask;
 
 /// How many turns a recap shows, and how many sessions a list.
 const SHOWN: usize = 6;

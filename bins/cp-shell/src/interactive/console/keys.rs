@@ -12,9 +12,8 @@ use rustix::process::{Signal, getpgrp, kill_current_process_group};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use serde_json::Value;
 
-use super::Console;
-use super::lines::goes_on;
 use super::render::Page;
+use super::{Console, goes_on};
 
 const ESC: u8 = 0x1b;
 /// How long what belongs to an Esc may take to follow it.

@@ -1,10 +1,12 @@
-//! The words of an answer as they come. On a page that can be drawn over, a block of Markdown that is complete takes the place of its
-//! raw words; everywhere else the words are shown as they are.
+//! An answer while it arrives. On a terminal whose cursor can move, complete blocks of Markdown replace the raw text, and the newest lines
+//! of the model's reasoning are shown until the answer begins.
+
+use std::time::Instant;
 
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::interactive::console::markdown::rendered;
-use crate::interactive::console::render::{Page, Style, harmless};
+use crate::interactive::console::markdown::{lines_of, rendered};
+use crate::interactive::console::render::{Page, Style, count, harmless};
 
 /// What is shown of an answer that is still coming.
 pub(super) struct Flow {
@@ -106,6 +108,69 @@ fn complete(text: &str) -> Option<usize> {
     end
 }
 
+/// How many lines are shown while it thinks.
+const LINES: usize = 6;
+/// How many bytes can be on so many lines, for each column.
+const LONGEST_LETTER: usize = 4;
+
+pub(super) struct Thoughts {
+    style: Style,
+    since: Instant,
+    words: usize,
+    /// Whether the last of them may go on.
+    in_word: bool,
+    /// The end of what was thought.
+    newest: String,
+    /// How many lines of it are on the page.
+    shown: usize,
+}
+
+impl Thoughts {
+    pub(super) fn new(style: Style) -> Self {
+        Self { style, since: Instant::now(), words: 0, in_word: false, newest: String::new(), shown: 0 }
+    }
+
+    /// What to write for some more of them, where the cursor stands below those that are shown.
+    pub(super) fn add(&mut self, more: &str, rows: usize) -> String {
+        for letter in more.chars() {
+            let in_word = !letter.is_whitespace();
+            self.words += usize::from(in_word && !self.in_word);
+            self.in_word = in_word;
+        }
+        self.newest.push_str(more);
+        let width = self.style.width.saturating_sub(1).max(1);
+        let kept = self.newest.len().saturating_sub(LINES * width * LONGEST_LETTER);
+        self.newest.drain(..self.newest.ceil_char_boundary(kept));
+        let lines = lines_of(&self.newest.trim_end().replace('\t', " "), width);
+        let mut shown = self.erased();
+        for line in lines.iter().skip(lines.len().saturating_sub(LINES.min(rows.saturating_sub(2)))) {
+            shown.push_str(&self.style.faint(line.trim_end()));
+            shown.push('\n');
+            self.shown += 1;
+        }
+        shown
+    }
+
+    /// What takes them off the page.
+    fn erased(&mut self) -> String {
+        match std::mem::take(&mut self.shown) {
+            0 => String::new(),
+            lines => format!("\r\x1b[{lines}A\x1b[J"),
+        }
+    }
+
+    /// How long it has thought, and how much.
+    pub(super) fn so_far(&self) -> String {
+        format!("{} s, {}", self.since.elapsed().as_secs(), count(self.words, "word"))
+    }
+
+    /// What puts one line in their place.
+    pub(super) fn fold(mut self) -> String {
+        let line = self.style.faint(&format!("thought for {}", self.so_far()));
+        format!("{}{line}\n", self.erased())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,5 +209,17 @@ mod tests {
         // What has scrolled away cannot be drawn over.
         let mut small = Flow::new(style, Some(Page { rows: 2 }));
         assert_eq!(small.add("**a**\n\nb"), "**a**\n\nb");
+    }
+
+    #[test]
+    fn the_newest_lines_are_shown_and_then_one() {
+        let mut thoughts = Thoughts::new(Style { width: 11, colour: false });
+        assert_eq!(thoughts.add("one two thr", 24), "one two\nthr\n");
+        assert_eq!(thoughts.add("ee 日本語日本語", 24), "\r\x1b[2A\x1b[Jone two\nthree\n日本語日本\n語\n");
+        let last = thoughts.add("\n1\n2\n3\n4\n5\n6\x1b[31m\n", 24);
+        assert_eq!(last, "\r\x1b[4A\x1b[J1\n2\n3\n4\n5\n6^[[31m\n");
+        assert_eq!(thoughts.fold(), "\r\x1b[6A\x1b[Jthought for 0 s, 10 words\n");
+        // A page of four lines has room for two.
+        assert_eq!(Thoughts::new(Style { width: 11, colour: false }).add("1\n2\n3", 4), "2\n3\n");
     }
 }

@@ -1,35 +1,32 @@
 //! A turn: what goes along is gathered, the risk shown, a yes asked for where it is needed; then the agent answers, and both sides go
 //! to the session. Nothing that the model proposes is run here: its tools are, where the person named some and approves the turn.
 
-mod attached;
-mod brief;
-mod consent;
-mod envelope;
+mod context;
 mod flow;
-mod thoughts;
 mod watch;
 
 use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
 
+use cp_common::home::make_directory;
 use cp_common::wire::Message;
-use cp_common::{Code, Error, Result, signals};
+use cp_common::{Code, Context, Error, Result, signals};
+use cp_ledger::format::line::Hash;
 use serde_json::{Value, json};
 
-use self::attached::Attached;
-pub(crate) use self::attached::{attachable, is_attached};
-use self::envelope::Envelope;
+use self::context::{Attached, Envelope};
+pub(crate) use self::context::{attachable, is_attached};
 use self::watch::Watch;
-use crate::agent;
-use crate::interactive::assessment::explained::{Explained, Fate};
 use crate::interactive::assessment::hints::{self, Hint, Situation};
 use crate::interactive::assessment::risk::{self, Level, Risk};
+use crate::interactive::assessment::{Explained, Fate};
 use crate::interactive::console::markdown::rendered;
-use crate::interactive::console::render::harmless;
-use crate::interactive::console::render::{Page, Style, style};
-use crate::interactive::outcome::Outcome;
-use crate::interactive::state::State;
+use crate::interactive::console::render::{Page, Style, harmless, style};
+use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{Closed, last_answer};
 use crate::signals::CONTEXT_LIMIT;
+use crate::{agent, ask};
 
 /// What is about to be sent.
 struct Sending<'a> {
@@ -46,7 +43,7 @@ struct Sending<'a> {
 pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
     check_offline(state)?;
     state.look_at_hub()?;
-    brief::decide(state)?;
+    decide_brief(state)?;
     said.clone_into(&mut state.conversation.said);
     let attached = Attached::of(&state.conversation.attached, said, &state.setup.redactor)?;
     let risk = risk::classify(said);
@@ -79,7 +76,7 @@ pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
     });
     let State { context, conversation, model, .. } = state;
     let tools = &model.tools;
-    if let Some(question) = consent::question(tools, &mut conversation.tools, &sending.risk, context)? {
+    if let Some(question) = question(tools, &mut conversation.tools, &sending.risk, context)? {
         if !state.console.agrees(&format!("{question} [y/N] ")) {
             return cancelled(state, &sending);
         }
@@ -274,5 +271,65 @@ fn record(state: &mut State<'_>, sending: &Sending<'_>, ending: Ending<'_>) -> R
     if let Some(last) = &mut state.conversation.last {
         (last.turn, last.redactions) = (closed.number, redactions);
     }
+    Ok(())
+}
+
+/// The question that must be answered with yes first, if there is one. The names of the tools are looked up once, into `known`.
+pub(super) fn question(
+    tools: &[PathBuf],
+    known: &mut Option<String>,
+    risk: &Risk,
+    context: &Context,
+) -> Result<Option<String>> {
+    if known.is_none() && !tools.is_empty() {
+        *known = Some(names(tools, context)?);
+    }
+    let level = risk.level.name();
+    Ok(match (risk.level > Level::Safe, known) {
+        (false, None) => None,
+        (true, None) => Some(format!("Send this {level} turn?")),
+        (false, Some(tools)) => Some(format!("Let the model use {tools} in this turn?")),
+        (true, Some(tools)) => Some(format!("Send this {level} turn, and let the model use {tools} in it?")),
+    })
+}
+
+/// The names of the tools in these directories.
+fn names(directories: &[PathBuf], context: &Context) -> Result<String> {
+    let directories: Vec<String> = directories.iter().map(|directory| directory.display().to_string()).collect();
+    let flags = directories.iter().flat_map(|directory| ["--tools", directory.as_str()]);
+    let found = ask(context, "cp-toolloop", &["tools"].into_iter().chain(flags).collect::<Vec<_>>())?;
+    let items = found["items"].as_array().into_iter().flatten();
+    Ok(items.filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join(", "))
+}
+
+/// Where the answers are kept, one a line: `yes` or `no`, and the hash of the directory and the brief.
+const FILE: &str = "briefs";
+
+/// Asks about the brief once, where there is one, and leaves it out where the answer is no or nobody can be asked.
+pub(super) fn decide_brief(state: &mut State<'_>) -> Result<()> {
+    let Some((path, text)) = state.hub.undecided_brief() else { return Ok(()) };
+    let hash = Hash::of(format!("{path}\n{text}").as_bytes());
+    let mark = hash.hex();
+    let file = state.context.home.state(FILE);
+    let kept = std::fs::read_to_string(&file).unwrap_or_default();
+    let answered = |answer: &str| kept.lines().any(|line| line == format!("{answer} {mark}"));
+    if answered("yes") {
+        state.hub.decide_brief(true);
+        return Ok(());
+    }
+    let is_asked = !answered("no") && state.console.is_terminal();
+    let name = harmless(&path);
+    let agrees = is_asked
+        && state.console.agrees(&format!("Let the brief {name} ({} bytes) go along with turns? [y/N] ", text.len()));
+    if is_asked {
+        let failed = |e| Error::io("keeping the answer", e).in_file(&file);
+        make_directory(file.parent().unwrap_or(&file))?;
+        let mut kept = std::fs::OpenOptions::new().create(true).append(true).open(&file).map_err(failed)?;
+        writeln!(kept, "{} {mark}", if agrees { "yes" } else { "no" }).map_err(failed)?;
+    } else if !answered("no") {
+        let line = format!("the brief {name} was not sent: a yes at a terminal is needed once\n");
+        state.show(&style().faint(&line))?;
+    }
+    state.hub.decide_brief(agrees);
     Ok(())
 }

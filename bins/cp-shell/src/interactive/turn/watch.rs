@@ -8,8 +8,7 @@ use cp_common::program::approval::{Answer, description, prompt};
 use cp_common::wire::{Approval, Scope, ToolResult};
 use serde_json::{Value, json};
 
-use super::flow::Flow;
-use super::thoughts::Thoughts;
+use super::flow::{Flow, Thoughts};
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
 use crate::interactive::console::keys::Keys;

@@ -1,19 +1,17 @@
 //! The hub: what others are working on. It is read in the background when a session starts, and never waited for; it is written to
 //! only by a command. What it answers is not ours, and is shown and sent as such.
 
-mod http;
-
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use cp_common::program::VERSION;
 use cp_common::{Code, Error, Result, signals};
 use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::http::{Client, UNREACHABLE, encoded};
 use crate::interactive::settings;
 
 /// The largest part of a brief that is sent, and the largest brief that is read.
@@ -324,9 +322,99 @@ fn brief(path: &PathBuf) -> Option<Brief> {
     Some(Brief { path: path.display().to_string(), text, redactions, goes_along: false })
 }
 
+/// The detail of an error that says that no server answered.
+const UNREACHABLE: &str = "unreachable";
+/// The largest answer that is read.
+const LIMIT: u64 = 1 << 20;
+
+/// A hub that can be asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    base: String,
+    timeout: Duration,
+}
+
+impl Client {
+    /// The hub at this address.
+    pub(crate) fn new(base: &str, timeout: Duration) -> Self {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(timeout))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .proxy(None)
+            .user_agent(format!("cp-shell/{VERSION}"))
+            .build();
+        Self { agent: config.into(), base: base.trim_end_matches('/').to_owned(), timeout }
+    }
+
+    /// Asks for something. The query is written out here, so that its values cannot change the path.
+    pub(crate) fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value> {
+        let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+        let url = format!("{}{path}?{}", self.base, query.join("&"));
+        self.answer("GET", path, self.agent.get(&url).header("accept", "application/json").call())
+    }
+
+    /// Tells it something.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        let url = format!("{}{path}", self.base);
+        let request =
+            self.agent.post(&url).header("content-type", "application/json").header("accept", "application/json");
+        self.answer("POST", path, request.send(body.to_string()))
+    }
+
+    fn answer(
+        &self,
+        method: &str,
+        path: &str,
+        response: std::result::Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Value> {
+        let failed = |e: &ureq::Error| {
+            let error = match e {
+                ureq::Error::Timeout(_) => {
+                    let message = format!("{method} {path}: no answer within {} ms", self.timeout.as_millis());
+                    Error::new(Code::Timeout, message)
+                }
+                other => Error::new(Code::Network, format!("{method} {path}: {other}")),
+            };
+            let is_unreachable = matches!(
+                e,
+                ureq::Error::Timeout(_)
+                    | ureq::Error::Io(_)
+                    | ureq::Error::HostNotFound
+                    | ureq::Error::ConnectionFailed
+            );
+            if is_unreachable { error.with(UNREACHABLE, true) } else { error }
+        };
+        let mut response = response.map_err(|e| failed(&e))?;
+        let status = response.status();
+        let text = response.body_mut().with_config().limit(LIMIT).read_to_string().map_err(|e| failed(&e))?;
+        if !status.is_success() {
+            let code = if status.is_server_error() { Code::Server } else { Code::Network };
+            return Err(Error::new(code, format!("{method} {path}: status {}", status.as_u16())));
+        }
+        if text.trim().is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&text)
+            .map_err(|_| Error::new(Code::Network, format!("{method} {path}: the answer is not valid JSON")))
+    }
+}
+
+/// Text as a part of a URL.
+pub(crate) fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{encoded, *};
 
     #[test]
     fn lists_are_found_wherever_a_hub_puts_them() {
@@ -350,5 +438,11 @@ mod tests {
         let left = Hub::start(&settings, Reach::Left, directory.path());
         assert!(!left.is_pending() && left.loaded().text().trim().is_empty());
         assert!(left.log("x", "SES-1").unwrap_err().message().contains("--no-hub"));
+    }
+
+    #[test]
+    fn a_value_cannot_leave_its_place() {
+        assert_eq!(encoded("a-b_c.d~1"), "a-b_c.d~1");
+        assert_eq!(encoded("x&y=../é"), "x%26y%3D..%2F%C3%A9");
     }
 }
