@@ -1,17 +1,21 @@
-//! The values in a stream of JSON, one after the other, on a line each or over many.
+//! Splits a stream of JSON into its values, on a line each or over many lines.
 //!
-//! Broken input is reported once, and reading goes on at the next line: after the brackets that were open have closed, or where a line
-//! begins with `{`.
+//! Invalid input is reported once. Reading continues on the next line after the open brackets have closed, or at a line that begins with
+//! `{`.
+
+use cp_common::json::MAX_DEPTH;
+use serde::de::IgnoredAny;
+use serde_json::Deserializer;
 
 /// The longest request, in bytes.
 pub(super) const LONGEST: usize = 1 << 20;
-/// How deep a request may nest.
-const DEPTH: usize = cp_common::json::MAX_DEPTH;
 
-/// What was found.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// A piece of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// A value; what is in its strings and how its names repeat was not looked at.
+    /// A value. The content of its strings and repeated member names are not checked.
     Value(Vec<u8>),
     /// Bytes that are not a value.
     Broken(Broken),
@@ -20,283 +24,180 @@ pub(super) enum Piece {
 /// Bytes that are not a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Broken {
-    /// As many of them as were looked at.
+    /// The bytes before the error.
     pub(super) text: Vec<u8>,
-    /// The line of the input where it was noticed, from 1.
+    /// The line of the error in the input, from 1.
     pub(super) line: u64,
-    /// What is wrong.
-    pub(super) reason: &'static str,
+    pub(super) reason: String,
 }
 
-/// What may come next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expect {
-    Value,
-    ValueOrEnd,
-    Name,
-    NameOrEnd,
-    Colon,
-    CommaOrEnd,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Within {
-    /// Between the parts.
-    Nothing,
-    /// A string; whether it is a member's name, and whether a backslash came last.
-    Text { is_name: bool, escaped: bool },
-    /// A number, or a word: from here in the value.
-    Word { from: usize },
-    /// What was broken: so many brackets are open.
-    Skipped { open: usize },
-}
-
-/// Cuts the stream up. Its memory is bounded by [`LONGEST`].
+/// Splits a stream that arrives in blocks. Its memory is bounded by the size of a block and [`LONGEST`].
 #[derive(Debug)]
 pub(super) struct Splitter {
-    value: Vec<u8>,
-    /// The brackets that are open.
-    open: Vec<u8>,
-    expect: Expect,
-    within: Within,
+    /// The bytes of a value that is not complete.
+    pending: Vec<u8>,
+    /// The line on which they begin.
     line: u64,
-    /// The line that the value began on.
-    began: u64,
-    /// Where in the value the line begins.
-    line_from: usize,
-    /// Whether the byte before was the end of a line.
-    at_start: bool,
-    /// How many bytes of a byte order mark were seen at the start.
-    mark: usize,
+    /// While invalid input is skipped: the number of open brackets.
+    skipping: Option<usize>,
+    /// True if the last byte that was skipped is a line feed.
+    skipped_line: bool,
+    /// True until a byte order mark has been looked for.
+    is_start: bool,
 }
 
-const MARK: &[u8] = b"\xEF\xBB\xBF";
+/// The result of parsing the beginning of some bytes.
+enum Parsed {
+    /// So many bytes are a value.
+    Value(usize),
+    Incomplete,
+    /// The bytes before this offset, or the byte at it, are invalid.
+    Invalid(usize, String),
+}
 
 impl Splitter {
     pub(super) fn new() -> Self {
-        Self {
-            value: Vec::new(),
-            open: Vec::new(),
-            expect: Expect::Value,
-            within: Within::Nothing,
-            line: 1,
-            began: 1,
-            line_from: 0,
-            at_start: true,
-            mark: 0,
-        }
+        Self { pending: Vec::new(), line: 1, skipping: None, skipped_line: false, is_start: true }
     }
 
-    /// Takes more of the stream.
+    /// Adds a block of the stream.
     pub(super) fn feed(&mut self, bytes: &[u8], found: &mut Vec<Piece>) {
-        for byte in bytes {
-            if self.mark < MARK.len() && MARK[self.mark] == *byte {
-                self.mark += 1;
-                continue;
-            }
-            self.mark = MARK.len();
-            self.step(*byte, found);
-        }
+        self.pending.extend_from_slice(bytes);
+        self.split(false, found);
     }
 
-    /// The end of the stream.
+    /// Ends the stream.
     pub(super) fn finish(&mut self, found: &mut Vec<Piece>) {
-        self.end_word(found);
-        if !self.value.is_empty() && !matches!(self.within, Within::Skipped { .. }) {
-            self.broken("ends inside a value", found);
+        self.split(true, found);
+    }
+
+    fn split(&mut self, is_end: bool, found: &mut Vec<Piece>) {
+        if self.is_start {
+            if self.pending.len() < BYTE_ORDER_MARK.len() && BYTE_ORDER_MARK.starts_with(&self.pending) && !is_end {
+                return;
+            }
+            self.is_start = false;
+            if self.pending.starts_with(BYTE_ORDER_MARK) {
+                self.pending.drain(..BYTE_ORDER_MARK.len());
+            }
+        }
+        let bytes = std::mem::take(&mut self.pending);
+        let mut rest = bytes.as_slice();
+        loop {
+            rest = self.skip(rest);
+            let blank = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
+            rest = self.advance(rest, blank);
+            if rest.is_empty() {
+                return;
+            }
+            rest = match parse(rest, is_end) {
+                Parsed::Value(length) if length <= LONGEST => {
+                    found.push(Piece::Value(rest[..length].to_vec()));
+                    self.advance(rest, length)
+                }
+                Parsed::Incomplete if rest.len() <= LONGEST => {
+                    self.pending = rest.to_vec();
+                    return;
+                }
+                Parsed::Invalid(at, reason) if at <= LONGEST => self.fail(rest, at, reason, found),
+                _ => self.fail(rest, LONGEST + 1, "longer than 1 MiB".to_owned(), found),
+            };
         }
     }
 
-    fn step(&mut self, byte: u8, found: &mut Vec<Piece>) {
-        let at_start = std::mem::replace(&mut self.at_start, byte == b'\n');
-        if let Within::Skipped { open } = self.within {
-            self.skip(byte, open, at_start, found);
-        } else {
-            self.take(byte, found);
-        }
-        if byte == b'\n' {
-            self.line += 1;
-            self.line_from = self.value.len();
-        }
+    /// Consumes bytes.
+    fn advance<'a>(&mut self, bytes: &'a [u8], length: usize) -> &'a [u8] {
+        self.line += line_feeds(&bytes[..length]);
+        &bytes[length..]
     }
 
-    /// Passes over what is broken.
-    fn skip(&mut self, byte: u8, open: usize, at_start: bool, found: &mut Vec<Piece>) {
-        let open = match byte {
-            b'{' if at_start => {
-                self.reset();
-                return self.take(byte, found);
-            }
-            b'{' | b'[' => open + 1,
-            b'}' | b']' => open.saturating_sub(1),
-            b'\n' if open == 0 => return self.reset(),
-            _ => open,
-        };
-        self.within = Within::Skipped { open };
+    /// Reports an error at an offset. If its line begins with `{` and the value began on an earlier line, the line is parsed again.
+    fn fail<'a>(&mut self, bytes: &'a [u8], at: usize, reason: String, found: &mut Vec<Piece>) -> &'a [u8] {
+        let (text, line) = (&bytes[..at], self.line + line_feeds(&bytes[..at]));
+        let start = text.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
+        let start = start.filter(|start| bytes.get(*start) == Some(&b'{'));
+        if start.is_none() {
+            (self.skipping, self.skipped_line) = (Some(brackets(text).0), false);
+        }
+        let end = start.unwrap_or(at);
+        found.push(Piece::Broken(Broken { text: bytes[..end].to_vec(), line, reason }));
+        self.advance(bytes, end)
     }
 
-    fn take(&mut self, byte: u8, found: &mut Vec<Piece>) {
-        if let Within::Text { is_name, escaped } = self.within {
-            return self.text(byte, is_name, escaped, found);
-        }
-        let ends_word = matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b':' | b'"' | b'{' | b'}' | b'[' | b']');
-        if matches!(self.within, Within::Word { .. }) {
-            if !ends_word {
-                return self.push(byte, found);
+    /// Skips the rest of invalid input.
+    fn skip<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let Some(mut open) = self.skipping.take() else { return bytes };
+        for (at, byte) in bytes.iter().enumerate() {
+            match byte {
+                b'{' if self.skipped_line => return self.advance(bytes, at),
+                b'\n' if open == 0 => return self.advance(bytes, at + 1),
+                b'{' | b'[' => open += 1,
+                b'}' | b']' => open = open.saturating_sub(1),
+                _ => {}
             }
-            self.end_word(found);
-            if matches!(self.within, Within::Skipped { .. }) {
-                self.at_start = byte == b'\n';
-                let open = self.open.len();
-                return self.skip(byte, open, false, found);
+            self.skipped_line = *byte == b'\n';
+        }
+        self.skipping = Some(open);
+        self.advance(bytes, bytes.len())
+    }
+}
+
+fn line_feeds(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+/// Parses the first value. Its first byte is not blank.
+fn parse(bytes: &[u8], is_end: bool) -> Parsed {
+    let mut values = Deserializer::from_slice(bytes).into_iter::<IgnoredAny>();
+    let parsed = values.next();
+    let length = if matches!(parsed, Some(Ok(_))) { values.byte_offset() } else { bytes.len() };
+    match parsed {
+        Some(Err(e)) if !e.is_eof() => {
+            // The column of the invalid byte counts from 1; it is 0 for a line feed that ends the line before.
+            let lines = bytes.split_inclusive(|byte| *byte == b'\n').take(e.line().saturating_sub(1));
+            let at = (lines.map(<[u8]>::len).sum::<usize>() + e.column()).saturating_sub(1);
+            // A word that is invalid is part of the error; it may continue in the next block.
+            let end = at + bytes[at..].iter().take_while(|byte| !b" \t\r\n,:\"{}[]".contains(byte)).count();
+            if end == bytes.len() && !is_end {
+                return Parsed::Incomplete;
             }
+            let message = e.to_string();
+            let reason = message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason);
+            Parsed::Invalid(end, reason.to_owned())
         }
-        if matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
-            if !self.value.is_empty() {
-                self.push(byte, found);
+        parsed => match (brackets(&bytes[..length]).1, parsed) {
+            (Some(at), _) => Parsed::Invalid(at, "nested too deep".to_owned()),
+            // A number or a word may continue in the next block.
+            (None, Some(Ok(_)))
+                if is_end || length < bytes.len() || matches!(bytes[length - 1], b'}' | b']' | b'"') =>
+            {
+                Parsed::Value(length)
             }
-            return;
-        }
-        if self.value.is_empty() {
-            self.began = self.line;
-        }
-        let expects_value = matches!(self.expect, Expect::Value | Expect::ValueOrEnd);
-        let expects_name = matches!(self.expect, Expect::Name | Expect::NameOrEnd);
+            (None, Some(Err(_))) if is_end => Parsed::Invalid(length, "ends inside a value".to_owned()),
+            (None, _) => Parsed::Incomplete,
+        },
+    }
+}
+
+/// Returns the number of brackets that are open at the end, and the offset of the first one that is nested too deep.
+fn brackets(bytes: &[u8]) -> (usize, Option<usize>) {
+    let (mut open, mut too_deep, mut is_string, mut is_escaped) = (0_usize, None, false, false);
+    for (at, byte) in bytes.iter().enumerate() {
         match byte {
-            b'"' if expects_value || expects_name => {
-                self.within = Within::Text { is_name: expects_name, escaped: false };
-                self.push(byte, found);
-            }
-            b'{' | b'[' if expects_value && self.open.len() < DEPTH => {
-                self.open.push(byte);
-                self.expect = if byte == b'{' { Expect::NameOrEnd } else { Expect::ValueOrEnd };
-                self.push(byte, found);
-            }
-            b'{' | b'[' if expects_value => self.fail(byte, "nested too deep", found),
-            b'}' | b']' if self.closes(byte) => {
-                self.open.pop();
-                self.push(byte, found);
-                self.after_value(found);
-            }
-            b',' if self.expect == Expect::CommaOrEnd => {
-                self.expect = if self.open.last() == Some(&b'{') { Expect::Name } else { Expect::Value };
-                self.push(byte, found);
-            }
-            b':' if self.expect == Expect::Colon => {
-                self.expect = Expect::Value;
-                self.push(byte, found);
-            }
-            b'"' | b'{' | b'[' | b'}' | b']' | b',' | b':' => self.fail(byte, self.expected(), found),
-            _ if expects_value => {
-                self.within = Within::Word { from: self.value.len() };
-                self.push(byte, found);
-            }
-            _ => self.fail(byte, self.expected(), found),
-        }
-    }
-
-    fn closes(&self, byte: u8) -> bool {
-        match byte {
-            b'}' => self.open.last() == Some(&b'{') && matches!(self.expect, Expect::NameOrEnd | Expect::CommaOrEnd),
-            _ => self.open.last() == Some(&b'[') && matches!(self.expect, Expect::ValueOrEnd | Expect::CommaOrEnd),
-        }
-    }
-
-    fn expected(&self) -> &'static str {
-        match self.expect {
-            Expect::Value | Expect::ValueOrEnd => "expected a value",
-            Expect::Name | Expect::NameOrEnd => "expected a member name in quotes",
-            Expect::Colon => "expected a colon after the member name",
-            Expect::CommaOrEnd => "expected a comma, or the end of the object or list",
-        }
-    }
-
-    fn text(&mut self, byte: u8, is_name: bool, escaped: bool, found: &mut Vec<Piece>) {
-        match byte {
-            0..0x20 => self.fail(byte, "control character in a string", found),
-            b'"' if !escaped => {
-                self.within = Within::Nothing;
-                self.push(byte, found);
-                if is_name {
-                    self.expect = Expect::Colon;
-                } else {
-                    self.after_value(found);
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_string => is_escaped = true,
+            b'"' => is_string = !is_string,
+            b'{' | b'[' if !is_string => {
+                open += 1;
+                if open > MAX_DEPTH && too_deep.is_none() {
+                    too_deep = Some(at);
                 }
             }
-            _ => {
-                self.within = Within::Text { is_name, escaped: byte == b'\\' && !escaped };
-                self.push(byte, found);
-            }
+            b'}' | b']' if !is_string => open = open.saturating_sub(1),
+            _ => {}
         }
     }
-
-    /// A number or a word is over: it must be valid JSON.
-    fn end_word(&mut self, found: &mut Vec<Piece>) {
-        let Within::Word { from } = self.within else { return };
-        self.within = Within::Nothing;
-        if serde_json::from_slice::<&serde_json::value::RawValue>(&self.value[from..]).is_ok() {
-            self.after_value(found);
-        } else {
-            self.broken("expected a value", found);
-        }
-    }
-
-    fn after_value(&mut self, found: &mut Vec<Piece>) {
-        if matches!(self.within, Within::Skipped { .. }) {
-            return;
-        }
-        if self.open.is_empty() {
-            found.push(Piece::Value(std::mem::take(&mut self.value)));
-            self.reset();
-        } else {
-            self.expect = Expect::CommaOrEnd;
-        }
-    }
-
-    fn push(&mut self, byte: u8, found: &mut Vec<Piece>) {
-        self.value.push(byte);
-        if self.value.len() > LONGEST {
-            self.broken("longer than 1 MiB", found);
-        }
-    }
-
-    /// This byte does not belong here. If its line begins with `{` and the value began before, the line is a value of its own.
-    fn fail(&mut self, byte: u8, reason: &'static str, found: &mut Vec<Piece>) {
-        let mut line = self.value.split_off(self.line_from.min(self.value.len()));
-        line.push(byte);
-        if self.began < self.line && line.first() == Some(&b'{') {
-            self.broken(reason, found);
-            self.reset();
-            for byte in line {
-                self.take(byte, found);
-            }
-            return;
-        }
-        line.pop();
-        self.value.append(&mut line);
-        self.broken(reason, found);
-        if byte == b'\n' && self.open.is_empty() {
-            self.reset();
-        } else {
-            let open = self.open.len();
-            self.skip(byte, open, false, found);
-        }
-    }
-
-    /// Reports what is broken, and passes over the rest of it.
-    fn broken(&mut self, reason: &'static str, found: &mut Vec<Piece>) {
-        let text = std::mem::take(&mut self.value);
-        found.push(Piece::Broken(Broken { text, line: self.line, reason }));
-        self.within = Within::Skipped { open: self.open.len() };
-    }
-
-    fn reset(&mut self) {
-        self.value.clear();
-        self.open.clear();
-        self.expect = Expect::Value;
-        self.within = Within::Nothing;
-        self.line_from = 0;
-    }
+    (open, too_deep)
 }
 
 #[cfg(test)]
@@ -345,23 +246,19 @@ mod tests {
 
     #[test]
     fn what_is_broken_is_reported_once_and_the_next_line_is_read() {
-        let broken = "! 1 expected a value";
-        assert_eq!(split("nope\n{}\n"), [broken, "{}"]);
-        assert_eq!(split("nope and more nope\n  {}\n"), [broken, "{}"]);
-        assert_eq!(split("{} nope {}\n[]\n"), ["{}", broken, "[]"]);
-        assert_eq!(split("{'a': 'b'}\n {}\n"), ["! 1 expected a member name in quotes", "{}"]);
-        assert_eq!(split("{\"a\": b}\n{}\n"), [broken, "{}"]);
-        assert_eq!(split("{\"a\": 01}\n{}\n"), [broken, "{}"]);
-        assert_eq!(split("}\n{}\n"), [broken, "{}"]);
-        assert_eq!(split("{\"a\n{}\n"), ["! 1 control character in a string", "{}"]);
+        assert_eq!(split("nope\n{}\n"), ["! 1 expected ident", "{}"]);
+        assert_eq!(split("nope and more nope\n  {}\n"), ["! 1 expected ident", "{}"]);
+        assert_eq!(split("{} nope {}\n[]\n"), ["{}", "! 1 expected ident", "[]"]);
+        assert_eq!(split("{'a': 'b'}\n {}\n"), ["! 1 key must be a string", "{}"]);
+        assert_eq!(split("{\"a\": b}\n{}\n"), ["! 1 expected value", "{}"]);
+        assert_eq!(split("{\"a\": 01}\n{}\n"), ["! 1 invalid number", "{}"]);
+        assert_eq!(split("}\n{}\n"), ["! 1 expected value", "{}"]);
+        assert_eq!(split("{\"a\n{}\n"), ["! 1 control character (\\u0000-\\u001F) found while parsing a string", "{}"]);
     }
 
     #[test]
     fn what_is_not_closed_does_not_swallow_the_next_line() {
-        assert_eq!(
-            split("{\"a\": 1\n{\"b\":2}\n{\"c\":3}\n"),
-            ["! 2 expected a comma, or the end of the object or list", "{\"b\":2}", "{\"c\":3}"]
-        );
+        assert_eq!(split("{\"a\": 1\n{\"b\":2}\n{\"c\":3}\n"), ["! 2 expected `,` or `}`", "{\"b\":2}", "{\"c\":3}"]);
         assert_eq!(split("{\"a\": [\n{\"b\":2}\n]}\n{}"), ["{\"a\": [\n{\"b\":2}\n]}", "{}"]);
         assert_eq!(split("{\n"), ["! 2 ends inside a value"]);
         assert_eq!(split("{\"a\":\"b"), ["! 1 ends inside a value"]);
@@ -369,15 +266,15 @@ mod tests {
 
     #[test]
     fn a_broken_value_over_many_lines_is_one_error() {
-        assert_eq!(split("{\n  \"a\": 1,\n  \"b\": oops,\n  \"c\": {\n  }\n}\n[]\n"), ["! 3 expected a value", "[]"]);
-        assert_eq!(split("{\n\"a\": oops,\n\"b\": 2\n}\n{}\n"), ["! 2 expected a value", "{}"]);
+        assert_eq!(split("{\n  \"a\": 1,\n  \"b\": oops,\n  \"c\": {\n  }\n}\n[]\n"), ["! 3 expected value", "[]"]);
+        assert_eq!(split("{\n\"a\": oops,\n\"b\": 2\n}\n{}\n"), ["! 2 expected value", "{}"]);
     }
 
     #[test]
     fn a_request_has_a_limit_and_what_comes_after_is_read() {
         let text = format!("[\"{}\"]\n{{}}\n", "x".repeat(2 * LONGEST));
         assert_eq!(split_in(&text, 4096), ["! 1 longer than 1 MiB", "{}"]);
-        let deep = format!("{}\n{{}}\n", "[".repeat(DEPTH + 1));
+        let deep = format!("{}\n{{}}\n", "[".repeat(MAX_DEPTH + 1));
         assert_eq!(split(&deep), ["! 1 nested too deep", "{}"]);
     }
 
