@@ -720,7 +720,7 @@ cp_answer() (
                 } | tee "$records" 3>&- 4>&- | {
                     said=$(cp_words "$terminal" 2>&1 >&4 3>&- 4>&-)
                     printed=$?
-                    # What jq says of its output is said below.
+                    # Messages of jq about its output are reported below.
                     case $printed in 0 | 1) [ -z "$said" ] || printf '%s\n' "$said" >&2 ;; esac
                     echo "printed:$printed" >&3
                 }

@@ -1,4 +1,4 @@
-//! The account of a prompt: the source, size, hash and redactions of each part, and the turns that were left out.
+//! The account of a prompt: the source, size, hash and redactions of each part, and the dropped turns.
 
 use cp_common::wire::{Prompt, Reply, estimated_tokens};
 use cp_ledger::format::line::Hash;
@@ -12,40 +12,40 @@ pub(crate) struct Part {
     /// soul, context, system, history, user, …
     #[serde(rename = "part")]
     pub(crate) kind: &'static str,
-    /// The file or session it came from; null for the command line and standard input.
+    /// The file or session; null for the command line and standard input.
     pub(crate) source: Option<String>,
-    /// Its size in the prompt.
+    /// The size in the prompt.
     pub(crate) bytes: usize,
     /// The hash of its bytes in the prompt, `sha256:` and 64 hex digits.
     pub(crate) sha256: String,
-    /// About how many tokens it is: bytes divided by four.
+    /// The estimated number of tokens: bytes divided by four.
     pub(crate) estimated_tokens: usize,
-    /// How many secrets were taken out of it.
+    /// The number of secrets that were removed.
     pub(crate) redactions: u32,
 }
 
-/// Something that was left out.
+/// A dropped part.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Dropped {
-    /// What: turns.
+    /// The kind of the dropped parts: turns.
     pub(crate) what: &'static str,
-    /// How many.
+    /// The number.
     pub(crate) count: usize,
-    /// Why.
+    /// The reason.
     pub(crate) why: String,
 }
 
 /// The account so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
-    /// What the prompt is made of.
+    /// The parts of the prompt.
     pub(crate) parts: Vec<Part>,
-    /// What is not in it.
+    /// The dropped parts.
     pub(crate) dropped: Vec<Dropped>,
 }
 
-/// The report in a prompt: absent where nothing was redacted and nothing was left out.
+/// The report in a prompt; absent if no secret was removed and no turn was dropped.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     redactions: u32,
@@ -61,7 +61,7 @@ struct Redacted<'a> {
 }
 
 impl Account {
-    /// Enters a part.
+    /// Adds a part.
     pub(crate) fn part(&mut self, kind: &'static str, source: Option<String>, bytes: &[u8], redactions: u32) {
         self.parts.push(Part {
             kind,
@@ -73,14 +73,14 @@ impl Account {
         });
     }
 
-    /// Enters something that was left out, if there was any of it.
+    /// Adds a dropped part, if `count` is not 0.
     pub(crate) fn dropped(&mut self, what: &'static str, count: usize, why: impl Into<String>) {
         if count > 0 {
             self.dropped.push(Dropped { what, count, why: why.into() });
         }
     }
 
-    /// The report that goes into the prompt.
+    /// Returns the report for the prompt.
     pub(crate) fn report(&self) -> cp_common::Result<Option<Box<serde_json::value::RawValue>>> {
         let redacted: Vec<Redacted<'_>> = self
             .parts
@@ -96,19 +96,19 @@ impl Account {
     }
 }
 
-/// Removes secrets from what goes to a model, unless that is switched off. The rules are prepared at the first use.
+/// Removes secrets from text for a model, unless disabled. The rules are loaded at the first use.
 pub(crate) struct Cleaner {
     redactor: Option<Redactor>,
     off: bool,
 }
 
 impl Cleaner {
-    /// With `off`, every text passes unchanged.
+    /// With `off`, texts are not changed.
     pub(crate) const fn new(off: bool) -> Self {
         Self { redactor: None, off }
     }
 
-    /// The text without secrets, and how many there were.
+    /// Returns the text without secrets, and their number.
     pub(crate) fn clean(&mut self, text: &str) -> (String, u32) {
         if self.off {
             return (text.to_owned(), 0);
@@ -117,28 +117,28 @@ impl Cleaner {
     }
 }
 
-/// The account of a prompt.
+/// The account of a prompt, for `--explain`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Explained {
-    /// Who speaks.
+    /// The agent.
     agent: Option<String>,
-    /// The session that the history came from.
+    /// The session of the history.
     session_id: Option<String>,
     /// The governed prompt.
     prompt_id: Option<String>,
-    /// What the prompt is made of.
+    /// The parts of the prompt.
     parts: Vec<Part>,
-    /// What was left out.
+    /// The dropped parts.
     dropped: Vec<Dropped>,
     /// The size of all parts.
     bytes: usize,
-    /// About how many tokens they are: bytes divided by four.
+    /// The estimated number of tokens: bytes divided by four.
     estimated_tokens: usize,
 }
 
 impl Explained {
-    /// The account of this prompt.
+    /// Creates the account of a prompt.
     pub(crate) fn of(prompt: &Prompt, account: Account) -> Self {
         Self {
             agent: prompt.agent.clone(),

@@ -1,4 +1,4 @@
-//! The agent (its soul, context files and model) and governed prompts. The agent `default` is built in, with an empty system text.
+//! The agent, with its soul, context files and model; and governed prompts. The agent `default` is built in, with an empty system text.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,26 +11,26 @@ use serde::Deserialize;
 
 use crate::sources;
 
-/// An agent, read.
+/// An agent and its texts.
 #[derive(Debug, Default)]
 pub(crate) struct Agent {
     pub(crate) id: String,
-    /// The model that answers for it, if it names one.
+    /// The model, if configured.
     pub(crate) model: Option<String>,
-    /// The beginning of its system text.
+    /// The beginning of the system text.
     pub(crate) soul: Option<Text>,
-    /// The rest of its system text, in the order of the files' names.
+    /// The rest of the system text, in the order of the file names.
     pub(crate) context: Vec<Text>,
 }
 
-/// A text and the file it came from.
+/// A text and its file.
 #[derive(Debug)]
 pub(crate) struct Text {
     pub(crate) file: PathBuf,
     pub(crate) text: String,
 }
 
-/// What `config/agents.json` says of an agent.
+/// The entry of an agent in `config/agents.json`.
 #[derive(Debug, Default, Deserialize)]
 struct Registered {
     #[serde(default)]
@@ -53,14 +53,14 @@ impl Agent {
         let Registered { soul, model } = entry.unwrap_or_default();
         let named = soul.is_some();
         let file = soul.map_or_else(|| directory.join("soul.md"), |soul| home.path(soul));
-        // The built-in agent may have a soul; every other must.
+        // Only the built-in agent may have no soul.
         let soul = match sources::text(&file) {
             Ok(text) => Some(Text { file, text }),
             Err(e) if e.code() == Code::NotFound && id == DEFAULT_AGENT && !named => None,
             Err(e) if e.code() == Code::NotFound => {
                 return Err(e
                     .with("agent", id)
-                    .hint("write the agent's system text to this file, or use the agent default"));
+                    .hint("write the system text of the agent to this file, or use the agent default"));
             }
             Err(e) => return Err(e.with("agent", id)),
         };

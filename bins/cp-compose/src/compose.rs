@@ -1,4 +1,4 @@
-//! `cp-compose`: assemble a prompt. This is the verb when none is named.
+//! `cp-compose`: assembles a prompt. This is the default verb.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -38,28 +38,28 @@ pub(crate) struct Args {
     #[command(flatten)]
     past: Past,
     /// Leave out the oldest rounds until the prompt is about this many tokens
-    #[arg(long, value_name = "N", help_heading = "The conversation")]
+    #[arg(long, value_name = "N", help_heading = "Session")]
     fit_tokens: Option<usize>,
-    /// A file to send as context; repeat for more
-    #[arg(long, value_name = "FILE", help_heading = "What goes with it")]
+    /// A file to send as context (repeatable)
+    #[arg(long, value_name = "FILE", help_heading = "Context")]
     context: Vec<PathBuf>,
     /// Send AGENTS.md of the working directory as context; it never becomes system text
-    #[arg(long, help_heading = "What goes with it")]
+    #[arg(long, help_heading = "Context")]
     agents_md: bool,
-    /// A text, image or PDF to attach, - for standard input; repeat for more
-    #[arg(long, value_name = "FILE", help_heading = "What goes with it")]
+    /// A text, image or PDF to attach, - for standard input (repeatable)
+    #[arg(long, value_name = "FILE", help_heading = "Context")]
     attach: Vec<PathBuf>,
-    /// Recall what relates to the text from this kind of memory
-    #[arg(long, value_name = "KIND", help_heading = "What goes with it")]
+    /// Recall memories of this kind that relate to the text
+    #[arg(long, value_name = "KIND", help_heading = "Context")]
     memory: Option<String>,
     /// A template that produces the text
-    #[arg(long, value_name = "FILE", help_heading = "What goes with it")]
+    #[arg(long, value_name = "FILE", help_heading = "Context")]
     template: Option<PathBuf>,
-    /// A file of tools that the model may call; repeat for more
-    #[arg(long, value_name = "FILE", help_heading = "What goes with it")]
+    /// A file of tools that the model may call (repeatable)
+    #[arg(long, value_name = "FILE", help_heading = "Context")]
     tools: Vec<PathBuf>,
-    /// Print where every part comes from, with sizes and hashes, instead of the prompt
-    #[arg(long, help_heading = "What is printed")]
+    /// Print the source, size and hash of every part instead of the prompt
+    #[arg(long, help_heading = "Output")]
     explain: bool,
     #[command(flatten)]
     stream: StreamOptions,
@@ -81,12 +81,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     filter::run(&mut Composer { args, assembly, template, is_own_text }, source, args.stream, context)
 }
 
-/// Where the text comes from. Variables and a template together need no other text.
+/// Selects the source of the text. Variables and a template need no other text.
 fn source(args: &Args) -> Result<Source> {
     let source = Source::from_operands(&args.text)?;
     if !args.identity.var.is_empty() && args.template.is_none() && args.identity.prompt.is_none() {
         return Err(
-            Error::usage("--var needs a template or a governed prompt").hint("give --template FILE or --prompt PRM-ID")
+            Error::usage("--var needs a template or a governed prompt").hint("add --template FILE or --prompt PRM-ID")
         );
     }
     let whole = args.template.is_some() && !args.identity.var.is_empty() && args.stream.kind().is_none();
@@ -102,7 +102,7 @@ struct Composer<'a> {
     args: &'a Args,
     assembly: Assembly,
     template: Option<Template>,
-    /// Whether the text is on the command line, and so the caller's own.
+    /// True if the text is on the command line, and so was written by the caller.
     is_own_text: bool,
 }
 
@@ -114,10 +114,10 @@ struct Message {
 }
 
 impl Composer<'_> {
-    /// The prompt that was read, with what this command line adds to it.
+    /// Extends a prompt that was read with the parts of this command line.
     fn around(&mut self, data: &RawValue, account: &mut Account, context: &Context) -> Result<Prompt> {
         if let Some(file) = &self.args.template {
-            return Err(Error::validation("a template takes texts, messages and rows, not prompts").in_file(file));
+            return Err(Error::validation("a template accepts texts, messages and rows, not prompts").in_file(file));
         }
         let given = record::read::<Prompt>(data)?.checked()?;
         let mut new = given.messages.get(given.history..).unwrap_or_default().to_vec();
@@ -127,11 +127,11 @@ impl Composer<'_> {
             let own = std::mem::replace(&mut question.content, Content::Text(String::new()));
             question.content = self.assembly.before(&memory, own);
         } else if self.assembly.comes_before() {
-            return Err(Error::validation("the prompt has no question to put the context before"));
+            return Err(Error::validation("the prompt has no question for the context"));
         }
         account.part("user", None, asked.get().as_bytes(), 0);
         let added = self.assembly.prompt_with(new);
-        // Its own history stays unless this command line names a session.
+        // The prompt keeps its history unless this command line names a session.
         let (messages, history) = if added.session_id.is_some() {
             (added.messages, added.history)
         } else {
@@ -141,7 +141,7 @@ impl Composer<'_> {
         Ok(Prompt {
             agent: added.agent.filter(|agent| agent != DEFAULT_AGENT).or(given.agent),
             session_id: added.session_id.or(given.session_id),
-            // The id names the system text: another text must not go under it.
+            // The id identifies the system text, so it is not kept with another text.
             prompt_id: if added.system.is_some() { added.prompt_id } else { given.prompt_id },
             system: added.system.or(given.system),
             tools: if added.tools.is_empty() { given.tools } else { added.tools },
@@ -152,7 +152,7 @@ impl Composer<'_> {
         })
     }
 
-    /// The memories about a text, if they were asked for.
+    /// Returns the memories about a text, if requested.
     fn memory(&mut self, text: &str, account: &mut Account, context: &Context) -> Result<String> {
         match &self.args.memory {
             Some(kind) => self.assembly.recall(kind, text, account, context),
@@ -160,7 +160,7 @@ impl Composer<'_> {
         }
     }
 
-    /// The prompt of a text.
+    /// The prompt for a text.
     fn prompt_of(&mut self, text: &str, account: &mut Account, context: &Context) -> Result<Prompt> {
         let memory = self.memory(text, account, context)?;
         let template = self.args.template.as_ref().map(|file| file.display().to_string());
@@ -178,7 +178,7 @@ impl Composer<'_> {
                     return self.prompt_of(&text, account, context);
                 }
                 if text.trim().is_empty() {
-                    return Err(Error::validation("the text is empty").hint("give some text"));
+                    return Err(Error::validation("the text is empty").hint("add a text"));
                 }
                 self.prompt_of(text, account, context)
             }

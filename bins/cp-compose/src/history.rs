@@ -1,5 +1,5 @@
-//! A session's turns and memories, read with `cp-session`, and `--fit-tokens`, which drops the oldest rounds. This program never reads
-//! the files of a session.
+//! The turns and memories of a session, which are read with `cp-session`, and `--fit-tokens`, which drops the oldest rounds. This program
+//! does not read the files of a session.
 
 use cp_common::wire::{Prompt, Turn, estimated_tokens, raw};
 use cp_common::{Context, Error, Result, coprocess};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::account::Account;
 
-/// How much of a session goes to the model.
+/// How much of a session is sent to the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
@@ -18,15 +18,15 @@ pub(crate) enum Mode {
     Isolated,
 }
 
-/// A session, as far as a prompt needs it.
+/// The parts of a session that a prompt needs.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Session {
-    /// The whole id.
+    /// The full id.
     #[serde(rename = "session_id")]
     pub(crate) id: String,
     #[serde(default)]
     pub(crate) agent: String,
-    /// How much of it goes to the model where no option says.
+    /// The default mode.
     #[serde(default)]
     pub(crate) mode: Mode,
     /// The turns, oldest first.
@@ -34,7 +34,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Runs `cp-session load` for the newest `last` turns, and fails with its error.
+    /// Runs `cp-session load` for the newest `last` turns.
     pub(crate) fn load(last: Option<usize>, context: &Context) -> Result<Self> {
         let last = last.map(|last| last.to_string());
         let arguments: Vec<&str> = ["load"].into_iter().chain(last.iter().flat_map(|last| ["--last", last])).collect();
@@ -60,7 +60,7 @@ pub(crate) fn recall(kind: &str, about: &str, context: &Context) -> Result<Memor
     ask(&["recall", "--kind", kind, "--limit", "8", "--", about], context)
 }
 
-/// Runs a verb of `cp-session` and reads its answer.
+/// Runs a verb of `cp-session` and parses its answer.
 fn ask<T: serde::de::DeserializeOwned>(arguments: &[&str], context: &Context) -> Result<T> {
     let answer = coprocess::ask("cp-session", arguments, b"", context)?;
     for notice in answer.notices() {
@@ -69,12 +69,12 @@ fn ask<T: serde::de::DeserializeOwned>(arguments: &[&str], context: &Context) ->
     answer.data()
 }
 
-/// How many leading turns cannot begin a conversation: answers, and tool results without their calls.
+/// The number of leading turns that cannot begin a conversation: answers, and tool results without their calls.
 pub(crate) fn unfit_beginning(turns: &[Turn]) -> usize {
     turns.iter().position(Turn::is_question).unwrap_or(turns.len())
 }
 
-/// Makes the prompt fit. What is new in it is never cut: where that alone is too much, it is an error.
+/// Drops the oldest rounds until the prompt fits. New turns are not dropped: it is an error if they do not fit.
 pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> Result<()> {
     let mut sizes = Vec::with_capacity(prompt.messages.len());
     for turn in &prompt.messages {
@@ -84,7 +84,7 @@ pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> R
     let mut bytes = fixed + sizes.iter().sum::<usize>();
     let mut cut = 0;
     while cut < prompt.history && estimated_tokens(bytes) > limit {
-        // A whole round goes: what stays must begin with a question.
+        // A whole round is dropped, because a conversation must begin with a question.
         bytes -= sizes[cut];
         cut += 1;
         while cut < prompt.history && !prompt.messages[cut].is_question() {
@@ -98,7 +98,7 @@ pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> R
             estimated_tokens(bytes)
         ))
         .with("estimated_tokens", estimated_tokens(bytes))
-        .hint("give less context, or a higher --fit-tokens"));
+        .hint("send less context, or raise --fit-tokens"));
     }
     prompt.messages.drain(..cut);
     prompt.history -= cut;
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_conversation_begins_with_a_question() {
+    fn conversation_begins_with_question() {
         let result = Turn::of("user", Content::Blocks(vec![Block::tool_result("1", "x", false)]));
         let turns = [Turn::text("assistant", "a"), result, Turn::text("assistant", "b"), Turn::text("user", "c")];
         assert_eq!(unfit_beginning(&turns), 3);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_rounds_go_and_the_new_turn_stays() {
+    fn fit_drops_whole_rounds_and_keeps_new_turn() {
         let (mut prompt, mut account) = (prompt(), Account::default());
         fit(&mut prompt, 120, &mut account).unwrap();
         assert_eq!((prompt.messages.len(), prompt.history), (3, 2));
@@ -137,11 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_left_alone() {
+    fn fit_keeps_prompt_within_limit() {
         let (mut prompt, mut account) = (prompt(), Account::default());
         fit(&mut prompt, 1000, &mut account).unwrap();
         assert_eq!((prompt.messages.len(), account.dropped.len()), (5, 0));
-        // Of a block only that counts which is sent.
+        // Only the part of a block that is sent counts.
         let thinking = "x".repeat(4000);
         let block = serde_json::json!({"type": "thinking", "thinking": thinking, "raw": {"signature": "s"}});
         prompt.messages[1].blocks = vec![serde_json::from_value(block).unwrap()];

@@ -1,7 +1,7 @@
-//! `cp-compose`: assemble a prompt and account for every part of it.
+//! `cp-compose`: assembles a prompt and accounts for every part of it.
 //!
-//! What all prompts of a command line share is read once ([`assembly`]): the agent ([`agent`]), the system text, the session
-//! ([`history`]). Then each text, record or row that comes becomes a prompt ([`compose`]).
+//! The common part of all prompts ([`assembly`]) is read once: the agent ([`agent`]), the system text and the session ([`history`]). Then
+//! each text, record or row of the input becomes a prompt ([`compose`]).
 
 mod account;
 mod agent;
@@ -26,7 +26,7 @@ pub static PROGRAM: Program = Program {
     doctor: &[],
     environment: &[
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
-        ("CP_SESSION", "The session, where none is named"),
+        ("CP_SESSION", "The session, if no option names one"),
     ],
     schemas: &[cp_common::wire::schemas::PROMPT, ("explained", include_str!("../schemas/explained.json"))],
     checks,
@@ -48,7 +48,7 @@ enum Verb {
     Compose(compose::Args),
 }
 
-/// Runs the verb that was asked for.
+/// Runs the verb.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     let Verb::Compose(args) = cli.verb;
     compose::run(&args, context)

@@ -1,4 +1,4 @@
-//! `cp-compose`: assemble a prompt and account for every part of it.
+//! `cp-compose`: assembles a prompt and accounts for every part of it.
 
 fn main() -> std::process::ExitCode {
     cp_common::program::main(&cp_compose::PROGRAM, cp_compose::run)

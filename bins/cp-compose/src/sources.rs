@@ -1,4 +1,4 @@
-//! The files that a prompt is made of: texts, attachments, the project's instructions and tool specifications. Errors name the file.
+//! Reads the files of a prompt: texts, attachments, the instructions of the project and tool specifications. Errors name the file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,15 +8,15 @@ use cp_common::wire::{Block, ToolSpec, media};
 use cp_common::{Code, Context, Error, Result};
 use serde::Deserialize;
 
-/// The largest text file that is taken into a prompt.
+/// The largest text file that a prompt may contain.
 const LIMIT: u64 = 4 << 20;
 
-/// The text of a file that was found: a regular one, which nobody can make us wait for.
+/// Reads the text of a regular file. Other files are refused because they may block.
 pub(crate) fn text(file: &Path) -> Result<String> {
     decoded(&bytes(file, LIMIT)?, file)
 }
 
-/// The text of a file that an option names: a pipe, too.
+/// Reads the text of a file or pipe that an option names.
 pub(crate) fn given(file: &Path) -> Result<String> {
     decoded(&given::bytes(file, LIMIT)?, file)
 }
@@ -25,7 +25,7 @@ fn decoded(bytes: &[u8], file: &Path) -> Result<String> {
     text_of(bytes).map(str::to_owned).map_err(|e| e.in_file(file))
 }
 
-/// The bytes of a regular file that is not longer than `limit`.
+/// Reads a regular file of at most `limit` bytes.
 fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
@@ -45,7 +45,7 @@ fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
     std::fs::read(file).map_err(failed)
 }
 
-/// The `.md` files of a directory in the order of their names. No directory, no files.
+/// Lists the `.md` files of a directory, sorted by name; none if the directory does not exist.
 pub(crate) fn markdown_in(directory: &Path) -> Result<Vec<PathBuf>> {
     let listing = match std::fs::read_dir(directory) {
         Ok(listing) => listing,
@@ -67,13 +67,13 @@ pub(crate) fn markdown_in(directory: &Path) -> Result<Vec<PathBuf>> {
 
 /// An attachment.
 pub(crate) enum Attachment {
-    /// A text, to be put between marks.
+    /// A text, which is put between marks.
     Text(String),
-    /// Anything else, as a block.
+    /// An image, a document or a URL, as a block.
     Block(Block, Vec<u8>),
 }
 
-/// Reads an attachment. What is named by its URL is fetched by the program that sends it, where policy permits.
+/// Reads an attachment. A URL is fetched by the program that sends the prompt, if the policy permits it.
 pub(crate) fn attachment(file: &Path) -> Result<Attachment> {
     if let Some(url) =
         file.to_str().filter(|name| ["https://", "http://"].iter().any(|scheme| name.starts_with(scheme)))
@@ -94,11 +94,11 @@ pub(crate) fn attachment(file: &Path) -> Result<Attachment> {
 
 const NAME: &str = "AGENTS.md";
 
-/// The file and its text.
+/// Returns the instructions file of the project and its text.
 pub(crate) fn instructions(context: &Context) -> Result<(PathBuf, String)> {
     let base = context.base()?;
     let file = base.join(NAME);
-    // A link may lead to what the directory's author cannot read and the model must not.
+    // A link could expose files to the model that the author of the directory cannot read.
     let leads_to = file.canonicalize().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("no such file")
             .in_file(&file)
@@ -115,7 +115,7 @@ pub(crate) fn instructions(context: &Context) -> Result<(PathBuf, String)> {
     Ok((file, text))
 }
 
-/// The tools of all files: a list, an object with `tools`, or a tool a line.
+/// Reads the tools of all files: a list, an object with `tools`, or a tool on each line.
 pub(crate) fn tools(names: &[PathBuf]) -> Result<Vec<ToolSpec>> {
     let mut tools: Vec<ToolSpec> = Vec::new();
     for file in names {
@@ -137,7 +137,7 @@ fn of_file(file: &Path) -> Result<Vec<ToolSpec>> {
             .in_file(file)
             .hint(r#"write [{"name":…,"description":…,"input_schema":{…}}]"#)
     };
-    // An untagged enum would re-read the numbers of a schema: the shape is looked at first.
+    // The shape is checked first, because an untagged enum would parse and rewrite the numbers of a schema.
     let shape: serde_json::Value = match serde_json::from_str(&text) {
         Ok(shape) => shape,
         Err(_) => {

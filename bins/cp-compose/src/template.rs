@@ -10,13 +10,13 @@ use serde_json::value::RawValue;
 
 use crate::sources;
 
-/// A template, read and checked.
+/// A parsed template.
 pub(crate) struct Template {
     file: PathBuf,
     environment: Environment<'static>,
 }
 
-/// The name that the engine knows it by; errors name the file instead.
+/// The name of the template in the engine; errors name the file instead.
 const NAME: &str = "template";
 
 impl Template {
@@ -25,7 +25,7 @@ impl Template {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_debug(true);
-        // These are texts, not pages: nothing is escaped.
+        // Plain text is not escaped.
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         let text = sources::given(file)?;
         let mut template = Self { file: file.to_owned(), environment };
@@ -34,7 +34,7 @@ impl Template {
         Ok(template)
     }
 
-    /// The text for these values.
+    /// Renders the template with these values.
     pub(crate) fn render(&self, values: &BTreeMap<String, Value>) -> Result<String> {
         let template = self.environment.get_template(NAME).map_err(|e| self.fault(&e))?;
         let text = template.render(values).map_err(|e| self.fault(&e))?;
@@ -50,12 +50,12 @@ impl Template {
             let name = at.unwrap_or_else(|| "a variable".to_owned());
             Error::validation(format!("`{name}` is not defined"))
                 .with("variable", name)
-                .hint("give it with --var, or use `is defined` in the template")
+                .hint("set it with --var, or use `is defined` in the template")
         } else {
             Error::validation(format!("{}: {}", e.kind(), e.detail().unwrap_or("the template is wrong")))
         };
         let error = match e.line() {
-            // In a stream `line` is the line of the row.
+            // In a stream, `line` is the line of the row.
             Some(line) => error.at_line(line as u64).with("template_line", line),
             None => error,
         };
@@ -63,7 +63,7 @@ impl Template {
     }
 }
 
-/// `k=v` of the command line.
+/// Parses the variables of the command line.
 pub(crate) fn variables(given: &[String]) -> Result<BTreeMap<String, String>> {
     given
         .iter()
@@ -74,7 +74,7 @@ pub(crate) fn variables(given: &[String]) -> Result<BTreeMap<String, String>> {
         .collect()
 }
 
-/// What a template sees: the variables, the fields of the row under their names and under `row`, the text as `text`.
+/// The values for a template: the variables, the fields of the row by name and as `row`, and the text as `text`.
 pub(crate) fn values(
     variables: &BTreeMap<String, String>,
     row: Option<&RawValue>,

@@ -9,7 +9,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn context_and_attachments_go_into_a_prompt_that_comes() {
+fn context_and_attachments_extend_given_prompt() {
     let place = place();
     let prompt = place.run(&["--", "hello"]).stdout;
     for option in ["--context", "--attach"] {
@@ -28,7 +28,7 @@ fn context_and_attachments_go_into_a_prompt_that_comes() {
 }
 
 #[test]
-fn the_history_of_a_prompt_that_comes_stays_as_it_is() {
+fn given_prompt_keeps_history() {
     let place = place();
     let line = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"history":2}"#;
     let data = place.feed(&["--rows", "--context", "n.md"], format!("{line}\n"));
@@ -40,7 +40,7 @@ fn the_history_of_a_prompt_that_comes_stays_as_it_is() {
 }
 
 #[test]
-fn context_without_a_question_to_stand_before_is_an_error() {
+fn context_without_question_is_an_error() {
     let place = place();
     let result = r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"x"}]}]},"meta":{"duration_ms":1}}"#;
     assert_eq!(place.feed(&[], result).data()["messages"][0]["content"][0]["type"], "tool_result");
@@ -48,7 +48,7 @@ fn context_without_a_question_to_stand_before_is_an_error() {
 }
 
 #[test]
-fn a_template_does_not_take_a_prompt_and_variables_need_a_place() {
+fn template_refuses_prompt_and_variables_need_template() {
     let place = place();
     place.work.write("t.md", "{{ text }}!");
     let prompt = place.run(&["--", "hello"]).stdout;
@@ -57,7 +57,7 @@ fn a_template_does_not_take_a_prompt_and_variables_need_a_place() {
 }
 
 #[test]
-fn the_id_of_a_governed_prompt_goes_where_its_text_goes() {
+fn governed_prompt_id_follows_its_text() {
     let place = place();
     let governed = r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"system":"Be kind.","prompt_id":"PRM-KIND-001","messages":[{"role":"user","content":"x"}]},"meta":{"duration_ms":1}}"#;
     assert_eq!(place.feed(&[], governed).data()["prompt_id"], "PRM-KIND-001");

@@ -3,7 +3,7 @@
 use cp_testkit::Place;
 
 #[test]
-fn images_and_documents_are_blocks_told_by_their_bytes() {
+fn images_and_documents_are_recognised_by_bytes() {
     let place = Place::of("cp-compose");
     place.work.write("wrong.txt", b"\x89PNG\r\n\x1a\nrest");
     place.work.write("d.bin", "%PDF-1.7 x");
@@ -15,7 +15,7 @@ fn images_and_documents_are_blocks_told_by_their_bytes() {
 }
 
 #[test]
-fn a_text_is_marked_off_and_standard_input_can_be_attached() {
+fn text_attachment_is_marked_and_stdin_accepted() {
     let place = Place::of("cp-compose");
     let data = place.feed(&["--attach", "-", "--", "what failed?"], "a log line\n").data();
     let content = data["messages"][0]["content"].as_str().unwrap();
@@ -24,7 +24,7 @@ fn a_text_is_marked_off_and_standard_input_can_be_attached() {
 }
 
 #[test]
-fn what_is_unknown_or_too_large_is_named() {
+fn unknown_and_too_large_attachments_are_named() {
     let place = Place::of("cp-compose");
     place.work.write("noise", [0xff, 0x00, 0x9f]);
     assert_eq!(place.run(&["--attach", "noise", "--", "x"]).failed(2, "E_VALIDATION")["details"]["file"], "noise");
@@ -36,7 +36,7 @@ fn what_is_unknown_or_too_large_is_named() {
 }
 
 #[test]
-fn a_file_that_an_option_names_may_be_a_pipe_and_one_that_is_found_may_not() {
+fn named_pipe_is_accepted_only_for_options() {
     let place = Place::of("cp-compose");
     let bash = |line: &str| place.shell("bash", line).limit(std::time::Duration::from_secs(20)).run();
     let options = "--context <(echo kept) --attach <(printf '%%PDF-1') --tools <(echo '[{\"name\":\"t\",\"input_schema\":{}}]') -s @<(echo sys)";
@@ -55,7 +55,7 @@ fn a_file_that_an_option_names_may_be_a_pipe_and_one_that_is_found_may_not() {
 }
 
 #[test]
-fn an_attachment_may_be_named_by_its_url() {
+fn attachment_url_becomes_block() {
     let place = Place::of("cp-compose");
     let data = place
         .run(&["--attach", "https://a.example/x?y=1", "--attach", "https://a.example/b.PDF?z", "--", "see"])

@@ -3,7 +3,7 @@
 use cp_testkit::Place;
 
 #[test]
-fn a_text_is_a_prompt_of_the_default_agent() {
+fn text_becomes_prompt_of_default_agent() {
     let place = Place::of("cp-compose");
     let ran = place.run(&["--", "hello"]);
     let data = ran.data();
@@ -16,7 +16,7 @@ fn a_text_is_a_prompt_of_the_default_agent() {
 }
 
 #[test]
-fn the_system_text_comes_from_the_command_line_or_a_file() {
+fn system_text_is_read_from_option_or_file() {
     let place = Place::of("cp-compose");
     place.work.write("s.md", "from a file\n");
     assert_eq!(place.run(&["-s", "be brief", "--", "x"]).data()["system"], "be brief");
@@ -28,7 +28,7 @@ fn the_system_text_comes_from_the_command_line_or_a_file() {
 }
 
 #[test]
-fn an_agent_brings_its_soul_its_context_and_its_model() {
+fn agent_adds_soul_context_and_model() {
     let place = Place::of("cp-compose");
     place.home.write("config/agents.json", r#"{"ada":{"soul":"agents/ada/soul.md","model":"m1"}}"#);
     place.home.write("agents/ada/soul.md", "You are Ada.\n");
@@ -40,7 +40,7 @@ fn an_agent_brings_its_soul_its_context_and_its_model() {
 }
 
 #[test]
-fn an_agent_that_is_not_and_a_soul_that_is_missing_are_named() {
+fn unknown_agent_and_missing_soul_are_named() {
     let place = Place::of("cp-compose");
     place.home.write("config/agents.json", r#"{"ada":{"soul":"agents/ada/soul.md"}}"#);
     assert_eq!(place.run(&["--agent", "adda", "--", "x"]).failed(3, "E_NOT_FOUND")["details"]["nearest"], "ada");
@@ -52,7 +52,7 @@ fn an_agent_that_is_not_and_a_soul_that_is_missing_are_named() {
 }
 
 #[test]
-fn context_files_are_marked_off_redacted_and_reported() {
+fn context_files_are_marked_redacted_and_reported() {
     let place = Place::of("cp-compose");
     place.work.write("notes.md", "the password=hunter2hunter\n");
     let data = place.run(&["--context", "notes.md", "--", "what now?"]).data();
@@ -67,7 +67,7 @@ fn context_files_are_marked_off_redacted_and_reported() {
 }
 
 #[test]
-fn prompts_and_messages_can_be_composed_on() {
+fn prompts_and_messages_are_extended() {
     let place = Place::of("cp-compose");
     let prompt = place.run(&["-s", "one", "--", "hello"]).stdout;
     let data = place.feed(&["-s", "two"], &prompt).data();
@@ -78,7 +78,7 @@ fn prompts_and_messages_can_be_composed_on() {
 }
 
 #[test]
-fn a_failure_from_upstream_travels() {
+fn upstream_failure_is_passed_on() {
     let place = Place::of("cp-compose");
     let line = "{\"ok\":false,\"schema_version\":\"1.0\",\"type\":\"error\",\"error\":{\"code\":\"E_TIMEOUT\",\"message\":\"late\",\"details\":{},\"retryable\":true},\"meta\":{\"duration_ms\":1}}\n";
     let ran = place.feed(&[], line);
@@ -86,7 +86,7 @@ fn a_failure_from_upstream_travels() {
 }
 
 #[test]
-fn bad_input_is_told() {
+fn invalid_input_is_an_error() {
     let place = Place::of("cp-compose");
     place.feed(&[], "").failed(2, "E_VALIDATION");
     place.run(&["--", " "]).failed(2, "E_VALIDATION");

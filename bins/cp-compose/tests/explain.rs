@@ -5,7 +5,7 @@ use cp_testkit::Place;
 use crate::session::session_prints;
 
 #[test]
-fn every_part_is_told_with_its_source_size_and_hash() {
+fn explain_lists_source_size_and_hash() {
     let place = Place::of("cp-compose");
     place.home.write("agents/default/soul.md", "You are brief.");
     place.work.write("notes.md", "password=hunter2hunter");
@@ -20,7 +20,7 @@ fn every_part_is_told_with_its_source_size_and_hash() {
 }
 
 #[test]
-fn a_prompt_that_cannot_fit_is_refused() {
+fn prompt_over_limit_is_refused() {
     let place = Place::of("cp-compose");
     let error = place.run(&["--fit-tokens", "3", "--", &"word ".repeat(50)]).failed(2, "E_VALIDATION");
     assert!(error["details"]["estimated_tokens"].as_u64().unwrap() > 3);
@@ -28,7 +28,7 @@ fn a_prompt_that_cannot_fit_is_refused() {
 }
 
 #[test]
-fn an_image_counts_by_its_area() {
+fn image_tokens_follow_area() {
     let place = Place::of("cp-compose");
     let mut image = b"\x89PNG\r\n\x1a\n".to_vec();
     image.resize(200_000, 7);
@@ -38,7 +38,7 @@ fn an_image_counts_by_its_area() {
 }
 
 #[test]
-fn every_kind_of_part_is_told() {
+fn explain_lists_every_kind_of_part() {
     let place = Place::of("cp-compose");
     session_prints(
         &place,

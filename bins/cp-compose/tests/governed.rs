@@ -17,7 +17,7 @@ fn place(status: &str, hash: &str) -> Place {
 }
 
 #[test]
-fn a_registered_prompt_begins_the_system_text() {
+fn governed_prompt_begins_system_text() {
     let place = place("active", HASH);
     let data = place.run(&["--prompt", ID, "--var", "tone=softly", "-s", "And briefly.", "--", "x"]).data();
     assert_eq!((&data["system"], &data["prompt_id"]), (&"Speak softly.\n\nAnd briefly.".into(), &ID.into()));
@@ -26,7 +26,7 @@ fn a_registered_prompt_begins_the_system_text() {
 }
 
 #[test]
-fn what_is_not_registered_active_or_as_it_was_is_refused() {
+fn unregistered_inactive_or_changed_prompt_is_refused() {
     place("active", &HASH.replace('0', "1")).run(&["--prompt", ID, "--", "x"]).failed(1, "E_INTEGRITY");
     place("retired", HASH).run(&["--prompt", ID, "--", "x"]).failed(4, "E_FORBIDDEN");
     let error = place("active", HASH).run(&["--prompt", "PRM-TEST-002", "--", "x"]).failed(3, "E_NOT_FOUND");
@@ -34,7 +34,7 @@ fn what_is_not_registered_active_or_as_it_was_is_refused() {
 }
 
 #[test]
-fn policy_can_require_one() {
+fn policy_requires_governed_prompt() {
     let place = place("active", HASH);
     place.home.write("config/policy.toml", "[llm]\ngoverned_prompts = \"require\"\n");
     place.run(&["--", "x"]).failed(4, "E_FORBIDDEN");
@@ -42,7 +42,7 @@ fn policy_can_require_one() {
 }
 
 #[test]
-fn where_policy_requires_one_nothing_else_is_system_text() {
+fn required_governed_prompt_excludes_other_system_text() {
     let place = place("active", HASH);
     place.home.write("config/policy.toml", "[llm]\ngoverned_prompts = \"require\"\n");
     let governed = ["--prompt", ID, "--var", "tone=softly"];
@@ -61,7 +61,7 @@ fn where_policy_requires_one_nothing_else_is_system_text() {
 }
 
 #[test]
-fn policy_can_keep_the_redaction_on() {
+fn policy_requires_redaction() {
     let place = Place::of("cp-compose");
     place.work.write("n.md", "password=hunter2hunter");
     let open = place.run(&["--no-redact", "--context", "n.md", "--", "x"]).data();
@@ -73,7 +73,7 @@ fn policy_can_keep_the_redaction_on() {
 }
 
 #[test]
-fn a_policy_with_a_slip_lets_nothing_through() {
+fn invalid_policy_refuses_everything() {
     let place = Place::of("cp-compose");
     place.home.write("config/policy.toml", "[exec]\nx = 1\n[llm]\ngoverned_prompts = \"requir\"\n");
     let error = place.run(&["--", "x"]).failed(4, "E_CONFIG");

@@ -5,7 +5,7 @@ use cp_testkit::Place;
 use crate::session::session_prints;
 
 #[test]
-fn what_is_remembered_comes_before_the_words_and_is_accounted_for() {
+fn memories_precede_text_and_are_accounted() {
     let place = Place::of("cp-compose");
     let session = session_prints(
         &place,

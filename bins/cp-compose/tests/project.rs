@@ -3,7 +3,7 @@
 use cp_testkit::Place;
 
 #[test]
-fn the_instructions_of_a_directory_are_context_where_they_are_asked_for() {
+fn agents_md_is_context_if_requested() {
     let place = Place::of("cp-compose");
     place.work.write("AGENTS.md", "Run the tests. token=ghp_not\npassword=hunter2hunter\n");
     assert!(!place.run(&["--", "x"]).stdout.contains("Run the tests"));
@@ -22,7 +22,7 @@ fn the_instructions_of_a_directory_are_context_where_they_are_asked_for() {
 }
 
 #[test]
-fn a_directory_without_any_and_a_link_out_of_it_are_errors() {
+fn missing_agents_md_and_outside_link_are_errors() {
     let place = Place::of("cp-compose");
     place.run(&["--agents-md", "--", "x"]).failed(3, "E_NOT_FOUND");
     place.work.write("elsewhere/notes.md", "not yours");

@@ -11,7 +11,7 @@ pub(crate) fn session_prints(place: &Place, line: &str) -> Fake {
 }
 
 #[test]
-fn the_history_comes_first_and_begins_with_a_question() {
+fn history_comes_first_and_begins_with_question() {
     let place = Place::of("cp-compose");
     let session = session_prints(&place, LOADED);
     let data = place.run(&["--session", "SES-1", "--last", "3", "--", "and then?"]).data();
@@ -26,7 +26,7 @@ fn the_history_comes_first_and_begins_with_a_question() {
 }
 
 #[test]
-fn in_isolated_mode_the_history_stays_on_disk() {
+fn isolated_mode_omits_history() {
     let place = Place::of("cp-compose");
     let session = session_prints(&place, &LOADED.replace("persistent", "isolated"));
     let data = place.run(&["--session", "SES-1", "--", "x"]).data();
@@ -38,7 +38,7 @@ fn in_isolated_mode_the_history_stays_on_disk() {
 }
 
 #[test]
-fn the_failure_of_cp_session_is_ours() {
+fn cp_session_failure_is_passed_on() {
     let place = Place::of("cp-compose");
     session_prints(
         &place,
@@ -51,7 +51,7 @@ fn the_failure_of_cp_session_is_ours() {
 }
 
 #[test]
-fn the_blocks_of_an_answer_go_along() {
+fn answer_blocks_are_kept() {
     let place = Place::of("cp-compose");
     let blocks =
         r#"[{"type":"text","text":"b","origin":{"endpoint":"e","dialect":"gemini"},"raw":{"text":"b","n":1e2}}]"#;

@@ -3,7 +3,7 @@
 use cp_testkit::Place;
 
 #[test]
-fn each_row_becomes_a_prompt_and_goes_along() {
+fn row_becomes_prompt_and_is_kept() {
     let place = Place::of("cp-compose");
     place.work.write("t.md", "Greet {{ name }} in {{ lang }}.\n");
     let rows = "{\"name\":\"Ada\",\"n\":1e2}\n{\"nmae\":\"Lin\"}\n{\"name\":\"Lin\"}\n";
@@ -20,7 +20,7 @@ fn each_row_becomes_a_prompt_and_goes_along() {
 }
 
 #[test]
-fn a_template_takes_a_text_or_only_variables() {
+fn template_accepts_text_or_variables() {
     let place = Place::of("cp-compose");
     place.work.write("t.md", "{% if text is defined %}Translate: {{ text }}{% else %}Hello {{ who }}{% endif %}");
     assert_eq!(place.feed(&["--template", "t.md"], "one\n").data()["messages"][0]["content"], "Translate: one");
@@ -29,7 +29,7 @@ fn a_template_takes_a_text_or_only_variables() {
 }
 
 #[test]
-fn a_broken_template_is_told_with_its_place() {
+fn invalid_template_is_reported_with_line() {
     let place = Place::of("cp-compose");
     place.work.write("t.md", "fine\n{% if %}\n");
     let error = place.run(&["--template", "t.md", "--", "x"]).failed(2, "E_VALIDATION");
@@ -39,7 +39,7 @@ fn a_broken_template_is_told_with_its_place() {
 }
 
 #[test]
-fn a_row_that_fails_is_in_its_failure() {
+fn failed_row_is_in_error() {
     let place = Place::of("cp-compose");
     place.work.write("t.md", "About {{ name }}");
     let ran = place.feed(&["--rows", "--row-failures", "ok", "--template", "t.md"], "{\"name\":\"x\"}\n{\"n\":1}\n");
@@ -52,7 +52,7 @@ fn a_row_that_fails_is_in_its_failure() {
 }
 
 #[test]
-fn a_row_without_a_template_is_a_bare_prompt() {
+fn row_without_template_is_prompt() {
     let place = Place::of("cp-compose");
     let row = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n{\"name\":\"x\"}\n";
     let ran = place.feed(&["--rows", "-s", "s"], row);

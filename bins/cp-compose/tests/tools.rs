@@ -3,7 +3,7 @@
 use cp_testkit::Place;
 
 #[test]
-fn tools_come_from_files_in_three_shapes() {
+fn tools_are_read_from_three_shapes() {
     let place = Place::of("cp-compose");
     let tool = |name: &str| {
         format!("{{\"name\":\"{name}\",\"description\":\"d\",\"input_schema\":{{\"type\":\"object\",\"n\":1e2}}}}")

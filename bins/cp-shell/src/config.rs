@@ -1,4 +1,4 @@
-//! `cp-shell config`: the settings in force, and where each comes from.
+//! `cp-shell config`: the effective settings and their origins.
 
 use clap::Subcommand;
 use cp_common::home::config::{Origin, SETTINGS};
@@ -30,7 +30,7 @@ pub(crate) const DOC_AGENT: VerbDoc = VerbDoc {
     ..DOC
 };
 
-/// Print the settings in force and where each comes from
+/// Print the effective settings and their origins
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -48,7 +48,7 @@ enum What {
     Agent {
         /// The agent
         id: String,
-        /// Which member
+        /// The member
         key: String,
     },
 }
@@ -57,27 +57,27 @@ enum What {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct All {
-    /// The file that settings are read from.
+    /// The file of the settings.
     file: String,
-    /// In the order of the manual.
+    /// The settings, in the order of the manual.
     items: Vec<One>,
-    /// How many.
+    /// The number of lines.
     count: usize,
 }
 
-/// One setting.
+/// A setting.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct One {
     /// Its name.
     key: &'static str,
-    /// Its value; null where nothing says one.
+    /// The value; null if it is not set.
     value: Option<String>,
-    /// Where the value came from; null where there is none.
+    /// The origin of the value; null without a value.
     origin: Option<Origin>,
     /// The environment variable that sets it.
     variable: Option<&'static str>,
-    /// What it decides.
+    /// The meaning of the setting.
     meaning: &'static str,
 }
 
@@ -87,9 +87,9 @@ struct One {
 struct AgentSetting {
     /// The agent.
     agent: String,
-    /// Which member.
+    /// The member.
     key: String,
-    /// Its value, as the file has it.
+    /// The value in the file.
     value: Value,
 }
 
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schemas_are_those_of_the_types() {
+    fn schemas_match_types() {
         cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "config", &schemars::schema_for!(All));
         cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "setting", &schemars::schema_for!(One));
         cp_common::wire::schemas::same_or_update(

@@ -1,4 +1,4 @@
-//! `cp-shell init`: make the home. Only what is absent is made, and each file that is made goes on the ledger.
+//! `cp-shell init`: creates the home. Only missing files are created, and each is recorded in the ledger.
 
 use cp_common::context::options::AppendOptions;
 use cp_common::coprocess;
@@ -21,25 +21,25 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Make the home: directories and starter files, only those that are absent
+/// Create the home: missing directories and starter files
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     append: AppendOptions,
 }
 
-/// What a home begins with: path, text, and what the file is for.
+/// The starter files of a home: path, text and purpose.
 const STARTERS: [(&str, &str, &str); 9] = [
-    ("config/cp.toml", include_str!("../starter/cp.toml"), "settings: flags and environment win over it"),
+    ("config/cp.toml", include_str!("../starter/cp.toml"), "settings; flags and environment variables override them"),
     (
         "config/shell.toml",
         include_str!("../starter/shell.toml"),
-        "what a session with a person needs: history, hub, memory",
+        "settings of interactive sessions: history, hub, memory",
     ),
-    ("config/cp.env", include_str!("../starter/cp.env"), "assignments that the scripts read for unset names"),
-    ("config/prices.toml", include_str!("../starter/prices.toml"), "what tokens cost: check them with your provider"),
-    ("config/agents.json", include_str!("../starter/agents.json"), "the agents: an id, its soul, its model"),
-    ("config/governed_roots.json", include_str!("../starter/governed_roots.json"), "which paths are pristine"),
+    ("config/cp.env", include_str!("../starter/cp.env"), "variables that the scripts use if they are not set"),
+    ("config/prices.toml", include_str!("../starter/prices.toml"), "prices of tokens: check them with your provider"),
+    ("config/agents.json", include_str!("../starter/agents.json"), "the agents: id, soul and model"),
+    ("config/governed_roots.json", include_str!("../starter/governed_roots.json"), "the pristine paths"),
     ("agents/default/soul.md", SOUL, "the system text of the agent `default`"),
     ("governed_prompts/PRM-DEFAULT-SOUL-001.md", SOUL, "the same text as a governed prompt"),
     ("registries/prompts_registry.csv", "", "the registered prompts and their hashes"),
@@ -49,17 +49,17 @@ const SOUL: &str = include_str!("../starter/soul.md");
 
 const DIRECTORIES: [&str; 4] = ["tools", "memory", "tmp", "output"];
 
-/// What was made and what was there.
+/// The created and existing files.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Made {
     /// The home.
     home: String,
-    /// The files, in the order they are made.
+    /// The files, in order of creation.
     items: Vec<Item>,
-    /// How many files.
+    /// The number of files.
     count: usize,
-    /// Where the last file was recorded; null if nothing was made.
+    /// The receipt of the last file; null if nothing was created.
     receipt: Option<Receipt>,
 }
 
@@ -68,9 +68,9 @@ struct Made {
 struct Item {
     /// The path below the home.
     path: String,
-    /// What became of it.
+    /// The result for this file.
     action: Action,
-    /// What the file is for.
+    /// The purpose of the file.
     purpose: String,
 }
 
@@ -78,9 +78,9 @@ struct Item {
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 enum Action {
-    /// It was made, or in a dry run would be.
+    /// Created, or in a dry run to be created.
     Created,
-    /// It was there and is as it was.
+    /// Kept, because it exists.
     Kept,
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&made)
 }
 
-/// What would be made.
+/// Returns the files that `make` would create.
 fn plan(context: &Context) -> Made {
     let item = |path: &str, purpose: &str| {
         let action = if context.home.path(path).exists() { Action::Kept } else { Action::Created };
@@ -115,10 +115,10 @@ fn plan(context: &Context) -> Made {
     Made { home: context.home.root().display().to_string(), count: items.len(), items, receipt: None }
 }
 
-const POLICY_PURPOSE: &str = "what may run, be read and be written (from cp-exec policy init)";
+const POLICY_PURPOSE: &str = "the policy for commands and files (from cp-exec policy init)";
 
 fn make(context: &mut Context) -> Result<Made> {
-    // Before the first file: without it the home would stay half made.
+    // Checked first, because the home would otherwise be left incomplete.
     coprocess::find("cp-exec")?;
     let mut ledger = cp_ledger::effect_ledger(context, "cp-log.jsonl")?;
     for directory in DIRECTORIES {
@@ -151,7 +151,7 @@ fn record(ledger: &mut Ledger, path: &str, text: &str, purpose: &str) -> Result<
     ledger.append(entry)
 }
 
-/// The registry of governed prompts, with the default soul in it.
+/// Returns the registry of governed prompts with the default soul.
 fn registry() -> String {
     let day = cp_common::clock::now();
     let day = day.get(..10).unwrap_or_default();
@@ -161,7 +161,7 @@ fn registry() -> String {
     )
 }
 
-/// The starter policy is cp-exec's to write: it knows its own rules.
+/// Has cp-exec write the starter policy, because it knows the rules.
 fn policy(context: &Context) -> Result<()> {
     let home = ["--home".into(), context.home.root().into()];
     coprocess::ask_with("cp-exec", &["policy", "init"], b"", home).map(drop)
@@ -174,12 +174,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_is_that_of_the_type() {
+    fn schema_matches_type() {
         cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "init", &schemars::schema_for!(Made));
     }
 
     #[test]
-    fn starter_files_are_what_their_readers_take() {
+    fn starter_files_are_valid_json() {
         for (path, text, _) in STARTERS {
             if Path::new(path).extension().is_some_and(|kind| kind == "json") {
                 serde_json::from_str::<serde_json::Value>(text).unwrap();

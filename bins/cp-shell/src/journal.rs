@@ -1,4 +1,4 @@
-//! The session's ledgers: every turn on the exec ledger and on the evidence ledger, before it is answered.
+//! The session's ledgers: every turn is recorded in the exec ledger and the evidence ledger before it is answered.
 
 use std::path::{Path, PathBuf};
 
@@ -13,14 +13,14 @@ use serde_json::Value;
 use crate::ask;
 use crate::plane::Read;
 
-/// A turn that is over.
+/// A completed turn.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// What was asked, as it was asked.
+    /// The request as it was received.
     pub(crate) command: String,
-    /// What the hash of it is over.
+    /// The form of the request that is hashed.
     pub(crate) form: Form,
-    /// The hash of what was asked.
+    /// The hash of the request.
     pub(crate) command_hash: String,
     pub(crate) result_hash: String,
     pub(crate) succeeded: bool,
@@ -31,16 +31,16 @@ pub(crate) struct Turn {
     pub(crate) calls: Vec<Value>,
 }
 
-/// A turn that waits for its number.
+/// A turn that has no number yet.
 #[derive(Debug)]
 struct Pending {
     timestamp: String,
     turn: Turn,
-    /// The keyed hash of what was asked, where a secret was taken out of it.
+    /// The keyed hash of the request, if a secret was removed from it.
     hmac: Option<String>,
 }
 
-/// An entry of the exec ledger, as the control plane's readers know it.
+/// An entry of the exec ledger, in the format of the control plane.
 #[derive(Serialize)]
 struct Executed<'a> {
     event_type: &'static str,
@@ -80,7 +80,7 @@ struct TurnEvidence<'a> {
 }
 
 impl Pending {
-    /// A hash of a secret gives it away to anyone who can guess it: then there is only the keyed one.
+    /// The plain hash; `None` if the request contains a secret, because anyone who guesses the secret could confirm it with the hash.
     fn hash(&self) -> Option<&str> {
         self.hmac.is_none().then_some(self.turn.command_hash.as_str())
     }
@@ -120,11 +120,11 @@ impl Pending {
     }
 }
 
-/// A session that was named, before it is joined.
+/// A named session before it is joined.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Joined {
     session_id: String,
-    /// Whether it had ended: who opens it again ends it again.
+    /// True if the session had ended; it is ended again after it was reopened.
     #[serde(default)]
     ended: bool,
     #[serde(default)]
@@ -134,13 +134,13 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// Whether only what is said goes to the model.
+    /// True if only the current turn is sent to the model.
     pub(crate) fn is_isolated(&self) -> bool {
         self.mode.as_deref() == Some("isolated")
     }
 }
 
-/// The session that the context names, to be gone on with by a person: one that has ended is opened again.
+/// Returns the session that the context names for an interactive session, and reopens it if it has ended.
 pub(crate) fn resumed(context: &Context) -> Result<Joined> {
     let joined: Joined = coprocess::ask("cp-session", &["show"], b"", context)?.data()?;
     if joined.ended {
@@ -149,7 +149,7 @@ pub(crate) fn resumed(context: &Context) -> Result<Joined> {
     Ok(joined)
 }
 
-/// The session that the context names, if it names one. A session that has ended takes nothing more.
+/// Returns the session that the context names, if any. It is an error if the session has ended.
 pub(crate) fn joined(context: &Context) -> Result<Option<Joined>> {
     if context.session().is_none() {
         return Ok(None);
@@ -159,12 +159,12 @@ pub(crate) fn joined(context: &Context) -> Result<Option<Joined>> {
         let id = joined.session_id;
         return Err(Error::new(Code::Conflict, format!("the session {id} has ended"))
             .with("session", id.clone())
-            .hint(format!("leave --session out for a new one, or open it again: cp-session resume {id}")));
+            .hint(format!("remove --session to start a new session, or reopen this one: cp-session resume {id}")));
     }
     Ok(Some(joined))
 }
 
-/// The ledgers of a session that is open.
+/// The ledgers of an open session.
 #[derive(Debug)]
 pub(crate) struct Journal {
     session: String,
@@ -174,27 +174,27 @@ pub(crate) struct Journal {
     evidence: Ledger,
     home: PathBuf,
     pending: Vec<Pending>,
-    /// The number of the last turn on the record.
+    /// The number of the last recorded turn.
     turn: u64,
-    /// Where our next entry comes if nobody else writes before.
+    /// The sequence number of our next entry, if no other process writes first.
     next_place: Option<u64>,
-    /// Whether we started the session, and so end it.
+    /// True if the session was started here, and so is ended here.
     own: bool,
 }
 
 impl Journal {
-    /// Goes on with the session that was joined, else starts one. From here on the context names it.
+    /// Opens the ledgers of the joined session, or of a new one. The context names the session afterwards.
     pub(crate) fn open(joined: Option<&Joined>, agent: &str, context: &mut Context) -> Result<Self> {
         let own = joined.is_none_or(|joined| joined.ended);
         if joined.is_none() {
-            // A program that is an agent has no soul in the home that a session could name.
+            // An agent that is a program has no soul in the home that the session could name.
             let known = if agent.contains('/') { "default" } else { agent };
             let started = ask(context, "cp-session", &["start", "--agent", known])?;
             let session = started["session_id"].as_str().unwrap_or_default();
             context.options.session = Some(session.to_owned());
         }
         let directory = cp_ledger::home::session_directory(context)?
-            .ok_or_else(|| Error::new(Code::Unknown, "the session that was started has no directory"))?;
+            .ok_or_else(|| Error::new(Code::Unknown, "the new session has no directory"))?;
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let exec = cp_ledger::effect_ledger(context, "cp-exec.jsonl")?;
         let evidence = cp_ledger::effect_ledger(context, "cp-evidence.jsonl")?;
@@ -212,22 +212,22 @@ impl Journal {
         &self.directory
     }
 
-    /// How many turns it has.
+    /// The number of turns.
     pub(crate) fn turns(&self) -> u64 {
         self.turn
     }
 
-    /// The session was made for this journal, and ends with it.
+    /// Ends the session with this journal.
     pub(crate) fn own(&mut self) {
         self.own = true;
     }
 
-    /// Whether the session was started here, and so ends with the journal.
+    /// True if the session ends with this journal.
     pub(crate) fn owns_session(&self) -> bool {
         self.own
     }
 
-    /// Gets a turn ready for the record.
+    /// Queues a turn for recording.
     pub(crate) fn stage(&mut self, mut turn: Turn) -> Result<()> {
         let (command, redactions) = self.exec.redactor().redact_text(&turn.command);
         let hmac = if redactions > 0 {
@@ -240,7 +240,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Puts what is ready on the record, and gives the proof of the last turn.
+    /// Records the queued turns, and returns the receipt of the last one.
     pub(crate) fn commit(&mut self) -> Result<Option<Receipt>> {
         if self.pending.is_empty() {
             return Ok(None);
@@ -250,7 +250,7 @@ impl Journal {
         let entry = |event: &str, number: u64| Entry::new(event).agent(&*agent).session(&*session).turn(number);
         let ledger = exec.path().to_owned();
         let receipts = exec.append_placed(|place| {
-            // Others may have written since: the numbers that they took are not ours.
+            // Other processes may have taken numbers since.
             if *next_place != Some(place) {
                 *turn = last_turn(&ledger, session)?.max(*turn);
             }
@@ -266,23 +266,23 @@ impl Journal {
         Ok(last)
     }
 
-    /// Puts a turn on the record.
+    /// Records a turn.
     pub(crate) fn record(&mut self, turn: Turn) -> Result<()> {
         self.stage(turn)?;
         self.commit().map(|_| ())
     }
 
-    /// Whether everything that was recorded is on the disk.
+    /// Syncs the ledgers; returns true if everything is on the disk.
     pub(crate) fn synced(&mut self) -> bool {
         self.commit().and_then(|_| self.exec.sync()).and_then(|()| self.evidence.sync()).is_ok()
     }
 
-    /// Whether the disk took what it was given so far. Waits for nothing: the line about a question needs no sync of its own.
+    /// True if no sync has failed so far. Does not wait for a sync.
     pub(crate) fn is_certain(&mut self) -> bool {
         self.exec.is_certain() && self.evidence.is_certain()
     }
 
-    /// Ends the session if we started it.
+    /// Ends the session if it was started here.
     pub(crate) fn end(mut self, context: &Context) -> Result<()> {
         self.commit()?;
         self.exec.sync()?;
@@ -294,7 +294,7 @@ impl Journal {
     }
 }
 
-/// The number of the last turn of a session that a ledger has.
+/// Returns the number of the last turn of a session in a ledger.
 fn last_turn(ledger: &Path, session: &str) -> Result<u64> {
     let session = Value::from(session).to_string();
     let mut lines = cp_ledger::read::backward(ledger)?;

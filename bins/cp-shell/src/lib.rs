@@ -1,12 +1,12 @@
-//! `cp-shell`: the front door. The map: its verbs, each a file, and below them
+//! `cp-shell`: an interactive shell, and JSON requests on standard input. Each verb is a file; the other modules are
 //!
-//! - [`interactive`]: the session with a person
-//! - [`pipe`]: the session with a program
-//! - [`agent`]: who answers a turn
+//! - [`interactive`]: the interactive session
+//! - [`pipe`]: pipe mode, which answers JSON requests
+//! - [`agent`]: the agents that answer turns
 //! - [`journal`]: the ledgers of a session
-//! - [`signals`]: the state of a session in a few numbers and words
-//! - [`plane`]: the control plane tree, read
-//! - [`update`]: signed releases of all programs, installed
+//! - [`signals`]: the signals of a session, such as health and trust
+//! - [`plane`]: reads the control plane tree
+//! - [`update`]: installs signed releases of all programs
 
 mod agent;
 mod config;
@@ -29,7 +29,7 @@ use cp_common::wire::schemas;
 use cp_common::{Context, Result};
 use serde_json::Value;
 
-/// The front door: requests from programs, a session with a person
+/// Interactive shell, and JSON requests on standard input
 #[derive(Parser)]
 pub struct Cli {
     #[command(subcommand)]
@@ -50,7 +50,7 @@ enum Verb {
 /// The program, for `reference` and `doctor`.
 pub static PROGRAM: Program = Program {
     name: "cp-shell",
-    about: "the front door: requests from programs, a session with a person",
+    about: "interactive shell, and JSON requests on standard input",
     risk_tier: "T2",
     verbs: &[
         session::DOC,
@@ -69,16 +69,16 @@ pub static PROGRAM: Program = Program {
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
         ("CP_BACKEND", "The backend of cp-llm"),
         ("CP_MODEL", "The model of cp-llm"),
-        ("CP_SESSION", "The session, where none is named"),
+        ("CP_SESSION", "The session, if no option names one"),
         ("HISTFILE", "The history of the person's shell"),
         ("HTTPS_PROXY", "The proxy of requests over TLS, for releases"),
         ("http_proxy", "The proxy of requests without TLS, for releases"),
         ("ALL_PROXY", "The proxy of requests of either kind, for releases"),
         ("NO_PROXY", "The hosts that are reached without a proxy"),
         ("SSL_CERT_FILE", "Certificate authorities to trust instead of the built-in ones"),
-        ("CARGO_HOME", "Where cargo has installed the programs, if it has"),
-        ("NO_COLOR", "Show no colour"),
-        ("COLUMNS", "The width, where the terminal does not report one"),
+        ("CARGO_HOME", "The directory in which cargo installed the programs"),
+        ("NO_COLOR", "Disable colour"),
+        ("COLUMNS", "The width, if the terminal does not report it"),
     ],
     schemas: &[
         ("init", include_str!("../schemas/init.json")),
@@ -96,7 +96,7 @@ pub static PROGRAM: Program = Program {
     audit: cp_ledger::audit,
 };
 
-/// Runs the verb that was asked for.
+/// Runs a verb.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Session(args) => session::run(&args, context),
@@ -108,12 +108,12 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     }
 }
 
-/// The data of the answer of one of our programs to these words.
+/// Runs one of our programs and returns the data of its answer.
 pub(crate) fn ask(context: &Context, program: &str, words: &[&str]) -> Result<Value> {
     coprocess::ask(program, words, b"", context)?.data()
 }
 
-/// Whether the programs that it runs are installed, and the agents can be read.
+/// Checks that the programs that it runs are installed, and that the agents can be read.
 fn checks(context: &mut Context) -> Vec<Check> {
     let names = ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop"];
     let mut checks: Vec<Check> = names
@@ -127,14 +127,14 @@ fn checks(context: &mut Context) -> Vec<Check> {
         Ok(agents) => Check::pass("agents", format!("{} configured", agents.len())),
         Err(e) => Check::not_fine("agents", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
     });
-    // Without cp-llm it is said above.
+    // A missing cp-llm is reported above.
     if coprocess::find("cp-llm").is_ok() {
         checks.push(backend_check(context));
     }
     checks
 }
 
-/// Whether a model can be asked, as cp-llm finds it.
+/// Checks with `cp-llm doctor` that a model can be reached.
 fn backend_check(context: &Context) -> Check {
     let found = ask(context, "cp-llm", &["doctor"]).map(|found| {
         let checks = found["checks"].as_array().into_iter().flatten();

@@ -1,5 +1,5 @@
-//! `cp-shell register`: what governs a prompt is its registered hash. This computes it, shows what changed, asks, and writes the file and
-//! its row in the registry.
+//! `cp-shell register`: registers the hash of a prompt. Shows the changed lines, asks for confirmation, and writes the file and its row in
+//! the registry.
 
 use std::fs::File;
 use std::io::IsTerminal as _;
@@ -29,10 +29,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Register a prompt, or the soul and context of an agent, as they are now
+/// Register the current text of a prompt, or of the soul and context of an agent
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Do it without a question or a token
+    /// Skip the confirmation
     #[arg(long, conflicts_with_all = ["dry_run", "confirm"])]
     yes: bool,
     #[command(flatten)]
@@ -42,13 +42,13 @@ pub(crate) struct Args {
     target: String,
 }
 
-/// What was registered.
+/// The result of a registration.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Registered {
-    /// The prompts that are new or were changed; none where all were registered as they are.
+    /// The new and changed prompts; none if all are registered already.
     items: Vec<Item>,
-    /// Where that is on record.
+    /// The receipt of the last registration.
     receipt: Option<Receipt>,
 }
 
@@ -57,15 +57,15 @@ struct Registered {
 struct Item {
     /// Its id.
     prompt_id: String,
-    /// The file with its text.
+    /// The file of the text.
     file: String,
     /// The hash of its text.
     hash: String,
-    /// The lines that went, after `-`, and those that came, after `+`.
+    /// The removed lines after `-`, and the added lines after `+`.
     difference: String,
     #[serde(skip)]
     text: String,
-    /// How it is registered.
+    /// The current registration.
     #[serde(skip)]
     before: Value,
 }
@@ -75,7 +75,7 @@ impl Reply for Registered {
         let lines =
             self.items.iter().map(|item| format!("{}registered {} ({})", item.difference, item.prompt_id, item.hash));
         let lines = lines.collect::<Vec<_>>().join("\n");
-        if lines.is_empty() { "nothing to do: all of it is registered as it is".to_owned() } else { lines }
+        if lines.is_empty() { "nothing to do: everything is registered already".to_owned() } else { lines }
     }
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     })
 }
 
-/// The prompts that a target means, as far as they are not registered as they are.
+/// Returns the prompts that a target selects and that differ from their registration.
 fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
     let prompts = Prompts::load(home)?;
     let agents = load_agents(&home.agents_file())?;
@@ -159,7 +159,7 @@ fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
     Ok(pending)
 }
 
-/// The name of a file as part of an id.
+/// Returns the name of a file as a part of a prompt id.
 fn name_of(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy().to_uppercase();
     stem.chars().map(|letter| if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '-' }).collect()
@@ -176,7 +176,7 @@ fn change(item: &Item) -> Change {
     }
 }
 
-/// Shows the person what would be registered, and asks.
+/// Shows the changes and asks for confirmation.
 fn agreed(pending: &[Item]) -> Result<bool> {
     for item in pending {
         to_stderr(&format!("{}\n{}", item.prompt_id, printable(&item.difference)));
@@ -188,7 +188,7 @@ fn agreed(pending: &[Item]) -> Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Writes the texts, and then their rows at once: until then what is sent is refused, and never another text.
+/// Writes the texts, and then all their rows at once. Between the two steps a prompt with a new text is refused.
 fn register(items: Vec<Item>, context: &mut Context) -> Result<Registered> {
     let mut receipt = None;
     if !items.is_empty() {
@@ -219,7 +219,7 @@ fn register(items: Vec<Item>, context: &mut Context) -> Result<Registered> {
     Ok(Registered { items, receipt })
 }
 
-/// The lines that differ between what two texts begin and end with alike.
+/// Returns the lines that differ, without the common beginning and end of the texts.
 fn difference(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let begin = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_is_that_of_the_type() {
+    fn schema_matches_type() {
         cp_common::wire::schemas::same_or_update(
             env!("CARGO_MANIFEST_DIR"),
             "registered",
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_has_the_lines_that_went_and_came() {
+    fn difference_lists_removed_and_added_lines() {
         assert_eq!(difference("a\nb\nc\n", "a\nx\ny\nc\n"), "-b\n+x\n+y\n");
         assert_eq!(difference("a\na\n", "a\n") + &difference("", "a"), "-a\n+a\n");
     }

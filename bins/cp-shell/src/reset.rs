@@ -1,4 +1,4 @@
-//! `cp-shell reset`: end the current session of an agent, so that the next turn begins a new one. Nothing that was said is deleted.
+//! `cp-shell reset`: ends the current session of an agent, so that the next turn starts a new one. The conversation is kept.
 
 use std::path::Path;
 
@@ -23,27 +23,27 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// End the current session of an agent: the next one begins fresh
+/// End the current session of an agent, so that the next turn starts a new one
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Whose: an id in config/agents.json, or default
+    /// The agent: an id in config/agents.json, or default
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
     #[command(flatten)]
     write: WriteOptions,
 }
 
-/// What was ended.
+/// The result of `reset`.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Reset {
     /// The session.
     session_id: String,
-    /// How many turns it has.
+    /// The number of turns.
     turns: u64,
-    /// The link to it as the agent's current session, if it was that and is no more.
+    /// The link from the agent to its current session, if it was removed.
     link_removed: Option<String>,
-    /// Where its end is recorded.
+    /// The receipt of its end.
     receipt: Option<Receipt>,
 }
 
@@ -97,7 +97,7 @@ fn change(action: &str, resource: &str, id: &str, before: Value) -> Change {
     Change { action: action.to_owned(), resource: resource.to_owned(), id: id.to_owned(), before, after: Value::Null }
 }
 
-/// Whether a file is that of this session.
+/// True if a file belongs to this session.
 fn names(file: &Path, id: &str) -> bool {
     file.parent().and_then(Path::file_name).is_some_and(|name| name == id)
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_is_that_of_the_type() {
+    fn schema_matches_type() {
         cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "reset", &schemars::schema_for!(Reset));
     }
 }

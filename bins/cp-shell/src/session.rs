@@ -1,4 +1,4 @@
-//! The verb that is meant when none is named: a session with a person on a terminal, or with a program over a pipe.
+//! The default verb: an interactive session at a terminal, or pipe mode.
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -25,39 +25,39 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Answer JSON requests, or talk with a person
+/// Answer JSON requests, or hold an interactive session
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The control plane tree to look into (default: the home)
-    #[arg(long, value_name = "DIR", help_heading = "The session")]
+    /// The control plane tree (default: the home)
+    #[arg(long, value_name = "DIR", help_heading = "Session")]
     root: Option<PathBuf>,
-    /// Talk with a person, also without a terminal
-    #[arg(long, help_heading = "The session")]
+    /// Hold an interactive session even without a terminal
+    #[arg(long, help_heading = "Session")]
     interactive: bool,
     #[command(flatten)]
     options: Options,
     #[command(flatten)]
     model: ModelOptions,
-    /// Go on with the last session of a person
-    #[arg(short = 'c', long = "continue", help_heading = "The session")]
-    goes_on: bool,
+    /// Continue the last interactive session
+    #[arg(short = 'c', long = "continue", help_heading = "Session")]
+    continues: bool,
     /// The agent that answers: an id in config/agents.json, or default
-    #[arg(long, value_name = "ID", help_heading = "The session")]
+    #[arg(long, value_name = "ID", help_heading = "Session")]
     agent: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let Args { root, interactive, options, model, agent, goes_on } = args;
+    let Args { root, interactive, options, model, agent, continues } = args;
     let (root, agent) = (root.as_deref(), agent.as_deref());
     if *interactive || std::io::stdin().is_terminal() {
         let mut model = model.clone();
         if options.offline {
-            // An option is what no name of a model leads away from, whatever else is configured.
+            // An option wins over the backend that the name of a model selects.
             model.backend = context.config.text("backend", model.backend.as_deref());
         }
-        interactive::run(Request { root, agent, options: *options, goes_on: *goes_on, model: &model }, context)
-    } else if *goes_on {
-        Err(Error::usage("--continue is for a person").hint("add --interactive, or name the session with --session"))
+        interactive::run(Request { root, agent, options: *options, continues: *continues, model: &model }, context)
+    } else if *continues {
+        Err(Error::usage("--continue requires a terminal or --interactive").hint("or name the session with --session"))
     } else {
         pipe::run(root, agent, context)
     }

@@ -25,7 +25,7 @@ fn talk(place: &Tree, words: &[&str], input: &str) -> Outcome {
 }
 
 #[test]
-fn a_program_answers_and_both_sides_are_in_the_session() {
+fn program_agent_answers_and_both_sides_are_recorded() {
     let place = Tree::empty();
     place.home.executable("agents/echo/run", ECHO);
     place.home.executable("config/agents.json", "{\"echo\":{\"command\":\"agents/echo/run\"}}");
@@ -41,7 +41,7 @@ fn a_program_answers_and_both_sides_are_in_the_session() {
 }
 
 #[test]
-fn any_executable_with_a_path_can_be_an_agent_and_be_switched_to() {
+fn executable_path_is_accepted_as_agent() {
     let place = Tree::empty();
     place.home.executable("echo", ECHO);
     let path = place.home.join("echo").display().to_string();
@@ -57,7 +57,7 @@ fn any_executable_with_a_path_can_be_an_agent_and_be_switched_to() {
 }
 
 #[test]
-fn capabilities_decide_which_commands_exist() {
+fn capabilities_decide_available_commands() {
     let place = Tree::empty();
     place.home.executable("echo", ECHO);
     let path = place.home.join("echo").display().to_string();
@@ -69,7 +69,7 @@ fn capabilities_decide_which_commands_exist() {
 }
 
 #[test]
-fn a_turn_that_fails_leaves_the_session_and_an_agent_that_left_is_started_again() {
+fn failed_turn_keeps_session_and_restarts_agent() {
     let place = Tree::empty();
     place.home.executable("echo", ECHO);
     let path = place.home.join("echo").display().to_string();
@@ -81,7 +81,7 @@ fn a_turn_that_fails_leaves_the_session_and_an_agent_that_left_is_started_again(
 }
 
 #[test]
-fn what_is_no_agent_is_an_error_that_says_why() {
+fn invalid_agent_is_an_error_with_reason() {
     let place = Tree::empty();
     place.home.executable("mute", "#!/bin/sh\nexit 0\n");
     place.home.executable("wrong",

@@ -4,7 +4,7 @@ use cp_testkit::{Place, Program};
 use predicates::str::contains;
 
 #[test]
-fn every_setting_is_listed_with_its_origin() {
+fn config_lists_settings_with_origin() {
     let place = Place::of("cp-shell");
     let all = place.run(&["config"]).only();
     let items = all["data"]["items"].as_array().unwrap();
@@ -14,7 +14,7 @@ fn every_setting_is_listed_with_its_origin() {
 }
 
 #[test]
-fn the_environment_wins_over_the_file_and_the_file_over_the_default() {
+fn environment_overrides_file_and_default() {
     let place = Place::of("cp-shell");
     let origin = |command: Program| {
         let data = command.args(["config", "get", "tier"]).run().data();
@@ -26,13 +26,13 @@ fn the_environment_wins_over_the_file_and_the_file_over_the_default() {
 }
 
 #[test]
-fn an_unknown_setting_is_not_found_and_the_nearest_is_named() {
+fn unknown_setting_suggests_nearest() {
     let place = Place::of("cp-shell");
     place.run(&["config", "get", "modl"]).assert().code(3).stdout(contains("did you mean `model`?"));
 }
 
 #[test]
-fn a_broken_file_is_named_with_its_line_and_doctor_still_runs() {
+fn invalid_file_is_named_and_doctor_runs() {
     let place = Place::of("cp-shell");
     place.home.write("config/cp.toml", "agent = \"a\"\ntierr = \"ho1\"\n");
     let broken = place.run(&["config"]).assert().code(4);
@@ -41,7 +41,7 @@ fn a_broken_file_is_named_with_its_line_and_doctor_still_runs() {
 }
 
 #[test]
-fn doctor_says_whether_a_model_can_be_asked() {
+fn doctor_checks_backend() {
     let place = Place::of("cp-shell");
     let backend = |backend: &str| {
         let found = place.subject().arg("doctor").env("CP_BACKEND", backend).with_programs().run().data();
@@ -54,7 +54,7 @@ fn doctor_says_whether_a_model_can_be_asked() {
 }
 
 #[test]
-fn an_agent_and_its_members_are_looked_up() {
+fn config_agent_prints_members() {
     let place = Place::of("cp-shell");
     place.run(&["config", "agent", "default", "soul"]).assert().code(3).stdout(contains("cp-shell init"));
     place.home.write("config/agents.json", r#"{"ada":{"soul":"agents/ada/soul.md","model":null}}"#);

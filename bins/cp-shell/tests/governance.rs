@@ -46,7 +46,7 @@ fn has(list: &Value, id: &str) -> bool {
 }
 
 #[test]
-fn every_listed_file_has_its_spec_and_every_spec_its_packages_and_back() {
+fn trace_links_files_specs_and_packages() {
     let place = Tree::bare();
     place.program("sh").args(["-c", LARGE]).env("TREE", &place.tree).run().success();
     let each = |many: usize, name: &dyn Fn(usize) -> String| {
@@ -80,7 +80,7 @@ fn every_listed_file_has_its_spec_and_every_spec_its_packages_and_back() {
 }
 
 #[test]
-fn whatever_is_damaged_every_operation_answers_with_a_hint() {
+fn damaged_tree_answers_have_hints() {
     let requests =
         all_requests() + r#"{"operation":"execute_command","command":"! cat x"}{"operation":"trace"}{"operation":7}"#;
     let files = "installed/PKG-SHELL-001/manifest.json installed/PKG-SHELL-001/receipt.json specs/SPEC-SHELL-001/manifest.yaml \
@@ -116,7 +116,7 @@ fn whatever_is_damaged_every_operation_answers_with_a_hint() {
 }
 
 #[test]
-fn what_a_tree_governs_is_not_written_through_any_door() {
+fn governed_paths_are_not_writable() {
     let place = Tree::new();
     let execute = |command: &str| place.ask(&json!({"operation": "execute_command", "command": command}));
     let inside = |file: &str| place.tree.join(file).display().to_string();
@@ -145,7 +145,7 @@ fn what_a_tree_governs_is_not_written_through_any_door() {
     let free = execute(&format!("! touch {}", inside("free")));
     assert_eq!((&free["status"], place.tree.join("free").is_file()), (&json!("ok"), true), "the control: {free}");
     assert!(!place.tree.join("lib/new.py").exists());
-    // What a module declares holds whatever interpreter runs a script, and for what is found on the way.
+    // The declarations of a module apply to scripts of any interpreter, and to paths behind links.
     let report = inside("scripts/report.sh");
     let capabilities = place.tree.read("modules/shell/capabilities.json").replace("report.sh", "report.sh --*");
     place.tree.write("modules/shell/capabilities.json", capabilities);
@@ -174,7 +174,7 @@ fn what_a_tree_governs_is_not_written_through_any_door() {
 }
 
 #[test]
-fn to_govern_is_to_ask_about_packages_and_ledgers_and_ids_are_never_cut() {
+fn governance_implies_packages_and_ledgers() {
     let place = Tree::new();
     let agent = "#!/bin/sh\nread -r line\nprintf '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"describe\",\"data\":{\"name\":\"g\",\"version\":\"1\",\"capabilities\":[\"GOVERNANCE\"]}}\\n'\ncat >/dev/null\n";
     let path = place.home.executable("g", agent).display().to_string();
@@ -193,7 +193,7 @@ fn to_govern_is_to_ask_about_packages_and_ledgers_and_ids_are_never_cut() {
 }
 
 #[test]
-fn an_edited_soul_is_sent_once_it_is_registered_and_the_same_words_go_through_both_doors() {
+fn edited_soul_is_sent_after_registration() {
     let place = Person::new();
     place.run(&["init"]).success();
     let soul = |text: &str| place.home.write("agents/default/soul.md", text);

@@ -16,7 +16,7 @@ fn up(request: &str) -> Option<(u16, &'static str)> {
 }
 
 #[test]
-fn what_the_hub_says_is_shown_recorded_and_sent_along() {
+fn hub_answers_are_shown_recorded_and_sent() {
     let place = Person::new();
     let hub = hub(up);
     place.hub_at(&hub.url(), 20_000);
@@ -45,7 +45,7 @@ fn what_the_hub_says_is_shown_recorded_and_sent_along() {
 }
 
 #[test]
-fn a_message_is_marked_only_by_its_command() {
+fn message_is_marked_read_only_by_command() {
     let place = Person::new();
     let hub = hub(up);
     place.hub_at(&hub.url(), 20_000);
@@ -61,7 +61,7 @@ fn a_message_is_marked_only_by_its_command() {
 }
 
 #[test]
-fn a_note_to_the_hub_needs_a_yes_that_a_script_cannot_give() {
+fn hub_note_from_script_is_refused() {
     let place = Person::new();
     let hub = hub(up);
     place.hub_at(&hub.url(), 20_000);
@@ -71,7 +71,7 @@ fn a_note_to_the_hub_needs_a_yes_that_a_script_cannot_give() {
 }
 
 #[test]
-fn a_person_is_asked_before_a_note_is_posted() {
+fn hub_note_is_posted_after_confirmation() {
     let place = Person::new();
     let hub = hub(up);
     place.hub_at(&hub.url(), 20_000);
@@ -98,7 +98,7 @@ fn a_person_is_asked_before_a_note_is_posted() {
 }
 
 #[test]
-fn a_hub_that_is_down_is_recorded_and_nothing_fails() {
+fn unreachable_hub_is_recorded_without_failure() {
     let place = Person::new();
     // A port that nobody listens at: it was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -115,7 +115,7 @@ fn a_hub_that_is_down_is_recorded_and_nothing_fails() {
 }
 
 #[test]
-fn a_hub_that_answers_nonsense_is_recorded() {
+fn invalid_hub_answer_is_recorded() {
     let place = Person::new();
     let hub = hub(|_| Some((500, "<html>")));
     place.hub_at(&hub.url(), 20_000);
@@ -124,7 +124,7 @@ fn a_hub_that_answers_nonsense_is_recorded() {
 }
 
 #[test]
-fn a_hub_that_never_answers_is_never_waited_for() {
+fn silent_hub_does_not_block() {
     let place = Person::new();
     let hub = hub(|_| None);
     // Longer than any test would wait.
@@ -139,7 +139,7 @@ fn a_hub_that_never_answers_is_never_waited_for() {
 }
 
 #[test]
-fn a_slow_answer_ends_at_its_deadline() {
+fn slow_hub_answer_times_out() {
     let place = Person::new();
     let hub = hub(|_| None);
     place.hub_at(&hub.url(), 50);
@@ -148,7 +148,7 @@ fn a_slow_answer_ends_at_its_deadline() {
 }
 
 #[test]
-fn no_hub_leaves_the_brief_and_the_hub_alone() {
+fn no_hub_reads_neither_brief_nor_hub() {
     let place = Person::new();
     let hub = hub(up);
     place.hub_at(&hub.url(), 20_000);
@@ -158,7 +158,7 @@ fn no_hub_leaves_the_brief_and_the_hub_alone() {
     let before = asked(&hub).len();
     let without = place.script(&["--no-hub", "--backend", "stub"], "/hub\n");
     assert!(
-        without.stdout.contains("left alone: --no-hub") && !without.stdout.contains("the brief"),
+        without.stdout.contains("disabled: --no-hub") && !without.stdout.contains("the brief"),
         "{}",
         without.stdout
     );

@@ -46,7 +46,7 @@ fn turns(place: &Person) -> Vec<bool> {
 }
 
 #[test]
-fn esc_stops_a_turn_and_what_was_typed_is_at_the_next_prompt() {
+fn esc_stops_turn_and_keeps_typed_text() {
     let place = Person::new();
     let mut terminal = answering(&place);
     terminal.send("and th\x1b");
@@ -64,7 +64,7 @@ fn esc_stops_a_turn_and_what_was_typed_is_at_the_next_prompt() {
 }
 
 #[test]
-fn esc_stops_a_model_that_a_command_asks_too() {
+fn esc_stops_model_call_of_command() {
     let place = Person::new();
     let slow = json!({"content": "late", "delay_ms": 600_000});
     place.stub_plays(&format!("{}\n", json!({"content": "hello"})));
@@ -85,7 +85,7 @@ fn esc_stops_a_model_that_a_command_asks_too() {
 }
 
 #[test]
-fn other_keys_do_not_stop_it_and_each_line_is_the_next_input() {
+fn typed_lines_become_next_inputs() {
     let place = Person::new();
     let mut terminal = answering(&place);
     terminal.send("\x1b[Ao\x1bOPne\x1bx\r:ctx\r\x1b[1;5Ctw");
@@ -106,7 +106,7 @@ fn other_keys_do_not_stop_it_and_each_line_is_the_next_input() {
 }
 
 #[test]
-fn ctrl_c_forgets_what_was_typed_before_it() {
+fn ctrl_c_discards_typed_text() {
     let place = Person::new();
     let mut terminal = answering(&place);
     terminal.send("one\rtwo");
@@ -123,7 +123,7 @@ fn ctrl_c_forgets_what_was_typed_before_it() {
 }
 
 #[test]
-fn a_question_in_a_turn_gets_the_keys_that_follow_it() {
+fn question_in_turn_receives_following_keys() {
     for level in ["agent", "owner"] {
         let place = Person::new();
         let mut terminal = crate::terminal::sent(&place, level);
@@ -140,7 +140,7 @@ fn a_question_in_a_turn_gets_the_keys_that_follow_it() {
 }
 
 #[test]
-fn who_asks_for_a_secret_in_a_turn_gets_it_whole() {
+fn secret_prompt_in_turn_receives_all_keys() {
     let place = Person::new();
     let said = json!({"choices": [{"index": 0, "delta": {"content": "Open."}, "finish_reason": "stop"}]});
     let server = Server::playing(vec![events(&[format!("data: {said}\n\ndata: [DONE]\n\n").as_bytes()])]);
@@ -168,7 +168,7 @@ fn who_asks_for_a_secret_in_a_turn_gets_it_whole() {
 }
 
 #[test]
-fn the_terminal_is_as_it_was_whatever_ends_the_session() {
+fn terminal_is_restored_at_every_end() {
     for end in ["\x03", "\x1b", "TERM", "HUP", "QUIT"] {
         let place = Person::new();
         let agent = place.root.executable("agent", WAITS).display().to_string();

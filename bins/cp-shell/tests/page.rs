@@ -7,7 +7,7 @@ use crate::person::{Person, Session};
 const STUB: [&str; 2] = ["--backend", "stub"];
 
 #[test]
-fn a_command_that_the_model_writes_runs_after_a_yes_only() {
+fn proposed_command_runs_only_after_confirmation() {
     let place = Person::new();
     place.home.write("config/policy.toml", "[exec]\nallowed_commands = [\"touch\"]\n[paths]\nwrite = [\".\"]\n");
     place.stub_plays("{\"content\":\"```sh\\ntouch made\\n```\"}\n");
@@ -25,7 +25,7 @@ fn a_command_that_the_model_writes_runs_after_a_yes_only() {
 }
 
 #[test]
-fn a_turn_is_written_in_the_editor_and_over_several_lines() {
+fn turn_is_written_in_editor_and_on_several_lines() {
     let place = Person::new();
     let editor =
         place.root.executable("editor", "#!/bin/sh\ncat \"$1\" >>\"$1.seen\"; printf 'first\\nsecond\\n' >>\"$1\"\n");
@@ -46,7 +46,7 @@ fn a_turn_is_written_in_the_editor_and_over_several_lines() {
 }
 
 #[test]
-fn an_answer_is_copied_by_the_terminal() {
+fn answer_is_copied_by_terminal() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
@@ -56,7 +56,7 @@ fn an_answer_is_copied_by_the_terminal() {
 }
 
 #[test]
-fn markdown_takes_its_looks_on_a_terminal_and_stays_as_it_is_in_a_pipe() {
+fn markdown_is_rendered_on_terminal_only() {
     let place = Person::new();
     let answer = json!({"content": "# Plan\n\nSome **bold** words that go on and on until the line is full of them.\n\n- 日本語のとても長い文章がここにある\n- `code`\n\n|a|b|\n|-|-|\n|1|22|\n"});
     place.stub_plays(&format!("{answer}\n"));
@@ -80,7 +80,7 @@ fn markdown_takes_its_looks_on_a_terminal_and_stays_as_it_is_in_a_pipe() {
 }
 
 #[test]
-fn there_is_a_sign_of_life_while_nothing_comes() {
+fn progress_is_shown_while_waiting() {
     let place = Person::new();
     place.stub_plays(&format!("{}\n", json!({"content": "late", "delay_ms": 2_500})));
     let mut terminal = place.terminal(&STUB, 100);
@@ -93,7 +93,7 @@ fn there_is_a_sign_of_life_while_nothing_comes() {
 }
 
 #[test]
-fn a_brief_goes_along_after_a_yes_that_is_asked_once_for_what_it_says() {
+fn brief_is_sent_after_one_confirmation() {
     let place = Person::new();
     for (brief, answer, goes) in
         [("one", Some("n"), false), ("two", Some("y"), true), ("two", None, true), ("one", None, false)]
@@ -103,7 +103,7 @@ fn a_brief_goes_along_after_a_yes_that_is_asked_once_for_what_it_says() {
         terminal.prompted();
         terminal.send("hello\r");
         if let Some(answer) = answer {
-            terminal.wait_for(".custodian-brief.md (3 bytes) go along with turns? [y/N] ");
+            terminal.wait_for(".custodian-brief.md (3 bytes) with turns? [y/N] ");
             terminal.send(&format!("{answer}\r"));
         }
         terminal.wait_for("stub response");

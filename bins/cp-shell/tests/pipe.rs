@@ -62,7 +62,7 @@ const EVIDENCE: [&str; 6] =
     ["timestamp", "input_hash", "output_hash", "duration_ms", "declared_reads", "declared_writes"];
 
 #[test]
-fn every_operation_answers_a_complete_tree_in_the_exact_envelope() {
+fn operations_answer_complete_tree_in_exact_envelope() {
     let place = Tree::new();
     let input = all_requests();
     let ran = place.pipe(&input);
@@ -80,7 +80,7 @@ fn every_operation_answers_a_complete_tree_in_the_exact_envelope() {
 }
 
 #[test]
-fn every_operation_answers_an_empty_tree() {
+fn operations_answer_empty_tree() {
     let place = Tree::bare();
     for request in requests() {
         let answer = place.ask(&request);
@@ -105,7 +105,7 @@ fn every_operation_answers_an_empty_tree() {
 }
 
 #[test]
-fn what_cannot_be_followed_or_is_no_file_is_an_error() {
+fn broken_link_and_directory_are_errors() {
     let place = Tree::new();
     std::fs::remove_file(place.tree.join("specs/SPEC-CORE-001/manifest.yaml")).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", place.tree.join("specs/SPEC-CORE-001/manifest.yaml")).unwrap();
@@ -127,7 +127,7 @@ fn what_cannot_be_followed_or_is_no_file_is_an_error() {
 }
 
 #[test]
-fn a_wrong_type_anywhere_is_an_error() {
+fn wrong_types_are_errors() {
     let place = Tree::new();
     let parameters = [
         ("pkg_list", "plane"),
@@ -176,7 +176,7 @@ fn a_wrong_type_anywhere_is_an_error() {
 }
 
 #[test]
-fn the_error_codes_of_the_standard() {
+fn error_codes_match_standard() {
     let place = Tree::new();
     let code = |input: &str| {
         let ran = place.pipe(input);
@@ -202,7 +202,7 @@ fn the_error_codes_of_the_standard() {
 }
 
 #[test]
-fn requests_come_in_any_layout_and_a_broken_one_is_one_error() {
+fn requests_accept_any_layout_and_report_invalid_once() {
     let place = Tree::new();
     let input = "{\"operation\":\"governed_roots\"}{\"operation\":\"list_specs\"}\n{\n  \"operation\":\n    \"pkg_list\"\n}\n\
                  {\"operation\": \"governed_roots\"\n{\"operation\":\"compliance\"}\nnope nope\n{\n \"a\": oops,\n \"b\": 1\n}\n\
@@ -223,7 +223,7 @@ fn requests_come_in_any_layout_and_a_broken_one_is_one_error() {
 }
 
 #[test]
-fn the_hashes_are_those_of_the_control_plane_and_of_the_bytes_that_were_read() {
+fn hashes_match_control_plane_and_read_bytes() {
     let place = Tree::new();
     for (request, hash) in [
         (json!({"operation": "signal_status"}), "53ac6d34788ff22586c541810e716e8bf63ec78fb54a1f0be0fd4540a98bf167"),
@@ -269,7 +269,7 @@ fn the_hashes_are_those_of_the_control_plane_and_of_the_bytes_that_were_read() {
 }
 
 #[test]
-fn a_ledger_that_is_read_in_part_is_declared_with_that_part() {
+fn partial_ledger_read_declares_offset() {
     let place = Tree::new();
     let long = format!("{{\"event_type\":\"GATE_PASSED\",\"note\":\"{}\"}}\n", "x".repeat(1000)).repeat(400);
     place.tree.write("ledger/governance-99999999-999999.jsonl", &long);
@@ -281,7 +281,7 @@ fn a_ledger_that_is_read_in_part_is_declared_with_that_part() {
 }
 
 #[test]
-fn a_secret_in_a_request_leaves_no_hash_that_could_be_tried() {
+fn secret_request_has_keyed_hash_only() {
     let place = Tree::new();
     place.ask(&json!({"operation": "x", "password": "hunter2hunter2"}));
     let turn = &place.entries("ledger/exec.jsonl")[1]["data"];
@@ -292,7 +292,7 @@ fn a_secret_in_a_request_leaves_no_hash_that_could_be_tried() {
 }
 
 #[test]
-fn a_link_is_declared_by_the_path_that_it_leads_to() {
+fn link_is_declared_by_real_path() {
     let place = Tree::new();
     std::fs::rename(place.tree.join("config/governed_roots.json"), place.tree.join("config/real.json")).unwrap();
     std::os::unix::fs::symlink("real.json", place.tree.join("config/governed_roots.json")).unwrap();
@@ -301,7 +301,7 @@ fn a_link_is_declared_by_the_path_that_it_leads_to() {
 }
 
 #[test]
-fn every_request_is_on_both_ledgers_and_the_session_begins_and_ends_once() {
+fn requests_are_recorded_in_both_ledgers() {
     let place = Tree::new();
     let ran = place.pipe(
         "{\"operation\":\"signal_status\"}\nnope\n{\"operation\":\"pkg_info\",\"package_id\":\"PKG-SHELL-001\"}\n",
@@ -335,7 +335,7 @@ fn every_request_is_on_both_ledgers_and_the_session_begins_and_ends_once() {
 }
 
 #[test]
-fn a_session_that_is_named_is_joined_and_left_open() {
+fn named_session_is_joined_and_left_open() {
     let place = Tree::new();
     let started = place.other("cp-session", &["start", "--format", "text"]);
     let session = started.stdout.trim();
@@ -355,7 +355,7 @@ fn a_session_that_is_named_is_joined_and_left_open() {
 }
 
 #[test]
-fn many_can_answer_in_one_session_and_no_turn_has_two_numbers() {
+fn concurrent_shells_number_turns_uniquely() {
     let place = Tree::new();
     let started = place.other("cp-session", &["start", "--format", "text"]);
     let session = started.stdout.trim();
@@ -378,7 +378,7 @@ fn many_can_answer_in_one_session_and_no_turn_has_two_numbers() {
 }
 
 #[test]
-fn a_ledger_that_is_named_takes_everything() {
+fn named_ledger_receives_all_entries() {
     let place = Tree::new();
     let file = place.work.join("all.jsonl");
     let ran = place.command().arg("--ledger").arg(&file).stdin("{}{}").run();
@@ -390,7 +390,7 @@ fn a_ledger_that_is_named_takes_everything() {
 }
 
 #[test]
-fn the_tree_stays_as_it_is() {
+fn pipe_mode_does_not_change_tree() {
     let place = Tree::new();
     let before = everything(&place.tree);
     let mut input = all_requests();
@@ -407,7 +407,7 @@ fn the_tree_stays_as_it_is() {
 }
 
 #[test]
-fn secrets_of_a_request_do_not_reach_the_ledgers() {
+fn request_secrets_are_not_recorded() {
     let place = Tree::new();
     let key = format!("sk-ant-api03-{}", "A1b2C3d4E5f6".repeat(8));
     let request = json!({"operation": "execute_command", "command": format!("remember {key}")});
@@ -424,7 +424,7 @@ fn secrets_of_a_request_do_not_reach_the_ledgers() {
 }
 
 #[test]
-fn an_answer_is_seen_before_the_next_request_is_written() {
+fn answer_arrives_before_next_request() {
     let place = Tree::new();
     let mut child = place.command().arg("--root").arg(&place.tree).start();
     for request in ["{\"operation\":\"governed_roots\"}", "{\"operation\":\"list_specs\"}\n"] {
@@ -439,7 +439,7 @@ fn an_answer_is_seen_before_the_next_request_is_written() {
 }
 
 #[test]
-fn what_changes_between_two_requests_is_seen_by_the_second() {
+fn change_between_requests_is_visible() {
     let place = Tree::new();
     // What has not changed for so long is kept in memory.
     std::thread::sleep(std::time::Duration::from_millis(2200));
@@ -498,7 +498,7 @@ fn what_changes_between_two_requests_is_seen_by_the_second() {
 }
 
 #[test]
-fn no_ledger_means_no_answer() {
+fn missing_ledger_prevents_answer() {
     let place = Tree::new();
     let started = place.other("cp-session", &["start"]);
     let started: Value = serde_json::from_str(&started.stdout).unwrap();
@@ -512,7 +512,7 @@ fn no_ledger_means_no_answer() {
 }
 
 #[test]
-fn a_full_disk_under_the_output_is_an_error_and_a_reader_that_leaves_is_none() {
+fn full_output_fails_and_closed_reader_does_not() {
     let place = Tree::new();
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let ran = place.command().stdout_to(full).stdin("{}").run();
@@ -525,7 +525,7 @@ fn a_full_disk_under_the_output_is_an_error_and_a_reader_that_leaves_is_none() {
 }
 
 #[test]
-fn a_tree_that_is_not_there_is_named() {
+fn missing_tree_is_named() {
     let place = Tree::empty();
     let ran = place.pipe("{}");
     assert_eq!(ran.status, 3);
@@ -535,7 +535,7 @@ fn a_tree_that_is_not_there_is_named() {
 }
 
 #[test]
-fn other_formats_give_the_result_alone() {
+fn raw_and_text_formats_print_result_only() {
     let place = Tree::new();
     let raw = place
         .command()
@@ -551,7 +551,7 @@ fn other_formats_give_the_result_alone() {
 }
 
 #[test]
-fn records_are_answered_with_records() {
+fn records_get_record_answers() {
     let place = Tree::new();
     let call = |name: &str, input: &Value, open: bool| {
         let mut record = json!({"ok": true, "schema_version": "1.0", "type": "tool_call",
@@ -581,7 +581,7 @@ fn records_are_answered_with_records() {
 }
 
 #[test]
-fn a_signal_ends_the_session() {
+fn signal_ends_session() {
     for signal in [Signal::INT, Signal::HUP] {
         let place = Tree::new();
         let mut child = place.command().start();

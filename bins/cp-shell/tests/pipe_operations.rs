@@ -31,7 +31,7 @@ fn packages_are_listed_by_plane() {
 }
 
 #[test]
-fn a_package_tells_its_manifest_and_its_receipt() {
+fn package_info_combines_manifest_and_receipt() {
     let place = Tree::new();
     let info = place.result(&json!({"operation": "pkg_info", "package_id": "PKG-SHELL-001"}));
     let members = [
@@ -57,7 +57,7 @@ fn a_package_tells_its_manifest_and_its_receipt() {
 }
 
 #[test]
-fn the_newest_entries_of_the_newest_segment() {
+fn ledger_query_returns_newest_entries_of_newest_segment() {
     let place = Tree::new();
     let found = place.result(&json!({"operation": "ledger_query"}));
     assert_eq!(keys(&found), ["entries", "ledger_file", "count", "total_in_file"]);
@@ -77,7 +77,7 @@ fn the_newest_entries_of_the_newest_segment() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_read_hides_no_other_and_one_being_written_is_not_told() {
+fn unreadable_entry_is_reported_and_partial_line_skipped() {
     let place = Tree::new();
     place
         .tree
@@ -91,7 +91,7 @@ fn an_entry_that_cannot_be_read_hides_no_other_and_one_being_written_is_not_told
 }
 
 #[test]
-fn gates_and_what_failed_at_them() {
+fn gate_status_lists_failures() {
     let place = Tree::new();
     let status = place.result(&json!({"operation": "gate_status"}));
     assert_eq!(keys(&status), ["gates", "recent_failures", "failures_count"]);
@@ -116,7 +116,7 @@ fn gates_and_what_failed_at_them() {
 }
 
 #[test]
-fn compliance_counts_the_registries() {
+fn compliance_counts_registries() {
     let place = Tree::new();
     let compliance = place.result(&json!({"operation": "compliance"}));
     let members = ["governance_chain", "gates", "registry_stats", "frameworks_count", "specs_count", "quick_reference"];
@@ -131,7 +131,7 @@ fn compliance_counts_the_registries() {
 }
 
 #[test]
-fn an_artifact_is_traced_to_where_it_comes_from() {
+fn trace_follows_lineage() {
     let place = Tree::new();
     let trace = |id: &str| {
         let traced = place.result(&json!({"operation": "trace", "artifact_id": id}));
@@ -174,7 +174,7 @@ fn an_artifact_is_traced_to_where_it_comes_from() {
 }
 
 #[test]
-fn signals_begin_at_the_default_and_move() {
+fn signal_status_starts_at_default_and_changes() {
     let place = Tree::new();
     let ran = place.pipe("{\"operation\":\"signal_status\"}nope\n{\"operation\":\"signal_status\"}");
     let answers = ran.records();
@@ -198,7 +198,7 @@ fn signals_begin_at_the_default_and_move() {
 }
 
 #[test]
-fn guidance_has_the_shape_that_its_readers_expect() {
+fn guidance_has_expected_shape() {
     let place = Tree::new();
     let manifest = place.result(&json!({"operation": "manifest_requirements"}));
     assert_eq!(
@@ -235,7 +235,7 @@ fn guidance_has_the_shape_that_its_readers_expect() {
 }
 
 #[test]
-fn frameworks_specs_and_the_manifest_of_a_spec() {
+fn frameworks_and_specs_are_listed_with_manifest() {
     let place = Tree::new();
     let frameworks = place.result(&json!({"operation": "list_frameworks"}));
     assert_eq!((keys(&frameworks), &frameworks["count"]), (vec!["frameworks", "count"], &json!(3)));
@@ -257,7 +257,7 @@ fn frameworks_specs_and_the_manifest_of_a_spec() {
 }
 
 #[test]
-fn a_path_is_explained_wherever_it_leads() {
+fn explain_path_resolves_target() {
     let place = Tree::new();
     std::os::unix::fs::symlink("lib", place.tree.join("innocent")).unwrap();
     for (path, class, root) in [
@@ -282,7 +282,7 @@ fn allow(place: &Tree) {
 }
 
 #[test]
-fn a_command_is_a_query_of_the_shell_or_goes_through_policy_or_is_not_run() {
+fn execute_command_runs_query_or_policy_command() {
     let place = Tree::new();
     allow(&place);
     let execute = |command: &str| place.ask(&json!({"operation": "execute_command", "command": command}));
@@ -309,7 +309,7 @@ fn a_command_is_a_query_of_the_shell_or_goes_through_policy_or_is_not_run() {
 }
 
 #[test]
-fn a_command_is_on_the_sessions_ledger_with_what_was_called() {
+fn execute_command_records_calls() {
     let place = Tree::new();
     allow(&place);
     let input = "{\"operation\":\"execute_command\",\"command\":\"! echo hi\"}{\"operation\":\"execute_command\",\"command\":\"! git x\"}{\"operation\":\"signal_status\"}";
@@ -326,7 +326,7 @@ fn a_command_is_on_the_sessions_ledger_with_what_was_called() {
 }
 
 #[test]
-fn the_tree_narrows_what_policy_allows() {
+fn tree_narrows_policy() {
     let place = Tree::new();
     allow(&place);
     let execute = |command: &str| place.ask(&json!({"operation": "execute_command", "command": command}));
@@ -345,7 +345,7 @@ fn the_tree_narrows_what_policy_allows() {
 }
 
 #[test]
-fn reset_ends_the_session_once_it_is_confirmed() {
+fn reset_ends_session_after_confirmation() {
     let place = Tree::empty();
     let started = place.other("cp-session", &["start", "--format", "text"]);
     let session = started.stdout.trim().to_owned();

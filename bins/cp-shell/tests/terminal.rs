@@ -8,7 +8,7 @@ use crate::person::{Person, Session};
 const STUB: [&str; 2] = ["--backend", "stub"];
 
 #[test]
-fn a_prompt_a_turn_and_the_end_of_the_input() {
+fn terminal_session_takes_turn_and_ends_with_input() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
@@ -19,14 +19,14 @@ fn a_prompt_a_turn_and_the_end_of_the_input() {
     terminal.wait_for(":quit ends the session");
     terminal.prompted();
     terminal.send("\x04");
-    terminal.wait_for("ended after 1 turn · cp-shell -c goes on with it\n");
+    terminal.wait_for("ended after 1 turn · cp-shell -c continues it\n");
     assert_eq!(terminal.end(), Some(0));
     assert!(!terminal.text().contains("Keep a lesson") && !place.home.join("memory").exists());
     assert_eq!(place.data("session_end").len(), 1);
 }
 
 #[test]
-fn the_last_words_name_the_command_that_makes_the_page() {
+fn session_end_names_report_command() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 200);
     terminal.prompted();
@@ -43,7 +43,7 @@ fn the_last_words_name_the_command_that_makes_the_page() {
 }
 
 #[test]
-fn ctrl_c_stops_a_streaming_answer_and_keeps_the_session() {
+fn ctrl_c_stops_answer_and_keeps_session() {
     let place = Person::new();
     let first = json!({"content": "one two three four", "delay_ms": 600_000});
     place.stub_plays(&format!("{first}\n{first}\n"));
@@ -72,7 +72,7 @@ fn ctrl_c_stops_a_streaming_answer_and_keeps_the_session() {
 }
 
 #[test]
-fn a_risky_turn_is_sent_after_a_yes_and_not_after_a_no() {
+fn risky_turn_is_sent_only_after_confirmation() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
@@ -91,7 +91,7 @@ fn a_risky_turn_is_sent_after_a_yes_and_not_after_a_no() {
 }
 
 #[test]
-fn a_command_that_policy_asks_about_runs_after_a_yes() {
+fn policy_question_is_asked_at_terminal() {
     let place = Person::new();
     place
         .home
@@ -112,7 +112,7 @@ fn a_command_that_policy_asks_about_runs_after_a_yes() {
 }
 
 #[test]
-fn a_tool_is_used_after_a_yes() {
+fn tool_is_used_after_confirmation() {
     let place = Person::new();
     let tool = "#!/bin/sh\nif [ \"$1\" = --describe ]; then\n  echo '{\"name\":\"mark\",\"description\":\"Mark.\",\"parameters\":{\"type\":\"object\"}}'\nelse\n  echo marked it\nfi\n";
     place.root.executable("tools/mark", tool);
@@ -144,7 +144,7 @@ fn a_tool_is_used_after_a_yes() {
 }
 
 #[test]
-fn a_tool_that_wants_a_word_for_each_call_gets_it_from_the_person() {
+fn tool_calls_are_approved_one_by_one() {
     let place = Person::new();
     let tool = "#!/bin/sh\nif [ \"$1\" = --describe ]; then\n  echo '{\"name\":\"mark\",\"description\":\"Mark.\",\"approve\":true,\"parameters\":{\"type\":\"object\"}}'\nelse\n  echo marked it\nfi\n";
     place.root.executable("tools/mark", tool);
@@ -179,7 +179,7 @@ fn a_tool_that_wants_a_word_for_each_call_gets_it_from_the_person() {
 }
 
 #[test]
-fn what_was_learnt_is_kept_at_the_end_where_the_person_wants_it() {
+fn lesson_is_saved_at_session_end() {
     let place = Person::new();
     place.home.write("config/shell.toml", "[learning]\nask = true\n");
     let mut terminal = place.terminal(&STUB, 100);
@@ -188,7 +188,7 @@ fn what_was_learnt_is_kept_at_the_end_where_the_person_wants_it() {
     terminal.send(":quit\r");
     terminal.wait_for("Keep a lesson of this session? (Enter skips): ");
     terminal.send("keep secrets out\r");
-    terminal.wait_for("kept in ");
+    terminal.wait_for("saved in ");
     terminal.wait_for("Remember its 1 round");
     terminal.send("y\r");
     terminal.wait_for("memory/session_turn.jsonl");
@@ -200,7 +200,7 @@ fn what_was_learnt_is_kept_at_the_end_where_the_person_wants_it() {
 }
 
 #[test]
-fn the_terminal_can_change_its_width() {
+fn terminal_width_may_change() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 120);
     terminal.prompted();
@@ -212,7 +212,7 @@ fn the_terminal_can_change_its_width() {
 }
 
 #[test]
-fn lines_are_kept_for_the_next_session_where_that_is_wanted() {
+fn prompt_history_is_kept_if_enabled() {
     let place = Person::new();
     place.home.write("config/shell.toml", "[history]\nenabled = true\n");
     let mut terminal = place.terminal(&STUB, 100);
@@ -250,7 +250,7 @@ fn tab_completes_commands_and_ids() {
 }
 
 #[test]
-fn what_was_typed_ahead_is_no_answer() {
+fn type_ahead_does_not_answer_questions() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
@@ -264,7 +264,7 @@ fn what_was_typed_ahead_is_no_answer() {
 }
 
 #[test]
-fn a_signal_leaves_the_terminal_as_it_was() {
+fn signal_restores_terminal() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
@@ -275,7 +275,7 @@ fn a_signal_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn ctrl_c_stops_a_command_and_keeps_the_session() {
+fn ctrl_c_stops_command_and_keeps_session() {
     let place = Person::new();
     place.policy("[exec]\nallowed_commands = [\"sleep\"]\n");
     let mut terminal = place.terminal(&STUB, 100);
@@ -292,7 +292,7 @@ fn ctrl_c_stops_a_command_and_keeps_the_session() {
 }
 
 #[test]
-fn a_signal_at_the_prompt_is_not_taken_for_the_next_turn() {
+fn signal_at_prompt_does_not_stop_next_turn() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
@@ -310,7 +310,7 @@ fn a_signal_at_the_prompt_is_not_taken_for_the_next_turn() {
 }
 
 #[test]
-fn a_signal_in_a_turn_ends_it_and_the_session() {
+fn sigterm_in_turn_ends_session() {
     let place = Person::new();
     let first = json!({"content": "one", "delay_ms": 600_000});
     place.stub_plays(&format!("{first}\n"));
@@ -325,7 +325,7 @@ fn a_signal_in_a_turn_ends_it_and_the_session() {
 }
 
 #[test]
-fn a_work_order_is_applied_after_a_yes() {
+fn work_order_is_applied_after_confirmation() {
     let place = Person::new();
     let order = place.work.write("order.json", "{\"work_order_id\":\"WO-20260203-001\",\"title\":\"x\"}");
     let mut terminal = place.terminal(&STUB, 120);
@@ -334,7 +334,7 @@ fn a_work_order_is_applied_after_a_yes() {
         [("n", "cancelled: nothing was applied", false), ("y", "WO-20260203-001 was applied", true)]
     {
         terminal.send(":wo apply order.json\r");
-        terminal.wait_for("on the ledger of the home? [y/N] ");
+        terminal.wait_for("to the ledger of the home? [y/N] ");
         terminal.send(&format!("{answer}\r"));
         terminal.wait_for(told);
         terminal.prompted();
@@ -344,7 +344,7 @@ fn a_work_order_is_applied_after_a_yes() {
 }
 
 #[test]
-fn the_prompt_is_on_the_terminal_where_the_output_goes_elsewhere() {
+fn prompt_is_on_terminal_if_output_is_redirected() {
     let place = Person::new();
     let piped = place.shell("sh", "cp-shell --backend stub | cat > out").env("TERM", "xterm");
     let mut terminal = Session(piped.terminal(100));
@@ -358,7 +358,7 @@ fn the_prompt_is_on_the_terminal_where_the_output_goes_elsewhere() {
 }
 
 #[test]
-fn colour_is_shown_unless_it_is_not_wanted() {
+fn colour_is_disabled_by_no_color() {
     for (variable, value, wanted) in [("NO_COLOR", "", true), ("NO_COLOR", "1", false), ("TERM", "dumb", false)] {
         let place = Person::new();
         let mut terminal = Session(place.at_terminal().args(STUB).env(variable, value).terminal(100));
@@ -395,7 +395,7 @@ pub(crate) fn sent(place: &Person, level: &str) -> Session {
 }
 
 #[test]
-fn always_for_this_run_answers_the_next_of_its_kind_too() {
+fn session_approval_answers_next_call() {
     let place = Person::new();
     let mut terminal = sent(&place, "agent");
     terminal.wait_for("tee a\n");
@@ -408,7 +408,7 @@ fn always_for_this_run_answers_the_next_of_its_kind_too() {
 }
 
 #[test]
-fn what_the_policy_leaves_to_its_owner_is_asked_at_the_same_terminal() {
+fn owner_approval_is_asked_at_terminal() {
     let place = Person::new();
     let mut terminal = sent(&place, "owner");
     for name in ["a", "b"] {

@@ -1,4 +1,4 @@
-//! A turn at a terminal: what is shown while it is answered, how it is stopped, and what is kept of it.
+//! Turns at a terminal: output while a turn is answered, interruption, and recording.
 
 use cp_testkit::{Signal, until};
 
@@ -9,7 +9,7 @@ const SLOW: &str = "{\"content\":\"late\",\"delay_ms\":600000}\n";
 const STUB: [&str; 2] = ["--backend", "stub"];
 
 #[test]
-fn tab_completes_paths_after_an_at_and_for_commands_that_take_one() {
+fn tab_completes_paths_after_at_and_for_commands() {
     let place = Person::new();
     place.work.write("docs/reading-list.md", "many books");
     place.work.write(".docs-hidden", "");
@@ -27,7 +27,7 @@ fn tab_completes_paths_after_an_at_and_for_commands_that_take_one() {
 }
 
 #[test]
-fn the_signals_below_an_answer_are_those_after_it_and_a_slip_costs_no_health() {
+fn signals_follow_answer_and_ignore_mistyped_command() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
@@ -39,7 +39,7 @@ fn the_signals_below_an_answer_are_those_after_it_and_a_slip_costs_no_health() {
 }
 
 #[test]
-fn ctrl_c_ends_the_wait_for_a_hub_and_keeps_the_session() {
+fn ctrl_c_ends_hub_wait_and_keeps_session() {
     let place = Person::new();
     let hub = hub(|_| None);
     place.hub_at(&hub.url(), 3_600_000);
@@ -57,7 +57,7 @@ fn ctrl_c_ends_the_wait_for_a_hub_and_keeps_the_session() {
 }
 
 #[test]
-fn sigquit_writes_the_end_of_the_session() {
+fn sigquit_records_session_end() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
@@ -68,7 +68,7 @@ fn sigquit_writes_the_end_of_the_session() {
 }
 
 #[test]
-fn what_was_said_to_a_shell_that_is_killed_is_gone_on_with() {
+fn question_of_killed_shell_is_kept() {
     for columns in [40, 80, 200] {
         let place = Person::new();
         place.stub_plays(&format!("{{\"content\":\"one\"}}\n{SLOW}"));
@@ -107,7 +107,7 @@ done
 "#;
 
 #[test]
-fn what_the_model_thinks_is_shown_until_its_words_begin() {
+fn reasoning_is_shown_until_answer_begins() {
     for (columns, tools, lines) in [(40, false, 2), (80, true, 1), (200, false, 1)] {
         let place = Person::new();
         let program = place.root.executable("thinker", THINKER).display().to_string();
@@ -147,7 +147,7 @@ fn what_the_model_thinks_is_shown_until_its_words_begin() {
 }
 
 #[test]
-fn what_is_allowed_for_the_session_is_not_asked_again_in_later_turns() {
+fn session_approval_holds_in_later_turns() {
     let place = Person::new();
     let mut terminal = sent(&place, "agent");
     terminal.wait_for("n = no, a = always for this session: ");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::release::{Installed, NEW, OLD, archive_file, serve};
 
 #[test]
-fn one_call_replaces_the_whole_set_and_syncs_the_skill_and_rollback_takes_it_back() {
+fn update_replaces_programs_and_rollback_restores_them() {
     let place = Installed::new();
     place.release(NEW);
     let server = place.server();
@@ -41,7 +41,7 @@ fn one_call_replaces_the_whole_set_and_syncs_the_skill_and_rollback_takes_it_bac
     let back = place.shell().args(["update", "--rollback"]).run().data();
     assert_eq!((&back["status"], &back["current_version"]), (&"rolled_back".into(), &OLD.into()));
     assert!(linked("bin/cp-gone") && !linked("bin/cp-new") && place.skill.read("SKILL.md").contains("old"));
-    // What was taken back is fetched anew, and what lay there is not believed.
+    // A version that was rolled back is downloaded again, and the old directory is not trusted.
     place.root.write(format!("{NEW}/bin/cp-new"), "changed");
     assert_eq!(place.update().run().data()["current_version"], NEW);
     assert_eq!(place.root.read(format!("{NEW}/bin/cp-new")), "new\n");
@@ -63,7 +63,7 @@ fn refused(place: &Installed, code: (i32, &str), stage: &str, what: &str) -> Val
 const INTEGRITY: (i32, &str) = (1, "E_INTEGRITY");
 
 #[test]
-fn what_is_not_as_it_was_signed_is_refused() {
+fn unsigned_or_changed_release_is_refused() {
     let place = Installed::new();
     let changes = [
         ("verify_signature", "rm v9.9.9/SHA256SUMS.note"),
@@ -84,7 +84,7 @@ fn what_is_not_as_it_was_signed_is_refused() {
         place.sh(&format!("cd '{}'; {change}", place.releases.display())).success();
         let error = refused(&place, INTEGRITY, stage, change);
         assert_eq!(error["retryable"], false, "{change}");
-        assert!(error["details"]["hint"].as_str().unwrap().contains("do not try again"), "{error}");
+        assert!(error["details"]["hint"].as_str().unwrap().contains("do not retry"), "{error}");
     }
     place.release(NEW);
     // The key of the tests is not the built-in one.
@@ -94,7 +94,7 @@ fn what_is_not_as_it_was_signed_is_refused() {
 }
 
 #[test]
-fn an_archive_that_is_signed_must_still_be_a_whole_tree_of_its_version() {
+fn signed_archive_must_contain_complete_tree() {
     let place = Installed::new();
     let trees = [
         ("verify_checksum", "", "echo more >>bin/cp-new", ""),
@@ -120,7 +120,7 @@ fn an_archive_that_is_signed_must_still_be_a_whole_tree_of_its_version() {
 }
 
 #[test]
-fn what_the_network_does_can_be_tried_again() {
+fn network_failure_is_retryable() {
     let place = Installed::new();
     place.release(NEW);
     let (releases, whole) = (place.releases.to_path_buf(), place.releases.bytes(archive_file(NEW)));
@@ -149,7 +149,7 @@ fn what_the_network_does_can_be_tried_again() {
 }
 
 #[test]
-fn an_older_version_is_installed_only_where_it_is_named() {
+fn older_version_requires_target_version() {
     let place = Installed::new();
     place.release("0.0.1");
     refused(&place, (6, "E_CONFLICT"), "discover", "older");
@@ -167,7 +167,7 @@ fn an_older_version_is_installed_only_where_it_is_named() {
 }
 
 #[test]
-fn a_check_changes_nothing_but_what_is_known_and_every_program_tells_it_without_a_network() {
+fn check_records_newest_version_only() {
     let place = Installed::new();
     place.release_of(NEW, "security", "", "", "");
     let planned = place.update().arg("--dry-run").run().data();
@@ -194,7 +194,7 @@ fn a_check_changes_nothing_but_what_is_known_and_every_program_tells_it_without_
 }
 
 #[test]
-fn programs_of_a_package_manager_are_updated_by_it() {
+fn apt_programs_are_updated_by_apt() {
     let place = Place::of("cp-shell");
     let bin = place.root.directory("bin");
     place.install("cp-shell");
@@ -225,7 +225,7 @@ fn programs_of_a_package_manager_are_updated_by_it() {
 }
 
 #[test]
-fn programs_that_cargo_built_are_built_again_from_where_they_came() {
+fn cargo_programs_are_rebuilt_from_their_source() {
     let place = Place::of("cp-shell");
     place.install("cp-shell");
     place.root.write(".crates.toml", "[v1]\n\"cp-log 0.1.0 (git+https://h.example/cp#1)\" = [\"cp-log\"]\n\"cp-shell 0.1.0 (git+https://h.example/cp#1)\" = [\"cp-shell\"]\n\"x 1.0.0 (registry+r)\" = [\"x\"]\n");

@@ -13,7 +13,7 @@ fn that_waits(place: &Installed) {
 }
 
 #[test]
-fn a_signal_leaves_the_old_version_and_a_closing_line_that_says_so() {
+fn update_signal_keeps_old_version() {
     for (stage, waits_for) in [
         ("discover", "latest"),
         ("discover", "SHA256SUMS"),
@@ -45,7 +45,7 @@ fn a_signal_leaves_the_old_version_and_a_closing_line_that_says_so() {
 }
 
 #[test]
-fn of_two_at_once_one_is_told_to_wait() {
+fn concurrent_update_is_refused() {
     let place = Installed::new();
     that_waits(&place);
     let first = place.update().start();
@@ -57,7 +57,7 @@ fn of_two_at_once_one_is_told_to_wait() {
 }
 
 #[test]
-fn one_that_is_killed_anywhere_leaves_the_old_version_or_the_new_one_and_the_next_goes_through() {
+fn killed_update_leaves_a_whole_version() {
     let Some(strace) = counterpart("strace") else { return };
     let calls = [
         "renameat,rename",
@@ -94,7 +94,7 @@ fn one_that_is_killed_anywhere_leaves_the_old_version_or_the_new_one_and_the_nex
 }
 
 #[test]
-fn programs_that_are_new_with_a_skill_that_is_old_are_no_success() {
+fn failed_skill_sync_is_partial() {
     let place = Installed::new();
     place.release(NEW);
     // Where the new skill would be put together, something else is.
@@ -110,7 +110,7 @@ fn programs_that_are_new_with_a_skill_that_is_old_are_no_success() {
 }
 
 #[test]
-fn a_skill_that_is_not_ours_or_follows_by_itself_stays() {
+fn foreign_and_linked_skills_are_kept() {
     let place = Installed::new();
     place.release(NEW);
     let other = "---\nname: other\n---\n";
@@ -123,7 +123,7 @@ fn a_skill_that_is_not_ours_or_follows_by_itself_stays() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_named() {
+fn unwritable_installation_is_named() {
     let place = Installed::new();
     place.release(NEW);
     let full = place.update().with(|command| {

@@ -1,4 +1,4 @@
-//! A coprocess that answers turns. What one of our programs writes on standard error is passed on to the person while it works.
+//! A coprocess that answers turns. The standard error of our own programs is shown to the person while they work.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,18 +16,18 @@ use serde_json::Map;
 
 use crate::agent::Observer;
 
-/// How often the wait for an answer looks at standard error.
+/// The interval at which standard error is read while waiting for an answer.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a line of standard error is held back: an answer that says the same would be there by then.
+/// The delay before a line of standard error is shown, in which an answer with the same message would arrive.
 const HOLD: Duration = Duration::from_millis(150);
-/// How long a program has to leave.
+/// The time that a program has to exit.
 const GRACE: Grace = Grace { after_input: Duration::from_millis(200), after_term: Duration::from_secs(1) };
 
-/// A program that answers records with records.
+/// A coprocess that exchanges records.
 pub(super) struct Coprocess {
     part: Part,
     errors: Option<StandardError>,
-    /// Whether nothing of the last turn is left unread: not while one is answered, nor after one that was broken off.
+    /// True if all records of the last turn were read: false while a turn is answered, and after an interrupted turn.
     in_step: bool,
 }
 
@@ -35,13 +35,13 @@ impl Coprocess {
     /// Starts one of our programs.
     pub(super) fn start(name: &str, arguments: &[OsString]) -> Result<Self> {
         let (reader, writer) = std::io::pipe()?;
-        // The command goes at the end of the statement, and with it our end of the pipe.
+        // The command is dropped at the end of the statement, and with it our end of the pipe.
         let child = Child::start(Command::new(find(name)?).args(arguments).stderr(writer), GRACE)?;
         let errors = StandardError { lines: Lines::new(reader), held: VecDeque::new() };
         Ok(Self { part: Part::of(child), errors: Some(errors), in_step: true })
     }
 
-    /// Starts a program that the person named. Its standard error is ours.
+    /// Starts a program that the person named. It inherits standard error.
     pub(super) fn of_program(argv: &[String]) -> Result<Self> {
         let (program, arguments) = argv.split_first().ok_or_else(|| Error::usage("the command is empty"))?;
         let child = Child::start(Command::new(program).args(arguments), GRACE)?.called(program);
@@ -57,14 +57,14 @@ impl Coprocess {
         self.part.send_named(kind, data)
     }
 
-    /// Says that no more will be sent.
+    /// Closes its input.
     pub(super) fn close(&mut self) -> Result<()> {
         let written = self.part.child().write(&closed_line(Kind::Summary.name(), &Map::new())?);
         self.part.child().close_input();
         written
     }
 
-    /// The next record of its answers, given to `take` with who follows the turn. A record that reports a failure is an error.
+    /// Receives the next record and passes it to `take` with the observer. A record that reports a failure is an error.
     pub(super) fn receive<T>(
         &mut self,
         observer: &mut dyn Observer,
@@ -77,7 +77,7 @@ impl Coprocess {
         self.received(|record| take(record, observer))
     }
 
-    /// The next record, if it comes in time.
+    /// Receives the next record within a time limit.
     pub(super) fn receive_within<T>(
         &mut self,
         limit: Duration,
@@ -93,7 +93,7 @@ impl Coprocess {
         self.received(take)
     }
 
-    /// Whether something has come by now.
+    /// Waits briefly; true if a record has arrived.
     fn wait_a_moment(&mut self) -> Result<bool> {
         self.in_step = false;
         let came = self.part.wait(LOOK)?;
@@ -111,27 +111,27 @@ impl Coprocess {
         });
         self.in_step = match (&received, closed) {
             (Ok(_), closed) => closed == Some(false),
-            // It reported a failure and left its stream open.
+            // The program reported a failure and its stream is still open.
             (Err(error), None) => !error.is_fatal() && error.code() != Code::Interrupted,
             (Err(_), Some(_)) => false,
         };
         received
     }
 
-    /// Whether it can be sent another turn: it runs, its stream is open, and it is in step.
+    /// True if another turn can be sent: the program runs, its stream is open, and no record is unread.
     pub(super) fn can_go_on(&mut self) -> bool {
         self.in_step && self.part.child().is_running()
     }
 }
 
 impl Drop for Coprocess {
-    /// The closing line distinguishes an orderly end from a break. The process is stopped when it is dropped.
+    /// Sends the closing line, which marks an orderly end. The process is stopped when it is dropped.
     fn drop(&mut self) {
         let _ = self.close();
     }
 }
 
-/// What a program writes on standard error. Each line is held back for a moment: why a turn failed comes with the answer, and is shown
+/// The standard error of a program. Each line is delayed, because the reason of a failure also arrives with the answer and must be shown
 /// once.
 struct StandardError {
     lines: Lines<PipeReader>,
@@ -139,17 +139,17 @@ struct StandardError {
 }
 
 impl StandardError {
-    /// Shows the lines that were held back long enough.
+    /// Shows the lines whose delay is over.
     fn pass_on(&mut self) -> Result<()> {
         self.read()?;
         while let Some((_, line)) = self.held.pop_front_if(|(since, _)| since.elapsed() > HOLD) {
-            // Where nobody reads it, nothing is lost that is not on the ledger.
+            // A failure to write is ignored, because the ledger has the error.
             to_stderr(&format!("{line}\n"));
         }
         Ok(())
     }
 
-    /// What was written about the last turn has come with its answer.
+    /// Discards the lines about the last turn, which arrived with its answer.
     fn forget(&mut self) -> Result<()> {
         self.read()?;
         self.held.clear();

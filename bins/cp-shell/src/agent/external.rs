@@ -1,8 +1,8 @@
-//! A program that is an agent: a coprocess that reads records and writes records.
+//! Agents that are programs: a coprocess that reads records and writes records.
 //!
-//! It is asked `describe` once, then `process` for each turn, `signals` and `state` when a command shows them. It answers each with a
-//! record of the same type; a `process` with any number of `delta`, `tool_call` and `tool_result`, and a `message` at the end. An
-//! `ok:false` record is a failure.
+//! It receives `describe` once, then `process` for each turn, and `signals` and `state` when a command shows them. It answers each with a
+//! record of the same type, and `process` with any number of `delta`, `tool_call` and `tool_result` and a final `message`. An `ok:false`
+//! record is a failure.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use serde_json::{Map, Value, json};
 use crate::agent::coprocess::Coprocess;
 use crate::agent::{Agent, Capability, Observer, Reply, Turn, observe};
 
-/// How long it may take to answer what is not a turn.
+/// The time limit for answers other than turns.
 const SHORT: Duration = Duration::from_secs(10);
 
-/// A program that is an agent.
+/// An agent that is a program.
 pub(crate) struct External {
     argv: Vec<String>,
     described: Described,
-    /// None while it answers.
+    /// `None` while it answers.
     program: Option<Coprocess>,
 }
 
-/// Its answer to `describe`.
+/// The answer to `describe`.
 #[derive(Debug, Deserialize)]
 struct Described {
     name: String,
@@ -45,7 +45,7 @@ struct Asked<'a> {
 }
 
 impl External {
-    /// The agent of this name, if it is a program: a path, or an id whose entry in `config/agents.json` has a `command`.
+    /// Returns the agent with this name if it is a program: a path, or an id whose entry in `config/agents.json` has a `command`.
     pub(crate) fn of(id: &str, agents: &Map<String, Value>, context: &Context) -> Result<Option<Self>> {
         let argv = match agents.get(id).and_then(|agent| agent.get("command")) {
             Some(Value::String(command)) => command_of(command, &context.home.agents_file(), context.home.root())?,
@@ -60,7 +60,7 @@ impl External {
         Ok(Some(Self { argv, described, program: Some(program) }))
     }
 
-    /// The program, started again if it has left or was broken off.
+    /// Returns the coprocess, and starts it again if it has exited or was interrupted.
     fn program(&mut self) -> Result<Coprocess> {
         if let Some(program) = self.program.take_if(Coprocess::can_go_on) {
             return Ok(program);
@@ -93,7 +93,7 @@ impl External {
     }
 }
 
-/// The words of a command in the configuration: a relative program lies below the home.
+/// Splits a configured command. A relative program is below the home.
 fn command_of(command: &str, file: &Path, home: &Path) -> Result<Vec<String>> {
     let mut argv =
         words::split(command).map_err(|refusal| Error::config(format!("`{command}`: {refusal}")).in_file(file))?.argv;
@@ -113,13 +113,13 @@ fn start(argv: &[String]) -> Result<(Coprocess, Described)> {
     let answer = ask(&mut program, "describe")?;
     let described = serde_json::from_value(answer).map_err(|e| {
         let known: Vec<&str> = Capability::ALL.iter().map(|capability| capability.name()).collect();
-        Error::validation(format!("{} does not describe itself as an agent: {e}", argv[0]))
+        Error::validation(format!("{} did not answer `describe` as an agent: {e}", argv[0]))
             .hint(format!("it must answer {{name, version, capabilities}}; the capabilities are {}", known.join(", ")))
     })?;
     Ok((program, described))
 }
 
-/// Asks for one record, and gives its data.
+/// Requests one record, and returns its data.
 fn ask(program: &mut Coprocess, kind: &str) -> Result<Value> {
     program.send(kind, &json!({}))?;
     program.receive_within(SHORT, |record| match record.kind_name.as_deref() {
@@ -146,12 +146,12 @@ impl Agent for External {
 
     fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Reply> {
         if !turn.attached.is_empty() {
-            return Err(Error::usage("this agent takes texts only, and a file that is no text is attached")
-                .hint("write the turn without it"));
+            return Err(Error::usage("this agent accepts text only, and the attached file is not text")
+                .hint("send the turn without the file"));
         }
         let mut program = self.program()?;
         let answered = self.answer(&mut program, turn, observer);
-        // One that was broken off is stopped now.
+        // A coprocess that was interrupted is stopped.
         self.program = Some(program).take_if(Coprocess::can_go_on);
         answered.map(|message| Reply { messages: vec![message] })
     }
@@ -168,7 +168,7 @@ impl Agent for External {
     }
 }
 
-/// The message with what a session needs and an agent need not know: `{"content":…}` is enough.
+/// Completes the message with the members that a session needs: an agent may send just `{"content":…}`.
 fn message_of(record: &Record<'_>, turn: &Turn<'_>, name: &str) -> Result<Message> {
     let mut message = json!({
         "id": "",
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_names_its_program_by_a_path() {
+    fn agent_command_requires_program_path() {
         let of = |command| command_of(command, Path::new("agents.json"), Path::new("/home/cp"));
         assert_eq!(of("agents/x/run --fast").unwrap(), ["/home/cp/agents/x/run", "--fast"]);
         assert_eq!(of("/usr/bin/x").unwrap(), ["/usr/bin/x"]);

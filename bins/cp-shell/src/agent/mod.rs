@@ -1,4 +1,4 @@
-//! Agents: who answers a turn. The built-in one composes the filters; any executable that reads and writes records can be one.
+//! Agents, which answer turns. The built-in agent composes the filters; any executable that reads and writes records can be an agent.
 
 mod composed;
 mod coprocess;
@@ -20,103 +20,103 @@ use self::composed::Composed;
 use self::external::External;
 use crate::plane::Plane;
 
-/// Which model answers, and what it may use.
+/// The model, and the tools that it may use.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ModelOptions {
-    /// Who answers: a provider, an endpoint of config/cp.toml, llm, stub, or a program with a `/`
-    #[arg(long, value_name = "BACKEND", help_heading = "Who answers")]
+    /// The backend: a provider, an endpoint of config/cp.toml, llm, stub, or a program with a `/`
+    #[arg(long, value_name = "BACKEND", help_heading = "Model")]
     pub(crate) backend: Option<String>,
     /// The model to ask
-    #[arg(short = 'm', long, value_name = "MODEL", help_heading = "Who answers")]
+    #[arg(short = 'm', long, value_name = "MODEL", help_heading = "Model")]
     pub(crate) model: Option<String>,
-    /// A directory of tools that the model may use; once for each
-    #[arg(long, value_name = "DIR", help_heading = "Who answers")]
+    /// A directory of tools that the model may use (repeatable)
+    #[arg(long, value_name = "DIR", help_heading = "Model")]
     pub(crate) tools: Vec<PathBuf>,
-    /// Whether what the model thinks is shown to a person, and asked for.
+    /// True if the model's reasoning is requested and shown.
     #[arg(skip)]
     pub(crate) reasoning: bool,
 }
 
-/// Something that goes with a turn: recalled memory, a brief, a piece of history.
+/// A part of the context of a turn: recalled memory, a brief, or history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Where it comes from, such as `memory`.
+    /// The source, such as `memory`.
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
 impl Piece {
-    /// Whether others may have written it: all but the place.
+    /// True if others may have written the text, as for all parts but the working directory.
     pub(crate) fn is_untrusted(&self) -> bool {
         self.name != "place"
     }
 }
 
-/// A turn to answer.
+/// A turn to be answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn<'a> {
-    /// What the person said.
+    /// The text of the person.
     pub(crate) text: &'a str,
     pub(crate) session: &'a str,
-    /// Whether the conversation so far stays out.
+    /// True if the conversation is not sent.
     pub(crate) isolated: bool,
     pub(crate) context: &'a [Piece],
-    /// Files that go with the turn.
+    /// Attached files.
     pub(crate) attached: &'a [PathBuf],
 }
 
-/// What happens before a turn is over.
+/// An event while a turn is answered.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    /// Some words of the answer.
+    /// A part of the answer.
     Delta(&'a str),
-    /// Some of what the model thinks.
+    /// A part of the model's reasoning.
     Thought(&'a str),
     ToolCall(&'a ToolCall),
     ToolResult(&'a ToolResult),
 }
 
-/// Follows a turn while it is answered.
+/// Receives the events of a turn.
 pub(crate) trait Observer {
-    /// Takes what happens; an error ends the turn.
+    /// Receives an event. An error ends the turn.
     fn event(&mut self, event: Event<'_>) -> Result<()>;
 
-    /// Nothing has come for so long; an error ends the turn.
+    /// Called while no event arrives. An error ends the turn.
     fn waits(&mut self, waited: Duration) -> Result<()>;
 
-    /// Another program is to ask at the terminal.
-    fn steps_aside(&mut self) -> Result<()>;
+    /// Releases the terminal, because another program asks there.
+    fn release_terminal(&mut self) -> Result<()>;
 
-    /// Asks a person whether something may start. None where nobody can be asked, or no answer came.
+    /// Asks a person for approval. `None` if there is no terminal or no answer.
     fn answers(&mut self, approval: &Approval) -> Option<Answer>;
 }
 
-/// The messages of the model, the last of them the answer. Each goes to the session.
+/// The messages of the model, of which the last is the answer. All are recorded in the session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reply {
     pub(crate) messages: Vec<Message>,
 }
 
-/// Who answers.
+/// An agent.
 pub(crate) trait Agent {
     fn name(&self) -> &str;
 
     fn version(&self) -> &str;
 
-    /// What it can do: decides which commands the shell has.
+    /// The capabilities, which decide the available commands.
     fn capabilities(&self) -> &[Capability];
 
     /// Answers a turn.
     fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Reply>;
 
-    /// Its own view of the session. Members that the shell computes itself are the shell's.
+    /// The agent's own signals.
     fn signals(&mut self) -> Result<Map<String, Value>>;
 
-    /// What it knows of itself, for `:state`.
+    /// The state of the agent, for `:state`.
     fn state(&mut self) -> Result<Value>;
 }
 
-/// The agent with this name: an id in `config/agents.json`, `default`, or the path of a program.
+/// Returns the agent with this name: an id in `config/agents.json`, `default`, or the path of a program.
 pub(crate) fn named(id: &str, plane: &Plane, options: &ModelOptions, context: &Context) -> Result<Box<dyn Agent>> {
     let agents = load_agents(&context.home.agents_file())?;
     if let Some(agent) = External::of(id, &agents, context)? {
@@ -133,8 +133,7 @@ pub(crate) fn named(id: &str, plane: &Plane, options: &ModelOptions, context: &C
     Ok(Box::new(Composed::new(id, governed_prompt(id, plane, &agents)?, options, context)))
 }
 
-/// The governed prompt that an agent must use where the tree has a registry of prompts: the one in its configuration, else the one of
-/// its soul.
+/// The governed prompt that an agent must use if the tree has a registry of prompts: the configured one, or the one of its soul.
 fn governed_prompt(id: &str, plane: &Plane, agents: &Map<String, Value>) -> Result<Option<String>> {
     if !plane.governs_prompts().map_err(|failure| Error::config(failure.message))? {
         return Ok(None);
@@ -142,13 +141,13 @@ fn governed_prompt(id: &str, plane: &Plane, agents: &Map<String, Value>) -> Resu
     Ok(Some(soul_prompt(id, agents)))
 }
 
-/// The governed prompt that holds the soul of an agent.
+/// The id of the governed prompt with the soul of an agent.
 pub(crate) fn soul_prompt(id: &str, agents: &Map<String, Value>) -> String {
     let configured = agents.get(id).and_then(|agent| agent.get("prompt")?.as_str().map(str::to_owned));
     configured.unwrap_or_else(|| format!("PRM-{}-SOUL-001", id.to_uppercase()))
 }
 
-/// Passes a delta, a tool call or a tool result on to who follows the turn. Other records are none of these.
+/// Passes a delta, tool call or tool result to the observer. Other records are ignored.
 fn observe(record: &Record<'_>, observer: &mut dyn Observer) -> Result<()> {
     match record.kind {
         Some(Kind::Delta) => {
@@ -161,7 +160,7 @@ fn observe(record: &Record<'_>, observer: &mut dyn Observer) -> Result<()> {
     }
 }
 
-/// A capability of the standard. It decides which optional commands exist.
+/// A capability of an agent, defined by the standard. Capabilities decide the available commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum Capability {
@@ -188,7 +187,7 @@ pub(crate) enum Capability {
 }
 
 impl Capability {
-    /// All of them.
+    /// All capabilities.
     pub(crate) const ALL: [Self; 10] = [
         Self::Memory,
         Self::Consent,
@@ -202,7 +201,7 @@ impl Capability {
         Self::PackageMgt,
     ];
 
-    /// Whether who has these has this: to govern is also to ask about packages and ledgers.
+    /// True if it is one of these capabilities, or implied by them: GOVERNANCE includes LEDGER and `PACKAGE_MGT`.
     pub(crate) fn is_in(self, capabilities: &[Self]) -> bool {
         let governed = matches!(self, Self::Ledger | Self::PackageMgt);
         capabilities.contains(&self) || governed && capabilities.contains(&Self::Governance)
@@ -225,7 +224,7 @@ impl Capability {
     }
 }
 
-/// The agents by id, each an object. A file that is not there has none.
+/// Returns the agents by id, each an object; none if the file does not exist.
 pub(crate) fn load_agents(file: &Path) -> Result<Map<String, Value>> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
@@ -235,7 +234,7 @@ pub(crate) fn load_agents(file: &Path) -> Result<Map<String, Value>> {
     let agents: Map<String, Value> = serde_json::from_str(&text).map_err(|e| {
         Error::config(e.to_string())
             .in_file(file)
-            .hint("it holds one object: {\"<id>\":{\"soul\":\"agents/<id>/soul.md\",\"model\":null}}")
+            .hint("write one object: {\"<id>\":{\"soul\":\"agents/<id>/soul.md\",\"model\":null}}")
     })?;
     match agents.iter().find(|(_, agent)| !agent.is_object()) {
         Some((id, _)) => Err(Error::config(format!("the agent `{id}` is not an object")).in_file(file)),

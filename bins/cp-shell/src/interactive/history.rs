@@ -1,5 +1,5 @@
-//! The history of the person's own shell, as context: the newest lines, without secrets, each with its line number. Files of bash, zsh
-//! (with times or without) and fish are read, and never written. And the history of our own prompt, kept if the settings enable it.
+//! The history of the person's own shell as context: the newest lines, without secrets, with their line numbers. Files of bash, zsh (with
+//! or without times) and fish are read, and never written. Also the history of our own prompt, which is stored if the settings enable it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -13,37 +13,37 @@ use serde::Serialize;
 
 use crate::interactive::settings;
 
-/// The most lines, whatever the settings say.
+/// The maximum number of lines in any configuration.
 const CAP: usize = 50;
-/// How much of a large file is looked at, from its end.
+/// The number of bytes that are read at the end of a large file.
 const TAIL: u64 = 1 << 20;
 
-/// What was read.
+/// The lines that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ShellHistory {
-    /// Whether it is enabled.
+    /// True if it is enabled.
     pub(crate) enabled: bool,
     pub(crate) path: Option<String>,
-    /// What named the file: `shell_history.histfile`, `HISTFILE`, or the shell it belongs to.
+    /// The source of the file name: `shell_history.histfile`, `HISTFILE`, or the name of a shell.
     pub(crate) source: Option<&'static str>,
     /// The lines, oldest first.
     pub(crate) lines: Vec<Line>,
-    /// How many secrets were taken out.
+    /// The number of secrets that were removed.
     pub(crate) redactions: u32,
-    /// Why there are none.
+    /// The reason why there are no lines.
     pub(crate) error: Option<String>,
 }
 
-/// A line of it.
+/// A line of the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Line {
     /// The number of the line, from 1.
     pub(crate) line: u64,
-    /// What was typed, without secrets.
+    /// The command, without secrets.
     pub(crate) command: String,
 }
 
-/// Reads it, if it is wanted. What goes wrong is in the answer: a session does not fail for it.
+/// Reads the history, if enabled. An error is a part of the result and does not end the session.
 pub(crate) fn collect(settings: &settings::ShellHistory, wanted: bool, redactor: &Redactor) -> ShellHistory {
     if !(wanted || settings.enabled) {
         return ShellHistory::default();
@@ -73,7 +73,7 @@ pub(crate) fn collect(settings: &settings::ShellHistory, wanted: bool, redactor:
     history
 }
 
-/// The file: the one in the settings, else `$HISTFILE`, else that of bash, zsh or fish, whichever is there.
+/// The history file: the configured one, `$HISTFILE`, or an existing file of bash, zsh or fish.
 fn history_file(set: Option<&Path>, named: Option<PathBuf>, user: Option<&Path>) -> Option<(PathBuf, &'static str)> {
     if let Some(set) = set {
         let path = match (set.strip_prefix("~"), user) {
@@ -92,7 +92,7 @@ fn history_file(set: Option<&Path>, named: Option<PathBuf>, user: Option<&Path>)
         .find(|(path, _)| path.is_file())
 }
 
-/// The end of a file, from the beginning of a line, and the number of that line.
+/// The end of a file from the beginning of a line, and the number of this line.
 fn tail(path: &Path) -> Result<(String, u64)> {
     let failed = |e: std::io::Error| Error::io("reading the shell's history", e).in_file(path);
     let mut file = File::open(path).map_err(failed)?;
@@ -102,7 +102,7 @@ fn tail(path: &Path) -> Result<(String, u64)> {
     }
     let mut first = 1;
     if metadata.len() > TAIL {
-        // The numbers of the lines are those of the whole file: what comes before is counted, and not kept.
+        // Lines are numbered from the beginning of the file, so earlier lines are counted.
         let mut before = metadata.len() - TAIL;
         let mut piece = vec![0; 64 << 10];
         while before > 0 {
@@ -127,7 +127,7 @@ fn tail(path: &Path) -> Result<(String, u64)> {
     Ok((text[cut..].to_owned(), first + 1))
 }
 
-/// zsh writes some bytes as 0x83 and the byte with a bit flipped; UTF-8 text has no 0x83 before such a byte on its own.
+/// Decodes the format of zsh, which writes some bytes as 0x83 and the byte with one bit flipped. Valid UTF-8 text is not changed.
 fn unmetafied(bytes: &[u8]) -> Vec<u8> {
     if std::str::from_utf8(bytes).is_ok() {
         return bytes.to_vec();
@@ -146,12 +146,12 @@ fn unmetafied(bytes: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// The newest commands with their lines, oldest first. The format shows itself: fish by `- cmd: `, zsh by `: time:length;`, bash by
-/// `#time` before a command.
+/// The newest commands with their line numbers, oldest first. The format is detected: fish by `- cmd: `, zsh by `: time:length;`, and bash
+/// by `#time` before a command.
 fn newest(text: &str, first: u64, limit: usize) -> Vec<(u64, String)> {
     let mut commands: Vec<(u64, String)> = Vec::new();
     let is_fish = text.lines().any(|line| line.starts_with("- cmd: "));
-    let mut goes_on = false;
+    let mut is_open = false;
     for (number, line) in (first..).zip(text.lines()) {
         if is_fish {
             if let Some(command) = line.strip_prefix("- cmd: ") {
@@ -159,13 +159,13 @@ fn newest(text: &str, first: u64, limit: usize) -> Vec<(u64, String)> {
             }
             continue;
         }
-        let continued = std::mem::take(&mut goes_on);
+        let continued = std::mem::take(&mut is_open);
         if !continued && is_time(line) {
             continue;
         }
         let extended = without_times(line);
         let (line, ends_open) = match line.strip_suffix('\\') {
-            // Only zsh writes a command of several lines with a backslash before each line feed.
+            // Only zsh ends the lines of a command with a backslash.
             Some(open) if continued || extended.is_some() => (open, true),
             _ => (line, false),
         };
@@ -176,7 +176,7 @@ fn newest(text: &str, first: u64, limit: usize) -> Vec<(u64, String)> {
             }
             _ => commands.push((number, without_times(line).unwrap_or(line).to_owned())),
         }
-        goes_on = ends_open;
+        is_open = ends_open;
     }
     commands.retain(|(_, command)| !command.trim().is_empty());
     commands.split_off(commands.len().saturating_sub(limit))
@@ -195,7 +195,7 @@ fn without_times(line: &str) -> Option<&str> {
     (digits(time) && digits(length)).then_some(command)
 }
 
-/// The lines that are kept.
+/// The stored history of the prompt.
 #[derive(Debug)]
 pub(crate) struct PromptHistory {
     file: PathBuf,
@@ -204,12 +204,12 @@ pub(crate) struct PromptHistory {
 }
 
 impl PromptHistory {
-    /// The lines in this file.
+    /// The history in this file.
     pub(crate) fn new(file: PathBuf, settings: &settings::PromptHistory) -> Self {
         Self { file, wanted: settings.enabled, limit: settings.limit.clamp(1, 100_000) }
     }
 
-    /// Those of earlier sessions, oldest first. A file that has grown to twice the limit is cut to it.
+    /// The lines of earlier sessions, oldest first. A file with twice the limit is truncated.
     pub(crate) fn load(&self) -> Vec<String> {
         if !self.wanted {
             return Vec::new();
@@ -218,13 +218,13 @@ impl PromptHistory {
         let lines: Vec<&str> = text.lines().collect();
         let newest = &lines[lines.len().saturating_sub(self.limit)..];
         if lines.len() > 2 * self.limit {
-            // A later session tries again: the lines are still there.
+            // An error is ignored, because a later session tries again.
             let _ = write_whole(&self.file, (newest.join("\n") + "\n").as_bytes());
         }
         newest.iter().map(|line| line.replace("\\n", "\n").replace("\\\\", "\\")).collect()
     }
 
-    /// Keeps a line, unless it begins with a blank.
+    /// Stores a line, unless it begins with a blank.
     pub(crate) fn add(&self, line: &str, redactor: &Redactor) -> Result<()> {
         if !self.wanted || line.starts_with(char::is_whitespace) || line.trim().is_empty() {
             return Ok(());
@@ -250,25 +250,25 @@ mod tests {
     }
 
     #[test]
-    fn bash_lines_come_with_their_numbers_and_without_times() {
+    fn bash_history_skips_timestamps() {
         assert_eq!(commands("#1700000000\nls -la\n\ngit status\n"), [(2, "ls -la".into()), (4, "git status".into())]);
         assert_eq!(commands("echo \\\nnext\n"), [(1, "echo \\".into()), (2, "next".into())]);
     }
 
     #[test]
-    fn zsh_lines_lose_their_times_and_find_their_continuation() {
+    fn zsh_history_joins_continued_lines() {
         let text = ": 1700000000:0;ls\n: 1700000001:2;for x in a b\\\ndo echo $x\\\ndone\n: 1700000002:0;pwd\n";
         assert_eq!(commands(text), [(1, "ls".into()), (2, "for x in a b\ndo echo $x\ndone".into()), (5, "pwd".into())]);
     }
 
     #[test]
-    fn fish_commands_are_taken_out_of_their_records() {
+    fn fish_history_extracts_commands() {
         let text = "- cmd: ls\n  when: 1700000000\n- cmd: echo a\\nb\n  when: 1700000001\n  paths:\n    - a\n";
         assert_eq!(commands(text), [(1, "ls".into()), (3, "echo a\nb".into())]);
     }
 
     #[test]
-    fn no_more_than_fifty_lines_and_no_secret_among_them() {
+    fn shell_history_is_capped_and_redacted() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("h");
         let mut text = (0..80).map(|at| format!("echo {at}")).collect::<Vec<_>>().join("\n");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_is_read_from_its_end_with_the_right_numbers() {
+    fn large_history_keeps_line_numbers() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("h");
         let text = (1..=100_000).map(|at| format!("echo number {at}")).collect::<Vec<_>>().join("\n");
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_the_one_that_was_set_then_the_one_of_the_shell() {
+    fn history_file_follows_precedence() {
         let user = tempfile::tempdir().unwrap();
         std::fs::write(user.path().join(".zsh_history"), "").unwrap();
         let found = |set: Option<&str>, named: Option<&str>| {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_back_without_their_secrets() {
+    fn prompt_history_round_trips_without_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("state/history");
         let kept = PromptHistory::new(file.clone(), &settings::PromptHistory { enabled: true, limit: 2 });
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_where_it_is_not_wanted() {
+    fn disabled_prompt_history_writes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("history");
         let kept = PromptHistory::new(file.clone(), &settings::PromptHistory { enabled: false, limit: 2 });

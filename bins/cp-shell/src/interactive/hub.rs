@@ -1,5 +1,5 @@
-//! The hub: what others are working on. It is read in the background when a session starts, and never waited for; it is written to
-//! only by a command. What it answers is not ours, and is shown and sent as such.
+//! The hub, which tracks the work of others. It is queried in the background when a session starts, and written to only by commands. Its
+//! answers are untrusted.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,39 +14,39 @@ use serde_json::{Value, json};
 
 use crate::interactive::settings;
 
-/// The largest part of a brief that is sent, and the largest brief that is read.
+/// The largest part of a brief that is sent.
 const BRIEF: usize = 64 << 10;
 const LONGEST_BRIEF: u64 = 1 << 20;
-/// How often a wait looks for a signal.
+/// The interval at which a wait checks for signals.
 const LOOK: Duration = Duration::from_millis(20);
-/// How many entries of a list are taken.
+/// The maximum number of entries of a list.
 const ENTRIES: usize = 100;
 
-/// What was read.
+/// The lines that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Loaded {
-    /// Whether a hub was asked, or why not.
+    /// The status: whether the hub was queried.
     pub(crate) status: &'static str,
     pub(crate) brief: Option<Brief>,
-    /// The workstreams that are active.
+    /// The active workstreams.
     pub(crate) workstreams: Vec<Entry>,
-    /// The tasks that are open.
+    /// The open tasks.
     pub(crate) tasks: Vec<Entry>,
-    /// The messages that are unread.
+    /// The unread messages.
     pub(crate) messages: Vec<Entry>,
-    /// What went wrong.
+    /// The errors.
     pub(crate) errors: Vec<String>,
 }
 
-/// A file that tells a newcomer what is going on.
+/// The brief file of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Brief {
     pub(crate) path: String,
-    /// Its content, without secrets.
+    /// The content, without secrets.
     pub(crate) text: String,
-    /// How many secrets were taken out.
+    /// The number of secrets that were removed.
     pub(crate) redactions: u32,
-    /// Whether a person lets it go along with turns.
+    /// True if the person allows it to be sent with turns.
     pub(crate) goes_along: bool,
 }
 
@@ -54,9 +54,9 @@ pub(crate) struct Brief {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Entry {
     pub(crate) id: String,
-    /// What it is about.
+    /// The kind.
     pub(crate) title: String,
-    /// Its status, or who sent it.
+    /// The status, or the sender.
     pub(crate) note: String,
 }
 
@@ -67,28 +67,28 @@ pub(crate) struct Hub {
     settings: settings::Hub,
     coming: Option<Receiver<Loaded>>,
     loaded: Loaded,
-    /// Whether its answer is on the record.
+    /// True if the answer was recorded.
     is_recorded: bool,
-    /// Whether a person was asked about the brief, and whether it goes along.
+    /// True after it was decided whether the brief is sent.
     brief_decided: bool,
 }
 
-/// Whether the hub may be used.
+/// How the hub may be contacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// It may.
+    /// It may be contacted.
     Open,
     /// `--no-hub` was given.
-    Left,
+    Disabled,
     /// `--offline` was given.
     Offline,
 }
 
 impl Hub {
-    /// Reads the brief, and begins to ask the hub in the background.
+    /// Reads the brief, and starts the queries in the background.
     pub(crate) fn start(settings: &settings::Hub, reach: Reach, directory: &Path) -> Self {
         let mut loaded = Loaded { status: "asked", ..Loaded::default() };
-        if reach != Reach::Left {
+        if reach != Reach::Disabled {
             loaded.brief = brief(&directory.join(&settings.brief));
         }
         let mut hub = Self {
@@ -100,7 +100,7 @@ impl Hub {
             brief_decided: false,
         };
         hub.loaded.status = match (reach, &settings.url) {
-            (Reach::Left, _) => "left alone: --no-hub",
+            (Reach::Disabled, _) => "disabled: --no-hub",
             (Reach::Offline, _) => "not asked: --offline",
             (Reach::Open, None) => "not asked: no url in config/shell.toml",
             (Reach::Open, Some(url)) => {
@@ -108,7 +108,7 @@ impl Hub {
                 let (sender, receiver) = channel();
                 let (asked, settings, start) = (client.clone(), settings.clone(), hub.loaded.clone());
                 std::thread::spawn(move || {
-                    // A session that has ended does not receive it.
+                    // The receiver is dropped if the session has ended.
                     let _ = sender.send(ask(&asked, &settings, start));
                 });
                 hub.coming = Some(receiver);
@@ -119,13 +119,13 @@ impl Hub {
         hub
     }
 
-    /// Where the brief is and what it says, until it is decided whether it goes along.
+    /// The path and content of the brief, until it is decided whether it is sent.
     pub(crate) fn undecided_brief(&self) -> Option<(String, String)> {
         let brief = self.loaded.brief.as_ref().filter(|_| !self.brief_decided)?;
         Some((brief.path.clone(), brief.text.clone()))
     }
 
-    /// Whether the brief goes along with turns.
+    /// Decides whether the brief is sent with turns.
     pub(crate) fn decide_brief(&mut self, goes_along: bool) {
         self.brief_decided = true;
         if let Some(brief) = &mut self.loaded.brief {
@@ -133,17 +133,17 @@ impl Hub {
         }
     }
 
-    /// What is known now.
+    /// The current answers.
     pub(crate) fn loaded(&self) -> &Loaded {
         &self.loaded
     }
 
-    /// Whether an answer is still to come.
+    /// True while an answer is expected.
     pub(crate) fn is_pending(&self) -> bool {
         self.coming.is_some()
     }
 
-    /// What is to be recorded, once: what is known now, and whether that is all.
+    /// The answers to record, once.
     pub(crate) fn unrecorded(&mut self) -> Option<Loaded> {
         if std::mem::replace(&mut self.is_recorded, true) {
             return None;
@@ -155,7 +155,7 @@ impl Hub {
         Some(loaded)
     }
 
-    /// Takes the answer if it is there within this time. True when something came.
+    /// Receives the answer within a time limit. True if it arrived.
     pub(crate) fn take(&mut self, wait: Duration) -> bool {
         let Some(coming) = &self.coming else { return false };
         match received(coming, wait) {
@@ -164,7 +164,7 @@ impl Hub {
                 self.loaded = Loaded { brief, ..loaded };
             }
             Err(RecvTimeoutError::Disconnected) => {
-                self.loaded.errors.push("the hub was not asked: no thread could be started".to_owned());
+                self.loaded.errors.push("the hub was not queried: no thread could be started".to_owned());
             }
             Err(RecvTimeoutError::Timeout) => return false,
         }
@@ -172,29 +172,29 @@ impl Hub {
         true
     }
 
-    /// The longest time that the questions of the start can take.
+    /// The longest duration of the initial requests.
     pub(crate) fn longest_wait(&self) -> Duration {
         Duration::from_millis(self.settings.timeout_ms.saturating_mul(3).saturating_add(500))
     }
 
-    /// Posts a note. To be called after a person has approved it.
+    /// Posts a note. Call this only after a person has confirmed it.
     pub(crate) fn log(&self, summary: &str, session: &str) -> Result<()> {
         self.post("/progress/".to_owned(), self.note(summary, session))
     }
 
-    /// Posts from a thread: a signal ends the wait.
+    /// Posts from a thread, so that a signal ends the wait.
     fn post(&self, path: String, body: Value) -> Result<()> {
         let (client, limit) = (self.client()?.clone(), self.longest_wait());
         let (sender, receiver) = channel();
         std::thread::spawn(move || sender.send(client.post(&path, &body)));
         let answer = received(&receiver, limit).map_err(|_| {
             let error = signals::check().err().unwrap_or_else(|| Error::new(Code::Timeout, "the hub did not answer"));
-            error.hint("the hub may have taken it all the same")
+            error.hint("the hub may have received it")
         })?;
         answer.map(drop)
     }
 
-    /// What [`Hub::log`] posts.
+    /// The body that [`Hub::log`] posts.
     pub(crate) fn note(&self, summary: &str, session: &str) -> Value {
         json!({
             "topic_id": self.settings.topic,
@@ -221,13 +221,13 @@ impl Hub {
 }
 
 impl Loaded {
-    /// All of it as text, for what looks for ids in it.
+    /// The brief and the answers as text, to search for ids.
     pub(crate) fn text(&self) -> String {
         let brief = self.brief.as_ref().map_or("", |brief| brief.text.trim_end());
         format!("{brief}\n{}", self.answers())
     }
 
-    /// What the hub answered, as text.
+    /// The answers as text.
     pub(crate) fn answers(&self) -> String {
         let mut text = String::new();
         for (name, entries) in self.lists() {
@@ -238,13 +238,13 @@ impl Loaded {
         text
     }
 
-    /// The lists with their names.
+    /// The lists and their names.
     pub(crate) fn lists(&self) -> [(&'static str, &[Entry]); 3] {
         [("workstream", &self.workstreams), ("task", &self.tasks), ("message", &self.messages)]
     }
 }
 
-/// What comes from a thread within this time. A signal ends the wait.
+/// Receives a value from a thread within a time limit. A signal ends the wait.
 fn received<T>(coming: &Receiver<T>, wait: Duration) -> Result<T, RecvTimeoutError> {
     let until = Instant::now() + wait;
     loop {
@@ -256,7 +256,7 @@ fn received<T>(coming: &Receiver<T>, wait: Duration) -> Result<T, RecvTimeoutErr
     }
 }
 
-/// The requests of the start. One that fails does not affect the others; where nothing listens the others are not sent.
+/// Sends the initial requests. A failed request does not affect the others, unless the hub is unreachable.
 fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded {
     let topic = settings.topic.as_deref().map(|topic| ("topic_id", topic));
     let with = |rest: [(&'static str, &'static str); 1]| topic.into_iter().chain(rest).collect::<Vec<_>>();
@@ -271,7 +271,7 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
             Ok(answer) => {
                 let entries = entries(&answer, name);
                 if entries.len() == ENTRIES {
-                    loaded.errors.push(format!("{name}: only the first {ENTRIES} were taken"));
+                    loaded.errors.push(format!("{name}: only the first {ENTRIES} were read"));
                 }
                 match name {
                     "workstreams" => loaded.workstreams = entries,
@@ -291,7 +291,7 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
     loaded
 }
 
-/// The entries of an answer: a list, or the list under the name that was asked for, `items` or `results`.
+/// The entries of an answer: a list, or the list in the requested member, `items` or `results`.
 fn entries(answer: &Value, name: &str) -> Vec<Entry> {
     let list =
         answer.as_array().or_else(|| [name, "items", "results"].iter().find_map(|name| answer.get(name)?.as_array()));
@@ -308,12 +308,12 @@ fn entries(answer: &Value, name: &str) -> Vec<Entry> {
     .collect()
 }
 
-/// The brief, if there is one.
+/// Reads the brief, if it exists.
 fn brief(path: &PathBuf) -> Option<Brief> {
-    // Whoever can write to the directory could put anything there.
+    // Anyone who can write to the directory may have created it.
     path.metadata().ok().filter(|found| found.is_file() && found.len() <= LONGEST_BRIEF)?;
     let bytes = std::fs::read(path).ok()?;
-    // Cut first, a secret at the edge would not be known any more.
+    // Redacted before it is cut, because a cut secret would not be recognised.
     let (mut text, redactions) = Redactor::from_environment().redact_text(&String::from_utf8_lossy(&bytes));
     if text.len() > BRIEF {
         text.truncate(text.floor_char_boundary(BRIEF));
@@ -322,12 +322,12 @@ fn brief(path: &PathBuf) -> Option<Brief> {
     Some(Brief { path: path.display().to_string(), text, redactions, goes_along: false })
 }
 
-/// The detail of an error that says that no server answered.
+/// The detail of an error if no server answered.
 const UNREACHABLE: &str = "unreachable";
 /// The largest answer that is read.
 const LIMIT: u64 = 1 << 20;
 
-/// A hub that can be asked.
+/// An HTTP client for a hub.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     agent: ureq::Agent,
@@ -336,7 +336,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The hub at this address.
+    /// A client for the hub at this URL.
     pub(crate) fn new(base: &str, timeout: Duration) -> Self {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(timeout))
@@ -349,14 +349,14 @@ impl Client {
         Self { agent: config.into(), base: base.trim_end_matches('/').to_owned(), timeout }
     }
 
-    /// Asks for something. The query is written out here, so that its values cannot change the path.
+    /// Sends a GET request. The values of the query are encoded.
     pub(crate) fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value> {
         let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
         let url = format!("{}{path}?{}", self.base, query.join("&"));
         self.answer("GET", path, self.agent.get(&url).header("accept", "application/json").call())
     }
 
-    /// Tells it something.
+    /// Sends a POST request.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value> {
         let url = format!("{}{path}", self.base);
         let request =
@@ -402,7 +402,7 @@ impl Client {
     }
 }
 
-/// Text as a part of a URL.
+/// Encodes text as a part of a URL.
 pub(crate) fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
@@ -417,7 +417,7 @@ mod tests {
     use super::{encoded, *};
 
     #[test]
-    fn lists_are_found_wherever_a_hub_puts_them() {
+    fn hub_entries_are_found_in_all_shapes() {
         let one = json!([{"id": 7, "title": "A", "status": "active"}]);
         let entry = Entry { id: "7".into(), title: "A".into(), note: "active".into() };
         assert_eq!(entries(&one, "workstreams"), std::slice::from_ref(&entry));
@@ -429,19 +429,19 @@ mod tests {
     }
 
     #[test]
-    fn a_hub_that_may_not_be_asked_is_not() {
+    fn disabled_hub_is_not_contacted() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(".custodian-brief.md"), "go on with CYA-WP-0007\n").unwrap();
         let settings = settings::Hub { url: Some("http://127.0.0.1:9".into()), ..settings::Hub::default() };
         let offline = Hub::start(&settings, Reach::Offline, directory.path());
         assert!(!offline.is_pending() && offline.loaded().text().contains("CYA-WP-0007"));
-        let left = Hub::start(&settings, Reach::Left, directory.path());
+        let left = Hub::start(&settings, Reach::Disabled, directory.path());
         assert!(!left.is_pending() && left.loaded().text().trim().is_empty());
         assert!(left.log("x", "SES-1").unwrap_err().message().contains("--no-hub"));
     }
 
     #[test]
-    fn a_value_cannot_leave_its_place() {
+    fn url_values_are_encoded() {
         assert_eq!(encoded("a-b_c.d~1"), "a-b_c.d~1");
         assert_eq!(encoded("x&y=../é"), "x%26y%3D..%2F%C3%A9");
     }

@@ -1,4 +1,4 @@
-//! What is remembered: kept and found by `cp-session`, in the `memory` directory of the home.
+//! Memories, stored and searched by `cp-session` in the `memory` directory of the home.
 
 use std::path::PathBuf;
 
@@ -7,17 +7,17 @@ use serde_json::Value;
 
 use crate::ask;
 
-/// Something that is remembered.
+/// A memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Remembered {
-    /// What it is about.
+    /// The kind.
     pub(crate) kind: String,
     pub(crate) text: String,
-    /// When it was kept.
+    /// The time when it was stored.
     pub(crate) at: String,
 }
 
-/// The kinds that there is anything of.
+/// The kinds with stored memories.
 pub(crate) fn kinds(context: &Context) -> Vec<String> {
     let listing = std::fs::read_dir(context.home.path("memory")).into_iter().flatten().flatten();
     let names = listing.filter_map(|entry| entry.file_name().into_string().ok());
@@ -26,12 +26,12 @@ pub(crate) fn kinds(context: &Context) -> Vec<String> {
     kinds
 }
 
-/// Where a kind is kept.
+/// The file of a kind.
 pub(crate) fn file_of(kind: &str, context: &Context) -> PathBuf {
     context.home.path("memory").join(format!("{kind}.jsonl"))
 }
 
-/// What is remembered about these words, the best first; without words the newest.
+/// Returns the memories that match these words, best match first, or the newest memories.
 pub(crate) fn recall(kind: &str, words: &str, limit: usize, context: &Context) -> Result<Vec<Remembered>> {
     if !file_of(kind, context).is_file() {
         return Ok(Vec::new());
@@ -50,12 +50,12 @@ pub(crate) fn recall(kind: &str, words: &str, limit: usize, context: &Context) -
         .collect())
 }
 
-/// Keeps a text.
+/// Stores a text.
 pub(crate) fn remember(kind: &str, text: &str, context: &Context) -> Result<()> {
     ask(context, "cp-session", &["remember", "--kind", kind, &operand(text)]).map(|_| ())
 }
 
-/// A text that cannot be taken for an option, nor for `-`.
+/// Protects a text from being parsed as an option or `-`.
 fn operand(text: &str) -> String {
     if text.starts_with('-') { format!(" {text}") } else { text.to_owned() }
 }

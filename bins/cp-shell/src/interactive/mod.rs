@@ -1,5 +1,5 @@
-//! The session with a person: a prompt, commands, and turns that go to a model. Arrows point down: the loop ([`repl`]) carries out
-//! [`commands`] and takes [`turn`]s, which change the [`state`]; below it are the [`console`], the [`hub`], memory and the transcript.
+//! The interactive session: a prompt, commands, and turns that are sent to a model. The loop runs [`commands`] and [`turn`]s, which change
+//! the [`state`]; below them are the [`console`], the [`hub`], memory and the transcript.
 
 mod assessment;
 mod commands;
@@ -27,21 +27,20 @@ use serde_json::json;
 use crate::agent::{self, ModelOptions, load_agents};
 use crate::interactive::commands::completion::{Ids, candidates};
 use crate::interactive::commands::{Input, parse};
-use crate::interactive::console::joined;
+use crate::interactive::console::join_lines;
 use crate::interactive::console::render::{Page, count, show, style};
 use crate::interactive::console::{Console, Typed};
 use crate::interactive::history::PromptHistory;
 use crate::interactive::hub::Hub;
-use crate::interactive::state::{Conversation, Ledgers, Outcome, Request, Setup, Standing, State, record_hub};
+use crate::interactive::state::{Conversation, Ledgers, Outcome, Request, SessionStatus, Setup, State, record_hub};
 use crate::interactive::transcript::{Transcript, close_question};
 use crate::journal::{self, Joined, Journal};
 use crate::plane::Plane;
 use crate::signals::{CONTEXT_LIMIT, Tracker};
 
-/// Holds a session with a person, or with a script that stands in for one, from its start to its end. What ends it before is shown as
-/// text, whatever the format: a person reads here.
+/// Holds an interactive session with a person or a script. An error that ends it is shown as text in every format.
 pub(crate) fn run(request: Request<'_>, context: &mut Context) -> Result<()> {
-    // A person's session outlives an interruption, and gives the terminal back as it was.
+    // The session survives an interruption, and restores the terminal.
     let _effect = signals::effect();
     let held = hold(request, context).map_err(Error::without_secrets);
     if let Err(e) = &held
@@ -55,10 +54,10 @@ pub(crate) fn run(request: Request<'_>, context: &mut Context) -> Result<()> {
 }
 
 const PROMPT: &str = "cp> ";
-/// How long the end of a session waits for a hub that was asked at its beginning.
+/// The time that the end of a session waits for the hub.
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
-/// Holds a session from its start to its end.
+/// Holds a session.
 pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
     signals::quit_ends();
     let mut repl = Repl::open(request, context)?;
@@ -67,14 +66,14 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
         held = held.and(Err(e));
     }
     let exit = repl.exit;
-    let State { context, ledgers, standing, console, agent, .. } = repl.state;
-    // Its programs leave before the session ends that they write to.
+    let State { context, ledgers, session_status, console, agent, .. } = repl.state;
+    // The agent's programs exit before the session that they write to ends.
     drop(agent);
     let journal = ledgers.journal;
-    let (session, own, turns) = (journal.session().to_owned(), journal.owns_session(), standing.tracker.turns());
+    let (session, own, turns) = (journal.session().to_owned(), journal.owns_session(), session_status.tracker.turns());
     let ended = journal.end(context);
     if held.is_err() && console.is_terminal() {
-        // The editor may be reading still: pasted text is to come as it is again.
+        // The editor may still be reading, so its bracketed paste mode is switched off.
         context.out.raw(b"\x1b[?2004l\n")?;
     }
     drop(console);
@@ -82,7 +81,7 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
     ended?;
     let left = if own { "ended" } else { "left open" };
     let turns = count(usize::try_from(turns).unwrap_or(usize::MAX), "turn");
-    let again = style().faint("· cp-shell -c goes on with it");
+    let again = style().faint("· cp-shell -c continues it");
     context.out.raw(format!("{session} {left} after {turns} {again}\n").as_bytes())?;
     context.out.ended_with(exit);
     context.out.flush()
@@ -91,9 +90,9 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
 struct Repl<'a> {
     state: State<'a>,
     prompt_history: PromptHistory,
-    /// Whether the lines of a script are shown.
+    /// True if the lines of a script are shown.
     echo: bool,
-    /// The exit status: of the first turn of a script that failed, or of the first line that required approval.
+    /// The exit status of a script: of the first failed turn, or of the first line that required approval.
     exit: u8,
 }
 
@@ -101,7 +100,7 @@ impl<'a> Repl<'a> {
     fn open(request: Request<'a>, context: &'a mut Context) -> Result<Self> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
         let plane = Plane::named(request.root, context.home.root())?;
-        if request.goes_on && context.session().is_none() {
+        if request.continues && context.session().is_none() {
             context.options.session = Some(commands::sessions::last(context)?);
         }
         let joined = if context.session().is_some() { Some(journal::resumed(context)?) } else { None };
@@ -121,7 +120,7 @@ impl<'a> Repl<'a> {
             let recap = commands::sessions::recap(context, style())?;
             show(&mut context.out, &recap)?;
         }
-        // The person can type while the rest is made ready.
+        // The person can type while the session is being prepared.
         console.ask(PROMPT);
         let journal = Journal::open(joined.as_ref(), &id, context)?;
         commands::sessions::remember(journal.session(), context)?;
@@ -142,7 +141,7 @@ impl<'a> Repl<'a> {
             console,
             agent,
             ledgers: Ledgers { journal, transcript },
-            standing: Standing { plane, tracker, used: 0, window: CONTEXT_LIMIT },
+            session_status: SessionStatus { plane, tracker, used: 0, window: CONTEXT_LIMIT },
             hub,
             conversation: Conversation { isolated, ..Conversation::default() },
             model,
@@ -150,14 +149,14 @@ impl<'a> Repl<'a> {
         Ok(Self { state, prompt_history, echo, exit: 0 })
     }
 
-    /// The lines, until there is none or the person leaves.
+    /// Reads and runs lines until the input ends or the person quits.
     fn talk(&mut self) -> Result<()> {
         loop {
             let typed = self.state.console.wait();
-            // The editor has shown what was typed at it.
-            let is_unseen = self.echo || matches!(typed, Typed::Ahead(_));
+            // The editor has already shown its input.
+            let is_unseen = self.echo || matches!(typed, Typed::Early(_));
             match typed {
-                Typed::Line(line) | Typed::Ahead(line) => {
+                Typed::Line(line) | Typed::Early(line) => {
                     if is_unseen {
                         self.state.show(&format!("{PROMPT}{}\n", line.replace('\n', "\n... ")))?;
                     }
@@ -168,7 +167,7 @@ impl<'a> Repl<'a> {
                 Typed::Interrupted if self.state.console.is_terminal() => {
                     self.state.show(&format!("{}\n", style().faint("(:quit ends the session)")))?;
                 }
-                // It came while nothing was under way, and the editor still has its line.
+                // The signal arrived while no command was running, and the editor still has its line.
                 Typed::Signalled if self.state.console.is_terminal() => continue,
                 Typed::Interrupted | Typed::Signalled | Typed::Terminated => {
                     return Err(Error::new(Code::Interrupted, "interrupted by a signal"));
@@ -176,12 +175,12 @@ impl<'a> Repl<'a> {
                 Typed::Wrong(what) => self.state.show(&style().error(&what, None))?,
                 Typed::End => return Ok(()),
             }
-            self.state.look_at_hub()?;
+            self.state.poll_hub()?;
             self.state.console.ask(PROMPT);
         }
     }
 
-    /// What comes after the last line. What a person could still be asked is asked only of one who left by themselves.
+    /// Finishes the session. Questions are asked only if the person quit.
     fn close(&mut self, orderly: bool) -> Result<()> {
         let state = &mut self.state;
         state.hub.take(LAST_WAIT);
@@ -191,10 +190,10 @@ impl<'a> Repl<'a> {
         if orderly && asks { commands::memory::offer_lesson(state) } else { Ok(()) }
     }
 
-    /// One line, from its text to its record. True when it was the last.
+    /// Runs and records one line. True if it was the last.
     fn line(&mut self, line: &str) -> Result<bool> {
         let started = Instant::now();
-        let whole = joined(line);
+        let whole = join_lines(line);
         let state = &mut self.state;
         if let Err(e) = self.prompt_history.add(line, &state.setup.redactor) {
             state.show(&style().error(e.message(), None))?;
@@ -207,7 +206,7 @@ impl<'a> Repl<'a> {
             Input::Say(_) => Class::Append,
             Input::Unknown(..) => Class::Query,
         };
-        state.standing.tracker.begin(class);
+        state.session_status.tracker.begin(class);
         let (mut leaves, is_turn) = (false, matches!(input, Input::Say(_)));
         let mut is_slip = matches!(input, Input::Unknown(..));
         let carried_out = match input {
@@ -218,7 +217,7 @@ impl<'a> Repl<'a> {
             }
             Input::Run(command) => commands::run::run(state, command, false),
             Input::Say(text) => turn::take(state, text),
-            Input::Unknown(name, near) => commands::unknown(&mut state.standing, &whole, name, near),
+            Input::Unknown(name, near) => commands::unknown(&mut state.session_status, &whole, name, near),
         };
         let outcome = match carried_out {
             Ok(outcome) => {
@@ -228,10 +227,10 @@ impl<'a> Repl<'a> {
             Err(error) if error.is_reader_gone() => return Err(error),
             Err(error) => {
                 is_slip &= error.code() == Code::Usage;
-                // A signal was for the line, and it has ended.
+                // The signal was for this line, which has ended.
                 signals::forget_interrupt();
                 let hint =
-                    error.hint_text().unwrap_or("`:help` lists the commands, `:state` shows where the session is");
+                    error.hint_text().unwrap_or("`:help` lists the commands, `:state` shows the state of the session");
                 let text = style().error(error.message(), Some(hint));
                 let exit = error.code().row().exit;
                 Outcome { result: json!({"error": error.message()}), text, exit, ..Outcome::default() }
@@ -242,16 +241,16 @@ impl<'a> Repl<'a> {
             self.exit = outcome.exit;
         }
         let leaves = leaves && outcome.exit == 0;
-        // A name that was mistyped says nothing about how the session is doing.
-        self.state.standing.tracker.end(outcome.exit == 0 || is_slip);
+        // A mistyped name does not count as a failure.
+        self.state.session_status.tracker.end(outcome.exit == 0 || is_slip);
         self.conclude(whole.trim(), outcome, started.elapsed())?;
         Ok(leaves)
     }
 
-    /// Shows the outcome of a line, and puts it on the record.
+    /// Shows and records the outcome of a line.
     fn conclude(&mut self, line: &str, outcome: Outcome, took: Duration) -> Result<()> {
         let state = &mut self.state;
-        let strip = outcome.has_strip.then(|| format!("{}\n", style().faint(&state.standing.strip())));
+        let strip = outcome.has_strip.then(|| format!("{}\n", style().faint(&state.session_status.strip())));
         state.show(&format!("{}{}", outcome.text, strip.unwrap_or_default()))?;
         let journal = &mut state.ledgers.journal;
         let recorded = journal.record(journal::Turn {
@@ -261,18 +260,20 @@ impl<'a> Repl<'a> {
             result_hash: hash_value(&outcome.result),
             succeeded: outcome.exit == 0,
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            reads: state.standing.plane.take_reads(),
+            reads: state.session_status.plane.take_reads(),
             writes: outcome.writes,
             calls: outcome.calls,
         });
-        state.standing.tracker.synced(recorded.is_ok() && journal.synced());
+        state.session_status.tracker.synced(recorded.is_ok() && journal.synced());
         recorded.or_else(|e| {
-            state.show(&style().error(&format!("this turn is not on the ledger: {}", e.message()), e.hint_text()))
+            state.show(
+                &style().error(&format!("this turn was not recorded in the ledger: {}", e.message()), e.hint_text()),
+            )
         })
     }
 }
 
-/// The agent that is asked for, else the one of the session that was joined.
+/// The requested agent, or the agent of the joined session.
 fn agent_id(asked: Option<&str>, joined: Option<&Joined>, context: &Context) -> String {
     let asked = context.config.get("agent", asked);
     let theirs = joined.and_then(|joined| joined.agent.as_deref()).filter(|agent| !agent.is_empty());

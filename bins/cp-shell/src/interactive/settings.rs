@@ -1,4 +1,4 @@
-//! `config/shell.toml`: what only the session with a person needs. An unknown key is an error that names it.
+//! `config/shell.toml`: the settings of interactive sessions. An unknown key is an error.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use cp_common::{Error, Result};
 use serde::Deserialize;
 
-/// The file, all of it optional.
+/// The settings, all optional.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Settings {
     /// The history of the person's own shell.
     pub(crate) shell_history: ShellHistory,
-    /// The lines typed at our prompt.
+    /// The history of our own prompt.
     pub(crate) history: PromptHistory,
     pub(crate) hub: Hub,
-    /// What is recalled for a turn.
+    /// The memories recalled for a turn.
     pub(crate) memory: Memory,
     pub(crate) learning: Learning,
     pub(crate) context: Context,
@@ -27,7 +27,7 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Show {
-    /// Whether a terminal shows what the model thinks.
+    /// True if a terminal shows the model's reasoning.
     pub(crate) reasoning: bool,
 }
 
@@ -41,11 +41,11 @@ impl Default for Show {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Context {
-    /// How many tokens a model can hold, by how its name begins.
+    /// The context windows of models in tokens, by prefix of the name.
     pub(crate) windows: BTreeMap<String, u64>,
 }
 
-/// The windows of models that are common, in tokens, as their providers state them.
+/// The context windows of common models in tokens, as stated by their providers.
 const WINDOWS: [(&str, u64); 8] = [
     ("claude", 200_000),
     ("gpt-4o", 128_000),
@@ -58,7 +58,7 @@ const WINDOWS: [(&str, u64); 8] = [
 ];
 
 impl Context {
-    /// How many tokens a model can hold, where that is known: what the file says wins, and the longest name that fits.
+    /// The context window of a model, if known. The settings take precedence, and then the longest prefix.
     pub(crate) fn window(&self, model: &str) -> Option<u64> {
         let longest = |found: &mut dyn Iterator<Item = (&str, u64)>| {
             found
@@ -75,7 +75,7 @@ impl Context {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Learning {
-    /// Whether a person is asked at the end what is to be remembered.
+    /// True if the person is asked for memories at the end of a session.
     pub(crate) ask: bool,
 }
 
@@ -83,11 +83,11 @@ pub(crate) struct Learning {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ShellHistory {
-    /// Whether it goes into the context of a turn.
+    /// True if the history is sent with turns.
     pub(crate) enabled: bool,
-    /// How many lines at most; 50 is the most there is.
+    /// The maximum number of lines, at most 50.
     pub(crate) limit: usize,
-    /// The file, where `$HISTFILE` is not meant.
+    /// The file, instead of `$HISTFILE`.
     pub(crate) histfile: Option<PathBuf>,
 }
 
@@ -95,9 +95,9 @@ pub(crate) struct ShellHistory {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PromptHistory {
-    /// Whether lines are kept for the next session, without secrets.
+    /// True if lines are stored for the next session, without secrets.
     pub(crate) enabled: bool,
-    /// How many.
+    /// The number of lines.
     pub(crate) limit: usize,
 }
 
@@ -105,15 +105,15 @@ pub(crate) struct PromptHistory {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Hub {
-    /// Where it listens; without it no hub is asked.
+    /// The URL; without it no hub is contacted.
     pub(crate) url: Option<String>,
-    /// Whose workstreams and tasks to ask for.
+    /// The topic of workstreams and tasks.
     pub(crate) topic: Option<String>,
-    /// Who reads messages and posts notes.
+    /// The name under which messages are read and notes are posted.
     pub(crate) agent: String,
-    /// How long one question may take.
+    /// The time limit of a request.
     pub(crate) timeout_ms: u64,
-    /// The file that tells a newcomer what is going on.
+    /// The brief file of the working directory.
     pub(crate) brief: PathBuf,
 }
 
@@ -121,9 +121,9 @@ pub(crate) struct Hub {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Memory {
-    /// Which kinds are recalled; none turns it off.
+    /// The kinds that are recalled; an empty list disables recall.
     pub(crate) kinds: Vec<String>,
-    /// How many memories at most.
+    /// The maximum number of memories.
     pub(crate) limit: usize,
 }
 
@@ -157,7 +157,7 @@ impl Default for Memory {
     }
 }
 
-/// Reads the file. One that is not there is an empty one.
+/// Reads the file; a missing file is empty.
 pub(crate) fn load(file: &Path) -> Result<Settings> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
@@ -166,7 +166,7 @@ pub(crate) fn load(file: &Path) -> Result<Settings> {
     };
     toml::from_str(&text).map_err(|e| {
         let line = e.span().map_or(1, |span| text[..span.start].matches('\n').count() as u64 + 1);
-        Error::config(e.message().to_owned()).at_line(line).in_file(file).hint("cp-shell(1) lists what it may hold")
+        Error::config(e.message().to_owned()).at_line(line).in_file(file).hint("cp-shell(1) lists the settings")
     })
 }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_off_or_small() {
+    fn missing_settings_have_defaults() {
         let settings = loaded("[hub]\nurl = \"http://127.0.0.1:1\"\n").unwrap();
         assert!(!settings.shell_history.enabled && !settings.history.enabled);
         assert_eq!(settings.shell_history.limit, 50);
@@ -191,19 +191,19 @@ mod tests {
     }
 
     #[test]
-    fn the_starter_file_says_the_defaults() {
+    fn starter_file_matches_defaults() {
         assert_eq!(loaded(include_str!("../../starter/shell.toml")).unwrap(), Settings::default());
     }
 
     #[test]
-    fn the_window_is_that_of_the_longest_name_that_fits() {
+    fn context_window_uses_longest_prefix() {
         let context = loaded("[context.windows]\nqwen = 32768\n\"gpt-4o-mini\" = 64000\n").unwrap().context;
         let windows = ["qwen3:8b", "gpt-4o-mini-2024", "gpt-4o-2024", "stub"].map(|model| context.window(model));
         assert_eq!(windows, [Some(32_768), Some(64_000), Some(128_000), None]);
     }
 
     #[test]
-    fn a_slip_is_named_with_its_line() {
+    fn unknown_key_is_reported_with_line() {
         let e = loaded("[shell_history]\nenabeld = true\n").unwrap_err();
         assert!(e.message().contains("line 2") && e.message().contains("enabeld"), "{e}");
     }

@@ -1,4 +1,4 @@
-//! What an open session holds: what was settled at its start, and what its lines change. A command takes the parts that it needs.
+//! The state of an open session: the part that is fixed at its start, and the part that its lines change.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,19 +21,19 @@ use crate::journal::{self, Journal};
 use crate::plane::{Plane, Read};
 use crate::signals::{Signals, Strip, Tracker};
 
-/// What the command line asks of a session with a person.
+/// The request for an interactive session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
-    /// The control plane tree; without it the home.
+    /// The control plane tree; the home by default.
     pub(crate) root: Option<&'a Path>,
     pub(crate) agent: Option<&'a str>,
     pub(crate) options: Options,
-    /// Whether to go on with the last session.
-    pub(crate) goes_on: bool,
+    /// True if the last session is continued.
+    pub(crate) continues: bool,
     pub(crate) model: &'a ModelOptions,
 }
 
-/// What does not change while the session is open.
+/// The part of the state that does not change.
 pub(crate) struct Setup<'a> {
     pub(crate) request: Request<'a>,
     pub(crate) settings: Settings,
@@ -41,34 +41,34 @@ pub(crate) struct Setup<'a> {
     pub(crate) shell_history: ShellHistory,
 }
 
-/// The tree, and the signals that are computed from it and from what happened.
-pub(crate) struct Standing {
+/// The tree and the signals of the session.
+pub(crate) struct SessionStatus {
     pub(crate) plane: Plane,
     pub(crate) tracker: Tracker,
-    /// How many tokens the conversation takes.
+    /// The tokens that the conversation takes.
     pub(crate) used: u64,
-    /// How many the model that answered last can hold.
+    /// The context window of the model that answered last.
     pub(crate) window: u64,
 }
 
-impl Standing {
+impl SessionStatus {
     pub(crate) fn signals(&self) -> Signals {
         self.tracker.signals(&self.plane)
     }
 
-    /// The signals in a line.
+    /// The signals on one line.
     pub(crate) fn strip(&self) -> String {
         Strip { signals: &self.signals(), used: self.used, limit: self.window }.to_string()
     }
 }
 
-/// The ledgers of the session: its turns as the control plane reads them, and its conversation.
+/// The ledgers of the session: its turns for the control plane, and its conversation.
 pub(crate) struct Ledgers {
     pub(crate) journal: Journal,
     pub(crate) transcript: Transcript,
 }
 
-/// What a person allowed for the session: whatever the same rule asks about the same program or tool.
+/// An approval for the session: of all calls that the same rule would ask about for the same program or tool.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Allowed {
     pub(crate) rule: String,
@@ -77,7 +77,7 @@ pub(crate) struct Allowed {
 }
 
 impl Allowed {
-    /// What a yes for the session would allow, where an answer may go that far: it may not for deletions and publications.
+    /// The approval for the session that an answer could give; `None` for deletions and publications.
     pub(crate) fn of(approval: &Approval) -> Option<Self> {
         let Approval { shown, binds, scopes, .. } = approval;
         scopes.contains(&Scope::Run).then(|| Self {
@@ -91,32 +91,32 @@ impl Allowed {
 /// The conversation so far.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
-    /// Whether it stays here and the model sees only the turn.
+    /// True if only the turn is sent to the model.
     pub(crate) isolated: bool,
-    /// Whether each turn so far was destructive or a mass edit.
-    pub(crate) heavy: Vec<bool>,
-    /// The names of the tools that the model may use after a yes, once they were looked up.
+    /// For each turn so far, true if it was destructive or a mass edit.
+    pub(crate) destructive_turns: Vec<bool>,
+    /// The names of the tools that the model may use, after they were looked up.
     pub(crate) tools: Option<String>,
     /// The last turn, for `:explain`.
     pub(crate) last: Option<Explained>,
-    /// What was said and answered, without secrets: what may be remembered at the end of the session.
+    /// The questions and answers, without secrets, which may be remembered at the end of the session.
     pub(crate) rounds: Vec<(String, String)>,
-    /// What was said last, whatever came of it, and the last answer, both as they were.
-    pub(crate) said: String,
+    /// The last question, even if it was not answered, and the last answer.
+    pub(crate) last_question: String,
     pub(crate) answer: String,
-    /// The files that go with the next turn.
+    /// The files attached to the next turn.
     pub(crate) attached: Vec<PathBuf>,
-    /// Those that went with the last one.
-    pub(crate) went_along: Vec<PathBuf>,
-    /// What the model may do until the session is over.
+    /// The files attached to the last turn.
+    pub(crate) last_attachments: Vec<PathBuf>,
+    /// The approvals for this session.
     pub(crate) allowed: Vec<Allowed>,
-    /// What the answers took, and how many there were.
+    /// The usage and the number of answers.
     pub(crate) usage: Usage,
     pub(crate) answers: usize,
 }
 
 impl Conversation {
-    /// Counts what answers took.
+    /// Adds the usage of answers.
     pub(crate) fn count(&mut self, messages: &[Message]) {
         for Message { usage, .. } in messages {
             let sum = &mut self.usage;
@@ -127,7 +127,7 @@ impl Conversation {
             sum.cost_usd = match (self.answers, sum.cost_usd, usage.cost_usd) {
                 (0, _, cost) => cost,
                 (_, Some(sum), Some(cost)) => Some(sum + cost),
-                // What is not known makes the sum unknown.
+                // An unknown cost makes the sum unknown.
                 _ => None,
             };
             self.answers += 1;
@@ -142,22 +142,22 @@ pub(crate) struct State<'a> {
     pub(crate) console: Console,
     pub(crate) agent: Box<dyn Agent>,
     pub(crate) ledgers: Ledgers,
-    pub(crate) standing: Standing,
+    pub(crate) session_status: SessionStatus,
     pub(crate) hub: Hub,
     pub(crate) conversation: Conversation,
-    /// Which model answers, and what it may use: what the command line says, until a command changes it.
+    /// The model options of the command line, until a command changes them.
     pub(crate) model: ModelOptions,
 }
 
 impl State<'_> {
-    /// Shows text now.
+    /// Writes and flushes text.
     pub(crate) fn show(&mut self, text: &str) -> Result<()> {
         show(&mut self.context.out, text)
     }
 
-    /// Lets another agent answer from now on. The one that is there stays where the other cannot be had.
+    /// Switches to another agent. The current agent stays if the other one is not available.
     pub(crate) fn switch_agent(&mut self, name: &str) -> Result<()> {
-        self.agent = agent::named(name, &self.standing.plane, &self.model, self.context)?;
+        self.agent = agent::named(name, &self.session_status.plane, &self.model, self.context)?;
         self.ledgers.transcript.switch_agent(name)
     }
 
@@ -166,22 +166,23 @@ impl State<'_> {
         self.ledgers.transcript.agent()
     }
 
-    /// Goes on in another session, one that was made for this or not. The one that is open is left as it is when the shell is quit.
-    pub(crate) fn go_on_in(&mut self, session: &str, is_ours: bool) -> Result<()> {
+    /// Switches to another session. `is_ours` is true for a session that was created here. The current session is closed as on quit.
+    pub(crate) fn switch_session(&mut self, session: &str, is_ours: bool) -> Result<()> {
         let here = self.context.options.session.replace(session.to_owned());
-        match self.joined_there() {
+        match self.open_session() {
             Ok((mut journal, transcript, agent, isolated)) => {
                 if is_ours {
                     journal.own();
                 }
                 let left = std::mem::replace(&mut self.ledgers, Ledgers { journal, transcript });
-                let tier = self.standing.plane.tier().unwrap_or_else(|| self.context.tier());
-                self.standing.tracker = Tracker::new(tier, None, self.ledgers.journal.turns());
-                self.standing.used = 0;
+                let tier = self.session_status.plane.tier().unwrap_or_else(|| self.context.tier());
+                self.session_status.tracker = Tracker::new(tier, None, self.ledgers.journal.turns());
+                self.session_status.used = 0;
                 self.agent = agent;
                 let before = std::mem::take(&mut self.conversation);
-                let Conversation { tools, usage, answers, said, answer, attached, .. } = before;
-                let kept = Conversation { tools, said, answer, attached, usage, answers, ..Conversation::default() };
+                let Conversation { tools, usage, answers, last_question, answer, attached, .. } = before;
+                let kept =
+                    Conversation { tools, last_question, answer, attached, usage, answers, ..Conversation::default() };
                 self.conversation = Conversation { isolated, ..kept };
                 left.journal.end(self.context)
             }
@@ -192,18 +193,18 @@ impl State<'_> {
         }
     }
 
-    fn joined_there(&mut self) -> Result<(Journal, Transcript, Box<dyn Agent>, bool)> {
+    fn open_session(&mut self) -> Result<(Journal, Transcript, Box<dyn Agent>, bool)> {
         let joined = journal::resumed(self.context)?;
         let id = joined.agent.clone().filter(|agent| !agent.is_empty()).unwrap_or_else(|| "default".to_owned());
-        let agent = agent::named(&id, &self.standing.plane, &self.model, self.context)?;
+        let agent = agent::named(&id, &self.session_status.plane, &self.model, self.context)?;
         close_question(&id, self.context)?;
         let journal = Journal::open(Some(&joined), &id, self.context)?;
         let transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
         Ok((journal, transcript, agent, joined.is_isolated()))
     }
 
-    /// Takes the hub's answer if it has come, records it, and reports it to a person at a terminal.
-    pub(crate) fn look_at_hub(&mut self) -> Result<()> {
+    /// Receives and records the answer of the hub, if it has arrived, and reports it at a terminal.
+    pub(crate) fn poll_hub(&mut self) -> Result<()> {
         if !self.hub.take(Duration::ZERO) {
             return Ok(());
         }
@@ -212,7 +213,7 @@ impl State<'_> {
     }
 }
 
-/// Records what the hub answered, once.
+/// Records the answer of the hub, once.
 pub(crate) fn record_hub(hub: &mut Hub, transcript: &mut Transcript) -> Result<()> {
     match hub.unrecorded() {
         Some(loaded) => transcript.note("session_hub", &loaded),
@@ -233,25 +234,25 @@ fn report_hub(hub: &Hub, out: &mut Output) -> Result<()> {
     show(out, &style().faint(&line))
 }
 
-/// What may be reached and read.
+/// The options for network and history.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Open no socket
-    #[arg(long, help_heading = "What it may reach")]
+    /// Open no network connection
+    #[arg(long, help_heading = "Network and history")]
     pub(crate) offline: bool,
-    /// Leave the hub alone
-    #[arg(long, help_heading = "What it may reach")]
+    /// Do not contact the hub or read the brief
+    #[arg(long, help_heading = "Network and history")]
     pub(crate) no_hub: bool,
-    /// Let the history of the person's shell be context
-    #[arg(long, help_heading = "What it may reach")]
+    /// Send the history of the person's shell as context
+    #[arg(long, help_heading = "Network and history")]
     pub(crate) with_history: bool,
 }
 
 impl Options {
-    /// Whether the hub may be used.
+    /// How the hub may be contacted.
     pub(crate) fn reach(self) -> Reach {
         match (self.offline, self.no_hub) {
-            (_, true) => Reach::Left,
+            (_, true) => Reach::Disabled,
             (true, false) => Reach::Offline,
             (false, false) => Reach::Open,
         }
@@ -260,17 +261,17 @@ impl Options {
 
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// What to show.
+    /// The text to show.
     pub(crate) text: String,
-    /// What its hash on the ledger is of.
+    /// The value that is hashed for the ledger.
     pub(crate) result: Value,
     /// The files that were written.
     pub(crate) writes: Vec<Read>,
     /// The programs and services that were called.
     pub(crate) calls: Vec<Value>,
-    /// Whether the signals of the session are shown below it.
+    /// True if the signals of the session are shown below it.
     pub(crate) has_strip: bool,
-    /// The exit status that fits it: 0 unless it failed, though what there is to show is shown already.
+    /// The exit status; 0 unless the line failed.
     pub(crate) exit: u8,
 }
 

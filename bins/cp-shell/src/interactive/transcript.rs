@@ -1,5 +1,5 @@
-//! The transcript of a session with a person, in its ledger `session.jsonl`: what it knew at its start, and of every turn both sides and
-//! how it went.
+//! The transcript of an interactive session in its ledger `session.jsonl`: its initial context, and both sides and the result of every
+//! turn.
 
 use std::path::Path;
 
@@ -13,16 +13,15 @@ use serde_json::json;
 use crate::interactive::assessment::hints::Hint;
 use crate::interactive::assessment::risk::{self, Risk};
 
-/// What stands at the end of an answer that the person stopped.
+/// The mark at the end of an interrupted answer.
 const INTERRUPTED: &str = " [interrupted]";
 
 /// The entry that closes a turn.
 const TURN: &str = "session_turn";
-/// The entry that holds what is said until the turn is closed.
+/// The entry that keeps the question until the turn is closed.
 const QUESTION: &str = "session_question";
 
-/// Closes a question of the session that the context names whose shell was killed before it was answered: it stays in the
-/// conversation as one that was stopped.
+/// Closes a question whose shell was killed before the answer. It stays in the conversation as an interrupted turn.
 pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
     let Some(directory) = cp_ledger::home::session_directory(context)? else { return Ok(()) };
     let file = directory.join("session.jsonl");
@@ -34,14 +33,14 @@ pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
         }
         let kept = line.member("content").unwrap_or(b"\"\"");
         let whole = blob::resolve(&file, kept)?;
-        let said: String = serde_json::from_slice(whole.as_deref().unwrap_or(kept)).unwrap_or_default();
+        let question: String = serde_json::from_slice(whole.as_deref().unwrap_or(kept)).unwrap_or_default();
         let number = line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok()).unwrap_or_default();
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let closed = Closed {
             number,
-            said: &said,
+            question: &question,
             messages: &[],
-            risk: &risk::classify(&said),
+            risk: &risk::classify(&question),
             hints: &[],
             cancelled: true,
             partial: "",
@@ -61,27 +60,27 @@ pub(crate) struct Transcript {
     agent: String,
 }
 
-/// A turn that is closed.
+/// A closed turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed<'a> {
     pub(crate) number: u64,
-    /// What the person said.
-    pub(crate) said: &'a str,
-    /// What came back; nothing where it was cancelled or failed.
+    /// The text of the person.
+    pub(crate) question: &'a str,
+    /// The messages of the model; empty if the turn was cancelled or failed.
     pub(crate) messages: &'a [Message],
-    /// How much harm it could do.
+    /// The risk.
     pub(crate) risk: &'a Risk,
-    /// What was remarked on.
+    /// The hints.
     pub(crate) hints: &'a [Hint],
-    /// Whether it was not sent, or stopped on the way.
+    /// True if the turn was not sent, or was stopped.
     pub(crate) cancelled: bool,
-    /// What had come by then.
+    /// The part of the answer that had arrived.
     pub(crate) partial: &'a str,
-    /// Whether the person stopped it while it was answered: it stays in the conversation, with a mark.
+    /// True if the person stopped the answer. The turn stays in the conversation with a mark.
     pub(crate) interrupted: bool,
-    /// How many memories went along.
+    /// The number of recalled memories.
     pub(crate) recalled: usize,
-    /// How many secrets were left out of what went along.
+    /// The number of secrets that were removed from the context.
     pub(crate) attached: u32,
 }
 
@@ -97,7 +96,7 @@ struct Closing<'a> {
     hints: Vec<&'a str>,
     redactions: u32,
     recalled: usize,
-    /// What was said, where no turn of the conversation holds it: it is not part of what the model sees later.
+    /// The question, if it is not a part of the conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'a str>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -105,7 +104,7 @@ struct Closing<'a> {
 }
 
 impl Transcript {
-    /// Goes on with the ledger of a session.
+    /// Opens the ledger of a session.
     pub(crate) fn open(directory: &Path, session: &str, agent: &str) -> Result<Self> {
         let ledger = Ledger::open(&directory.join("session.jsonl"), Sync::Line)?;
         Ok(Self { ledger, session: session.to_owned(), agent: agent.to_owned() })
@@ -116,32 +115,32 @@ impl Transcript {
         &self.agent
     }
 
-    /// Another agent answers from now on.
+    /// Records a switch to another agent.
     pub(crate) fn switch_agent(&mut self, agent: &str) -> Result<()> {
         agent.clone_into(&mut self.agent);
         self.note("session_agent", &json!({"agent": agent}))
     }
 
-    /// Adds an entry of its own.
+    /// Appends an entry.
     pub(crate) fn note(&mut self, event: &str, data: &impl Serialize) -> Result<()> {
         let entry = Entry::new(event).agent(&self.agent).session(&self.session).data(data);
         self.ledger.append(entry).map(|_| ())
     }
 
-    /// Keeps what is said before it is answered: a shell that is killed loses nothing of it.
-    pub(crate) fn question(&mut self, number: u64, said: &str) -> Result<()> {
-        let entry = Entry::new(QUESTION).agent(&self.agent).session(&self.session).turn(number).content(said);
+    /// Records the question before it is answered, so that it is not lost if the shell is killed.
+    pub(crate) fn question(&mut self, number: u64, question: &str) -> Result<()> {
+        let entry = Entry::new(QUESTION).agent(&self.agent).session(&self.session).turn(number).content(question);
         self.ledger.append(entry).map(drop)
     }
 
-    /// Adds a turn: both sides and how it went, or nothing. Returns how many secrets were left out.
+    /// Records a turn with both sides and its result. Returns the number of removed secrets.
     pub(crate) fn turn(&mut self, closed: &Closed<'_>) -> Result<u32> {
         let turns = closed.turns();
         let redactions = closed.attached + {
             let redactor = self.ledger.redactor();
             let mut all = serde_json::to_vec(&turns).unwrap_or_default();
             if turns.is_empty() {
-                [closed.said, closed.partial].iter().map(|text| redactor.redact_text(text).1).sum()
+                [closed.question, closed.partial].iter().map(|text| redactor.redact_text(text).1).sum()
             } else {
                 redactor.redact(&mut all, 0)
             }
@@ -171,7 +170,7 @@ impl Transcript {
                 hints: closed.hints.iter().map(|hint| hint.rule).collect(),
                 redactions,
                 recalled: closed.recalled,
-                user: turns.is_empty().then_some(closed.said),
+                user: turns.is_empty().then_some(closed.question),
                 partial: closed.partial,
             };
             entries.push(Entry::new(TURN).agent(agent).session(session).turn(closed.number).data(&closing));
@@ -182,23 +181,23 @@ impl Transcript {
 }
 
 impl Closed<'_> {
-    /// The turns that the conversation has more.
+    /// The turns to add to the conversation.
     fn turns(&self) -> Vec<Turn> {
-        let said = Turn::text("user", self.said);
+        let question = Turn::text("user", self.question);
         match self.messages {
             [] if self.interrupted => {
                 let stopped = format!("{}{INTERRUPTED}", self.partial);
-                vec![said, Turn::text("assistant", stopped.trim_start())]
+                vec![question, Turn::text("assistant", stopped.trim_start())]
             }
             [] => Vec::new(),
-            messages => conversation(said, messages),
+            messages => conversation(question, messages),
         }
     }
 }
 
-/// The turns of the conversation: what the person said, without what went along with it, and each message with what led to it.
-fn conversation(said: Turn, messages: &[Message]) -> Vec<Turn> {
-    let mut turns = vec![said];
+/// The turns of the conversation: the question without its context, and each message with its tool results.
+fn conversation(question: Turn, messages: &[Message]) -> Vec<Turn> {
+    let mut turns = vec![question];
     for (at, message) in messages.iter().enumerate() {
         if at > 0 {
             turns.extend(message.input.iter().cloned());
@@ -208,7 +207,7 @@ fn conversation(said: Turn, messages: &[Message]) -> Vec<Turn> {
     turns
 }
 
-/// The text of the last message, and how many tokens the conversation has by now.
+/// The text of the last message, and the number of tokens of the conversation.
 pub(crate) fn last_answer(messages: &[Message]) -> (String, u64) {
     messages.last().map_or_else(Default::default, |message| {
         let usage = &message.usage;
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_turns_of_a_loop_alternate_and_keep_their_calls() {
+    fn tool_loop_turns_alternate_and_keep_calls() {
         let messages = [
             message(&json!({"content": "", "tool_calls": [{"id": "1", "name": "f", "input": {}}],
                 "blocks": [{"type": "thinking", "thinking": "hm"}],
@@ -248,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_three_entries_and_one_that_was_cancelled_is_one() {
+    fn turn_has_three_entries_and_cancelled_turn_one() {
         let directory = tempfile::tempdir().unwrap();
         let mut record = Transcript::open(directory.path(), "SES-1", "default").unwrap();
         let risk = crate::interactive::assessment::risk::classify("hello");
         let messages = [message(&json!({"content": "hi"}))];
         let closed = Closed {
             number: 1,
-            said: "hello password=hunter2hunter2",
+            question: "hello password=hunter2hunter2",
             messages: &messages,
             risk: &risk,
             hints: &[],

@@ -1,4 +1,4 @@
-//! Pipe mode: requests on standard input, an answer a line. What is answered is on the ledgers first.
+//! Pipe mode: requests on standard input, and one answer on each line. A request is recorded in the ledgers before it is answered.
 
 mod responder;
 mod split;
@@ -18,12 +18,12 @@ use self::split::{Piece, Splitter};
 use crate::journal::{self, Journal};
 use crate::plane::Plane;
 
-/// So many bytes of answers wait for the next commit at most.
+/// The maximum number of bytes of answers that wait for the next commit.
 const WAITING: usize = 128 << 10;
 
 /// Answers the requests on standard input about the tree at `root`, as `agent`.
 pub(crate) fn run(root: Option<&Path>, agent: Option<&str>, context: &mut Context) -> Result<()> {
-    // What is answered is on the ledgers: nothing here waits where a signal does not wake it.
+    // Every answer must be recorded, so signals only interrupt the waits.
     let _effect = signals::effect();
     let plane = Plane::named(root, context.home.root())?;
     let agent = context.agent(agent);
@@ -40,14 +40,14 @@ pub(crate) fn run(root: Option<&Path>, agent: Option<&str>, context: &mut Contex
     if let Err(error) = &outcome
         && error.code() == Code::Interrupted
     {
-        // What was done before the signal is answered.
+        // Requests that were completed before the signal are answered.
         outcome = pipe.flush(context).and(outcome);
     }
     let ended = pipe.responder.end(context);
     outcome.and(ended)
 }
 
-/// What the values of the input are.
+/// The format of the input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Requests,
@@ -56,11 +56,11 @@ enum Mode {
 
 struct Pipe {
     responder: Responder,
-    /// Answers that wait until their turns are on the ledgers.
+    /// Answers that wait until their turns are recorded.
     answers: Vec<u8>,
     asked: u64,
     failed: bool,
-    /// Known from the first value on.
+    /// Set by the first value.
     mode: Option<Mode>,
 }
 
@@ -94,7 +94,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Reads what there is. What was answered is seen before a wait.
+    /// Reads available input. Answers are flushed before a wait.
     fn read(&mut self, block: &mut [u8], context: &mut Context) -> Result<usize> {
         let stdin = rustix::stdio::stdin();
         if !signals::wait_readable(stdin, Some(Duration::ZERO))? {
@@ -150,7 +150,7 @@ impl Pipe {
         if self.answers.len() >= WAITING { self.flush(context) } else { Ok(()) }
     }
 
-    /// Puts what was answered on the ledgers, and lets it be seen.
+    /// Records the answered requests, and writes the answers.
     fn flush(&mut self, context: &mut Context) -> Result<()> {
         self.responder.commit()?;
         context.out.raw(&self.answers)?;
@@ -159,7 +159,7 @@ impl Pipe {
     }
 }
 
-/// Reports a failed request to people. Nothing can be done when that fails.
+/// Reports a failed request on standard error.
 fn warn(request: u64, error: &Fault, format: Format) {
     let hint = error.details.get("hint").and_then(Value::as_str).filter(|_| format != Format::Json);
     let hint = hint.map(|hint| format!("  Hint: {hint}\n")).unwrap_or_default();
@@ -170,14 +170,14 @@ fn warn(request: u64, error: &Fault, format: Format) {
     to_stderr(&words);
 }
 
-/// Records are envelopes; everything else asks.
+/// Input that begins with an envelope is a stream of records.
 fn mode_of(piece: &Piece) -> Mode {
     let Piece::Value(bytes) = piece else { return Mode::Requests };
     let value: Value = serde_json::from_slice(bytes).unwrap_or_default();
     if value["ok"].is_boolean() && value["schema_version"].is_string() { Mode::Records } else { Mode::Requests }
 }
 
-/// Answers a record. A failure is the item's, unless it is fatal.
+/// Answers a record: a `tool_call` for an operation is answered with a `tool_result`. An error that is not fatal is reported for the item.
 fn answer_record(bytes: &[u8], index: u64, responder: &mut Responder, context: &mut Context) -> Result<()> {
     context.out.set_place(Place { index: Some(index), line: None });
     match item(bytes, responder, context) {

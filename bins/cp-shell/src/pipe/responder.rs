@@ -1,4 +1,4 @@
-//! Answers requests from the tree, in a session with its ledgers and its signals, in the envelope of the control plane.
+//! Answers requests about the tree, in a session with its ledgers and signals, in the envelope of the control plane.
 
 use std::time::Instant;
 
@@ -26,16 +26,16 @@ pub(super) struct Responder {
     tracker: Tracker,
 }
 
-/// The session as the operations see it.
+/// The session in which operations run.
 struct Session<'a> {
     journal: &'a mut Journal,
     tracker: &'a mut Tracker,
     context: &'a Context,
-    /// The programs that were run.
+    /// The programs that were called.
     calls: Vec<Value>,
 }
 
-/// What was asked, as the ledgers have it.
+/// A request as it is recorded.
 struct Asked<'a> {
     command: &'a str,
     form: Form,
@@ -60,12 +60,12 @@ impl Host for Session<'_> {
 
 impl Responder {
     pub(super) fn new(plane: Plane, journal: Journal, tier: String) -> Self {
-        // What was read for this is declared with the first turn.
+        // Reads for the tier are declared with the first turn.
         let tracker = Tracker::new(plane.tier().unwrap_or(tier), None, journal.turns());
         Self { plane, journal, tracker }
     }
 
-    /// Answers the bytes of a value.
+    /// Answers a request.
     pub(super) fn answer(&mut self, bytes: &[u8], context: &Context) -> Result<Response> {
         let started = Instant::now();
         let mut text = Vec::with_capacity(bytes.len());
@@ -93,7 +93,7 @@ impl Responder {
         )
     }
 
-    /// Answers a request that came with its operation and its parameters apart.
+    /// Answers a request whose operation and parameters are separate.
     pub(super) fn call(&mut self, operation: &str, parameters: &Value, context: &Context) -> Result<Response> {
         let mut request = parameters.clone();
         if let Value::Object(request) = &mut request {
@@ -102,7 +102,7 @@ impl Responder {
         self.answer(request.to_string().as_bytes(), context)
     }
 
-    /// Answers bytes that are not a request.
+    /// Answers input that is not valid JSON.
     pub(super) fn broken(&mut self, broken: &Broken) -> Result<Response> {
         let failure = if broken.text.len() > LONGEST {
             Failure::request(format!("line {}: the request is {}", broken.line, broken.reason))
@@ -113,14 +113,14 @@ impl Responder {
         self.refuse(&broken.text, failure.with("line", broken.line), Instant::now())
     }
 
-    /// Answers an input in which nothing was asked.
+    /// Answers empty input.
     pub(super) fn empty(&mut self) -> Result<Response> {
         let failure = Failure::new("EMPTY_INPUT", "no request was given")
             .hint("write one JSON object, such as {\"operation\":\"pkg_list\"}");
         self.refuse(b"", failure, Instant::now())
     }
 
-    /// Puts on the record what was answered, and gives the proof of the last.
+    /// Records the answered requests, and returns the last receipt.
     pub(super) fn commit(&mut self) -> Result<Option<Receipt>> {
         self.journal.commit()
     }
@@ -158,7 +158,7 @@ impl Responder {
         self.conclude(asked, started, class, outcome.map(|(_, result)| result), calls)
     }
 
-    /// Gets the answer ready, and its record before it.
+    /// Builds the answer and queues its record.
     fn conclude(
         &mut self,
         asked: Asked<'_>,
@@ -197,8 +197,8 @@ impl Responder {
     }
 }
 
-/// Runs one command through cp-exec: the tree may forbid it, and policy decides. A command that ran and failed is a result. No shell
-/// reads the command: one with shell syntax is refused.
+/// Runs a command with cp-exec, if the tree and the policy allow it. A command that ran and failed is a result. No shell is used, so a
+/// command with shell syntax is refused.
 fn execute(context: &Context, plane: &Plane, command: &str) -> Result<Value, Failure> {
     if command.is_empty() {
         return Err(Failure::new("MISSING_FIELD", "a command must follow `!`").with("field", "command"));
@@ -211,9 +211,9 @@ fn execute(context: &Context, plane: &Plane, command: &str) -> Result<Value, Fai
             first = first.take().or_else(|| line.map(<[u8]>::to_vec));
             Ok(())
         });
-    // A program that answered nothing before its last line did not read the request.
+    // A program without an answer before its last line did not read the request.
     let Some(answer) = first else {
-        let nothing = || Error::new(Code::Io, "cp-exec gave no answer");
+        let nothing = || Error::new(Code::Io, "cp-exec did not answer");
         return Err(ended.err().unwrap_or_else(nothing).into());
     };
     match answer_of(&answer) {
@@ -222,14 +222,14 @@ fn execute(context: &Context, plane: &Plane, command: &str) -> Result<Value, Fai
     }
 }
 
-/// The result of a command.
+/// Parses the result of a command.
 fn answer_of(line: &[u8]) -> Result<Value> {
     let record = Record::parse(line)?;
     if !record.ok {
         return Err(record.failure().with_absent("part", "cp-exec"));
     }
     let data: &str = record.data.map_or("null", RawValue::get);
-    serde_json::from_str(data).map_err(|e| Error::new(Code::Io, format!("cp-exec gave no answer: {e}")))
+    serde_json::from_str(data).map_err(|e| Error::new(Code::Io, format!("cp-exec did not answer with a record: {e}")))
 }
 
 /// An answer: a result or an error, and the evidence.
@@ -239,24 +239,24 @@ fn answer_of(line: &[u8]) -> Result<Value> {
 pub(crate) struct Response {
     /// ok or error.
     pub(super) status: Status,
-    /// What the operation answers.
+    /// The result of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) result: Option<Value>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<Fault>,
-    /// What was read and written, and the hashes of what went in and came out.
+    /// The files that were read and written, and the hashes of the input and the output.
     pub(super) evidence: Evidence,
 }
 
-/// How it came out.
+/// The status of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) enum Status {
-    /// There is a result.
+    /// The answer has a result.
     Ok,
-    /// There is an error.
+    /// The answer has an error.
     Error,
 }
 
@@ -265,26 +265,26 @@ pub(crate) enum Status {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(deny_unknown_fields))]
 pub(crate) struct Fault {
-    /// `MISSING_FIELD`, and the like.
+    /// The code, such as `MISSING_FIELD`.
     pub(super) code: String,
-    /// What happened.
+    /// The message.
     pub(super) message: String,
-    /// Facts for programs.
+    /// Details for programs.
     pub(super) details: Map<String, Value>,
 }
 
-/// What an answer rests on.
+/// The evidence for an answer.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(deny_unknown_fields))]
 pub(crate) struct Evidence {
-    /// When it was answered.
+    /// The time of the answer.
     pub(super) timestamp: String,
-    /// The hash of the request; of `{"cmd": text}`, if it is no JSON.
+    /// The hash of the request, or of `{"cmd": text}` if it is not valid JSON.
     pub(super) input_hash: String,
     /// The hash of the result, or of the error.
     pub(super) output_hash: String,
-    /// How long it took.
+    /// The duration.
     pub(super) duration_ms: u64,
     /// The files that were read, with the hashes of the bytes that were read.
     pub(super) declared_reads: Vec<Read>,
@@ -293,7 +293,7 @@ pub(crate) struct Evidence {
 }
 
 impl Response {
-    /// The answer that an outcome makes. The evidence has everything but the hash of the output.
+    /// Creates the answer for an outcome. The hash of the output is added to the evidence.
     pub(super) fn new(outcome: Result<Value, Failure>, mut evidence: Evidence) -> Self {
         match outcome {
             Ok(result) => {
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_is_that_of_the_type() {
+    fn schema_matches_type() {
         cp_common::wire::schemas::same_or_update(
             env!("CARGO_MANIFEST_DIR"),
             "response",

@@ -143,7 +143,7 @@ impl Splitter {
 }
 
 fn line_feeds(bytes: &[u8]) -> u64 {
-    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+    bytes.split(|byte| *byte == b'\n').count() as u64 - 1
 }
 
 /// Parses the first value. Its first byte is not blank.
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn values_follow_each_other_in_any_layout() {
+    fn splitter_accepts_any_layout() {
         assert_eq!(
             split("{\"a\":1}{\"b\":[2,{\"c\":\"}\\\"{\"}]}\n\n{\n  \"d\": null\n}"),
             ["{\"a\":1}", "{\"b\":[2,{\"c\":\"}\\\"{\"}]}", "{\n  \"d\": null\n}"]
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_there_with_its_last_byte() {
+    fn splitter_returns_value_at_its_last_byte() {
         let (mut splitter, mut found) = (Splitter::new(), Vec::new());
         splitter.feed(b"{\"a\":1}", &mut found);
         assert_eq!(found.len(), 1);
     }
 
     #[test]
-    fn what_is_broken_is_reported_once_and_the_next_line_is_read() {
+    fn splitter_reports_invalid_input_once() {
         assert_eq!(split("nope\n{}\n"), ["! 1 expected ident", "{}"]);
         assert_eq!(split("nope and more nope\n  {}\n"), ["! 1 expected ident", "{}"]);
         assert_eq!(split("{} nope {}\n[]\n"), ["{}", "! 1 expected ident", "[]"]);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_closed_does_not_swallow_the_next_line() {
+    fn splitter_resumes_after_unclosed_value() {
         assert_eq!(split("{\"a\": 1\n{\"b\":2}\n{\"c\":3}\n"), ["! 2 expected `,` or `}`", "{\"b\":2}", "{\"c\":3}"]);
         assert_eq!(split("{\"a\": [\n{\"b\":2}\n]}\n{}"), ["{\"a\": [\n{\"b\":2}\n]}", "{}"]);
         assert_eq!(split("{\n"), ["! 2 ends inside a value"]);
@@ -265,13 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_value_over_many_lines_is_one_error() {
+    fn splitter_reports_multi_line_value_once() {
         assert_eq!(split("{\n  \"a\": 1,\n  \"b\": oops,\n  \"c\": {\n  }\n}\n[]\n"), ["! 3 expected value", "[]"]);
         assert_eq!(split("{\n\"a\": oops,\n\"b\": 2\n}\n{}\n"), ["! 2 expected value", "{}"]);
     }
 
     #[test]
-    fn a_request_has_a_limit_and_what_comes_after_is_read() {
+    fn splitter_limits_length_and_depth() {
         let text = format!("[\"{}\"]\n{{}}\n", "x".repeat(2 * LONGEST));
         assert_eq!(split_in(&text, 4096), ["! 1 longer than 1 MiB", "{}"]);
         let deep = format!("{}\n{{}}\n", "[".repeat(MAX_DEPTH + 1));
@@ -300,7 +300,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn what_was_put_together_comes_apart(
+        fn splitter_round_trips_values(
             values in prop::collection::vec(values(), 0..5),
             between in prop_oneof![Just(""), Just(" "), Just("\n"), Just("\r\n\n")],
             chunk in 1_usize..9,
@@ -310,7 +310,7 @@ mod tests {
         }
 
         #[test]
-        fn however_it_arrives_garbage_is_reported_alike_and_what_follows_is_read(
+        fn splitter_reports_garbage_alike_in_any_chunks(
             garbage in "[\\[\\]{}\",:\\\\ a0\n-]{0,60}",
             chunk in 1_usize..9,
         ) {

@@ -1,4 +1,4 @@
-//! Reads the files of a control plane tree. Each read is declared with the real path of the file and the hash of the bytes that were read.
+//! Reads the files of a control plane tree. Each read is declared with the real path of the file and the hash of the bytes.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -28,10 +28,10 @@ pub(crate) struct Read {
     pub(crate) path: String,
     /// The hash of the bytes that were read, `sha256:` and 64 hex digits.
     pub(crate) hash: String,
-    /// Where the bytes that were read begin, if not all of the file was.
+    /// The offset of the bytes, if the file was read in part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) offset: Option<u64>,
-    /// How many were read, if not all.
+    /// The number of bytes, if the file was read in part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<u64>,
 }

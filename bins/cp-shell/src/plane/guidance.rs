@@ -1,4 +1,4 @@
-//! The control plane's guidance for those who make packages: fixed texts, as JSON.
+//! The guidance of the control plane for authors of packages: fixed texts, as JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -31,12 +31,12 @@ pub(super) fn gates() -> Result<Map<String, Value>, Failure> {
     object(GATES)
 }
 
-/// The four commands that are needed most.
+/// The four most common commands.
 pub(super) fn quick_reference() -> Result<Value, Failure> {
     value(QUICK_REFERENCE)
 }
 
-/// What a manifest must hold.
+/// The requirements for a manifest.
 pub(super) fn manifest_requirements() -> Result<Value, Failure> {
     value(MANIFEST_REQUIREMENTS)
 }
@@ -46,7 +46,7 @@ pub(super) fn packaging_workflow() -> Result<Value, Failure> {
     value(PACKAGING_WORKFLOW)
 }
 
-/// What the errors of the gates mean. Without a match all are listed: a wrong guess must not end in nothing.
+/// The meaning of gate errors. All are listed if none matches, so that a wrong guess still gets an answer.
 pub(super) fn troubleshoot(error_type: Option<&str>) -> Result<Value, Failure> {
     let mut guide = object(TROUBLESHOOT)?;
     if let Some(wanted) = error_type.map(str::to_uppercase) {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_built_in_texts_are_json() {
+    fn guidance_texts_are_valid_json() {
         for text in [
             CHAIN,
             EXAMPLE_AGENT,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_type_filters_and_an_unknown_one_lists_all() {
+    fn troubleshoot_filters_by_known_error_type() {
         let names = |wanted| {
             troubleshoot(wanted).unwrap()["troubleshooting"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
         };

@@ -1,4 +1,4 @@
-//! The ledgers of the tree, one JSON object a line, and the state of the gates that they record.
+//! The ledgers of the tree, with one JSON object on each line, and the state of the gates that they record.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::plane::files::{Tail, damaged, entry};
 use crate::plane::packages::is_name;
 use crate::plane::{Failure, Plane, Request, guidance};
 
-/// How many entries are given by default.
+/// The default number of entries.
 const LIMIT: usize = 10;
 
 /// `ledger_query`
@@ -45,7 +45,7 @@ pub(super) fn query(plane: &Plane, request: &Request) -> Result<Value, Failure> 
     }))
 }
 
-/// The newest segment of a ledger, else the ledger, else the index.
+/// Returns the newest segment of a ledger, or the ledger, or the index.
 fn newest(plane: &Plane, kind: &str) -> Result<Option<PathBuf>, Failure> {
     let segments = segments(plane, kind)?;
     let plain = [format!("ledger/{kind}.jsonl"), "ledger/index.jsonl".to_owned()];
@@ -53,7 +53,7 @@ fn newest(plane: &Plane, kind: &str) -> Result<Option<PathBuf>, Failure> {
     Ok(segments.into_iter().next_back().or(plain))
 }
 
-/// The segments of a ledger that was rotated, oldest first.
+/// Returns the segments of a rotated ledger, oldest first.
 pub(super) fn segments(plane: &Plane, kind: &str) -> Result<Vec<PathBuf>, Failure> {
     let prefix = format!("{kind}-");
     let names = plane.files.names("ledger")?.into_iter();
@@ -63,7 +63,7 @@ pub(super) fn segments(plane: &Plane, kind: &str) -> Result<Vec<PathBuf>, Failur
     Ok(segments.map(|name| PathBuf::from("ledger").join(name)).collect())
 }
 
-/// Where an entry stands, as evidence: its file, its lines as a range from 0 that leaves its end out, and its hash.
+/// The position of an entry as evidence: its file, its half-open range of lines from 0, and its hash.
 pub(super) fn pointer(entry: &Value, number: u64, path: &Path) -> Value {
     let text = |names: [&str; 2]| names.iter().find_map(|name| entry.get(name)?.as_str()).unwrap_or_default();
     json!({
@@ -75,12 +75,12 @@ pub(super) fn pointer(entry: &Value, number: u64, path: &Path) -> Value {
     })
 }
 
-/// The event of an entry: `event_type`, in our own format `event`.
+/// The event of an entry: `event_type`, or `event` in our own format.
 pub(super) fn event_of(entry: &Value) -> &str {
     ["event_type", "event"].iter().find_map(|name| entry.get(name)?.as_str()).unwrap_or_default()
 }
 
-/// A member of an entry: its own, else of its `metadata`, else of its `data`.
+/// A member of an entry, of its `metadata` or of its `data`.
 pub(super) fn member<'a>(entry: &'a Value, name: &str) -> Option<&'a Value> {
     [Some(entry), entry.get("metadata"), entry.get("data")]
         .into_iter()
@@ -88,20 +88,20 @@ pub(super) fn member<'a>(entry: &'a Value, name: &str) -> Option<&'a Value> {
         .find_map(|object| object.get(name).filter(|value| !value.is_null()))
 }
 
-/// How many failures are listed.
+/// The number of failures that are listed.
 const RECENT: usize = 10;
-/// How much of the newest segment the state of the gates is read from.
+/// The number of bytes at the end of the newest segment from which the state of the gates is derived.
 const LATELY: u64 = 256 << 10;
 
-/// Whether the gates of the tree let things through.
+/// The state of the gates of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum GateState {
-    /// Nothing failed lately.
+    /// No recent check failed.
     Open,
-    /// Something failed lately, and something has passed since.
+    /// A check failed recently, and another has passed since.
     Degraded,
-    /// The last thing that was checked failed, or what was checked cannot be read.
+    /// The last check failed, or the ledger cannot be read.
     Closed,
 }
 
@@ -147,7 +147,7 @@ pub(super) fn gate_status(plane: &Plane, gate: Option<&str>) -> Result<Value, Fa
     Ok(json!({"gates": gates, "recent_failures": recent, "failures_count": count}))
 }
 
-/// The files of the governance ledger, oldest first.
+/// Returns the files of the governance ledger, oldest first.
 pub(super) fn governance_files(plane: &Plane) -> Result<Vec<PathBuf>, Failure> {
     let exists = |path: &Path| plane.root().join(path).symlink_metadata().is_ok();
     let directory = Path::new("ledger");
@@ -157,7 +157,7 @@ pub(super) fn governance_files(plane: &Plane) -> Result<Vec<PathBuf>, Failure> {
     let mut files = segments(plane, "governance")?;
     let current = directory.join("governance.jsonl");
     if exists(&current) {
-        // Where there are segments the plain name is what came before the first rotation.
+        // If there are segments, the plain name is the part before the first rotation.
         files.insert(0, current);
     }
     Ok(files)
@@ -172,7 +172,7 @@ fn failure(entry: &Value, number: u64, path: &Path) -> Value {
         let found = names.iter().find_map(|name| member(entry, name)?.as_str());
         found.map(str::to_owned)
     };
-    // The entry itself first: what it names besides may have changed since.
+    // The entry itself comes first, because other evidence may have changed since.
     let mut evidence = vec![pointer(entry, number, path)];
     match member(entry, "evidence") {
         Some(Value::Array(named)) => evidence.extend(named.iter().cloned()),
@@ -187,14 +187,14 @@ fn failure(entry: &Value, number: u64, path: &Path) -> Value {
     })
 }
 
-/// The gate that an event's name has in it: `G0A_FAILED`.
+/// The gate in the name of an event, such as `G0A_FAILED`.
 fn gate_in(event: &str) -> Option<String> {
     let gates = guidance::gates().ok()?;
     let mut words = event.split(|c: char| !c.is_ascii_alphanumeric());
     words.find(|word| gates.contains_key(*word)).map(str::to_owned)
 }
 
-/// Whether the gates let things through, by the newest entries. What cannot be read lets nothing through.
+/// The state of the gates by the newest entries; closed if they cannot be read.
 pub(super) fn gate_state(plane: &Plane) -> GateState {
     lately(plane).unwrap_or(GateState::Closed)
 }
@@ -207,7 +207,7 @@ fn lately(plane: &Plane) -> Result<GateState, Failure> {
 
 fn state_after(Tail { bytes: tail, is_whole }: &Tail) -> GateState {
     let mut state = GateState::Open;
-    // A line that is cut, or still being written, says nothing.
+    // A line that is cut, or still being written, is ignored.
     let begin = if *is_whole { 0 } else { tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |at| at + 1) };
     let end = tail.iter().rposition(|byte| *byte == b'\n').map_or(begin, |at| at.max(begin));
     for line in tail[begin..end].split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {

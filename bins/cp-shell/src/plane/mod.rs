@@ -1,4 +1,4 @@
-//! A control plane tree, read: its packages, registries, ledgers and work orders. Nothing here writes to it.
+//! Reads a control plane tree: its packages, registries, ledgers and work orders. Only work orders are written, and only to the home.
 
 mod files;
 mod guidance;
@@ -22,24 +22,24 @@ pub(crate) use ledgers::GateState;
 pub(crate) use request::{Failure, Operation, Request};
 pub(crate) use work_orders::WorkOrder;
 
-/// A tree. Any of its files may be absent.
+/// A control plane tree. Any of its files may be missing.
 #[derive(Debug)]
 pub(crate) struct Plane {
     files: files::Files,
 }
 
 impl Plane {
-    /// The tree that was named, which must be there, else the home.
+    /// Opens the named tree, which must exist, or the home.
     pub(crate) fn named(root: Option<&Path>, home: &Path) -> Result<Self> {
         match root {
-            Some(root) if !root.exists() => {
-                Err(Error::not_found("no such directory").in_file(root).hint("give --root a control plane tree"))
-            }
+            Some(root) if !root.exists() => Err(Error::not_found("no such directory")
+                .in_file(root)
+                .hint("name the directory of a control plane tree with --root")),
             root => Self::open(root.unwrap_or(home)),
         }
     }
 
-    /// The tree below `root`. A home that nobody has made yet is an empty tree.
+    /// Opens the tree below `root`. A home that does not exist yet is an empty tree.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let real = root.canonicalize().or_else(|_| std::path::absolute(root))?;
         if real.exists() && !real.is_dir() {
@@ -53,27 +53,27 @@ impl Plane {
         self.files.root()
     }
 
-    /// What was read since this was asked last.
+    /// Takes the reads that were declared since the last call.
     pub(crate) fn take_reads(&self) -> Vec<Read> {
         self.files.take_reads()
     }
 
-    /// The work orders by id.
+    /// The work orders, sorted by id.
     pub(crate) fn work_orders(&self) -> Result<Vec<WorkOrder>, Failure> {
         work_orders::all(self)
     }
 
-    /// The work order in force, if one is.
+    /// The active work order, if any.
     pub(crate) fn active_work_order(&self) -> Option<String> {
         work_orders::active(self)
     }
 
-    /// Whether the gates let things through.
+    /// The state of the gates.
     pub(crate) fn gate_state(&self) -> GateState {
         ledgers::gate_state(self)
     }
 
-    /// The ids that a person may want to complete: packages, frameworks, specs, work orders. What cannot be read has none.
+    /// The ids for completion: packages, frameworks, specs and work orders. Files that cannot be read are ignored.
     pub(crate) fn ids(&self) -> Vec<String> {
         let mut ids: Vec<String> =
             packages::all(self).unwrap_or_default().into_iter().map(|package| package.id).collect();
@@ -86,28 +86,28 @@ impl Plane {
         ids
     }
 
-    /// Refuses a command that the tree forbids the shell.
+    /// Refuses a command that the tree does not let the shell run.
     pub(crate) fn check_capability(&self, argv: &[String]) -> Result<(), Failure> {
         paths::check_capability(self, argv)
     }
 
-    /// Whether a path of the tree is pristine, or a ledger.
+    /// True if a path of the tree is pristine, or a ledger.
     pub(crate) fn governs(&self, path: &str) -> bool {
         paths::governs(self, path)
     }
 
-    /// The option that has cp-exec hold commands to what the tree says of itself.
+    /// The option that makes cp-exec apply the restrictions of the tree.
     pub(crate) fn root_option(&self) -> Vec<OsString> {
         if self.root().is_dir() { vec!["--root".into(), self.root().into()] } else { Vec::new() }
     }
 
-    /// The tier in `tier.json`, as a plane: ho1, ho2 or ho3, which its own tools also call HOT.
+    /// The tier in `tier.json`: ho1, ho2 or ho3. Tools of the control plane also call ho3 HOT.
     pub(crate) fn tier(&self) -> Option<String> {
         let tier = self.files.json("tier.json").ok()??.get("tier")?.as_str()?.to_lowercase();
         Some(if tier == "hot" { "ho3".to_owned() } else { tier })
     }
 
-    /// Whether the tree has a registry of governed prompts.
+    /// True if the tree has a registry of governed prompts.
     pub(crate) fn governs_prompts(&self) -> Result<bool, Failure> {
         Ok(self.files.parsed("registries/prompts_registry.csv", |_| Ok(()))?.is_some())
     }

@@ -1,4 +1,4 @@
-//! Runs the operations, and parses the query commands that people type for them.
+//! Runs the operations, and parses the query commands for them.
 
 use serde_json::{Value, json};
 
@@ -6,16 +6,16 @@ use crate::plane::{
     Failure, Operation, Plane, Request, WorkOrder, guidance, ledgers, packages, paths, registries, trace,
 };
 
-/// The session that an operation is asked in.
+/// The session in which an operation runs.
 pub(crate) trait Host {
     /// The result of `signal_status`.
     fn signal_status(&mut self, plane: &Plane) -> Value;
 
-    /// Runs a command through policy, and gives the result of the execution.
+    /// Runs a command under policy, and returns the result of the execution.
     fn execute(&mut self, plane: &Plane, command: &str) -> Result<Value, Failure>;
 }
 
-/// Answers a request.
+/// Runs the operation of a request.
 pub(crate) fn run(plane: &Plane, request: &Request, host: &mut dyn Host) -> Result<Value, Failure> {
     match request.operation {
         Operation::PkgList => {
@@ -28,7 +28,7 @@ pub(crate) fn run(plane: &Plane, request: &Request, host: &mut dyn Host) -> Resu
             packages::find(plane, id)?.map(|package| package.info()).ok_or_else(|| {
                 Failure::new("PACKAGE_NOT_FOUND", format!("the package `{id}` is not installed"))
                     .with("package_id", id)
-                    .hint("pkg_list lists the installed ones")
+                    .hint("`pkg_list` lists the installed packages")
             })
         }
         Operation::LedgerQuery => ledgers::query(plane, request),
@@ -56,7 +56,7 @@ pub(crate) fn run(plane: &Plane, request: &Request, host: &mut dyn Host) -> Resu
     }
 }
 
-/// A command: a query of the shell's own, or one for the system after `!`. Nothing else is run.
+/// Runs a query command, or a command of the system after `!`. Other text is not run.
 fn execute(plane: &Plane, command: &str, host: &mut dyn Host) -> Result<Value, Failure> {
     let text = command.trim();
     let text = text.strip_prefix(':').unwrap_or(text);
@@ -97,16 +97,16 @@ pub(crate) fn answer(plane: &Plane, query: &Query, host: &mut dyn Host) -> Resul
     }
 }
 
-/// What a command asks for.
+/// A query command.
 #[derive(Clone, Debug)]
 pub(crate) enum Query {
     /// An operation.
     Ask(Request),
-    /// The work orders, or one of them.
+    /// All work orders, or one of them.
     WorkOrders(Option<String>),
 }
 
-/// What a command asks for, with or without the `:` or `/` before it; none if it is not a query command.
+/// Parses a query command, with or without `:` or `/` before it. `None` if the text is not a query command.
 pub(crate) fn parse(command: &str) -> Option<Query> {
     let command = command.trim();
     let command = command.strip_prefix([':', '/']).unwrap_or(command);
@@ -154,7 +154,7 @@ fn known(name: &str, rest: &[&str]) -> Option<Query> {
     }))
 }
 
-/// `ledger [TYPE] [LIMIT] [FILTER]`, in any order that is unambiguous.
+/// `ledger [TYPE] [LIMIT] [FILTER]`, in any unambiguous order.
 fn ledger(words: &[&str]) -> Request {
     let mut request = Request::new(Operation::LedgerQuery);
     let mut texts = ["type", "event_filter"].into_iter();
@@ -170,7 +170,7 @@ fn ledger(words: &[&str]) -> Request {
     request
 }
 
-/// The one parameter that can follow the name of an operation.
+/// The parameter that can follow the name of an operation.
 fn parameter_of(operation: Operation) -> Option<&'static str> {
     match operation {
         Operation::PkgList => Some("plane"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_an_operation_with_its_parameters() {
+    fn query_command_maps_to_operation() {
         for (command, name, parameters) in [
             (":pkg", "pkg_list", json!({})),
             ("pkg list ho1", "pkg_list", json!({"plane": "ho1"})),

@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 use crate::plane::files::damaged;
 use crate::plane::{Failure, Plane};
 
-/// The plane whose packages lie in `installed/` itself.
+/// The plane whose packages are in `installed/` itself.
 const ROOT_PLANE: &str = "ho3";
 
-/// A package that is installed.
+/// An installed package.
 #[derive(Clone, Debug)]
 pub(crate) struct Package {
-    /// Its id: the name of its directory.
+    /// The id, which is the name of the directory.
     pub(crate) id: String,
-    /// Its directory, below the root.
+    /// The directory, relative to the root.
     directory: PathBuf,
-    /// The plane whose directory it lies in.
+    /// The plane that contains the directory.
     plane: String,
     manifest: Value,
     receipt: Value,
-    /// Why there is no more of it.
+    /// The failure, if the package cannot be read.
     fault: Option<Value>,
 }
 
@@ -35,7 +35,7 @@ impl Package {
         self.manifest.get(name).filter(|value| !value.is_null()).cloned().unwrap_or_else(|| default.into())
     }
 
-    /// A member of the receipt, empty where it has none.
+    /// A member of the receipt, or an empty string.
     pub(crate) fn received(&self, name: &str) -> Value {
         self.receipt.get(name).filter(|value| !value.is_null()).cloned().unwrap_or_else(|| "".into())
     }
@@ -44,12 +44,12 @@ impl Package {
         self.manifest.get("assets").and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// The spec that its manifest names.
+    /// The spec of the manifest.
     pub(crate) fn spec(&self) -> Option<&str> {
         self.manifest.get("spec_id")?.as_str()
     }
 
-    /// Why it cannot be read, if it cannot.
+    /// The reason why the package cannot be read, if any.
     pub(crate) fn fault(&self) -> Option<&str> {
         self.fault.as_ref()?["message"].as_str()
     }
@@ -67,7 +67,7 @@ impl Package {
         self.receipt.get("package_type").cloned().unwrap_or_else(|| self.or("package_type", "standard"))
     }
 
-    /// As a row of the list.
+    /// The package as a row of the list.
     pub(crate) fn row(&self) -> Value {
         let mut row = json!({
             "package_id": self.id,
@@ -83,7 +83,7 @@ impl Package {
         row
     }
 
-    /// All there is to know.
+    /// The full information about the package.
     pub(crate) fn info(&self) -> Value {
         let dependencies = self.member("dependencies");
         json!({
@@ -101,12 +101,12 @@ impl Package {
     }
 }
 
-/// The path that an asset names: alone, or as its member.
+/// The path of an asset, which is a string or an object with `path`.
 pub(super) fn path_of(asset: &Value) -> Option<&str> {
     asset.as_str().or_else(|| asset.get("path")?.as_str()).map(|path| path.trim_start_matches('/'))
 }
 
-/// The installed packages of a plane. One that cannot be read is listed with the reason, and hides no other.
+/// Returns the installed packages of a plane. A package that cannot be read is listed with the reason.
 pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>, Failure> {
     let name = of.unwrap_or(ROOT_PLANE);
     if !is_name(name) {
@@ -126,7 +126,7 @@ pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>, Fail
     Ok(packages)
 }
 
-/// All packages of all planes.
+/// Returns the packages of all planes.
 pub(super) fn all(plane: &Plane) -> Result<Vec<Package>, Failure> {
     let mut packages = list(plane, None)?;
     for name in plane.files.names("planes")? {
@@ -137,7 +137,7 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<Package>, Failure> {
     Ok(packages)
 }
 
-/// One package, in whichever plane it is.
+/// Finds a package in any plane.
 pub(super) fn find(plane: &Plane, id: &str) -> Result<Option<Package>, Failure> {
     if !is_name(id) {
         return Ok(None);
@@ -166,7 +166,7 @@ fn directory_of(plane: &str) -> PathBuf {
     if plane == ROOT_PLANE { PathBuf::from("installed") } else { ["planes", plane, "installed"].iter().collect() }
 }
 
-/// Reads a package. A directory without a manifest is none.
+/// Reads a package. `None` if the directory has no manifest.
 fn read(plane: &Plane, installed: &std::path::Path, id: &str, name: &str) -> Result<Option<Package>, Failure> {
     let directory = installed.join(id);
     let Some(manifest) = object(plane, &directory.join("manifest.json"))? else { return Ok(None) };
@@ -191,13 +191,13 @@ impl Package {
         Self { id, directory, plane, manifest: Value::Null, receipt: Value::Null, fault: None }
     }
 
-    /// Where it lies, below the root.
+    /// The directory, relative to the root.
     pub(crate) fn location(&self) -> String {
         self.directory.display().to_string()
     }
 }
 
-/// Whether a name can be that of a directory and nothing more.
+/// True if a name is a plain directory name, without separators.
 pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('.')

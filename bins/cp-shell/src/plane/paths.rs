@@ -1,5 +1,5 @@
-//! What may be done with a path of the tree: its class, after all links are resolved, and what `modules/shell/capabilities.json` lets the
-//! shell read and execute. The capabilities narrow what policy allows, and never widen it.
+//! The class of a path of the tree, after all links are resolved, and the paths that `modules/shell/capabilities.json` lets the shell read
+//! and execute. The capabilities narrow the policy, and never widen it.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,7 +14,7 @@ use cp_common::{Context, coprocess};
 
 const CONFIG: &str = "config/governed_roots.json";
 
-/// Whether a path of the tree is pristine, or a ledger. Where the governed roots cannot be read, every path is.
+/// True if a path of the tree is pristine, or a ledger. Every path is, if the governed roots cannot be read.
 pub(super) fn governs(plane: &Plane, path: &str) -> bool {
     let class = |roots: Vec<String>| classify_below(plane.root(), Path::new(path), &roots).0;
     roots(plane).map_or(true, |roots| matches!(class(roots), PathClass::Pristine | PathClass::AppendOnly))
@@ -27,7 +27,7 @@ pub(super) fn governed_roots(plane: &Plane) -> Result<Value, Failure> {
     Ok(json!({"roots": roots, "count": count}))
 }
 
-/// The governed roots: those of the tree, else those of every tree.
+/// The governed roots of the tree, or the default ones.
 fn roots(plane: &Plane) -> Result<Vec<String>, Failure> {
     let roots = plane.files.parsed(CONFIG, |config| {
         let config: Value = serde_json::from_slice(config).map_err(|e| format!("not valid JSON: {e}"))?;
@@ -48,13 +48,13 @@ pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value, Failure> {
     let (class, root) = classify_below(plane.root(), Path::new(path), &roots);
     let held = root.as_deref().unwrap_or_default();
     let explanation = match class {
-        PathClass::AppendOnly => format!("{held} holds ledgers: they are appended to, and never changed."),
-        PathClass::Derived => format!("{held} is made from something else: it is changed by making it again."),
-        PathClass::Pristine => format!("{held} is a governed root: only installing a package writes there."),
-        PathClass::Unknown => "No governed, derived or append-only root holds this path.".to_owned(),
+        PathClass::AppendOnly => format!("{held} holds ledgers, which are append-only."),
+        PathClass::Derived => format!("{held} is derived from other files: generate it again instead of changing it."),
+        PathClass::Pristine => format!("{held} is a governed root: only the installation of a package writes there."),
+        PathClass::Unknown => "No governed, derived or append-only root contains this path.".to_owned(),
         PathClass::External => {
             let real = resolved_below(plane.root(), Path::new(path));
-            format!("{} lies outside of the tree: nothing here governs it.", real.display())
+            format!("{} is outside of the tree, which does not govern it.", real.display())
         }
     };
     Ok(json!({"path": path, "classification": class.name(), "governed_root": root, "explanation": explanation}))
@@ -63,7 +63,7 @@ pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value, Failure> {
 const FILE: &str = "modules/shell/capabilities.json";
 const FORBIDDEN: &str = "This path is forbidden by package manifest";
 
-/// Refuses a command whose words name what is forbidden, or whose program is a script that is not declared.
+/// Refuses a command if a word names a forbidden path, or if its script is not declared.
 pub(super) fn check_capability(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
     let Some(capabilities) = plane.files.json(FILE)? else { return Ok(()) };
     let forbidden = patterns(&capabilities, "forbidden")?;
@@ -80,16 +80,15 @@ pub(super) fn check_capability(plane: &Plane, argv: &[String]) -> Result<(), Fai
             }
             let is_script = script == Some(at) && real.is_file();
             if is_script && !execute.iter().any(|pattern| declares(pattern, path, &argv[at + 1..])) {
-                return Err(
-                    denied(action, path).hint(format!("{FILE} declares what may be executed: {}", execute.join(", ")))
-                );
+                return Err(denied(action, path)
+                    .hint(format!("{FILE} declares the executable scripts: {}", execute.join(", "))));
             }
         }
     }
     Ok(())
 }
 
-/// Where a command has the script that it runs: as its program, or as the operand of an interpreter.
+/// The position of the script that a command runs: its program, or the operand of an interpreter.
 fn script(argv: &[String]) -> Option<usize> {
     const INTERPRETERS: [&str; 10] = ["sh", "bash", "dash", "ksh", "zsh", "python", "python3", "node", "perl", "ruby"];
     let program = Path::new(argv.first()?);
@@ -99,13 +98,13 @@ fn script(argv: &[String]) -> Option<usize> {
     argv[0].contains('/').then_some(0)
 }
 
-/// Whether a pattern, which may end with arguments, declares a script with these.
+/// True if a pattern, which may end with arguments, matches a script with these arguments.
 fn declares(pattern: &str, path: &str, arguments: &[String]) -> bool {
     let (file, with) = pattern.split_once(' ').unwrap_or((pattern, "**"));
     matches(file, path) && glob(with.replace('*', "**").as_bytes(), arguments.join(" ").as_bytes())
 }
 
-/// Refuses to read a file that is forbidden.
+/// Refuses to read a forbidden file.
 pub(super) fn check_read(plane: &Plane, path: &str) -> Result<(), Failure> {
     let Some(capabilities) = plane.files.json(FILE)? else { return Ok(()) };
     let real = resolved_below(plane.root(), Path::new(path));
@@ -133,14 +132,14 @@ fn patterns(capabilities: &Value, name: &str) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// Whether a path is what a pattern means: `*` and `?` stay inside a part, `**` does not; a directory means what is below it.
+/// True if a pattern matches a path. `*` and `?` do not match `/`, `**` does; a directory matches everything below it.
 fn matches(pattern: &str, path: &str) -> bool {
     let pattern = pattern.trim_start_matches("./");
     let below = pattern.strip_suffix('/').unwrap_or(pattern);
     glob(below.as_bytes(), path.as_bytes()) || glob(format!("{below}/**").as_bytes(), path.as_bytes())
 }
 
-/// Which beginnings of the path the pattern so far stands for, part by part: no pattern takes long.
+/// Matches a glob pattern by tracking which prefixes of the path the pattern so far can match. The time is linear in both lengths.
 fn glob(pattern: &[u8], path: &[u8]) -> bool {
     let mut reached = vec![false; path.len() + 1];
     reached[0] = true;
@@ -151,7 +150,7 @@ fn glob(pattern: &[u8], path: &[u8]) -> bool {
             _ => ((*first == b'*').then_some(false), after),
         };
         match many {
-            // `**/` may also stand for nothing at all.
+            // `**/` also matches the empty string.
             Some(true) if next.first() == Some(&b'/') => {
                 let begins = |at: usize| at == 0 || path[at - 1] == b'/';
                 let from = reached.iter().position(|here| *here).unwrap_or(reached.len());
@@ -180,8 +179,8 @@ fn glob(pattern: &[u8], path: &[u8]) -> bool {
     reached[path.len()]
 }
 
-/// Refuses a command that the tree forbids. Its words may be meant from here or from the root of the tree: neither may write there.
-/// The programs of a command line are known only when they start; cp-exec decides about them then.
+/// Refuses a command that the tree forbids. Its words may be relative to the working directory or to the root of the tree; both are
+/// checked. cp-exec decides about the programs of a command line when they start.
 pub(crate) fn check_command(context: &Context, plane: &Plane, command: &str) -> Result<(), Failure> {
     let Ok(Words { argv, .. }) = split(command) else { return Ok(()) };
     plane.check_capability(&argv)?;
@@ -199,7 +198,7 @@ pub(crate) fn check_command(context: &Context, plane: &Plane, command: &str) -> 
                 .with("capability", "write")
                 .with("path", word.as_str())
                 .with("rule", class)
-                .hint("only installing a package writes there; a file elsewhere is named by its absolute path"))
+                .hint("only the installation of a package writes there; name a file elsewhere by its absolute path"))
         }
         _ => Ok(()),
     }
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_path_hides_where_it_leads() {
+    fn path_class_resolves_links_and_dots() {
         let (_place, root) = tree();
         for (path, expected) in [
             ("lib/x.py", "PRISTINE"),
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_mean_files_parts_and_directories() {
+    fn patterns_match_files_parts_and_directories() {
         for (pattern, path) in [
             ("lib/secret.py", "lib/secret.py"),
             ("lib/*.py", "lib/a.py"),
@@ -303,13 +302,13 @@ mod tests {
     }
 
     #[test]
-    fn no_pattern_takes_long() {
+    fn pattern_matching_is_fast() {
         assert!(!matches(&format!("{}x", "**/*a".repeat(40)), &"a/".repeat(200)));
         assert!(matches(&"**/*a*".repeat(3), "x/a/b/a/c/a/d"));
     }
 
     #[test]
-    fn what_is_forbidden_and_what_is_not_declared_is_denied() {
+    fn forbidden_path_and_undeclared_script_are_denied() {
         let root = tempfile::tempdir().unwrap();
         for directory in ["modules/shell", "lib", "scripts"] {
             std::fs::create_dir_all(root.path().join(directory)).unwrap();

@@ -1,4 +1,4 @@
-//! The registries (frameworks, specs, and counts of all of them), and YAML manifests as JSON.
+//! The registries of frameworks and specs, counts of all registries, and YAML manifests as JSON.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,12 +25,12 @@ pub(super) fn specs(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(SPECS)
 }
 
-/// Who owns which file.
+/// The owners of files.
 pub(super) fn ownership(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(OWNERSHIP)
 }
 
-/// Which spec each artifact comes from, where a tree has this registry.
+/// The spec of each artifact, if the tree has this registry.
 pub(super) fn artifacts(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(ARTIFACTS)
 }
@@ -54,12 +54,12 @@ pub(super) fn spec_info(plane: &Plane, id: &str) -> Result<Value, Failure> {
     let manifest = spec_manifest(plane, id)?.ok_or_else(|| {
         Failure::new("SPEC_NOT_FOUND", format!("the spec `{id}` has no manifest"))
             .with("spec_id", id)
-            .hint("list_specs lists the registered ones")
+            .hint("`list_specs` lists the registered specs")
     })?;
     Ok(json!({"spec_id": id, "manifest": manifest}))
 }
 
-/// The manifest of a spec, if it has one.
+/// The manifest of a spec, if any.
 pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
     if !is_name(id) {
         return Ok(None);
@@ -72,7 +72,7 @@ pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Fa
     })
 }
 
-/// How much each registry holds.
+/// The number of items in each registry.
 pub(super) fn stats(plane: &Plane) -> Result<Value, Failure> {
     let (mut total, mut registries) = (0, 0);
     let (mut by_status, mut by_registry) = (BTreeMap::<String, usize>::new(), BTreeMap::new());
@@ -92,16 +92,16 @@ pub(super) fn stats(plane: &Plane) -> Result<Value, Failure> {
     Ok(json!({"registries": registries, "total_items": total, "by_status": by_status, "by_registry": by_registry}))
 }
 
-/// The most values that a document may have.
+/// The largest number of values in a document.
 const MOST: usize = 100_000;
-/// How deep it may nest.
+/// The deepest nesting.
 const DEEPEST: usize = cp_common::json::MAX_DEPTH;
 
-/// Reads the first document of a text.
+/// Parses the first document of a text. Values repeated by aliases are counted, so that a small file cannot become a large value.
 fn parse_yaml(text: &str) -> Result<Value, String> {
     let mut builder = Builder::default();
     let mut parser = Parser::new_from_str(text);
-    // Event by event: what calls itself for each level ends with the stack.
+    // Event by event, because a recursive parser would overflow the stack.
     while builder.fault.is_none() {
         match parser.next_token().map_err(|e| e.to_string())? {
             (Event::DocumentEnd | Event::StreamEnd, _) => break,
@@ -114,7 +114,7 @@ fn parse_yaml(text: &str) -> Result<Value, String> {
     }
 }
 
-/// A value that is not complete.
+/// A value whose end has not been read.
 enum Open {
     List(Vec<Value>),
     Mapping(Map<String, Value>, Option<String>),
@@ -202,7 +202,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// What a scalar without quotes is, by the core schema.
+/// The value of a plain scalar by the core schema.
 fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manifest_becomes_json() {
+    fn yaml_manifest_becomes_json() {
         let text = "spec_id: SPEC-A-001\nversion: 1.0.0\nassets: [a, 'b']\ninterfaces:\n  - name: cli\n    description: >\n      two\n      lines\nacceptance:\n  tests: []\n  count: 3\n  share: 0.5\n  on: yes\nnothing: ~\nday: 2026-02-03\nquoted: \"7\"\n";
         assert_eq!(
             parse_yaml(text).unwrap(),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_repeat_and_cannot_explode() {
+    fn yaml_aliases_are_limited() {
         assert_eq!(parse_yaml("a: &x [1]\nb: *x\n").unwrap(), json!({"a": [1], "b": [1]}));
         let level =
             |level: usize| format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 10].join(","));
@@ -251,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_document_is_refused_and_ends_nothing() {
+    fn deep_yaml_is_refused_without_overflow() {
         for text in ["[".repeat(300_000), "- ".repeat(300_000), "{a: ".repeat(300_000)] {
             assert!(parse_yaml(&text).is_err());
         }
     }
 
     #[test]
-    fn what_is_not_yaml_is_an_error() {
+    fn invalid_yaml_is_an_error() {
         assert!(parse_yaml("a: [1").is_err());
         assert!(parse_yaml("a: b: c").is_err());
         assert!(parse_yaml("a: *none").is_err());

@@ -1,4 +1,4 @@
-//! Requests to the control plane, the operations that can be requested, and the failure of a request.
+//! Requests to the control plane, the operations, and the failure of a request.
 
 use cp_common::Code;
 use cp_common::program::Class;
@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 
 macro_rules! operations {
     ($($variant:ident $name:literal $meaning:literal),* $(,)?) => {
-        /// What can be asked.
+        /// An operation of the control plane.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Operation { $(#[doc = $meaning] $variant),* }
 
         impl Operation {
-            /// All, in the order of the standard.
+            /// All operations, in the order of the standard.
             pub(crate) const ALL: [Self; 17] = [$(Self::$variant),*];
 
             /// Its name on the wire.
@@ -27,20 +27,20 @@ operations! {
     PkgList "pkg_list" "The installed packages.",
     PkgInfo "pkg_info" "One installed package.",
     LedgerQuery "ledger_query" "The newest entries of a ledger.",
-    GateStatus "gate_status" "The gates, and what failed at them.",
-    Compliance "compliance" "How the tree is governed, in short.",
-    Trace "trace" "What an artifact is and where it comes from.",
+    GateStatus "gate_status" "The gates and their failures.",
+    Compliance "compliance" "A summary of the governance of the tree.",
+    Trace "trace" "The kind and lineage of an artifact.",
     SignalStatus "signal_status" "The signals of the session.",
     ExecuteCommand "execute_command" "A command of the shell.",
-    ManifestRequirements "manifest_requirements" "What a manifest must hold.",
+    ManifestRequirements "manifest_requirements" "The requirements for a manifest.",
     PackagingWorkflow "packaging_workflow" "The steps to a package.",
-    Troubleshoot "troubleshoot" "What gate errors mean and how to fix them.",
+    Troubleshoot "troubleshoot" "The meaning of gate errors, and their fixes.",
     ExampleManifest "example_manifest" "A manifest to start from.",
     ListFrameworks "list_frameworks" "The registered frameworks.",
     ListSpecs "list_specs" "The registered specs.",
     SpecInfo "spec_info" "The manifest of a spec.",
-    GovernedRoots "governed_roots" "The roots that are governed.",
-    ExplainPath "explain_path" "What may be done with a path.",
+    GovernedRoots "governed_roots" "The governed roots.",
+    ExplainPath "explain_path" "The class of a path.",
 }
 
 impl Operation {
@@ -49,23 +49,23 @@ impl Operation {
         Self::ALL.into_iter().find(|operation| operation.name() == name)
     }
 
-    /// What gates it.
+    /// The class that decides how it is governed.
     pub(crate) fn class(self) -> Class {
         if self == Self::ExecuteCommand { Class::Governed } else { Class::Query }
     }
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// For what.
+    /// The operation.
     pub(crate) operation: Operation,
-    /// With which parameters; also those that the operation does not know.
+    /// The parameters, including unknown ones.
     pub(crate) parameters: Map<String, Value>,
 }
 
 impl Request {
-    /// A request made by the shell itself.
+    /// A request without parameters.
     pub(crate) fn new(operation: Operation) -> Self {
         Self { operation, parameters: Map::new() }
     }
@@ -77,7 +77,7 @@ impl Request {
         self
     }
 
-    /// Reads a request. An object without `operation` asks for the packages.
+    /// Parses a request. The default operation is `pkg_list`.
     pub(crate) fn from_value(value: &Value) -> Result<Self, Failure> {
         let Value::Object(object) = value else {
             return Err(Failure::request(format!("a request must be a JSON object, not {}", type_of(value)))
@@ -96,7 +96,7 @@ impl Request {
         Ok(Self { operation, parameters })
     }
 
-    /// A parameter that must be there.
+    /// A required parameter.
     pub(crate) fn required(&self, name: &str) -> Result<&str, Failure> {
         self.optional(name)?.filter(|text| !text.is_empty()).ok_or_else(|| {
             let operation = self.operation.name();
@@ -104,7 +104,7 @@ impl Request {
         })
     }
 
-    /// A parameter that may be there. `null` is as if it were not.
+    /// An optional parameter; `null` is the same as none.
     pub(crate) fn optional(&self, name: &str) -> Result<Option<&str>, Failure> {
         match self.parameters.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -115,14 +115,14 @@ impl Request {
         }
     }
 
-    /// A count that may be there: a positive whole number.
+    /// An optional count, a positive integer.
     pub(crate) fn count(&self, name: &str) -> Result<Option<usize>, Failure> {
         match self.parameters.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => {
                 match value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0) {
                     Some(count) => Ok(Some(count)),
-                    None => Err(Failure::request(format!("`{name}` must be a positive whole number, not {value}"))
+                    None => Err(Failure::request(format!("`{name}` must be a positive integer, not {value}"))
                         .with("field", name)),
                 }
             }
@@ -141,7 +141,7 @@ fn unknown(name: &str) -> Failure {
     }
 }
 
-/// What a value is, for people.
+/// The type of a value, for messages.
 pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -153,79 +153,79 @@ pub(crate) fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// A failure in the control plane's own form.
+/// A failure in the format of the control plane.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// Its code, such as `MISSING_FIELD`.
+    /// The code, such as `MISSING_FIELD`.
     pub(crate) code: &'static str,
-    /// What happened.
+    /// The message.
     pub(crate) message: String,
-    /// Facts for programs; `hint` says what to do.
+    /// Details for programs; `hint` describes a remedy.
     pub(crate) details: Map<String, Value>,
 }
 
 impl Failure {
-    /// A failure without facts.
+    /// A failure without details.
     pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: Map::new() }
     }
 
-    /// A member of the request has the wrong type or value.
+    /// The failure for a member of the request with an invalid type or value.
     pub(crate) fn request(message: impl Into<String>) -> Self {
         Self::new("INVALID_REQUEST", message)
     }
 
-    /// The tree cannot be read as it should.
+    /// The failure for a tree that cannot be read.
     pub(crate) fn handler(message: impl Into<String>) -> Self {
         Self::new("HANDLER_ERROR", message)
     }
 
-    /// Adds a fact.
+    /// Adds a detail.
     #[must_use]
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.details.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Adds what to do about it.
+    /// Adds a hint.
     #[must_use]
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         self.with("hint", hint.into())
     }
 
-    /// With what to do about it, also where nothing better is known than what its code says.
+    /// Adds a general hint for the code if the failure has none.
     #[must_use]
     pub(crate) fn hinted(self) -> Self {
         if self.details.contains_key("hint") {
             return self;
         }
         let hint = match (self.code, self.details.get("field").and_then(Value::as_str)) {
-            ("MISSING_FIELD", Some(field)) => format!("give it: \"{field}\":\"...\""),
-            ("HANDLER_ERROR", _) => "`cp-shell doctor` looks for what is missing; then ask again".to_owned(),
-            _ => "cp-shell(1), OPERATIONS, says what each takes".to_owned(),
+            ("MISSING_FIELD", Some(field)) => format!("add \"{field}\":\"...\""),
+            ("HANDLER_ERROR", _) => "run `cp-shell doctor` to find the cause, then retry".to_owned(),
+            _ => "see OPERATIONS in cp-shell(1) for the parameters".to_owned(),
         };
         self.hint(hint)
     }
 
-    /// Whether something was not allowed.
+    /// True if something was denied.
     pub(crate) fn is_denial(&self) -> bool {
         let code = self.details.get("error_code").and_then(Value::as_str).unwrap_or_default();
         self.code == "CAPABILITY_DENIED"
             || ["E_FORBIDDEN", "E_CONFIRMATION_REQUIRED", "E_HUMAN_REQUIRED"].contains(&code)
     }
 
-    /// The `error` member of an envelope.
+    /// The `error` member of the envelope.
     pub(crate) fn to_value(&self) -> Value {
         json!({"code": self.code, "message": self.message, "details": self.details})
     }
 }
 
 impl From<cp_common::Error> for Failure {
-    /// An error of ours keeps its code and its facts in the details.
+    /// The code and details of the error become details of the failure.
     fn from(error: cp_common::Error) -> Self {
         let mut details = error.details();
         details.insert("error_code".to_owned(), error.code().row().name.into());
-        // What a tree declares of itself is one kind of refusal, whoever finds it out; what it governs is refused by the name of its class.
+        // A refusal by the tree's own declarations always has the same code. A governed path is refused with the name of its class.
         let class = details.get("class").filter(|class| class.is_string()).cloned();
         if let Some(class) = class {
             let message = format!("{}: {}", error.message(), class.as_str().unwrap_or_default());
@@ -239,7 +239,7 @@ impl From<cp_common::Error> for Failure {
 }
 
 impl From<Failure> for cp_common::Error {
-    /// What the control plane refused, for a person.
+    /// The failure as an error for a person.
     fn from(failure: Failure) -> Self {
         let code = if failure.is_denial() { Code::Forbidden } else { Code::Validation };
         let failure = failure.hinted();

@@ -1,5 +1,5 @@
-//! `trace`: where an artifact comes from and what comes from it. Links files, packages, specs, frameworks, work orders and ledger entries
-//! by the manifests, registries, work orders and ledgers that name them.
+//! `trace`: the lineage of an artifact. Links files, packages, specs, frameworks, work orders and ledger entries by the manifests,
+//! registries, work orders and ledgers that name them.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(super) fn trace(plane: &Plane, id: &str) -> Result<Value, Failure> {
     let lineage = Lineage::read(plane)?;
     let (kind, mut data) = match traced(plane, &lineage, id)? {
         Some(found) => found,
-        None => ("unknown", json!({"query": id, "message": "Nothing in the tree has this id or path."})),
+        None => ("unknown", json!({"query": id, "message": "No artifact of the tree has this id or path."})),
     };
     if !lineage.unreadable.is_empty() {
         data["unreadable"] = lineage.unreadable.into();
@@ -31,7 +31,7 @@ fn traced(plane: &Plane, lineage: &Lineage, id: &str) -> Result<Option<(&'static
         data["files"] = union(specs.iter().map(|spec| lineage.files_of_spec(spec))).into();
         data
     };
-    // What it is, and the ids by which work orders and ledger entries may name it.
+    // Its kind, and the ids by which work orders and ledger entries may name it.
     let (kind, mut data, ids, entry_ids) = if let Some(row) = lineage.framework(id) {
         let specs = lineage.specs_of_framework(id);
         let mut data = of_specs(&specs, row);
@@ -49,7 +49,7 @@ fn traced(plane: &Plane, lineage: &Lineage, id: &str) -> Result<Option<(&'static
         add_spec(lineage, &mut data, &specs);
         data["location"] = package.location().into();
         data["work_order_id"] = package.received("work_order_id");
-        // The entries of its specs are about other packages, too.
+        // The entries of its specs also concern other packages.
         ("package", data, union([own.clone(), specs]), own)
     } else if let Some(order) = lineage.orders.iter().find(|order| order.id == id) {
         let mut data = order.to_value();
@@ -60,7 +60,7 @@ fn traced(plane: &Plane, lineage: &Lineage, id: &str) -> Result<Option<(&'static
         let ids = union([own, lineage.packages_of_file(id), lineage.specs_of_file(id)]);
         ("file", data, ids.clone(), ids)
     } else {
-        // Their ids are like no path: no path makes all ledgers be read in vain.
+        // Ids of entries have no slash or dot; so ledgers are not read for paths.
         let entry = if id.contains(['/', '.']) { None } else { entry_of(plane, id)? };
         return Ok(entry.map(|mut data| {
             let entry = data["entry"].take();
@@ -81,7 +81,7 @@ fn value(row: Option<Row<'_>>) -> Value {
     row.map_or(Value::Null, Row::to_value)
 }
 
-/// The first of the specs, and its framework, as members.
+/// Adds the first spec and its framework as members.
 fn add_spec(lineage: &Lineage, data: &mut Value, specs: &[String]) {
     let spec = specs.first().and_then(|spec| lineage.spec(spec));
     data["spec"] = value(spec);
@@ -89,7 +89,7 @@ fn add_spec(lineage: &Lineage, data: &mut Value, specs: &[String]) {
     data["specs"] = specs.into();
 }
 
-/// A file that somebody owns or lists, or that is there.
+/// A file that is registered, listed or present.
 fn file(plane: &Plane, lineage: &Lineage, id: &str) -> Result<Option<Value>, Failure> {
     let registered = value(lineage.owned(id));
     let (packages, specs) = (lineage.packages_of_file(id), lineage.specs_of_file(id));
@@ -121,10 +121,10 @@ fn file(plane: &Plane, lineage: &Lineage, id: &str) -> Result<Option<Value>, Fai
     Ok(Some(data))
 }
 
-/// How many ledger entries of an artifact are listed: the newest.
+/// The number of newest ledger entries that are listed for an artifact.
 const ENTRIES: usize = 20;
 
-/// What a tree says of itself.
+/// The links between the artifacts of a tree.
 pub(super) struct Lineage {
     frameworks: Table,
     specs: Table,
@@ -132,9 +132,9 @@ pub(super) struct Lineage {
     artifacts: Table,
     packages: Vec<Package>,
     pub(super) orders: Vec<WorkOrder>,
-    /// Each spec with the files that its manifest lists.
+    /// Each spec with the files of its manifest.
     listed: Vec<(String, Vec<String>)>,
-    /// What says something, and cannot be read.
+    /// Messages about files that cannot be read.
     pub(super) unreadable: Vec<String>,
 }
 
@@ -191,7 +191,7 @@ impl Lineage {
         rows.map(|row| row.get("spec_id").to_owned()).collect()
     }
 
-    /// The specs of a file: those that list it come before that of its package.
+    /// The specs of a file; the specs that list it come before the spec of its package.
     pub(super) fn specs_of_file(&self, file: &str) -> Vec<String> {
         let listed = self.listed.iter().filter(|(_, files)| files.iter().any(|listed| listed == file));
         let registered = self.artifacts.rows().filter(|row| artifact(row) == file);
@@ -204,7 +204,7 @@ impl Lineage {
         ])
     }
 
-    /// The packages of a file: its owner first.
+    /// The packages of a file, its owner first.
     pub(super) fn packages_of_file(&self, file: &str) -> Vec<String> {
         let owner = self.owned(file).map(|row| row.get("owner_package_id").to_owned());
         let with_it = self.packages.iter().filter(|package| package.paths().any(|path| path == file));
@@ -222,7 +222,7 @@ impl Lineage {
         ])
     }
 
-    /// The packages that name a spec, and those that hold its files.
+    /// The packages that name a spec, and the packages that contain its files.
     pub(super) fn packages_of_spec(&self, id: &str) -> Vec<String> {
         let naming = self.packages.iter().filter(|package| package.spec() == Some(id));
         let holding = self.files_of_spec(id);
@@ -237,7 +237,7 @@ impl Lineage {
         union([own, union(package.paths().map(|file| self.specs_of_file(file)))])
     }
 
-    /// The specs, the packages and the other work orders that a value names, as members.
+    /// Adds the specs, packages and other work orders that a value names as members.
     pub(super) fn add_named(&self, data: &mut Value, by: &Value, order: Option<&str>) {
         let named = |id: &str| names(by, &[id.to_owned()]);
         let specs = self.specs.rows().map(|row| row.get("spec_id").to_owned());
@@ -248,13 +248,13 @@ impl Lineage {
         data["work_orders"] = self.orders(|other| order != Some(other.id.as_str()) && named(&other.id)).into();
     }
 
-    /// The ids of the work orders that this holds for.
+    /// The ids of the work orders for which a predicate holds.
     pub(super) fn orders(&self, holds: impl Fn(&WorkOrder) -> bool) -> Vec<String> {
         self.orders.iter().filter(|order| holds(order)).map(|order| order.id.clone()).collect()
     }
 }
 
-/// The newest ledger entries that name one of these.
+/// The newest ledger entries that contain one of these ids.
 pub(super) fn entries(plane: &Plane, ids: &[String]) -> Result<Vec<Value>, Failure> {
     let mut found = Vec::new();
     each_entry(plane, &mut |entry, number, path| {
@@ -266,7 +266,7 @@ pub(super) fn entries(plane: &Plane, ids: &[String]) -> Result<Vec<Value>, Failu
     Ok(found.split_off(found.len().saturating_sub(ENTRIES)))
 }
 
-/// The ledger entry with this id, or this hash.
+/// The ledger entry with this id or hash.
 pub(super) fn entry_of(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
     let mut found = None;
     each_entry(plane, &mut |entry, number, path| {
@@ -284,7 +284,7 @@ fn each_entry(plane: &Plane, each: &mut dyn FnMut(&Value, u64, &Path)) -> Result
     Ok(())
 }
 
-/// Whether some text in a value, however deep, is one of these.
+/// True if a string anywhere in a value is one of these ids.
 pub(super) fn names(value: &Value, ids: &[String]) -> bool {
     match value {
         Value::String(text) => ids.contains(text),
@@ -294,7 +294,7 @@ pub(super) fn names(value: &Value, ids: &[String]) -> bool {
     }
 }
 
-/// All of these, each once, in order.
+/// The union of lists, in order and without duplicates.
 pub(super) fn union(lists: impl IntoIterator<Item = Vec<String>>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for id in lists.into_iter().flatten().filter(|id| !id.is_empty()) {

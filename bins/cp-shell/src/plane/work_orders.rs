@@ -1,4 +1,4 @@
-//! Work orders: files below `work_orders/`, and their status on the ledger of the second plane.
+//! Work orders: files below `work_orders/`, and their status in the ledger of the second plane.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::plane::{Failure, Plane};
 use cp_ledger::format::canonical::hash_value;
 
 pub(super) const LEDGER: &str = "planes/ho2/ledger/workorder.jsonl";
-/// How deep the directories of work orders may lie.
+/// The deepest directory of work orders.
 const DEPTH: usize = 8;
 
 /// A work order.
@@ -21,18 +21,18 @@ const DEPTH: usize = 8;
 pub(crate) struct WorkOrder {
     /// `WO-YYYYMMDD-NNN`
     pub(crate) id: String,
-    /// The latest one on record, in lower case.
+    /// The latest recorded status, in lower case.
     pub(crate) status: String,
-    /// Its file below the root, or the ledger.
+    /// The file relative to the root, or the ledger.
     pub(crate) source: String,
     /// The content of the file, or the newest entry.
     pub(crate) payload: Value,
-    /// The later it was last named on the ledger, the higher; 0 where it never was.
+    /// The position of its last entry in the ledger, or 0.
     order: usize,
 }
 
 impl WorkOrder {
-    /// Whether it is in force.
+    /// True if the work order is in force.
     pub(crate) fn is_active(&self) -> bool {
         const OVER: [&str; 8] = ["complete", "closed", "done", "cancel", "reject", "fail", "expire", "draft"];
         !OVER.iter().any(|word| self.status.contains(word))
@@ -44,7 +44,7 @@ impl WorkOrder {
     }
 }
 
-/// The work orders by id.
+/// The work orders, sorted by id.
 pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
     let mut orders: BTreeMap<String, WorkOrder> = BTreeMap::new();
     for file in files(plane, Path::new("work_orders"), 0)? {
@@ -72,7 +72,7 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
     Ok(orders.into_values().collect())
 }
 
-/// The work order in force: the latest one on the ledger, else the newest id.
+/// The active work order: the latest one in the ledger, or the newest id.
 pub(super) fn active(plane: &Plane) -> Option<String> {
     let orders = all(plane).ok()?;
     let newest = orders.into_iter().filter(WorkOrder::is_active).max_by(|a, b| (a.order, &a.id).cmp(&(b.order, &b.id)));
@@ -102,23 +102,23 @@ fn files(plane: &Plane, directory: &Path, depth: usize) -> Result<Vec<PathBuf>, 
     Ok(found)
 }
 
-/// What applying a work order came to.
+/// The result of applying a work order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
-    /// It is new, and on the ledger now.
+    /// The work order was appended to the ledger.
     New,
-    /// It was applied before with the same payload: nothing was done.
+    /// The work order had been applied with the same payload.
     Already,
 }
 
-/// Applies a work order to a home: its payload goes on the ledger of the second plane, once. The same id with another payload is a
+/// Applies a work order to a home: appends its payload to the ledger of the second plane, once. The same id with another payload is a
 /// conflict.
 pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
     let id = id_in(payload)
         .filter(|id| is_id(id))
         .ok_or_else(|| {
             Error::validation("the work order has no id")
-                .hint("give it `work_order_id`: WO-, the day as YYYYMMDD, and three digits: WO-20260203-001")
+                .hint("add `work_order_id`: WO-, the date as YYYYMMDD, and three digits, such as WO-20260203-001")
         })?
         .to_owned();
     let path = home.join(LEDGER);
@@ -128,7 +128,7 @@ pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
     let mut ledger = Ledger::open(&path, Sync::Line)?;
     let hash = hash_value(payload);
     let mut applied = Applied::New;
-    // Looked at under the lock: of two that apply at once, one comes second and finds the first.
+    // Checked under the lock, because another process may apply the same work order.
     ledger.append_placed(|_| {
         match applied_before(&path, &id)? {
             Some(before) if before == hash => {
@@ -140,7 +140,7 @@ pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
                     .with("work_order_id", id.clone())
                     .with("applied", before)
                     .with("given", hash.clone())
-                    .hint("a work order cannot be changed: give the new one a new id"));
+                    .hint("a work order cannot be changed; use a new id"));
             }
             None => {}
         }
@@ -156,7 +156,7 @@ pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
     Ok((id, applied))
 }
 
-/// The hash of the payload that a work order was applied with.
+/// The hash of the payload with which a work order was applied.
 fn applied_before(path: &Path, id: &str) -> Result<Option<String>> {
     let mut lines = cp_ledger::read::lines(path)?;
     while let Some(raw) = lines.next()? {
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_again_is_nothing_and_another_payload_is_a_conflict() {
+    fn work_order_reapply_is_no_op_or_conflict() {
         let home = tempfile::tempdir().unwrap();
         let order = json!({"work_order_id": "WO-20260203-001", "task": "a"});
         let spelled = json!({"task": "a", "work_order_id": "WO-20260203-001"});
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_have_one_form() {
+    fn work_order_id_form_is_checked() {
         assert!(is_id("WO-20260203-001"));
         for bad in ["", "WO-1-1", "WO-20260203-0011", "wo-20260203-001", "WO-20260203-001-x", "../WO-20260203-001"] {
             assert!(!is_id(bad), "{bad}");

@@ -1,4 +1,4 @@
-//! The signals: the state of a session in a few numbers and words. Each is computed from what happened, none is set by hand.
+//! The signals of a session. Each is computed from the events of the session.
 
 mod tracker;
 
@@ -11,22 +11,22 @@ use serde_json::{Value, json};
 pub(crate) use self::tracker::Tracker;
 use crate::plane::GateState;
 
-/// The context window of a model, in tokens, where it is not known.
+/// The assumed context window of an unknown model, in tokens.
 pub(crate) const CONTEXT_LIMIT: u64 = 200_000;
 
-/// What the session is doing.
+/// The stance of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Stance {
-    /// Nothing has happened yet.
+    /// No turn was taken yet.
     Neutral,
-    /// It waits.
+    /// It waits for input.
     Grounded,
-    /// It answers.
+    /// It answers a turn.
     Engaged,
     /// A person has confirmed something.
     Committed,
-    /// Something was denied.
+    /// An action was denied.
     Protective,
 }
 
@@ -52,16 +52,16 @@ impl Stance {
     }
 }
 
-/// How far the last command reached: its class.
+/// The reach of the last command, by its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Altitude {
-    /// It read.
+    /// It reads.
     L1,
-    /// It added: a turn of a conversation, a note.
+    /// It adds, for example a turn or a note.
     L2,
-    /// Policy decided about it: a command, a tool.
+    /// It is governed by policy, like a command or a tool.
     L3,
-    /// It changed or deleted.
+    /// It changes or deletes.
     L4,
 }
 
@@ -89,29 +89,29 @@ impl Altitude {
 /// The signals of a session at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Signals {
-    /// What it is doing.
+    /// The stance.
     pub(crate) stance: Stance,
-    /// How far the last command reached.
+    /// The altitude of the last command.
     pub(crate) altitude: Altitude,
-    /// How many turns there were.
+    /// The number of turns.
     pub(crate) turn_number: u64,
     /// The share of the last ten turns that did not fail.
     pub(crate) health: f64,
-    /// How much worse the last five turns were than the five before, from -1 to 1.
+    /// The increase of failures in the last five turns over the five before, from -1 to 1.
     pub(crate) drift: f64,
-    /// Where it lies.
+    /// The tier.
     pub(crate) tier: String,
-    /// What it was given to be.
+    /// The role.
     pub(crate) role: Option<String>,
-    /// The work order in force.
+    /// The active work order.
     pub(crate) active_wo: Option<String>,
-    /// Whether the last entry is on the disk.
+    /// True if the last entry is on the disk.
     pub(crate) ledger_synced: bool,
-    /// Whether the gates let things through.
+    /// The state of the gates.
     pub(crate) gate_state: GateState,
     /// The share of tool calls that were not denied.
     pub(crate) trust: f64,
-    /// Whether a lesson is open.
+    /// True while a lesson is being captured.
     pub(crate) learning: bool,
 }
 
@@ -138,7 +138,7 @@ impl Signals {
         json!({"signals": self.to_value(), "compact_display": strip.to_string()})
     }
 
-    /// How much the session is trusted: high ●, medium ◐, low ○.
+    /// The trust: high ●, medium ◐, low ○.
     pub(crate) fn trust_icon(&self) -> char {
         if self.trust >= 0.9 {
             '●'
@@ -149,12 +149,12 @@ impl Signals {
         }
     }
 
-    /// Whether a lesson is open: ◉, or · when none is.
+    /// ◉ while a lesson is being captured, or ·.
     pub(crate) fn learning_icon(&self) -> char {
         if self.learning { '◉' } else { '·' }
     }
 
-    /// Where health is going: ↑ → ↓.
+    /// The trend of the health: ↑ → ↓.
     pub(crate) fn progress_icon(&self) -> char {
         if self.drift > 0.0 {
             '↓'
@@ -176,9 +176,9 @@ pub(crate) fn health_bar(health: f64) -> String {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strip<'a> {
     pub(crate) signals: &'a Signals,
-    /// How many tokens the conversation takes.
+    /// The tokens that the conversation takes.
     pub(crate) used: u64,
-    /// How many the model can hold.
+    /// The size of the model's context window.
     pub(crate) limit: u64,
 }
 
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_strip_has_the_form_of_the_standard() {
+    fn signal_strip_matches_standard() {
         let root = tempfile::tempdir().unwrap();
         let plane = crate::plane::Plane::open(root.path()).unwrap();
         let mut signals = Tracker::new("ho1".to_owned(), None, 0).signals(&plane);

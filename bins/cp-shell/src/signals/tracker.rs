@@ -1,4 +1,4 @@
-//! Watches a session: what the signals are computed from.
+//! Tracks the events of a session from which the signals are computed.
 
 use std::collections::VecDeque;
 
@@ -7,16 +7,16 @@ use cp_common::program::Class;
 use crate::plane::Plane;
 use crate::signals::{Altitude, Signals, Stance};
 
-/// How many turns health looks back.
+/// The number of turns that count for the health.
 const WINDOW: usize = 10;
 
-/// Watches a session, and knows its signals at any moment.
+/// Tracks the events of a session.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     stance: Stance,
     altitude: Altitude,
     turns: u64,
-    /// Whether each of the last turns was fine, the newest last.
+    /// The success of the last turns, the newest last.
     outcomes: VecDeque<bool>,
     calls: u64,
     denied: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// A session in which nothing has happened yet.
+    /// A session without events.
     pub(crate) fn new(tier: String, role: Option<String>, turns: u64) -> Self {
         Self {
             stance: Stance::Neutral,
@@ -43,14 +43,14 @@ impl Tracker {
         }
     }
 
-    /// A turn begins.
+    /// Begins a turn.
     pub(crate) fn begin(&mut self, class: Class) {
         self.turns += 1;
         self.stance = Stance::Engaged;
         self.altitude = Altitude::of(class);
     }
 
-    /// The turn is over. What was confirmed or denied in it stays visible until the next.
+    /// Ends a turn. A confirmation or denial stays visible until the next turn.
     pub(crate) fn end(&mut self, fine: bool) {
         if self.outcomes.len() == WINDOW {
             self.outcomes.pop_front();
@@ -61,38 +61,38 @@ impl Tracker {
         }
     }
 
-    /// A person has approved something.
+    /// Records a confirmation by a person.
     pub(crate) fn confirmed(&mut self) {
         self.stance = Stance::Committed;
     }
 
-    /// Policy, a gate or a person has denied something.
+    /// Records a denial by policy, a gate or a person.
     pub(crate) fn denied(&mut self) {
         self.stance = Stance::Protective;
     }
 
-    /// A command or a tool was called.
+    /// Records a call of a command or a tool.
     pub(crate) fn called(&mut self, was_denied: bool) {
         self.calls += 1;
         self.denied += u64::from(was_denied);
     }
 
-    /// A lesson is opened or closed.
+    /// Opens or closes a lesson.
     pub(crate) fn learning(&mut self, open: bool) {
         self.learning = open;
     }
 
-    /// Whether the last entry is on the disk.
+    /// True if the last entry is on the disk.
     pub(crate) fn synced(&mut self, synced: bool) {
         self.synced = synced;
     }
 
-    /// How many turns there were.
+    /// The number of turns.
     pub(crate) fn turns(&self) -> u64 {
         self.turns
     }
 
-    /// The signals now. The work orders and the gates are those of the tree.
+    /// Computes the signals, with the work orders and gates of the tree.
     pub(crate) fn signals(&self, plane: &Plane) -> Signals {
         let failed = |outcomes: &mut dyn Iterator<Item = &bool>| outcomes.filter(|fine| !**fine).count();
         let all = failed(&mut self.outcomes.iter());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_begins_at_the_default() {
+    fn new_session_has_default_signals() {
         let (_root, plane) = bare();
         let signals = tracker().signals(&plane);
         assert_eq!(
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stance_follows_what_happens() {
+    fn stance_follows_events() {
         let (_root, plane) = bare();
         let mut tracker = tracker();
         let mut stances = Vec::new();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_altitude_is_the_class_of_the_last_command() {
+    fn altitude_follows_command_class() {
         let (_root, plane) = bare();
         let mut tracker = tracker();
         for (class, altitude) in [
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn health_falls_with_failures_recovers_and_drifts() {
+    fn health_and_drift_follow_failures() {
         let (_root, plane) = bare();
         let mut tracker = tracker();
         let mut turn = |fine: bool| {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn trust_learning_and_the_ledger() {
+    fn trust_learning_and_ledger_icons_follow_events() {
         let (_root, plane) = bare();
         let mut tracker = tracker();
         let icons = |tracker: &Tracker| {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gates_and_the_work_orders_are_those_of_the_tree() {
+    fn signals_read_gates_and_work_orders_of_tree() {
         let (root, plane) = bare();
         let tracker = tracker();
         std::fs::create_dir(root.path().join("ledger")).unwrap();

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::tree::run;
 
-/// The folders whose files have links below the prefix.
+/// The directories whose files have links below the prefix.
 const LINKED: [&str; 7] = [
     "bin",
     "share/man/man1",
@@ -27,10 +27,10 @@ const LINKED: [&str; 7] = [
     "share/zsh/site-functions",
     "share/fish/vendor_completions.d",
 ];
-/// The link to the release in force, and to the one before.
+/// The links to the active and the previous release.
 const CURRENT: &str = "current";
 const PREVIOUS: &str = "previous";
-/// How the names of directories begin that are of no use once an update has ended.
+/// The prefix of temporary directories.
 const STAGED: &str = ".update-";
 
 /// `lib/cp-tools` below a prefix.
@@ -39,11 +39,11 @@ pub(super) struct Install {
     root: PathBuf,
 }
 
-/// The lock on an install, had as long as this lives.
+/// The lock on an installation, released when it is dropped.
 pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
 
 impl Install {
-    /// The one that this program belongs to: it is `PREFIX/lib/cp-tools/VERSION/bin/cp-shell`.
+    /// Returns the installation that contains this program, which is `PREFIX/lib/cp-tools/VERSION/bin/cp-shell`.
     pub(super) fn of(program: &Path) -> Option<Self> {
         let tree = program.parent().filter(|bin| bin.ends_with("bin"))?.parent()?;
         let root = tree.parent().filter(|root| root.ends_with("lib/cp-tools"))?;
@@ -51,15 +51,15 @@ impl Install {
         Some(Self { root: root.to_owned() })
     }
 
-    /// The version in force.
+    /// The active version.
     pub(super) fn current(&self) -> Result<String> {
         self.linked(CURRENT).ok_or_else(|| {
-            let error = Error::config("no release is in force here").in_file(&self.root.join(CURRENT));
+            let error = Error::config("no release is active here").in_file(&self.root.join(CURRENT));
             error.hint("install one with scripts/install")
         })
     }
 
-    /// The version before it, where one is kept.
+    /// The previous version, if it is kept.
     pub(super) fn previous(&self) -> Option<String> {
         self.linked(PREVIOUS).filter(|version| self.tree(version).is_dir())
     }
@@ -69,35 +69,35 @@ impl Install {
         target.to_str().filter(|version| number(version).is_some()).map(str::to_owned)
     }
 
-    /// The tree of a version.
+    /// The directory of a version.
     pub(super) fn tree(&self, version: &str) -> PathBuf {
         self.root.join(version)
     }
 
-    /// Keeps other updates away.
+    /// Locks the installation against other updates.
     pub(super) fn lock(&self) -> Result<Lock> {
         let directory = File::open(&self.root).map_err(|e| Error::io("opening", e).in_file(&self.root))?;
         match directory.try_lock() {
             Ok(()) => Ok(Lock(directory)),
             Err(std::fs::TryLockError::WouldBlock) => {
-                Err(Error::new(Code::Conflict, "another update is under way").hint("try again when it has ended"))
+                Err(Error::new(Code::Conflict, "another update is running").hint("retry when it has finished"))
             }
             Err(std::fs::TryLockError::Error(e)) => Err(Error::io("locking", e).in_file(&self.root)),
         }
     }
 
-    /// A directory beside the versions that goes when it is dropped.
+    /// A temporary directory beside the versions, removed when it is dropped.
     pub(super) fn stage(&self, _lock: &Lock) -> Result<TempDir> {
         tempfile::Builder::new().prefix(STAGED).tempdir_in(&self.root).map_err(|e| self.refused(e))
     }
 
-    /// Puts a whole tree in force, by one rename: what ends this at any moment leaves the old one or the new one.
+    /// Activates a tree by one rename, so that an interruption leaves the old or the new version active.
     pub(super) fn replace(&self, tree: &Path, version: &str, stage: &TempDir) -> Result<()> {
         let place = self.tree(version);
         let done = || -> std::io::Result<()> {
             rustix::fs::syncfs(File::open(tree)?)?;
             if place.symlink_metadata().is_ok() {
-                // What was left there goes with the stage.
+                // An old tree is removed with the temporary directory.
                 renameat_with(CWD, tree, CWD, &place, RenameFlags::EXCHANGE)?;
             } else {
                 renameat(CWD, tree, CWD, &place)?;
@@ -108,7 +108,7 @@ impl Install {
         self.put_in_force(version, stage)
     }
 
-    /// Makes an installed version the one in force.
+    /// Activates an installed version.
     pub(super) fn put_in_force(&self, version: &str, stage: &TempDir) -> Result<()> {
         let link = |name: &str, version: &str| -> std::io::Result<()> {
             symlink(version, stage.path().join(name))?;
@@ -121,8 +121,8 @@ impl Install {
             .map_err(|e| self.refused(e))
     }
 
-    /// Gives each file of the release in force its link below the prefix, where nothing else has that name, takes our links away that
-    /// lead nowhere, the versions that are neither in force, nor the one before, nor the one that runs, and what a killed update left.
+    /// Creates missing links to the files of the active release below the prefix. Removes our dangling links, versions that are not active,
+    /// previous or running, and temporary directories of killed updates.
     pub(super) fn tidy(&self, running: &Path) -> Result<()> {
         let prefix = self.root.ancestors().nth(2).unwrap_or(&self.root);
         for folder in LINKED {
@@ -153,7 +153,7 @@ impl Install {
         Ok(())
     }
 
-    /// Whether a path lies in it.
+    /// True if a path is inside the installation.
     pub(super) fn has(&self, path: &Path) -> bool {
         path.starts_with(&self.root)
     }
@@ -168,26 +168,26 @@ impl Install {
     }
 }
 
-/// The names in a directory; none where it is not there.
+/// The names in a directory; none if it does not exist.
 fn names(directory: &Path) -> BTreeSet<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// How long dpkg may take to say whose a file is.
+/// The time limit for a query to dpkg.
 const QUESTION: Duration = Duration::from_secs(10);
 
-/// Who installed a program.
+/// A package manager that installed the programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Manager {
-    /// apt, as the package of this name.
+    /// apt, with the name of the package.
     Apt(String),
-    /// cargo, whose directory this is.
+    /// cargo, with its home directory.
     Cargo(PathBuf),
 }
 
 impl Manager {
-    /// The one that installed this program, if any did.
+    /// Returns the package manager that installed this program, if any.
     pub(super) fn of(program: &Path) -> Option<Self> {
         let named = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let own = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
@@ -207,7 +207,7 @@ impl Manager {
         }
     }
 
-    /// What installs the newest version, or this one.
+    /// The command that installs the newest version, or this one.
     pub(super) fn command(&self, version: Option<&str>) -> Result<Vec<String>> {
         let mut words: Vec<String>;
         match self {
@@ -234,9 +234,7 @@ impl Manager {
                     }
                     _ => {
                         let error = Error::config(format!("cargo built these programs from {source}"));
-                        return Err(
-                            error.hint("bring that source up to date, and run cargo install --path there again")
-                        );
+                        return Err(error.hint("update that source, and run cargo install --path there again"));
                     }
                 }
                 words.extend(names);
@@ -245,8 +243,8 @@ impl Manager {
         Ok(words)
     }
 
-    /// Runs it to its end, whatever signal comes: an installation that is cut in two is worse than one that is waited for. Gives the
-    /// version that the program then has.
+    /// Runs the package manager without reacting to signals, because an interrupted installation could be incomplete. Returns the new
+    /// version of the program.
     pub(super) fn run(words: &[String], program: &Path) -> Result<String> {
         let line = line(words);
         let failed = |why: String| {
@@ -260,21 +258,22 @@ impl Manager {
         if !status.success() {
             return Err(failed(status.to_string()));
         }
-        let said = Command::new(program).arg("--version").stdin(Stdio::null()).output();
-        let said = said.map_err(|e| failed(format!("it ended, but {} cannot be run: {e}", program.display())))?.stdout;
-        Ok(String::from_utf8_lossy(&said).trim().trim_start_matches("cp-shell ").to_owned())
+        let reported = Command::new(program).arg("--version").stdin(Stdio::null()).output();
+        let reported =
+            reported.map_err(|e| failed(format!("it ended, but {} cannot be run: {e}", program.display())))?.stdout;
+        Ok(String::from_utf8_lossy(&reported).trim().trim_start_matches("cp-shell ").to_owned())
     }
 }
 
-/// A command as a person types it.
+/// A command line with quoted words.
 pub(super) fn line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Where cargo has `cp-shell` from, and all packages that it has from there.
+/// The source from which cargo installed `cp-shell`, and all packages from this source.
 fn packages(home: &Path) -> Result<(String, Vec<String>)> {
     let file = home.join(".crates.toml");
-    let unknown = || Error::config("cargo does not say where it has cp-shell from").in_file(&file);
+    let unknown = || Error::config("cargo has no record of the source of cp-shell").in_file(&file);
     let table: toml::Table =
         std::fs::read_to_string(&file).ok().and_then(|text| text.parse().ok()).ok_or_else(unknown)?;
     // "cp-shell 0.1.0 (git+https://…#revision)" = ["cp-shell"]

@@ -1,8 +1,7 @@
-//! `cp-shell update`: bring all programs to the newest release, or to another one: discover, download, verify signature and checksum,
-//! replace, sync the skill. What comes before the replacing touches a directory of its own, and the replacing is one rename.
+//! `cp-shell update`: updates all programs to the newest release, or to another one: discover, download, verify the signature and checksum,
+//! replace, sync the skill. The steps before the replacement use a directory of their own, and the replacement is one rename.
 //!
-//! - [`install`]: where a release is installed · [`manager`]: who else installed the programs · [`skill`]: what agents read
-//! - [`tree`]: the files of a release · [`release`]: what is signed of it · [`source`]: where it comes from
+//! The parts are [`install`] (releases and package managers), [`release`] (sources and signatures) and [`tree`] (files and the skill).
 
 mod install;
 mod release;
@@ -22,7 +21,7 @@ use self::tree::Skill;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "update",
-    // Exempt from the confirm token: what it installs is signed, and `--rollback` takes it back.
+    // No confirm token is needed, because releases are signed and `--rollback` restores the previous one.
     class: Class::Governed,
     output: "update",
     examples: &["cp-shell --version | cut -d' ' -f2 >latest; cp-shell update --check --from ."],
@@ -33,40 +32,40 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Update all programs, and the skill, to the newest signed release
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only look for a newer release, and remember it for the notices
+    /// Only check for a newer release, and record it for the notices
     #[arg(long, conflicts_with_all = ["dry_run", "rollback"])]
     check: bool,
-    /// Show what would be done, and do nothing
+    /// Show the update without performing it
     #[arg(long, conflicts_with = "rollback")]
     dry_run: bool,
-    /// Where releases are (default: `update_from` of config/cp.toml)
+    /// The location of releases (default: `update_from` of config/cp.toml)
     #[arg(long, value_name = "URL|DIR", conflicts_with = "rollback")]
     from: Option<String>,
-    /// This version, also where it is older
+    /// Install this version, even if it is older
     #[arg(long, value_name = "VERSION", conflicts_with = "rollback")]
     target_version: Option<String>,
-    /// Go back to the version that was replaced last
+    /// Restore the version that was replaced last
     #[arg(long)]
     rollback: bool,
-    /// Believe this verifier key instead of the built-in one, this time: the key, or its file
+    /// Verify with this key, or the key in this file, instead of the built-in one
     #[arg(long, value_name = "VKEY|FILE", conflicts_with = "rollback")]
     key: Option<String>,
 }
 
-/// How the programs came here.
+/// How the programs were installed.
 enum Method {
     Release(Install),
     Managed(Manager),
     Development,
 }
 
-/// An update, and how far it has come.
+/// An update and its progress.
 struct Update {
     /// The program that runs.
     program: PathBuf,
     method: Method,
     stage: &'static str,
-    /// The version that is in force.
+    /// The active version.
     current: String,
     replaced: bool,
     skill_status: &'static str,
@@ -74,7 +73,7 @@ struct Update {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    // A signal ends it where it waits, so that the closing line says how far it came.
+    // A signal interrupts only waits, so that the closing line reports the progress.
     std::mem::forget(signals::effect());
     let program = std::env::current_exe().and_then(|program| program.canonicalize());
     let program = program.map_err(|e| Error::io("finding this program", e))?;
@@ -106,16 +105,14 @@ impl Update {
         }
         match (&self.method, lock) {
             (Method::Release(install), Some(lock)) if args.rollback => self.roll_back(&install.clone(), &lock),
-            _ if args.rollback => {
-                Err(Error::config("only a release is rolled back")
-                    .hint("install the older version as the newer one was"))
-            }
+            _ if args.rollback => Err(Error::config("only an installed release can be rolled back")
+                .hint("install the older version with the same package manager")),
             (Method::Managed(manager), _) if !args.check => self.managed(&manager.clone(), args),
             (_, lock) => self.released(args, lock.as_ref(), context),
         }
     }
 
-    /// Has the package manager that installed the programs do it.
+    /// Updates with the package manager that installed the programs.
     fn managed(&mut self, manager: &Manager, args: &Args) -> Result<Updated> {
         let before = self.current.clone();
         let version = args.target_version.as_deref().map(release::version).transpose()?;
@@ -133,7 +130,7 @@ impl Update {
     fn roll_back(&mut self, install: &Install, lock: &Lock) -> Result<Updated> {
         let before = self.current.clone();
         let version = install.previous().filter(|version| *version != before);
-        let version = version.ok_or_else(|| Error::not_found("there is no version to go back to"))?;
+        let version = version.ok_or_else(|| Error::not_found("there is no previous version"))?;
         self.stage = "verify_checksum";
         tree::check(&install.tree(&version))?;
         self.stage = "replace";
@@ -144,12 +141,12 @@ impl Update {
         Ok(self.answer("rolled_back", before, Some(version), "cp-shell update --rollback".to_owned()))
     }
 
-    /// Looks for a release, and unless that is all that was asked for, installs it.
+    /// Finds a release, and installs it unless only a check was requested.
     fn released(&mut self, args: &Args, lock: Option<&Lock>, context: &mut Context) -> Result<Updated> {
         let before = self.current.clone();
         let from = context.config.text("update_from", args.from.as_deref()).ok_or_else(|| {
-            Error::config("nothing says where releases are")
-                .hint("give --from URL|DIR, or write update_from = \"…\" to config/cp.toml")
+            Error::config("no location of releases is configured")
+                .hint("add --from URL|DIR, or set update_from = \"…\" in config/cp.toml")
         })?;
         let source = Source::of(&from)?;
         let key = release::key(args.key.as_deref())?;
@@ -162,7 +159,7 @@ impl Update {
         if !is_meant && target != before && lock.is_some() {
             let message = format!("the newest release there is {target}, older than {before}");
             let error = Error::new(Code::Conflict, message);
-            return Err(error.hint(format!("add --target-version {target} if that is meant")));
+            return Err(error.hint(format!("add --target-version {target} to install it")));
         }
         let mut found = None;
         if is_meant {
@@ -179,7 +176,7 @@ impl Update {
                 recommended_command: command.clone(),
             };
             if let Err(error) = newest.keep(&context.home) {
-                context.warn(&format!("what was found is not remembered: {error}"));
+                context.warn(&format!("the newest release was not recorded: {error}"));
             }
         }
         let status = match (&found, lock) {
@@ -188,7 +185,7 @@ impl Update {
                 self.install(&source, release, lock)?;
                 self.done()
             }
-            // A kill may have come after the replacing.
+            // An earlier update may have been killed after the replacement.
             (None, Some(_)) => self.settle(Ok(()), &before).map(|()| "current")?,
             (None, None) => "current",
             (Some(_), None) if args.check => "available",
@@ -208,7 +205,7 @@ impl Update {
         })
     }
 
-    /// What does this, or did.
+    /// The command for this update.
     fn command(&self, args: &Args) -> String {
         let options = [("--from", &args.from), ("--target-version", &args.target_version), ("--key", &args.key)];
         let words = options.iter().filter_map(|(name, value)| Some(format!(" {name} {}", quoted(value.as_deref()?))));
@@ -218,7 +215,7 @@ impl Update {
         }
     }
 
-    /// Fetches a release, proves it, and puts it in force.
+    /// Downloads, verifies and activates a release.
     fn install(&mut self, source: &Source, release: &Release, lock: &Lock) -> Result<()> {
         let Method::Release(install) = &self.method else { return Ok(()) };
         let before = self.current.clone();
@@ -240,7 +237,7 @@ impl Update {
         self.settle(outcome, &before)
     }
 
-    /// What follows the replacing, whether that came to its end or not: the version in force is read, not assumed.
+    /// Finishes after the replacement, even if it failed: the active version is read and not assumed.
     fn settle(&mut self, outcome: Result<()>, before: &str) -> Result<()> {
         let Method::Release(install) = &self.method else { return outcome };
         self.current = install.current()?;
@@ -250,7 +247,7 @@ impl Update {
         self.sync_skill(before)
     }
 
-    /// Brings the skills that a person installed to that of the version in force.
+    /// Updates the installed skills to the active version.
     fn sync_skill(&mut self, before: &str) -> Result<()> {
         self.stage = "skill_sync";
         let prefix = match &self.method {
@@ -302,16 +299,16 @@ impl Update {
         }
     }
 
-    /// A failure with how far the update came, and what to do next.
+    /// Adds the progress of the update and a hint to an error.
     fn explained(&self, error: Error) -> Error {
         let error = match error.code() {
-            Code::Interrupted => Error::new(Code::Interrupted, format!("cancelled: {} is in force", self.current))
-                .hint("run it again: it begins anew"),
+            Code::Interrupted => Error::new(Code::Interrupted, format!("cancelled: {} is active", self.current))
+                .hint("run it again to start over"),
             Code::Integrity => {
                 let message = format!("{}; nothing was installed", error.message());
-                Error::new(Code::Integrity, message).hint("do not try again: stop, and report it")
+                Error::new(Code::Integrity, message).hint("do not retry; report the problem")
             }
-            code if code.row().retryable => error.hint("run it again: what was done is not done twice"),
+            code if code.row().retryable => error.hint("run it again; completed steps are not repeated"),
             _ => error,
         };
         let error = match &self.skill_command {
@@ -326,44 +323,44 @@ impl Update {
     }
 }
 
-/// What was done, or would be.
+/// The result or plan of an update.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[expect(clippy::struct_excessive_bools, reason = "each is a member of the answer")]
 pub(super) struct Updated {
-    /// `updated`, `rolled_back`, `current` where there was nothing to do, `available` for `--check`, `planned` for `--dry-run`.
+    /// `updated`, `rolled_back`, `current` if there was nothing to do, `available` for `--check`, `planned` for `--dry-run`.
     pub(super) status: &'static str,
-    /// The version that was in force before.
+    /// The version that was active before.
     pub(super) previous_version: String,
-    /// The version that is in force now.
+    /// The version that is active now.
     pub(super) current_version: String,
-    /// The version that was asked for, or the newest; null where a package manager knows it.
+    /// The requested or newest version; null if the package manager selects it.
     pub(super) target_version: Option<String>,
-    /// Whether the target is newer than what is in force.
+    /// True if the target is newer than the active version.
     pub(super) update_available: bool,
     /// `release`, `apt`, `cargo`, or `development`, which is not updated.
     pub(super) install_method: &'static str,
-    /// What installs the target.
+    /// The command that installs the target.
     pub(super) command: String,
-    /// Whether the programs were replaced.
+    /// True if the programs were replaced.
     pub(super) binary_replaced: bool,
-    /// `verified`, or `not_checked` where nothing was to be installed or a package manager answers for it.
+    /// `verified`, or `not_checked` if nothing was installed or a package manager verifies it.
     pub(super) signature_status: &'static str,
-    /// Whether a signature was verified, here and now.
+    /// True if a signature was verified by this command.
     pub(super) signature_verified: bool,
-    /// What was verified.
+    /// The verified release.
     pub(super) verification: Option<Verification>,
-    /// Whether skills that a person installed are brought up to date too.
+    /// True if installed skills are updated too.
     pub(super) skill_sync_supported: bool,
     /// `synced`, `current`, `not_installed`, or `not_started`.
     pub(super) skill_sync_status: &'static str,
-    /// What to do next, in order.
+    /// The next steps, in order.
     pub(super) next_steps: Vec<String>,
-    /// What a caller should know: the notice of a newer release.
+    /// The notices, such as a newer release.
     pub(super) notices: Vec<Notice>,
 }
 
-/// What is certain of a release.
+/// The verified facts about a release.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Verification {
@@ -371,7 +368,7 @@ pub(super) struct Verification {
     pub(super) key: String,
     /// Its archive for this machine.
     pub(super) archive: String,
-    /// The hash of the archive in that list; what is installed has it.
+    /// The hash of the archive in that list.
     pub(super) sha256: String,
 }
 
@@ -398,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_is_that_of_the_type() {
+    fn schema_matches_type() {
         cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "update", &schemars::schema_for!(Updated));
     }
 }

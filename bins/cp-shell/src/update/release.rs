@@ -13,24 +13,24 @@ use cp_ledger::proof::note::{Note, Verifier};
 
 use super::Verification;
 
-/// The key that releases are signed with.
+/// The key that signs releases.
 const BUILT_IN: &str = include_str!("../../release.vkey");
 
-/// A release whose note is signed.
+/// A release with a verified signature.
 pub(super) struct Release {
     pub(super) version: String,
-    /// Whether it repairs something about security, or crosses a major version.
+    /// A warning if the release fixes a security problem or has another major version.
     pub(super) severity: Severity,
-    /// Its archive for this machine, and who vouches for it.
+    /// The archive for this machine, and the key that signed it.
     pub(super) verified: Verification,
 }
 
-/// A failure of what must be as it was signed.
+/// The error for content that does not match its signature.
 pub(super) fn broken(message: impl Into<String>) -> Error {
     Error::new(Code::Integrity, message)
 }
 
-/// The key to believe: the one that is built in, or the one that was given, itself or its file.
+/// The verification key: the built-in one, or the given key or key file.
 pub(super) fn key(given: Option<&str>) -> Result<Verifier> {
     let Some(given) = given else {
         let key = Verifier::from_text(BUILT_IN);
@@ -39,15 +39,15 @@ pub(super) fn key(given: Option<&str>) -> Result<Verifier> {
     Verifier::from_text(given).map_or_else(|| Verifier::load(Path::new(given)), Ok)
 }
 
-/// The newest version, as the source says. Only a note proves that it is one.
+/// The newest version according to the source. It is verified by its note later.
 pub(super) fn latest(source: &Source) -> Result<String> {
     let found = source.text("latest")?.ok_or_else(|| {
-        Error::not_found("no releases are there: `latest` is missing").hint("give --from where releases are")
+        Error::not_found("no releases found: `latest` is missing").hint("name the location of releases with --from")
     })?;
     Ok(version(found.trim_end())?.to_owned())
 }
 
-/// A version that can be the name of a directory.
+/// Validates a version, which must be usable as the name of a directory.
 pub(super) fn version(text: &str) -> Result<&str> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let is_one = number(text).is_some() && text.bytes().all(|c| c.is_ascii_digit() || c == b'.');
@@ -58,7 +58,7 @@ pub(super) fn version(text: &str) -> Result<&str> {
     }
 }
 
-/// The version of a release and the list of its files, as yet unproved.
+/// The list of files of a release, before verification.
 pub(super) fn listed(source: &Source, version: &str) -> Result<String> {
     source
         .text(&format!("v{version}/SHA256SUMS"))?
@@ -66,7 +66,7 @@ pub(super) fn listed(source: &Source, version: &str) -> Result<String> {
 }
 
 impl Release {
-    /// The release whose list this is, where its note says so and the key signed it.
+    /// Verifies that the note of a release is signed by the key and contains this list of files.
     pub(super) fn verified(source: &Source, version: &str, list: &str, key: &Verifier, current: &str) -> Result<Self> {
         let note = source.text(&format!("v{version}/SHA256SUMS.note"))?;
         let note = note.ok_or_else(|| broken(format!("the release {version} is not signed: its note is missing")))?;
@@ -104,7 +104,7 @@ impl Release {
     }
 }
 
-/// The hashes in a list of `sha256sum`, by name.
+/// Parses SHA256SUMS into hashes by name.
 pub(super) fn sums(list: &str) -> Result<BTreeMap<String, String>> {
     let row = |line: &str| {
         let (hash, name) = line.split_at_checked(64)?;
@@ -112,24 +112,22 @@ pub(super) fn sums(list: &str) -> Result<BTreeMap<String, String>> {
         let is_hash = hash.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
         is_hash.then(|| (name.strip_prefix("./").unwrap_or(name).to_owned(), hash.to_owned()))
     };
-    list.lines()
-        .map(|line| row(line).ok_or_else(|| broken("SHA256SUMS has a line that is none of sha256sum")))
-        .collect()
+    list.lines().map(|line| row(line).ok_or_else(|| broken("SHA256SUMS: malformed line"))).collect()
 }
 
-/// A server that is silent for so long is given up, and so is one that takes so long for all of a file.
+/// The time limits for a silent server, and for a whole file.
 const TIMEOUTS: Timeouts = Timeouts { total: Duration::from_mins(30), idle: Some(Duration::from_secs(30)) };
-/// The longest list, signature or name of a version, in bytes.
+/// The largest list, signature or version file, in bytes.
 const LONGEST_TEXT: u64 = 1 << 20;
 
-/// Where releases are.
+/// The location of releases.
 pub(super) enum Source {
     Directory(PathBuf),
     Server(Client, String),
 }
 
 impl Source {
-    /// What `--from` means.
+    /// Parses the value of `--from`.
     pub(super) fn of(from: &str) -> Result<Self> {
         if !from.contains("://") {
             return Ok(Self::Directory(std::path::absolute(from)?));
@@ -138,7 +136,7 @@ impl Source {
         Ok(Self::Server(client, from.trim_end_matches('/').to_owned()))
     }
 
-    /// The text of a small file; `None` where there is no such file.
+    /// The text of a small file; `None` if it does not exist.
     pub(super) fn text(&self, name: &str) -> Result<Option<String>> {
         let mut bytes = Vec::new();
         if !self.copy(name, LONGEST_TEXT, &mut bytes)? {
@@ -148,7 +146,7 @@ impl Source {
         text.map(Some).map_err(|_| Error::new(Code::Integrity, format!("{name} of the release is not text")))
     }
 
-    /// Copies a file of at most so many bytes; false where there is no such file.
+    /// Copies a file of at most `limit` bytes; false if it does not exist.
     pub(super) fn copy(&self, name: &str, limit: u64, into: &mut dyn Write) -> Result<bool> {
         let mut left = limit;
         let mut take = |bytes: &[u8]| {
@@ -161,7 +159,7 @@ impl Source {
         match self {
             Self::Directory(directory) => {
                 let file = directory.join(name);
-                // A named pipe would be waited for.
+                // Opening a named pipe would block.
                 if !file.is_file() {
                     return Ok(false);
                 }
@@ -190,19 +188,19 @@ impl Source {
     }
 }
 
-/// What another status than 200 means.
+/// The result for a status other than 200.
 fn refused(reply: &Reply<'_>, name: &str) -> Result<bool> {
     let error = |code| Error::new(code, format!("{name}: the server of the releases answered {}", reply.status));
     match reply.status {
         404 | 410 => Ok(false),
-        401 | 403 => Err(error(Code::Forbidden).hint("name a server that gives its releases to everybody")),
+        401 | 403 => Err(error(Code::Forbidden).hint("use a server with public releases")),
         429 => Err(error(Code::RateLimited)),
         500.. => Err(error(Code::Server)),
         _ => {
             let elsewhere = reply.header("location").unwrap_or_default();
             Err(error(Code::Config)
                 .with("location", elsewhere)
-                .hint("redirects are not followed: give --from the URL itself"))
+                .hint("redirects are not followed: use the final URL with --from"))
         }
     }
 }
@@ -211,7 +209,7 @@ fn refused(reply: &Reply<'_>, name: &str) -> Result<bool> {
 mod tests {
 
     #[test]
-    fn the_built_in_key_is_one() {
+    fn built_in_key_is_valid() {
         super::key(None).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! The files of a release: fetched, unpacked beside the installed version, compared with their list and tried; and the skill that agents
-//! read, which is updated with the programs.
+//! The files of a release: downloaded, unpacked beside the installed version, compared with their list and tested; and the skill for
+//! agents, which is updated with the programs.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,10 +19,10 @@ use super::release::{Release, Source, broken, sums};
 
 /// The largest archive, in bytes.
 const LARGEST: u64 = 256 << 20;
-/// How long the new program may take to say its version.
+/// The time limit for the version check of the new program.
 const TRIAL: Duration = Duration::from_secs(30);
 
-/// Fetches the archive of a release: its file, and the hash that it has.
+/// Downloads the archive of a release, and returns its file and hash.
 pub(super) fn fetch(source: &Source, release: &Release, into: &Path) -> Result<(PathBuf, String)> {
     let name = &release.verified.archive;
     let path = into.join("archive");
@@ -34,7 +34,7 @@ pub(super) fn fetch(source: &Source, release: &Release, into: &Path) -> Result<(
     Ok((path, hex(&file.hash.finalize())))
 }
 
-/// The hash of what was written.
+/// A writer that hashes the written bytes.
 struct Hashed<W> {
     into: W,
     hash: Sha256,
@@ -52,13 +52,13 @@ impl<W: Write> Write for Hashed<W> {
     }
 }
 
-/// Unpacks an archive whose members all lie in one folder, and gives that.
+/// Unpacks an archive whose members are all in one directory, and returns this directory.
 pub(super) fn unpack(archive: &Path, version: &str, into: &Path) -> Result<PathBuf> {
     let tar = |words: &[&str]| {
         let program = on_path("tar").ok_or_else(|| Error::config("tar is missing").hint("install tar and gzip"))?;
         let mut command = Command::new(program);
         command.args(words).arg(archive).arg("-C").arg(into);
-        // Options of the caller's environment are not for this.
+        // The environment could contain options for tar.
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("LC_ALL", "C");
         run(&mut command, Duration::MAX)?.printed("tar", Code::Io)
     };
@@ -74,13 +74,13 @@ pub(super) fn unpack(archive: &Path, version: &str, into: &Path) -> Result<PathB
     Ok(into.join(top))
 }
 
-/// Compares a tree with the list in it: every file is there as it is listed, none is there that is not, and nothing is a link.
+/// Compares a tree with its list: every listed file is present and unchanged, there are no other files, and no links.
 pub(super) fn check(tree: &Path) -> Result<()> {
     let list = std::fs::read_to_string(tree.join("SHA256SUMS"));
     let mut listed = sums(&list.map_err(|e| broken(format!("the tree has no readable SHA256SUMS: {e}")))?)?;
     for (name, path) in files(tree)? {
         signals::check()?;
-        // Neither the list nor what installs the tree by hand can be in it.
+        // The list itself and the script that installs the tree by hand are not listed.
         match listed.remove(&name) {
             None if matches!(name.as_str(), "SHA256SUMS" | "install") => {}
             None => return Err(broken(format!("{name} is in the release, and not in its list"))),
@@ -97,7 +97,7 @@ pub(super) fn check(tree: &Path) -> Result<()> {
     listed.keys().next().map_or(Ok(()), |name| Err(broken(format!("{name} is missing from the release"))))
 }
 
-/// The files below a directory, by their names in it. What is neither a file nor a directory is refused.
+/// The files below a directory by their relative names. Other kinds of entries are refused.
 pub(super) fn files(tree: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let (mut found, mut directories) = (BTreeMap::new(), vec![tree.to_owned()]);
     while let Some(directory) = directories.pop() {
@@ -117,37 +117,37 @@ pub(super) fn files(tree: &Path) -> Result<BTreeMap<String, PathBuf>> {
     Ok(found)
 }
 
-/// Tries whether the programs of a tree run here, and are of this version.
+/// Tests that the programs of a tree run on this machine, and report this version.
 pub(super) fn try_out(tree: &Path, version: &str) -> Result<()> {
     let mut command = Command::new(tree.join("bin/cp-shell"));
-    let said = run(command.arg("--version"), TRIAL).and_then(|ran| ran.printed("cp-shell --version", Code::Config));
-    let said = said.map_err(|e| match e.code() {
+    let reported = run(command.arg("--version"), TRIAL).and_then(|ran| ran.printed("cp-shell --version", Code::Config));
+    let reported = reported.map_err(|e| match e.code() {
         Code::Interrupted => e,
         _ => Error::config(format!("the programs of {version} do not run here: {}", e.message()))
             .hint("build them from source, with scripts/install"),
     })?;
-    let is_it = said.trim() == format!("cp-shell {version}");
-    if is_it { Ok(()) } else { Err(broken(format!("the programs of {version} say that they are {}", said.trim()))) }
+    let is_it = reported.trim() == format!("cp-shell {version}");
+    if is_it { Ok(()) } else { Err(broken(format!("the programs of {version} say that they are {}", reported.trim()))) }
 }
 
-/// How a command ended.
+/// The result of a command.
 pub(super) struct Ran {
     is_success: bool,
     printed: Vec<u8>,
-    said: String,
+    reported: String,
 }
 
 impl Ran {
-    /// What it printed, where it ended with 0.
+    /// The output of a successful command.
     pub(super) fn printed(self, name: &str, code: Code) -> Result<String> {
         if self.is_success {
             return Ok(String::from_utf8_lossy(&self.printed).into_owned());
         }
-        Err(Error::new(code, format!("{name} failed: {}", self.said)))
+        Err(Error::new(code, format!("{name} failed: {}", self.reported)))
     }
 }
 
-/// Runs a command until it ends, a signal comes, or the time is over.
+/// Runs a command until it exits, a signal arrives, or the time limit is reached.
 pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Ran> {
     let (started, mut printed) = (Instant::now(), Vec::new());
     let mut child = Child::start(command.stderr(Stdio::piped()), Grace::default())?;
@@ -164,20 +164,20 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Ran> {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
-    Ok(Ran { is_success: child.wait()?.success(), printed, said: child.error_text() })
+    Ok(Ran { is_success: child.wait()?.success(), printed, reported: child.error_text() })
 }
 
-/// Where agents look for skills, below the home of a person.
+/// The directories of skills, below the user's home.
 const PLACES: [&str; 2] = [".claude/skills/cp-tools", ".agents/skills/cp-tools"];
 
-/// The skill of a release, and the places where it is installed.
+/// The skill of a release, and the directories in which it is installed.
 pub(super) struct Skill {
     source: PathBuf,
     places: Vec<PathBuf>,
 }
 
 impl Skill {
-    /// The skill that lies at `source`, and where else it is. A place that is a link to the releases follows them by itself.
+    /// The skill at `source`, and its installed copies. A link to the releases needs no update.
     pub(super) fn of(source: PathBuf, is_release: impl Fn(&Path) -> bool) -> Self {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let found = PLACES.iter().filter_map(|place| home.join(place).canonicalize().ok());
@@ -186,7 +186,7 @@ impl Skill {
         Self { source, places }
     }
 
-    /// What does the same as [`Self::sync`] by hand; `None` where these programs came without their skill.
+    /// A command that does the same as [`Self::sync`]; `None` if the programs were installed without the skill.
     pub(super) fn command(&self) -> Option<String> {
         let word = |path: &Path| quoted(&path.display().to_string());
         let copy = |place: &PathBuf| format!("cp -RT {} {}", word(&self.source), word(place));
@@ -194,7 +194,7 @@ impl Skill {
         self.source.is_dir().then(|| copies.join(" && "))
     }
 
-    /// Puts this skill, the whole directory, in each place where it is not yet: `synced`, `current`, or `not_installed`.
+    /// Replaces each outdated copy of the skill: `synced`, `current`, or `not_installed`.
     pub(super) fn sync(&self) -> Result<&'static str> {
         let texts = |directory: &Path| -> Result<Vec<(String, Vec<u8>)>> {
             files(directory)?.into_iter().map(|(name, path)| Ok((name, std::fs::read(path)?))).collect()
@@ -210,7 +210,7 @@ impl Skill {
             }
             let replace = || -> std::io::Result<()> {
                 let stage = place.with_file_name(".cp-tools-new");
-                // What an update left that was killed.
+                // A killed update may have left this directory.
                 let _ = std::fs::remove_dir_all(&stage);
                 for (name, bytes) in &new {
                     let file = stage.join(name);
@@ -227,7 +227,7 @@ impl Skill {
     }
 }
 
-/// Whether the skill in a directory is that of these programs.
+/// True if the skill in a directory belongs to these programs.
 fn is_ours(place: &Path) -> bool {
     let file = place.join("SKILL.md");
     file.is_file() && std::fs::read_to_string(file).is_ok_and(|text| text.starts_with("---\nname: cp-tools\n"))

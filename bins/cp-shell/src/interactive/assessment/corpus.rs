@@ -1,5 +1,5 @@
-//! How often the risk is seen, and how often it is seen where none is: over the utterances in `tests/risk/`, those that the table was made
-//! with and those that were held out. A label is the class, or `harmless`.
+//! Measures recall and false alarms of the classification over the utterances in `tests/risk/`, both tuned and held out. A label is the
+//! class, or `harmless`.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -23,17 +23,17 @@ fn utterances(text: &str) -> Vec<Utterance> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Of those that count, how many are seen, and how many there are.
+/// The number of hits, and the total.
 type Share = (u32, u32);
 
 #[derive(Default)]
 struct Measured {
-    /// Of a language, a label and a level: how many.
+    /// The count for a language, a label and a level.
     confusion: BTreeMap<String, u32>,
     recall: Share,
     recall_of: BTreeMap<String, Share>,
     alarms: Share,
-    /// What was not as it is labelled.
+    /// The misclassified utterances.
     wrong: String,
 }
 
@@ -52,7 +52,7 @@ fn measured<'a>(table: &Table, utterances: impl IntoIterator<Item = &'a Utteranc
         *measured.confusion.entry(format!("{lang} {label} as {}", risk.level.name())).or_default() += 1;
         let right = match label.as_str() {
             "harmless" => risk.level == Level::Safe,
-            // It is asked about, at one level or another.
+            // Any level that requires confirmation.
             "change" => risk.level > Level::Safe,
             _ => risk.level >= Level::Destructive,
         };
@@ -71,7 +71,7 @@ fn measured<'a>(table: &Table, utterances: impl IntoIterator<Item = &'a Utteranc
     measured
 }
 
-/// Shows the confusion table where it fails, and the failures themselves only if they may be seen.
+/// Reports the confusion table on failure, and the failures themselves only for tuned utterances.
 fn check(text: &str, shows_failures: bool) {
     let Measured { confusion, recall, recall_of, alarms, wrong } = measured(&TABLE, &utterances(text));
     let wrong = if shows_failures { wrong } else { String::new() };
@@ -81,25 +81,25 @@ fn check(text: &str, shows_failures: bool) {
 }
 
 #[test]
-fn of_the_utterances_that_the_table_was_made_with_it_sees_nine_in_ten() {
+fn tuned_utterances_reach_required_recall() {
     check(TUNED, true);
 }
 
-/// Its failures are not shown: whoever tunes the table by them has no held-out utterances any more.
+/// Failures are not shown, because the table must not be tuned with held-out utterances.
 #[test]
-fn of_the_utterances_that_were_held_out_it_sees_nine_in_ten() {
+fn held_out_utterances_reach_required_recall() {
     check(HELD_OUT, false);
 }
 
 #[test]
-fn the_utterances_are_many_and_none_stands_twice() {
+fn utterances_are_many_and_unique() {
     let all: Vec<Utterance> = [TUNED, HELD_OUT].into_iter().flat_map(utterances).collect();
     let texts: std::collections::BTreeSet<&str> = all.iter().map(|utterance| utterance.text.as_str()).collect();
     assert!(texts.len() == all.len() && all.len() >= 600 && utterances(HELD_OUT).len() >= 200, "{}", texts.len());
 }
 
 #[test]
-fn without_its_words_a_language_is_not_understood() {
+fn language_without_words_has_low_recall() {
     let all = utterances(TUNED);
     for language in ["en", "de", "es", "fr", "ja"] {
         let marker = format!("[words.{language}]\n");

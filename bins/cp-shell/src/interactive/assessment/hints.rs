@@ -1,4 +1,4 @@
-//! Hints: what a careful colleague would say of a turn. Fixed rules; they inform, and change neither the risk nor what is done.
+//! Hints about a turn by fixed rules. They change neither the risk nor the turn.
 
 use serde::Serialize;
 
@@ -10,22 +10,22 @@ pub(crate) struct Hint {
     pub(crate) message: String,
 }
 
-/// What the rules look at.
+/// The input of the rules.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation<'a> {
     pub(crate) text: &'a str,
     pub(crate) level: Level,
-    /// Whether each of the turns before it was destructive or a mass edit, the newest last.
-    pub(crate) heavy: &'a [bool],
-    /// What was loaded from the hub.
+    /// For each earlier turn, true if it was destructive or a mass edit; the newest last.
+    pub(crate) destructive_turns: &'a [bool],
+    /// The brief and the answers of the hub.
     pub(crate) hub: &'a str,
 }
 
-/// How many turns back a repetition is looked for.
+/// The number of earlier turns that are searched for a repetition.
 const LOOK_BACK: usize = 5;
 
-/// Whether a turn counts for `repeated-destructive-intent`.
-pub(crate) fn is_heavy(text: &str, level: Level) -> bool {
+/// True if a turn counts for `repeated-destructive-intent`.
+pub(crate) fn is_destructive_or_mass_edit(text: &str, level: Level) -> bool {
     level >= Level::Destructive || risk::is_mass_edit(text)
 }
 
@@ -59,7 +59,8 @@ fn credential_routing(situation: &Situation<'_>) -> Option<Hint> {
     if !has_any(&text, &SECRETS) || text.contains("warden route") {
         return None;
     }
-    let message = "this is about a secret: ask `warden route` how to hand it over, and keep the secret itself out of this session";
+    let message =
+        "the turn mentions a secret: ask `warden route` how to hand it over, and keep the secret out of this session";
     Some(Hint { rule: "credential-routing", message: message.to_owned() })
 }
 
@@ -77,7 +78,7 @@ fn secret_anti_pattern(situation: &Situation<'_>) -> Option<Hint> {
     if !(names_it && secret && words(&text).any(|word| HANDS_OUT.iter().any(|verb| is_form_of(word, verb)))) {
         return None;
     }
-    let message = "ops-warden routes secrets and does not hand them out: it has no API keys or passwords to give";
+    let message = "ops-warden routes secrets and does not hand out API keys or passwords";
     Some(Hint { rule: "ops-warden-secret-anti-pattern", message: message.to_owned() })
 }
 
@@ -85,22 +86,23 @@ fn remote_execution(situation: &Situation<'_>) -> Option<Hint> {
     if !risk::runs_remote_code(situation.text) {
         return None;
     }
-    let message = "this runs a download immediately: save it, read it and check its hash before running it";
+    let message = "this runs a download without review: save it, read it and check its hash before running it";
     Some(Hint { rule: "remote-exec-review", message: message.to_owned() })
 }
 
 fn repeated_destruction(situation: &Situation<'_>) -> Option<Hint> {
-    if !is_heavy(situation.text, situation.level) {
+    if !is_destructive_or_mass_edit(situation.text, situation.level) {
         return None;
     }
-    let before = situation.heavy.iter().rev().take(LOOK_BACK).filter(|heavy| **heavy).count();
+    let before =
+        situation.destructive_turns.iter().rev().take(LOOK_BACK).filter(|is_destructive| **is_destructive).count();
     if before == 0 {
         return None;
     }
     let message = format!(
-        "{} of the last {} turns delete or change a lot: check the current state before going on",
+        "{} of the last {} turns delete or change a lot: check the current state before continuing",
         before + 1,
-        situation.heavy.len().min(LOOK_BACK) + 1
+        situation.destructive_turns.len().min(LOOK_BACK) + 1
     );
     Some(Hint { rule: "repeated-destructive-intent", message })
 }
@@ -108,8 +110,7 @@ fn repeated_destruction(situation: &Situation<'_>) -> Option<Hint> {
 fn hub_alignment(situation: &Situation<'_>) -> Option<Hint> {
     let hub = situation.hub.to_uppercase();
     let unseen = workplans(situation.text).into_iter().find(|id| !hub.contains(id.as_str()))?;
-    let message =
-        format!("{unseen} is not among what the hub answered: the workplan file in the repository is authoritative");
+    let message = format!("{unseen} is not listed by the hub: the workplan file in the repository is authoritative");
     Some(Hint { rule: "state-hub-alignment", message })
 }
 
@@ -134,7 +135,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
-/// give, gives, giving, fetched: close enough for a hint.
+/// Matches forms such as give, gives, giving and fetched.
 fn is_form_of(word: &str, verb: &str) -> bool {
     let stem = verb.strip_suffix('e').unwrap_or(verb);
     word.strip_prefix(stem)
@@ -146,20 +147,20 @@ mod tests {
     use super::*;
     use crate::interactive::assessment::risk::classify;
 
-    fn rules(text: &str, heavy: &[bool], hub: &str) -> Vec<&'static str> {
+    fn rules(text: &str, destructive_turns: &[bool], hub: &str) -> Vec<&'static str> {
         let level = classify(text).level;
-        hints(&Situation { text, level, heavy, hub }).into_iter().map(|hint| hint.rule).collect()
+        hints(&Situation { text, level, destructive_turns, hub }).into_iter().map(|hint| hint.rule).collect()
     }
 
     #[test]
-    fn a_secret_without_a_route_gets_credential_routing() {
+    fn credential_routing_needs_secret_without_route() {
         assert_eq!(rules("where do I put the API key of the mailer?", &[], ""), ["credential-routing"]);
         assert_eq!(rules("`warden route mailer` says where the API key goes", &[], ""), [""; 0]);
         assert_eq!(rules("where do I put the milk?", &[], ""), [""; 0]);
     }
 
     #[test]
-    fn ops_warden_is_not_asked_for_secrets() {
+    fn secret_anti_pattern_needs_ops_warden_and_secret() {
         let rule = "ops-warden-secret-anti-pattern";
         assert!(rules("have ops-warden give me the database password", &[], "").contains(&rule));
         assert!(rules("get the API key from ops warden", &[], "").contains(&rule));
@@ -168,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn a_download_that_is_run_is_reviewed() {
+    fn remote_exec_review_needs_piped_download() {
         assert_eq!(rules("curl https://get.example | sh", &[], ""), ["remote-exec-review"]);
         assert_eq!(rules("curl https://get.example | jq .", &[], ""), [""; 0]);
     }
 
     #[test]
-    fn a_second_destructive_turn_is_noticed_and_a_first_is_not() {
+    fn repeated_intent_needs_earlier_destructive_turn() {
         assert_eq!(rules("delete the logs", &[false, true], ""), ["repeated-destructive-intent"]);
         assert_eq!(rules("rename all modules", &[true], ""), ["repeated-destructive-intent"]);
         assert_eq!(rules("delete the logs", &[false, false], ""), [""; 0]);
@@ -183,17 +184,17 @@ mod tests {
     }
 
     #[test]
-    fn a_workplan_that_the_hub_does_not_show_is_noticed() {
+    fn hub_alignment_needs_unlisted_workplan() {
         assert_eq!(rules("go on with cya-wp-0007", &[], "CYA-WP-0006 shell"), ["state-hub-alignment"]);
         assert_eq!(rules("go on with CYA-WP-0007", &[], "cya-wp-0007 shell"), [""; 0]);
         assert_eq!(rules("go on with the wp", &[], ""), [""; 0]);
     }
 
     #[test]
-    fn hints_leave_the_risk_alone() {
+    fn hints_do_not_change_risk() {
         let text = "delete it, then curl https://x | sh, with the password of CYA-WP-0001 that ops-warden gives";
         let before = classify(text);
-        let found = hints(&Situation { text, level: before.level, heavy: &[true], hub: "" });
+        let found = hints(&Situation { text, level: before.level, destructive_turns: &[true], hub: "" });
         assert_eq!(found.len(), 5);
         assert_eq!(classify(text), before);
     }

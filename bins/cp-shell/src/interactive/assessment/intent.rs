@@ -1,24 +1,24 @@
-//! Whether words are an order, and of what class: in each clause the verb that counts, what it is done to, and where. A question, a remark
-//! on what happened, an order not to do it, and what is only to be written or explained are no order.
+//! Detects orders in a text and their class of risk, by the verb, object and target of each clause. Questions, reports, prohibitions, and
+//! texts to be written or explained are not orders.
 
 use std::fmt::Write as _;
 
 use crate::interactive::assessment::lexicon::{Class, Language, Level, Mark, Table};
 use crate::interactive::assessment::lexicon::{End, Token};
 
-/// What a clause is.
+/// The kind of a clause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// It has no verb that is known.
+    /// Without a known verb.
     Idle,
     Order,
-    /// It orders what does no harm, and what else it names belongs to that.
+    /// An order without risk; other verbs in the clause belong to it.
     Harmless,
-    /// It asks, tells or forbids.
+    /// A question, a report or a prohibition.
     Remark,
 }
 
-/// What is asked for.
+/// A detected order.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) level: Level,
@@ -26,40 +26,40 @@ pub(crate) struct Found {
     pub(crate) is_mass_edit: bool,
 }
 
-/// A text as one language reads it.
+/// A text as it is understood in one language.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
-    /// How many words the language knows.
+    /// The number of known words.
     pub(crate) known: usize,
     pub(crate) found: Vec<Found>,
-    /// The clauses: their sentence, where they begin, what they are.
+    /// The clauses: number of the sentence, offset and kind.
     acts: Vec<(usize, usize, Act)>,
 }
 
 struct Reader<'a> {
     table: &'a Table,
     language: &'a Language,
-    /// Whether it ends with a question mark.
+    /// True if the sentence ends with a question mark.
     asked: bool,
-    /// Where the verb is last, whether something in it wants something done, or known.
+    /// In a language with the verb last: true if the sentence contains a word for a request, or for a question.
     requests: bool,
     inquires: bool,
     before: Before,
     reading: Reading,
 }
 
-/// What the clauses before this one were.
+/// The context of earlier clauses.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "marks that do not depend on each other")]
 struct Before {
     questioned: bool,
-    /// The last was a question, or compared two things: what "and" adds belongs to it.
+    /// The last clause was a question, or compared two things, so a clause with "and" belongs to it.
     pair: bool,
-    /// The last was only "I want that".
+    /// The last clause was only a wish, such as "I want that".
     wish: bool,
-    /// What is to be written or found, and the words that say what it does: "a script that …".
+    /// The clause describes a text to be written, such as "a script that …".
     subordinate: bool,
-    /// One of them, or this one, names a place outside.
+    /// This or an earlier clause names an outside target.
     outside: bool,
 }
 
@@ -68,7 +68,7 @@ fn sentences<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item = &'t [Token
     tokens.chunk_by(|token, _| token.end < End::Sentence)
 }
 
-/// How a language reads a text.
+/// Analyses a text in one language.
 pub(crate) fn read(tokens: &[Token<'_>], language: &Language, table: &Table) -> Reading {
     let mut reading = Reading::default();
     for (number, sentence) in sentences(tokens).enumerate() {
@@ -95,7 +95,7 @@ pub(crate) fn read(tokens: &[Token<'_>], language: &Language, table: &Table) -> 
 }
 
 impl Reading {
-    /// Whether a command that stands at this place is to be run, and not only spoken of.
+    /// True if a command line at this offset is to be run, and not only mentioned.
     pub(crate) fn means_command(&self, at: usize, tokens: &[Token<'_>], table: &Table) -> bool {
         let Some(&(number, _, act)) = self.acts.iter().rev().find(|(_, start, _)| *start <= at) else { return true };
         let has = |wanted: Act| self.acts.iter().any(|(other, _, act)| *other == number && *act == wanted);
@@ -106,7 +106,7 @@ impl Reading {
             Act::Order => true,
             Act::Idle | Act::Harmless if has(Act::Remark) => false,
             Act::Idle | Act::Harmless if is_bare => {
-                // What is said around it decides: "what does this do?" above, or below.
+                // The sentences around it decide, such as "what does this do?" above or below.
                 let mut others = self.acts.iter().filter(|(other, _, act)| *other != number && *act != Act::Idle);
                 let after = others.clone().find(|(other, ..)| *other > number);
                 let around = others.rfind(|(other, ..)| *other < number).or(after);
@@ -119,7 +119,7 @@ impl Reading {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a clause, and keeps what is ordered in it.
+    /// Analyses a clause, and records its orders.
     fn clause(&mut self, clause: &[Token<'_>], first: bool) -> Act {
         let marks = self.language.marks(clause);
         self.reading.known += marks.iter().map(|mark| mark.known).sum::<usize>();
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
             verb.map_or(clause.len(), |verb| if self.language.is_verb_last { clause.len() } else { verb.start });
         let asks = |mark: &Mark<'_>| mark.is("ask") && mark.start < until && !clause[mark.start].quoted;
         let mut question = (marks.iter().any(asks) || self.inquires) && !self.requests;
-        // "the difference between delete and drop", "how do I find and delete": one question.
+        // "the difference between delete and drop" and "how do I find and delete" are one question.
         question |= self.before.pair && begins("and");
         self.before.pair = has("both") || question;
         if self.asked && !requested {
@@ -168,12 +168,12 @@ impl<'a> Reader<'a> {
             return Act::Remark;
         }
         self.weigh(clause, &marks, verb);
-        // "add `rm -rf target` to the Makefile" handles the words of a command.
+        // In "add `rm -rf target` to the Makefile" the command is only text.
         let handles = ["do-grant", "do-send", "do-change", "do-edit"].iter().any(|sense| verb.is(sense));
         if handles && !verb.is("do-delete") && !verb.is("do-remove") { Act::Harmless } else { Act::Order }
     }
 
-    /// "do not delete", "delete nothing"; in some languages the word that denies stands at the end, or is the ending of the verb.
+    /// True for "do not delete" and "delete nothing". In some languages the negation is at the end, or is an ending of the verb.
     fn is_negated(&self, marks: &[Mark<'_>], verb: &Mark<'_>, length: usize) -> bool {
         marks.iter().filter(|mark| mark.is("not")).any(|mark| {
             let before = !self.language.is_verb_last && mark.start < verb.start && mark.start + 3 >= verb.start;
@@ -184,10 +184,10 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Compares what is ordered with the classes.
+    /// Finds the class of an order.
     fn weigh(&mut self, clause: &[Token<'_>], marks: &[Mark<'_>], verb: &Mark<'_>) {
         let things = self.things(clause, marks, verb);
-        // Of code, unless it is about what is in use.
+        // Edits of code are ignored, unless they concern systems in use.
         let in_use = ["of-machine", "of-store", "of-account", "at-production", "at-outside"];
         let serious = |mark: &Mark<'_>| in_use.iter().any(|sense| mark.is(sense));
         if marks.iter().any(|mark| mark.is("context")) && !marks.iter().any(serious) {
@@ -214,9 +214,9 @@ impl<'a> Reader<'a> {
         self.reading.found.push(Found { level, reason, is_mass_edit: class.name == "mass edit" });
     }
 
-    /// The class of highest level that fits; `None` as a thing is one that is not known.
+    /// The matching class with the highest level. `thing` is `None` for an unknown object.
     fn class(&self, marks: &[Mark<'_>], verb: &Mark<'_>, thing: Option<&Mark<'_>>) -> Option<&'a Class> {
-        // "of-file" is a file, "do-delete" and "done-delete" are to delete.
+        // The prefix of a sense is ignored: "do-delete" and "done-delete" both mean delete.
         let is_any = |mark: &Mark<'_>, names: &str| {
             let bare = mark.senses.iter().map(|sense| sense.split_once('-').map_or(*sense, |(_, name)| name));
             bare.into_iter().any(|sense| names.split(' ').any(|name| name == sense))
@@ -232,19 +232,19 @@ impl<'a> Reader<'a> {
                 || marks.iter().any(|mark| is_any(mark, &class.with));
             things && with && is_any(verb, &class.verb)
         };
-        // Of equals the first.
+        // The first of equal classes.
         self.table.class.iter().filter(fits).rev().max_by_key(|class| class.level)
     }
 
-    /// What it is done to, the likeliest first: the last word of a phrase without a preposition,
-    /// or with one where none is without; nothing after what is only code.
+    /// The objects of the verb, the most likely first: the last word of a phrase without a preposition, or otherwise with one. Objects
+    /// after code are ignored.
     fn things<'m>(&self, clause: &[Token<'_>], marks: &'m [Mark<'m>], verb: &Mark<'_>) -> Vec<Option<&'m Mark<'m>>> {
         let is_thing = |mark: &&Mark<'_>| {
-            // Words in quotes are words; the name of a file in them is that of a file.
+            // Quoted words are not objects, except for names of files.
             let is_word = clause[mark.start].quoted && mark.known > 0;
             !is_word && !mark.is("of-anyone") && mark.senses.iter().any(|sense| sense.starts_with("of-"))
         };
-        // What a clause with "when" or "before" names is not what it is done to.
+        // Words after "when" or "before" are not objects.
         let after = marks.iter().filter(|mark| mark.start > verb.start).take_while(|mark| !mark.is("sub"));
         let after: Vec<&Mark<'_>> = after.collect();
         let before: Vec<&Mark<'_>> = marks.iter().filter(|mark| mark.start < verb.start).collect();
@@ -263,7 +263,7 @@ impl<'a> Reader<'a> {
                 count += 1;
             }
         }
-        // "log file" is a file; where the verb is last, what stands nearest to it comes first as it is.
+        // The last word counts in "log file"; with the verb last, the word nearest to the verb comes first.
         if !is_verb_last {
             phrases.reverse();
         }
@@ -276,20 +276,20 @@ impl<'a> Reader<'a> {
         if phrases.is_empty() {
             return vec![None];
         }
-        // A role column is a column, and no role.
+        // A "role column" is a column.
         let after = phrases.iter().position(|thing| thing.is("of-data")).map_or(phrases.len(), |index| index + 1);
         phrases[..after].iter().take_while(|thing| !thing.is("of-code")).map(|thing| Some(*thing)).collect()
     }
 }
 
-/// Of an address only the host: the rest may hold a secret.
+/// The host of a URL, because the rest may contain a secret.
 fn host(word: &str) -> &str {
     let Some((_, address)) = word.split_once("://") else { return word };
     let address = address.split(['/', '?', '#']).next().unwrap_or_default();
     address.rsplit('@').next().unwrap_or_default()
 }
 
-/// "write a script that …", "write a script to find …".
+/// True for "write a script that …" and "write a script to find …".
 fn opens_subordinate(marks: &[Mark<'_>], verb: &Mark<'_>) -> bool {
     let is_verb = |mark: &Mark<'_>| mark.senses.iter().any(|sense| sense.starts_with("do-"));
     marks.iter().filter(|mark| mark.start > verb.start).any(|mark| {

@@ -1,12 +1,12 @@
-//! The words of a text, and the table `risk.toml`: the classes of risk, the command lines that have one, and the words of each language
-//! with their possible senses.
+//! The words of a text, and the table `risk.toml`: the classes of risk, the command lines with a class, and the words of each language with
+//! their senses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-/// What ends after a word.
+/// The boundary after a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum End {
     Word,
@@ -17,18 +17,18 @@ pub(crate) enum End {
 
 #[derive(Debug)]
 pub(crate) struct Token<'a> {
-    /// Without accents, in lower case.
+    /// The text without accents, in lower case.
     pub(crate) text: String,
     /// As it was written.
     pub(crate) written: &'a str,
-    /// Where it begins.
+    /// The offset in the text.
     pub(crate) at: usize,
-    /// Whether it stands in quotes or backticks.
+    /// True if the word is in quotes or backticks.
     pub(crate) quoted: bool,
     pub(crate) end: End,
 }
 
-/// The text with each voiced kana as one letter, as some systems do not write it.
+/// Composes voiced kana into one letter.
 pub(crate) fn composed(text: &str) -> String {
     let mut composed = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -44,7 +44,7 @@ pub(crate) fn composed(text: &str) -> String {
     composed
 }
 
-/// Without accents, umlauts and case; letters of full width are plain ones.
+/// Folds case, accents, umlauts and full-width letters.
 pub(crate) fn folded(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
     for letter in text.chars().flat_map(char::to_lowercase) {
@@ -70,12 +70,12 @@ pub(crate) fn folded(text: &str) -> String {
     folded
 }
 
-/// Whether a letter belongs to a script that is written without blanks: kana, kanji.
+/// True for letters of scripts without blanks: kana and kanji.
 pub(crate) const fn is_unspaced(letter: char) -> bool {
     matches!(letter, '\u{3005}'..='\u{3007}' | '\u{3041}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}')
 }
 
-/// The words of a text.
+/// Splits a text into words.
 pub(crate) fn tokens<'a>(text: &'a str, table: &Table) -> Vec<Token<'a>> {
     let mut tokens: Vec<Token<'a>> = Vec::new();
     let (mut start, mut at, mut closing) = (0, 0, None);
@@ -90,7 +90,7 @@ pub(crate) fn tokens<'a>(text: &'a str, table: &Table) -> Vec<Token<'a>> {
         }
         if let Some(end) = end {
             start = next.max(at + taken);
-            // What is quoted has no sentences of its own.
+            // Boundaries inside quotes do not count.
             if let (None, None, Some(last)) = (closing, closes, tokens.last_mut()) {
                 last.end = last.end.max(end);
             }
@@ -101,7 +101,7 @@ pub(crate) fn tokens<'a>(text: &'a str, table: &Table) -> Vec<Token<'a>> {
     tokens
 }
 
-/// What a letter ends, if it is no part of a word.
+/// The boundary that a letter causes, if it is not part of a word.
 fn end(letter: char, after: &str) -> Option<End> {
     let is_last = after.chars().next().is_none_or(|next| next.is_whitespace() || is_unspaced(next));
     match letter {
@@ -116,7 +116,7 @@ fn end(letter: char, after: &str) -> Option<End> {
     }
 }
 
-/// The length of what opens or closes a quotation here, and what closes it after that. What is never closed opens none.
+/// The length of a quotation mark here, and the mark that closes the open quotation. An unclosed mark is ignored.
 fn quotation<'a>(rest: &'a str, letter: char, closing: Option<&'a str>) -> (usize, Option<&'a str>) {
     if let Some(closing) = closing {
         return if rest.starts_with(closing) { (closing.len(), None) } else { (0, Some(closing)) };
@@ -134,7 +134,7 @@ fn quotation<'a>(rest: &'a str, letter: char, closing: Option<&'a str>) -> (usiz
     if rest[opening.len()..].contains(closing) { (opening.len(), Some(closing)) } else { (0, None) }
 }
 
-/// Takes a word; what is one only in writing is cut: "l'envoi", "peux-tu", and all text without blanks.
+/// Adds a word, after splitting forms such as "l'envoi", "peux-tu", and text without blanks.
 fn word<'a>(start: usize, word: &'a str, quoted: bool, table: &Table, tokens: &mut Vec<Token<'a>>) {
     let mut push = |at: usize, written: &'a str| {
         if !written.is_empty() {
@@ -172,19 +172,19 @@ fn word<'a>(start: usize, word: &'a str, quoted: bool, table: &Table, tokens: &m
     }
 }
 
-/// The table that is compiled in.
+/// The built-in table.
 pub(crate) static TABLE: LazyLock<Table> =
     LazyLock::new(|| Table::parse(include_str!("risk.toml")).unwrap_or_default());
 
-/// How much harm.
+/// The level of risk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// None to be seen.
+    /// No risk was found.
     Safe,
-    /// Something changes, and can be changed back.
+    /// A change that can be reverted.
     Caution,
-    /// Something is lost, leaves, is opened or stands still.
+    /// Data is lost or leaves, access is opened, or a service stops.
     Destructive,
     /// A machine, a disk or a service is lost.
     Critical,
@@ -201,21 +201,21 @@ impl Level {
     }
 }
 
-/// A class of risk: what is done to what makes it. Senses are separated by blanks.
+/// A class of risk, by verb and object. Senses are separated by blanks.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Class {
     pub(crate) name: String,
     pub(crate) level: Level,
     pub(crate) verb: String,
-    /// `*` is anything or nothing but code, the empty string nothing that is known.
+    /// `*` matches any object except code, and the empty string an unknown object.
     pub(crate) thing: String,
-    /// What must stand somewhere in the clause besides.
+    /// A sense that the clause must also contain.
     #[serde(default)]
     pub(crate) with: String,
     pub(crate) why: String,
 }
 
-/// Command lines of a class.
+/// Command lines with a class.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Command {
     pub(crate) name: String,
@@ -230,7 +230,7 @@ pub(crate) struct Command {
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Table {
-    /// What a command line begins with, besides the commands that have a class.
+    /// Programs that begin a command line without a class.
     programs: String,
     pub(crate) class: Vec<Class>,
     pub(crate) command: Vec<Command>,
@@ -238,18 +238,18 @@ pub(crate) struct Table {
     words: BTreeMap<String, BTreeMap<String, String>>,
     #[serde(skip)]
     pub(crate) languages: Vec<Language>,
-    /// What is cut out of text that has no blanks, by its first letter, the longest first.
+    /// Words to find in text without blanks, by their first letter, the longest first.
     #[serde(skip)]
     cuts: HashMap<char, Vec<String>>,
 }
 
-/// What a language can say, by the first word of it.
+/// The entries of a language by their first word.
 #[derive(Debug)]
 pub(crate) struct Language {
-    /// Whether the verb ends the clause, and particles follow what they mark.
+    /// True if the verb ends the clause, and particles follow their words.
     pub(crate) is_verb_last: bool,
     entries: HashMap<String, Vec<Entry>>,
-    /// Those whose first word stands for many.
+    /// Entries whose first word is a stem.
     stems: Vec<Entry>,
 }
 
@@ -257,18 +257,18 @@ pub(crate) struct Language {
 struct Entry {
     words: Vec<String>,
     sense: String,
-    /// Whether every language has it.
+    /// True for entries of all languages.
     common: bool,
 }
 
-/// Words that have a meaning, in a clause.
+/// A group of words with a sense.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mark<'a> {
     pub(crate) start: usize,
     /// After its last word.
     pub(crate) end: usize,
     pub(crate) senses: Vec<&'a str>,
-    /// How many words its entry has, and how many if only this language has it.
+    /// The number of words of the entry.
     pub(crate) own: usize,
     pub(crate) known: usize,
 }
@@ -314,13 +314,13 @@ impl Table {
         Ok(table)
     }
 
-    /// Whether a line that begins with this word is a command line.
+    /// True if a line that begins with this word is a command line.
     pub(crate) fn is_program(&self, word: &str) -> bool {
         let mut patterns = self.command.iter().flat_map(|command| &command.patterns);
         self.programs.split(", ").any(|program| program == word) || patterns.any(|pattern| pattern[0] == word)
     }
 
-    /// How many bytes the longest known word has with which a text without blanks begins.
+    /// The length of the longest known word at the beginning of a text without blanks.
     pub(crate) fn cut(&self, text: &str) -> Option<usize> {
         let parts = self.cuts.get(&text.chars().next()?)?;
         parts.iter().find(|part| text.starts_with(part.as_str())).map(String::len)
@@ -328,7 +328,7 @@ impl Table {
 }
 
 impl Language {
-    /// Whatever has a meaning in a clause: the longest entries, from left to right.
+    /// Finds the senses in a clause: the longest entries, from left to right.
     pub(crate) fn marks<'a>(&'a self, clause: &[Token<'_>]) -> Vec<Mark<'a>> {
         let (mut marks, mut taken) = (Vec::new(), vec![false; clause.len()]);
         for start in 0..clause.len() {
@@ -337,7 +337,7 @@ impl Language {
             }
             let Some(mark) = self.longest(clause, start) else { continue };
             if mark.own > 0 {
-                // Between the words of "turn * off" other words stand, with a meaning of their own.
+                // The words inside "turn * off" have their own senses.
                 (start..mark.end).take(mark.own - 1).for_each(|index| taken[index] = true);
                 taken[mark.end - 1] = true;
             }
@@ -346,7 +346,7 @@ impl Language {
         marks
     }
 
-    /// Whether a word joins clauses.
+    /// True if a word joins clauses.
     pub(crate) fn joins(&self, word: &str) -> bool {
         self.entries
             .get(word)
@@ -377,7 +377,7 @@ impl Language {
         Some(best)
     }
 
-    /// What the last part of a long word is: a "Datenbankprozess" is a process.
+    /// The sense of the last part of a compound: a "Datenbankprozess" is a process.
     fn compound(&self, word: &str) -> Option<&str> {
         let is_plain = word.bytes().all(|byte| byte.is_ascii_lowercase());
         let ends = 3..word.len().saturating_sub(4);
@@ -387,7 +387,7 @@ impl Language {
     }
 }
 
-/// What a word that no language has looks like: an address, or the name of a file.
+/// The sense of an unknown word by its shape: a URL, an address or the name of a file.
 fn shape(word: &str) -> Option<&'static str> {
     let ending = word.rsplit_once('.').map_or("", |(_, ending)| ending);
     let is_ending = (1..=4).contains(&ending.len()) && ending.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -398,7 +398,7 @@ fn shape(word: &str) -> Option<&'static str> {
     ((is_path && word.len() > 1) || (is_ending && word.len() > ending.len() + 1)).then_some("of-file")
 }
 
-/// How many of the leading words a pattern takes: `*` takes up to `gap`, `~` ends a word of which only the beginning counts.
+/// The number of leading words that match a pattern. `*` matches up to `gap` words, and `~` ends a prefix.
 pub(crate) fn words_taken<T>(words: &[T], pattern: &[String], text: fn(&T) -> &str, gap: usize) -> Option<usize> {
     let Some((first, rest)) = pattern.split_first() else { return Some(0) };
     if first == "*" {

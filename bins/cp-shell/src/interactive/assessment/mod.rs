@@ -1,5 +1,4 @@
-//! What a session remarks on a turn before it is sent: its risk, the hints that its words get, and how `:explain` shows both later.
-//! Values in, values out.
+//! The assessment of a turn before it is sent: its risk and hints, and the record that `:explain` shows.
 
 #[cfg(test)]
 mod corpus;
@@ -12,30 +11,30 @@ use std::fmt::Write as _;
 
 use crate::interactive::assessment::hints::Hint;
 use crate::interactive::assessment::risk::Risk;
-use crate::interactive::console::render::{Style, cut, harmless};
+use crate::interactive::console::render::{Style, cut, escaped};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Explained {
-    /// Its number on the screen and on record.
+    /// The number of the turn.
     pub(crate) turn: u64,
-    /// What the person said, without secrets.
-    pub(crate) said: String,
+    /// The text of the person, without secrets.
+    pub(crate) text: String,
     pub(crate) risk: Risk,
     pub(crate) hints: Vec<Hint>,
     pub(crate) pieces: Vec<Size>,
     pub(crate) recalled: Vec<String>,
-    /// How many secrets were left out of what is kept and sent along.
+    /// The number of secrets that were removed.
     pub(crate) redactions: u32,
     pub(crate) isolated: bool,
     pub(crate) agent: String,
-    /// Whether the person approved it.
+    /// True if the person confirmed the turn.
     pub(crate) confirmed: bool,
-    pub(crate) fate: Fate,
+    pub(crate) outcome: TurnOutcome,
 }
 
-/// What became of a turn.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum TurnOutcome {
     NotSent,
     Sent,
     Answered,
@@ -43,10 +42,10 @@ pub(crate) enum Fate {
     Failed,
 }
 
-/// The size of a piece that was attached.
+/// The size of a part of the context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
-    /// Where it came from.
+    /// The source.
     pub(crate) name: String,
     pub(crate) bytes: usize,
 }
@@ -58,32 +57,32 @@ impl Explained {
             let _ = writeln!(
                 text,
                 "{name:<11} {}",
-                cut(&harmless(value).replace('\n', " "), style.width.saturating_sub(12).max(20))
+                cut(&escaped(value).replace('\n', " "), style.width.saturating_sub(12).max(20))
             );
         };
         line("turn", &self.turn.to_string());
-        line("said", &self.said);
+        line("said", &self.text);
         line("agent", &self.agent);
         line("risk", &format!("{}: {}", self.risk.level.name(), self.risk.reason));
-        let asked = match (self.fate, self.confirmed) {
-            (Fate::NotSent, _) => "no",
+        let asked = match (self.outcome, self.confirmed) {
+            (TurnOutcome::NotSent, _) => "no",
             (_, true) => "yes, by the person",
             (_, false) => "no approval was required",
         };
         line("confirmed", asked);
-        let fate = match self.fate {
-            Fate::NotSent => "nothing was sent",
-            Fate::Sent => "sent, and not answered",
-            Fate::Answered => "sent, and answered",
-            Fate::Interrupted => "sent, and stopped by the person: what had come stays in the conversation",
-            Fate::Failed => "sent, and failed",
+        let outcome = match self.outcome {
+            TurnOutcome::NotSent => "nothing was sent",
+            TurnOutcome::Sent => "sent, and not answered",
+            TurnOutcome::Answered => "sent, and answered",
+            TurnOutcome::Interrupted => "sent, and stopped by the person: the partial answer stays in the conversation",
+            TurnOutcome::Failed => "sent, and failed",
         };
-        line("sent", fate);
-        let mode = match (self.fate, self.isolated) {
-            (Fate::NotSent, true) => "isolated",
-            (Fate::NotSent, false) => "persistent",
-            (_, true) => "isolated: only these words were sent",
-            (_, false) => "persistent: the conversation was sent along",
+        line("sent", outcome);
+        let mode = match (self.outcome, self.isolated) {
+            (TurnOutcome::NotSent, true) => "isolated",
+            (TurnOutcome::NotSent, false) => "persistent",
+            (_, true) => "isolated: only this text was sent",
+            (_, false) => "persistent: the conversation was sent too",
         };
         line("mode", mode);
         if self.pieces.is_empty() {

@@ -1,4 +1,4 @@
-//! Commands about answers: which model gives the next one, with which files and tools; the editor; and copies and the cost of past answers.
+//! Commands about answers: the model, tools and files for the next answer, the editor, and copies and cost of past answers.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -15,48 +15,48 @@ use serde_json::json;
 
 use crate::agent::ModelOptions;
 use crate::ask;
-use crate::interactive::console::render::{count, harmless, style};
+use crate::interactive::console::render::{count, escaped, style};
 use crate::interactive::state::{Allowed, Conversation, Outcome, State};
 use crate::interactive::turn;
 use crate::plane::Read;
 
-/// Terminals take about so much in one sequence.
+/// The largest sequence that terminals accept.
 const CLIPBOARD_LIMIT: usize = 74_994;
 
 fn last(conversation: &Conversation) -> Result<&str> {
     let answer = conversation.answer.as_str();
-    if answer.is_empty() { Err(Error::not_found("there was no answer yet")) } else { Ok(answer) }
+    if answer.is_empty() { Err(Error::not_found("no answer to copy or save yet")) } else { Ok(answer) }
 }
 
-/// `:copy`: the terminal puts it on the clipboard (OSC 52), also from far away.
+/// `:copy`: the terminal copies the answer to its clipboard (OSC 52), even over ssh.
 pub(super) fn copy(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let is_terminal = state.console.is_terminal();
     let answer = last(&state.conversation)?;
     let encoded = BASE64_STANDARD.encode(answer);
     if !is_terminal || encoded.len() > CLIPBOARD_LIMIT {
-        let what = if is_terminal { "the answer is too long for a clipboard" } else { "copying needs a terminal" };
-        return Err(Error::usage(what).hint("write it to a file: :save FILE"));
+        let what = if is_terminal { "the answer is too long for the clipboard" } else { "copying requires a terminal" };
+        return Err(Error::usage(what).hint("save it to a file: :save FILE"));
     }
     let text = format!("\x1b]52;c;{encoded}\x07copied: {}\n", count(answer.chars().count(), "character"));
     Ok(Outcome { text, result: json!({"characters": answer.chars().count()}), ..Outcome::default() })
 }
 
-/// `:save FILE`: never over a file that is there.
+/// `:save FILE`: does not overwrite a file.
 pub(super) fn save(state: &mut State<'_>, file: &str) -> Result<Outcome> {
     let answer = last(&state.conversation)?;
     if file.is_empty() {
-        return Err(Error::usage("a file is needed").hint("write :save answer.md"));
+        return Err(Error::usage("the name of a file is missing").hint("write :save answer.md"));
     }
     let path = Path::new(file);
     state.context.home.check_writable(path)?;
     let mut created = OpenOptions::new().write(true).create_new(true).mode(0o666).open(path).map_err(|e| {
         let error = Error::io("saving the answer", e).in_file(path);
-        if path.exists() { error.hint("choose a name that is free: nothing is overwritten here") } else { error }
+        if path.exists() { error.hint("choose another name: existing files are not overwritten") } else { error }
     })?;
     let text = format!("{}\n", answer.trim_end_matches('\n'));
     created.write_all(text.as_bytes()).map_err(|e| Error::io("saving the answer", e).in_file(path))?;
     let hash = format!("sha256:{}", cp_ledger::format::line::Hash::of(text.as_bytes()).hex());
-    let shown = format!("written: {}, {} bytes\n", harmless(file), text.len());
+    let shown = format!("written: {}, {} bytes\n", escaped(file), text.len());
     let writes = vec![Read::whole(file.to_owned(), hash)];
     Ok(Outcome { text: shown, result: json!({"file": file, "bytes": text.len()}), writes, ..Outcome::default() })
 }
@@ -85,7 +85,7 @@ pub(super) fn backend(state: &mut State<'_>, backend: &str) -> Result<Outcome> {
     choose(state, backend, |options| &mut options.backend, "backend")
 }
 
-/// Changes who answers. What was there stays where the other cannot be had.
+/// Changes the model or backend. The current one stays if the new one is not available.
 fn choose(
     state: &mut State<'_>,
     value: &str,
@@ -102,7 +102,7 @@ fn choose(
         state.ledgers.transcript.note("session_model", &json!({name: value}))?;
     }
     let now = state.context.config.text(name, member(&mut state.model).as_deref());
-    let text = now.as_deref().map_or_else(|| "chosen by the environment".to_owned(), harmless);
+    let text = now.as_deref().map_or_else(|| "chosen by the environment".to_owned(), escaped);
     Ok(Outcome { text: format!("{name}: {text}\n"), result: json!({name: now}), ..Outcome::default() })
 }
 
@@ -111,7 +111,7 @@ pub(super) fn tools(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let State { model, conversation, context, .. } = state;
     if model.tools.is_empty() {
         return Ok(Outcome::of_text(
-            "none: cp-shell --tools DIR lets the model use those of a directory, each turn after a yes\n",
+            "none: cp-shell --tools DIR lets the model use the tools of a directory, after confirmation of each turn\n",
         ));
     }
     let directories: Vec<String> = model.tools.iter().map(|directory| directory.display().to_string()).collect();
@@ -119,11 +119,11 @@ pub(super) fn tools(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let found = ask(context, "cp-toolloop", &words.collect::<Vec<_>>())?;
     let mut text = String::new();
     for tool in found["items"].as_array().into_iter().flatten() {
-        let member = |name: &str| harmless(tool[name].as_str().unwrap_or_default());
+        let member = |name: &str| escaped(tool[name].as_str().unwrap_or_default());
         let _ = writeln!(text, "{}  {}", style().strong(&member("name")), member("description").replace('\n', " "));
     }
     for Allowed { rule, tool, .. } in &conversation.allowed {
-        let _ = writeln!(text, "{}", style().faint(&harmless(&format!("allowed for this session: {tool} ({rule})"))));
+        let _ = writeln!(text, "{}", style().faint(&escaped(&format!("allowed for this session: {tool} ({rule})"))));
     }
     Ok(Outcome { text, result: found, ..Outcome::default() })
 }
@@ -134,15 +134,15 @@ pub(super) fn attach(state: &mut State<'_>, path: &str) -> Result<Outcome> {
     if !path.is_empty() {
         conversation.attached.push(turn::attachable(path)?);
     }
-    let names: Vec<String> = conversation.attached.iter().map(|path| harmless(&path.display().to_string())).collect();
-    let text = if names.is_empty() { "nothing is attached".to_owned() } else { names.join("\n") };
+    let names: Vec<String> = conversation.attached.iter().map(|path| escaped(&path.display().to_string())).collect();
+    let text = if names.is_empty() { "no files are attached".to_owned() } else { names.join("\n") };
     Ok(Outcome { text: format!("{text}\n"), result: json!({"attached": names}), ..Outcome::default() })
 }
 
 /// `:edit [TEXT]`
 pub(super) fn edit(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     if !state.console.is_terminal() {
-        return Err(Error::usage("an editor needs a terminal").hint("write the text itself"));
+        return Err(Error::usage("an editor requires a terminal").hint("write the text as the turn"));
     }
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     let editor = set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| "vi".to_owned());
@@ -158,10 +158,10 @@ pub(super) fn edit(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     if !status.map_err(failed)?.success() {
         return Ok(Outcome::of_text("the editor failed: nothing was sent\n"));
     }
-    let said = written.map_err(|e| Error::io("reading what was edited", e).in_file(&file))?;
-    if said.trim().is_empty() {
+    let text = written.map_err(|e| Error::io("reading what was edited", e).in_file(&file))?;
+    if text.trim().is_empty() {
         return Ok(Outcome::of_text("nothing was written: nothing was sent\n"));
     }
-    state.show(&format!("{}\n", style().faint(&harmless(said.trim_end()))))?;
-    turn::take(state, said.trim_end())
+    state.show(&format!("{}\n", style().faint(&escaped(text.trim_end()))))?;
+    turn::take(state, text.trim_end())
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::interactive::commands::{COMMANDS, Command, find};
 use crate::plane::Plane;
 
-/// Where the ids are that commands take. They are read when Tab is pressed, and never before.
+/// The sources of ids for completion. They are read only when Tab is pressed.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
     pub(crate) root: PathBuf,
@@ -13,7 +13,7 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// What a command can be given.
+    /// The possible arguments of a command.
     fn of(&self, command: &Command) -> Vec<String> {
         let fixed = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         match command.name() {
@@ -40,21 +40,21 @@ impl Ids {
     }
 }
 
-/// The paths that begin so, relative to a directory; directories with a slash, and hidden ones only after a dot.
+/// The paths with this beginning, relative to a directory. Directories get a slash; hidden files are offered only after a dot.
 fn paths(below: &Path, begun: &str) -> Vec<String> {
     let (directory, name) = begun.split_at(begun.rfind('/').map_or(0, |at| at + 1));
     let listing = std::fs::read_dir(below.join(directory)).into_iter().flatten().flatten();
     let path = |entry: std::fs::DirEntry| {
         let slash = if entry.path().is_dir() { "/" } else { "" };
         let found = entry.file_name().into_string().ok()?;
-        // A name that would act on the terminal is not shown on it.
+        // A name with control characters is not shown.
         let is_meant = name.starts_with('.') || !found.starts_with('.');
         (is_meant && !found.contains(char::is_control)).then(|| format!("{directory}{found}{slash}"))
     };
     listing.filter_map(path).collect()
 }
 
-/// What can stand at the cursor, and where it begins.
+/// The completions at the cursor, and where the completed word begins.
 pub(crate) fn candidates(line: &str, at: usize, ids: &Ids) -> (usize, Vec<String>) {
     let typed = &line[..at];
     let here = Path::new(".");
@@ -71,7 +71,7 @@ pub(crate) fn candidates(line: &str, at: usize, ids: &Ids) -> (usize, Vec<String
     let Some(rest) = typed.strip_prefix([':', '/']) else { return (at, Vec::new()) };
     let Some((name, argument)) = rest.split_once(char::is_whitespace) else {
         let names = COMMANDS.iter().flat_map(Command::names).map(str::to_owned);
-        // The short names are for those who know them.
+        // Short names are not offered.
         return (1, fitting(names.filter(|name| name.len() > 2 || rest.len() == name.len()).collect(), rest));
     };
     let Some(command) = find(name) else { return (at, Vec::new()) };
@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_offered_by_their_beginning() {
+    fn completion_offers_commands_by_prefix() {
         assert_eq!(offered(":he"), (1, vec!["help".to_owned()]));
         assert_eq!(offered("/expo"), (1, vec!["export".to_owned(), "export-session".to_owned()]));
         assert_eq!(offered("hello"), (5, vec![]));
     }
 
     #[test]
-    fn ids_are_those_of_the_tree() {
+    fn completion_offers_ids_of_tree() {
         assert_eq!(offered(":pkg PKG"), (5, vec!["PKG-A".to_owned(), "PKG-B".to_owned()]));
         assert_eq!(offered(":agent de"), (7, vec!["default".to_owned(), "dev".to_owned()]));
         assert_eq!(offered(":ctx i"), (5, vec!["isolated".to_owned()]));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_those_that_begin_so_and_hidden_ones_only_after_a_dot() {
+    fn completion_offers_hidden_paths_after_dot() {
         let root = tempfile::tempdir().unwrap();
         for file in ["lib/x.py", "lib/.hidden", "lib/a b.md", "lib/\x1b[31m"] {
             std::fs::create_dir_all(root.path().join("lib")).unwrap();

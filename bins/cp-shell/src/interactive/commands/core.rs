@@ -1,4 +1,4 @@
-//! The commands about the session itself: help, state, agent, mode, signals.
+//! Commands about the session: help, state, agent, mode, export, signals, trust.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::agent::{Capability, load_agents};
 use crate::ask;
 use crate::interactive::commands::{self, COMMANDS, Command};
-use crate::interactive::console::render::{harmless, style, value};
+use crate::interactive::console::render::{escaped, style, value};
 use crate::interactive::state::{Outcome, State};
 use crate::plane::Read;
 use crate::signals::health_bar;
@@ -31,19 +31,21 @@ pub(super) fn help(state: &mut State<'_>, about: &str) -> Result<Outcome> {
     for (name, help) in rows.chain([passthrough]) {
         text.push_str(&entry(&name, help, style.width));
     }
-    text.push_str("A / does for a :, as in /help. The names of the operations of cp-shell(1) are commands too.\n");
-    text.push_str("All else goes to the model. A \\ at its end, or an open ``` or \"\"\", lets a line go on.\n");
+    text.push_str("`/` works like `:`: /help is :help. The names of the operations of cp-shell(1) are commands too.\n");
+    text.push_str(
+        "Other lines are sent to the model. A \\ at the end, or an open ``` or \"\"\", continues the line.\n",
+    );
     Ok(Outcome::of_text(text))
 }
 
-/// Its names as help shows them: the whole one, a short one, and what it takes.
+/// The names for help: the full name, a short name, and the operands.
 fn spelled(command: &Command) -> String {
     let short =
         command.names().skip(1).find(|name| name.len() < 4).map_or_else(String::new, |name| format!(", :{name}"));
     format!(":{}{short} {}", command.name(), command.takes).trim_end().to_owned()
 }
 
-/// A name and what it does, below each other where they do not fit beside each other.
+/// A name and its description, on two lines if they do not fit on one.
 fn entry(name: &str, help: &str, width: usize) -> String {
     const COLUMN: usize = 31;
     let beside = 2 + COLUMN + 1 + help.len() <= width && name.len() <= COLUMN;
@@ -64,14 +66,14 @@ pub(super) fn clear(state: &State<'_>) -> Outcome {
 
 /// `:state`
 pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
-    let State { setup, context, agent, ledgers, standing, hub, conversation, model, .. } = state;
+    let State { setup, context, agent, ledgers, session_status, hub, conversation, model, .. } = state;
     let own = agent.state()?;
     let loaded = hub.loaded();
     let state = json!({
         "session_id": ledgers.journal.session(),
         "directory": ledgers.journal.directory().display().to_string(),
         "home": context.home.root().display().to_string(),
-        "root": standing.plane.root().display().to_string(),
+        "root": session_status.plane.root().display().to_string(),
         "mode": mode_name(conversation.isolated),
         "agent": {
             "name": agent.name(),
@@ -83,8 +85,8 @@ pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
         "model": context.config.text("model", model.model.as_deref()),
         "tools": model.tools,
         "offline": setup.request.options.offline,
-        "signals": standing.signals().to_value(),
-        "context": {"used": standing.used, "limit": standing.window},
+        "signals": session_status.signals().to_value(),
+        "context": {"used": session_status.used, "limit": session_status.window},
         "shell_history": {"enabled": setup.shell_history.enabled, "lines": setup.shell_history.lines.len()},
         "hub": {
             "status": loaded.status,
@@ -96,7 +98,7 @@ pub(super) fn state(state: &mut State<'_>, _: &str) -> Result<Outcome> {
         },
     });
     let text = serde_json::to_string_pretty(&state).unwrap_or_default();
-    Ok(Outcome { text: harmless(&text) + "\n", result: state, ..Outcome::default() })
+    Ok(Outcome { text: escaped(&text) + "\n", result: state, ..Outcome::default() })
 }
 
 fn names(capabilities: &[Capability]) -> Vec<&'static str> {
@@ -142,9 +144,9 @@ pub(super) fn mode(state: &mut State<'_>, mode: &str) -> Result<Outcome> {
         }
     }
     let meaning = if conversation.isolated {
-        "only what you say goes to the model; the session keeps it all"
+        "only the current turn is sent to the model; the session records everything"
     } else {
-        "the conversation, the context and what is remembered go along"
+        "the conversation, the context and memories are sent to the model"
     };
     let now = mode_name(conversation.isolated);
     Ok(Outcome { text: format!("{now}: {meaning}\n"), result: json!({"mode": now}), ..Outcome::default() })
@@ -155,15 +157,15 @@ pub(super) fn export(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let exported = ask(state.context, "cp-session", &["export"])?;
     let path = exported["path"].as_str().unwrap_or_default().to_owned();
     let hash = exported["sha256"].as_str().unwrap_or_default().to_owned();
-    let text = format!("written: {}, {} turns, without secrets\n", harmless(&path), exported["turns"]);
+    let text = format!("written: {}, {} turns, without secrets\n", escaped(&path), exported["turns"]);
     Ok(Outcome { text, result: exported, writes: vec![Read::whole(path, hash)], ..Outcome::default() })
 }
 
 /// `:signals`
 pub(super) fn signals(state: &mut State<'_>) -> Outcome {
-    let State { standing, agent, .. } = state;
-    let signals = standing.signals();
-    let mut text = format!("{}\n", standing.strip());
+    let State { session_status, agent, .. } = state;
+    let signals = session_status.signals();
+    let mut text = format!("{}\n", session_status.strip());
     let rows = [
         ("stance", format!("{} {}", signals.stance.icon(), signals.stance.name())),
         ("altitude", signals.altitude.name().to_owned()),
@@ -178,11 +180,11 @@ pub(super) fn signals(state: &mut State<'_>) -> Outcome {
         ("ledger", if signals.ledger_synced { "synced" } else { "not synced" }.to_owned()),
     ];
     for (name, value) in rows {
-        let _ = writeln!(text, "{name:<11} {}", harmless(&value));
+        let _ = writeln!(text, "{name:<11} {}", escaped(&value));
     }
-    // An agent's own view is marked as such.
+    // The agent's own signals are marked.
     for (name, value) in agent.signals().unwrap_or_default() {
-        let _ = writeln!(text, "{:<11} {}", harmless(&format!("~{name}")), harmless(&shown(&value)));
+        let _ = writeln!(text, "{:<11} {}", escaped(&format!("~{name}")), escaped(&shown(&value)));
     }
     Outcome { text, result: signals.to_value(), ..Outcome::default() }
 }
@@ -193,8 +195,8 @@ fn shown(value: &Value) -> String {
 
 /// `:trust`
 pub(super) fn trust(state: &State<'_>) -> Outcome {
-    let signals = state.standing.signals();
+    let signals = state.session_status.signals();
     let (icon, trust) = (signals.trust_icon(), signals.trust);
-    let text = format!("trust {icon} {trust:.2}: the share of commands and tools that needed no denial\n");
+    let text = format!("trust {icon} {trust:.2}: the share of calls of commands and tools that were not denied\n");
     Outcome { text, result: json!({"trust": trust}), ..Outcome::default() }
 }

@@ -1,4 +1,4 @@
-//! `:hub`, `:inbox` and `:explain`: what the hub answered, the two ways to write to it, and the context of the last turn.
+//! `:hub`, `:inbox` and `:explain`: the answers of the hub, the two ways to write to it, and the context of the last turn.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use cp_common::{Error, Result, signals};
 use serde_json::json;
 
 use crate::interactive::commands::unquoted;
-use crate::interactive::console::render::{Style, count, cut, harmless, style};
+use crate::interactive::console::render::{Style, count, cut, escaped, style};
 use crate::interactive::history::ShellHistory;
 use crate::interactive::hub::{Hub, Loaded};
 use crate::interactive::state::{Outcome, State, record_hub};
@@ -20,7 +20,7 @@ pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
             let loaded = state.hub.loaded();
             let mut text = hub_text(loaded, state.hub.is_pending(), style());
             if let Some(brief) = &loaded.brief {
-                text.push_str(&harmless(brief.text.trim_end()));
+                text.push_str(&escaped(brief.text.trim_end()));
                 text.push('\n');
             }
             Ok(Outcome { result: json!(loaded), ..Outcome::of_text(text) })
@@ -32,7 +32,7 @@ pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
     }
 }
 
-/// Waits for the questions of the start: the person wants to see the answers now.
+/// Waits for the requests that were sent at the start.
 fn wait(hub: &mut Hub, transcript: &mut Transcript) -> Result<()> {
     let limit = hub.longest_wait();
     hub.take(limit);
@@ -42,24 +42,25 @@ fn wait(hub: &mut Hub, transcript: &mut Transcript) -> Result<()> {
 
 fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
     if summary.is_empty() {
-        return Err(Error::usage("there is nothing to post").hint("write it after the command: :hub log TEXT"));
+        return Err(Error::usage("the note is missing").hint("write :hub log TEXT"));
     }
-    let State { setup, console, ledgers, standing, hub, .. } = state;
+    let State { setup, console, ledgers, session_status, hub, .. } = state;
     let (summary, _) = setup.redactor.redact_text(summary);
     let session = ledgers.journal.session();
     let note = hub.note(&summary, session);
     if !console.is_terminal() {
-        standing.tracker.denied();
+        session_status.tracker.denied();
         let message =
             "cancelled: a note to the hub requires approval, and there is no terminal to ask at; nothing was posted";
-        return Err(Error::usage(message)
-            .hint("post it from a terminal; the next line of a script is never taken as an answer"));
+        return Err(
+            Error::usage(message).hint("post it from a terminal; a line of a script is never used as an answer")
+        );
     }
-    if !console.agrees(&format!("Post to the hub: {}? [y/N] ", harmless(&summary))) {
-        standing.tracker.denied();
+    if !console.confirm(&format!("Post to the hub: {}? [y/N] ", escaped(&summary))) {
+        session_status.tracker.denied();
         return Ok(Outcome::of_text("cancelled: nothing was posted\n"));
     }
-    standing.tracker.confirmed();
+    session_status.tracker.confirmed();
     hub.log(&summary, session)?;
     ledgers.transcript.note("session_hub_log", &note)?;
     let calls = vec![json!({"hub": "progress"})];
@@ -77,12 +78,12 @@ pub(super) fn inbox(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
             let mut text = String::new();
             for message in &loaded.messages {
                 let line = format!("{}  {}: {}", message.id, message.note, message.title);
-                text.push_str(&cut(&harmless(&line).replace('\n', " "), style.width));
+                text.push_str(&cut(&escaped(&line).replace('\n', " "), style.width));
                 text.push('\n');
             }
             if loaded.messages.is_empty() {
                 let why = loaded.errors.first().map_or(loaded.status, String::as_str);
-                text = format!("no unread messages ({})\n", harmless(why));
+                text = format!("no unread messages ({})\n", escaped(why));
             }
             Ok(Outcome::of_text(text))
         }
@@ -92,7 +93,7 @@ pub(super) fn inbox(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
             hub.read(id)?;
             transcript.note("session_inbox_read", &json!({"message_id": id}))?;
             let calls = vec![json!({"hub": "message read", "message_id": id})];
-            Ok(Outcome { calls, ..Outcome::of_text(format!("{} is marked as read\n", harmless(id))) })
+            Ok(Outcome { calls, ..Outcome::of_text(format!("{} is marked as read\n", escaped(id))) })
         }
         (other, _) => {
             Err(Error::usage(format!("unknown subcommand `:inbox {other}`")).hint("write :inbox, or :inbox read ID"))
@@ -104,8 +105,7 @@ pub(super) fn inbox(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
 pub(super) fn explain(state: &State<'_>) -> Outcome {
     let State { setup, hub, conversation, .. } = state;
     let style = style();
-    let mut text =
-        conversation.last.as_ref().map_or_else(|| "no turn was taken yet\n".to_owned(), |last| last.text(style));
+    let mut text = conversation.last.as_ref().map_or_else(|| "no turn yet\n".to_owned(), |last| last.text(style));
     text.push_str(&history_text(&setup.shell_history, style));
     text.push_str(&hub_text(hub.loaded(), hub.is_pending(), style));
     Outcome::of_text(text)
@@ -120,17 +120,17 @@ fn history_text(history: &ShellHistory, style: Style) -> String {
     let lines = count(history.lines.len(), "line");
     let _ = writeln!(text, "history     on: {lines} from {source}, {} redacted", history.redactions);
     if let Some(error) = &history.error {
-        let _ = writeln!(text, "            {}", harmless(error));
+        let _ = writeln!(text, "            {}", escaped(error));
     }
     let path = history.path.as_deref().unwrap_or_default();
     for line in &history.lines {
         let shown = format!("            {}:{} [{source}] {}", path, line.line, line.command.replace('\n', " "));
-        let _ = writeln!(text, "{}", cut(&harmless(&shown), style.width));
+        let _ = writeln!(text, "{}", cut(&escaped(&shown), style.width));
     }
     text
 }
 
-/// What the hub answered, in a few lines.
+/// A summary of the hub's answers.
 pub(super) fn hub_text(hub: &Loaded, pending: bool, style: Style) -> String {
     let status = if pending { "asked, no answer yet" } else { hub.status };
     let mut text = format!("hub         {status}\n");
@@ -138,7 +138,7 @@ pub(super) fn hub_text(hub: &Loaded, pending: bool, style: Style) -> String {
         let _ = writeln!(
             text,
             "  brief     {} ({} bytes, {} redacted)",
-            harmless(&brief.path),
+            escaped(&brief.path),
             brief.text.len(),
             brief.redactions
         );
@@ -146,11 +146,11 @@ pub(super) fn hub_text(hub: &Loaded, pending: bool, style: Style) -> String {
     for (name, entries) in hub.lists() {
         for entry in entries {
             let line = format!("  {name:<10} {} {} ({})", entry.id, entry.title, entry.note);
-            let _ = writeln!(text, "{}", cut(&harmless(&line).replace('\n', " "), style.width));
+            let _ = writeln!(text, "{}", cut(&escaped(&line).replace('\n', " "), style.width));
         }
     }
     for error in &hub.errors {
-        let _ = writeln!(text, "  error      {}", harmless(error));
+        let _ = writeln!(text, "  error      {}", escaped(error));
     }
     text
 }

@@ -6,11 +6,11 @@ use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
 
 use crate::ask;
-use crate::interactive::console::render::{count, harmless, style};
+use crate::interactive::console::render::{count, escaped, style};
 use crate::interactive::memory::{self, Remembered, remember};
 use crate::interactive::state::{Outcome, Setup, State};
 
-/// How much of each kind is shown.
+/// The number of memories of each kind that are shown.
 const SHOWN: usize = 10;
 
 /// `:memory [QUERY]`
@@ -19,7 +19,7 @@ pub(super) fn recall(state: &mut State<'_>, query: &str) -> Result<Outcome> {
     let kinds = memory::kinds(context);
     if kinds.is_empty() {
         let directory = context.home.path("memory");
-        return Ok(Outcome::of_text(format!("nothing is remembered in {}\n", directory.display())));
+        return Ok(Outcome::of_text(format!("no memories in {}\n", directory.display())));
     }
     shown(&kinds.iter().map(String::as_str).collect::<Vec<_>>(), query, context)
 }
@@ -36,7 +36,7 @@ fn shown(kinds: &[&str], query: &str, context: &Context) -> Result<Outcome> {
         let file = memory::file_of(kind, context);
         let _ = writeln!(text, "{}", style().faint(&format!("{kind}: {} of {}", found.len(), file.display())));
         for remembered in found {
-            let _ = writeln!(text, "  {} {}", remembered.at, harmless(&remembered.text).replace('\n', "\n    "));
+            let _ = writeln!(text, "  {} {}", remembered.at, escaped(&remembered.text).replace('\n', "\n    "));
         }
     }
     Ok(Outcome::of_text(text))
@@ -54,18 +54,18 @@ pub(super) fn add_developer_note(state: &mut State<'_>, text: &str) -> Result<Ou
 
 fn add(kind: &str, text: &str, state: &State<'_>) -> Result<Outcome> {
     if text.is_empty() {
-        return Err(Error::usage("there is nothing to note").hint("write it after the command: :n+ TEXT"));
+        return Err(Error::usage("the note is missing").hint("write :n+ TEXT"));
     }
     keep(kind, text, &state.setup, state.context)
 }
 
-/// Keeps a text of a kind without secrets, and shows where.
+/// Stores a text of a kind without secrets, and shows the file.
 pub(super) fn keep(kind: &str, text: &str, setup: &Setup<'_>, context: &Context) -> Result<Outcome> {
     let (text, redactions) = setup.redactor.redact_text(text);
     memory::remember(kind, &text, context)?;
     let without =
-        if redactions > 0 { format!(", {} taken out", count(redactions as usize, "secret")) } else { String::new() };
-    Ok(Outcome::of_text(format!("kept in {}{without}\n", memory::file_of(kind, context).display())))
+        if redactions > 0 { format!(", {} removed", count(redactions as usize, "secret")) } else { String::new() };
+    Ok(Outcome::of_text(format!("saved in {}{without}\n", memory::file_of(kind, context).display())))
 }
 
 /// `:v [N]`
@@ -79,8 +79,8 @@ pub(super) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
     let turns: Vec<Turn> = serde_json::from_value(loaded["messages"].clone()).unwrap_or_default();
     let mut text = String::new();
     for turn in &turns {
-        let role = style().strong(&format!("{}:", harmless(&turn.role)));
-        let _ = writeln!(text, "{role} {}", harmless(&turn.content.text()));
+        let role = style().strong(&format!("{}:", escaped(&turn.role)));
+        let _ = writeln!(text, "{role} {}", escaped(&turn.content.text()));
     }
     let _ = writeln!(text, "{}", style().faint(&format!("{} of {session}", count(turns.len(), "turn"))));
     Ok(Outcome::of_text(text))
@@ -89,14 +89,14 @@ pub(super) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
 /// `:learn [LESSON]`
 pub(super) fn learn(state: &mut State<'_>, lesson: &str) -> Result<Outcome> {
     let lesson = if lesson.is_empty() {
-        let tracker = &mut state.standing.tracker;
+        let tracker = &mut state.session_status.tracker;
         tracker.learning(true);
         let answer = state.console.answer("Lesson (Enter skips): ");
         tracker.learning(false);
         match answer {
             Some(answer) => answer,
             None if state.console.is_terminal() => String::new(),
-            None => return Err(Error::usage("there is no terminal to ask at").hint("name the lesson: :learn TEXT")),
+            None => return Err(Error::usage("there is no terminal to ask at").hint("write :learn TEXT")),
         }
     } else {
         lesson.to_owned()
@@ -107,12 +107,12 @@ pub(super) fn learn(state: &mut State<'_>, lesson: &str) -> Result<Outcome> {
     keep("lesson", &lesson, &state.setup, state.context)
 }
 
-/// The questions at the end of a session with a person.
+/// Asks for memories at the end of an interactive session.
 pub(crate) fn offer_lesson(state: &mut State<'_>) -> Result<()> {
     if state.conversation.rounds.is_empty() {
         return Ok(());
     }
-    state.standing.tracker.learning(true);
+    state.session_status.tracker.learning(true);
     let lesson = state.console.answer("Keep a lesson of this session? (Enter skips): ").unwrap_or_default();
     if !lesson.is_empty() {
         keep_and_show(state, "lesson", &lesson)?;
@@ -120,9 +120,9 @@ pub(crate) fn offer_lesson(state: &mut State<'_>) -> Result<()> {
     let rounds = std::mem::take(&mut state.conversation.rounds);
     let question =
         format!("Remember its {}, without secrets, for later sessions? [y/N] ", count(rounds.len(), "round"));
-    if state.console.agrees(&question) {
-        for (at, (said, answered)) in rounds.iter().enumerate() {
-            let text = format!("user: {said}\nassistant: {answered}");
+    if state.console.confirm(&question) {
+        for (at, (question_text, answered)) in rounds.iter().enumerate() {
+            let text = format!("user: {question_text}\nassistant: {answered}");
             if at + 1 < rounds.len() {
                 remember("session_turn", &text, state.context)?;
             } else {
@@ -130,11 +130,11 @@ pub(crate) fn offer_lesson(state: &mut State<'_>) -> Result<()> {
             }
         }
     }
-    state.standing.tracker.learning(false);
+    state.session_status.tracker.learning(false);
     Ok(())
 }
 
-/// Keeps a text and shows where, or why not: a session ends all the same.
+/// Stores a text and shows the file or the error, which does not stop the end of the session.
 fn keep_and_show(state: &mut State<'_>, kind: &str, text: &str) -> Result<()> {
     let text = match keep(kind, text, &state.setup, state.context) {
         Ok(outcome) => outcome.text,

@@ -1,5 +1,5 @@
-//! The commands of the shell: the table with their names, operands, help, capability, class and function; and how a line is parsed.
-//! Commands begin with `:` or `/`, a command of the system with `:!`; all else goes to the model.
+//! The commands of the shell: the table with their names, operands, help, capability, class and function; and the parser of lines. Commands
+//! begin with `:` or `/`, and a command of the system with `:!`; other lines are sent to the model.
 
 mod answers;
 pub(crate) mod completion;
@@ -15,9 +15,9 @@ use cp_common::{Code, Error, Result};
 
 use crate::agent::Capability;
 use crate::interactive::state::Outcome;
-use crate::interactive::state::{Standing, State};
+use crate::interactive::state::{SessionStatus, State};
 
-/// Carries a command out; the text is its argument.
+/// Runs a command with its argument.
 type Run = fn(&mut State<'_>, &str) -> Result<Outcome>;
 
 #[derive(Debug)]
@@ -64,80 +64,80 @@ macro_rules! commands {
 
 // Names, operands, help, capability, class, function.
 commands! {
-    "help h ?" "[COMMAND]" "show the commands, or one of them" None, Query core::help;
+    "help h ?" "[COMMAND]" "list the commands, or describe one" None, Query core::help;
     "quit q exit x bye" "" "end the session" None, Query |_, _| Ok(Outcome::default());
     "clear c cls" "" "clear the screen" None, Query |state, _| Ok(core::clear(state));
     "state s" "" "show the state as JSON" None, Query core::state;
-    "agent a agents" "[NAME]" "show who answers, or switch to another" None, Query core::agent;
-    "ctx context" "[persistent|isolated]" "show or set what goes to the model" None, Query core::mode;
+    "agent a agents" "[NAME]" "show the agent, or switch to another one" None, Query core::agent;
+    "ctx context" "[persistent|isolated]" "show or set whether the conversation is sent" None, Query core::mode;
     "explain why" "" "explain the last turn: risk, context, hints" None, Query |state, _| Ok(hub::explain(state));
     "sessions ls" "[N]" "list the newest sessions" None, Query sessions::list;
-    "resume open" "ID|NAME" "go on with another session" None, Append sessions::resume;
+    "resume open" "ID|NAME" "continue another session" None, Append sessions::resume;
     "rename name" "NAME" "name this session" None, Append sessions::rename;
-    "fork branch" "" "go on in a copy of this session" None, Append sessions::fork;
-    "undo" "" "go on without the last round, in a copy" None, Append sessions::undo;
+    "fork branch" "" "continue in a copy of this session" None, Append sessions::fork;
+    "undo" "" "continue in a copy without the last round" None, Append sessions::undo;
     "retry again" "" "ask the last question again" None, Append sessions::retry;
-    "compact" "[KEEP]" "let the model summarise all but the newest turns" None, Append sessions::compact;
+    "compact" "[KEEP]" "replace all but the newest turns with a summary" None, Append sessions::compact;
     "model" "[MODEL]" "show or choose the model" None, Query answers::model;
-    "backend" "[NAME]" "show or choose what answers" None, Query answers::backend;
+    "backend" "[NAME]" "show or choose the backend" None, Query answers::backend;
     "tools" "" "show the tools that the model may use" None, Query answers::tools;
-    "attach file" "[PATH]" "attach a file to the next turn; so does @PATH in it" None, Query answers::attach;
-    "edit e" "[TEXT]" "write the next turn in $EDITOR; so does Ctrl-O" None, Append answers::edit;
-    "cmd" "WORDS" "let the model write a command line; it runs after a yes" None, Governed run::propose;
+    "attach file" "[PATH]" "attach a file to the next turn, like @PATH in it" None, Query answers::attach;
+    "edit e" "[TEXT]" "write the next turn in $EDITOR, like Ctrl-O" None, Append answers::edit;
+    "cmd" "WORDS" "ask for a command line; runs after confirmation" None, Governed run::propose;
     "copy y" "" "copy the last answer to the clipboard" None, Query answers::copy;
     "save w" "FILE" "write the last answer to a new file" None, Write answers::save;
     "cost usage" "" "show the tokens and the cost since the shell was started" None, Query |state, _| Ok(answers::cost(state));
     "export-session export" "" "write summary.json, without secrets" None, Append core::export;
-    "memory m mem recall" "[QUERY]" "show what is remembered" Some(Memory), Query memory::recall;
+    "memory m mem recall" "[QUERY]" "show memories" Some(Memory), Query memory::recall;
     "v view history" "[N]" "show the last turns of the session" Some(Memory), Query memory::view;
     "notes n nd" "" "show the notes" Some(Memory), Query memory::notes;
-    "n+ note" "TEXT" "keep a note in the home's memory" Some(Memory), Append memory::add_note;
-    "nd+" "TEXT" "keep a note for developers" Some(Memory), Append memory::add_developer_note;
+    "n+ note" "TEXT" "save a note in the memory of the home" Some(Memory), Append memory::add_note;
+    "nd+" "TEXT" "save a note for developers" Some(Memory), Append memory::add_developer_note;
     "signals sig signal" "" "show the signals of the session" Some(Signals), Query |state, _| Ok(core::signals(state));
-    "trust t" "" "show the share of tools that were not denied" Some(Trust), Query |state, _| Ok(core::trust(state));
-    "learn l" "[LESSON]" "keep a lesson in the home's memory" Some(Trust), Append memory::learn;
+    "trust t" "" "show the share of calls that were not denied" Some(Trust), Query |state, _| Ok(core::trust(state));
+    "learn l" "[LESSON]" "save a lesson in the memory of the home" Some(Trust), Append memory::learn;
     "pkg packages package pkgs" "[PKG-ID]" "list the packages, or show one" Some(PackageMgt), Query |state, argument| run::query(state, "pkg", argument);
     "ledger log" "[TYPE] [N]" "show the newest entries of a ledger" Some(Ledger), Query |state, argument| run::query(state, "ledger", argument);
-    "gate gates" "[GATE]" "show the gates and what failed there" Some(Governance), Query |state, argument| run::query(state, "gate", argument);
+    "gate gates" "[GATE]" "show the gates and their failures" Some(Governance), Query |state, argument| run::query(state, "gate", argument);
     "wo workorders work-orders" "[ID | apply FILE]" "show the work orders, or apply one" Some(Governance), Append |state, argument| run::query(state, "wo", argument);
-    "compliance" "" "show how the tree is governed" Some(Governance), Query |state, argument| run::query(state, "compliance", argument);
-    "trace" "ID" "show where an artifact comes from" Some(Governance), Query |state, argument| run::query(state, "trace", argument);
+    "compliance" "" "show the governance of the tree" Some(Governance), Query |state, argument| run::query(state, "compliance", argument);
+    "trace" "ID" "show the lineage of an artifact" Some(Governance), Query |state, argument| run::query(state, "trace", argument);
     "specs" "[FMWK-ID]" "list the specs" Some(Governance), Query |state, argument| run::query(state, "specs", argument);
     "spec" "SPEC-ID" "show the manifest of a spec" Some(Governance), Query |state, argument| run::query(state, "spec", argument);
     "frameworks framework" "" "list the frameworks" Some(Governance), Query |state, argument| run::query(state, "frameworks", argument);
     "roots governed-roots" "" "list the governed roots" Some(Governance), Query |state, argument| run::query(state, "roots", argument);
-    "path explain-path" "PATH" "show what may be done with a path" Some(Governance), Query |state, argument| run::query(state, "path", argument);
-    "hub" "[log TEXT]" "show what the hub answered, or post a note" None, Write hub::hub;
-    "inbox" "[read ID]" "show unread messages, or mark one read" None, Write hub::inbox;
+    "path explain-path" "PATH" "show the class of a path" Some(Governance), Query |state, argument| run::query(state, "path", argument);
+    "hub" "[log TEXT]" "show the answers of the hub, or post a note" None, Write hub::hub;
+    "inbox" "[read ID]" "show unread messages, or mark one as read" None, Write hub::inbox;
 }
 
-/// The command of a name, in any case.
+/// Finds a command by any of its names, ignoring case.
 pub(crate) fn find(name: &str) -> Option<&'static Command> {
     let name = name.to_lowercase();
     COMMANDS.iter().find(|command| command.names().any(|known| known == name))
 }
 
-/// The name of a command that is nearest to this one.
+/// The nearest name of a command.
 pub(crate) fn near(name: &str) -> Option<&'static str> {
     nearest(&name.to_lowercase(), COMMANDS.iter().flat_map(Command::names).filter(|name| name.len() > 3))
 }
 
-/// What a line asks for.
+/// A parsed line.
 #[derive(Debug)]
 pub(crate) enum Input<'a> {
-    /// Nothing.
+    /// An empty line.
     Nothing,
-    /// A command of the shell, and what follows it.
+    /// A command of the shell and its argument.
     Command(&'static Command, &'a str),
-    /// A command for the system.
+    /// A command of the system.
     Run(&'a str),
-    /// Words for the model.
+    /// Text for the model.
     Say(&'a str),
-    /// Begins like a command and is not one: the name, and the nearest one.
+    /// An unknown command, and the nearest name.
     Unknown(&'a str, Option<&'static str>),
 }
 
-/// Reads a line. One that begins with a blank goes to the model as it is, whatever follows.
+/// Parses a line. A line that begins with a blank is sent to the model.
 pub(crate) fn parse(line: &str) -> Input<'_> {
     let text = line.trim();
     if text.is_empty() {
@@ -157,7 +157,7 @@ pub(crate) fn parse(line: &str) -> Input<'_> {
     if name.contains('/') {
         return Input::Say(text);
     }
-    // A lone colon or slash is a slip, and no words for a model.
+    // A single colon or slash is a mistake and is not sent.
     if name.is_empty() && argument.is_empty() {
         return Input::Unknown("", Some("help"));
     }
@@ -167,36 +167,41 @@ pub(crate) fn parse(line: &str) -> Input<'_> {
     }
 }
 
-/// Quoted text without its quotes: `log "all done"`.
+/// Removes quotes around a text.
 pub(crate) fn unquoted(text: &str) -> &str {
     let inside = ['"', '\''].into_iter().find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote));
     inside.unwrap_or(text).trim()
 }
 
-/// Carries a command out.
+/// Runs a command if the agent has its capability.
 pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) -> Result<Outcome> {
     if let Some(needed) = command.needs
         && !needed.is_in(state.agent.capabilities())
     {
-        state.standing.tracker.denied();
+        state.session_status.tracker.denied();
         let message = format!("Capability denied: {} on :{}", needed.name(), command.name());
         let agent = state.agent.name();
         return Err(Error::new(Code::Forbidden, message)
-            .hint(format!("the agent `{agent}` has no such capability; `:agent` shows which it has")));
+            .hint(format!("the agent `{agent}` has no such capability; `:agent` shows its capabilities")));
     }
     if command.takes.is_empty() && !argument.is_empty() {
-        let message = format!(":{} takes nothing after it", command.name());
-        return Err(Error::usage(message).hint("a line that begins with a blank is sent as it is"));
+        let message = format!(":{} takes no argument", command.name());
+        return Err(Error::usage(message).hint("a line that begins with a blank is sent to the model"));
     }
     (command.run)(state, argument)
 }
 
-/// A name that is not in the table may be the name of an operation; else it is an error with the nearest name.
-pub(crate) fn unknown(standing: &mut Standing, line: &str, name: &str, near: Option<&str>) -> Result<Outcome> {
-    run::operation(standing, line).unwrap_or_else(|| {
+/// Runs the operation with a name that is not in the table; otherwise an error with the nearest name.
+pub(crate) fn unknown(
+    session_status: &mut SessionStatus,
+    line: &str,
+    name: &str,
+    near: Option<&str>,
+) -> Result<Outcome> {
+    run::operation(session_status, line).unwrap_or_else(|| {
         let hint = match near {
             Some(near) => format!("did you mean `:{near}`? `:help` lists the commands"),
-            None => "`:help` lists the commands; a line that begins with a blank is sent as it is".to_owned(),
+            None => "`:help` lists the commands; a line that begins with a blank is sent to the model".to_owned(),
         };
         Err(Error::usage(format!("there is no command `{name}`")).hint(hint))
     })
@@ -209,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_belongs_to_one_command() {
+    fn command_names_are_unique() {
         let mut seen = HashSet::new();
         for command in COMMANDS {
             assert!(!command.help.is_empty() && !command.help.ends_with('.'), "{}", command.name());
@@ -221,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standard_names_are_there() {
+    fn standard_commands_exist() {
         let standard = "help h quit q clear c state s agent a memory m v ctx sig signals trust t learn l notes n n+ nd+ pkg \
                         ledger gate wo exit explain hub inbox export-session";
         for name in standard.split_whitespace() {
@@ -238,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn both_prefixes_and_every_alias_lead_to_the_same_command() {
+    fn prefixes_and_aliases_select_same_command() {
         assert_eq!(act(":help"), Some(("help", "")));
         assert_eq!(act("/help pkg"), Some(("help", "pkg")));
         assert_eq!(act(":Q"), Some(("quit", "")));
@@ -248,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_for_the_system_is_told_apart() {
+    fn system_command_is_recognised() {
         for line in [":! ls -la", ":!ls -la", "! ls -la", "  :! ls -la"] {
             assert!(matches!(parse(line), Input::Run("ls -la")), "{line}");
         }
@@ -256,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_said() {
+    fn other_lines_are_sent_to_model() {
         assert!(matches!(parse("hello :help"), Input::Say("hello :help")));
         assert!(matches!(parse(" :help"), Input::Say(":help")));
         assert!(matches!(parse("/etc/passwd is odd"), Input::Say(_)));

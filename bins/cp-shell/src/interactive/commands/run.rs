@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::interactive::console::Console;
 use crate::interactive::console::keys::ask_model;
-use crate::interactive::console::render::{harmless, style, value};
-use crate::interactive::state::{Outcome, Standing, State};
+use crate::interactive::console::render::{escaped, style, value};
+use crate::interactive::state::{Outcome, SessionStatus, State};
 use crate::interactive::{commands, turn};
 use crate::plane::operations::{self, Host};
 use crate::plane::paths::check_command;
@@ -19,40 +19,40 @@ use crate::plane::work_orders::{self, Applied};
 use crate::plane::{Failure, Plane};
 use crate::signals::Tracker;
 
-/// What the model is asked for a command line.
+/// The request to the model for a command line.
 const COMMAND_REQUEST: &str = "Answer with one command line for a POSIX shell on Linux that does what is asked: \
     a single line, no explanation, no fence. If no command does it, answer with a line that begins with #.";
 
-/// The exit status of a line that was refused, or whose last program was, as shells give it.
+/// The exit status if a command line, or its last program, was refused.
 const REFUSED: i32 = 126;
 
-/// Runs a command line. One that was `proposed` by a model requires confirmation, also where policy does not ask.
+/// Runs a command line. A line that was `proposed` by a model requires confirmation even if the policy allows it.
 pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Result<Outcome> {
     if command.is_empty() {
-        return Err(Error::usage("a command must follow `:!`").hint("write it after `:!`: :! git status"));
+        return Err(Error::usage("a command must follow `:!`").hint("for example :! git status"));
     }
-    let State { context, console, standing, .. } = state;
-    check_command(context, &standing.plane, command).inspect_err(|_| standing.tracker.denied())?;
+    let State { context, console, session_status, .. } = state;
+    check_command(context, &session_status.plane, command).inspect_err(|_| session_status.tracker.denied())?;
     if proposed {
-        if !console.agrees("Run it? [y/N] ") {
-            standing.tracker.denied();
-            return Err(Error::new(Code::Forbidden, "cancelled: nothing was run").hint("a yes at a terminal runs it"));
+        if !console.confirm("Run it? [y/N] ") {
+            session_status.tracker.denied();
+            return Err(Error::new(Code::Forbidden, "cancelled: nothing was run").hint("confirm it at a terminal"));
         }
-        standing.tracker.confirmed();
+        session_status.tracker.confirmed();
     }
     let mut exec = Command::new(coprocess::find("cp-exec")?);
-    exec.args(flags_of_person(context)).args(standing.plane.root_option());
+    exec.args(flags_of_person(context)).args(session_status.plane.root_option());
     exec.args(["--format", "raw", "-c", command]);
-    // cp-exec asks at a terminal, and gives the command none of it. The lines of a script are not answers.
+    // cp-exec asks at the terminal, which the command does not get. Lines of a script are not answers.
     exec.stdin(if console.is_terminal() { Stdio::inherit() } else { Stdio::null() });
     context.out.flush()?;
     let status = exec.status().map_err(|e| Error::io("starting cp-exec", e))?.code();
-    // A signal was for the command, and it has ended.
+    // The signal was for the command, which has ended.
     signals::forget_interrupt();
     let is_refused = status == Some(REFUSED);
-    standing.tracker.called(is_refused);
+    session_status.tracker.called(is_refused);
     if is_refused {
-        standing.tracker.denied();
+        session_status.tracker.denied();
     }
     let mut text = String::new();
     if status != Some(0) {
@@ -70,7 +70,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Resul
     })
 }
 
-/// The flags that hand the context on, with the person as the one who asks.
+/// The flags that pass the context on, with the person as origin.
 fn flags_of_person(context: &mut Context) -> Vec<std::ffi::OsString> {
     let before = context.options.origin.replace(Origin::Person);
     let flags = context.handed_on();
@@ -81,53 +81,53 @@ fn flags_of_person(context: &mut Context) -> Vec<std::ffi::OsString> {
 /// `:cmd WORDS`
 pub(super) fn propose(state: &mut State<'_>, words: &str) -> Result<Outcome> {
     if words.is_empty() {
-        return Err(Error::usage("what should the command do?").hint("write :cmd find the largest file here"));
+        return Err(Error::usage("the description of the command is missing")
+            .hint("for example :cmd find the largest file here"));
     }
     turn::check_offline(state)?;
-    let said = state.setup.redactor.redact_text(words).0;
+    let request = state.setup.redactor.redact_text(words).0;
     let mut asked = vec!["-s", COMMAND_REQUEST];
     for (name, value) in [("--backend", &state.model.backend), ("--model", &state.model.model)] {
         asked.extend(value.iter().flat_map(|value| [name, value.as_str()]));
     }
-    asked.extend(["--", &said]);
+    asked.extend(["--", &request]);
     let answer = ask_model(&state.console, state.context, "cp-llm", &asked)?;
     let command = command_of(answer["content"].as_str().unwrap_or_default());
     if command.is_empty() || command.starts_with('#') {
-        let reason = harmless(command.trim_start_matches('#').trim());
+        let reason = escaped(command.trim_start_matches('#').trim());
         return Ok(Outcome::of_text(format!(
             "no command does this{}\n",
             if reason.is_empty() { reason } else { format!(": {reason}") }
         )));
     }
-    state.show(&format!("{}\n", style().strong(&harmless(command))))?;
+    state.show(&format!("{}\n", style().strong(&escaped(command))))?;
     run(state, command, true)
 }
 
-/// The command in an answer, which models like to put in a fence whatever they are asked.
+/// The command in an answer. Models often put it in a fence.
 fn command_of(answer: &str) -> &str {
     answer.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("```")).unwrap_or_default()
 }
 
-/// A command of the table, by its whole name.
+/// Runs a query command of the table, by its full name.
 pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result<Outcome> {
     if let ("wo", Some(file)) = (name, argument.strip_prefix("apply ")) {
         let home = state.context.home.root();
-        return apply(Path::new(file.trim()), home, &state.console, &mut state.standing.tracker);
+        return apply(Path::new(file.trim()), home, &state.console, &mut state.session_status.tracker);
     }
     let takes = commands::find(name).map_or("", |command| command.takes);
     if (argument.is_empty() && !takes.is_empty() && !takes.starts_with('[')) || (name, argument) == ("wo", "apply") {
         let takes = if name == "wo" { "apply FILE" } else { takes };
-        return Err(Error::usage(format!("write :{name} {takes}")).hint(format!("`:help {name}` says more")));
+        return Err(Error::usage(format!("write :{name} {takes}")).hint(format!("see `:help {name}`")));
     }
-    operation(&mut state.standing, &format!("{name} {argument}")).unwrap_or_else(|| {
-        Err(Error::usage(format!("`:{name}` takes {takes}")).hint(format!("`:help {name}` says more")))
-    })
+    operation(&mut state.session_status, &format!("{name} {argument}"))
+        .unwrap_or_else(|| Err(Error::usage(format!("`:{name}` takes {takes}")).hint(format!("see `:help {name}`"))))
 }
 
-/// A line that names an operation; none if it does not.
-pub(super) fn operation(standing: &mut Standing, line: &str) -> Option<Result<Outcome>> {
+/// Runs an operation; `None` if the line does not name one.
+pub(super) fn operation(session_status: &mut SessionStatus, line: &str) -> Option<Result<Outcome>> {
     let query = operations::parse(line)?;
-    let Standing { plane, tracker, .. } = standing;
+    let SessionStatus { plane, tracker, .. } = session_status;
     let answered = operations::answer(plane, &query, &mut Session { tracker });
     let style = style();
     Some(
@@ -137,7 +137,7 @@ pub(super) fn operation(standing: &mut Standing, line: &str) -> Option<Result<Ou
     )
 }
 
-/// What an operation sees of the session.
+/// The session in which operations run.
 struct Session<'a> {
     tracker: &'a Tracker,
 }
@@ -148,20 +148,20 @@ impl Host for Session<'_> {
     }
 
     fn execute(&mut self, _: &Plane, _: &str) -> std::result::Result<Value, Failure> {
-        Err(Failure::handler("a command for the system is run by `:!`").hint("write :! COMMAND"))
+        Err(Failure::handler("commands of the system are run with `:!`").hint("write :! COMMAND"))
     }
 }
 
-/// `:wo apply FILE`, after a yes: the home's ledger of work orders gets an entry.
+/// `:wo apply FILE`: appends a work order to the ledger of the home, after confirmation.
 fn apply(file: &Path, home: &Path, console: &Console, tracker: &mut Tracker) -> Result<Outcome> {
     let text = std::fs::read(file)
-        .map_err(|e| Error::io("reading the work order", e).in_file(file).hint("name a JSON file that can be read"))?;
+        .map_err(|e| Error::io("reading the work order", e).in_file(file).hint("name a readable JSON file"))?;
     let payload: Value = serde_json::from_slice(&text).map_err(|e| {
         Error::validation(format!("the work order is not valid JSON: {e}"))
             .in_file(file)
-            .hint("correct it: `jq . FILE` shows the place")
+            .hint("`jq . FILE` shows the error")
     })?;
-    if !console.agrees(&format!("Put the work order of {} on the ledger of the home? [y/N] ", file.display())) {
+    if !console.confirm(&format!("Append the work order in {} to the ledger of the home? [y/N] ", file.display())) {
         tracker.denied();
         return Err(Error::new(Code::ConfirmationRequired, "cancelled: nothing was applied")
             .hint("it requires approval at a terminal"));
@@ -170,7 +170,7 @@ fn apply(file: &Path, home: &Path, console: &Console, tracker: &mut Tracker) -> 
     let (id, applied) = work_orders::apply(home, &payload)?;
     let text = match applied {
         Applied::New => format!("{id} was applied\n"),
-        Applied::Already => format!("{id} had been applied with the same payload: nothing was done\n"),
+        Applied::Already => format!("{id} was already applied with the same payload\n"),
     };
     Ok(Outcome { result: json!({"work_order_id": id}), ..Outcome::of_text(text) })
 }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_found_in_a_fence_and_without_one() {
+    fn command_is_extracted_from_fence() {
         assert_eq!(command_of("```sh\nls -l\n```\n"), "ls -l");
         assert_eq!(command_of("\n ls -l \n"), "ls -l");
         assert_eq!(command_of(""), "");

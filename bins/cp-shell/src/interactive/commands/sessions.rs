@@ -1,4 +1,4 @@
-//! The sessions that people return to: a list, another one, a name, a copy, and a conversation without its last round.
+//! Commands about sessions: list, continue, rename and copy them, and remove the last round.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -11,45 +11,45 @@ use serde_json::{Value, json};
 
 use crate::ask;
 use crate::interactive::console::keys::ask_model;
-use crate::interactive::console::render::{Style, count, cut, harmless, style};
+use crate::interactive::console::render::{Style, count, cut, escaped, style};
 use crate::interactive::state::Outcome;
 use crate::interactive::state::State;
 use crate::interactive::turn;
 
-/// How many turns a recap shows, and how many sessions a list.
+/// The number of turns in a recap.
 const SHOWN: usize = 6;
 const LISTED: usize = 10;
 
-/// Where the last session of a person is named.
+/// The file with the id of the last interactive session.
 fn last_file(context: &Context) -> PathBuf {
     context.home.state("shell_session")
 }
 
-/// Remembers which session was the last.
+/// Records the last session.
 pub(crate) fn remember(session: &str, context: &Context) -> Result<()> {
     write_whole(&last_file(context), session.as_bytes())
 }
 
-/// The last session of a person in this home.
+/// The last interactive session of this home.
 pub(crate) fn last(context: &Context) -> Result<String> {
     std::fs::read_to_string(last_file(context)).map_err(|_| {
-        Error::not_found("no session to go on with in this home")
-            .hint("leave -c out to begin one; `cp-session list` shows those of other programs, for --session")
+        Error::not_found("no session to continue in this home")
+            .hint("remove -c to start a session; `cp-session list` shows sessions of other programs, for --session")
     })
 }
 
-/// What a session that is gone on with was about: its newest turns, a line each.
+/// A recap of a continued session: its newest turns, one on each line.
 pub(crate) fn recap(context: &Context, style: Style) -> Result<String> {
     let loaded = ask(context, "cp-session", &["load", "--last", &SHOWN.to_string()])?;
     let turns: Vec<Turn> = serde_json::from_value(loaded["messages"].clone()).unwrap_or_default();
     let session = context.options.session.as_deref().unwrap_or_default();
     if turns.is_empty() {
-        return Ok(format!("{}\n", style.faint(&format!("{session} goes on, without a turn so far"))));
+        return Ok(format!("{}\n", style.faint(&format!("{session} continues, without turns so far"))));
     }
-    let mut text = format!("{}\n", style.faint(&format!("{session} goes on; it ended like this (:v shows more)")));
+    let mut text = format!("{}\n", style.faint(&format!("{session} continues; its last turns (:v shows more)")));
     for turn in turns {
         let who = if turn.role == "user" { "you:" } else { "  →" };
-        let words = harmless(&turn.content.text());
+        let words = escaped(&turn.content.text());
         let line = words.split_whitespace().collect::<Vec<_>>().join(" ");
         if !line.is_empty() {
             let _ = writeln!(text, "{}", style.faint(&cut(&format!("{who} {line}"), style.width)));
@@ -62,7 +62,7 @@ pub(crate) fn recap(context: &Context, style: Style) -> Result<String> {
 pub(super) fn list(state: &mut State<'_>, many: &str) -> Result<Outcome> {
     let here = state.ledgers.journal.session();
     let many = if many.is_empty() { Ok(LISTED) } else { many.parse::<usize>() };
-    let many = many.map_err(|_| Error::usage("not a number of sessions").hint("write :sessions 20"))?.max(1);
+    let many = many.map_err(|_| Error::usage("invalid number of sessions").hint("write :sessions 20"))?.max(1);
     let mut newest: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
@@ -84,22 +84,22 @@ pub(super) fn list(state: &mut State<'_>, many: &str) -> Result<Outcome> {
         let status = if session["ended"] == true { "ended" } else { "open" };
         let line =
             format!("{is_here} {}  {}  {}  {status}", member("session_id"), member("updated_at"), member("agent"));
-        let _ = writeln!(text, "{}", harmless(format!("{line}  {}", member("name")).trim_end()));
+        let _ = writeln!(text, "{}", escaped(format!("{line}  {}", member("name")).trim_end()));
     }
-    let _ = writeln!(text, "{}", style().faint("`:resume ID` or `:resume NAME` goes on with one"));
+    let _ = writeln!(text, "{}", style().faint("`:resume ID` or `:resume NAME` continues a session"));
     Ok(Outcome { text, result: json!({"sessions": newest}), ..Outcome::default() })
 }
 
 /// `:resume ID|NAME`
 pub(super) fn resume(state: &mut State<'_>, session: &str) -> Result<Outcome> {
     if session.is_empty() {
-        return Err(Error::usage("which session?").hint(":sessions lists them; write :resume ID"));
+        return Err(Error::usage("the session is missing").hint("write :resume ID; :sessions lists the sessions"));
     }
-    state.go_on_in(session, false)?;
+    state.switch_session(session, false)?;
     arrived(state, "")
 }
 
-/// What is shown of the session that is open now.
+/// Shows the session that is open now.
 fn arrived(state: &State<'_>, first: &str) -> Result<Outcome> {
     let session = state.ledgers.journal.session();
     remember(session, state.context)?;
@@ -111,10 +111,10 @@ fn arrived(state: &State<'_>, first: &str) -> Result<Outcome> {
 pub(super) fn rename(state: &mut State<'_>, name: &str) -> Result<Outcome> {
     let session = state.ledgers.journal.session();
     if name.is_empty() {
-        return Err(Error::usage("a name is needed").hint("write :rename bug-17"));
+        return Err(Error::usage("the name is missing").hint("for example :rename bug-17"));
     }
     let renamed = ask(state.context, "cp-session", &["rename", session, name])?;
-    let text = format!("{session} is {name}: cp-shell --session {name} goes on with it\n");
+    let text = format!("{session} is {name}: cp-shell --session {name} continues it\n");
     Ok(Outcome { text, result: renamed, ..Outcome::default() })
 }
 
@@ -122,54 +122,56 @@ pub(super) fn rename(state: &mut State<'_>, name: &str) -> Result<Outcome> {
 pub(super) fn fork(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let from = state.ledgers.journal.session().to_owned();
     copy(state, None)?;
-    arrived(state, &format!("a copy of {from}, which stays as it is\n"))
+    arrived(state, &format!("a copy of {from}, which is not changed\n"))
 }
 
 /// `:undo`
 pub(super) fn undo(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let from = state.ledgers.journal.session().to_owned();
-    let (turns, _) = last_round(state.context)?.ok_or_else(nothing_said)?;
+    let (turns, _) = last_round(state.context)?.ok_or_else(no_turns)?;
     copy(state, Some(turns))?;
-    arrived(state, &format!("a copy of {from} without its last round; :resume {from} brings it back\n"))
+    arrived(state, &format!("a copy of {from} without its last round; :resume {from} restores it\n"))
 }
 
 /// `:retry`
 pub(super) fn retry(state: &mut State<'_>, _: &str) -> Result<Outcome> {
-    let said = match std::mem::take(&mut state.conversation.said) {
-        said if said.is_empty() => last_round(state.context)?.ok_or_else(nothing_said)?.1,
-        said => said,
+    let question = match std::mem::take(&mut state.conversation.last_question) {
+        question if question.is_empty() => last_round(state.context)?.ok_or_else(no_turns)?.1,
+        question => question,
     };
-    let kept = state.setup.redactor.redact_text(&said).0;
-    let went_along = std::mem::take(&mut state.conversation.went_along);
+    let kept = state.setup.redactor.redact_text(&question).0;
+    let last_attachments = std::mem::take(&mut state.conversation.last_attachments);
     let is_it = |stored: &str| {
-        [&kept, &said].into_iter().any(|said| stored.strip_prefix(said.as_str()).is_some_and(turn::is_attached))
+        [&kept, &question]
+            .into_iter()
+            .any(|question| stored.strip_prefix(question.as_str()).is_some_and(turn::is_attached))
     };
-    // A turn that failed left nothing to take back.
+    // A failed turn is not in the conversation.
     if let Some((turns, _)) = last_round(state.context)?.filter(|(_, stored)| is_it(stored)) {
         copy(state, Some(turns))?;
         remember(state.ledgers.journal.session(), state.context)?;
-        // The turn is one of the copy.
-        state.standing.tracker.begin(Class::Append);
+        // The turn belongs to the copy.
+        state.session_status.tracker.begin(Class::Append);
     }
-    state.conversation.attached.extend(went_along);
-    state.show(&format!("{}\n", style().faint(&cut(&harmless(&said).replace('\n', " "), style().width))))?;
-    turn::take(state, &said)
+    state.conversation.attached.extend(last_attachments);
+    state.show(&format!("{}\n", style().faint(&cut(&escaped(&question).replace('\n', " "), style().width))))?;
+    turn::take(state, &question)
 }
 
-fn nothing_said() -> Error {
-    Error::not_found("nothing was said in this session yet")
+fn no_turns() -> Error {
+    Error::not_found("this session has no turns yet")
 }
 
-/// Goes on in a copy of this session, with its first turns or all of them.
+/// Switches to a copy of this session, with its first turns or all of them.
 fn copy(state: &mut State<'_>, turns: Option<u64>) -> Result<()> {
     let at = turns.map(|turns| turns.to_string());
     let mut words = vec!["fork", state.ledgers.journal.session()];
     words.extend(at.iter().flat_map(|at| ["--at", at.as_str()]));
     let copy = ask(state.context, "cp-session", &words)?;
-    state.go_on_in(copy["session_id"].as_str().unwrap_or_default(), true)
+    state.switch_session(copy["session_id"].as_str().unwrap_or_default(), true)
 }
 
-/// How many turns come before the last round of the session, and what was said in it.
+/// The number of turns before the last round of the session, and the question of this round.
 fn last_round(context: &Context) -> Result<Option<(u64, String)>> {
     let loaded = ask(context, "cp-session", &["load"])?;
     let turns: Vec<Turn> = serde_json::from_value(loaded["messages"].clone()).unwrap_or_default();
@@ -185,7 +187,7 @@ pub(super) fn compact(state: &mut State<'_>, keep: &str) -> Result<Outcome> {
     let State { model, console, context, .. } = state;
     let mut words = vec!["compact"];
     if !keep.is_empty() {
-        keep.parse::<u64>().map_err(|_| Error::usage("not a number of turns").hint("write :compact 10"))?;
+        keep.parse::<u64>().map_err(|_| Error::usage("invalid number of turns").hint("for example :compact 10"))?;
         words.extend(["--keep", keep]);
     }
     for (name, value) in [("--backend", &model.backend), ("--model", &model.model)] {
@@ -196,7 +198,7 @@ pub(super) fn compact(state: &mut State<'_>, keep: &str) -> Result<Outcome> {
     let text = if turns == 0 {
         "there was nothing to summarise\n".to_owned()
     } else {
-        format!("{} stand as a summary from now on\n", count(usize::try_from(turns).unwrap_or(usize::MAX), "turn"))
+        format!("{} replaced by a summary\n", count(usize::try_from(turns).unwrap_or(usize::MAX), "turn"))
     };
     Ok(Outcome { text, result: compacted, ..Outcome::default() })
 }

@@ -1,4 +1,4 @@
-//! The keys that are pressed while a turn is answered: Esc alone stops it as Ctrl-C does, and what is typed waits for the next prompt.
+//! Keys that are pressed while a turn is answered: Esc stops the turn like Ctrl-C, and other text is kept for the next prompt.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
@@ -13,43 +13,43 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tc
 use serde_json::Value;
 
 use super::render::Page;
-use super::{Console, goes_on};
+use super::{Console, is_continued};
 
 const ESC: u8 = 0x1b;
-/// How long what belongs to an Esc may take to follow it.
+/// The time in which the rest of an escape sequence must follow.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// The terminal while nobody asks at it: it also ends a line at an Esc, and is as it was otherwise. Whoever asks for a secret changes
-/// it, and what is typed then is left to them.
+/// The terminal while a turn is answered. Esc also ends a line; other settings are unchanged. If another program changes the settings, for
+/// example to ask for a secret, its input is not read.
 pub(crate) struct Keys<'a> {
     console: &'a Console,
     terminal: File,
     before: &'a Termios,
-    /// How we have set it.
+    /// The settings that we have made.
     now: Termios,
     escaped: bool,
 }
 
 impl<'a> Keys<'a> {
-    /// Takes the terminal, where there is one that nobody else has changed.
+    /// Opens the terminal, if its settings are the original ones.
     fn open(console: &'a Console) -> Option<Self> {
         let before = console.before.as_ref()?;
         Page::of_terminal().filter(|_| before.local_modes.contains(LocalModes::ICANON | LocalModes::ECHO))?;
-        // Not as standard input, which others have too and must not find non-blocking.
+        // Opened separately, because standard input is shared and must not become non-blocking.
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
         let terminal = OpenOptions::new().read(true).custom_flags(flags).open("/dev/tty").ok()?;
         let mut keys = Self { console, terminal, before, now: before.clone(), escaped: false };
-        // What has been typed by now is not held back until the line ends.
+        // Text that was typed already is made available before its line ends.
         keys.is_held().then(|| keys.set(false)).map(|()| keys)
     }
 
-    /// Looks at the keys, which are taken where they can be; an Esc is an error.
+    /// Reads the keys, after opening the terminal if possible. Esc is an error.
     pub(crate) fn look(keys: &mut Option<Self>, console: &'a Console) -> Result<()> {
         *keys = keys.take().or_else(|| Self::open(console));
         if keys.as_mut().is_some_and(Self::escape) { signals::check() } else { Ok(()) }
     }
 
-    /// Whether Esc was pressed alone, which has the effect of Ctrl-C. Takes what was typed.
+    /// Reads the typed text. True if Esc was pressed alone, which has the effect of Ctrl-C.
     fn escape(&mut self) -> bool {
         if !self.is_held() {
             return false;
@@ -69,7 +69,7 @@ impl<'a> Keys<'a> {
         let (text, open) = plain(&typed);
         self.console.ahead.borrow_mut().0.extend(text);
         if open == [ESC] {
-            // The programs at work are of this group, and Ctrl-C reaches them too.
+            // Running programs are in this process group and receive the signal like Ctrl-C.
             self.escaped = kill_current_process_group(Signal::INT).is_ok();
         }
         self.escaped
@@ -82,7 +82,7 @@ impl<'a> Keys<'a> {
         read > 0
     }
 
-    /// Has it give what is typed line by line, or at once.
+    /// Sets the terminal to return input by line or immediately.
     fn set(&mut self, by_line: bool) {
         self.now.clone_from(self.before);
         self.now.local_modes.set(LocalModes::ICANON, by_line);
@@ -92,13 +92,13 @@ impl<'a> Keys<'a> {
         let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.now);
     }
 
-    /// Whether it is as we have set it, and we are in the foreground.
+    /// True if the terminal has our settings and we are in the foreground.
     fn is_held(&mut self) -> bool {
         let Ok(found) = tcgetattr(&self.terminal) else { return false };
         if !is_foreground(&self.terminal) {
             return false;
         }
-        // After Ctrl-Z the shell that started us has set it back.
+        // After Ctrl-Z the parent shell has restored the settings.
         if !is_same(&found, &self.now) && is_same(&found, self.before) {
             self.set(true);
             return true;
@@ -109,18 +109,18 @@ impl<'a> Keys<'a> {
 
 impl Drop for Keys<'_> {
     fn drop(&mut self) {
-        // From the background that would stop us; and where we have set nothing it is for somebody else to do.
+        // Changing the settings from the background would stop us; and unchanged settings belong to another program.
         if is_foreground(&self.terminal) && !is_same(&self.now, self.before) {
             let _ = tcsetattr(&self.terminal, OptionalActions::Now, self.before);
         }
         if signals::interrupted() && !self.escaped {
-            // A terminal forgets at Ctrl-C what was typed before it.
+            // A terminal discards its input on Ctrl-C.
             self.console.ahead.take();
         }
     }
 }
 
-/// The data of the answer of one of our programs that asks a model: Esc stops it as it does a turn.
+/// Runs one of our programs that calls a model, and returns the data of its answer. Esc stops it.
 pub(crate) fn ask_model(console: &Console, context: &Context, program: &str, words: &[&str]) -> Result<Value> {
     let mut keys = None;
     coprocess::ask_each(program, words, b"", context.handed_on(), &mut |_| Keys::look(&mut keys, console))?.data()
@@ -136,7 +136,7 @@ fn is_same(one: &Termios, other: &Termios) -> bool {
     of(one) == of(other)
 }
 
-/// What was typed without escape sequences, and the one at its end that may go on.
+/// The text without escape sequences, and an incomplete sequence at its end.
 fn plain(typed: &[u8]) -> (Vec<u8>, &[u8]) {
     let (mut text, mut rest) = (Vec::new(), typed);
     while let Some((&byte, after)) = rest.split_first() {
@@ -157,16 +157,16 @@ fn plain(typed: &[u8]) -> (Vec<u8>, &[u8]) {
     (text, rest)
 }
 
-/// What was typed before it was asked for.
+/// Text that was typed ahead of the prompt.
 #[derive(Default)]
-pub(super) struct Ahead(Vec<u8>);
+pub(super) struct TypeAhead(Vec<u8>);
 
-impl Ahead {
-    /// What comes next of it, and whether it is a whole line.
+impl TypeAhead {
+    /// The next text, and true if it is a complete line.
     pub(super) fn next(&mut self) -> (String, bool) {
         let mut text = String::from_utf8_lossy(&std::mem::take(&mut self.0)).into_owned();
         let mut ends = text.match_indices('\n').map(|(end, _)| end);
-        let Some(end) = ends.find(|end| !goes_on(&text[..*end])) else { return (text, false) };
+        let Some(end) = ends.find(|end| !is_continued(&text[..*end])) else { return (text, false) };
         self.0 = text.split_off(end + 1).into_bytes();
         text.pop();
         (text, true)
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_escape_that_nothing_follows_stays_open() {
+    fn incomplete_escape_sequence_stays_open() {
         let cases: [(&str, &str, &str); 10] = [
             ("ab\x1b", "ab", "\x1b"),
             ("\x1b\x1b", "", "\x1b"),
@@ -197,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_for_itself_and_one_that_goes_on_takes_the_next() {
-        let mut ahead = Ahead(b"one\ntwo \\\nmore\nthr".to_vec());
+    fn type_ahead_joins_continued_lines() {
+        let mut ahead = TypeAhead(b"one\ntwo \\\nmore\nthr".to_vec());
         assert_eq!(ahead.next(), ("one".to_owned(), true));
         assert_eq!(ahead.next(), ("two \\\nmore".to_owned(), true));
         assert_eq!(ahead.next(), ("thr".to_owned(), false));

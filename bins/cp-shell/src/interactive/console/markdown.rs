@@ -1,12 +1,12 @@
-//! Markdown on the terminal: blocks wrapped at words, with weight and colour in place of marks. What it shows of a link is where it
-//! leads, and nothing in the text moves the cursor.
+//! Renders Markdown for the terminal: blocks are wrapped at words, and weight and colour replace the marks. Links are shown with their URL,
+//! and control characters are escaped.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use unicode_width::UnicodeWidthStr as _;
 
-use super::render::{Style, harmless, table};
+use super::render::{Style, escaped, table};
 
-/// Which weights and colours a piece of text has.
+/// The weight and colour of a piece of text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they combine freely")]
 struct Look {
@@ -26,10 +26,10 @@ impl Look {
     }
 }
 
-/// The text of some blocks of Markdown, ready to be shown.
+/// Renders some blocks of Markdown.
 pub(crate) fn rendered(markdown: &str, style: Style) -> String {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let source = harmless(markdown);
+    let source = escaped(markdown);
     let mut page = Page { style, ..Page::default() };
     for event in Parser::new_ext(&source, options) {
         page.take(event);
@@ -41,18 +41,18 @@ pub(crate) fn rendered(markdown: &str, style: Style) -> String {
 struct Page {
     style: Style,
     text: String,
-    /// What begins each line: the marks of quotes and lists around it.
+    /// The beginning of each line: marks of quotes and indents of lists.
     indent: Vec<String>,
-    /// What begins the next line instead, once: a bullet, in place of the last of the indents.
+    /// A bullet that replaces the last indent on the next line.
     bullet: Option<String>,
     look: Look,
-    /// The words of the paragraph so far.
+    /// The text of the paragraph so far.
     words: Vec<(String, Look)>,
-    /// The numbers of the lists that are open; none for those with bullets.
+    /// The next numbers of the open lists; `None` for bullets.
     lists: Vec<Option<u64>>,
-    /// The lines of the block of code that is open.
+    /// The lines of the open block of code.
     code: Option<String>,
-    /// The rows of the table that is open, headings first, and the cell that is.
+    /// The rows of the open table, headings first.
     rows: Vec<Vec<String>>,
     in_table: bool,
     links: Vec<String>,
@@ -75,7 +75,7 @@ impl Page {
                 self.words.push(("─".repeat(width), Look { faint: true, ..Look::default() }));
                 self.flush();
             }
-            // Markup is text here, as it was written.
+            // HTML is shown as text.
             Event::Html(text) | Event::InlineHtml(text) => self.words.push((text.into_string(), self.look)),
             Event::TaskListMarker(done) => {
                 self.words.push((if done { "[x] " } else { "[ ] " }.to_owned(), self.look));
@@ -192,7 +192,7 @@ impl Page {
         }
     }
 
-    /// An empty line between two blocks; none before the first, nor between a bullet and its text.
+    /// Adds an empty line between two blocks, but not before the first, nor between a bullet and its text.
     fn part(&mut self) {
         self.flush();
         if !self.text.is_empty() && self.bullet.is_none() && !self.text.ends_with("\n\n") {
@@ -202,19 +202,19 @@ impl Page {
         }
     }
 
-    /// How many columns a line has beside its indent.
+    /// The width of a line without its indent.
     fn room(&self) -> usize {
         self.style.width.saturating_sub(self.indent.concat().width()).max(10)
     }
 
-    /// What begins the next line.
+    /// The beginning of the next line.
     fn beginning(&mut self) -> String {
         let Some(bullet) = self.bullet.take() else { return self.indent.concat() };
         let outer = self.indent.len().saturating_sub(1);
         format!("{}{bullet}", self.indent[..outer].concat())
     }
 
-    /// Shows the words so far, wrapped between them.
+    /// Writes the paragraph, wrapped at words.
     fn flush(&mut self) {
         if self.in_table {
             return;
@@ -231,15 +231,15 @@ impl Page {
     }
 }
 
-/// The lines of a plain text of at most so many columns.
+/// Wraps a plain text to a width.
 pub(crate) fn lines_of(text: &str, width: usize) -> Vec<String> {
-    wrapped(&[(harmless(text), Look::default())], width, Style::default())
+    wrapped(&[(escaped(text), Look::default())], width, Style::default())
 }
 
-/// Lines of at most so many columns, broken at blanks where that is possible.
+/// Wraps text to a width, at blanks if possible.
 fn wrapped(pieces: &[(String, Look)], width: usize, style: Style) -> Vec<String> {
     let mut lines = vec![(String::new(), 0)];
-    // A word may have several looks: it ends at a blank only.
+    // A word may have several looks, and ends at a blank.
     let mut word: (String, usize) = (String::new(), 0);
     let end_word = |lines: &mut Vec<(String, usize)>, word: &mut (String, usize)| {
         let (text, columns) = std::mem::take(word);
@@ -276,10 +276,10 @@ fn wrapped(pieces: &[(String, Look)], width: usize, style: Style) -> Vec<String>
     lines.into_iter().map(|(line, _)| line).collect()
 }
 
-/// A word in pieces that fit into a line: a long address, or a text in a script without blanks.
+/// Splits a word that does not fit on a line, such as a long URL or a text in a script without blanks.
 fn chunks(word: &str, width: usize) -> Vec<&str> {
     let (mut found, mut rest) = (Vec::new(), word);
-    // A script without blanks may be broken after each of its wide letters.
+    // A script without blanks may be wrapped after each wide letter.
     let is_wide = |text: &str| text.chars().any(|letter| unicode_width::UnicodeWidthChar::width(letter) == Some(2));
     let most = if is_wide(word) { 2 } else { width };
     while rest.width() > most {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_apart_and_lists_have_their_marks() {
+    fn markdown_separates_blocks_and_marks_lists() {
         let text =
             "# Title\nSome *words* with `code`.\n\n- one\n- two\n  1. a\n  2. b\n\n> quoted\n\n```sh\nls  -l\n```\nend";
         let shown =
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_wrapped_at_any_width_and_nothing_is_lost() {
+    fn markdown_wraps_without_losing_text() {
         let text = "one two three **four five** six https://example.com/a/very/long/address?that=goes&on=and 日本語のとても長い文章がここにある end";
         for width in [12, 20, 40, 80, 200] {
             let shown = plain(text, width);
@@ -329,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_aligned_and_a_link_says_where_it_leads() {
+    fn markdown_aligns_tables_and_shows_link_targets() {
         assert_eq!(plain("|a|b|\n|-|-|\n|1|22|\n", 80), "a  b\n1  22\n");
         assert_eq!(plain("[here](https://x.test/)", 80), "here (https://x.test/)\n");
         assert_eq!(plain("<https://x.test/>", 80), "https://x.test/\n");
     }
 
     #[test]
-    fn colour_stands_for_the_marks_and_no_text_acts_on_the_terminal() {
+    fn markdown_colours_marks_and_escapes_controls() {
         let shown = rendered("**a** `b` \x1b[2J <b>c</b>", Style { width: 80, colour: true });
         assert_eq!(shown, "\x1b[1ma\x1b[0m \x1b[36mb\x1b[0m ^[[2J <b>c</b>\n");
     }

@@ -1,5 +1,5 @@
-//! The console: asks for lines and for yes or no, on a terminal with an editor, else from a script. A thread reads, so that a signal
-//! ends the wait; it reads only when it is asked, so that a script's next line is never an answer.
+//! The console: reads lines from a terminal with an editor, or from a script, and asks for confirmation. A thread reads, so that a signal
+//! ends the wait. It reads only on request, so that a line of a script is never used as an answer.
 
 pub(crate) mod keys;
 pub(crate) mod markdown;
@@ -25,54 +25,54 @@ use rustyline::{
     EventHandler, KeyEvent, RepeatCount,
 };
 
-use self::keys::Ahead;
+use self::keys::TypeAhead;
 
-/// The command that a line becomes with Ctrl-O.
+/// The command for Ctrl-O.
 const EDIT: &str = ":edit ";
 
 /// The longest line of a script.
 const LONGEST: usize = 16 << 20;
 
-/// What came.
+/// An input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Typed {
-    /// A line, or several that belong together.
+    /// A line, or several continued lines.
     Line(String),
-    /// The same, typed before it was asked for.
-    Ahead(String),
-    /// Ctrl-C at the editor, which has given up its line.
+    /// A line that was typed before the prompt was shown.
+    Early(String),
+    /// Ctrl-C in the editor, which discarded its line.
     Interrupted,
-    /// SIGINT: the wait goes on.
+    /// SIGINT; the editor keeps its line.
     Signalled,
     /// The end of the input.
     End,
-    /// The session is to end: SIGTERM, or the terminal has gone.
+    /// SIGTERM, or the terminal was closed.
     Terminated,
-    /// A line that cannot be taken.
+    /// An invalid line.
     Wrong(String),
 }
 
-/// What is asked.
+/// A request.
 enum Question {
-    /// A line at the prompt, which goes to the history; with what was typed ahead, and whether that is all of it.
+    /// A line at the prompt, which is added to the history; with text that was typed ahead, and true if this is a complete line.
     Line(String, (String, bool)),
-    /// An answer, which does not.
+    /// An answer, which is not added to the history.
     Answer(String),
 }
 
-/// Asks and waits.
+/// Reads from a terminal or a script.
 pub(crate) struct Console {
     questions: Sender<Question>,
     typed: Receiver<Typed>,
-    /// Has a byte for each thing that was typed: a wait for it is one for a signal as well.
+    /// Receives a byte for each input, so that a wait for it also ends on a signal.
     ready: PipeReader,
-    /// How the terminal was before us.
+    /// The original settings of the terminal.
     before: Option<Termios>,
-    ahead: RefCell<Ahead>,
+    ahead: RefCell<TypeAhead>,
 }
 
 impl Console {
-    /// Begins to listen. `known` are the lines of earlier sessions.
+    /// Starts the thread. `known` are the lines of earlier sessions.
     pub(crate) fn open(completions: Completions, known: Vec<String>) -> Result<Self> {
         let stdin = std::io::stdin();
         let before = stdin.is_terminal().then(|| rustix::termios::tcgetattr(&stdin).ok()).flatten();
@@ -94,22 +94,22 @@ impl Console {
         Ok(Self { questions, typed, ready, before, ahead: RefCell::default() })
     }
 
-    /// Whether a person sits at a terminal.
+    /// True if the input is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.before.is_some()
     }
 
-    /// Shows the prompt. [`Console::wait`] gives what came.
+    /// Shows the prompt. [`Console::wait`] returns the input.
     pub(crate) fn ask(&self, prompt: &str) {
         let _ = self.questions.send(Question::Line(prompt.to_owned(), self.ahead.borrow_mut().next()));
     }
 
-    /// Waits for what was asked.
+    /// Waits for an input.
     pub(crate) fn wait(&self) -> Typed {
         match signals::wait_readable(self.ready.as_fd(), None) {
             Ok(_) => self.take(),
             Err(_) if signals::ending() => Typed::Terminated,
-            // A line that was there before the signal comes first: the signal is for what it begins.
+            // A line that arrived before the signal comes first, and the signal is for its command.
             Err(error) if error.code() == Code::Interrupted => match self.typed.try_recv() {
                 Ok(typed) if self.is_terminal() => {
                     self.woken();
@@ -129,17 +129,17 @@ impl Console {
         self.typed.recv().unwrap_or(Typed::End)
     }
 
-    /// Takes the byte of what was typed.
+    /// Consumes the byte of an input.
     fn woken(&self) {
         let _ = (&self.ready).read_exact(&mut [0]);
     }
 
-    /// Asks a person. `None` where there is none, or they gave no answer.
+    /// Asks a person. `None` without a terminal or an answer.
     pub(crate) fn answer(&self, prompt: &str) -> Option<String> {
         if !self.is_terminal() {
             return None;
         }
-        // What was typed before the question was shown does not answer it.
+        // Text that was typed before the question is discarded.
         let _ = rustix::termios::tcflush(std::io::stdin(), QueueSelector::IFlush);
         self.ahead.take();
         let _ = self.questions.send(Question::Answer(prompt.to_owned()));
@@ -152,14 +152,14 @@ impl Console {
         }
     }
 
-    /// Asks a person for a yes. Anything else is a no.
-    pub(crate) fn agrees(&self, prompt: &str) -> bool {
+    /// Asks for confirmation. Only `y` and `yes` confirm.
+    pub(crate) fn confirm(&self, prompt: &str) -> bool {
         self.answer(prompt).is_some_and(|answer| matches!(answer.to_lowercase().as_str(), "y" | "yes"))
     }
 }
 
 impl Drop for Console {
-    /// Leaves the terminal as it was, also while a line is being read.
+    /// Restores the terminal, even while a line is being read.
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             restore(before);
@@ -171,20 +171,20 @@ fn restore(before: &Termios) {
     let _ = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, before);
 }
 
-/// The thread's end of what is typed.
+/// The thread's end of the channel.
 struct Answers {
     sender: Sender<Typed>,
     wake: PipeWriter,
 }
 
 impl Answers {
-    /// False when nobody waits any more.
+    /// False if the console was dropped.
     fn give(&mut self, typed: Typed) -> bool {
         self.sender.send(typed).is_ok() && self.wake.write_all(&[0]).is_ok()
     }
 }
 
-/// Ctrl-O: what was typed so far goes on in the person's own editor.
+/// Ctrl-O: opens the line in the person's own editor.
 struct InEditor(Arc<AtomicBool>);
 
 impl ConditionalEventHandler for InEditor {
@@ -194,7 +194,7 @@ impl ConditionalEventHandler for InEditor {
     }
 }
 
-/// The editor: on standard output, or on the terminal itself where the output goes elsewhere.
+/// The line editor, on standard output, or on the terminal if the output is redirected.
 fn editor(wants_editor: &Arc<AtomicBool>) -> rustyline::Result<Editor<Helper, MemHistory>> {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
     let shown = rustix::termios::isatty(rustix::stdio::stdout());
@@ -214,7 +214,7 @@ fn editor(wants_editor: &Arc<AtomicBool>) -> rustyline::Result<Editor<Helper, Me
     Ok(editor)
 }
 
-/// Lines from a terminal.
+/// Reads lines from a terminal.
 fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Completions, known: &[String]) {
     let wants_editor = Arc::new(AtomicBool::new(false));
     let mut editor = match editor(&wants_editor) {
@@ -235,10 +235,10 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
             Question::Line(prompt, ahead) => (prompt, ahead, true),
             Question::Answer(prompt) => (prompt, (String::new(), false), false),
         };
-        // An answer is one line, and no id is offered for it.
+        // An answer is one line, without completion.
         editor.set_helper(is_line.then(|| Helper { completions: Arc::clone(completions) }));
         let read = if is_whole { Ok(ahead) } else { editor.readline_with_initial(&prompt, (&ahead, "")) };
-        // A signal that came before was for no turn. One that comes from here on is for what the line begins.
+        // An earlier signal was not for a turn. A later signal is for the command on this line.
         signals::forget_interrupt();
         let typed = match read {
             Ok(line) if wants_editor.swap(false, Ordering::Relaxed) && is_line => Typed::Line(format!("{EDIT}{line}")),
@@ -246,10 +246,10 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
                 if is_line && !line.trim().is_empty() {
                     let _ = editor.add_history_entry(line.as_str());
                 }
-                if is_whole { Typed::Ahead(line) } else { Typed::Line(line) }
+                if is_whole { Typed::Early(line) } else { Typed::Line(line) }
             }
             Err(ReadlineError::Interrupted) => Typed::Interrupted,
-            // Ctrl-D; or the terminal has gone, or cannot be read any more.
+            // Ctrl-D, or the terminal was closed or cannot be read.
             Err(_) => Typed::End,
         };
         if !answers.give(typed) {
@@ -258,18 +258,18 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
     }
 }
 
-/// Lines from a script.
+/// Reads lines from a script.
 fn read(asked: &Receiver<Question>, answers: &mut Answers) {
     let mut stdin = std::io::stdin().lock();
     while asked.recv().is_ok() {
         let mut whole: Vec<u8> = Vec::new();
         let typed = loop {
             match stdin.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', &mut whole) {
-                // What cannot be read has ended.
+                // A read error ends the input.
                 Err(_) => break Typed::End,
                 Ok(0) if whole.is_empty() => break Typed::End,
                 Ok(_) if whole.len() > LONGEST => {
-                    // The rest of it must not be taken for lines.
+                    // The rest of it must not be run as lines.
                     answers.give(Typed::Wrong(format!("a line is longer than {LONGEST} bytes: the script ends here")));
                     let _ = asked.recv();
                     break Typed::End;
@@ -281,7 +281,7 @@ fn read(asked: &Receiver<Question>, answers: &mut Answers) {
                     };
                     let text = text.strip_suffix('\n').unwrap_or(text);
                     let text = text.strip_suffix('\r').unwrap_or(text);
-                    if ended || !goes_on(text) {
+                    if ended || !is_continued(text) {
                         break Typed::Line(text.to_owned());
                     }
                 }
@@ -296,7 +296,7 @@ fn read(asked: &Receiver<Question>, answers: &mut Answers) {
 /// Returns where the word at a position of a line begins, and its completions.
 pub(crate) type Completions = Arc<dyn Fn(&str, usize) -> (usize, Vec<String>) + Send + Sync>;
 
-/// The helper of the line editor: completion, and whether a line is continued.
+/// The helper of the line editor: completion and continued lines.
 pub(super) struct Helper {
     pub(super) completions: Completions,
 }
@@ -311,7 +311,7 @@ impl Completer for Helper {
 
 impl Validator for Helper {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        Ok(if goes_on(context.input()) { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
+        Ok(if is_continued(context.input()) { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
     }
 }
 
@@ -323,15 +323,15 @@ impl Highlighter for Helper {}
 
 impl rustyline::Helper for Helper {}
 
-/// Whether more lines belong to it: it ends with a backslash, or a fence of three backquotes or quotes is open.
-pub(crate) fn goes_on(text: &str) -> bool {
+/// True if the text continues on the next line: it ends with a backslash, or a fence of three backquotes or quotes is open.
+pub(crate) fn is_continued(text: &str) -> bool {
     let is_open = |fence: &str| text.matches(fence).count() % 2 == 1;
     let backslashes = text.len() - text.trim_end_matches('\\').len();
     backslashes % 2 == 1 || is_open("```") || is_open("\"\"\"")
 }
 
-/// The text of one or more lines: a backslash at the end of a line, and quotes that only hold the lines together, are gone.
-pub(crate) fn joined(text: &str) -> String {
+/// Joins continued lines: removes backslashes at the ends of lines, and three quotes around the text.
+pub(crate) fn join_lines(text: &str) -> String {
     let text = text.replace("\\\n", "\n");
     let inside = text.trim().strip_prefix("\"\"\"").and_then(|text| text.strip_suffix("\"\"\""));
     inside.map_or_else(|| text.clone(), |inside| inside.trim_matches('\n').to_owned())
@@ -342,10 +342,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backslash_and_an_open_fence_ask_for_more() {
-        assert!(goes_on("one \\") && goes_on("```sh\nls") && goes_on("\"\"\"a"));
-        assert!(!goes_on("one \\\\") && !goes_on("```sh\nls\n```") && !goes_on("\"\"\"a\"\"\"") && !goes_on("x"));
-        assert_eq!(joined("one \\\ntwo"), "one \ntwo");
-        assert_eq!(joined("\"\"\"\na\n\nb\n\"\"\""), "a\n\nb");
+    fn backslash_and_open_fence_continue_line() {
+        assert!(is_continued("one \\") && is_continued("```sh\nls") && is_continued("\"\"\"a"));
+        assert!(
+            !is_continued("one \\\\")
+                && !is_continued("```sh\nls\n```")
+                && !is_continued("\"\"\"a\"\"\"")
+                && !is_continued("x")
+        );
+        assert_eq!(join_lines("one \\\ntwo"), "one \ntwo");
+        assert_eq!(join_lines("\"\"\"\na\n\nb\n\"\"\""), "a\n\nb");
     }
 }

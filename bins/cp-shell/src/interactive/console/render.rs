@@ -1,4 +1,4 @@
-//! Text for the terminal: tables that fit the width, and colour where it is wanted.
+//! Formats text for the terminal: tables that fit the width, and colour if enabled.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use cp_common::output::{Output, printable};
 use serde_json::{Map, Value};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// How the terminal takes text.
+/// The width and colour of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Style {
     /// In columns.
     pub(crate) width: usize,
-    /// Whether colour is wanted: a terminal, and no `NO_COLOR`.
+    /// True if the output is a terminal and `NO_COLOR` is not set.
     pub(crate) colour: bool,
 }
 
-/// How the terminal takes text now: it may have been resized since it was asked last.
+/// Returns the current style, because the terminal may have been resized.
 pub(crate) fn style() -> Style {
     let stdout = rustix::stdio::stdout();
     let columns =
@@ -24,20 +24,20 @@ pub(crate) fn style() -> Style {
     let set = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|width| *width > 0);
     let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty())
         || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    // What reads a pipe can take the whole line.
+    // Lines in a pipe are not cut.
     let is_terminal = rustix::termios::isatty(stdout);
     let default = if is_terminal { 80 } else { usize::MAX };
     Style { width: columns.or_else(set).unwrap_or(default), colour: is_terminal && !plain }
 }
 
-/// A page that can be drawn over: so many rows.
+/// A terminal whose cursor can move, with its number of rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Page {
     pub(crate) rows: usize,
 }
 
 impl Page {
-    /// The terminal, where there is one that can move its cursor.
+    /// The terminal, if its cursor can move.
     pub(crate) fn of_terminal() -> Option<Self> {
         let stdout = rustix::stdio::stdout();
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -46,36 +46,36 @@ impl Page {
     }
 }
 
-/// Shows text now.
+/// Writes and flushes text.
 pub(crate) fn show(out: &mut Output, text: &str) -> Result<()> {
     out.raw(text.as_bytes())?;
     out.flush()
 }
 
 impl Style {
-    /// Text of less weight.
+    /// Faint text.
     pub(crate) fn faint(self, text: &str) -> String {
         self.painted("2", text)
     }
 
-    /// Text of more weight.
+    /// Bold text.
     pub(crate) fn strong(self, text: &str) -> String {
         self.painted("1", text)
     }
 
-    /// Text that warns.
+    /// A warning.
     pub(crate) fn warning(self, text: &str) -> String {
         self.painted("33", text)
     }
 
-    /// An error and what to do about it, as everywhere: `✗ message`, `  Hint: …`.
+    /// An error and its hint: `✗ message`, ` Hint: …`.
     pub(crate) fn error(self, message: &str, hint: Option<&str>) -> String {
         let mut text = self.painted("31", "✗");
         text.push(' ');
-        text.push_str(&harmless(message));
+        text.push_str(&escaped(message));
         if let Some(hint) = hint {
             text.push_str("\n  Hint: ");
-            text.push_str(&harmless(hint).replace('\n', "\n  "));
+            text.push_str(&escaped(hint).replace('\n', "\n  "));
         }
         text.push('\n');
         text
@@ -86,8 +86,8 @@ impl Style {
     }
 }
 
-/// The text without anything that a terminal acts on.
-pub(crate) fn harmless(text: &str) -> String {
+/// Escapes control characters.
+pub(crate) fn escaped(text: &str) -> String {
     printable(text).into_owned()
 }
 
@@ -101,10 +101,10 @@ pub(crate) fn cell(value: &Value) -> String {
         }
         other => other.to_string(),
     };
-    harmless(&text).split_whitespace().collect::<Vec<_>>().join(" ")
+    escaped(&text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The text cut to so many columns, with `…` where something is left out.
+/// Cuts a text to a width, and marks the cut with `…`.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -118,12 +118,12 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     kept.chain(['…']).collect()
 }
 
-/// Whether a member holds ids: they are there to be typed, and never cut.
+/// True if a member contains ids, which are never cut because people type them.
 fn is_id(name: &str) -> bool {
     name == "id" || name.ends_with("_id") || name.ends_with("_wo")
 }
 
-/// Rows below their headings, cut so that no line is wider than the terminal, unless its ids are.
+/// A table with headings, cut to the width of the terminal except for ids.
 pub(crate) fn table(headings: &[&str], rows: &[Vec<String>], style: Style) -> String {
     let mut widths: Vec<usize> = headings.iter().map(|heading| heading.width()).collect();
     for row in rows {
@@ -151,7 +151,7 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>], style: Style) -> St
     text
 }
 
-/// Takes from the widest of these columns until they fit beside what is taken.
+/// Shrinks the widest columns until the line fits.
 fn shrink(widths: &mut [&mut usize], total: usize, taken: usize) {
     let gaps = 2 * widths.len().saturating_sub(1);
     while widths.iter().map(|width| **width).sum::<usize>() + gaps + taken > total {
@@ -162,7 +162,7 @@ fn shrink(widths: &mut [&mut usize], total: usize, taken: usize) {
     }
 }
 
-/// A result for people: a list of objects as a table, other members as `name  value`, and what is deeper as JSON.
+/// Formats a result: a list of objects as a table, other members as `name value`, and nested values as JSON.
 pub(crate) fn value(value: &Value, style: Style) -> String {
     match value {
         Value::Object(members) => object(members, style),
@@ -177,7 +177,7 @@ fn object(members: &Map<String, Value>, style: Style) -> String {
     let names = plain.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
     let mut text = String::new();
     for (name, value) in plain {
-        let (name, room) = (harmless(name), style.width.saturating_sub(names + 2).max(16));
+        let (name, room) = (escaped(name), style.width.saturating_sub(names + 2).max(16));
         match value {
             Value::Object(inner) if !inner.is_empty() => {
                 let _ = writeln!(text, "{}", style.strong(&name));
@@ -185,7 +185,7 @@ fn object(members: &Map<String, Value>, style: Style) -> String {
                     let _ = writeln!(text, "  {line}");
                 }
             }
-            // Lists here are of ids and paths: each on a line of its own where they do not fit.
+            // Lists of ids and paths get a line for each item if they do not fit.
             Value::Array(items) if cell(value).width() > room => {
                 for (at, item) in items.iter().enumerate() {
                     let _ = writeln!(text, "{:<names$}  {}", if at == 0 { name.as_str() } else { "" }, cell(item));
@@ -207,7 +207,7 @@ fn object(members: &Map<String, Value>, style: Style) -> String {
 }
 
 fn list(name: &str, items: &[Value], style: Style) -> String {
-    let mut text = if name.is_empty() { String::new() } else { format!("{}\n", style.strong(&harmless(name))) };
+    let mut text = if name.is_empty() { String::new() } else { format!("{}\n", style.strong(&escaped(name))) };
     let mut headings: Vec<&str> = Vec::new();
     for member in items.iter().filter_map(Value::as_object).flat_map(Map::keys) {
         if !headings.contains(&member.as_str()) {
@@ -221,7 +221,7 @@ fn list(name: &str, items: &[Value], style: Style) -> String {
         .iter()
         .map(|item| headings.iter().map(|name| item.get(*name).map_or_else(|| "-".to_owned(), cell)).collect())
         .collect();
-    let shown: Vec<String> = headings.iter().map(|name| harmless(name)).collect();
+    let shown: Vec<String> = headings.iter().map(|name| escaped(name)).collect();
     text.push_str(&table(&shown.iter().map(String::as_str).collect::<Vec<_>>(), &rows, style));
     text
 }
@@ -240,7 +240,7 @@ mod tests {
     const PLAIN: Style = Style { width: 40, colour: false };
 
     #[test]
-    fn an_error_has_its_hint_below_it() {
+    fn error_shows_hint_below_message() {
         assert_eq!(PLAIN.error("no \x1b", Some("do x")), "✗ no ^[\n  Hint: do x\n");
         assert_eq!(PLAIN.error("no", None), "✗ no\n");
         let colour = Style { colour: true, ..PLAIN };
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_never_wider_than_the_terminal() {
+    fn table_fits_terminal_width() {
         let rows = vec![vec!["PKG-A".to_owned(), "x".repeat(80)], vec!["日本語".to_owned(), "short".to_owned()]];
         for width in [20, 40, 100] {
             let text = table(&["id", "title"], &rows, Style { width, colour: false });
@@ -259,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_a_table_where_it_is_a_list_of_objects() {
+    fn list_of_objects_is_shown_as_table() {
         let result = json!({"packages": [{"package_id": "PKG-A", "version": "1"}], "count": 1, "note": null});
         assert_eq!(value(&result, PLAIN), "count  1\nnote   -\npackages\npackage_id  version\nPKG-A       1\n");
         assert_eq!(value(&json!({"gates": {"G1": {"phase": "x"}}}), PLAIN), "gates\n  G1\n    phase  x\n");
     }
 
     #[test]
-    fn a_cut_says_so() {
+    fn cut_text_is_marked() {
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(cut("日本語", 4), "日…");
         assert_eq!(cut("abc", 3), "abc");

@@ -1,18 +1,18 @@
-//! An answer while it arrives. On a terminal whose cursor can move, complete blocks of Markdown replace the raw text, and the newest lines
-//! of the model's reasoning are shown until the answer begins.
+//! Shows an answer while it arrives. On a terminal whose cursor can move, rendered blocks of Markdown replace the raw text, and the newest
+//! lines of the model's reasoning are shown until the answer begins.
 
 use std::time::Instant;
 
 use unicode_width::UnicodeWidthChar as _;
 
 use crate::interactive::console::markdown::{lines_of, rendered};
-use crate::interactive::console::render::{Page, Style, count, harmless};
+use crate::interactive::console::render::{Page, Style, count, escaped};
 
-/// What is shown of an answer that is still coming.
+/// The part of an answer that was shown.
 pub(super) struct Flow {
     style: Style,
     page: Option<Page>,
-    /// The words that stand as they came.
+    /// The raw text that was shown and not yet rendered.
     raw: String,
 }
 
@@ -21,9 +21,9 @@ impl Flow {
         Self { style, page, raw: String::new() }
     }
 
-    /// What to write for some more words.
+    /// Returns the output for more text.
     pub(super) fn add(&mut self, words: &str) -> String {
-        let mut shown = harmless(words);
+        let mut shown = escaped(words);
         if self.page.is_none() {
             return shown;
         }
@@ -34,13 +34,13 @@ impl Flow {
             if let Some(over) = self.drawn_over(&block, &format!("{block}{}", self.raw)) {
                 shown.push_str(&over);
                 shown.push('\n');
-                shown.push_str(&harmless(&self.raw));
+                shown.push_str(&escaped(&self.raw));
             }
         }
         shown
     }
 
-    /// What to write at the end, or before something else is shown.
+    /// Returns the output at the end, or before other text is shown.
     pub(super) fn end(&mut self) -> String {
         let block = std::mem::take(&mut self.raw);
         if block.trim().is_empty() {
@@ -53,13 +53,13 @@ impl Flow {
         }
     }
 
-    /// What puts a block in the place of the raw words that were shown; nothing where it would look the same, or they are no longer on
-    /// the page.
+    /// Returns the output that replaces the raw text with the rendered block; `None` if it looks the same, or has scrolled off the
+    /// terminal.
     fn drawn_over(&self, block: &str, shown: &str) -> Option<String> {
         let page = self.page?;
         let drawn = rendered(block, self.style);
-        let plain = harmless(block);
-        let rows = rows_of(&harmless(shown), self.style.width);
+        let plain = escaped(block);
+        let rows = rows_of(&escaped(shown), self.style.width);
         if drawn.trim_end() == plain.trim_end() && rows == rows_of(&plain, self.style.width) || rows >= page.rows {
             return None;
         }
@@ -68,7 +68,7 @@ impl Flow {
     }
 }
 
-/// How many rows a text takes on a terminal that breaks lines where they are full.
+/// The number of terminal rows that a text takes.
 fn rows_of(text: &str, width: usize) -> usize {
     let mut rows = 1;
     let mut column = 0;
@@ -85,8 +85,7 @@ fn rows_of(text: &str, width: usize) -> usize {
     rows
 }
 
-/// Where the last block ends that nothing can be added to any more: at an empty line outside of a fence, before a line that is not
-/// indented and no part of the same list.
+/// The end of the last complete block of Markdown.
 fn complete(text: &str) -> Option<usize> {
     let (mut at, mut fence, mut end, mut is_apart) = (0, None::<&str>, None, false);
     for line in text.split_inclusive('\n') {
@@ -108,20 +107,20 @@ fn complete(text: &str) -> Option<usize> {
     end
 }
 
-/// How many lines are shown while it thinks.
+/// The number of lines of reasoning that are shown.
 const LINES: usize = 6;
-/// How many bytes can be on so many lines, for each column.
+/// The maximum number of bytes for each column.
 const LONGEST_LETTER: usize = 4;
 
 pub(super) struct Thoughts {
     style: Style,
     since: Instant,
     words: usize,
-    /// Whether the last of them may go on.
+    /// True if the last word may continue.
     in_word: bool,
-    /// The end of what was thought.
+    /// The end of the reasoning.
     newest: String,
-    /// How many lines of it are on the page.
+    /// The number of lines on the terminal.
     shown: usize,
 }
 
@@ -130,7 +129,7 @@ impl Thoughts {
         Self { style, since: Instant::now(), words: 0, in_word: false, newest: String::new(), shown: 0 }
     }
 
-    /// What to write for some more of them, where the cursor stands below those that are shown.
+    /// Returns the output for more reasoning, with the cursor below the shown lines.
     pub(super) fn add(&mut self, more: &str, rows: usize) -> String {
         for letter in more.chars() {
             let in_word = !letter.is_whitespace();
@@ -151,7 +150,7 @@ impl Thoughts {
         shown
     }
 
-    /// What takes them off the page.
+    /// Returns the output that erases the shown lines.
     fn erased(&mut self) -> String {
         match std::mem::take(&mut self.shown) {
             0 => String::new(),
@@ -159,12 +158,12 @@ impl Thoughts {
         }
     }
 
-    /// How long it has thought, and how much.
+    /// The duration and length of the reasoning.
     pub(super) fn so_far(&self) -> String {
         format!("{} s, {}", self.since.elapsed().as_secs(), count(self.words, "word"))
     }
 
-    /// What puts one line in their place.
+    /// Returns the output that replaces the shown lines with a summary.
     pub(super) fn fold(mut self) -> String {
         let line = self.style.faint(&format!("thought for {}", self.so_far()));
         format!("{}{line}\n", self.erased())
@@ -176,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_complete_when_another_begins() {
+    fn block_is_complete_when_next_block_begins() {
         for (text, end) in [
             ("one\n\n", None),
             ("one\n\ntwo", Some(5)),
@@ -190,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_counted_as_a_terminal_breaks_them() {
+    fn row_count_matches_terminal_wrapping() {
         assert_eq!(rows_of("abc", 3), 1);
         assert_eq!(rows_of("abcd\n", 3), 3);
         assert_eq!(rows_of("日本語", 5), 2);
     }
 
     #[test]
-    fn words_take_their_looks_when_the_block_is_there() {
+    fn flow_renders_complete_blocks() {
         let style = Style { width: 40, colour: true };
         let mut flow = Flow::new(style, Some(Page { rows: 24 }));
         assert_eq!(flow.add("some **bo"), "some **bo");
@@ -206,13 +205,13 @@ mod tests {
         assert_eq!(flow.end(), "\n");
         let mut plain = Flow::new(style, None);
         assert_eq!((plain.add("**a**\n\nb"), plain.end()), ("**a**\n\nb".to_owned(), String::new()));
-        // What has scrolled away cannot be drawn over.
+        // Text that has scrolled off cannot be replaced.
         let mut small = Flow::new(style, Some(Page { rows: 2 }));
         assert_eq!(small.add("**a**\n\nb"), "**a**\n\nb");
     }
 
     #[test]
-    fn the_newest_lines_are_shown_and_then_one() {
+    fn thoughts_show_newest_lines_then_summary() {
         let mut thoughts = Thoughts::new(Style { width: 11, colour: false });
         assert_eq!(thoughts.add("one two thr", 24), "one two\nthr\n");
         assert_eq!(thoughts.add("ee 日本語日本語", 24), "\r\x1b[2A\x1b[Jone two\nthree\n日本語日本\n語\n");

@@ -1,5 +1,5 @@
-//! A turn: what goes along is gathered, the risk shown, a yes asked for where it is needed; then the agent answers, and both sides go
-//! to the session. Nothing that the model proposes is run here: its tools are, where the person named some and approves the turn.
+//! A turn: collects the context, classifies the risk, asks for confirmation if required, sends the turn to the agent, and records both
+//! sides. Commands that the model proposes are not run; its tools are, if the person named tools and confirmed the turn.
 
 mod context;
 mod flow;
@@ -20,18 +20,18 @@ pub(crate) use self::context::{attachable, is_attached};
 use self::watch::Watch;
 use crate::interactive::assessment::hints::{self, Hint, Situation};
 use crate::interactive::assessment::risk::{self, Level, Risk};
-use crate::interactive::assessment::{Explained, Fate};
+use crate::interactive::assessment::{Explained, TurnOutcome};
 use crate::interactive::console::markdown::rendered;
-use crate::interactive::console::render::{Page, Style, harmless, style};
+use crate::interactive::console::render::{Page, Style, escaped, style};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{Closed, last_answer};
 use crate::signals::CONTEXT_LIMIT;
 use crate::{agent, ask};
 
-/// What is about to be sent.
+/// A turn that is about to be sent.
 struct Sending<'a> {
-    said: &'a str,
-    /// What was said, with the texts that are attached.
+    text: &'a str,
+    /// The text with attached texts.
     sent: String,
     attached: Attached,
     risk: Risk,
@@ -39,31 +39,31 @@ struct Sending<'a> {
     envelope: Envelope,
 }
 
-/// Takes what a person said.
-pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
+/// Takes a turn with the text of a person.
+pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     check_offline(state)?;
-    state.look_at_hub()?;
+    state.poll_hub()?;
     decide_brief(state)?;
-    said.clone_into(&mut state.conversation.said);
-    let attached = Attached::of(&state.conversation.attached, said, &state.setup.redactor)?;
-    let risk = risk::classify(said);
+    text.clone_into(&mut state.conversation.last_question);
+    let attached = Attached::of(&state.conversation.attached, text, &state.setup.redactor)?;
+    let risk = risk::classify(text);
     let State { setup, context, hub, conversation, .. } = state;
     let hints = hints::hints(&Situation {
-        text: said,
+        text,
         level: risk.level,
-        heavy: &conversation.heavy,
+        destructive_turns: &conversation.destructive_turns,
         hub: &hub.loaded().text(),
     });
-    conversation.heavy.push(hints::is_heavy(said, risk.level));
-    // Nothing at all goes along where only the words are to go.
+    conversation.destructive_turns.push(hints::is_destructive_or_mass_edit(text, risk.level));
+    // An isolated turn has no context.
     let envelope =
-        if conversation.isolated { Envelope::default() } else { Envelope::gather(said, setup, hub.loaded(), context) };
-    let sent = format!("{said}{}", attached.text);
-    let sending = Sending { said, sent, attached, risk, hints, envelope };
+        if conversation.isolated { Envelope::default() } else { Envelope::gather(text, setup, hub.loaded(), context) };
+    let sent = format!("{text}{}", attached.text);
+    let sending = Sending { text, sent, attached, risk, hints, envelope };
     state.show(&remarks(&sending, state.console.is_terminal(), style()))?;
     state.conversation.last = Some(Explained {
         turn: 0,
-        said: state.setup.redactor.redact_text(said).0,
+        text: state.setup.redactor.redact_text(text).0,
         risk: sending.risk.clone(),
         hints: sending.hints.clone(),
         pieces: sending.envelope.sizes(),
@@ -72,15 +72,15 @@ pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
         isolated: state.conversation.isolated,
         agent: state.agent.name().to_owned(),
         confirmed: false,
-        fate: Fate::NotSent,
+        outcome: TurnOutcome::NotSent,
     });
     let State { context, conversation, model, .. } = state;
     let tools = &model.tools;
     if let Some(question) = question(tools, &mut conversation.tools, &sending.risk, context)? {
-        if !state.console.agrees(&format!("{question} [y/N] ")) {
+        if !state.console.confirm(&format!("{question} [y/N] ")) {
             return cancelled(state, &sending);
         }
-        state.standing.tracker.confirmed();
+        state.session_status.tracker.confirmed();
         if let Some(last) = &mut state.conversation.last {
             last.confirmed = true;
         }
@@ -88,7 +88,7 @@ pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
     answer(state, &sending)
 }
 
-/// Refuses to ask a model over a network that the person does not want to be used.
+/// Refuses to call a model over the network with --offline.
 pub(crate) fn check_offline(state: &State<'_>) -> Result<()> {
     if !state.setup.request.options.offline {
         return Ok(());
@@ -101,12 +101,12 @@ pub(crate) fn check_offline(state: &State<'_>) -> Result<()> {
     }
 }
 
-/// What is shown before the answer.
+/// The text that is shown before the answer.
 fn remarks(sending: &Sending<'_>, is_terminal: bool, style: Style) -> String {
     let Sending { risk, hints, envelope, .. } = sending;
     let mut text = String::new();
     for hint in hints {
-        let _ = writeln!(text, "{} {}: {}", style.warning("hint"), hint.rule, harmless(&hint.message));
+        let _ = writeln!(text, "{} {}: {}", style.warning("hint"), hint.rule, escaped(&hint.message));
     }
     if !envelope.recalled.is_empty() {
         let kinds: Vec<&str> = envelope.recalled.iter().map(|it| it.kind.as_str()).collect();
@@ -119,37 +119,37 @@ fn remarks(sending: &Sending<'_>, is_terminal: bool, style: Style) -> String {
         let _ = writeln!(text, "{}", style.faint(&format!("with {}", pieces.collect::<Vec<_>>().join(", "))));
     }
     for line in &sending.attached.lines {
-        let _ = writeln!(text, "{}", style.faint(&harmless(line)));
+        let _ = writeln!(text, "{}", style.faint(&escaped(line)));
     }
     for error in &envelope.errors {
-        let _ = writeln!(text, "{}", style.warning(&format!("memory: {}", harmless(error))));
+        let _ = writeln!(text, "{}", style.warning(&format!("memory: {}", escaped(error))));
     }
     if risk.level > Level::Safe {
-        let _ = writeln!(text, "{} {}", style.warning(&format!("risk {}:", risk.level.name())), harmless(&risk.reason));
+        let _ = writeln!(text, "{} {}", style.warning(&format!("risk {}:", risk.level.name())), escaped(&risk.reason));
     }
     text
 }
 
-/// The person declined, or there is no terminal to ask at.
+/// Cancels a turn: the person declined, or there is no terminal.
 fn cancelled(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
-    state.standing.tracker.denied();
+    state.session_status.tracker.denied();
     record(state, sending, Ending { cancelled: true, ..Ending::default() })?;
     let style = style();
     let text = if state.console.is_terminal() {
         format!("{}\n", style.faint("cancelled: nothing was sent"))
     } else {
         let message = "cancelled: this turn requires approval, and there is no terminal to ask at; nothing was sent";
-        style.error(message, Some("send it from a terminal; the next line of a script is never taken as an answer"))
+        style.error(message, Some("send it from a terminal; a line of a script is never used as an answer"))
     };
-    // In a script nobody has said no: it failed.
+    // In a script this is a failure.
     let exit = if state.console.is_terminal() { 0 } else { Code::ConfirmationRequired.row().exit };
     Ok(Outcome { text, result: json!({"cancelled": true}), exit, has_strip: true, ..Outcome::default() })
 }
 
-/// Sends it, shows what comes as it comes, and keeps both sides.
+/// Sends the turn, shows the answer as it arrives, and records both sides.
 fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
-    let State { context, console, agent, ledgers, standing, conversation, model, .. } = state;
-    ledgers.transcript.question(standing.tracker.turns(), &sending.sent)?;
+    let State { context, console, agent, ledgers, session_status, conversation, model, .. } = state;
+    ledgers.transcript.question(session_status.tracker.turns(), &sending.sent)?;
     let turn = agent::Turn {
         text: &sending.sent,
         session: ledgers.journal.session(),
@@ -158,10 +158,10 @@ fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
         attached: &sending.attached.others,
     };
     if let Some(last) = &mut conversation.last {
-        last.fate = Fate::Sent;
+        last.outcome = TurnOutcome::Sent;
     }
     let mut watch =
-        Watch::new(console, &mut context.out, &mut standing.tracker, &mut conversation.allowed, model.reasoning);
+        Watch::new(console, &mut context.out, &mut session_status.tracker, &mut conversation.allowed, model.reasoning);
     let replied = agent.process(&turn, &mut watch);
     let (partial, called) = watch.end()?;
     match replied {
@@ -171,7 +171,7 @@ fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     }
 }
 
-/// The turn was answered: `partial` is what was shown of it already.
+/// Finishes an answered turn. `partial` is the part that was already shown.
 fn answered(
     state: &mut State<'_>,
     sending: &Sending<'_>,
@@ -182,26 +182,28 @@ fn answered(
     let (words, tokens) = last_answer(messages);
     let mut text = String::new();
     if partial.is_empty() {
-        text = if Page::of_terminal().is_some() { rendered(&words, style()) } else { harmless(&words) };
+        text = if Page::of_terminal().is_some() { rendered(&words, style()) } else { escaped(&words) };
         if !text.ends_with('\n') {
             text.push('\n');
         }
     }
-    state.standing.used = tokens;
+    state.session_status.used = tokens;
     let answered_by = messages.last().map(|message| message.model.as_str()).unwrap_or_default();
-    state.standing.window = state.setup.settings.context.window(answered_by).unwrap_or(CONTEXT_LIMIT);
+    state.session_status.window = state.setup.settings.context.window(answered_by).unwrap_or(CONTEXT_LIMIT);
     state.conversation.count(messages);
     words.clone_into(&mut state.conversation.answer);
-    state.conversation.went_along = std::mem::take(&mut state.conversation.attached);
+    state.conversation.last_attachments = std::mem::take(&mut state.conversation.attached);
     record(state, sending, Ending { messages, ..Ending::default() })?;
     let without_secrets = |text: &str| state.setup.redactor.redact_text(text).0;
-    state.conversation.rounds.push((without_secrets(sending.said), without_secrets(&words)));
+    state.conversation.rounds.push((without_secrets(sending.text), without_secrets(&words)));
     if let Some(last) = &mut state.conversation.last {
-        last.fate = Fate::Answered;
+        last.outcome = TurnOutcome::Answered;
     }
-    if tokens > state.standing.window / 5 * 4 {
-        let message =
-            format!("the conversation takes {tokens} of the {} tokens that the model can hold", state.standing.window);
+    if tokens > state.session_status.window / 5 * 4 {
+        let message = format!(
+            "the conversation takes {tokens} of the {} tokens that the model can hold",
+            state.session_status.window
+        );
         let _ = writeln!(text, "{} {message}: :compact summarises it", style().warning("context"));
     }
     let models = messages
@@ -211,7 +213,7 @@ fn answered(
     Ok(Outcome { text, result: json!({"content": words}), calls, has_strip: true, ..Outcome::default() })
 }
 
-/// The turn has failed, or the person stopped it. The session goes on.
+/// Finishes a turn that failed or was stopped. The session continues.
 fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial: &str) -> Result<Outcome> {
     let interrupted = error.code() == Code::Interrupted;
     record(state, sending, Ending { cancelled: interrupted, interrupted, partial, ..Ending::default() })?;
@@ -221,17 +223,18 @@ fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial:
         state.ledgers.transcript.note("error", &error.to_value())?;
     }
     if let Some(last) = &mut state.conversation.last {
-        last.fate = if interrupted { Fate::Interrupted } else { Fate::Failed };
+        last.outcome = if interrupted { TurnOutcome::Interrupted } else { TurnOutcome::Failed };
     }
     let style = style();
     let mut text = String::new();
     if interrupted {
         text.push_str(&style.error("interrupted: the turn was stopped, the session goes on", None));
     } else {
-        let hint = error.hint_text().unwrap_or("send it again; `:state` shows who answers, `:agent` takes another");
+        let hint =
+            error.hint_text().unwrap_or("send it again; `:state` shows the agent, `:agent` switches to another one");
         text.push_str(&style.error(error.message(), Some(hint)));
         if let Some(resume) = error.details().get("resume").and_then(Value::as_str) {
-            let _ = writeln!(text, "  To go on: {}", harmless(resume));
+            let _ = writeln!(text, "  To continue: {}", escaped(resume));
         }
     }
     let result = json!({"error": error.code().row().name});
@@ -239,25 +242,25 @@ fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial:
     Ok(Outcome { text, result, exit, has_strip: true, ..Outcome::default() })
 }
 
-/// How a turn ended.
+/// The end of a turn.
 #[derive(Clone, Copy, Default)]
 struct Ending<'a> {
-    /// What came back; nothing where it was cancelled or failed.
+    /// The messages of the model; empty if the turn was cancelled or failed.
     messages: &'a [Message],
-    /// Whether it was not sent, or was stopped.
+    /// True if the turn was not sent, or was stopped.
     cancelled: bool,
-    /// Whether it was stopped by the person while it was answered.
+    /// True if the person stopped the answer.
     interrupted: bool,
-    /// What had come by then.
+    /// The part of the answer that had arrived.
     partial: &'a str,
 }
 
-/// Puts a turn on record. Its number is the one on the screen, and `:explain` has what the record has.
+/// Records a turn. Its number and redactions are also shown by `:explain`.
 fn record(state: &mut State<'_>, sending: &Sending<'_>, ending: Ending<'_>) -> Result<()> {
     let Sending { sent, risk, hints, envelope, attached, .. } = sending;
     let closed = Closed {
-        number: state.standing.tracker.turns(),
-        said: sent,
+        number: state.session_status.tracker.turns(),
+        question: sent,
         messages: ending.messages,
         risk,
         hints,
@@ -274,7 +277,7 @@ fn record(state: &mut State<'_>, sending: &Sending<'_>, ending: Ending<'_>) -> R
     Ok(())
 }
 
-/// The question that must be answered with yes first, if there is one. The names of the tools are looked up once, into `known`.
+/// The question that must be confirmed first, if any. The names of the tools are looked up once, and stored in `known`.
 pub(super) fn question(
     tools: &[PathBuf],
     known: &mut Option<String>,
@@ -302,10 +305,10 @@ fn names(directories: &[PathBuf], context: &Context) -> Result<String> {
     Ok(items.filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join(", "))
 }
 
-/// Where the answers are kept, one a line: `yes` or `no`, and the hash of the directory and the brief.
+/// The file of the answers, one on each line: `yes` or `no`, and the hash of the path and content of the brief.
 const FILE: &str = "briefs";
 
-/// Asks about the brief once, where there is one, and leaves it out where the answer is no or nobody can be asked.
+/// Asks once whether the brief is sent with turns. It is not sent if the answer is no, or without a terminal.
 pub(super) fn decide_brief(state: &mut State<'_>) -> Result<()> {
     let Some((path, text)) = state.hub.undecided_brief() else { return Ok(()) };
     let hash = Hash::of(format!("{path}\n{text}").as_bytes());
@@ -318,18 +321,18 @@ pub(super) fn decide_brief(state: &mut State<'_>) -> Result<()> {
         return Ok(());
     }
     let is_asked = !answered("no") && state.console.is_terminal();
-    let name = harmless(&path);
-    let agrees = is_asked
-        && state.console.agrees(&format!("Let the brief {name} ({} bytes) go along with turns? [y/N] ", text.len()));
+    let name = escaped(&path);
+    let is_confirmed =
+        is_asked && state.console.confirm(&format!("Send the brief {name} ({} bytes) with turns? [y/N] ", text.len()));
     if is_asked {
         let failed = |e| Error::io("keeping the answer", e).in_file(&file);
         make_directory(file.parent().unwrap_or(&file))?;
         let mut kept = std::fs::OpenOptions::new().create(true).append(true).open(&file).map_err(failed)?;
-        writeln!(kept, "{} {mark}", if agrees { "yes" } else { "no" }).map_err(failed)?;
+        writeln!(kept, "{} {mark}", if is_confirmed { "yes" } else { "no" }).map_err(failed)?;
     } else if !answered("no") {
-        let line = format!("the brief {name} was not sent: a yes at a terminal is needed once\n");
+        let line = format!("the brief {name} was not sent: confirm it once in a terminal\n");
         state.show(&style().faint(&line))?;
     }
-    state.hub.decide_brief(agrees);
+    state.hub.decide_brief(is_confirmed);
     Ok(())
 }

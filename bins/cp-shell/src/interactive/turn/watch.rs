@@ -1,4 +1,4 @@
-//! Shows a turn while it is answered: words as they come, tools on a line of their own, and the questions that only a person answers.
+//! Shows a turn while it is answered: text as it arrives, a line for each tool call, and questions to the person.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use super::flow::{Flow, Thoughts};
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
 use crate::interactive::console::keys::Keys;
-use crate::interactive::console::render::{Page, Style, cut, harmless, show, style};
+use crate::interactive::console::render::{Page, Style, cut, escaped, show, style};
 use crate::interactive::state::Allowed;
 use crate::signals::Tracker;
 
-/// How long nothing may come before a sign of life is shown, and what moves in it.
+/// The delay before a progress indicator is shown, and its frames.
 const QUIET: Duration = Duration::from_millis(700);
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
 pub(super) struct Watch<'a> {
     console: &'a Console,
-    /// Held while nobody else asks at the terminal.
+    /// Held while no other program uses the terminal.
     keys: Option<Keys<'a>>,
     out: &'a mut Output,
     tracker: &'a mut Tracker,
     style: Style,
-    /// What was shown of the answer.
+    /// The part of the answer that was shown.
     partial: String,
     flow: Flow,
-    /// Whether what the model thinks is shown, and what it thinks now.
+    /// True if reasoning is shown.
     shows_thoughts: bool,
     thoughts: Option<Thoughts>,
-    /// What the line at the cursor says while nothing comes.
+    /// The progress indicator, if shown.
     sign: Option<String>,
-    /// What a person allowed until the session is over.
+    /// The approvals for this session.
     allowed: &'a mut Vec<Allowed>,
     /// The tools that were called.
     called: Vec<Value>,
@@ -66,20 +66,20 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// What was shown of the answer, and the tools that were called.
+    /// Ends the output. Returns the part of the answer that was shown, and the tools that were called.
     pub(super) fn end(mut self) -> Result<(String, Vec<Value>)> {
         self.settle()?;
         Ok((self.partial, self.called))
     }
 
-    /// Gives the keys back, and ends what was shown of the answer with a line of its own.
+    /// Releases the terminal, and ends the shown answer with a line feed.
     fn settle(&mut self) -> Result<()> {
         self.keys = None;
         let (unsigned, end) = (self.unsigned(), self.ended());
         show(self.out, &format!("{unsigned}{end}"))
     }
 
-    /// Looks at the keys; an Esc ends the turn.
+    /// Reads the keys. Esc ends the turn.
     fn look(&mut self) -> Result<()> {
         Keys::look(&mut self.keys, self.console)
     }
@@ -96,12 +96,12 @@ impl<'a> Watch<'a> {
         folded + &end
     }
 
-    /// Puts a line in the place of what the model thought.
+    /// Replaces the shown reasoning with a summary.
     fn folded(&mut self) -> String {
         self.thoughts.take().map(Thoughts::fold).unwrap_or_default()
     }
 
-    /// Some of what the model thinks, on lines of its own.
+    /// Shows reasoning.
     fn thought(&mut self, words: &str) -> String {
         let Some(page) = Page::of_terminal().filter(|_| self.shows_thoughts) else { return String::new() };
         let start = if self.thoughts.is_none() { self.ended() } else { String::new() };
@@ -109,15 +109,15 @@ impl<'a> Watch<'a> {
         start + &self.thoughts.get_or_insert_with(|| Thoughts::new(style)).add(words, page.rows)
     }
 
-    /// Takes the sign of life off the line.
+    /// Erases the progress indicator.
     fn unsigned(&mut self) -> &'static str {
         if self.sign.take().is_some() { "\r\x1b[K" } else { "" }
     }
 
-    /// A line about a tool, after the words that came before it.
+    /// A line about a tool, after the shown text.
     fn line(&mut self, line: &str) -> String {
         let start = self.ended();
-        let line = cut(&harmless(line).replace('\n', " "), self.style.width);
+        let line = cut(&escaped(line).replace('\n', " "), self.style.width);
         format!("{start}{}\n", self.style.faint(&line))
     }
 }
@@ -168,7 +168,7 @@ impl Observer for Watch<'_> {
         show(self.out, &shown)
     }
 
-    fn steps_aside(&mut self) -> Result<()> {
+    fn release_terminal(&mut self) -> Result<()> {
         self.settle()
     }
 
