@@ -4,6 +4,8 @@ use cp_common::wire::{Prompt, Reply, estimated_tokens};
 use cp_ledger::format::line::Hash;
 use cp_redact::Redactor;
 use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 /// A part of a prompt.
 #[derive(Clone, Debug, Serialize)]
@@ -45,21 +47,6 @@ pub(crate) struct Account {
     pub(crate) dropped: Vec<Dropped>,
 }
 
-/// The report in a prompt; absent if no secret was removed and no turn was dropped.
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    redactions: u32,
-    redacted: Vec<Redacted<'a>>,
-    dropped: &'a [Dropped],
-}
-
-#[derive(Debug, Serialize)]
-struct Redacted<'a> {
-    part: &'static str,
-    source: Option<&'a str>,
-    redactions: u32,
-}
-
 impl Account {
     /// Adds a part.
     pub(crate) fn part(&mut self, kind: &'static str, source: Option<String>, bytes: &[u8], redactions: u32) {
@@ -80,19 +67,17 @@ impl Account {
         }
     }
 
-    /// Returns the report for the prompt.
-    pub(crate) fn report(&self) -> cp_common::Result<Option<Box<serde_json::value::RawValue>>> {
-        let redacted: Vec<Redacted<'_>> = self
-            .parts
-            .iter()
-            .filter(|part| part.redactions > 0)
-            .map(|part| Redacted { part: part.kind, source: part.source.as_deref(), redactions: part.redactions })
-            .collect();
+    /// Returns the report for the prompt; absent if no secret was removed and no turn was dropped.
+    pub(crate) fn report(&self) -> cp_common::Result<Option<Box<RawValue>>> {
+        let redacted: Vec<&Part> = self.parts.iter().filter(|part| part.redactions > 0).collect();
         if redacted.is_empty() && self.dropped.is_empty() {
             return Ok(None);
         }
-        let redactions = redacted.iter().map(|part| part.redactions).sum();
-        cp_common::wire::raw(&Report { redactions, redacted, dropped: &self.dropped }).map(Some)
+        let redactions: u32 = redacted.iter().map(|part| part.redactions).sum();
+        let member = |part: &&Part| json!({"part": part.kind, "source": part.source, "redactions": part.redactions});
+        let redacted: Vec<Value> = redacted.iter().map(member).collect();
+        let report = json!({"redactions": redactions, "redacted": redacted, "dropped": self.dropped});
+        cp_common::wire::raw(&report).map(Some)
     }
 }
 

@@ -55,18 +55,17 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
 }
 
 fn checks(context: &mut Context) -> Vec<Check> {
-    let id = context.agent(None);
-    let agent = match agent::Agent::load(&id, &context.home) {
-        Ok(agent) => Check::pass("agent", agent.id),
-        Err(e) => Check::not_fine("agent", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
+    let check = |name: &str, status: Status, found: Result<String>| match found {
+        Ok(message) => Check::pass(name, message),
+        Err(e) => Check::not_fine(name, status, e.message(), e.hint_text().unwrap_or("correct the file")),
     };
-    let policy = match Llm::load(&context.home) {
-        Ok(_) => Check::pass("policy", context.home.policy_file().display().to_string()),
-        Err(e) => Check::not_fine("policy", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
-    };
-    let session = match cp_common::coprocess::find("cp-session") {
-        Ok(path) => Check::pass("cp-session", path.display().to_string()),
-        Err(e) => Check::not_fine("cp-session", Status::Warn, e.message(), e.hint_text().unwrap_or_default()),
-    };
-    vec![agent, policy, session]
+    let home = &context.home;
+    let agent = agent::Agent::load(&context.agent(None), home).map(|agent| agent.id);
+    let policy = Llm::load(home).map(|_| home.policy_file().display().to_string());
+    let session = cp_common::coprocess::find("cp-session").map(|path| path.display().to_string());
+    vec![
+        check("agent", Status::Fail, agent),
+        check("policy", Status::Fail, policy),
+        check("cp-session", Status::Warn, session),
+    ]
 }

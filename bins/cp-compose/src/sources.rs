@@ -13,7 +13,7 @@ const LIMIT: u64 = 4 << 20;
 
 /// Reads the text of a regular file. Other files are refused because they may block.
 pub(crate) fn text(file: &Path) -> Result<String> {
-    decoded(&bytes(file, LIMIT)?, file)
+    decoded(&bytes(file)?, file)
 }
 
 /// Reads the text of a file or pipe that an option names.
@@ -25,8 +25,8 @@ fn decoded(bytes: &[u8], file: &Path) -> Result<String> {
     text_of(bytes).map(str::to_owned).map_err(|e| e.in_file(file))
 }
 
-/// Reads a regular file of at most `limit` bytes.
-fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
+/// Reads a regular file of at most `LIMIT` bytes.
+fn bytes(file: &Path) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
         std::io::ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(file),
@@ -36,11 +36,11 @@ fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
     if !metadata.is_file() {
         return Err(Error::validation("not a regular file").in_file(file));
     }
-    if metadata.len() > limit {
-        return Err(Error::validation(format!("too large: {} bytes, the limit is {limit}", metadata.len()))
+    if metadata.len() > LIMIT {
+        return Err(Error::validation(format!("too large: {} bytes, the limit is {LIMIT}", metadata.len()))
             .in_file(file)
             .with("bytes", metadata.len())
-            .with("limit", limit));
+            .with("limit", LIMIT));
     }
     std::fs::read(file).map_err(failed)
 }

@@ -1,4 +1,4 @@
-//! Prompts that come in and go on: what is put around them.
+//! Prompts on standard input, and the parts that are added to them.
 
 use cp_testkit::Place;
 

@@ -1,4 +1,4 @@
-//! `--explain` and `--fit-tokens`: every part is accounted for.
+//! `--explain` and `--fit-tokens`.
 
 use cp_testkit::Place;
 

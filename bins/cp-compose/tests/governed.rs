@@ -1,4 +1,4 @@
-//! Registered prompts, and what policy requires of them.
+//! Governed prompts, and the policy about them.
 
 use cp_testkit::Place;
 
@@ -53,7 +53,7 @@ fn required_governed_prompt_excludes_other_system_text() {
     place.home.write("agents/default/soul.md", "Shout.");
     let error = run(&[]).failed(4, "E_FORBIDDEN");
     assert!(error["details"]["file"].as_str().unwrap().ends_with("soul.md"), "{error}");
-    // A soul that is the registered text is governed, and said once.
+    // A soul that is the registered text is governed, and not repeated.
     place.home.write("agents/default/soul.md", "Speak {tone}.");
     assert_eq!(run(&[]).data()["system"], "Speak softly.");
     place.home.write("agents/default/context/a.md", "And shout.");

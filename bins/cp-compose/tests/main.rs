@@ -1,4 +1,4 @@
-//! `cp-compose` as a shell user meets it. The session comes from a stand-in for cp-session that lies beside the program.
+//! `cp-compose` on the command line. A stub of cp-session beside the program provides the session.
 
 mod around;
 mod attach;

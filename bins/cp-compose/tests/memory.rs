@@ -1,4 +1,4 @@
-//! `--memory`: what was remembered.
+//! `--memory`: recalled memories.
 
 use cp_testkit::Place;
 

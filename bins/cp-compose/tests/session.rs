@@ -1,10 +1,10 @@
-//! `--session`: the history of a conversation, from a stand-in for cp-session.
+//! `--session`: the history of a conversation from a stub of cp-session.
 
 use cp_testkit::{Fake, Place};
 
 const LOADED: &str = r#"{"ok":true,"schema_version":"1.0","data":{"session_id":"SES-1","agent":"default","mode":"persistent","messages":[{"role":"assistant","content":"cut"},{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"count":3,"has_more":true},"meta":{"duration_ms":1}}"#;
 
-/// Makes a stand-in for cp-session, beside the program.
+/// Creates a stub of cp-session beside the program.
 pub(crate) fn session_prints(place: &Place, line: &str) -> Fake {
     place.install("cp-compose");
     Fake::printing(place, "cp-session", line)

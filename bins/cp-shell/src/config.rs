@@ -61,7 +61,7 @@ struct All {
     file: String,
     /// The settings, in the order of the manual.
     items: Vec<One>,
-    /// The number of lines.
+    /// The number of settings.
     count: usize,
 }
 

@@ -7,8 +7,8 @@ use cp_common::wire::Receipt;
 use cp_common::{Code, Context, Error, Result, clock, coprocess};
 use cp_ledger::format::claims::{self, Form};
 use cp_ledger::{Entry, Ledger};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::ask;
 use crate::plane::Read;
@@ -40,83 +40,50 @@ struct Pending {
     hmac: Option<String>,
 }
 
-/// An entry of the exec ledger, in the format of the control plane.
-#[derive(Serialize)]
-struct Executed<'a> {
-    event_type: &'static str,
-    session_id: &'a str,
-    turn_number: u64,
-    timestamp: &'a str,
-    command: &'a str,
-    command_form: Form,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    command_hash: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    command_hmac: Option<&'a str>,
-    result_hash: &'a str,
-    status: &'static str,
-}
-
-/// An entry of the evidence ledger.
-#[derive(Serialize)]
-struct Proven<'a> {
-    turn_evidence: TurnEvidence<'a>,
-    declared_reads: &'a [Read],
-    declared_writes: &'a [Read],
-    external_calls: &'a [Value],
-}
-
-#[derive(Serialize)]
-struct TurnEvidence<'a> {
-    session_id: &'a str,
-    turn_number: u64,
-    timestamp: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    input_hash: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    input_hmac: Option<&'a str>,
-    output_hash: &'a str,
-    duration_ms: u64,
-}
-
 impl Pending {
-    /// The plain hash; `None` if the request contains a secret, because anyone who guesses the secret could confirm it with the hash.
-    fn hash(&self) -> Option<&str> {
-        self.hmac.is_none().then_some(self.turn.command_hash.as_str())
-    }
-
-    fn executed<'a>(&'a self, session_id: &'a str, turn_number: u64) -> Executed<'a> {
-        let Self { timestamp, turn, hmac } = self;
-        Executed {
-            event_type: "agent_turn",
-            session_id,
-            turn_number,
-            timestamp,
-            command: &turn.command,
-            command_form: turn.form,
-            command_hash: self.hash(),
-            command_hmac: hmac.as_deref(),
-            result_hash: &turn.result_hash,
-            status: if turn.succeeded { "ok" } else { "error" },
+    /// The member for the hash of the request: `prefix_hash`, or the keyed `prefix_hmac` if the request contains a secret, because anyone
+    /// who guesses the secret could confirm it with a plain hash.
+    fn hash(&self, prefix: &str) -> (String, &str) {
+        match &self.hmac {
+            Some(hmac) => (format!("{prefix}_hmac"), hmac),
+            None => (format!("{prefix}_hash"), &self.turn.command_hash),
         }
     }
 
-    fn proven<'a>(&'a self, session_id: &'a str, turn_number: u64) -> Proven<'a> {
-        let Self { timestamp, turn, hmac } = self;
-        Proven {
-            turn_evidence: TurnEvidence {
-                session_id,
-                turn_number,
-                timestamp,
-                input_hash: self.hash(),
-                input_hmac: hmac.as_deref(),
-                output_hash: &turn.result_hash,
-                duration_ms: turn.duration_ms,
+    /// The data of the entry in the exec ledger, in the format of the control plane.
+    fn executed(&self, session_id: &str, turn_number: u64) -> Value {
+        let Self { timestamp, turn, .. } = self;
+        let (hash, value) = self.hash("command");
+        json!({
+            "event_type": "agent_turn",
+            "session_id": session_id,
+            "turn_number": turn_number,
+            "timestamp": timestamp,
+            "command": turn.command,
+            "command_form": turn.form,
+            (hash): value,
+            "result_hash": turn.result_hash,
+            "status": if turn.succeeded { "ok" } else { "error" },
+        })
+    }
+
+    /// The data of the entry in the evidence ledger.
+    fn evidence(&self, session_id: &str, turn_number: u64) -> Value {
+        let Self { timestamp, turn, .. } = self;
+        let (hash, value) = self.hash("input");
+        json!({
+            "turn_evidence": {
+                "session_id": session_id,
+                "turn_number": turn_number,
+                "timestamp": timestamp,
+                (hash): value,
+                "output_hash": turn.result_hash,
+                "duration_ms": turn.duration_ms,
             },
-            declared_reads: &turn.reads,
-            declared_writes: &turn.writes,
-            external_calls: &turn.calls,
-        }
+            "declared_reads": turn.reads,
+            "declared_writes": turn.writes,
+            "external_calls": turn.calls,
+        })
     }
 }
 
@@ -258,8 +225,8 @@ impl Journal {
             Ok(numbered.map(|(number, it)| entry("agent_turn", number).data(&it.executed(session, number))).collect())
         })?;
         let numbered = (*turn + 1..).zip(&pending);
-        let proven = numbered.map(|(number, it)| entry("turn_evidence", number).data(&it.proven(session, number)));
-        evidence.append_all(proven.collect())?;
+        let entries = numbered.map(|(number, it)| entry("turn_evidence", number).data(&it.evidence(session, number)));
+        evidence.append_all(entries.collect())?;
         *turn += pending.len() as u64;
         let last = receipts.into_iter().next_back();
         *next_place = last.as_ref().map(|receipt| receipt.seq + 1);

@@ -1,4 +1,4 @@
-//! `cp-shell`: the front door: requests from programs, a session with a person.
+//! `cp-shell`: interactive shell, and JSON requests on standard input.
 
 fn main() -> std::process::ExitCode {
     cp_common::program::main(&cp_shell::PROGRAM, cp_shell::run)

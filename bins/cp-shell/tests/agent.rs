@@ -1,11 +1,11 @@
-//! Agents that are programs: described, asked, switched to, and what happens when they fail.
+//! Agents that are programs: descriptions, turns, switching and failures.
 
 use cp_testkit::Outcome;
 use serde_json::json;
 
 use crate::tree::Tree;
 
-/// An agent in a few lines of shell: it answers what it was asked with what it was asked.
+/// An agent in a few lines of shell, which answers each request.
 const ECHO: &str = r#"#!/bin/sh
 say() { printf '{"ok":true,"schema_version":"1.0","type":"%s","data":%s}\n' "$1" "$2"; }
 while IFS= read -r line; do

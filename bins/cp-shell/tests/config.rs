@@ -1,4 +1,4 @@
-//! `cp-shell config`, as a shell user meets it.
+//! `cp-shell config` on the command line.
 
 use cp_testkit::{Place, Program};
 use predicates::str::contains;

@@ -1,4 +1,4 @@
-//! A tree of real size, made here: its lineage from every side, what it forbids, and what damage of it comes to.
+//! A large generated tree: its lineage, its restrictions, and failures if it is damaged.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use crate::person::Person;
 use crate::pipe::all_requests;
 use crate::tree::Tree;
 
-/// A tree with a package of old that names no spec, specs that list what it owns, younger packages, work orders, and a governance ledger
-/// whose chain restarts with every segment.
+/// A tree with an old package without a spec, specs that list its files, newer packages, work orders, and a governance ledger whose chain
+/// restarts with every segment.
 const LARGE: &str = r#"set -e; cd "$TREE"; mkdir -p lib registries ledger work_orders/ho3 installed/PKG-BASELINE-HO3-000
 columns=status,version,plane_id,created_at
 echo "framework_id,title,$columns" >registries/frameworks_registry.csv
@@ -213,7 +213,7 @@ fn edited_soul_is_sent_after_registration() {
     place.home.write("agents/critic/context/we, us.md", "We use Rust.\n");
     let done = place.run(&["register", "critic", "--yes"]).data();
     assert_eq!(done["items"][1]["prompt_id"], "PRM-CRITIC-WE--US-001");
-    // A model that keeps what it is sent.
+    // A model that stores its input.
     let model = place.home.executable("model", "#!/bin/sh\nread -r line\nprintf '%s\\n' \"$line\" >>\"${0%/*}/sent\"\n\
         echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"message\",\"data\":{\"id\":\"m\",\"role\":\"assistant\",\"content\":\"hi\",\"model\":\"m\",\"backend\":\"x\",\"stop_reason\":\"end_turn\",\"usage\":{}}}'\n");
     for (agent, words) in [("default", "Be brief."), ("critic", "Find faults.\n\nWe use Rust.")] {

@@ -1,4 +1,4 @@
-//! The hub: up, down, and so slow that only a session that waits for it would notice.
+//! The hub: available, unreachable, and slow.
 
 use serde_json::json;
 
@@ -100,7 +100,7 @@ fn hub_note_is_posted_after_confirmation() {
 #[test]
 fn unreachable_hub_is_recorded_without_failure() {
     let place = Person::new();
-    // A port that nobody listens at: it was free a moment ago.
+    // A port without a listener, because it was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     place.hub_at(&format!("http://{free}"), 20_000);
     let output = place.stub("/hub\nhello\n");
@@ -127,7 +127,7 @@ fn invalid_hub_answer_is_recorded() {
 fn silent_hub_does_not_block() {
     let place = Person::new();
     let hub = hub(|_| None);
-    // Longer than any test would wait.
+    // Longer than any test waits.
     place.hub_at(&hub.url(), 3_600_000);
     let output = place.stub("hello\n/explain\n");
     assert!(

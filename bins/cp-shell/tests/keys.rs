@@ -1,4 +1,4 @@
-//! Keys that a person presses while a turn is answered.
+//! Keys that are pressed while a turn is answered.
 
 use cp_testkit::server::events;
 use cp_testkit::{Server, until};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::person::{Person, Session};
 
-/// Answers each turn once the file `go` is there, and sends the shell the signal that the file `signal` names.
+/// Answers each turn after the file `go` exists, and sends the shell the signal that the file `signal` names.
 const WAITS: &str = r#"#!/bin/sh
 say() { printf '{"ok":true,"schema_version":"1.0","type":"%s","data":%s}\n' "$1" "$2"; }
 while IFS= read -r line; do
@@ -34,7 +34,7 @@ fn answering(place: &Person) -> Session {
     terminal
 }
 
-/// Waits until the keys that show as `echo` were looked at: that comes before each sign of life, and each is another.
+/// Waits until the keys that show as `echo` were read, which happens before each change of the progress indicator.
 fn looked_at(terminal: &mut Session, echo: &str) {
     for shown in [echo, " s", " s"] {
         terminal.wait_for(shown);
@@ -50,7 +50,7 @@ fn esc_stops_turn_and_keeps_typed_text() {
     let place = Person::new();
     let mut terminal = answering(&place);
     terminal.send("and th\x1b");
-    terminal.wait_for("✗ interrupted: the turn was stopped, the session goes on");
+    terminal.wait_for("✗ interrupted: the turn was stopped, the session continues");
     terminal.prompted();
     place.root.write("go", "");
     terminal.send("en?\r");

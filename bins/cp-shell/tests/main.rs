@@ -1,4 +1,4 @@
-//! `cp-shell` from end to end: requests in a pipe, and the session with a person, as a script, at a terminal and with a hub.
+//! `cp-shell` from end to end: pipe mode, and interactive sessions with a script, at a terminal and with a hub.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod agent;

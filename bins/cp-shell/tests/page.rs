@@ -1,4 +1,4 @@
-//! What a person at a terminal makes of a conversation: command lines, an editor, the clipboard, how an answer looks, a brief.
+//! Interactive features at a terminal: command lines, the editor, the clipboard, rendered answers and the brief.
 
 use serde_json::json;
 
@@ -34,7 +34,7 @@ fn turn_is_written_in_editor_and_on_several_lines() {
     terminal.send("begun \x0f");
     assert!(terminal.wait_for("ctx:").contains("begun\nfirst\nsecond\nwith place"), "{}", terminal.text());
     terminal.prompted();
-    // Ctrl-J and Alt-Enter begin a new line; Enter sends all of them.
+    // Ctrl-J and Alt-Enter insert a line break; Enter sends all lines.
     terminal.send("a\x0ab\x1b\rc\r");
     terminal.wait_for("stub response 2");
     terminal.prompted();
@@ -51,7 +51,7 @@ fn answer_is_copied_by_terminal() {
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     terminal.says("hello");
-    // The stub's answer in base 64.
+    // The answer of the stub in base 64.
     assert!(terminal.says(":copy").contains("copied: 15 characters"));
 }
 

@@ -1,4 +1,4 @@
-//! The session with a person: a script or a terminal in the person's place, and a hub on loopback.
+//! Fixtures for interactive sessions: a script or a terminal, and a hub on loopback.
 
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -22,35 +22,35 @@ impl Person {
         Self(Place::of("cp-shell"))
     }
 
-    /// The program without a terminal, or with the option that says that it talks with a person.
+    /// The program in interactive mode, without a terminal.
     pub(crate) fn command(&self, arguments: &[&str]) -> Program {
         self.at_terminal().arg("--interactive").args(arguments)
     }
 
-    /// The program with the variables that a terminal sets.
+    /// The program with the variables of a terminal.
     pub(crate) fn at_terminal(&self) -> Program {
         self.subject().env("TERM", "xterm").env("SHELL", "/bin/sh")
     }
 
-    /// A session that a script holds.
+    /// A session with a script.
     #[track_caller]
     pub(crate) fn script(&self, arguments: &[&str], lines: &str) -> Outcome {
         self.command(arguments).stdin(lines).run()
     }
 
-    /// As [`Person::script`], with the stub to answer.
+    /// Like [`Person::script`], with the stub as backend.
     #[track_caller]
     pub(crate) fn stub(&self, lines: &str) -> Outcome {
         self.script(&["--backend", "stub"], lines)
     }
 
-    /// A session at a terminal of so many columns.
+    /// A session at a terminal with a number of columns.
     #[track_caller]
     pub(crate) fn terminal(&self, arguments: &[&str], columns: u16) -> Session {
         Session(self.at_terminal().args(arguments).terminal(columns))
     }
 
-    /// The one session of the home.
+    /// The only session of the home.
     pub(crate) fn session(&self) -> Directory {
         let sessions = self.home.at("planes/ho1/sessions");
         let names = sessions.names();
@@ -58,7 +58,7 @@ impl Person {
         sessions.at(&names[0])
     }
 
-    /// Whether a model was asked in a session of the home.
+    /// True if a model was called in a session of the home.
     pub(crate) fn asked(&self) -> bool {
         let sessions = self.home.at("planes/ho1/sessions");
         let asked = |name: &String| sessions.read_if_there(format!("{name}/ledger/llm.jsonl")).contains("llm.request");
@@ -75,21 +75,21 @@ impl Person {
         self.entries().into_iter().filter(|entry| entry["event"] == event).map(|entry| entry["data"].clone()).collect()
     }
 
-    /// Writes what the stub plays, and makes it the setting of the home.
+    /// Writes the answers of the stub, and configures them in the home.
     pub(crate) fn stub_plays(&self, lines: &str) -> PathBuf {
         let script = self.root.write("script.jsonl", lines);
         self.home.write("config/cp.toml", format!("stub_script = \"{}\"\n", script.display()));
         script
     }
 
-    /// Sets where the hub is.
+    /// Configures the URL of the hub.
     pub(crate) fn hub_at(&self, url: &str, timeout_ms: u64) {
         let text = format!("[hub]\nurl = \"{url}\"\ntopic = \"T 1\"\nagent = \"me\"\ntimeout_ms = {timeout_ms}\n");
         self.home.write("config/shell.toml", text);
     }
 }
 
-/// A session at a terminal, which asks with its prompt.
+/// A session at a terminal.
 pub(crate) struct Session(pub(crate) Terminal);
 
 impl Deref for Session {
@@ -113,16 +113,16 @@ impl Session {
         self.wait_for("cp> ")
     }
 
-    /// Says a line at the prompt and gives what came of it, up to the next prompt.
+    /// Types a line at the prompt and returns the output up to the next prompt.
     #[track_caller]
     pub(crate) fn says(&mut self, line: &str) -> String {
         self.send(&format!("{line}\r"));
-        // The editor shows the line as it is typed; what comes after it is the answer.
+        // The editor echoes the typed line before the output.
         self.wait_for(&format!("{line}\n"));
         self.prompted()
     }
 
-    /// Whether it was ever told to show a colour, or faint or strong letters.
+    /// True if the output contained a colour, or faint or bold text.
     pub(crate) fn has_colour(&self) -> bool {
         self.raw().split("\x1b[").skip(1).any(|rest| {
             rest.find(|letter: char| letter.is_ascii_alphabetic()).is_some_and(|at| rest[at..].starts_with('m'))
@@ -130,7 +130,7 @@ impl Session {
     }
 }
 
-/// A hub: it answers with what `answer` gives, and with nothing at all where that is nothing.
+/// A hub that answers with the result of `answer`, or does not answer if it is `None`.
 pub(crate) fn hub(answer: fn(&str) -> Option<(u16, &'static str)>) -> Server {
     Server::replying(move |request| match answer(request.line()) {
         Some((status, body)) => reply(status, "application/json", "connection: close\r\n", body.as_bytes()),
@@ -138,7 +138,7 @@ pub(crate) fn hub(answer: fn(&str) -> Option<(u16, &'static str)>) -> Server {
     })
 }
 
-/// What a hub was asked: the method, the target and the body of each request.
+/// The requests to a hub: method, target and body.
 pub(crate) fn asked(hub: &Server) -> Vec<String> {
     let requests = hub.requests();
     let shown = requests.iter().map(|request| format!("{} {}", request.line(), String::from_utf8_lossy(&request.body)));

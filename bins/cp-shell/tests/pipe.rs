@@ -1,4 +1,4 @@
-//! Pipe mode, as a program meets it: the envelope, the evidence, the ledgers, the exit status.
+//! Pipe mode: the envelope, the evidence, the ledgers and the exit status.
 
 use cp_testkit::Signal;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ const OPERATIONS: [&str; 17] = [
     "explain_path",
 ];
 
-/// A request for each operation that a complete tree answers.
+/// A request for each operation that succeeds on a complete tree.
 fn requests() -> Vec<Value> {
     let parameters = |operation: &str| match operation {
         "pkg_info" => json!({"package_id": "PKG-SHELL-001"}),
@@ -43,7 +43,7 @@ fn requests() -> Vec<Value> {
     OPERATIONS.iter().map(request).collect()
 }
 
-/// All of them, a line each.
+/// All requests, one on each line.
 pub(crate) fn all_requests() -> String {
     let lines: Vec<String> = requests().iter().map(Value::to_string).collect();
     lines.join("\n") + "\n"
@@ -231,7 +231,7 @@ fn hashes_match_control_plane_and_read_bytes() {
     ] {
         assert_eq!(place.ask(&request)["evidence"]["input_hash"], format!("sha256:{hash}"));
     }
-    // However it is spelled.
+    // Different spellings have the same hash.
     let spelled = place.pipe("{ \"operation\" : \"governed\\u005froots\" }").only();
     assert_eq!(
         spelled["evidence"]["input_hash"],
@@ -244,7 +244,7 @@ fn hashes_match_control_plane_and_read_bytes() {
     let sorted = text.replace("{\"roots\": ", "").replace(", \"count\": 12}", "");
     let sorted = format!("{{\"count\": 12, \"roots\": {sorted}}}");
     assert_eq!(answer["evidence"]["output_hash"], sha256(sorted.as_bytes()));
-    // Only what the session needs: it is declared with the first turn.
+    // Reads for the session itself are declared with the first turn.
     let reads = answer["evidence"]["declared_reads"].as_array().unwrap();
     assert!(reads.len() == 1 && reads[0]["path"].as_str().unwrap().ends_with("/tier.json"), "{reads:?}");
 
@@ -397,7 +397,7 @@ fn pipe_mode_does_not_change_tree() {
     input.push_str("nope\n{\"operation\":\"execute_command\",\"command\":\"! echo hi\"}\n");
     place.pipe(&input);
     assert_eq!(everything(&place.tree), before);
-    // The same with the tree as the home: only our own files are added.
+    // With the tree as the home, only our own files are added.
     let own = place.command_at(&place.tree).stdin(&input).run();
     assert!(own.records().len() >= 18, "{}", own.stderr);
     let after = everything(&place.tree);
@@ -428,10 +428,10 @@ fn answer_arrives_before_next_request() {
     let place = Tree::new();
     let mut child = place.command().arg("--root").arg(&place.tree).start();
     for request in ["{\"operation\":\"governed_roots\"}", "{\"operation\":\"list_specs\"}\n"] {
-        // The first has no line feed: its last byte is enough.
+        // The first request has no line feed.
         child.write(request);
         assert_eq!(child.record()["status"], "ok");
-        // What is seen is on the ledger.
+        // A visible answer is recorded.
         let turns = place.entries("ledger/exec.jsonl").iter().filter(|entry| entry["event"] == "agent_turn").count();
         assert!(turns >= 1);
     }
@@ -441,8 +441,6 @@ fn answer_arrives_before_next_request() {
 #[test]
 fn change_between_requests_is_visible() {
     let place = Tree::new();
-    // What has not changed for so long is kept in memory.
-    std::thread::sleep(std::time::Duration::from_millis(2200));
     let mut child = place.command().arg("--root").arg(&place.tree).start();
     let mut ask = |request: &str, member: &str| {
         child.write(request);
@@ -589,7 +587,7 @@ fn signal_ends_session() {
         child.line();
         child.signal(signal);
         assert_eq!(child.record()["error"]["code"], "E_INTERRUPTED");
-        // Its standard input stays open.
+        // Its standard input is still open.
         child.wait().code(130);
         assert!(place.entries("session.jsonl").iter().any(|entry| entry["event"] == "session_end"));
         assert_eq!(place.entries("ledger/log.jsonl").last().unwrap()["event"], "error");

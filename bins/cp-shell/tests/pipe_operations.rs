@@ -1,4 +1,4 @@
-//! What each operation answers, member by member, on the complete tree.
+//! The members of each operation's result on the complete tree.
 
 use serde_json::{Value, json};
 
@@ -276,7 +276,7 @@ fn explain_path_resolves_target() {
     assert_eq!(place.code(&json!({"operation": "explain_path", "path": "lib\u{0}/x"})), "INVALID_REQUEST");
 }
 
-/// A policy that lets `echo` and `false` and the scripts run.
+/// A policy that allows `echo`, `false` and the scripts.
 fn allow(place: &Tree) {
     place.home.write("config/policy.toml", "[exec]\nallowed_commands = [\"echo\", \"false\"]\n");
 }
@@ -337,7 +337,7 @@ fn tree_narrows_policy() {
     assert_eq!(denied["details"]["hint"], "This path is forbidden by package manifest");
     let script = place.tree.join("scripts/other.sh");
     assert_eq!(execute(&format!("! {}", script.display()))["error"]["code"], "CAPABILITY_DENIED");
-    // Declared for the shell, but policy knows nothing of it: the tree cannot widen.
+    // Declared for the shell but not in the policy: the tree cannot widen the policy.
     let script = place.tree.join("scripts/report.sh");
     assert_eq!(execute(&format!("! {}", script.display()))["error"]["details"]["error_code"], "E_FORBIDDEN");
     place.tree.write("modules/shell/capabilities.json", "{\"capabilities\":{\"forbidden\":\"all\"}}");

@@ -1,4 +1,4 @@
-//! A script in the place of a person.
+//! Interactive sessions with a script as input.
 
 use std::io::Write as _;
 
@@ -54,7 +54,7 @@ fn risky_turn_in_script_is_cancelled() {
     let output = place.stub("delete the logs\ny\n");
     assert!(output.stdout.contains("risk destructive: data loss (verb `delete`, object `logs`)"), "{}", output.stdout);
     assert!(output.stdout.contains("✗ cancelled: this turn requires approval"), "{}", output.stdout);
-    // The line after it is a turn of its own, and the first that a model saw.
+    // The next line is a turn of its own, and the first one that reached a model.
     assert!(output.stdout.contains("cp> y\nstub response 1\n"), "{}", output.stdout);
     let turns = place.data("session_turn");
     assert_eq!(
@@ -97,7 +97,7 @@ fn conversation_is_forked_undone_retried_and_renamed() {
     let after = |command: &str| text.split(&format!("cp> {command}\n")).nth(1).unwrap().split("cp> ").next().unwrap();
     assert!(after(":undo").contains("without its last round") && !after(":undo").contains("two"), "{text}");
     assert!(after(":v").contains("user: one\nassistant: stub response 1\n2 turns"), "{text}");
-    // Asked again, the answer to the third turn is the second of the conversation once more.
+    // After a retry, the answer to the third turn is again the second answer of the conversation.
     assert!(after("three").contains("stub response 2\n") && after(":retry").contains("stub response 2\n"), "{text}");
     assert!(after(":sessions").lines().next().unwrap().ends_with("  talk"), "{text}");
     assert!(
@@ -208,7 +208,7 @@ fn offline_allows_only_stub_backend() {
         "{}",
         output.stdout
     );
-    // A model's name leads to no other endpoint.
+    // The name of a model does not select another endpoint.
     let near = format!("[endpoints.near]\ndialect = \"openai\"\nbase_url = \"{}/v1\"\n", hub.url());
     place.home.write("config/cp.toml", format!("backend = \"stub\"\nmodel = \"near/x\"\n{near}"));
     for model in [&[][..], &["--model", "near/y"]] {
@@ -216,7 +216,7 @@ fn offline_allows_only_stub_backend() {
         assert!(output.stdout.contains("stub response 1"), "{}", output.stdout);
     }
     assert_eq!(asked(&hub), [""; 0]);
-    // The same without the flag: the hub hears of it.
+    // Without the flag, the hub receives it.
     place.script(&["--backend", "stub"], ":hub\n");
     assert!(!asked(&hub).is_empty());
 }
@@ -422,7 +422,7 @@ fn signal_ends_interactive_session_in_order() {
     let place = Person::new();
     let mut child = place.command(&["--backend", "stub"]).start();
     child.write("hello\n");
-    // The turn is over, and it waits for a line.
+    // The turn has ended, and the shell waits for a line.
     while !child.line().contains("| ctx:") {}
     child.signal(Signal::TERM);
     child.wait().code(130);

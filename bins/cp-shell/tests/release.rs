@@ -1,4 +1,5 @@
-//! Releases of small trees, whose programs are scripts, signed by a key of the tests; and an install of one of them that can update itself.
+//! Fixtures for updates: releases of small trees with scripts as programs, signed by a test key, and an installation that can update
+//! itself.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -12,14 +13,14 @@ pub(crate) const OLD: &str = env!("CARGO_PKG_VERSION");
 /// The version of the release.
 pub(crate) const NEW: &str = "9.9.9";
 
-/// A place with the programs installed, and a directory of releases.
+/// An installation, and a directory of releases.
 pub(crate) struct Installed {
     place: Place,
     /// `lib/cp-tools`.
     pub(crate) root: Directory,
     pub(crate) prefix: Directory,
     pub(crate) releases: Directory,
-    /// Where an agent has the skill.
+    /// The installed skill of an agent.
     pub(crate) skill: Directory,
 }
 
@@ -64,23 +65,23 @@ impl Installed {
         signer().verifier().to_text()
     }
 
-    /// The program as it was installed first, whatever is in force.
+    /// The program of the first installed version.
     pub(crate) fn shell(&self) -> Program {
         self.program(self.root.join(OLD).join("bin/cp-shell"))
     }
 
-    /// An update from here, that believes the key of these releases.
+    /// An update from this directory with the test key.
     pub(crate) fn update(&self) -> Program {
         self.shell().args(["update", "--key", &Self::key(), "--from"]).arg(&self.releases)
     }
 
-    /// The same from a server.
+    /// An update from a server.
     pub(crate) fn update_from(&self, server: &Server) -> Program {
         self.shell().args(["update", "--key", &Self::key(), "--from", &server.url()])
     }
 
-    /// Makes a release and says that it is the newest. `change` is done to its tree before that is listed, `tamper` after that, and
-    /// `pack` are more words for tar.
+    /// Creates a release and marks it as the newest. `change` modifies its tree before it is listed, `tamper` after it, and `pack` are
+    /// extra arguments of tar.
     pub(crate) fn release_of(&self, version: &str, grade: &str, change: &str, tamper: &str, pack: &str) {
         let archive = archive(version);
         let script = format!(
@@ -100,7 +101,7 @@ impl Installed {
         self.release_of(version, "info", "", "", "");
     }
 
-    /// Signs the list of a release as it is.
+    /// Signs the current list of a release.
     pub(crate) fn sign(&self, version: &str, grade: &str) {
         let list = self.releases.read(format!("v{version}/SHA256SUMS"));
         let note = signer().sign(&format!("cp-tools/release\n{version}\n{grade}\n{list}"));
@@ -113,12 +114,12 @@ impl Installed {
         Server::replying(move |request| serve(&releases, request.line()))
     }
 
-    /// The version in force, as its link says.
+    /// The active version according to its link.
     pub(crate) fn in_force(&self) -> String {
         self.root.join("current").read_link().unwrap().to_str().unwrap().to_owned()
     }
 
-    /// Asserts that nothing but whole versions and links is there.
+    /// Asserts that only complete versions and links exist.
     #[track_caller]
     pub(crate) fn is_tidy(&self) {
         let names = self.root.names();

@@ -1,4 +1,4 @@
-//! A person at a real terminal.
+//! Interactive sessions at a terminal.
 
 use cp_testkit::{Signal, until};
 use serde_json::json;
@@ -14,7 +14,7 @@ fn terminal_session_takes_turn_and_ends_with_input() {
     terminal.prompted();
     let answer = terminal.says("hello");
     assert!(answer.contains("stub response 1\n") && answer.contains("| ctx:"), "{answer}");
-    // Ctrl-C at the prompt keeps the session, Ctrl-D ends it, and nothing is asked.
+    // Ctrl-C at the prompt keeps the session, and Ctrl-D ends it without a question.
     terminal.send("half a li\x03");
     terminal.wait_for(":quit ends the session");
     terminal.prompted();
@@ -56,14 +56,14 @@ fn ctrl_c_stops_answer_and_keeps_session() {
         let before = requests();
         terminal.send("go\r");
         terminal.wait_for("go\n");
-        // The model is at it when its request is on the ledger.
+        // The model is running when its request is recorded.
         until("the request", || requests() > before);
         terminal.send("\x03");
         terminal.wait_for("✗ interrupted: the turn was stopped");
         terminal.prompted();
     }
     assert!(terminal.says("and now").contains("stub response 3"));
-    // What was stopped stays in the conversation, marked.
+    // The stopped answer stays in the conversation with a mark.
     let said: Vec<String> = place.entries().iter().map(|entry| entry["content"].to_string()).collect();
     assert_eq!(said.iter().filter(|content| content.contains("[interrupted]")).count(), 2, "{said:?}");
     let turns = place.data("session_turn");
@@ -254,7 +254,7 @@ fn type_ahead_does_not_answer_questions() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
-    // Pasted at once: the question comes after the y.
+    // The text is pasted at once, so the question appears after the y.
     terminal.send("\x1b[200~delete the logs\ny\n\x1b[201~");
     terminal.send("\r");
     terminal.wait_for("Send this destructive turn? [y/N] ");
@@ -317,7 +317,7 @@ fn sigterm_in_turn_ends_session() {
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     terminal.send("go\r");
-    // The turn has begun when the model is asked.
+    // The turn has begun when the model is called.
     until("the request", || place.asked());
     terminal.signal(Signal::TERM);
     assert_eq!(terminal.end(), Some(130));
@@ -372,7 +372,7 @@ fn colour_is_disabled_by_no_color() {
     }
 }
 
-/// A place whose model runs two commands that the policy asks about, and a terminal in which the turn was sent.
+/// A home whose model runs two commands that require approval, and a terminal in which the turn was sent.
 pub(crate) fn sent(place: &Person, level: &str) -> Session {
     let rule =
         ["tee", "touch"].map(|name| format!("[[exec.rule]]\ncommand = \"{name}\"\ndecision = \"confirm\"\n")).concat();
@@ -420,7 +420,7 @@ fn owner_approval_is_asked_at_terminal() {
     terminal.wait_for("It is done.");
     terminal.prompted();
     assert!(["a", "b"].iter().all(|name| place.work.join(name).exists()), "{}", terminal.text());
-    // So is a command of the person's own.
+    // The same applies to the person's own commands.
     for (answer, is_made) in [("n", false), ("y", true)] {
         terminal.send(":! tee c\r");
         terminal.wait_for("y = yes, n = no: ");

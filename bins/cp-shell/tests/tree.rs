@@ -1,4 +1,4 @@
-//! A home, a tree of the control plane, and the program between them.
+//! Fixtures with a home and a control plane tree.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use cp_testkit::{Directory, Outcome, Place, Program};
 use serde_json::Value;
 
-/// A place with a tree beside its home.
+/// A home with a tree beside it.
 pub(crate) struct Tree {
     place: Place,
-    /// Where the tree is.
+    /// The path of the tree.
     pub(crate) tree: Directory,
 }
 
@@ -23,7 +23,7 @@ impl Deref for Tree {
 }
 
 impl Tree {
-    /// With the complete tree.
+    /// A home with the complete tree.
     pub(crate) fn new() -> Self {
         let place = Self::empty();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tree");
@@ -31,13 +31,13 @@ impl Tree {
         place
     }
 
-    /// Without a tree.
+    /// A home without a tree.
     pub(crate) fn empty() -> Self {
         let place = Place::of("cp-shell");
         Self { tree: place.root.at("tree"), place }
     }
 
-    /// With a tree that has nothing in it.
+    /// A home with an empty tree.
     pub(crate) fn bare() -> Self {
         let place = Self::empty();
         place.root.directory("tree");
@@ -72,7 +72,7 @@ impl Tree {
         self.pipe(request.to_string()).only()
     }
 
-    /// The result of one request that must be fine.
+    /// The result of one request, which must succeed.
     #[track_caller]
     pub(crate) fn result(&self, request: &Value) -> Value {
         let answer = self.ask(request);
@@ -80,7 +80,7 @@ impl Tree {
         answer["result"].clone()
     }
 
-    /// The code of one request that must fail.
+    /// The error code of one request, which must fail.
     #[track_caller]
     pub(crate) fn code(&self, request: &Value) -> String {
         let answer = self.ask(request);
@@ -99,7 +99,7 @@ impl Tree {
     }
 }
 
-/// Every file below a directory, with its bytes and when it was changed.
+/// Every file below a directory, with its bytes and modification time.
 pub(crate) fn everything(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, std::time::SystemTime)> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(directory).unwrap() {

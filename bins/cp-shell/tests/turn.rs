@@ -33,7 +33,7 @@ fn signals_follow_answer_and_ignore_mistyped_command() {
     terminal.prompted();
     assert!(terminal.says(":qiut").contains("did you mean `:quit`?"));
     assert!(terminal.says("hello").contains("\ngrounded · L2 · [█████]"), "{}", terminal.text());
-    // Positive control: what fails does cost.
+    // Positive control: a failure lowers the health.
     terminal.says(":spec SPEC-NONE");
     assert!(terminal.says("hello").contains("[████░]"), "{}", terminal.text());
 }
@@ -83,7 +83,7 @@ fn question_of_killed_shell_is_kept() {
         let recap = again.prompted();
         let marked = "you: first\n  → one\nyou: what is 17 * 3?\n  → [interrupted]\n";
         assert!(recap.contains(marked), "{recap}");
-        // It is part of the conversation, once, and closed.
+        // The question is in the conversation once, and is closed.
         assert!(again.says("and now").contains("stub response 3"));
         assert!(again.says(":v").contains("user: what is 17 * 3?\nassistant: [interrupted]\nuser: and now"));
         again.send(":quit\r");
@@ -94,7 +94,7 @@ fn question_of_killed_shell_is_kept() {
     }
 }
 
-/// A model that thinks for more than a second before it answers.
+/// A model that reasons for more than a second before it answers.
 const THINKER: &str = r#"#!/bin/sh
 said() { printf '{"ok":true,"schema_version":"1.0","type":"%s","data":%s}\n' "$1" "$2"; }
 while read -r _; do
@@ -133,7 +133,7 @@ fn reasoning_is_shown_until_answer_begins() {
         assert!(kept.contains("It is **51**.") && !kept.contains("first I look"), "{kept}");
         terminal.send(":quit\r");
         assert_eq!(terminal.end(), Some(0));
-        // It is neither shown in a pipe, nor where it is not wanted.
+        // Reasoning is not shown in a pipe, nor if it is disabled.
         let piped = place.script(&["--backend", &program], "what is 17 * 3?\n").stdout;
         assert!(piped.contains("It is **51**.") && !piped.contains("look"), "{piped}");
         place.home.write("config/shell.toml", "[show]\nreasoning = false\n");
@@ -159,7 +159,7 @@ fn session_approval_holds_in_later_turns() {
     terminal.wait_for("in this turn? [y/N] ");
     terminal.send("y\r");
     terminal.wait_for("allowed for this session: tee c\n");
-    // Another program is asked about.
+    // Another program requires approval again.
     terminal.wait_for("touch d\n");
     terminal.wait_for("for this session: ");
     terminal.send("n\r");
@@ -167,7 +167,7 @@ fn session_approval_holds_in_later_turns() {
     terminal.prompted();
     assert_eq!(terminal.text().matches("Allow it?").count(), 2, "{}", terminal.text());
     assert!(place.work.join("c").exists() && !place.work.join("d").exists());
-    // A copy of the session begins without it.
+    // A copy of the session starts without the approval.
     terminal.says(":fork");
     assert!(!terminal.says(":tools").contains("allowed for this session"), "{}", terminal.text());
 }

@@ -1,4 +1,4 @@
-//! `cp-shell update`: what a user gets, and what is refused.
+//! `cp-shell update`: installed versions and refused releases.
 
 use cp_testkit::{Fake, Place, Server};
 use predicates::str::contains;
@@ -114,7 +114,7 @@ fn signed_archive_must_contain_complete_tree() {
     }
     place.release_of(NEW, "info", "printf '#!/no/such/shell\\n' >bin/cp-shell", "", "");
     refused(&place, (4, "E_CONFIG"), "replace", "programs that do not run here");
-    // By hand a release is installed with the script beside its tree.
+    // A release is installed by hand with the script beside its tree.
     place.release_of(NEW, "info", "", "touch install", "");
     place.update().run().success();
 }
@@ -158,7 +158,7 @@ fn older_version_requires_target_version() {
     place.update().args(["--target-version", "3.0.0"]).run().failed(3, "E_NOT_FOUND");
     place.update().args(["--target-version", "../x"]).run().failed(2, "E_VALIDATION");
     place.shell().arg("update").run().assert().code(4).stdout(contains("update_from"));
-    // Of the versions those that are neither in force nor the one before go; the one that runs stays.
+    // Versions that are not active, previous or running are removed.
     for version in ["2.0.0", "3.0.0"] {
         place.release(version);
         place.update().run().success();
@@ -184,7 +184,7 @@ fn check_records_newest_version_only() {
         assert_eq!((&notices[0]["type"], &notices[0]["severity"]), (&"update_available".into(), &"warning".into()));
     }
     std::fs::create_dir(&*place.releases).unwrap();
-    // A routine release of the same major version is good to know, and one that is no news is not said.
+    // A routine release of the same major version is a notice, and the current release is not reported.
     let [major, minor, _] = [0, 1, 2].map(|at| OLD.split('.').nth(at).unwrap().parse::<u64>().unwrap());
     place.release(&format!("{major}.{}.0", minor + 1));
     assert_eq!(place.update().arg("--check").run().closing()["meta"]["notices"][0]["severity"], "info");

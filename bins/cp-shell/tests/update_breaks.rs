@@ -1,11 +1,11 @@
-//! `cp-shell update` that is stopped, killed, run twice at once, or that cannot bring the skill along.
+//! `cp-shell update` that is interrupted, killed, run concurrently, or cannot update the skill.
 
 use cp_testkit::server::Step;
 use cp_testkit::{Server, Signal, counterpart, until};
 
 use crate::release::{Installed, NEW, OLD, serve};
 
-/// A release whose new program waits until the file `go` is there.
+/// A release whose new program waits until the file `go` exists.
 fn that_waits(place: &Installed) {
     let (came, go) = (place.root.join("../came"), place.root.join("../go"));
     let wait = format!("touch {}; until [ -e {} ]; do sleep 0.01; done", came.display(), go.display());
@@ -97,7 +97,7 @@ fn killed_update_leaves_a_whole_version() {
 fn failed_skill_sync_is_partial() {
     let place = Installed::new();
     place.release(NEW);
-    // Where the new skill would be put together, something else is.
+    // Another file is in the place of the new skill.
     place.user.write(".claude/skills/.cp-tools-new", "");
     let error = place.update().run().failed(1, "E_PARTIAL");
     let details = &error["details"];
@@ -127,7 +127,7 @@ fn unwritable_installation_is_named() {
     let place = Installed::new();
     place.release(NEW);
     let full = place.update().with(|command| {
-        // A file of this size is as far as the disk goes.
+        // The size limit of files simulates a full disk.
         let line =
             std::iter::once(command.get_program()).chain(command.get_args()).map(|w| w.to_string_lossy().into_owned());
         let line = line.map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");

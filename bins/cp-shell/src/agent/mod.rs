@@ -13,7 +13,7 @@ use cp_common::spelling::nearest;
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Approval, Delta, Message, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use self::composed::Composed;
@@ -160,67 +160,28 @@ fn observe(record: &Record<'_>, observer: &mut dyn Observer) -> Result<()> {
     }
 }
 
-/// A capability of an agent, defined by the standard. Capabilities decide the available commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(crate) enum Capability {
-    /// It remembers the session.
-    Memory,
-    /// It asks before it acts.
-    Consent,
-    /// It reports its own signals.
-    Signals,
-    /// It keeps trust, and learns.
-    Trust,
-    /// It keeps commitments.
-    Commitments,
-    /// It reads files.
-    Filesystem,
-    /// It can be stopped at once.
-    Emergency,
-    /// It answers about the control plane.
-    Governance,
-    /// It reads and writes the ledger.
-    Ledger,
-    /// It answers about packages.
-    PackageMgt,
+named_enum! {
+    /// A capability of an agent, defined by the standard. Capabilities decide the available commands.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    Capability[10]:
+    Memory "MEMORY" "It remembers the session.",
+    Consent "CONSENT" "It asks before it acts.",
+    Signals "SIGNALS" "It reports its own signals.",
+    Trust "TRUST" "It keeps trust, and learns.",
+    Commitments "COMMITMENTS" "It keeps commitments.",
+    Filesystem "FILESYSTEM" "It reads files.",
+    Emergency "EMERGENCY" "It can be stopped at once.",
+    Governance "GOVERNANCE" "It answers about the control plane.",
+    Ledger "LEDGER" "It reads and writes the ledger.",
+    PackageMgt "PACKAGE_MGT" "It answers about packages.",
 }
 
 impl Capability {
-    /// All capabilities.
-    pub(crate) const ALL: [Self; 10] = [
-        Self::Memory,
-        Self::Consent,
-        Self::Signals,
-        Self::Trust,
-        Self::Commitments,
-        Self::Filesystem,
-        Self::Emergency,
-        Self::Governance,
-        Self::Ledger,
-        Self::PackageMgt,
-    ];
-
     /// True if it is one of these capabilities, or implied by them: GOVERNANCE includes LEDGER and `PACKAGE_MGT`.
     pub(crate) fn is_in(self, capabilities: &[Self]) -> bool {
         let governed = matches!(self, Self::Ledger | Self::PackageMgt);
         capabilities.contains(&self) || governed && capabilities.contains(&Self::Governance)
-    }
-
-    /// Its name on the wire.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "MEMORY",
-            Self::Consent => "CONSENT",
-            Self::Signals => "SIGNALS",
-            Self::Trust => "TRUST",
-            Self::Commitments => "COMMITMENTS",
-            Self::Filesystem => "FILESYSTEM",
-            Self::Emergency => "EMERGENCY",
-            Self::Governance => "GOVERNANCE",
-            Self::Ledger => "LEDGER",
-            Self::PackageMgt => "PACKAGE_MGT",
-        }
     }
 }
 

@@ -5,25 +5,9 @@ use cp_common::program::Class;
 use cp_common::spelling::nearest;
 use serde_json::{Map, Value, json};
 
-macro_rules! operations {
-    ($($variant:ident $name:literal $meaning:literal),* $(,)?) => {
-        /// An operation of the control plane.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Operation { $(#[doc = $meaning] $variant),* }
-
-        impl Operation {
-            /// All operations, in the order of the standard.
-            pub(crate) const ALL: [Self; 17] = [$(Self::$variant),*];
-
-            /// Its name on the wire.
-            pub(crate) const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),* }
-            }
-        }
-    };
-}
-
-operations! {
+named_enum! {
+    /// An operation of the control plane. The order is that of the standard.
+    Operation[17]:
     PkgList "pkg_list" "The installed packages.",
     PkgInfo "pkg_info" "One installed package.",
     LedgerQuery "ledger_query" "The newest entries of a ledger.",

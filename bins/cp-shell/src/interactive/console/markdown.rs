@@ -6,6 +6,10 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::render::{Style, escaped, table};
 
+/// The extensions of Markdown.
+pub(crate) const OPTIONS: Options =
+    Options::ENABLE_TABLES.union(Options::ENABLE_STRIKETHROUGH).union(Options::ENABLE_TASKLISTS);
+
 /// The weight and colour of a piece of text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they combine freely")]
@@ -28,10 +32,9 @@ impl Look {
 
 /// Renders some blocks of Markdown.
 pub(crate) fn rendered(markdown: &str, style: Style) -> String {
-    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let source = escaped(markdown);
     let mut page = Page { style, ..Page::default() };
-    for event in Parser::new_ext(&source, options) {
+    for event in Parser::new_ext(&source, OPTIONS) {
         page.take(event);
     }
     page.text

@@ -52,7 +52,7 @@ pub(crate) enum Typed {
     Wrong(String),
 }
 
-/// A request.
+/// A request for input.
 enum Question {
     /// A line at the prompt, which is added to the history; with text that was typed ahead, and true if this is a complete line.
     Line(String, (String, bool)),

@@ -3,9 +3,10 @@
 
 use std::time::Instant;
 
+use pulldown_cmark::{Event, Parser};
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::interactive::console::markdown::{lines_of, rendered};
+use crate::interactive::console::markdown::{OPTIONS, lines_of, rendered};
 use crate::interactive::console::render::{Page, Style, count, escaped};
 
 /// The part of an answer that was shown.
@@ -85,26 +86,20 @@ fn rows_of(text: &str, width: usize) -> usize {
     rows
 }
 
-/// The end of the last complete block of Markdown.
+/// The end of the last complete block of Markdown: the beginning of the line on which the last block begins.
 fn complete(text: &str) -> Option<usize> {
-    let (mut at, mut fence, mut end, mut is_apart) = (0, None::<&str>, None, false);
-    for line in text.split_inclusive('\n') {
-        let trimmed = line.trim_start();
-        let mark = ["```", "~~~"].into_iter().find(|mark| trimmed.starts_with(mark));
-        if is_apart && fence.is_none() && !trimmed.is_empty() {
-            if trimmed.len() == line.len() {
-                end = Some(at);
-            }
-            is_apart = false;
+    let (mut depth, mut last) = (0_usize, 0);
+    for (event, range) in Parser::new_ext(text, OPTIONS).into_offset_iter() {
+        if depth == 0 {
+            last = range.start;
         }
-        match (fence, mark) {
-            (None, Some(mark)) => fence = Some(mark),
-            (Some(open), Some(mark)) if open == mark && line.trim_end().ends_with(mark) => fence = None,
-            _ => is_apart |= fence.is_none() && line.trim().is_empty(),
+        match event {
+            Event::Start(_) => depth += 1,
+            Event::End(_) => depth -= 1,
+            _ => {}
         }
-        at += line.len();
     }
-    end
+    text[..last].rfind('\n').map(|end| end + 1)
 }
 
 /// The number of lines of reasoning that are shown.

@@ -228,7 +228,7 @@ fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial:
     let style = style();
     let mut text = String::new();
     if interrupted {
-        text.push_str(&style.error("interrupted: the turn was stopped, the session goes on", None));
+        text.push_str(&style.error("interrupted: the turn was stopped, the session continues", None));
     } else {
         let hint =
             error.hint_text().unwrap_or("send it again; `:state` shows the agent, `:agent` switches to another one");
