@@ -1,7 +1,6 @@
 //! What a person has seen of a server's tools: kept with the first list, and again with each change that was accepted.
 
 use std::collections::BTreeMap;
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use cp_common::home::write_whole;
@@ -10,6 +9,7 @@ use cp_ledger::format::canonical::hash_value;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use similar::{ChangeTag, TextDiff};
 
 /// The members of a tool that a model or a client acts by.
 const PARTS: [&str; 6] = ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
@@ -36,32 +36,35 @@ impl Pin {
         let empty = Map::new();
         let said = before.map_or(&empty, |before| &before.said);
         let changed: Vec<&str> = PARTS.into_iter().filter(|part| said.get(*part) != self.said.get(*part)).collect();
-        let mut lines = Vec::new();
-        for part in &changed {
-            let (old, new) = (lines_of(said.get(*part)), lines_of(self.said.get(*part)));
-            let only = |these: &[String], others: &[String], sign: char| -> Vec<String> {
-                let others: HashSet<&String> = others.iter().collect();
-                these
-                    .iter()
-                    .filter(|line| !others.contains(line))
-                    .map(|line| format!("{sign}{part}: {line}\n"))
-                    .collect()
-            };
-            lines.extend(only(&old, &new, '-'));
-            lines.extend(only(&new, &old, '+'));
-        }
+        let lines: String = changed
+            .iter()
+            .map(|part| changed_lines(part, &text_of(said.get(*part)), &text_of(self.said.get(*part))))
+            .collect();
         let what = if before.is_some() { format!("changed its {}", changed.join(", ")) } else { "is new".to_owned() };
-        (what, lines.concat())
+        (what, lines)
     }
 }
 
-fn lines_of(value: Option<&Value>) -> Vec<String> {
-    let text = match value {
-        None => return Vec::new(),
+/// The removed and added lines of one member, in their order.
+fn changed_lines(part: &str, old: &str, new: &str) -> String {
+    let difference = TextDiff::from_lines(old, new);
+    let changes = difference.iter_all_changes().filter_map(|change| {
+        let sign = match change.tag() {
+            ChangeTag::Delete => '-',
+            ChangeTag::Insert => '+',
+            ChangeTag::Equal => return None,
+        };
+        Some(format!("{sign}{part}: {}\n", change.value().trim_end_matches('\n')))
+    });
+    changes.collect()
+}
+
+fn text_of(value: Option<&Value>) -> String {
+    match value {
+        None => String::new(),
         Some(Value::String(text)) => text.clone(),
         Some(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
-    };
-    text.lines().map(str::to_owned).collect()
+    }
 }
 
 /// What is kept of a server; none where nothing is.
@@ -109,5 +112,15 @@ mod tests {
             ("changed its description", "-description: two\n+description: three\n")
         );
         assert_eq!(after.difference(None).0, "is new");
+    }
+    #[test]
+    fn difference_of_reordered_or_repeated_lines_shows_them() {
+        let with = |description: &str| pin(&serde_json::json!({"name": "a", "description": description}).to_string());
+        let before = with("backup\nask\ndelete");
+        let shown = |after: &str| with(after).difference(Some(&before)).1;
+        assert_eq!(shown("ask\nbackup\ndelete"), "+description: ask\n-description: ask\n");
+        assert_eq!(shown("backup\nask\ndelete\n"), "-description: delete\n+description: delete\n");
+        let twice = with("x\nx\ny");
+        assert_eq!(with("x\ny").difference(Some(&twice)).1, "-description: x\n");
     }
 }
