@@ -18,7 +18,7 @@ mod inbox;
 
 mod record;
 
-mod said;
+mod stdout;
 
 #[cfg(test)]
 mod schemas;

@@ -136,7 +136,7 @@ fn without_a_session_headers_repeat_what_a_request_is_about() {
     let server = Server::replying(move |request| {
         let body = request.json();
         let of = match body["method"].as_str().unwrap() {
-            "tools/list" => json!({"tools": [{"name": "ä", "inputSchema": schema}], "resultType": "complete"}),
+            "tools/list" => json!({"tools": [{"name": "look", "inputSchema": schema}], "resultType": "complete"}),
             _ => json!({"content": []}),
         };
         json(200, &result(&body["id"], &of))
@@ -144,19 +144,16 @@ fn without_a_session_headers_repeat_what_a_request_is_about() {
     let mut client = started(&place, &server);
     client.write(modern(1, "tools/list", json!({})));
     client.line();
-    client.write(modern(2, "tools/call", json!({"name": "ä", "arguments": {"region": "us-west1"}})));
+    client.write(modern(2, "tools/call", json!({"name": "look", "arguments": {"region": "ä"}})));
     client.line();
     client.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":9}}\n");
     client.finish().success();
     let requests = server.requests();
-    assert_eq!(methods(&server), ["tools/list", "tools/call"], "nothing else is said without a session");
+    assert_eq!(methods(&server), ["tools/list", "tools/call"], "no other message without a session");
     let header = |name: &str| requests[1].header(name).map(ToOwned::to_owned);
     assert_eq!(header("mcp-protocol-version").unwrap(), "2026-07-28");
-    assert_eq!(
-        (header("mcp-method").unwrap(), header("mcp-name").unwrap()),
-        ("tools/call".into(), "=?base64?w6Q=?=".into())
-    );
-    assert_eq!((header("mcp-param-region").unwrap(), header("mcp-session-id")), ("us-west1".into(), None));
+    assert_eq!((header("mcp-method").unwrap(), header("mcp-name").unwrap()), ("tools/call".into(), "look".into()));
+    assert_eq!((header("mcp-param-region").unwrap(), header("mcp-session-id")), ("=?base64?w6Q=?=".into(), None));
 }
 
 #[test]

@@ -287,7 +287,7 @@ fn a_server_that_crashes_is_started_again_and_one_that_always_does_is_not() {
         assert!(session.call("look", json!({"n": 7})).1);
     }
     let (text, is_error) = session.call("look", json!({}));
-    assert!(is_error && text.contains("leaves each time"), "{text}");
+    assert!(is_error && text.contains("exits after each start"), "{text}");
     let left = session.leave();
     assert!(left.status == 0, "{left:?}");
     assert_eq!(entries(&place, "mcp.server").len(), 5);

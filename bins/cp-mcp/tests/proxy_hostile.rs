@@ -4,7 +4,7 @@ use cp_testkit::Place;
 use serde_json::json;
 
 use crate::proxy::{lists, open, server, tool};
-use crate::session::entries;
+use crate::session::{Session, entries};
 
 /// The most memory that the process has had, in KiB.
 fn peak(pid: i32) -> u64 {
@@ -132,4 +132,89 @@ fn a_server_that_does_not_leave_is_made_to() {
     assert_eq!(ran.status, 0, "{ran:?}");
     assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", began.elapsed());
     assert!(ran.bytes().is_empty(), "{ran:?}");
+}
+
+#[test]
+fn unreadable_response_fails_call_at_once_with_reason() {
+    let place = Place::of("cp-mcp");
+    // The response follows that nobody waits for any more.
+    let calls = r#"    id = m["id"]
+    sys.stdout.flush()
+    sys.stdout.buffer.write([
+        b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\xff"}]}}\n' % id,
+        b'{"jsonrpc":"2.0","id":"%d","result":{"content":[]}}\n' % id,
+        b'{\n  "jsonrpc": "2.0",\n  "id": %d,\n  "result": {\n    "content": []\n  }\n}\n' % id,
+        b'{"jsonrpc":"2.0","id":%d,"result":{"content":[}}\n' % id,
+        b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"bad line"}}\n',
+    ][arguments["n"]])
+    sys.stdout.buffer.flush()
+    return name"#;
+    let server = server(&place, calls);
+    lists(&place, &json!([tool("look")]));
+    let mut session = open(&place, &server);
+    for (n, reason) in ["not UTF-8", "id is \"", "not one line of JSON", "not JSON", "bad line"].iter().enumerate() {
+        let (text, is_error) = session.call("look", json!({"n": n}));
+        assert!(is_error && text.contains("E_SERVER") && text.contains(reason), "{n}: {text}");
+    }
+    assert_eq!(session.leave().status, 0);
+    let results = entries(&place, "mcp.result");
+    assert!(results.len() == 5 && results.iter().all(|entry| entry["data"]["is_error"] == true), "{results:?}");
+}
+
+#[test]
+fn lone_surrogate_is_replaced_and_secret_next_to_it_is_redacted() {
+    let place = Place::of("cp-mcp");
+    let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
+    let server = server(&place, &format!("    return '\\ud800 {key}'"));
+    lists(&place, &json!([tool("look")]));
+    let (text, is_error) = open(&place, &server).call("look", json!({}));
+    assert_eq!((text.as_str(), is_error), ("\u{fffd} [REDACTED:github_token]", false));
+}
+
+#[test]
+fn image_that_is_not_base64_fails_call() {
+    let place = Place::of("cp-mcp");
+    let server = server(
+        &place,
+        "    return {'content': [{'type': 'image', 'mimeType': 'image/png', 'data': ['iVBORw0KGgo=', 'not base64!'][arguments['n']]}]}",
+    );
+    lists(&place, &json!([tool("look")]));
+    let mut session = open(&place, &server);
+    let good = session.ask("tools/call", json!({"name": "look", "arguments": {"n": 0}}));
+    assert_eq!(good["result"]["content"][0]["data"], "iVBORw0KGgo=", "{good}");
+    let (text, is_error) = session.call("look", json!({"n": 1}));
+    assert!(is_error && text.contains("an image (image/png) that is not valid base64"), "{text}");
+}
+
+#[test]
+fn tool_with_invalid_name_is_left_out_and_controls_in_descriptions_are_shown() {
+    let place = Place::of("cp-mcp");
+    let server = server(&place, "    return name");
+    let mut look = tool("look");
+    look["description"] = "a\u{1b}[31mb\u{202e}c".into();
+    let odd = ["../x", "look\u{202e}", "é", "a b"].map(|name| json!({"name": name}));
+    lists(&place, &json!([&[look, tool("a.B_1-c")][..], &odd].concat()));
+    let mut session = open(&place, &server);
+    let listed = session.ask("tools/list", json!({}))["result"].clone();
+    let names: Vec<&str> =
+        listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["look", "a.B_1-c"]);
+    assert_eq!(listed["tools"][0]["description"], "a^[[31mb<U+202E>c");
+    let left_out = &listed["_meta"]["cp/left_out"];
+    assert_eq!((&left_out[0]["name"], &left_out[1]["name"]), (&json!("../x"), &json!("look<U+202E>")), "{listed}");
+    assert!(left_out[2]["why"].as_str().unwrap().contains("characters other than"), "{listed}");
+    assert!(session.call("../x", json!({})).0.contains("does not list"));
+    assert!(session.leave().stderr.contains("the tool `../x` of the server scripted is left out"));
+}
+
+#[test]
+fn initialize_is_bounded_by_start_timeout() {
+    let place = Place::of("cp-mcp");
+    place.root.executable("silent", "#!/bin/sh\nexec cat >/dev/null\n");
+    place.policy("[mcp.silent]\nstart_timeout = 0.4\n");
+    let mut session = Session::silent(&place, &["proxy", "--", &place.root.join("silent").display().to_string()]);
+    let answer = session.ask("initialize", json!({}));
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("E_TIMEOUT") && message.contains("start_timeout in [mcp.silent]"), "{answer}");
+    assert_eq!((&answer["error"]["data"]["code"], session.leave().status), (&json!("E_TIMEOUT"), 0));
 }

@@ -8,6 +8,7 @@ mod blocks;
 mod context;
 mod hooks;
 mod mcp;
+mod mcp_proxy;
 mod project;
 mod replay;
 mod resume;

@@ -111,12 +111,12 @@ fn a_tool_that_says_it_destroys_requires_approval() {
 #[test]
 fn the_record_has_each_server_before_its_first_call() {
     let place = ToolLoop::new();
-    let server = server(&place, &json!([tool("look", &json!({}))]), "    return os.environ.get('TOKEN')");
+    let server = server(&place, &json!([tool("look", &json!({}))]), "    return os.environ.get('MODE')");
     place.script(&[&calling(&[("look", json!({}))]), &calling(&[("look", json!({"n": 1}))])]);
     for sandbox in ["tool", "none"] {
-        place.policy(&format!("[mcp.s]\nsandbox = \"{sandbox}\"\nenv = [\"TOKEN\"]\n"));
-        let ran = place.command(&["--mcp", &format!("s={server} --all"), "x"]).env("TOKEN", "value-of-token").run();
-        assert_eq!(ran.results(), ["value-of-token"; 2], "{ran:?}");
+        place.policy(&format!("[mcp.s]\nsandbox = \"{sandbox}\"\nenv = [\"MODE\"]\n"));
+        let ran = place.command(&["--mcp", &format!("s={server} --all"), "x"]).env("MODE", "value-of-mode").run();
+        assert_eq!(ran.results(), ["value-of-mode"; 2], "{ran:?}");
         let shown = place.run(&["show", ran.closing()["data"]["run_id"].as_str().unwrap()]);
         let steps = shown.data()["steps"].as_array().unwrap().clone();
         let events: Vec<&str> = steps.iter().filter_map(|step| step["event"].as_str()).collect();
@@ -129,7 +129,7 @@ fn the_record_has_each_server_before_its_first_call() {
         assert!(hash.starts_with("sha256:") && hash.len() == 71, "{noted}");
         let said = ["name", "sandbox", "server_name", "server_version", "protocol"].map(|name| &noted[name]);
         assert_eq!(said, ["s", sandbox, "scripted", "3", "2026-07-28"]);
-        assert!(noted["env"] == json!(["TOKEN"]) && !noted.to_string().contains("value-of-token"), "{noted}");
+        assert!(noted["env"] == json!(["MODE"]) && !noted.to_string().contains("value-of-mode"), "{noted}");
     }
 }
 
@@ -230,19 +230,19 @@ fn names_and_schemas_that_others_write_are_taken() {
     let schema =
         json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?!x)", "minLength": 2}}});
     let tools =
-        json!([{"name": "files.read/all", "description": null, "inputSchema": schema}, {"name": "files_read_all"}]);
+        json!([{"name": "files.read.all", "description": null, "inputSchema": schema}, {"name": "files_read_all"}]);
     let server = format!("s={}", server(&place, &tools, "    return name"));
     let items = place.run(&["tools", "--mcp", &server]).data()["items"].clone();
-    let changed = items.as_array().unwrap().iter().find(|item| item["origin"]["tool"] == "files.read/all");
+    let changed = items.as_array().unwrap().iter().find(|item| item["origin"]["tool"] == "files.read.all");
     let changed = changed.unwrap()["name"].as_str().unwrap();
     assert!(changed.starts_with("files_read_all_"), "the other has that name as its own: {changed}");
     let calls = [(changed, json!({"a": "yy"})), (changed, json!({"a": "y"})), ("files_read_all", json!({}))];
     place.script(&[&calling(&calls)]);
     let ran = place.run(&["--mcp", &server, "x"]);
     let results = ran.results();
-    assert_eq!((results[0].as_str(), results[2].as_str()), ("files.read/all", "files_read_all"), "{ran:?}");
+    assert_eq!((results[0].as_str(), results[2].as_str()), ("files.read.all", "files_read_all"), "{ran:?}");
     assert!(results[1].contains("do not fit its schema"), "{ran:?}");
     assert_eq!(ran.stderr.matches("^(?!x)").count(), 1, "it is said once: {ran:?}");
-    let one = place.run(&["--mcp", &server, "--allow", "files.read/all", "x"]);
+    let one = place.run(&["--mcp", &server, "--allow", "files.read.all", "x"]);
     assert_eq!(one.results()[2], "Tool not permitted: files_read_all", "{one:?}");
 }

@@ -161,8 +161,10 @@ for line in sys.stdin:
     );
     let server = format!("s={}", place.root.join("server").display());
     let listed = place.run(&["tools", "--mcp", &server]);
-    let expected = ["___x", "s_system", "say", "filesystem", "system", "agent", "shell", "bash"];
+    let expected = ["s_system", "say", "filesystem", "system", "agent", "shell", "bash"];
     assert_eq!(names(&listed.closing()), expected, "{listed:?}");
+    let refused = listed.data()["items"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&refused["left_out"], &refused["status"]), (&json!("s: ../x"), &json!("broken")), "{refused}");
     place.script(&[r#"{"tool_calls":[{"name":"say","input":{"text":"hi"}},{"name":"say","input":{}},{"name":"s_system","input":{"text":"x"}}]}"#]);
     let command = place.command(&["--mcp", &server, "--allow", "say", "x"]);
     let ran = command.env("OPENAI_API_KEY", "k").run();

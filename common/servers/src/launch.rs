@@ -1,6 +1,6 @@
 //! Starting a server: in the sandbox of cp-exec, under a policy of its own, or outside where the policy allows it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -19,6 +19,9 @@ const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 
 /// How long a server has to leave after its standard input is closed, and again after SIGTERM.
 const GRACE: Grace = Grace { after_input: Duration::from_millis(500), after_term: Duration::from_millis(500) };
+
+/// How long `cp-mcp` has to exit: it stops its own server first.
+const PROXY_GRACE: Grace = Grace { after_input: Duration::from_secs(3), after_term: Duration::from_secs(3) };
 
 /// How old a scratch home is when it is removed although its run did not do it: no server takes so long to start.
 const ABANDONED: Duration = Duration::from_hours(1);
@@ -69,20 +72,6 @@ impl Launcher {
         })
     }
 
-    /// A launcher that starts the server of this name outside the sandbox.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn outside(name: &str, base: &Path) -> Self {
-        let policy = Policy::of_text(&format!("[mcp.{name}]\nsandbox = \"none\"\n"));
-        Self {
-            client: "a-test",
-            policy,
-            home: base.to_owned(),
-            base: base.to_owned(),
-            flags: Vec::new(),
-            handed_on: Vec::new(),
-        }
-    }
-
     /// The table of a server in the policy.
     pub fn table(&self, name: &str) -> Result<Table> {
         self.policy.table(name)
@@ -109,8 +98,8 @@ impl Launcher {
         }
     }
 
-    /// The rule by which each call of a server's tool requires approval, and why; none where it does not.
-    pub fn asks(&self, table: &Table, tool: &str, is_destructive: bool) -> Option<(&'static str, String)> {
+    /// The rule by which each call of a server's tool requires approval, and the reason; `None` if it requires no approval.
+    pub fn approval_rule(&self, table: &Table, tool: &str, is_destructive: bool) -> Option<(&'static str, String)> {
         let listed = self.policy.whole.get("tools").and_then(|tools| tools.get("approve")?.as_array());
         let mut patterns = listed.into_iter().flatten().filter_map(toml::Value::as_str);
         if patterns.any(|pattern| matches(pattern, tool)) {
@@ -120,37 +109,40 @@ impl Launcher {
         is_asked.then(|| ("tool.approve", format!("{tool} requires approval of each call")))
     }
 
-    /// Starts a server; one in the sandbox with a home that must be there until it has answered.
+    /// Starts `cp-mcp proxy` for a server, or the server's own command if that is `cp-mcp`.
+    pub fn start_proxy(&self, spec: &Spec) -> Result<Child> {
+        let mut command = if is_cp_mcp(spec) {
+            self.bridge(&spec.expanded()?)
+        } else {
+            let mut command = Command::new(coprocess::find("cp-mcp")?);
+            command.args(&self.handed_on).args(["proxy", "--client-approves", "--name", &spec.name]);
+            command.args(spec.config.iter().flat_map(|file| [OsStr::new("--mcp-config"), file.as_os_str()]));
+            command.arg("--").args(&spec.argv);
+            command
+        };
+        let child = Child::start(command.current_dir(&self.base).stderr(Stdio::piped()), PROXY_GRACE);
+        Ok(child.map_err(|e| not_fatal(&e))?.called(format!("the server {}", spec.name)))
+    }
+
+    /// Starts a server, whose standard error is copied to ours. A server in the sandbox has a scratch home, which must exist until the
+    /// server has answered.
     pub fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
-        self.started(spec, Child::start)
-    }
-
-    /// The same; what it writes on standard error is written to ours too.
-    pub fn start_aloud(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
-        self.started(spec, Child::start_aloud)
-    }
-
-    fn started(
-        &self,
-        spec: &Spec,
-        start: fn(&mut Command, Grace) -> Result<Child>,
-    ) -> Result<(Child, Option<ScratchHome>)> {
         let table = self.table(&spec.name)?;
         let spec = spec.expanded()?;
         let (mut command, home) = match table.sandbox {
-            _ if is_door(&spec) => (self.door(&spec), None),
+            _ if is_cp_mcp(&spec) => (self.bridge(&spec), None),
             Sandbox::None => (outside(&spec, &table.env)?, None),
             Sandbox::Tool => {
                 let home = self.scratch_home(&narrowed(&self.policy, &table, &spec, &self.home))?;
                 (self.inside(&home.0, &spec.argv)?, Some(home))
             }
         };
-        let child = start(command.current_dir(&self.base).stderr(Stdio::piped()), GRACE);
+        let child = Child::start_aloud(command.current_dir(&self.base), GRACE);
         Ok((child.map_err(|e| not_fatal(&e))?.called(format!("the server {}", spec.name)), home))
     }
 
-    /// Our own bridge with our context: it starts its server in the sandbox itself, and does what the table says.
-    fn door(&self, spec: &Spec) -> Command {
+    /// `cp-mcp` as a server, in our context: it starts its own server in the sandbox, and applies the table of the policy.
+    fn bridge(&self, spec: &Spec) -> Command {
         let (verb, rest) = spec.argv[1..].split_at(spec.argv.len().min(2) - 1);
         let mut options = rest.iter().take_while(|word| *word != "--");
         let takes_name = verb.iter().any(|verb| ["proxy", "connect"].contains(&verb.as_str()));
@@ -214,8 +206,8 @@ fn remove_abandoned(above: &Path) {
     }
 }
 
-/// Whether this is our own bridge, and no other program of its name.
-pub fn is_door(spec: &Spec) -> bool {
+/// True if the server's program is our own `cp-mcp`, and not another program of that name.
+pub fn is_cp_mcp(spec: &Spec) -> bool {
     let ours = coprocess::find("cp-mcp").ok().map(|path| resolved(&path));
     ours.is_some_and(|ours| spec.argv.first().is_some_and(|program| resolved(Path::new(program)) == ours))
 }
@@ -233,4 +225,24 @@ fn outside(spec: &Spec, env: &[String]) -> Result<Command> {
 /// The failure of a server is an answer for the model, and not the end of the run. An interrupt stays one.
 pub fn not_fatal(error: &Error) -> Error {
     Error::new(error.code(), error.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::Launcher;
+    use crate::policy::Policy;
+
+    #[test]
+    fn program_without_slash_is_found_on_path() {
+        let (policy, home) = (Policy::default(), PathBuf::from("/"));
+        let launcher =
+            Launcher { client: "a-test", policy, base: home.clone(), home, flags: Vec::new(), handed_on: Vec::new() };
+        let argv = |program: &str| launcher.argv("s", Some(vec![program.to_owned(), "-x".to_owned()]));
+        let found = argv("sh").unwrap();
+        assert!(found[0].starts_with('/') && found[0].ends_with("/sh") && found[1] == "-x", "{found:?}");
+        assert_eq!(argv("/bin/sh").unwrap()[0], "/bin/sh");
+        assert!(argv("no-such-program").unwrap_err().hint_text().unwrap().contains("write its path"));
+    }
 }

@@ -14,6 +14,6 @@ mod config;
 mod policy;
 
 pub use self::cure::unavailable;
-pub use self::launch::{Launcher, ScratchHome, is_door, not_fatal};
+pub use self::launch::{Launcher, ScratchHome, is_cp_mcp, not_fatal};
 pub use self::policy::{LIFETIME, Network, Sandbox, Table, matches};
 pub use self::spec::{LONGEST_NAME, Spec, is_in_names, is_name};

@@ -158,7 +158,7 @@ impl Policy {
     }
 
     /// A policy of a test.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(test)]
     pub(crate) fn of_text(text: &str) -> Self {
         Self { whole: toml::from_str(text).unwrap_or_default(), ..Self::default() }
     }

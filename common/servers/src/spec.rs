@@ -47,3 +47,18 @@ impl Spec {
         Ok(Self { argv, env: env.collect::<Result<_>>()?, ..self.clone() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::is_name;
+
+    #[test]
+    fn name_is_letters_digits_underscores_and_hyphens() {
+        for good in ["a", "word_count", "mcp-files_read", &"x".repeat(64)] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "../x", "a.b", "a b", "ä", "a/b", "a\n", &"x".repeat(65)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}

@@ -1,36 +1,36 @@
-//! Calls of tools: which are made, which wait for a person, and which are refused.
+//! Tool calls: which pass, which wait for approval, and which are refused.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
-use cp_common::program::approval::{answered, command_line, find, new as waiting, pause, take};
+use cp_common::program::approval::{answered, command_line, find, new as new_approval, pause, take};
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Receipt, Scope, Shown};
 use cp_common::{Code, Context, Error, Result, keys};
-use cp_ledger::format::approval::Said as Happened;
+use cp_ledger::format::approval::Said as ApprovalEvent;
 use cp_mcp_wire::Party;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::clean::Members;
+use super::content::Members;
 use super::pins::{self, Pins};
-use super::tools::{Listed, Listing, Pages, Standing};
+use super::tools::{Availability, ListedTool, Listing, Pages};
 use super::{Gate, Own, Server};
 use crate::inbox::Post;
 
-/// A call that was made.
-pub(super) struct Made {
+/// A call that was sent to the server.
+pub(super) struct StartedCall {
     pub(super) call: Call,
-    /// Its entry on the ledger.
+    /// The receipt of its ledger entry.
     pub(super) receipt: Receipt,
     pub(super) began: Instant,
 }
 
-/// A call as the client makes it.
+/// A call as the client sends it.
 pub(super) struct Call {
     pub(super) tool: String,
     pub(super) arguments: Box<RawValue>,
-    /// What the server gave it to go on with.
+    /// The state by which the server continues an earlier call.
     state: Option<Box<RawValue>>,
 }
 
@@ -41,7 +41,7 @@ impl Call {
         let tool = members.remove("name").unwrap_or_else(|| RawValue::NULL.to_owned());
         let tool = serde_json::from_str(tool.get()).map_err(invalid)?;
         let arguments = members.remove("arguments").filter(|arguments| arguments.get() != "null");
-        // Some servers read names in any case.
+        // Some servers ignore the case of names.
         if let Some(other) = members.keys().find(|key| ["NAME", "ARGUMENTS"].contains(&key.to_uppercase().as_str())) {
             return Err(Error::validation(format!("the call has the member {other} beside the one it stands for")));
         }
@@ -51,25 +51,26 @@ impl Call {
 }
 
 impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
-    /// Asks the server for its tools. What the client's own request says besides is said with it.
+    /// Requests the tools of the server, with the `_meta` of the client's request.
     pub(super) fn list(&mut self, params: Option<&RawValue>) -> Result<()> {
-        let mut asked: Members = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
-        asked.retain(|name, _| name == "_meta");
-        self.next_page(asked, Pages::default())
+        let mut members: Members =
+            params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+        members.retain(|name, _| name == "_meta");
+        self.next_page(members, Pages::default())
     }
 
-    /// Asks for a page, where that before said how.
-    pub(super) fn next_page(&mut self, asked: Members, pages: Pages) -> Result<()> {
-        let params = serde_json::value::to_raw_value(&asked).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-        self.ask("tools/list", &params, Own::List(asked, pages))
+    /// Requests the next page.
+    pub(super) fn next_page(&mut self, members: Members, pages: Pages) -> Result<()> {
+        let params = serde_json::value::to_raw_value(&members).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        self.request(&params, Own::List(members, pages))
     }
 
-    /// Takes a whole list: what was accepted before is compared, and without that all is kept.
-    pub(super) fn listed(&mut self, mut listing: Listing) -> Result<()> {
+    /// Compares a complete list with the pinned tools, or pins all of them if the server has no pins yet.
+    pub(super) fn accept_listing(&mut self, mut listing: Listing) -> Result<()> {
         if let Some(pins) = pins::load(self.name, self.context)? {
             for tool in &mut listing.tools {
                 if pins.get(&tool.name).is_none_or(|pin| pin.hash != tool.pin.hash) {
-                    tool.standing = self.changed(tool, &pins)?;
+                    tool.availability = self.review_change(tool, &pins)?;
                 }
             }
         } else {
@@ -80,14 +81,20 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             pins::keep(self.name, &pins, self.context)?;
         }
         for tool in listing.tools.iter_mut().filter(|tool| !self.table.allows(&tool.name)) {
-            tool.standing = Standing::NotAllowed;
+            tool.availability = Availability::NotAllowed;
+        }
+        for (name, reason) in &listing.refused {
+            let warning = format!("the tool `{name}` of the server {} is left out: {reason}", self.name);
+            if self.warned.insert(warning.clone()) {
+                self.context.warn(&warning);
+            }
         }
         self.listing = Some(listing);
         Ok(())
     }
 
-    /// What a tool that is not what was kept is: offered once a person has accepted it.
-    fn changed(&mut self, tool: &Listed, pins: &Pins) -> Result<Standing> {
+    /// Decides about a tool that differs from its pin: it is offered after its change is approved.
+    fn review_change(&mut self, tool: &ListedTool, pins: &Pins) -> Result<Availability> {
         let before = pins.get(&tool.name);
         let (what, diff) = tool.pin.difference(before);
         let why = format!("the tool {} of the server {} {what}", tool.name, self.name);
@@ -108,28 +115,28 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             let mut pins = pins.clone();
             pins.insert(tool.name.clone(), tool.pin.clone());
             pins::keep(self.name, &pins, self.context)?;
-            return Ok(Standing::Offered);
+            return Ok(Availability::Offered);
         }
         let line = command_line(self.context.home.root(), &approval.resume);
-        if self.told.insert(approval.id.clone()) {
+        if self.warned.insert(approval.id.clone()) {
             self.context.warn(&format!("{why}; to see and accept it: {line}"));
         }
-        Ok(Standing::Changed(why, Box::new(approval)))
+        Ok(Availability::Changed(why, Box::new(approval)))
     }
 
-    /// Decides about a call: the error is why it is not made.
+    /// Decides about a call. The error is the reason of a refusal.
     pub(super) fn decide(&mut self, call: &Call) -> Result<()> {
         let forbidden = |why: String, rule: &str| Error::new(Code::Forbidden, why).with("rule", rule);
         let name = self.name;
         if !self.table.allows(&call.tool) {
-            let why = format!("the policy does not let the tool {} of the server {name} be called", call.tool);
+            let why = format!("the policy does not allow the tool {} of the server {name}", call.tool);
             return Err(
                 forbidden(why, "mcp.tools").hint(format!("tools in [mcp.{name}] of the policy lists those that may"))
             );
         }
         let Some(mut listing) = self.listing.take() else { return Err(Error::new(Code::Unknown, "nothing is listed")) };
         let Some(tool) = listing.tools.iter_mut().find(|tool| tool.name == call.tool) else {
-            // It may be new: the next call asks for the list again.
+            // The tool may be new: the next call requests the list again.
             let why = format!("the server {name} does not list a tool {}", call.tool);
             return Err(forbidden(why, "mcp.unknown").hint("call one that tools/list has"));
         };
@@ -138,23 +145,27 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         decided
     }
 
-    fn decide_about(&mut self, tool: &mut Listed, call: &Call) -> Result<()> {
-        if let Standing::Changed(..) = tool.standing {
-            // It may have been accepted since.
+    fn decide_about(&mut self, tool: &mut ListedTool, call: &Call) -> Result<()> {
+        if let Availability::Changed(..) = tool.availability {
+            // The change may have been approved since.
             let pins = pins::load(self.name, self.context)?.unwrap_or_default();
             let is_kept = pins.get(&tool.name).is_some_and(|pin| pin.hash == tool.pin.hash);
-            tool.standing = if is_kept { Standing::Offered } else { self.changed(tool, &pins)? };
+            tool.availability = if is_kept { Availability::Offered } else { self.review_change(tool, &pins)? };
         }
-        if let Standing::Changed(why, approval) = &tool.standing {
+        if let Availability::Changed(why, approval) = &tool.availability {
             let line = command_line(self.context.home.root(), &approval.resume);
-            let hint = format!("a person sees and accepts it with `{line}` at a terminal; then repeat the call");
+            let hint = format!("`{line}` in a terminal shows and approves the change; then repeat the call");
             return Err(Error::new(Code::Conflict, why.clone()).with("rule", "mcp.pinned").hint(hint));
         }
         tool.check(&call.arguments)?;
-        let Some((rule, why)) = self.launcher.asks(&self.table, &tool.name, tool.annotations.is_destructive()) else {
+        if self.options.client_approves {
+            return Ok(());
+        }
+        let Some((rule, why)) = self.launcher.approval_rule(&self.table, &tool.name, tool.annotations.is_destructive())
+        else {
             return Ok(());
         };
-        if call.state.as_ref().is_some_and(|state| self.states.remove(&going_on(call, state))) {
+        if call.state.as_ref().is_some_and(|state| self.states.remove(&continuation_key(call, state))) {
             return Ok(());
         }
         let shown = Shown {
@@ -180,9 +191,14 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         Err(pause(self.context.home.root(), &approval)?)
     }
 
-    /// Records what a call came to.
-    pub(super) fn concluded(&mut self, made: Option<&Made>, is_error: bool, result: Option<&RawValue>) -> Result<()> {
-        let Some(Made { call, receipt, began }) = made else { return Ok(()) };
+    /// Records the result of a call.
+    pub(super) fn record_result(
+        &mut self,
+        started: Option<&StartedCall>,
+        is_error: bool,
+        result: Option<&RawValue>,
+    ) -> Result<()> {
+        let Some(StartedCall { call, receipt, began }) = started else { return Ok(()) };
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let hash = result.map(|result| keys::hash(result.get().as_bytes()));
         let end = json!({ "call": receipt.seq, "tool": call.tool, "is_error": is_error, "sha256": hash, "duration_ms": duration_ms });
@@ -197,26 +213,26 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             session: self.context.session(),
             call_id: None,
         };
-        waiting(asked_by, Action::Server, level, &[Scope::Once], shown, binds)
+        new_approval(asked_by, Action::Server, level, &[Scope::Once], shown, binds)
     }
 
-    /// Whether a yes to this was given, which is used up now. Else it waits for one.
+    /// True if the approval was granted; this spends the grant. Otherwise the approval is requested.
     fn is_granted(&mut self, approval: &Approval) -> Result<bool> {
         let home = self.context.home.root().to_owned();
         if let Some(spent) = take(&home, approval)? {
             answered(&home, &approval.id)?;
-            self.journal.approval(Happened::Spent(&spent.grant), approval)?;
+            self.journal.approval(ApprovalEvent::Spent(&spent.grant), approval)?;
             return Ok(true);
         }
         if find(&home, &approval.id).is_err() {
-            self.journal.approval(Happened::Asked, approval)?;
+            self.journal.approval(ApprovalEvent::Asked, approval)?;
             pause(&home, approval)?;
         }
         Ok(false)
     }
 }
 
-/// A call, as the ledger has it before it is made or instead of that.
+/// The ledger entry of a call, before it is sent or after it was refused.
 #[derive(Serialize)]
 pub(super) struct Entry<'a> {
     pub(super) server: &'a str,
@@ -227,15 +243,15 @@ pub(super) struct Entry<'a> {
     pub(super) refused: Option<Value>,
 }
 
-/// Why a call was not made, as the ledger has it.
+/// The reason of a refusal, for the ledger.
 pub(super) fn refused(error: &Error) -> Value {
     json!({ "code": error.code().row().name, "rule": error.details().get("rule"), "why": error.message() })
 }
 
-/// What a result says of itself.
+/// The members of a result that control the next request.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Said {
+pub(super) struct ResultFlow {
     pub(super) is_error: bool,
     input_requests: BTreeMap<String, Request>,
     request_state: Option<Box<RawValue>>,
@@ -246,26 +262,26 @@ struct Request {
     method: String,
 }
 
-impl Said {
-    /// What the result of a call says.
+impl ResultFlow {
+    /// Reads these members of a result.
     pub(super) fn of(result: &RawValue) -> Self {
         serde_json::from_str(result.get()).unwrap_or_default()
     }
 
-    /// Whether it asks the client for this.
-    pub(super) fn asks(&self, method: &str) -> bool {
+    /// True if the result sends a request of this method to the client.
+    pub(super) fn requests(&self, method: &str) -> bool {
         self.input_requests.values().any(|request| request.method == method)
     }
 
-    /// The call that goes on with this result: it is the one that was approved.
-    pub(super) fn goes_on(&self, call: &Call, states: &mut States) {
-        states.extend(self.request_state.as_ref().map(|state| going_on(call, state)));
+    /// Keeps the state by which the client may continue this call without a second approval.
+    pub(super) fn keep_state(&self, call: &Call, states: &mut States) {
+        states.extend(self.request_state.as_ref().map(|state| continuation_key(call, state)));
     }
 }
 
-/// The calls that go on with this, by the hash of all that was approved.
+/// The approved calls that may be continued, by the hash of the call and its state.
 pub(super) type States = HashSet<String>;
 
-fn going_on(call: &Call, state: &RawValue) -> String {
+fn continuation_key(call: &Call, state: &RawValue) -> String {
     keys::hash(json!([call.tool, call.arguments.get(), state.get()]).to_string().as_bytes())
 }

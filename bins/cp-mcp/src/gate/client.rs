@@ -1,4 +1,4 @@
-//! Lines of the client: what is passed on, held back or refused.
+//! Messages of the client: passed on, held back or refused.
 
 use std::time::Instant;
 
@@ -10,40 +10,40 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::calls::{Call, Entry, Made, refused};
-use super::clean::Members;
-use super::line::{answer, id_of, message, refusal};
+use super::calls::{Call, Entry, StartedCall, refused};
+use super::content::Members;
+use super::message::{id_of, message, refusal, response};
 use super::{Gate, Own, Pending, STARTS, Server};
 use crate::inbox::Post;
 
 impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
-    /// Takes a line of the client.
-    pub(super) fn client_says(&mut self, line: &[u8]) -> Result<()> {
-        if matches!(self.own, Some(Own::Handshake)) {
+    /// Handles a line of the client.
+    pub(super) fn receive_from_client(&mut self, line: &[u8]) -> Result<()> {
+        if matches!(self.own, Some((Own::Handshake, _))) {
             return self.hold(line);
         }
-        // What two readers could take for two things is passed to nobody.
+        // An ambiguous line is not passed on, because the server could interpret it differently.
         let read = check(line).map_err(|fault| (None, Failure::new(PARSE_ERROR, format!("not JSON: {fault}"))));
         match read.and_then(|()| read_line(line)) {
-            Ok(Message::Request { id, method, params }) => self.request(line, id, &method, params),
+            Ok(Message::Request { id, method, params }) => self.handle_request(line, id, &method, params),
             Ok(Message::Notification { method, params }) => {
                 if method == "notifications/cancelled" {
                     self.cancelled(params)?;
                 }
                 let text = message(None, &method, params);
-                // One that has left needs no word.
+                // A server that has exited needs no notification.
                 let _ = self.send(&text);
                 Ok(())
             }
             Ok(Message::Answer { id, outcome }) => {
-                let _ = self.send(&answer(id, &outcome));
+                let _ = self.send(&response(id, &outcome));
                 Ok(())
             }
-            Err((id, failure)) => self.say(&answer(id.unwrap_or(RawValue::NULL), &Err(failure))),
+            Err((id, failure)) => self.write_to_client(&response(id.unwrap_or(RawValue::NULL), &Err(failure))),
         }
     }
 
-    /// Keeps a line until what we ask ourselves is answered.
+    /// Holds a line until the gate's own request is answered.
     fn hold(&mut self, line: &[u8]) -> Result<()> {
         if self.held.iter().map(Vec::len).sum::<usize>() > LINE_LIMIT {
             return Err(Error::new(Code::Server, format!("the server {} does not answer", self.name)).fatal());
@@ -52,35 +52,35 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         Ok(())
     }
 
-    /// Goes on with the lines that waited.
+    /// Handles the held lines.
     pub(super) fn release(&mut self) -> Result<()> {
         let held = std::mem::take(&mut self.held);
-        held.iter().try_for_each(|line| self.client_says(line))
+        held.iter().try_for_each(|line| self.receive_from_client(line))
     }
 
-    fn request(&mut self, line: &[u8], id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<()> {
-        match self.passed(line, id, method, params) {
+    fn handle_request(&mut self, line: &[u8], id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<()> {
+        match self.pass_request(line, id, method, params) {
             Err(error) if error.is_fatal() => Err(error),
-            Err(error) => self.say(&refusal(id, method, &error)),
+            Err(error) => self.write_to_client(&refusal(id, method, &error)),
             Ok(()) => Ok(()),
         }
     }
 
-    fn passed(&mut self, line: &[u8], id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<()> {
+    fn pass_request(&mut self, line: &[u8], id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<()> {
         let key = id_of(id);
         if self.pending.contains_key(&key) {
-            return Err(Error::validation("the id is that of a request without an answer"));
+            return Err(Error::validation("a request with this id is still pending"));
         }
         if method == "initialize" {
             self.handshake = None;
         }
         if self.server.is_none() {
             if self.starts >= STARTS {
-                return Err(Error::new(Code::Server, format!("the server {} leaves each time", self.name)));
+                return Err(Error::new(Code::Server, format!("the server {} exits after each start", self.name)));
             }
             self.start()?;
         }
-        self.know(method, params)?;
+        self.record_client(method, params)?;
         let is_about_tools = ["tools/list", "tools/call"].contains(&method);
         let is_listed = self.listing.is_some() && (self.is_fresh || method == "tools/call");
         if self.own.is_none() && is_about_tools && !is_listed {
@@ -94,37 +94,37 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             "initialize" => self.handshake = params.map(ToOwned::to_owned),
             "tools/list" => {
                 let Some(listing) = self.listing.take() else { return Ok(()) };
-                let listed = listing.answer(&self.redactor)?;
+                let listed = listing.result(&self.redactor)?;
                 self.listing = Some(listing);
-                return self.say(&answer(id, &Ok(&listed)));
+                return self.write_to_client(&response(id, &Ok(&listed)));
             }
             "tools/call" => {
-                let asked = Call::of(params)?;
-                let decided = self.decide(&asked);
-                let Call { tool, arguments, .. } = &asked;
+                let requested = Call::of(params)?;
+                let decided = self.decide(&requested);
+                let Call { tool, arguments, .. } = &requested;
                 let (server, client, error) = (self.name, &self.client, decided.as_ref().err());
                 let entry = Entry { server, client, tool, arguments, refused: error.map(refused) };
                 let receipt = match decided {
                     Ok(()) => self.journal.intend("mcp.call", &entry)?,
                     Err(error) => return self.journal.note("mcp.refused", &entry).and(Err(error)),
                 };
-                call = Some(Made { call: asked, receipt, began: Instant::now() });
+                call = Some(StartedCall { call: requested, receipt, began: Instant::now() });
             }
             _ => {}
         }
         let sent = self.send(&message(Some(id), method, params));
         if sent.is_err() {
-            self.concluded(call.as_ref(), true, None)?;
+            self.record_result(call.as_ref(), true, None)?;
         }
         sent?;
-        self.pending.insert(key, Pending { id: id.to_owned(), method: method.to_owned(), call });
+        self.pending.insert(key, Pending { id: id.to_owned(), method: method.to_owned(), sent: Instant::now(), call });
         Ok(())
     }
 
-    /// Notes who the client is, as soon as it says so.
-    fn know(&mut self, method: &str, params: Option<&RawValue>) -> Result<()> {
+    /// Records the client, as soon as a request names it.
+    fn record_client(&mut self, method: &str, params: Option<&RawValue>) -> Result<()> {
         #[derive(Deserialize)]
-        struct Said {
+        struct Params {
             #[serde(rename = "_meta")]
             meta: Meta,
         }
@@ -133,23 +133,23 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         }
         let params = params.map_or("null", RawValue::get);
         let (client, protocol) = if method == "initialize" {
-            let Ok(said) = serde_json::from_str::<Initialize>(params) else { return Ok(()) };
-            (said.client_info, said.protocol_version)
+            let Ok(initialize) = serde_json::from_str::<Initialize>(params) else { return Ok(()) };
+            (initialize.client_info, initialize.protocol_version)
         } else {
-            let Ok(Said { meta }) = serde_json::from_str(params) else { return Ok(()) };
+            let Ok(Params { meta }) = serde_json::from_str(params) else { return Ok(()) };
             (meta.client, meta.version)
         };
         let (server, client) = (self.name, self.client.insert(client));
-        let said = json!({ "server": server, "client": client, "protocol": protocol });
-        self.journal.note("mcp.session", &said).map(drop)
+        let session = json!({ "server": server, "client": client, "protocol": protocol });
+        self.journal.note("mcp.session", &session).map(drop)
     }
 
-    /// A request that the client gives up: what comes of it is not waited for.
+    /// Forgets a request that the client cancels; its response is ignored.
     fn cancelled(&mut self, params: Option<&RawValue>) -> Result<()> {
         let members: Members = serde_json::from_str(params.map_or("null", RawValue::get)).unwrap_or_default();
         let Some(key) = members.get("requestId").map(|id| id_of(id)) else { return Ok(()) };
         self.held.retain(|line| !matches!(parse(line), Some(Message::Request { id, .. }) if id_of(id) == key));
         let Some(pending) = self.pending.remove(&key) else { return Ok(()) };
-        self.concluded(pending.call.as_ref(), true, None)
+        self.record_result(pending.call.as_ref(), true, None)
     }
 }

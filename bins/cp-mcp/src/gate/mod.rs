@@ -1,16 +1,16 @@
-//! What passes between a client and another server: checked by policy, recorded, and without secrets.
+//! The gate between a client and a server: calls are checked by policy and recorded, and secrets in results are redacted.
 
 mod calls;
-mod clean;
 mod client;
-mod line;
+mod content;
+mod message;
 mod pins;
 mod server;
 mod tools;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result, signals};
@@ -20,15 +20,15 @@ use cp_servers::{Launcher, Table};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use self::calls::{Made, States};
-use self::clean::Members;
-use self::line::{Id, answer, message, refusal};
+use self::calls::{StartedCall, States};
+use self::content::Members;
+use self::message::{Id, LineReader, message, response};
 use self::tools::{Listing, Pages};
 use crate::inbox::{self, Event, Post};
 use crate::record::Journal;
-use crate::said;
+use crate::stdout;
 
-/// What the gate puts on the ledger.
+/// The events that the gate records.
 pub(crate) const EVENTS: &[&str] = &[
     "mcp.server",
     "mcp.session",
@@ -40,44 +40,53 @@ pub(crate) const EVENTS: &[&str] = &[
     "approval.spent",
 ];
 
-/// How often a server is started again before it has answered a request.
+/// The most starts of a server that answers no request.
 const STARTS: u32 = 3;
 
-/// A server behind the gate. What it says is posted as events; when it has left, that is the last of them.
+/// A server behind the gate. Its messages are posted as events; its exit is the last of them.
 pub(crate) trait Server {
-    /// Sends it a line, without its line feed. Never waits for it to read.
+    /// Sends a line, without its line feed, and does not wait until the server reads it.
     fn send(&mut self, line: &[u8]) -> Result<()>;
 
-    /// Whether it ends calls that take too long by itself.
+    /// True if the server limits the time of its requests itself.
     fn keeps_time(&self) -> bool {
         false
     }
 
-    /// Tells it that nothing more comes, and lets it leave within its grace.
+    /// Ends its input, and stops it if it does not exit within its grace period.
     fn close(&mut self) -> Result<()>;
 
-    /// What it is, for the ledger.
+    /// Its description for the ledger.
     fn described(&self) -> Value;
 
-    /// What its end means and what helps, given what it left with.
-    fn end(&mut self, left: Result<()>) -> Error {
-        left.err().unwrap_or_else(|| Error::new(Code::Server, "the server has left"))
+    /// The error of its exit, with a hint if one is known.
+    fn end(&mut self, exit: Result<()>) -> Error {
+        exit.err().unwrap_or_else(|| Error::new(Code::Server, "the server has exited"))
     }
 }
 
-/// Stands between the client and the server of this name until the client leaves. A server that leaves before is started again with the
-/// next request.
-pub(crate) fn pass<S: Server>(
+/// Options of the gate.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GateOptions {
+    /// True if the client itself asks for approval of each call that requires it.
+    pub(crate) client_approves: bool,
+}
+
+/// Runs the gate between the client and the server of this name until the client disconnects. A server that exits earlier is started
+/// again with the next request.
+pub(crate) fn run<S: Server>(
     name: &str,
+    options: GateOptions,
     start: impl FnMut(Post, &Context) -> Result<S>,
     context: &mut Context,
 ) -> Result<()> {
     let launcher = Launcher::of(context)?;
     let (table, journal) = (launcher.table(name)?, Journal::new(context)?);
     let (post, inbox) = inbox::open()?;
-    said::begin(context)?;
+    stdout::begin(context)?;
     let mut gate = Gate {
         name,
+        options,
         start,
         post,
         launcher,
@@ -91,28 +100,30 @@ pub(crate) fn pass<S: Server>(
         client: None,
         listing: None,
         is_fresh: false,
-        told: HashSet::new(),
+        lines: LineReader::default(),
+        warned: HashSet::new(),
         states: States::new(),
         pending: BTreeMap::new(),
         own: None,
         prefix: format!("cp-{}-", hex(&random::<8>()?)),
         next: 0,
         held: VecDeque::new(),
-        left: None,
+        deadline: None,
     };
     gate.start()?;
     let passed = gate.run(&inbox);
-    // A signal does not cut this short, or there would be another last line.
+    // A signal must not interrupt the exit of the server, because its last line would be lost.
     let _effect = signals::effect();
-    // A thread that waits to post is let go first, or the server would wait for it.
+    // Closing the inbox first releases the reader thread, for which the server would wait.
     drop(inbox);
     let closed = gate.server.as_mut().map_or(Ok(()), Server::close);
     passed.and(closed)
 }
 
-/// What stands between.
+/// The state of the gate.
 struct Gate<'a, S, F> {
     name: &'a str,
+    options: GateOptions,
     start: F,
     post: Post,
     launcher: Launcher,
@@ -120,45 +131,47 @@ struct Gate<'a, S, F> {
     journal: Journal,
     redactor: Redactor,
     context: &'a mut Context,
-    /// None: it has left, and is started with the next request.
+    /// `None` if the server has exited; the next request starts it again.
     server: Option<S>,
-    /// How often it was started since it answered last.
+    lines: LineReader,
+    /// The number of starts since the last response.
     starts: u32,
-    /// How the client began, where its era has a handshake.
+    /// The parameters of the client's handshake, if its protocol version has one.
     handshake: Option<Box<RawValue>>,
-    /// Who the client is, once the ledger has it.
+    /// The client, as soon as the ledger names it.
     client: Option<Party>,
-    /// None: the server has to be asked before a tool is called.
+    /// `None` if the tools must be listed before the next call.
     listing: Option<Listing>,
-    /// Whether that came for the requests that go on now.
+    /// True if the listing was made for the held requests that are handled now.
     is_fresh: bool,
-    /// The changes that the person was told of.
-    told: HashSet<String>,
+    /// The changes and refused tools that a warning has named.
+    warned: HashSet<String>,
     states: States,
-    /// The client's requests without an answer, by their ids.
+    /// The client's requests without a response, by their ids.
     pending: BTreeMap<Id, Pending>,
-    /// The request of our own that is under way.
-    own: Option<Own>,
+    /// The pending request of the gate itself, and when it was sent.
+    own: Option<(Own, Instant)>,
     prefix: String,
     next: u64,
-    /// Lines of the client that wait until that is done.
+    /// Lines of the client that wait for the response to that request.
     held: VecDeque<Vec<u8>>,
-    /// When the client left; what it asked before is still answered.
-    left: Option<Instant>,
+    /// When the pending requests end, after the client has disconnected.
+    deadline: Option<Instant>,
 }
 
-/// A request of the client that has no answer yet.
+/// A request of the client that has no response yet.
 struct Pending {
     id: Box<RawValue>,
     method: String,
-    call: Option<Made>,
+    sent: Instant,
+    call: Option<StartedCall>,
 }
 
-/// What we ask ourselves.
+/// A request of the gate itself.
 enum Own {
-    /// The client's handshake, once more.
+    /// The client's handshake, repeated for a new server process.
     Handshake,
-    /// The next page of tools, with what each request says besides, and those before it.
+    /// The next page of tools: the members of each request, and the pages before it.
     List(Members, Pages),
 }
 
@@ -168,11 +181,11 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             let event = match inbox.try_recv() {
                 Err(TryRecvError::Empty) => {
                     self.context.out.flush()?;
-                    if self.left.is_some() && self.pending.is_empty() && self.own.is_none() {
+                    if self.deadline.is_some() && self.pending.is_empty() && self.own.is_none() {
                         return Ok(());
                     }
-                    let ends = self.pending.values().filter_map(|pending| self.end_of(pending)).chain(self.left).min();
-                    match ends {
+                    let ends = self.pending.values().filter_map(|pending| self.end_of(pending));
+                    match ends.chain(self.end_of_own()).chain(self.deadline).min() {
                         None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
                         Some(until) => inbox.recv_timeout(until.saturating_duration_since(Instant::now())),
                     }
@@ -180,81 +193,120 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
                 event => event.map_err(|_| RecvTimeoutError::Disconnected),
             };
             match event {
-                Ok(Event::FromClient(line)) => self.client_says(&line)?,
+                Ok(Event::FromClient(line)) => self.receive_from_client(&line)?,
                 Ok(Event::TooLong(number)) => {
                     let failure = Failure::new(INVALID_REQUEST, format!("line {number} is too long"));
-                    self.say(&answer(RawValue::NULL, &Err(failure)))?;
+                    self.write_to_client(&response(RawValue::NULL, &Err(failure)))?;
                 }
-                Ok(Event::FromServer(line)) => self.server_says(&line)?,
-                Ok(Event::ServerLeft(left)) => self.server_left(left)?,
+                Ok(Event::FromServer(line)) => self.receive_from_server(&line)?,
+                Ok(Event::ServerLeft(exit)) => self.server_exited(exit)?,
                 Ok(Event::ClientLeft(left)) => {
                     left?;
-                    self.left = Some(Instant::now() + self.table.call_limit());
+                    self.deadline = Some(Instant::now() + self.table.call_limit());
                 }
-                Err(RecvTimeoutError::Timeout) if self.left.is_none_or(|left| Instant::now() < left) => {
-                    self.give_up()?;
+                Err(RecvTimeoutError::Timeout) if self.deadline.is_none_or(|deadline| Instant::now() < deadline) => {
+                    self.time_out()?;
                 }
                 Err(_) => return Ok(()),
             }
         }
     }
 
-    /// When a call has had its time, where the policy gives it one.
-    fn end_of(&self, pending: &Pending) -> Option<Instant> {
-        let keeps_time = self.server.as_ref().is_some_and(Server::keeps_time);
-        let made = self.table.timeout.and(pending.call.as_ref()).filter(|_| !keeps_time);
-        made.map(|made| made.began + self.table.call_limit())
-    }
-
-    /// Ends the calls that have had their time: they are cancelled at the server, and the client gets a failed result.
-    fn give_up(&mut self) -> Result<()> {
-        let now = Instant::now();
-        let late = |pending: &Pending| self.end_of(pending).is_some_and(|end| end <= now);
-        let ids: Vec<Id> = self.pending.iter().filter(|(_, pending)| late(pending)).map(|(id, _)| id.clone()).collect();
-        for Pending { id, method, call } in ids.iter().filter_map(|id| self.pending.remove(id)).collect::<Vec<_>>() {
-            let cancelled = json!({ "requestId": id, "reason": "timed out" }).to_string();
-            let cancelled = RawValue::from_string(cancelled).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-            // One that has left needs no word.
-            let _ = self.send(&message(None, "notifications/cancelled", Some(&cancelled)));
-            let limit = self.table.call_limit().as_secs_f64();
-            let error = Error::new(Code::Timeout, format!("the server {} did not answer within {limit} s", self.name))
-                .hint(format!("timeout in [mcp.{}] of the policy gives it more time", self.name));
-            self.concluded(call.as_ref(), true, None)?;
-            self.say(&refusal(&id, &method, &error))?;
+    /// The time limit of a request: for a call the policy's, if it has one, and for a handshake the start limit.
+    fn limit_of(&self, method: &str) -> Option<Duration> {
+        match method {
+            _ if self.server.as_ref().is_some_and(Server::keeps_time) => None,
+            "initialize" | "server/discover" | "tools/list" => Some(self.table.start_limit()),
+            "tools/call" => self.table.timeout.map(|_| self.table.call_limit()),
+            _ => None,
         }
-        Ok(())
     }
 
-    /// Starts the server, with the handshake where the client has made one.
+    fn end_of(&self, pending: &Pending) -> Option<Instant> {
+        self.limit_of(&pending.method).map(|limit| pending.sent + limit)
+    }
+
+    fn end_of_own(&self) -> Option<Instant> {
+        let (own, sent) = self.own.as_ref()?;
+        self.limit_of(own.method()).map(|limit| *sent + limit)
+    }
+
+    /// Ends the requests whose time is over: each is cancelled at the server, and the client gets an error.
+    fn time_out(&mut self) -> Result<()> {
+        let now = Instant::now();
+        let is_late = |pending: &Pending| self.end_of(pending).is_some_and(|end| end <= now);
+        let ids: Vec<Id> =
+            self.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(id, _)| id.clone()).collect();
+        for pending in ids.iter().filter_map(|id| self.pending.remove(id)).collect::<Vec<_>>() {
+            let cancelled = json!({ "requestId": pending.id, "reason": "timed out" }).to_string();
+            let cancelled = RawValue::from_string(cancelled).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+            // A server that has exited needs no notification.
+            let _ = self.send(&message(None, "notifications/cancelled", Some(&cancelled)));
+            let error = self.timed_out(&pending.method);
+            self.fail(&pending, &error)?;
+        }
+        match &self.own {
+            Some((own, _)) if self.end_of_own().is_some_and(|end| end <= now) => {
+                let error = self.timed_out(own.method());
+                self.fail_own(&error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn timed_out(&self, method: &str) -> Error {
+        let (key, name, limit) = match method {
+            "tools/call" => ("timeout", self.name, self.table.call_limit()),
+            _ => ("start_timeout", self.name, self.table.start_limit()),
+        };
+        let limit = limit.as_secs_f64();
+        let message = match method {
+            "tools/call" => format!("the server {name} did not answer within {limit} s"),
+            _ => format!("the server {name} did not answer {method} within {limit} s"),
+        };
+        Error::new(Code::Timeout, message).hint(format!("{key} in [mcp.{name}] of the policy gives it more time"))
+    }
+
+    /// Starts the server, and repeats the client's handshake if it has made one.
     fn start(&mut self) -> Result<()> {
         self.starts += 1;
         let server = (self.start)(self.post.clone(), self.context)?;
         self.journal.note("mcp.server", &json!({ "server": server.described() }))?;
         self.server = Some(server);
+        self.lines = LineReader::default();
         if let Some(params) = self.handshake.clone() {
-            self.ask("initialize", &params, Own::Handshake)?;
+            self.request(&params, Own::Handshake)?;
         }
         Ok(())
     }
 
-    /// Asks the server something ourselves.
-    fn ask(&mut self, method: &str, params: &RawValue, own: Own) -> Result<()> {
+    /// Sends a request of the gate itself.
+    fn request(&mut self, params: &RawValue, own: Own) -> Result<()> {
         self.next += 1;
         let id = format!("\"{}{}\"", self.prefix, self.next);
         let id = RawValue::from_string(id).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-        self.own = Some(own);
+        let method = own.method();
+        self.own = Some((own, Instant::now()));
         self.send(&message(Some(&id), method, Some(params)))
     }
 
     fn send(&mut self, line: &str) -> Result<()> {
         match &mut self.server {
             Some(server) => server.send(line.trim_end().as_bytes()),
-            None => Err(Error::new(Code::Server, format!("the server {} has left", self.name))),
+            None => Err(Error::new(Code::Server, format!("the server {} has exited", self.name))),
         }
     }
 
-    /// A line for the client.
-    fn say(&mut self, line: &str) -> Result<()> {
-        said::say(line.as_bytes(), self.context)
+    fn write_to_client(&mut self, line: &str) -> Result<()> {
+        stdout::write(line.as_bytes(), self.context)
+    }
+}
+
+impl Own {
+    const fn method(&self) -> &'static str {
+        match self {
+            Self::Handshake => "initialize",
+            Self::List(..) => "tools/list",
+        }
     }
 }

@@ -1,101 +1,147 @@
-//! Lines of the server: answers to what was asked, and what it says by itself.
+//! Messages of the server: responses to requests, and its own requests and notifications.
 
 use cp_common::{Code, Context, Error, Result};
 use cp_mcp_wire::{Failure, Message, parse};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::calls::Said;
-use super::clean::{Members, cleaned, without_secrets};
-use super::line::{answer, id_of, message, refusal};
+use super::calls::ResultFlow;
+use super::content::{Members, check_media, redact, redact_members};
+use super::message::{Id, Line, id_of, message, refusal, response};
 use super::tools::Pages;
 use super::{Gate, Own, Pending, Server};
 use crate::inbox::Post;
 
-/// What a server asks the model of its client with.
+/// The request by which a server asks the model of its client.
 const SAMPLING: &str = "sampling/createMessage";
-/// What clients answer to that when a person does not want it.
+/// The code of clients for a sampling request that the user rejects.
 const REJECTED: i64 = -1;
 
 impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
-    /// Takes a line of the server. Banners and answers that nobody waits for pass by.
-    pub(super) fn server_says(&mut self, line: &[u8]) -> Result<()> {
-        match parse(line) {
-            Some(Message::Answer { id, outcome }) => self.answered(&id_of(id), outcome),
+    /// Handles a line of the server. Banners and responses to unknown requests are ignored.
+    pub(super) fn receive_from_server(&mut self, line: &[u8]) -> Result<()> {
+        let line = match self.lines.read(line) {
+            Line::Message(line) => line,
+            Line::Invalid(id, reason) => return self.fail_unreadable(id, &reason),
+            Line::Other => return Ok(()),
+        };
+        match parse(&line) {
+            Some(Message::Answer { id, outcome }) => self.receive_response(&id_of(id), outcome),
             Some(Message::Request { id, method, .. }) if method == SAMPLING && !self.table.sampling => {
                 let failure = Failure::new(REJECTED, self.no_sampling());
-                let _ = self.send(&answer(id, &Err(failure)));
+                let _ = self.send(&response(id, &Err(failure)));
                 Ok(())
             }
-            Some(Message::Request { id, method, params }) => self.say(&message(Some(id), &method, params)),
+            Some(Message::Request { id, method, params }) => self.write_to_client(&message(Some(id), &method, params)),
             Some(Message::Notification { method, params }) => {
                 if method == "notifications/tools/list_changed" {
                     self.listing = None;
                 }
-                let clean = params.and_then(|params| cleaned(&self.redactor, params));
-                self.say(&message(None, &method, clean.as_deref().or(params)))
+                let redacted = params.and_then(|params| redact_members(&self.redactor, params));
+                self.write_to_client(&message(None, &method, redacted.as_deref().or(params)))
             }
             None => Ok(()),
         }
+    }
+
+    /// Fails the request whose response cannot be read. A response without an id belongs to the only pending request, if there is one.
+    fn fail_unreadable(&mut self, id: Option<Id>, reason: &str) -> Result<()> {
+        let only = || self.pending.keys().next().filter(|_| self.pending.len() == 1 && self.own.is_none()).cloned();
+        let Some(id) = id.or_else(only) else { return Ok(()) };
+        let message = format!("the response of the server {} cannot be read: {reason}", self.name);
+        let error = Error::new(Code::Server, message);
+        match self.pending.remove(&id) {
+            Some(pending) => self.fail(&pending, &error),
+            None if self.is_own(&id) => self.fail_own(&error),
+            None => Ok(()),
+        }
+    }
+
+    /// Answers a request of the client with an error.
+    pub(super) fn fail(&mut self, Pending { id, method, call, .. }: &Pending, error: &Error) -> Result<()> {
+        self.record_result(call.as_ref(), true, None)?;
+        self.write_to_client(&refusal(id, method, error))
+    }
+
+    /// Gives up the request of the gate itself, and fails the tool requests that wait for its response.
+    pub(super) fn fail_own(&mut self, error: &Error) -> Result<()> {
+        self.own = None;
+        self.refuse_held(|id, method| refusal(id, method, error))
+    }
+
+    fn is_own(&self, id: &str) -> bool {
+        self.own.is_some() && id.strip_prefix('"').is_some_and(|id| id.starts_with(&self.prefix))
     }
 
     fn no_sampling(&self) -> String {
         format!("sampling = true in [mcp.{}] of the policy lets the server ask your model", self.name)
     }
 
-    fn answered(&mut self, id: &str, outcome: Result<&RawValue, Failure>) -> Result<()> {
+    fn receive_response(&mut self, id: &str, outcome: Result<&RawValue, Failure>) -> Result<()> {
         if let Some(pending) = self.pending.remove(id) {
             self.starts = 0;
-            return self.passed_on(&pending, outcome);
+            return self.pass_response(&pending, outcome);
         }
-        let is_own = id.strip_prefix('"').is_some_and(|id| id.starts_with(&self.prefix));
-        match self.own.take_if(|_| is_own) {
+        let is_own = self.is_own(id);
+        match self.own.take_if(|_| is_own).map(|(own, _)| own) {
             Some(Own::Handshake) => {
                 let _ = self.send(&message(None, "notifications/initialized", None));
                 self.release()
             }
-            Some(Own::List(asked, pages)) => self.page(asked, pages, outcome),
-            None => Ok(()),
+            Some(Own::List(members, pages)) => self.page(members, pages, outcome),
+            None => {
+                // Some servers return a number as a string, or a string as a number.
+                let other = id.strip_prefix('"').and_then(|id| id.strip_suffix('"'));
+                let other = other.map_or_else(|| format!("\"{id}\""), str::to_owned);
+                if !self.pending.contains_key(&other) {
+                    return Ok(());
+                }
+                let reason = format!("its id is {id}, which has another type than the id of the request");
+                self.fail_unreadable(Some(other), &reason)
+            }
         }
     }
 
-    /// An answer to the client, without secrets.
-    fn passed_on(&mut self, Pending { id, method, call }: &Pending, outcome: Result<&RawValue, Failure>) -> Result<()> {
+    /// Passes a response on to the client, with secrets redacted.
+    fn pass_response(&mut self, pending: &Pending, outcome: Result<&RawValue, Failure>) -> Result<()> {
+        let Pending { id, call, .. } = pending;
         let redactor = &self.redactor;
         let result = match outcome {
             Ok(result) => result,
             Err(failure) => {
-                let clean = to_raw_value(&failure).ok().and_then(|raw| without_secrets(redactor, &raw));
-                let failure = clean.and_then(|clean| serde_json::from_str(clean.get()).ok()).unwrap_or(failure);
-                self.concluded(call.as_ref(), true, None)?;
-                return self.say(&answer(id, &Err(failure)));
+                let redacted = to_raw_value(&failure).ok().and_then(|raw| redact(redactor, &raw));
+                let failure = redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(failure);
+                self.record_result(call.as_ref(), true, None)?;
+                return self.write_to_client(&response(id, &Err(failure)));
             }
         };
-        let clean = cleaned(redactor, result);
-        let result = clean.as_deref().unwrap_or(result);
-        if let Some(made) = call {
-            let said = Said::of(result);
-            if said.asks(SAMPLING) && !self.table.sampling {
-                self.concluded(Some(made), true, None)?;
-                return self.say(&refusal(id, method, &Error::new(Code::Forbidden, self.no_sampling())));
+        let redacted = redact_members(redactor, result);
+        let result = redacted.as_deref().unwrap_or(result);
+        if let Some(started) = call {
+            let flow = ResultFlow::of(result);
+            if flow.requests(SAMPLING) && !self.table.sampling {
+                return self.fail(pending, &Error::new(Code::Forbidden, self.no_sampling()));
             }
-            said.goes_on(&made.call, &mut self.states);
-            self.concluded(Some(made), said.is_error, Some(result))?;
+            if let Err(error) = check_media(result) {
+                return self.fail(pending, &error);
+            }
+            flow.keep_state(&started.call, &mut self.states);
+            self.record_result(Some(started), flow.is_error, Some(result))?;
         }
-        self.say(&answer(id, &Ok(result)))
+        self.write_to_client(&response(id, &Ok(result)))
     }
 
-    fn page(&mut self, mut asked: Members, mut pages: Pages, outcome: Result<&RawValue, Failure>) -> Result<()> {
+    fn page(&mut self, mut members: Members, mut pages: Pages, outcome: Result<&RawValue, Failure>) -> Result<()> {
         let added = match outcome {
             Ok(page) => pages.add(page),
-            Err(failure) => return self.refuse_held(|id, _| answer(id, &Err(failure.clone()))),
+            Err(failure) => return self.refuse_held(|id, _| response(id, &Err(failure.clone()))),
         };
         let listed = match added {
             Ok(Some(cursor)) => {
                 let cursor = to_raw_value(&cursor).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-                asked.insert("cursor".to_owned(), cursor);
-                return self.next_page(asked, pages);
+                members.insert("cursor".to_owned(), cursor);
+                return self.next_page(members, pages);
             }
-            Ok(None) => self.listed(pages.whole()),
+            Ok(None) => self.accept_listing(pages.into_listing()),
             Err(error) => Err(error),
         };
         match listed {
@@ -110,35 +156,33 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         }
     }
 
-    /// Answers what waited for the tools; the rest goes on.
+    /// Refuses the held tool requests, and handles the other held lines.
     fn refuse_held(&mut self, refused: impl Fn(&RawValue, &str) -> String) -> Result<()> {
         for line in std::mem::take(&mut self.held) {
             match parse(&line) {
                 Some(Message::Request { id, method, .. }) if method.starts_with("tools/") => {
-                    self.say(&refused(id, &method))?;
+                    self.write_to_client(&refused(id, &method))?;
                 }
-                _ => self.client_says(&line)?,
+                _ => self.receive_from_client(&line)?,
             }
         }
         Ok(())
     }
 
-    /// What the client waits for will not come.
-    pub(super) fn server_left(&mut self, left: Result<()>) -> Result<()> {
+    /// Fails all pending requests, because the server has exited.
+    pub(super) fn server_exited(&mut self, left: Result<()>) -> Result<()> {
         let Some(mut server) = self.server.take() else { return Ok(()) };
         let mut error = server.end(left);
         drop(server);
         if self.starts == 0 {
-            // It worked before: how it is started needs no cure.
+            // The server has worked before, so a hint about its start would mislead.
             error = Error::new(error.code(), error.message());
         }
         self.context.warn(error.message());
         self.listing = None;
-        for Pending { id, method, call } in std::mem::take(&mut self.pending).into_values() {
-            self.concluded(call.as_ref(), true, None)?;
-            self.say(&refusal(&id, &method, &error))?;
+        for pending in std::mem::take(&mut self.pending).into_values() {
+            self.fail(&pending, &error)?;
         }
-        self.own = None;
-        self.refuse_held(|id, method| refusal(id, method, &error))
+        self.fail_own(&error)
     }
 }

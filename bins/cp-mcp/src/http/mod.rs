@@ -10,7 +10,7 @@ mod link;
 
 mod refusal;
 
-mod said;
+mod client_message;
 
 mod mirror;
 

@@ -9,9 +9,9 @@ use cp_http::client::{Client, Reply};
 use cp_mcp_wire::{Failure, Greeting, Message, parse};
 use serde_json::value::RawValue;
 
+use super::client_message::{Said, spelled};
 use super::link::{Link, Session, locked};
 use super::refusal::Refused;
-use super::said::{Said, spelled};
 
 /// The notification that ends a handshake.
 pub(super) const READY: &str = "notifications/initialized";

@@ -5,8 +5,8 @@ use cp_http::client::Reply;
 use cp_mcp_wire::{Failure, METHOD_NOT_FOUND};
 use serde::Deserialize;
 
+use super::client_message::Said;
 use super::link::{Link, failed, locked};
-use super::said::Said;
 
 /// How much of a refusal is read.
 const LONGEST: usize = 64 << 10;

@@ -15,10 +15,10 @@ use cp_servers::Table;
 use serde_json::{Value, json};
 
 use super::address::Address;
+use super::client_message::Said;
 use super::headers::Headers;
 use super::link::{Link, Session, locked};
 use super::post::READY;
-use super::said::Said;
 use crate::gate::Server;
 use crate::inbox::Post;
 

@@ -9,9 +9,9 @@ use cp_http::client::{Client, Reply};
 use cp_http::sse::Parser;
 use cp_http::{Stop, is_ended, pause, stopped_by};
 
+use super::client_message::Said;
 use super::link::{Link, locked};
 use super::post::{CHUNK, Each};
-use super::said::Said;
 
 /// How long to wait before a stream is taken up again, where the server does not say.
 const RETRY: Duration = Duration::from_secs(1);

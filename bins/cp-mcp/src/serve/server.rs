@@ -21,7 +21,7 @@ use super::shared::{Allowance, Shared};
 use super::tools::Tools;
 use super::{prompts, resources};
 use crate::inbox::{self, Event, Post};
-use crate::said;
+use crate::stdout;
 
 /// How many calls run at the same time. More wait their turn.
 const SLOTS: usize = 8;
@@ -37,7 +37,7 @@ type Answered = std::result::Result<Value, Failure>;
 /// Serves the client at standard streams until it leaves.
 pub(crate) fn serve(names: &[String], allowance: Allowance, context: &mut Context) -> Result<()> {
     let tools = Tools::of(names)?;
-    said::begin(context)?;
+    stdout::begin(context)?;
     let (post, inbox) = inbox::open_at_most(LONGEST)?;
     let (shaken, shared, running, waiting) = (None, None, Vec::new(), VecDeque::new());
     let mut server =
@@ -144,7 +144,7 @@ impl Server<'_> {
             Err(refused) => failure(id, &refused),
         };
         let line = line.map_err(|e| Error::new(Code::Unknown, format!("an answer cannot be written: {e}")))?;
-        said::say(line.as_bytes(), self.context)
+        stdout::write(line.as_bytes(), self.context)
     }
 
     /// Answers a request; `None`: its answer comes later.
@@ -265,7 +265,7 @@ impl Server<'_> {
 
     /// Writes what a call has to say. Where that was its answer, the next one starts.
     fn done(&mut self, line: &[u8]) -> Result<()> {
-        said::say(line, self.context)?;
+        stdout::write(line, self.context)?;
         if let Some(at) =
             self.running.iter().position(|ticket| ticket.answer.get().is_some_and(|answer| answer == line))
         {

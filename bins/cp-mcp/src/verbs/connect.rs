@@ -1,4 +1,4 @@
-//! `cp-mcp connect`: any server over streamable HTTP, behind the gate.
+//! `cp-mcp connect`: a server over streamable HTTP, behind the gate.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result};
 use cp_servers::{Launcher, is_name};
 
-use crate::gate;
+use crate::gate::{self, GateOptions};
 use crate::http::Remote;
 use crate::http::address::Address;
 use crate::http::headers::Headers;
@@ -22,16 +22,16 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Stand before a server that is reached over HTTP
+/// Connect to a server over HTTP, and check and record its calls
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where its MCP endpoint is; without it the policy says it: url in [mcp.N]
+    /// The URL of its MCP endpoint (default: url of [mcp.N] in the policy)
     #[arg(required_unless_present = "name")]
     url: Option<String>,
-    /// What it is called in the policy: [mcp.N] (default: the host of the URL, with - for its dots)
+    /// The server's name in the policy, [mcp.N] (default: the host of the URL, with - for dots)
     #[arg(long, value_name = "N")]
     name: Option<String>,
-    /// A file with headers of each request, one `Name: value` a line, that only its owner can read
+    /// A file of headers for each request, one `Name: value` a line, that only its owner can read
     #[arg(long, value_name = "F")]
     header_file: Option<PathBuf>,
 }
@@ -56,5 +56,5 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     address.permit(&name, &table)?;
     let headers = args.header_file.as_deref().map(Headers::of_file).transpose()?.unwrap_or_default();
     let start = |post, context: &Context| Remote::open(&name, &address, headers.clone(), &table, post, context);
-    gate::pass(&name, start, context)
+    gate::run(&name, GateOptions::default(), start, context)
 }

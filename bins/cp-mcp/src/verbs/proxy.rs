@@ -1,6 +1,6 @@
-//! `cp-mcp proxy`: any server that speaks over standard streams, in the sandbox, behind the gate.
+//! `cp-mcp proxy`: a server that is started here, in the sandbox, behind the gate.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ChildStdout;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use cp_common::{Code, Context, Error, Result};
 use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_name, not_fatal, unavailable};
 use serde_json::{Value, json};
 
-use crate::gate::{self, Server};
+use crate::gate::{self, GateOptions, Server};
 use crate::inbox::{Event, Post};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -29,18 +29,24 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// How many lines may wait until the server reads them.
+/// The most lines that wait until the server reads them.
 const QUEUE: usize = 256;
-/// How many bytes of them.
+/// The most bytes of these lines.
 const UNREAD: usize = 2 * LINE_LIMIT;
 
-/// Stand before a server that is started here, in the sandbox
+/// Start a server in the sandbox, and check and record its calls
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What it is called in the policy: [mcp.N] (default: the file name of SERVER)
+    /// The server's name in the policy, [mcp.N] (default: the file name of SERVER)
     #[arg(long, value_name = "N")]
     name: Option<String>,
-    /// The server and its arguments, after `--`; without them the policy has them
+    /// A file of MCP servers, as .mcp.json, that has the command and variables of the server
+    #[arg(long, value_name = "FILE", requires = "name", hide_short_help = true)]
+    mcp_config: Option<PathBuf>,
+    /// Ask for no approval, because the client does: cp-toolloop passes this option
+    #[arg(long, hide_short_help = true)]
+    client_approves: bool,
+    /// The server and its arguments, after `--` (default: the command in the policy or in --mcp-config)
     #[arg(value_name = "SERVER")]
     server: Vec<String>,
 }
@@ -55,16 +61,32 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let launcher = Launcher::of(context)?;
     let given = (!args.server.is_empty()).then(|| args.server.clone());
-    let spec = Spec { name: name.to_owned(), argv: launcher.argv(name, given)?, ..Spec::default() };
+    let spec = match &args.mcp_config {
+        Some(file) => configured(name, file, given, context)?,
+        None => Spec { name: name.to_owned(), argv: launcher.argv(name, given)?, ..Spec::default() },
+    };
     let table = launcher.table(name)?;
-    gate::pass(name, |post, _| Process::start(&spec, &table, &launcher, post), context)
+    let options = GateOptions { client_approves: args.client_approves };
+    gate::run(name, options, |post, _| Process::start(&spec, &table, &launcher, post), context)
 }
 
-/// A server that is a process. Its output is read by a thread, and its input written by another: it may stop to read.
+/// The server of a file, with the command that was given if there is one.
+fn configured(name: &str, file: &Path, given: Option<Vec<String>>, context: &Context) -> Result<Spec> {
+    let servers = Spec::of_file(file, context)?;
+    let spec = servers.into_iter().find(|spec| spec.name == name);
+    let spec = spec.ok_or_else(|| Error::not_found(format!("the file has no server {name}")).in_file(file))?;
+    if given.is_some_and(|given| given != spec.argv) {
+        let message = format!("the file has another command for the server {name}");
+        return Err(Error::new(Code::Conflict, message).in_file(file).with("command", spec.argv));
+    }
+    Ok(spec)
+}
+
+/// A server process. One thread reads its output and another writes its input, because the server may stop reading.
 struct Process {
     child: Child,
     outbox: Option<SyncSender<Vec<u8>>>,
-    /// How many bytes it has not read.
+    /// The number of bytes that it has not read.
     unread: Arc<AtomicUsize>,
     spec: Spec,
     table: Table,
@@ -73,7 +95,7 @@ struct Process {
 
 impl Process {
     fn start(spec: &Spec, table: &Table, launcher: &Launcher, post: Post) -> Result<Self> {
-        let (mut child, home) = launcher.start_aloud(spec).map_err(|e| unavailable(&e, spec, table))?;
+        let (mut child, home) = launcher.start(spec).map_err(|e| unavailable(&e, spec, table))?;
         let (mut input, output) = child.take_pipes().ok_or_else(|| Error::new(Code::Io, "the server has no pipes"))?;
         let (outbox, lines): (_, Receiver<Vec<u8>>) = sync_channel(QUEUE);
         let unread = Arc::<AtomicUsize>::default();
@@ -108,7 +130,7 @@ fn read(mut output: Lines<ChildStdout>, post: &Post) {
     let _ = post.send(Event::ServerLeft(left));
 }
 
-/// The next line. The end of one that is too long is not waited for.
+/// The next line. The end of a line that is too long is not read.
 fn next(output: &mut Lines<ChildStdout>) -> Result<Option<Vec<u8>>> {
     while !output.wait_line(Duration::from_hours(1))? {}
     if !output.is_too_long() {

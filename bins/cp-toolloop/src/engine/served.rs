@@ -8,7 +8,7 @@ use cp_common::{Context, Error, Result};
 use super::Engine;
 use super::pause::MCP_INPUT;
 use super::pending::Pending;
-use crate::mcp::{Asked, Outcome, Spec};
+use crate::mcp::{Outcome, SentCall, Spec};
 use crate::state::step::Step;
 use crate::tools::tool::Tool;
 
@@ -22,7 +22,7 @@ pub(super) struct Served {
     /// Whether it may be made at the same time as others that may.
     shares: bool,
     /// The call; none before its turn has come.
-    asked: Option<Result<Asked>>,
+    asked: Option<Result<SentCall>>,
 }
 
 impl Engine {
@@ -37,7 +37,7 @@ impl Engine {
     ) -> Result<Served> {
         let spec = self.run.plan.mcp.iter().find(|spec| spec.name == server).cloned();
         let spec = spec.ok_or_else(|| Error::not_found(format!("the run has no MCP server {server}")).fatal())?;
-        let shares = self.parts.servers(context)?.shares(&spec, tool.hints.read_only)?;
+        let shares = self.parts.servers(context)?.may_overlap(&spec, tool.hints.read_only)?;
         let mut others = underway.filter(|other| other.spec == spec);
         let is_free = if shares { others.all(|other| other.shares) } else { others.next().is_none() };
         let mut made = Served { spec, tool: name.to_owned(), receipt, shares, asked: None };
@@ -48,10 +48,10 @@ impl Engine {
     }
 
     /// Calls a tool of a server, which is on the record of the run before that.
-    fn call_server(&mut self, pending: &Pending, made: &Served, context: &Context) -> Result<Asked> {
+    fn call_server(&mut self, pending: &Pending, made: &Served, context: &Context) -> Result<SentCall> {
         let left = self.run.time_left()?;
         let servers = self.parts.servers(context)?;
-        if let Some(started) = servers.started(&made.spec, left)? {
+        if let Some(started) = servers.unrecorded(&made.spec, left)? {
             self.run.note(|journal| journal.server(&started))?;
             self.run.sync()?;
         }
@@ -72,10 +72,7 @@ impl Engine {
         };
         let took = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let result = match answered {
-            Ok((Outcome::Answer { text, is_error }, time)) => {
-                ToolResult { is_error, duration_ms: took(time), ..pending.failed(text) }
-            }
-            Ok((Outcome::Shown { text, images, is_error }, time)) => {
+            Ok((Outcome::Answer { text, images, is_error }, time)) => {
                 let images = images.iter().map(|(media, data)| Block::image(media, data)).collect();
                 ToolResult { images, is_error, duration_ms: took(time), ..pending.failed(text) }
             }

@@ -1,61 +1,57 @@
-//! Tools of MCP servers: started over stdio, called in either protocol, closed at the end.
-//!
-//! A server of the current era has no session: each request says which version it speaks. One of the era before needs a handshake first.
-//! Which one it is, is found out by asking; see [`connection`]. Only tools are used: no prompts, resources, sampling.
+//! The MCP servers of a run. Each runs behind `cp-mcp proxy`, which holds the pins, the allowed tools, the time limits and the redaction of
+//! secrets; a command that is itself `cp-mcp` is started as it is. Only tools are used: no prompts, resources or sampling.
 
-mod connection;
-mod pipe;
-mod started;
+mod client;
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cp_common::{Code, Context, Error, Result};
-pub(crate) use cp_mcp_wire::Tool as Offer;
+use cp_ledger::format::line::Hash;
+pub(crate) use cp_mcp_wire::{LeftOut, Tool as Offer};
 pub(crate) use cp_servers::{LONGEST_NAME, Spec, is_in_names, is_name};
-use cp_servers::{Launcher, is_door, unavailable};
+use cp_servers::{Launcher, Sandbox, Table, is_cp_mcp, unavailable};
+use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use self::connection::{Connection, Ticket};
-pub(crate) use self::started::Started;
+use self::client::{Client, Ticket};
 
-/// What a call came to.
+/// The largest file next to the program that is hashed, in bytes: a script, and not its data.
+const LARGEST_SCRIPT: u64 = 16 << 20;
+
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The tool answered.
+    /// The tool has answered.
     Answer {
-        /// For the model.
+        /// The text for the model.
         text: String,
-        /// Whether it failed.
-        is_error: bool,
-    },
-    /// The tool answered with images too.
-    Shown {
-        /// For the model.
-        text: String,
-        /// The type of each, and its bytes in base64.
+        /// The media type of each image for the model, and its bytes in base64.
         images: Vec<(String, String)>,
-        /// Whether it failed.
+        /// True if the tool failed.
         is_error: bool,
     },
-    /// It asks for something that only a person can answer.
+    /// The server needs an answer that only a person can give.
     InputRequired(Value),
-    /// It took too long.
+    /// The time limit was reached.
     TimedOut,
 }
 
-/// What a server offers, and what its table says of all its tools.
+/// The tools of a server, and the settings that apply to all of them.
 pub(crate) struct Offers {
     pub(crate) tools: Vec<Offer>,
+    pub(crate) left_out: Vec<LeftOut>,
     pub(crate) started: Started,
-    /// What it says of its tools to a model.
+    /// The server's instructions for the model.
     pub(crate) instructions: Option<String>,
-    /// Whether its calls require approval, where the policy says so or that they do not.
+    /// True or false if the policy decides for all calls whether they require approval.
     pub(crate) approve: Option<bool>,
 }
 
-/// A call that was made, and the process that it was made to.
-pub(crate) struct Asked {
+/// A call that was sent, and the process that got it.
+pub(crate) struct SentCall {
     process: u64,
     ticket: Ticket,
 }
@@ -70,103 +66,154 @@ pub(crate) struct Servers {
 struct Running {
     process: u64,
     spec: Spec,
-    connection: Connection,
+    client: Client,
     started: Started,
-    /// Whether the run has that on record.
-    is_noted: bool,
+    /// True if the run has recorded the server.
+    is_recorded: bool,
 }
 
 impl Servers {
-    /// The servers of a context, none of them started.
+    /// The servers of a context; none is started yet.
     pub(crate) fn of(context: &Context) -> Result<Self> {
-        Launcher::of(context).map(Self::with)
+        Ok(Self { launcher: Launcher::of(context)?, running: Vec::new(), next: 0 })
     }
 
-    fn with(launcher: Launcher) -> Self {
-        Self { launcher, running: Vec::new(), next: 0 }
-    }
-
-    /// What a server offers; it has so long to start and to say it, if its own time is not less.
+    /// The tools of a server, which must start and list them within its start limit, or within `left` if that is shorter.
     pub(crate) fn offers(&mut self, spec: &Spec, left: Option<Duration>) -> Result<Offers> {
         let table = self.launcher.table(&spec.name)?;
-        let until = Instant::now() + table.start_limit().min(left.unwrap_or(Duration::MAX));
-        let Running { connection, started, .. } =
-            self.running(spec, Duration::ZERO, until).map_err(|e| unavailable(&e, spec, &table))?;
-        let mut tools = connection.tools(until).map_err(|e| unavailable(&e, spec, &table))?;
-        tools.retain(|tool| table.allows(&tool.name));
-        let instructions = connection.greeting.instructions.clone();
-        // Our own bridge asks itself.
-        let approve = if is_door(spec) { Some(false) } else { table.approve };
-        Ok(Offers { tools, started: started.clone(), instructions, approve })
+        let until = start_deadline(&table, left);
+        let Running { client, started, .. } = self.running(spec, until).map_err(|e| unavailable(&e, spec, &table))?;
+        let (tools, left_out) = client.tools(until).map_err(|e| unavailable(&e, spec, &table))?;
+        let instructions = client.greeting.instructions.clone();
+        // Our own bridge requests approval itself.
+        let approve = if is_cp_mcp(spec) { Some(false) } else { table.approve };
+        Ok(Offers { tools, left_out, started: started.clone(), instructions, approve })
     }
 
-    /// Whether calls of a server's tool may be made at the same time as others of that kind.
-    pub(crate) fn shares(&self, spec: &Spec, is_read_only: bool) -> Result<bool> {
+    /// True if a call may overlap with other calls of this kind to the same server.
+    pub(crate) fn may_overlap(&self, spec: &Spec, is_read_only: bool) -> Result<bool> {
         Ok(is_read_only || self.launcher.table(&spec.name)?.parallel)
     }
 
-    /// What the record of a run has to have of a server before it is called: none if it has it. A server that is not there, or would end
-    /// before a call has, is started.
-    pub(crate) fn started(&mut self, spec: &Spec, left: Option<Duration>) -> Result<Option<Started>> {
-        let table = self.launcher.table(&spec.name)?;
-        let limit = table.call_limit().min(left.unwrap_or(Duration::MAX));
-        let until = Instant::now() + table.start_limit().min(left.unwrap_or(Duration::MAX));
-        let running = self.running(spec, limit, until)?;
-        let is_known = std::mem::replace(&mut running.is_noted, true);
-        Ok((!is_known).then(|| running.started.clone().hashed()))
+    /// The entry that the run must record before it calls a server; `None` if it was recorded. Starts a server that is not running.
+    pub(crate) fn unrecorded(&mut self, spec: &Spec, left: Option<Duration>) -> Result<Option<Started>> {
+        let until = start_deadline(&self.launcher.table(&spec.name)?, left);
+        let running = self.running(spec, until)?;
+        let is_recorded = std::mem::replace(&mut running.is_recorded, true);
+        Ok((!is_recorded).then(|| running.started.clone().with_hashes()))
     }
 
-    /// Calls a tool of a server, which has the time of its table to answer, or what is left if that is less.
-    pub(crate) fn call(&mut self, spec: &Spec, tool: &str, input: &RawValue, left: Option<Duration>) -> Result<Asked> {
+    /// Calls a tool of a server. The time limit is that of the server, or `left` if that is shorter.
+    pub(crate) fn call(
+        &mut self,
+        spec: &Spec,
+        tool: &str,
+        input: &RawValue,
+        left: Option<Duration>,
+    ) -> Result<SentCall> {
         let table = self.launcher.table(&spec.name)?;
-        if !table.allows(tool) {
-            let message = format!("the policy does not let the tool {tool} of the server {} be called", spec.name);
-            return Err(Error::new(Code::Forbidden, message).with("rule", "mcp.tools"));
-        }
         let limit = table.call_limit().min(left.unwrap_or(Duration::MAX));
-        let running = self.running(spec, limit, Instant::now() + table.start_limit())?;
+        let running = self.running(spec, start_deadline(&table, None))?;
         let process = running.process;
-        let called = running.connection.call(tool, input, limit);
-        self.kept(process, called).map(|ticket| Asked { process, ticket })
+        let called = running.client.call(tool, input, limit);
+        self.forget_exited(process, called).map(|ticket| SentCall { process, ticket })
     }
 
-    /// Waits for what a call came to, and gives the time that it took.
-    pub(crate) fn answer(&mut self, asked: &Asked) -> Result<(Outcome, Duration)> {
-        let running = self.running.iter_mut().find(|running| running.process == asked.process);
+    /// Waits for the outcome of a call, and returns it with the time that the call took.
+    pub(crate) fn answer(&mut self, sent: &SentCall) -> Result<(Outcome, Duration)> {
+        let running = self.running.iter_mut().find(|running| running.process == sent.process);
         let running = running.ok_or_else(|| Error::new(Code::Io, "the server ended before it answered"))?;
-        let answered = running.connection.answer(&asked.ticket);
-        self.kept(asked.process, answered)
+        let answered = running.client.answer(&sent.ticket);
+        self.forget_exited(sent.process, answered)
     }
 
-    /// The outcome of a process, which is given up where it has ended.
-    fn kept<T>(&mut self, process: u64, outcome: Result<T>) -> Result<T> {
+    /// Drops the process if its outcome is that it has exited.
+    fn forget_exited<T>(&mut self, process: u64, outcome: Result<T>) -> Result<T> {
         if outcome.as_ref().is_err_and(|error| error.code() == Code::Io) {
             self.running.retain(|running| running.process != process);
         }
         outcome
     }
 
-    /// The process of a server that will be there for so long. One that will not is left to the calls that it has.
-    fn running(&mut self, spec: &Spec, time: Duration, until: Instant) -> Result<&mut Running> {
-        self.running.retain_mut(|running| {
-            let Running { spec: other, connection, .. } = running;
-            *other != *spec || connection.is_busy() || connection.lasts(time)
-        });
-        let fits = |running: &mut Running| running.spec == *spec && running.connection.lasts(time);
-        let at = self.running.iter_mut().position(fits);
-        let at = if let Some(at) = at {
+    /// The process of a server, started if necessary.
+    fn running(&mut self, spec: &Spec, until: Instant) -> Result<&mut Running> {
+        self.running.retain_mut(|running| running.client.is_running());
+        let at = if let Some(at) = self.running.iter().position(|running| running.spec == *spec) {
             at
         } else {
-            let connection = Connection::open(spec, &self.launcher, until)?;
-            let started = Started::of(spec, &self.launcher.table(&spec.name)?, &connection.greeting);
+            let client = Client::open(spec, &self.launcher, until)?;
+            let started = Started::of(spec, &self.launcher.table(&spec.name)?, &client);
             self.next += 1;
             let (process, spec) = (self.next, spec.clone());
-            self.running.push(Running { process, spec, connection, started, is_noted: false });
+            self.running.push(Running { process, spec, client, started, is_recorded: false });
             self.running.len() - 1
         };
         Ok(&mut self.running[at])
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// When a server must have started and listed its tools.
+fn start_deadline(table: &Table, left: Option<Duration>) -> Instant {
+    Instant::now() + table.start_limit().min(left.unwrap_or(Duration::MAX))
+}
+
+/// A server that was started, as the run records it.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Started {
+    /// What it is called here.
+    pub(crate) name: String,
+    /// What started it, with the names of variables and not their values.
+    pub(crate) command: Vec<String>,
+    /// The hashes of the program and of the scripts among its arguments, by their paths.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) files: BTreeMap<String, String>,
+    /// The variables that it was given, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) env: Vec<String>,
+    /// tool, or none where it runs outside the sandbox.
+    pub(crate) sandbox: &'static str,
+    /// What it calls itself.
+    pub(crate) server_name: String,
+    /// Which version of itself it says it is.
+    pub(crate) server_version: String,
+    /// The version of the protocol that it is spoken to in.
+    pub(crate) protocol: String,
+}
+
+impl Started {
+    fn of(spec: &Spec, table: &Table, client: &Client) -> Self {
+        let sandbox = match table.sandbox {
+            Sandbox::Tool if !is_cp_mcp(spec) => "tool",
+            Sandbox::Tool | Sandbox::None => "none",
+        };
+        let greeting = &client.greeting;
+        Self {
+            name: spec.name.clone(),
+            command: spec.argv.clone(),
+            files: BTreeMap::new(),
+            env: table.env.iter().chain(spec.env.keys()).cloned().collect(),
+            sandbox,
+            server_name: greeting.server_info.name.clone(),
+            server_version: greeting.server_info.version.clone(),
+            protocol: greeting.protocol_version.clone(),
+        }
+    }
+
+    /// This entry with the hashes of the files that the command names.
+    fn with_hashes(self) -> Self {
+        let files = self.command.iter().enumerate().filter_map(|(at, word)| hash_file(at == 0, word)).collect();
+        Self { files, ..self }
+    }
+}
+
+/// The path and hash of the file that a word of a command names.
+fn hash_file(is_program: bool, word: &str) -> Option<(String, String)> {
+    let path = Path::new(word);
+    let meta = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    if !is_program && meta.len() > LARGEST_SCRIPT {
+        return None;
+    }
+    let bytes = std::fs::read(path).ok()?;
+    Some((word.to_owned(), Hash::of(&bytes).to_string()))
+}

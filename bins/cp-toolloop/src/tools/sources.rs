@@ -80,7 +80,7 @@ fn add_executables(found: &mut Catalogue, candidates: Vec<Candidate>, context: &
 fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: Option<Instant>) {
     let server = &spec.name;
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-    let Offers { tools, started, instructions, approve } = match servers.offers(spec, left) {
+    let Offers { tools, left_out, started, instructions, approve } = match servers.offers(spec, left) {
         Ok(offers) => offers,
         Err(e) => {
             found.leave_out(format!("server {server}"), e.message());
@@ -89,6 +89,10 @@ fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: 
         }
     };
     found.started.push(started);
+    for tool in left_out {
+        let approval = tool.approval.map(|id| format!("; `cp-exec approve {id}` shows and approves it"));
+        found.leave_out(format!("{server}: {}", tool.name), tool.why + &approval.unwrap_or_default());
+    }
     let before = found.tools.len();
     let names: Vec<String> = tools.iter().map(|offer| description::permitted(&offer.name, &tools)).collect();
     for (offer, name) in tools.into_iter().zip(names) {

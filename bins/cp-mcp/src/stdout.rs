@@ -1,5 +1,4 @@
-//! What goes to the client: the lines of the protocol and nothing else. With `--format json` each of them is in a record, for whoever
-//! looks on.
+//! Standard output to the client: the lines of the protocol, and nothing else. With `--format json` each line is a record.
 
 use cp_common::output::Format;
 use cp_common::wire::Reply;
@@ -8,7 +7,7 @@ use cp_common::{Context, Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// A message, as the client would get it.
+/// A message to the client.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("x-untrusted" = ["message"])))]
@@ -16,7 +15,7 @@ pub(crate) struct Item<'a> {
     /// The message.
     #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, serde_json::Value>"))]
     message: &'a RawValue,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted members.
     #[serde(rename = "_untrusted")]
     untrusted: [&'static str; 1],
 }
@@ -27,7 +26,7 @@ impl Reply for Item<'_> {
     }
 }
 
-/// Begins: from here on a failure is no line of its own, unless what is written are records.
+/// Starts the protocol: a later failure writes no record of its own, unless the output is records.
 pub(crate) fn begin(context: &mut Context) -> Result<()> {
     if in_records(context) {
         return context.out.streaming();
@@ -37,7 +36,7 @@ pub(crate) fn begin(context: &mut Context) -> Result<()> {
 }
 
 /// Writes a message, which ends with a line feed.
-pub(crate) fn say(line: &[u8], context: &mut Context) -> Result<()> {
+pub(crate) fn write(line: &[u8], context: &mut Context) -> Result<()> {
     if line.is_empty() || !in_records(context) {
         return context.out.raw(line);
     }
