@@ -1,23 +1,16 @@
 //! `cp-mcp`: bridge these programs and the Model Context Protocol.
 //!
-//! Whoever speaks the protocol is at standard input and output, and nothing else is written there. One thread reads what comes in, the
-//! main thread decides and writes ([`inbox`]). [`serve`] answers by running our programs; [`gate`] stands before another server, which is
-//! a process ([`verbs::proxy`]) or far away ([`http`]).
-
-mod verbs;
-
-mod serve;
+//! The client is at standard input and output, and only the protocol is written there. One thread reads the client's lines, and the main
+//! thread handles them and writes ([`inbox`]). [`serve`] answers by running our programs; [`gate`] checks and records the calls to another
+//! server, which is a process ([`proxy`]) or reached over HTTP ([`http`]).
 
 mod gate;
-
-mod http;
-
 mod hosts;
-
+mod http;
 mod inbox;
-
+mod proxy;
 mod record;
-
+mod serve;
 mod stdout;
 
 #[cfg(test)]
@@ -26,19 +19,21 @@ mod schemas;
 use cp_common::program::{Credentials, Program};
 use cp_common::{Context, Result};
 
+use self::hosts::install;
+
 /// The description of this program.
 pub static PROGRAM: Program = Program {
     name: "cp-mcp",
     about: "bridge these programs and the Model Context Protocol",
     risk_tier: "T2",
-    verbs: &[verbs::serve::DOC, verbs::proxy::DOC, verbs::connect::DOC, verbs::install::DOC, verbs::remove::DOC],
+    verbs: &[serve::DOC, proxy::DOC, http::DOC, install::INSTALL, install::REMOVE],
     implicit: None,
     groups: &[("Speak the protocol", &["serve", "proxy", "connect"]), ("Set up a host", &["install", "remove"])],
     doctor: &[],
     environment: &[
-        ("CLAUDE_CONFIG_DIR", "Where Claude Code has its configuration"),
-        ("CODEX_HOME", "Where Codex has its configuration"),
-        ("COPILOT_HOME", "Where Copilot has its configuration"),
+        ("CLAUDE_CONFIG_DIR", "The directory of the configuration of Claude Code"),
+        ("CODEX_HOME", "The directory of the configuration of Codex"),
+        ("COPILOT_HOME", "The directory of the configuration of Copilot"),
         ("GEMINI_CLI_HOME", "The directory whose `.gemini` has the settings of Gemini CLI"),
         ("XDG_CONFIG_HOME", "The directory whose `opencode` has the configuration of opencode"),
     ],
@@ -46,7 +41,7 @@ pub static PROGRAM: Program = Program {
         ("item", include_str!("../schemas/item.json")),
         ("host_changed", include_str!("../schemas/host_changed.json")),
     ],
-    checks: verbs::doctor::checks,
+    checks: hosts::doctor::checks,
     credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,
 };
@@ -61,22 +56,22 @@ pub struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    Serve(verbs::serve::Args),
-    Proxy(verbs::proxy::Args),
-    Connect(verbs::connect::Args),
-    /// Put this server into the configuration of a host
+    Serve(serve::Args),
+    Proxy(proxy::Args),
+    Connect(http::Args),
+    /// Add this server to the configuration of a host
     Install(cp_hosts::Args),
-    /// Take it out again
+    /// Remove this server from the configuration of a host
     Remove(cp_hosts::Args),
 }
 
-/// Runs the verb that was asked for.
+/// Runs the verb of the command line.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
-        Verb::Serve(args) => verbs::serve::run(&args, context),
-        Verb::Proxy(args) => verbs::proxy::run(&args, context),
-        Verb::Connect(args) => verbs::connect::run(&args, context),
-        Verb::Install(args) => verbs::install::run(&args, context),
-        Verb::Remove(args) => verbs::remove::run(&args, context),
+        Verb::Serve(args) => serve::run(&args, context),
+        Verb::Proxy(args) => proxy::run(&args, context),
+        Verb::Connect(args) => http::run(&args, context),
+        Verb::Install(args) => install::install(&args, context),
+        Verb::Remove(args) => install::remove(&args, context),
     }
 }

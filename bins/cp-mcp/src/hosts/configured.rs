@@ -1,12 +1,10 @@
-//! Where a host keeps its servers, in which shape, and what becomes of that text when ours is put in or taken out.
+//! The configuration files of hosts: where each host keeps its servers, and the text with our server added or removed.
 
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
 use cp_hosts::{Host, Text, named, pretty, uneditable};
 use serde_json::{Map, Value, json};
-
-use super::table;
 
 /// What hosts call us: a part of the name of each of our tools.
 const NAME: &str = "cp";
@@ -74,7 +72,7 @@ fn ours(host: Host, whole: &Value) -> Option<Server> {
 /// What a text that can be edited says. `paste` is what its owner can put in, where we cannot.
 fn whole(host: Host, text: &str, paste: &Value) -> Result<Value> {
     match host {
-        Host::Codex => table::parsed(text).map_err(|e| refused(host, &e, paste)),
+        Host::Codex => parse_toml(text).map_err(|e| refused(host, &e, paste)),
         _ => Text::checked(text, member(host), paste).map(|(_, value)| value),
     }
 }
@@ -94,7 +92,7 @@ pub(crate) fn with_ours(host: Host, argv: &[String], text: Option<&str>) -> Resu
     let entry = entry(host, argv);
     let all = json!({ member(host): { NAME: entry } });
     let is_toml = host == Host::Codex;
-    let made = if is_toml { table::block(NAME, &entry, "\n") } else { pretty(&all, "  ") };
+    let made = if is_toml { toml_block(NAME, &entry, "\n") } else { pretty(&all, "  ") };
     let Some(text) = text else { return Ok(made + "\n") };
     let paste = if is_toml { made.into() } else { all };
     let before = whole(host, text, &paste)?;
@@ -109,7 +107,7 @@ pub(crate) fn with_ours(host: Host, argv: &[String], text: Option<&str>) -> Resu
     }
     let Some(rest) = without_ours(host, text)? else { return with_ours(host, argv, None) };
     if is_toml {
-        let with = table::appended(&rest, NAME, &entry);
+        let with = append_table(&rest, NAME, &entry);
         let why = format!("a table [{}.{NAME}] cannot be added at the end of the file", member(host));
         return if server(host, &with).is_ok_and(|server| server.is_some()) {
             Ok(with)
@@ -132,8 +130,8 @@ pub(crate) fn without_ours(host: Host, text: &str) -> Result<Option<String>> {
         return Ok(Some(text.to_owned()));
     }
     if host == Host::Codex {
-        let without = table::removed(text, NAME);
-        let after = table::parsed(without.as_deref().unwrap_or_default());
+        let without = remove_table(text, NAME);
+        let after = parse_toml(without.as_deref().unwrap_or_default());
         if after.is_ok_and(|after| after[member(host)].get(NAME).is_none() && others(after) == others(before)) {
             return Ok(without);
         }
@@ -151,4 +149,63 @@ fn others(mut whole: Value) -> (Value, Map<String, Value>) {
     let mut servers = whole[member(Host::Codex)].take().as_object().cloned().unwrap_or_default();
     servers.shift_remove(NAME);
     (whole, servers)
+}
+
+/// The table that holds the servers.
+const SERVERS: &str = "mcp_servers";
+
+/// What a text says, or why it cannot be read.
+fn parse_toml(text: &str) -> Result<Value, String> {
+    toml::from_str(text).map_err(|e| format!("not TOML: {}", e.message()))
+}
+
+/// The table of a server, without a line feed at its end. The texts and lists of JSON that a server has are those of TOML too.
+fn toml_block(name: &str, entry: &Value, newline: &str) -> String {
+    let members = entry.as_object().into_iter().flatten();
+    members.fold(format!("[{SERVERS}.{name}]"), |text, (name, value)| format!("{text}{newline}{name} = {value}"))
+}
+
+/// The text with that table at its end, after a blank line. It ends with a line feed if the text did: by that its end is found again.
+fn append_table(text: &str, name: &str, entry: &Value) -> String {
+    let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let block = toml_block(name, entry, newline);
+    match text {
+        "" => block,
+        text if text.ends_with('\n') => format!("{text}{newline}{block}{newline}"),
+        text => format!("{text}{newline}{newline}{block}"),
+    }
+}
+
+/// The text without that table and those below it; none if nothing else was ever in it.
+fn remove_table(text: &str, name: &str) -> Option<String> {
+    let (own, below) = (format!("[{SERVERS}.{name}]"), format!("[{SERVERS}.{name}."));
+    // The last one: what looks like it before may be a line of a text.
+    let last = text.split_inclusive('\n').filter(|line| line.trim() == own).count();
+    let (mut left, mut seen) = (Vec::<&str>::new(), 0);
+    // What stands between the last line of a table and the next one is that one's.
+    let mut between = Vec::new();
+    let mut is_ours = false;
+    for line in text.split_inclusive('\n') {
+        let bare = line.trim();
+        if bare.starts_with('[') {
+            seen += usize::from(bare == own);
+            is_ours = bare == own && seen == last || bare.starts_with(&below);
+            left.append(&mut between);
+            if is_ours && left.last().is_some_and(|line| line.trim().is_empty()) {
+                left.pop();
+            }
+        }
+        match (is_ours, bare.is_empty() || bare.starts_with('#')) {
+            (true, true) => between.push(line),
+            (true, false) => between.clear(),
+            (false, _) => left.push(line),
+        }
+    }
+    let is_open = between.is_empty() && is_ours && !text.ends_with('\n');
+    left.append(&mut between);
+    let rest = left.concat();
+    match rest.strip_suffix('\n').filter(|_| is_open) {
+        Some(rest) => Some(rest.strip_suffix('\r').unwrap_or(rest).to_owned()),
+        None => (is_open || !rest.is_empty()).then_some(rest),
+    }
 }

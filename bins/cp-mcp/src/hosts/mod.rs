@@ -1,10 +1,7 @@
-//! The configuration of the hosts: where each keeps its servers, ours put in and taken out, and the proof that it starts and answers.
+//! The configuration of hosts: our server added and removed, and a check that it starts and answers.
 
 mod configured;
-mod table;
+pub(crate) mod doctor;
+pub(crate) mod install;
 #[cfg(test)]
 mod tests;
-mod visit;
-
-pub(crate) use self::configured::{file_of, server, with_ours, without_ours};
-pub(crate) use self::visit::{Seen, visit};

@@ -6,8 +6,7 @@ use clap::ValueEnum as _;
 use cp_hosts::Host;
 use serde_json::{Value, json};
 
-use super::configured::Server;
-use super::{file_of, server, with_ours, without_ours};
+use super::configured::{Server, file_of, server, with_ours, without_ours};
 
 fn argv(program: &str) -> Vec<String> {
     [program, "--home", "/the/home", "serve"].map(str::to_owned).to_vec()

@@ -11,9 +11,9 @@ use cp_http::client::{Client, Reply};
 use cp_mcp_wire::{Failure, INTERNAL_ERROR, failure};
 use serde_json::value::RawValue;
 
+use super::client_message::Mirrors;
 use super::client_message::Said;
-use super::headers::Headers;
-use super::mirror::Mirrors;
+use super::endpoint::Headers;
 use crate::inbox::{Event, Post};
 
 /// How many redirects are followed.

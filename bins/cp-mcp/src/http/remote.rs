@@ -14,9 +14,9 @@ use cp_http::{Stop, stopped_by};
 use cp_servers::Table;
 use serde_json::{Value, json};
 
-use super::address::Address;
 use super::client_message::Said;
-use super::headers::Headers;
+use super::endpoint::Address;
+use super::endpoint::Headers;
 use super::link::{Link, Session, locked};
 use super::post::READY;
 use crate::gate::Server;

@@ -1,4 +1,4 @@
-//! Our programs as tools: what each tool takes, which program does it, and what comes back.
+//! `cp-mcp serve`: the cp-tools as MCP tools for any agent, over standard streams.
 
 mod answer;
 mod approval;
@@ -6,10 +6,53 @@ mod call;
 mod executor;
 mod prompts;
 mod protocol;
-mod resources;
 mod server;
 mod shared;
 mod tools;
 
-pub(crate) use self::server::serve;
-pub(crate) use self::shared::Allowance;
+use std::path::PathBuf;
+
+use cp_common::program::{Class, Input, VerbDoc};
+use cp_common::{Context, Error, Result};
+
+use self::server::serve;
+use self::shared::Allowance;
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "serve",
+    class: Class::Governed,
+    output: "item",
+    also: &["summary"],
+    examples: &[
+        r#"echo '{"jsonrpc":"2.0","id":1,"method":"server/discover"}' | {} serve --json"#,
+        r#"echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | {} serve --tools cp_read,cp_search >lines"#,
+    ],
+    input: &[Input::Bytes],
+    events: &["mcp.session", "mcp.call", "mcp.result", "approval.granted", "approval.denied"],
+    ..VerbDoc::EMPTY
+};
+
+/// Offer these programs as tools to any agent
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The directory that commands run in and that `.` means in policy (default: the working directory)
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Only these tools, by name
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    tools: Vec<String>,
+    /// The most dollars that other models may cost, all calls together
+    #[arg(long, value_name = "X")]
+    budget_usd: Option<f64>,
+    /// The most tokens that other models may take, all calls together
+    #[arg(long, value_name = "N")]
+    budget_tokens: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    if let Some(root) = &args.root {
+        let root = root.canonicalize().map_err(|e| Error::not_found(format!("the root: {e}")).in_file(root))?;
+        context.options.base = Some(root);
+    }
+    serve(&args.tools, Allowance { usd: args.budget_usd, tokens: args.budget_tokens }, context)
+}

@@ -14,12 +14,13 @@ use cp_mcp_wire::{
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::answer::{resource_page, resource_templates};
 use super::approval::Consent;
 use super::call::{Call, Ticket, carry_out};
+use super::prompts;
 use super::protocol::{Client, complete, greeting, members, word_of};
 use super::shared::{Allowance, Shared};
 use super::tools::Tools;
-use super::{prompts, resources};
 use crate::inbox::{self, Event, Post};
 use crate::stdout;
 
@@ -170,7 +171,7 @@ impl Server<'_> {
             "tools/list" => (json!({ "tools": self.tools.listed(self.context) }), Some(true)),
             "tools/call" => return self.call(id, params, client).map(|()| None),
             "resources/list" => (json!({ "resources": [] }), Some(false)),
-            "resources/templates/list" => (resources::templates(), Some(true)),
+            "resources/templates/list" => (resource_templates(), Some(true)),
             "resources/read" => (self.resource(&params, is_modern)?, Some(true)),
             "prompts/list" => (prompts::listed(self.context).map_err(failed)?, Some(false)),
             "prompts/get" => (self.prompt(&params)?, None),
@@ -184,7 +185,7 @@ impl Server<'_> {
         const NOT_FOUND: i64 = -32002;
         let uri = text(params, "uri")?;
         let unknown = Error::not_found(format!("there is no resource `{uri}`"));
-        let page = self.shared.as_ref().map_or(Err(unknown), |shared| resources::page(uri, &shared.ledger));
+        let page = self.shared.as_ref().map_or(Err(unknown), |shared| resource_page(uri, &shared.ledger));
         page.map_err(|error| {
             let code = if is_modern { INVALID_PARAMS } else { NOT_FOUND };
             let code = if error.code() == Code::NotFound { code } else { INTERNAL_ERROR };

@@ -15,9 +15,9 @@ use crate::parts::agent::{self, Agent, Ended, Share, Task};
 use crate::state::files::RunFiles;
 use crate::state::plan;
 use crate::state::step::{Decision, Step};
+use crate::state::summary::waiting;
 use crate::state::summary::{Status, summary};
 use crate::state::tally::Spent;
-use crate::state::waiting::waiting;
 
 /// How much longer than its own deadline an agent may take to report its end.
 const REPORT_TIME: Duration = Duration::from_secs(3);

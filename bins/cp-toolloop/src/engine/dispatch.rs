@@ -1,4 +1,4 @@
-//! Carrying out the calls of a message: each is judged, then run, and its result shown, in the order of the calls.
+//! The calls of a message: each is screened, decided, started and completed, in the order of the calls.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use super::Engine;
 use super::pending::Pending;
 use super::served::Served;
 use crate::parts::agent::Agent;
+use crate::state::call_end::{Ended, Found, find_call_end, started_programs};
 use crate::state::files::RunFiles;
-use crate::state::found::{self, Ended, Found};
 use crate::state::step::{Decision, Screened, Step};
-use crate::tools::links;
+use crate::tools::find;
 use crate::tools::tool::{BASH, Origin, Tool};
 
 /// How many seconds the limit of cp-exec is behind that of a tool.
@@ -162,7 +162,7 @@ impl Engine {
             return Ok(());
         }
         self.run.time_left()?;
-        let Some(screened) = self.parts.hooks.screen(&call, self.run.deadline)? else { return Ok(()) };
+        let Some(screened) = self.parts.hooks.before_tool(&call, self.run.deadline)? else { return Ok(()) };
         let turn = self.run.conversation.tally.iterations;
         self.run.note(|journal| journal.screened(turn, &call, &screened))?;
         self.run.step(Step::Screened(at, screened))
@@ -191,9 +191,9 @@ impl Engine {
             },
         };
         if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name) {
-            result.content = links::unveiled(result.content, tool, context);
+            result.content = find::restore_link_path(result.content, tool, context);
         }
-        let sifted = if was_made { self.parts.hooks.sift(&result, self.run.deadline)? } else { None };
+        let sifted = if was_made { self.parts.hooks.after_tool(&result, self.run.deadline)? } else { None };
         if let Some(sifted) = sifted {
             let turn = self.run.conversation.tally.iterations;
             self.run.note(|journal| journal.sifted(turn, &result))?;
@@ -243,7 +243,7 @@ impl Engine {
         let approved = matches!(waiting.decision, Some(Decision::Approved(_))) || waiting.agent.is_some();
         let repeats = waiting.started && !tool.hints.idempotent && !tool.is_agent();
         let found = match self.run.ledger() {
-            Some(ledger) if repeats && !approved => found::find(ledger, &call.id)?,
+            Some(ledger) if repeats && !approved => find_call_end(ledger, &call.id)?,
             _ => Found::NotBegun,
         };
         if let Found::Ended(ended, receipt) = found {
@@ -280,7 +280,7 @@ impl Engine {
     /// The programs that a command line started before one of them required approval, in words; none for a call of another tool.
     fn started_programs(&self, call: &ToolCall) -> Result<Option<String>> {
         let Some(ledger) = self.run.ledger().filter(|_| call.name == BASH) else { return Ok(None) };
-        let programs = found::started_programs(ledger, &call.id)?;
+        let programs = started_programs(ledger, &call.id)?;
         let named =
             programs.iter().take(MOST_NAMED).map(|program| format!("`{program}`")).collect::<Vec<_>>().join(", ");
         Ok(Some(match programs.len() {

@@ -21,7 +21,7 @@ use serde_json::json;
 use self::event::Event;
 use self::repeats::Repeats;
 use crate::parts::agent::Share;
-use crate::parts::approver::Approver;
+use crate::parts::hooks::Approver;
 use crate::parts::replay::Replay;
 use crate::parts::{Parts, model};
 use crate::state::conversation::{Unshown, told_apart};

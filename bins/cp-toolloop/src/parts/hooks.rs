@@ -1,16 +1,18 @@
-//! The programs that see each call before it is made, and each result before the model does. They may change or refuse it; one that
-//! fails refuses it.
+//! The programs that decide about calls: before and after each tool, and the approver.
 
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{self, Said, question, reason};
+use cp_common::program::approval::{self, Verdict};
 use cp_common::wire::record::{Kind, Record, open_line};
-use cp_common::wire::{ToolCall, ToolResult};
-use cp_common::{Error, Result};
+use cp_common::wire::{Approval, ToolCall, ToolResult};
+use cp_common::{Context, Error, Result};
+use cp_servers::matches;
 use serde::{Deserialize, Serialize};
 
 use crate::state::plan::Plan;
 use crate::state::step::Screened;
+use crate::tools::tool::{Origin, Tool};
 
 /// How long each may take.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -32,7 +34,7 @@ impl Hooks {
     }
 
     /// What becomes of a call. `None`: no program sees it.
-    pub(crate) fn screen(&self, call: &ToolCall, until: Option<Instant>) -> Result<Option<Screened>> {
+    pub(crate) fn before_tool(&self, call: &ToolCall, until: Option<Instant>) -> Result<Option<Screened>> {
         let Some(argv) = &self.before else { return Ok(None) };
         let asked = asked(argv, Kind::ToolCall, call, until)?;
         Ok(Some(match asked {
@@ -48,7 +50,7 @@ impl Hooks {
     }
 
     /// What the model is given for a result. `None`: no program sees it, or it stays as it is.
-    pub(crate) fn sift(&self, result: &ToolResult, until: Option<Instant>) -> Result<Option<ToolResult>> {
+    pub(crate) fn after_tool(&self, result: &ToolResult, until: Option<Instant>) -> Result<Option<ToolResult>> {
         let Some(argv) = &self.after else { return Ok(None) };
         let withheld = |why: String| {
             Some(ToolResult {
@@ -95,5 +97,45 @@ fn read<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Option<T> {
     match Record::parse(line) {
         Ok(record) => record.read().ok(),
         Err(_) => serde_json::from_slice(line).ok(),
+    }
+}
+
+/// Which calls require approval, and the program that gives it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Approver {
+    /// The program, with its arguments; none: a person.
+    argv: Option<Vec<String>>,
+    policy: ToolsPolicy,
+}
+
+/// `[tools]` of the policy, as far as this program reads it. cp-exec reads the rest.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ToolsPolicy {
+    /// The tools that require approval; `*` stands for any run of characters.
+    approve: Vec<String>,
+}
+
+impl Approver {
+    /// The approver of a command line, with the policy of this home.
+    pub(crate) fn new(command: Option<&str>, context: &Context) -> Result<Self> {
+        let argv = command.map(coprocess::command_line).transpose().map_err(Error::fatal)?;
+        Ok(Self { argv, policy: cp_policy::table(&context.home, "tools")? })
+    }
+
+    /// The rule by which each call of a tool requires approval, and why; none where it does not. What cp-exec carries out and asks about
+    /// itself is not asked about twice.
+    pub(crate) fn reason(&self, tool: &Tool) -> Option<(&'static str, String)> {
+        if self.policy.approve.iter().any(|pattern| matches(pattern, &tool.name)) {
+            let why = || format!("tools.approve of the policy lists `{}`", tool.name);
+            return (!matches!(tool.origin, Origin::Executable { .. })).then(|| ("tools.approve", why()));
+        }
+        let why = || format!("{} requires approval of each call", tool.name);
+        tool.hints.approve.then(|| ("tool.approve", why()))
+    }
+
+    /// The program's answer, waited for until then at most. `None`: there is no program.
+    pub(crate) fn ask(&self, approval: &Approval, until: Option<Instant>) -> Result<Option<Verdict>> {
+        self.argv.as_ref().map(|argv| approval::ask(argv, approval, until)).transpose()
     }
 }

@@ -2,7 +2,6 @@
 //! place.
 
 pub(crate) mod agent;
-pub(crate) mod approver;
 pub(crate) mod executor;
 pub(crate) mod hooks;
 pub(crate) mod model;
@@ -10,9 +9,8 @@ pub(crate) mod replay;
 
 use cp_common::{Context, Result};
 
-use self::approver::Approver;
 use self::executor::Executor;
-use self::hooks::Hooks;
+use self::hooks::{Approver, Hooks};
 use self::model::Model;
 use crate::mcp::Servers;
 use crate::state::plan::{Limits, Plan};

@@ -1,11 +1,9 @@
-//! Where a run stands and what is on record: its plan, its steps, its ledger, and the files that hold them.
+//! The state of a run: its plan, its steps, its ledger, and their files.
 
-mod budget;
+pub(crate) mod call_end;
 pub(crate) mod changes;
 pub(crate) mod conversation;
 pub(crate) mod files;
-mod find;
-pub(crate) mod found;
 pub(crate) mod journal;
 pub(crate) mod plan;
 pub(crate) mod run;
@@ -13,4 +11,3 @@ pub(crate) mod step;
 pub(crate) mod step_log;
 pub(crate) mod summary;
 pub(crate) mod tally;
-pub(crate) mod waiting;

@@ -1,8 +1,8 @@
-//! What became of a run, as its ledger has it.
+//! A run as its files have it: how it is found by name, its summary, and the calls that wait for approval.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Context, Error, Result};
 use cp_ledger::read;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -178,4 +178,76 @@ fn first_entry(ledger: &Path) -> Result<Option<Entry>> {
 
 fn entry_of(line: &[u8]) -> Option<Entry> {
     serde_json::from_slice(line).ok()
+}
+
+impl RunFiles {
+    /// The run that is meant. Of several that had one name it is the one that is not over, else the newest.
+    pub(crate) fn find(named: &str, context: &Context) -> Result<Self> {
+        let missing =
+            || Error::not_found(format!("no run `{named}`")).with("run", named).hint("`cp-toolloop runs` lists them");
+        if named.contains('/') {
+            let ledger = PathBuf::from(named);
+            let run = ledger.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            let files = Self { run, ledger };
+            return if files.ledger.is_file() || files.state().is_file() { Ok(files) } else { Err(missing()) };
+        }
+        let all = Self::all(context);
+        if let Some(exact) = all.iter().find(|files| files.run == named) {
+            return Ok(exact.clone());
+        }
+        let mut found: Vec<&Self> = all.iter().filter(|files| files.run.starts_with(named)).collect();
+        match found.len() {
+            0 => Self::of_name(named, all).ok_or_else(missing),
+            1 if !named.is_empty() => Ok(found.remove(0).clone()),
+            1 => Err(missing()),
+            many => Err(Error::usage(format!("`{named}` matches {many} runs")).hint("give more of the id")),
+        }
+    }
+
+    /// Refuses a name that a run has that is not over: it could not be said which one is meant.
+    pub(crate) fn check_free(name: &str, context: &Context) -> Result<()> {
+        match Self::of_name(name, Self::all(context)).filter(|files| files.state().exists()) {
+            None => Ok(()),
+            Some(files) => Err(Error::new(Code::Conflict, format!("the run `{name}` is not over"))
+                .with("run_id", files.run.as_str())
+                .hint(format!("`cp-toolloop resume {name}` goes on with it, `cp-toolloop cancel {name}` ends it"))),
+        }
+    }
+
+    fn of_name(name: &str, all: Vec<Self>) -> Option<Self> {
+        let begun = all.into_iter().filter_map(|files| Some((begin(&files).ok()?, files)));
+        let named = begun.filter(|(begin, _)| begin.name.as_deref() == Some(name));
+        named.max_by_key(|(begin, files)| (files.state().exists(), begin.at.clone())).map(|(_, files)| files)
+    }
+}
+
+/// A call that waits for approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) run: String,
+    pub(crate) call: String,
+}
+
+impl Waiting {
+    /// Whether `CALL` or `RUN/CALL` on a command line is this call.
+    pub(crate) fn is(&self, named: &str) -> bool {
+        named == self.call || named.split_once('/').is_some_and(|(run, call)| run == self.run && call == self.call)
+    }
+}
+
+/// The calls that wait in a run that is stored, and in the runs of its agents.
+pub(crate) fn waiting(run: &str, context: &Context) -> Vec<Waiting> {
+    let stored = RunFiles::find(run, context).and_then(|files| Conversation::stored(&files));
+    stored.map(|conversation| waiting_in(run, &conversation, context)).unwrap_or_default()
+}
+
+/// The calls that wait in a run that stands there, and in the runs of its agents.
+pub(crate) fn waiting_in(run: &str, conversation: &Conversation, context: &Context) -> Vec<Waiting> {
+    let calls = conversation.calls.iter().filter(|call| call.result.is_none());
+    calls
+        .flat_map(|call| match &call.agent {
+            Some(agent) => waiting(agent, context),
+            None => vec![Waiting { run: run.to_owned(), call: call.asked.id.clone() }],
+        })
+        .collect()
 }

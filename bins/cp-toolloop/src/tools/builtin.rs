@@ -1,11 +1,11 @@
-//! The tools that are part of these programs: they go through cp-exec like all others, under the same policy.
+//! The built-in tools, which run through cp-exec under the same policy as all others, and the policy's limits in their descriptions.
 
+use cp_common::coprocess::ask;
 use cp_common::{Code, Context, Error, Result};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::tools::allowed::Allowed;
-use crate::tools::permitted::Permitted;
+use crate::tools::tool::Allowed;
 use crate::tools::tool::{AGENT, BASH, Hints, Origin, Tool};
 
 const FILESYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["read_file","list_directory","search","find","edit_file","write_file","remove_file"]},"path":{"type":"string","description":"The file or directory; for search and find where to look, the working directory if not given"},"offset":{"type":"integer","minimum":0,"description":"read_file by bytes: the first byte"},"limit":{"type":"integer","minimum":1,"description":"read_file by bytes: how many; list_directory, search and find: how many results"},"line":{"type":"integer","minimum":1,"description":"read_file by lines: the first line, from 1"},"lines":{"type":"integer","minimum":1,"description":"read_file by lines: how many"},"numbered":{"type":"boolean","description":"read_file by lines: a number and a tab before each line; they are no part of the file"},"encoding":{"type":"string","enum":["utf-8","base64"],"description":"read_file by bytes"},"cursor":{"type":"string","description":"list_directory: where the last page ended"},"pattern":{"type":"string","description":"search: a regular expression for one line, (?i) at its start ignores case"},"literal":{"type":"boolean","description":"search: the pattern is the text itself"},"glob":{"type":"string","description":"search and find: only files like this, such as *.rs or src/**/*.c"},"context":{"type":"integer","minimum":0,"maximum":20,"description":"search: lines before and after each match"},"kind":{"type":"string","enum":["file","directory","symlink"],"description":"find"},"hidden":{"type":"boolean","description":"search and find: also names that begin with a dot"},"old":{"type":"string","description":"edit_file: the text to replace, exactly as it is in the file, with enough around it that it occurs once"},"new":{"type":"string","description":"edit_file: what comes in its place"},"all":{"type":"boolean","description":"edit_file: replace every occurrence"},"patch":{"type":"string","description":"edit_file: a unified difference in place of old and new; its lines must match the file exactly where it says"},"content":{"type":"string","description":"write_file: the whole content"},"mode":{"type":"string","enum":["create","overwrite"],"description":"write_file: overwrite replaces a file that exists, and has to be confirmed"}},"required":["operation"],"additionalProperties":false}"#;
@@ -111,6 +111,53 @@ fn tool(name: &str, description: &str, schema: &str, hints: Hints) -> Result<Too
     })
 }
 
+/// How many commands or directories are named.
+const MOST: usize = 60;
+
+/// The names that may run, and where may be written.
+#[derive(Debug, Default)]
+pub(super) struct Permitted {
+    commands: Vec<String>,
+    write: Vec<String>,
+}
+
+impl Permitted {
+    /// What the policy in force says.
+    pub(super) fn of(context: &Context) -> Result<Self> {
+        let shown: Value = ask("cp-exec", &["policy", "show"], b"", context)?.data()?;
+        let list = |pointer: &str| -> Vec<String> {
+            let items = shown.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+            items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        };
+        let restricted = list("/policy/exec/restricted_commands");
+        let mut commands = list("/policy/exec/allowed_commands");
+        commands.retain(|name| !restricted.contains(name));
+        Ok(Self { commands, write: list("/policy/paths/write") })
+    }
+
+    pub(super) fn may_run(&self) -> String {
+        if self.commands.is_empty() {
+            return "The policy allows no command.".to_owned();
+        }
+        format!("Allowed: {}; some of their arguments are refused.", named(&self.commands))
+    }
+
+    pub(super) fn may_write(&self) -> String {
+        if self.write.is_empty() {
+            return "Nothing can be written.".to_owned();
+        }
+        let place = |path: &String| if path == "." { "the working directory".to_owned() } else { path.clone() };
+        let directories: Vec<String> = self.write.iter().map(place).collect();
+        format!("Files can be written below {}.", named(&directories))
+    }
+}
+
+fn named(names: &[String]) -> String {
+    let (first, rest) = names.split_at(names.len().min(MOST));
+    let first = first.join(", ");
+    if rest.is_empty() { first } else { format!("{first} and {} more", rest.len()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,5 +181,15 @@ mod tests {
         let kept = ["path", "limit", "line", "pattern", "hidden", "encoding"];
         assert!(kept.iter().all(|name| members.contains_key(*name)), "{members:?}");
         assert!(["content", "mode", "old", "patch"].iter().all(|name| !members.contains_key(*name)), "{members:?}");
+    }
+
+    #[test]
+    fn a_long_list_is_cut_and_an_empty_one_said() {
+        let names = |count: usize| Permitted { commands: vec!["x".to_owned(); count], write: vec![".".to_owned()] };
+        assert_eq!(names(2).may_run(), "Allowed: x, x; some of their arguments are refused.");
+        assert!(names(MOST + 3).may_run().contains("x and 3 more"));
+        assert_eq!(names(1).may_write(), "Files can be written below the working directory.");
+        assert_eq!(Permitted::default().may_run(), "The policy allows no command.");
+        assert_eq!(Permitted::default().may_write(), "Nothing can be written.");
     }
 }

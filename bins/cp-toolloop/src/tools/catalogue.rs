@@ -6,8 +6,8 @@ use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
 
 use crate::mcp::{Servers, Started};
-use crate::tools::allowed::Allowed;
 use crate::tools::builtin;
+use crate::tools::tool::Allowed;
 use crate::tools::tool::{Origin, Tool};
 
 /// The tools that resolved, and what is wrong with the others.

@@ -7,11 +7,11 @@ use std::time::Instant;
 use cp_common::{Context, Error, Result};
 
 use crate::mcp::{Offers, Servers, Spec};
-use crate::tools::allowed::Allowed;
-use crate::tools::candidate::Candidate;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::tool::AGENT;
-use crate::tools::{builtin, describe, description, links, search};
+use crate::tools::tool::Allowed;
+use crate::tools::tool::Candidate;
+use crate::tools::{builtin, description, find};
 
 /// Where tools come from, as the command line says it.
 #[derive(Clone, Debug, Default)]
@@ -32,12 +32,12 @@ impl Sources {
         let mut found = Catalogue { allowed: self.allowed.clone(), ..Catalogue::default() };
         let mut candidates = Vec::new();
         for place in &self.places {
-            candidates.extend(search::candidates(place, &mut found)?);
+            candidates.extend(find::candidates(place, &mut found)?);
         }
         refuse_same_files(&candidates)?;
         // Where a name is in several directories, the first has it.
         for link in candidates.iter().filter_map(|candidate| candidate.link.as_ref()) {
-            found.directories.insert(0, links::stand_in(link, context)?);
+            found.directories.insert(0, find::write_link_script(link, context)?);
         }
         for candidate in &candidates {
             if let Some(link) = &candidate.link {
@@ -62,7 +62,7 @@ impl Sources {
 fn add_executables(found: &mut Catalogue, candidates: Vec<Candidate>, context: &Context) -> Result<()> {
     let asked: Vec<String> =
         candidates.iter().filter(|candidate| candidate.described.is_none()).map(Candidate::file_name).collect();
-    let mut answers = describe::ask(&asked, &found.directories, context)?.into_iter();
+    let mut answers = find::describe_files(&asked, &found.directories, context)?.into_iter();
     for candidate in candidates {
         let described = match &candidate.described {
             Some(described) => Ok(described.clone()),
@@ -94,11 +94,11 @@ fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: 
         found.leave_out(format!("{server}: {}", tool.name), tool.why + &approval.unwrap_or_default());
     }
     let before = found.tools.len();
-    let names: Vec<String> = tools.iter().map(|offer| description::permitted(&offer.name, &tools)).collect();
+    let names: Vec<String> = tools.iter().map(|offer| description::offered_name(&offer.name, &tools)).collect();
     for (offer, name) in tools.into_iter().zip(names) {
         let own = offer.name.clone();
         let is_taken = builtin::NAMES.contains(&name.as_str()) || found.has(&name);
-        let prefixed = description::permitted(&format!("{server}_{name}"), &[]);
+        let prefixed = description::offered_name(&format!("{server}_{name}"), &[]);
         let is_allowed = found.allowed.allows(&name) || found.allowed.allows(&own);
         // Who names it with the server's name means it even where the other one is not there.
         let is_meant = !is_allowed && found.allowed.allows(&prefixed);

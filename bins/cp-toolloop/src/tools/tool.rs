@@ -1,10 +1,9 @@
-//! A tool: what the model sees of it, where it came from, and how its calls are treated.
+//! A tool: its description for the model, its origin, and how its calls are treated.
 
 use std::path::PathBuf;
 
 use cp_common::output::printable_line;
-use cp_common::wire::Reply;
-use cp_common::wire::ToolSpec;
+use cp_common::wire::{Reply, ToolSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -104,5 +103,38 @@ impl Tool {
 impl Reply for Tool {
     fn text(&self) -> String {
         printable_line(&format!("{:<24} {}", self.name, self.description.lines().next().unwrap_or_default()))
+    }
+}
+
+/// What may be called.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Allowed {
+    /// By these names; none: all.
+    pub(crate) names: Vec<String>,
+    /// Only what changes nothing.
+    pub(crate) read_only: bool,
+}
+
+impl Allowed {
+    /// Whether a name may be called.
+    pub(crate) fn allows(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|allowed| allowed == name)
+    }
+}
+
+/// A file that may be a tool, and what is known of it before it is asked.
+pub(super) struct Candidate {
+    pub(super) path: PathBuf,
+    /// The link that it was found as, where that has another name.
+    pub(super) link: Option<PathBuf>,
+    pub(super) sha256: String,
+    pub(super) described: Option<String>,
+}
+
+impl Candidate {
+    /// The name that cp-exec finds it by.
+    pub(super) fn file_name(&self) -> String {
+        let called = self.link.as_ref().unwrap_or(&self.path);
+        called.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 }

@@ -1,7 +1,5 @@
-//! What a caller may ask for: a verb is a file, with its options, its documentation and its output.
+//! The verbs. Each file has the options, the documentation and the output of one verb.
 
-mod deeds;
-mod earlier;
 mod options;
 
 pub(crate) mod cancel;

@@ -8,8 +8,8 @@ use cp_common::{Context, Error, Result, coprocess};
 
 use crate::mcp::Spec;
 use crate::state::plan::{ModelCommand, is_ours, takes_command};
-use crate::tools::allowed::Allowed;
 use crate::tools::sources::Sources;
+use crate::tools::tool::Allowed;
 
 /// Where tools come from.
 #[derive(clap::Args, Debug)]

@@ -11,7 +11,7 @@ use crate::engine::event::Event;
 use crate::engine::repeats::Repeats;
 use crate::parts::Parts;
 use crate::parts::agent::stop_with_parent;
-use crate::parts::approver::Approver;
+use crate::parts::hooks::Approver;
 use crate::state::conversation::{Call, Conversation};
 use crate::state::files::RunFiles;
 use crate::state::journal::Journal;
@@ -19,9 +19,9 @@ use crate::state::plan::Limits;
 use crate::state::run::{Records, Run};
 use crate::state::step::Decision;
 use crate::state::step_log::StepLog;
+use crate::state::summary::{Waiting, waiting_in};
 use crate::state::summary::{has_begun, refuse_earlier};
 use crate::state::tally::Total;
-use crate::state::waiting::{Waiting, waiting_in};
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {

@@ -12,15 +12,14 @@ use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
-use super::earlier::EarlierRun;
 use super::options::{ModelOptions, ToolOptions, events_from, positive, positive_count};
-use super::rows::{Rows, of_row};
+use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::mcp::{Servers, Spec, is_name};
 use crate::parts::Parts;
 use crate::parts::agent::stop_with_parent;
-use crate::parts::approver::Approver;
+use crate::parts::hooks::Approver;
 use crate::parts::replay::Replay;
 use crate::state::conversation::Conversation;
 use crate::state::files::RunFiles;
@@ -30,7 +29,7 @@ use crate::state::run::{Records, Run};
 use crate::state::step_log::StepLog;
 use crate::state::tally::Total;
 use crate::tools::catalogue::Catalogue;
-use crate::tools::instructions;
+use crate::tools::description;
 use crate::tools::sources::Sources;
 use crate::tools::tool::Tool;
 
@@ -306,7 +305,7 @@ impl Ready {
             base: text_only(context.base()?)?,
             prompt: Prompt {
                 tools: catalogue.tools.iter().map(Tool::spec).collect(),
-                system: instructions::added(prompt.system, &catalogue.instructions),
+                system: description::with_instructions(prompt.system, &catalogue.instructions),
                 ..prompt
             },
             tools: catalogue.tools.clone(),

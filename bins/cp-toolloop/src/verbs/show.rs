@@ -1,18 +1,25 @@
-//! `cp-toolloop show`: what a run did, step by step, and what it waits for.
+//! `cp-toolloop show`: the steps of a run; commands as command lines, and changes of files as unified differences.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Approval, Reply, quoted};
 use cp_common::{Context, Result};
+use cp_ledger::format::line::Hash;
 use cp_ledger::read;
+use cp_ledger::store::blob;
+use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use similar::{Algorithm, TextDiff};
 
+use crate::state::changes::{Kept, Write, writes_of};
 use crate::state::conversation::{Call, Conversation};
 use crate::state::files::RunFiles;
 use crate::state::summary::{Summary, summary};
-use crate::verbs::deeds::Deeds;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -153,12 +160,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let files = RunFiles::find(&args.run, context)?;
     let summary = summary(&files)?;
     let mut steps = Vec::new();
-    let deeds = Deeds::on(&files.ledger);
+    let diff = EntryDiff::of_ledger(&files.ledger);
     let mut lines = files.ledger.exists().then(|| read::lines(&files.ledger)).transpose()?;
     while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
         if let Ok(mut step) = serde_json::from_slice::<StepLine>(raw.bytes) {
             if let (true, Some(data)) = (context.is_text(), &step.data) {
-                step.done = deeds.of(&step.event, data.get());
+                step.done = diff.of(&step.event, data.get());
             }
             steps.push(step);
         }
@@ -173,4 +180,70 @@ fn pending(files: &RunFiles) -> Result<Vec<Pending>> {
     let pending =
         |call: Call| Pending { id: call.asked.id, name: call.asked.name, started: call.started, agent: call.agent };
     Ok(waiting.map(pending).collect())
+}
+
+/// The longest file whose difference is shown.
+const LONGEST: u64 = 4 << 20;
+/// After this long a difference is made of larger pieces.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Renders the entries of a ledger as command lines and differences.
+pub(super) struct EntryDiff {
+    ledger: PathBuf,
+    redactor: Redactor,
+}
+
+impl EntryDiff {
+    pub(super) fn of_ledger(ledger: &Path) -> Self {
+        Self { ledger: ledger.to_owned(), redactor: Redactor::from_environment() }
+    }
+
+    /// What an entry with these data did; empty for one that did nothing to show.
+    pub(super) fn of(&self, event: &str, data: &str) -> String {
+        match event {
+            "exec.intent" => command_line(data),
+            "exec.operation" => {
+                writes_of(&self.ledger, data.as_bytes()).iter().map(|write| self.difference(write)).collect()
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// The difference that a change made, without secrets.
+    fn difference(&self, write: &Write) -> String {
+        let Write { path, mode, before, after, .. } = write;
+        let named = |kept: Option<&Kept>| if kept.is_some() { path.as_str() } else { "/dev/null" };
+        let (old, new) = (named(before.as_ref()), named(after.as_ref()));
+        let (Some(from), Some(to)) = (self.text(before.as_ref()), self.text(after.as_ref())) else {
+            let bytes = |kept: Option<&Kept>| kept.map_or("nothing".to_owned(), |kept| format!("{} bytes", kept.len));
+            let sizes = format!("{} before, {} after", bytes(before.as_ref()), bytes(after.as_ref()));
+            return format!("--- {old}\n+++ {new}\n{mode}: no difference in lines can be shown; {sizes}\n");
+        };
+        let mut differ = TextDiff::configure();
+        let difference = differ.algorithm(Algorithm::Myers).timeout(PATIENCE).diff_lines(from.as_str(), to.as_str());
+        let shown = difference.unified_diff().header(old, new).to_string();
+        // An empty file that came or went has no line that differs.
+        let shown = if shown.is_empty() { format!("--- {old}\n+++ {new}\n") } else { shown };
+        self.redactor.redact_text(&shown).0
+    }
+
+    /// What a file held, if it is text of lines that is still kept; empty where there was no file.
+    fn text(&self, kept: Option<&Kept>) -> Option<String> {
+        let Some(kept) = kept else { return Some(String::new()) };
+        let hash = Hash::parse(&kept.blob).filter(|_| kept.len <= LONGEST)?;
+        let bytes = blob::load(&self.ledger, &hash).ok().filter(|bytes| !bytes.contains(&0))?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+fn command_line(data: &str) -> String {
+    #[derive(Deserialize)]
+    struct Intent {
+        #[serde(default)]
+        argv: Vec<String>,
+        line: Option<String>,
+    }
+    let Ok(Intent { argv, line }) = serde_json::from_str(data) else { return "$ ".to_owned() };
+    let words = || argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+    format!("$ {}", line.unwrap_or_else(words))
 }

@@ -1,17 +1,23 @@
-//! Where `--tools` points: the files there that may be tools.
+//! Executable tools: the files that `--tools` names, their descriptions, and scripts for links.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use cp_common::{Error, Result};
+use cp_common::coprocess::{self, Child, Grace};
+use cp_common::home::{make_directory, write_whole};
+use cp_common::wire::record::{Kind, Record};
+use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use memchr::memmem;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::mcp::is_name;
-use crate::tools::allowed::Allowed;
-use crate::tools::candidate::Candidate;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::description;
+use crate::tools::tool::Allowed;
+use crate::tools::tool::{Candidate, Origin, Tool};
 
 /// What a file must hold to be asked for its description.
 const MARK: &[u8] = b"--describe";
@@ -138,4 +144,106 @@ fn read_small(path: &Path) -> Result<Vec<u8>> {
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    tool: &'a str,
+    operation: &'static str,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    stdout: String,
+}
+
+/// The descriptions of some files, in their order: what each printed, or why it did not.
+pub(crate) fn describe_files(
+    names: &[String],
+    directories: &[PathBuf],
+    context: &Context,
+) -> Result<Vec<Result<String, String>>> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut command = Command::new(coprocess::find("cp-exec")?);
+    command.args(["--rows", "--closed"]).args(context.handed_on());
+    command.args(directories.iter().flat_map(|directory| ["--tools".into(), directory.as_os_str().to_owned()]));
+    // What is wrong with a tool is reported once, by us.
+    let mut child = Child::start(command.stderr(Stdio::null()), Grace::default())?;
+    let answers = names.iter().map(|name| describe(&mut child, name)).collect::<Result<_>>()?;
+    child.wait()?;
+    Ok(answers)
+}
+
+/// Asks about one file.
+fn describe(child: &mut Child, name: &str) -> Result<Result<String, String>> {
+    let mut row = serde_json::to_vec(&Request { tool: name, operation: "describe" })
+        .map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+    row.push(b'\n');
+    // One that takes no more input says why in its last answer.
+    let _ = child.write(&row);
+    while let Some(line) = child.next_line()? {
+        let Ok(record) = Record::parse(line) else { continue };
+        if record.kind == Some(Kind::Summary) {
+            continue;
+        }
+        if record.ok {
+            return Ok(record.read::<Answer>().map(|answer| answer.stdout).map_err(|e| e.message().to_owned()));
+        }
+        return Ok(Err(record.failure().message().to_owned()));
+    }
+    Ok(Err("cp-exec did not answer".to_owned()))
+}
+
+/// What stands before the link in its script.
+const HEAD: &str = "#!/bin/sh\nexec '";
+/// What stands after it.
+const TAIL: &str = "' \"$@\"\n";
+
+/// The directory with the script that stands for a link. It is the same for every run, so that a run can go on with it.
+pub(crate) fn write_link_script(link: &Path, context: &Context) -> Result<PathBuf> {
+    let script = script_of(link, context)?;
+    let word = link.to_str().ok_or_else(|| Error::validation("the link's path is not UTF-8").in_file(link))?;
+    let directory = script.parent().unwrap_or(&script).to_owned();
+    let text = format!("{HEAD}{}{TAIL}", word.replace('\'', r"'\''"));
+    if std::fs::read(&script).is_ok_and(|there| there == text.as_bytes()) {
+        return Ok(directory);
+    }
+    sweep(context);
+    make_directory(&directory)?;
+    write_whole(&script, text.as_bytes())?;
+    let executable = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(&script, executable)
+        .map_err(|e| Error::io("making the script for a link", e).in_file(&script))?;
+    Ok(directory)
+}
+
+/// What a tool answered, with the name of the link in place of our script's.
+pub(crate) fn restore_link_path(answer: String, tool: &Tool, context: &Context) -> String {
+    let Origin::Executable { link: Some(link), .. } = &tool.origin else { return answer };
+    let Ok(script) = script_of(link, context) else { return answer };
+    answer.replace(&*script.to_string_lossy(), &link.to_string_lossy())
+}
+
+fn script_of(link: &Path, context: &Context) -> Result<PathBuf> {
+    let name = link.file_name().ok_or_else(|| Error::validation("the link has no name").in_file(link))?;
+    let hash = Hash::of(link.as_os_str().as_encoded_bytes());
+    Ok(context.home.path("links").join(&hash.hex()[..16]).join(name))
+}
+
+/// Removes the scripts of links that are gone.
+fn sweep(context: &Context) {
+    let listing = std::fs::read_dir(context.home.path("links")).into_iter().flatten().flatten();
+    for directory in listing.map(|entry| entry.path()) {
+        let scripts = std::fs::read_dir(&directory).into_iter().flatten().flatten();
+        let mut texts = scripts.filter_map(|script| std::fs::read_to_string(script.path()).ok());
+        let leads_nowhere = |text: String| {
+            let link = text.strip_prefix(HEAD).and_then(|rest| rest.strip_suffix(TAIL));
+            link.is_some_and(|link| !Path::new(&link.replace(r"'\''", "'")).exists())
+        };
+        if texts.next().is_some_and(leads_nowhere) {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
 }

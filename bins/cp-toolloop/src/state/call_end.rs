@@ -61,7 +61,7 @@ impl Ended {
 }
 
 /// Looks for a call, from the end of the ledger back to the message that made it.
-pub(crate) fn find(ledger: &Path, call: &str) -> Result<Found> {
+pub(crate) fn find_call_end(ledger: &Path, call: &str) -> Result<Found> {
     let mut lines = read::backward(ledger)?;
     while let Some(raw) = lines.next()? {
         let Some(line) = raw.stored() else { continue };
