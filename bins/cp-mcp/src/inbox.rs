@@ -1,4 +1,4 @@
-//! What happens while a bridge runs, in the order in which it happened. The threads that wait for it post it here.
+//! The events of a bridge in their order. Threads post them, and the main thread handles them.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Builder;
@@ -6,32 +6,32 @@ use std::thread::Builder;
 use cp_common::stream::lines::{LINE_LIMIT, Lines, Next};
 use cp_common::{Code, Error, Result};
 
-/// How many events may wait: a client that floods us waits in its pipe.
+/// The most waiting events. Beyond it the pipe of the client blocks.
 const WAITING: usize = 64;
 
-/// What happened.
+/// An event.
 pub(crate) enum Event {
     /// The client wrote a line.
     FromClient(Vec<u8>),
-    /// The client wrote a line that is longer than any may be; its number.
+    /// The client wrote a line that is too long; its number.
     TooLong(u64),
-    /// The client will write nothing more; with the error that ended it, such as a signal.
+    /// The client's input has ended, or failed, for example by a signal.
     ClientLeft(Result<()>),
-    /// The server behind the gate, or a tool that works, has a line for the client.
+    /// The server behind the gate, or an active call, has written a line.
     FromServer(Vec<u8>),
-    /// The server behind the gate has ended, and why, where that is known.
+    /// The server behind the gate has exited, with the error if it is known.
     ServerLeft(Result<()>),
 }
 
-/// Where events are posted. A post waits while the inbox is full, and fails when nobody reads it any more.
+/// The sender of events. It blocks while the inbox is full, and fails after the inbox is closed.
 pub(crate) type Post = SyncSender<Event>;
 
-/// Opens the inbox, and begins to read standard input into it.
+/// Opens the inbox, and starts to read standard input.
 pub(crate) fn open() -> Result<(Post, Receiver<Event>)> {
     open_at_most(LINE_LIMIT)
 }
 
-/// The same, where no line may be longer than this.
+/// Like [`open`], with this limit for a line.
 pub(crate) fn open_at_most(longest: usize) -> Result<(Post, Receiver<Event>)> {
     let (post, inbox) = sync_channel(WAITING);
     let client = post.clone();

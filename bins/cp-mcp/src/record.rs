@@ -1,4 +1,4 @@
-//! What goes on the ledger: who is served or stood before, each call before it is made, and what came of it.
+//! The ledger entries of this program: clients, servers, each call before it is made, and its result.
 
 use cp_common::wire::{Approval, Receipt};
 use cp_common::{Context, Error, Result};
@@ -6,7 +6,7 @@ use cp_ledger::format::approval::Said;
 use cp_ledger::{Entry, Ledger, Sync, effect_path};
 use serde::Serialize;
 
-/// The writer of this program's entries. The ledger is opened with the first of them.
+/// The writer of ledger entries. The first entry opens the ledger.
 pub(crate) struct Journal {
     path: std::path::PathBuf,
     ledger: Option<Ledger>,
@@ -16,7 +16,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// One for what this command line does.
+    /// A journal in this context.
     pub(crate) fn new(context: &Context) -> Result<Self> {
         Ok(Self {
             path: effect_path(context, "cp-mcp.jsonl")?,
@@ -27,20 +27,20 @@ impl Journal {
         })
     }
 
-    /// Puts an event on the ledger.
+    /// Appends an event to the ledger.
     pub(crate) fn note(&mut self, event: &str, data: &impl Serialize) -> Result<Receipt> {
         let entry = self.entry(event).data(data);
         self.ledger()?.append(entry).map_err(Error::fatal)
     }
 
-    /// Puts an event on the ledger, on the disk when this returns: for what is recorded before its effect.
+    /// Appends an event to the ledger and syncs it, before its effect.
     pub(crate) fn intend(&mut self, event: &str, data: &impl Serialize) -> Result<Receipt> {
         let receipt = self.note(event, data)?;
         self.sync()?;
         Ok(receipt)
     }
 
-    /// Puts what happened to an approval on the ledger, on the disk when this returns.
+    /// Appends an event of an approval to the ledger and syncs it.
     pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
         let entry = said.about(approval, self.entry(said.event()));
         let receipt = self.ledger()?.append(entry).map_err(Error::fatal)?;
@@ -48,12 +48,12 @@ impl Journal {
         Ok(receipt)
     }
 
-    /// All that was put on the ledger is on the disk when this returns.
+    /// Syncs the ledger to the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.ledger.as_mut().map_or(Ok(()), Ledger::sync).map_err(Error::fatal)
     }
 
-    /// Where the ledger is: large values are kept beside it.
+    /// The path of the ledger.
     pub(crate) fn path(&self) -> &std::path::Path {
         &self.path
     }

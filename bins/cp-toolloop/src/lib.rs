@@ -1,8 +1,8 @@
-//! Let a model use tools until it is done: within limits, on the record, and so that it can be stopped at any instant and go on.
+//! Let a model use tools until it is done: within limits, recorded, and resumable after a stop at any point.
 //!
-//! The [`verbs`] make a plan of what is asked; the [`engine`] asks the model and carries out what it calls, with the [`parts`] that do the
-//! work; each step goes to the [`state`], from which a run goes on; the [`tools`] are what a model may call, some of them from servers
-//! ([`mcp`]). Each knows only what comes after it.
+//! The [`verbs`] plan a run; the [`engine`] asks the model and runs its calls, by the coprocesses in [`parts`]; each step is written to the
+//! [`state`], from which a run is resumed; [`tools`] are the tools of the model, some of them from MCP servers ([`mcp`]). Each module uses
+//! only the modules after it.
 
 mod engine;
 mod mcp;
@@ -19,7 +19,7 @@ use cp_common::{Context, Result};
 
 use crate::verbs::{cancel, resume, run, runs, show, undo};
 
-/// What the program is, for `reference`, `doctor` and the audit.
+/// The description of the program for `reference`, `doctor` and the audit.
 pub static PROGRAM: Program = Program {
     name: "cp-toolloop",
     about: "let a model use tools until it is done, within budgets",
@@ -69,7 +69,7 @@ enum Verb {
     Cancel(cancel::Args),
 }
 
-/// Runs the verb that was asked for.
+/// Runs the verb of the command line.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Run(args) => run::run(&args, context),

@@ -1,4 +1,4 @@
-//! The schemas of what the verbs print, compared with their types.
+//! The checked-in schemas, compared with the types.
 
 use schemars::schema_for;
 

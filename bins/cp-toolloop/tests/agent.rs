@@ -272,21 +272,21 @@ fn a_run_its_agents_and_its_resume_share_a_budget_file() {
     let call = format!(r#"{{"tool_calls":[{{"name":"agent","input":{{"task":"sub"}}}}],{used}}}"#);
     place.script(&[&call, &format!(r#"{{"content":"done",{used}}}"#)]);
     let spent = || -> Value {
-        let purse: Value = serde_json::from_str(&place.work.read("purse")).unwrap();
-        assert_eq!(purse["reserved"], json!([]), "{purse}");
-        purse["spent"]["tokens"].clone()
+        let budget: Value = serde_json::from_str(&place.work.read("budget")).unwrap();
+        assert_eq!(budget["reserved"], json!([]), "{budget}");
+        budget["spent"]["tokens"].clone()
     };
     // The loop asks twice, and so does its agent.
-    let ran = place.run(&["--budget-file", "purse", "--budget-tokens", "1000", "go"]);
+    let ran = place.run(&["--budget-file", "budget", "--budget-tokens", "1000", "go"]);
     assert_eq!((ran.status, spent()), (0, json!(40)), "{ran:?}");
-    // Others have spent most of it: what is left is enough for one question, and the agent asks none.
-    place.work.write("purse", r#"{"usd":0.0,"tokens":115.0}"#);
-    let ran = place.run(&["--budget-file", "purse", "--budget-tokens", "120", "go"]);
+    // Other processes have spent most of the budget: the rest is enough for one request, and the agent makes none.
+    place.work.write("budget", r#"{"usd":0.0,"tokens":115.0}"#);
+    let ran = place.run(&["--budget-file", "budget", "--budget-tokens", "120", "go"]);
     assert_eq!((ran.status, &ran.error()["code"], spent()), (9, &json!("E_BUDGET_EXHAUSTED"), json!(125)), "{ran:?}");
     assert!(ran.results()[0].contains("E_BUDGET_EXHAUSTED"), "{ran:?}");
     assert!(ran.detail("resume").ends_with(" --budget-tokens 250"), "{ran:?}");
     let again = place.run(&words_of(&ran.detail("resume")));
     assert_eq!((again.status, spent()), (0, json!(135)), "{again:?}");
-    let other = place.run(&["--llm", "/bin/true", "--budget-file", "purse", "go"]);
+    let other = place.run(&["--llm", "/bin/true", "--budget-file", "budget", "go"]);
     assert_eq!((other.status, &other.error()["code"]), (2, &json!("E_USAGE")), "{other:?}");
 }

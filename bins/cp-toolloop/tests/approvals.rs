@@ -1,4 +1,4 @@
-//! The pause of a call: who answers, what a yes is good for, and that no stop makes it good for more.
+//! Approval of calls: who approves, how long an approval lasts, and that a stop does not extend it.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ fn an_overwrite_waits_and_a_yes_makes_exactly_this_one_happen() {
     let approval = asked.error()["details"]["approval"].clone();
     assert!(approval["shown"]["diff"].as_str().unwrap().contains("-one\n+two\n"), "{approval}");
     let (run, call) = (asked.detail("run_id"), call_of(&asked));
-    // What was shown is no longer there: the yes is void, and the new difference is asked about.
+    // The displayed difference is stale: the approval is void, and the new difference requires approval.
     place.work.write("f", "three\n");
     let again = place.run(&words_of(&asked.detail("resume")));
     let other = again.error()["details"]["approval"].clone();
@@ -160,7 +160,7 @@ fn a_yes_is_used_up_by_one_start_whatever_stops_it() {
     );
 }
 
-/// Goes on with a run once its last tool has left it.
+/// Resumes a run after its last tool has exited.
 fn until_free(place: &ToolLoop, run: &str) -> Outcome {
     let mut last = None;
     until("the run to be free", || {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::toolloop::{Results, ToolLoop, words_of};
 
-/// A loop backend that asks for `word` twice, the second time as a bare call, and then says what it was told.
+/// A loop backend that calls `word` twice, the second time without a message, and then prints its input.
 const BACKEND: &str = r#"#!/usr/bin/python3
 import json, sys
 def out(kind, data): print(json.dumps({"ok": True, "schema_version": "1.0", "type": kind, "data": data}), flush=True)

@@ -81,7 +81,7 @@ fn two_hundred_turns_fit_into_a_small_context_and_can_be_resumed_and_replayed() 
     assert!(events(&stopped, "results") > 0 && summaries > 0, "{summaries}");
     let asked = place.work.records("prompts").into_iter().filter(|record| record["type"] == "prompt").count();
     assert_eq!(asked, 200 + summaries);
-    // What was taken out is kept, and the ledger says what was done.
+    // The removed results are stored, and the ledger records the change.
     let ledger = format!("planes/ho1/runs/{run}.jsonl");
     let all = place.work.read("prompts");
     let hash = all.split("keeps them as sha256:").nth(1).unwrap()[..64].to_owned();

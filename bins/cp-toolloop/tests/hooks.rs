@@ -83,7 +83,7 @@ fn a_call_is_seen_once_by_the_program_whatever_stops_the_run() {
     place.tool("say", r#","approve":true"#, "cat >said; echo heard");
     let asked = hooked(&place, "--before-tool", "echo seen >>count; jq -c '.data.input.word = \"two\"'");
     assert_eq!(asked.status, 9, "{asked:?}");
-    assert_eq!(asked.error()["details"]["call"]["input"]["word"], "two", "what is shown is what is made");
+    assert_eq!(asked.error()["details"]["call"]["input"]["word"], "two", "the displayed call is the call that runs");
     let (run, id) = (asked.detail("run_id"), asked.error()["details"]["call"]["id"].clone());
     place.run(&["resume", &run, "--approve", id.as_str().unwrap()]).success();
     assert_eq!((place.written("count").as_str(), place.written("said").as_str()), ("seen\n", "{\"word\":\"two\"}"));

@@ -242,7 +242,7 @@ fn names_and_schemas_that_others_write_are_taken() {
     let results = ran.results();
     assert_eq!((results[0].as_str(), results[2].as_str()), ("files.read.all", "files_read_all"), "{ran:?}");
     assert!(results[1].contains("do not fit its schema"), "{ran:?}");
-    assert_eq!(ran.stderr.matches("^(?!x)").count(), 1, "it is said once: {ran:?}");
+    assert_eq!(ran.stderr.matches("^(?!x)").count(), 1, "one warning: {ran:?}");
     let one = place.run(&["--mcp", &server, "--allow", "files.read.all", "x"]);
     assert_eq!(one.results()[2], "Tool not permitted: files_read_all", "{one:?}");
 }

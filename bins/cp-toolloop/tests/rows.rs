@@ -246,11 +246,11 @@ fn parts_of_the_rows_come_to_the_same_as_the_whole() {
 fn all_rows_share_a_budget_file() {
     let place = place(4, STEP);
     let spent = || {
-        let purse: Value = serde_json::from_str(&place.work.read("purse")).unwrap();
-        purse["spent"]["tokens"].as_u64().unwrap()
+        let budget: Value = serde_json::from_str(&place.work.read("budget")).unwrap();
+        budget["spent"]["tokens"].as_u64().unwrap()
     };
     let budget = |tokens: &str| {
-        over_rows(&place, &rows(0..4), &["--jobs", "2", "--budget-file", "purse", "--budget-tokens", tokens])
+        over_rows(&place, &rows(0..4), &["--jobs", "2", "--budget-file", "budget", "--budget-tokens", tokens])
     };
     let ran = budget("100000");
     assert_eq!((ran.status, spent()), (0, 40), "{ran:?}");

@@ -1,4 +1,4 @@
-//! Which tools are found, how they are described, and what is left out.
+//! Tools: how they are found and described, and the tools that are left out.
 
 use crate::toolloop::{Results, ToolLoop, words_of};
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ if [[ -n "$kept" ]]; then cat "$LLM_OUTPUT"; fi
     place.script(&[&call("shout"), &call("whisper")]);
     let ran = place.with_tools(&["x"]);
     assert_eq!(ran.results(), ["shout: it's\n", "whisper: it's\n"], "{ran:?}");
-    // A link that leads elsewhere now is another tool.
+    // A link with a new target is another tool.
     let stopped = place.with_tools(&["--max-iterations", "1", "x"]);
     std::fs::remove_file(place.root.join("tools/bin/whisper")).unwrap();
     std::os::unix::fs::symlink("../tools/whisper.sh", place.root.join("tools/bin/whisper")).unwrap();

@@ -148,7 +148,7 @@ fn a_test_of_cargo_is_made_to_pass_and_that_is_undone() {
     CARGO.run(&CARGO.begin(&variables), &variables);
 }
 
-/// Goes on with a run until it is over. Of a call that had begun, a person looks whether it had its effect.
+/// Resumes a run until it ends. A person checks if a started call had its effect.
 fn finish(place: &ToolLoop, run: &str) -> Outcome {
     let mut words = vec!["resume".to_owned(), run.to_owned(), "--approver".to_owned(), "/bin/true".to_owned()];
     for _ in 0..6 {

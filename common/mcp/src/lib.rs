@@ -1,5 +1,5 @@
-//! The Model Context Protocol over standard streams: its messages, versions, tools and contents, for a client and for a server. It
-//! starts nothing, reads nothing and waits for nothing; whoever has the pipes does.
+//! The Model Context Protocol over standard streams: messages, versions, tools and content, for clients and servers. This crate has only
+//! data types; it does not read, write or start anything.
 
 mod content;
 mod message;

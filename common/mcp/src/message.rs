@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0, one object a line, each way.
+//! Messages of JSON-RPC 2.0, one object a line.
 
 use std::fmt;
 
@@ -9,54 +9,54 @@ use serde_json::value::RawValue;
 
 /// JSON-RPC 2.0, section 5.1: the line is not JSON.
 pub const PARSE_ERROR: i64 = -32700;
-/// The same: it is JSON, and not a message.
+/// JSON-RPC: the line is JSON, and not a message.
 pub const INVALID_REQUEST: i64 = -32600;
-/// The same: the method does not exist.
+/// JSON-RPC: the method does not exist.
 pub const METHOD_NOT_FOUND: i64 = -32601;
-/// The same: the method does not take these parameters.
+/// JSON-RPC: the parameters are not valid.
 pub const INVALID_PARAMS: i64 = -32602;
-/// The same: something failed here.
+/// JSON-RPC: an internal error.
 pub const INTERNAL_ERROR: i64 = -32603;
-/// The protocol: the version of a request is not served.
+/// MCP: the version of a request is not supported.
 pub const UNSUPPORTED_VERSION: i64 = -32022;
 
-/// What the other end sent.
+/// A received message.
 #[derive(Debug)]
 pub enum Message<'a> {
-    /// A request, which is owed an answer.
+    /// A request, which needs a response.
     Request {
         /// Its id, as it was written.
         id: &'a RawValue,
-        /// What is requested.
+        /// The method.
         method: String,
-        /// With which parameters.
+        /// The parameters.
         params: Option<&'a RawValue>,
     },
-    /// A notification, which is not answered.
+    /// A notification, which has no response.
     Notification {
-        /// What it is about.
+        /// The method.
         method: String,
-        /// With which parameters.
+        /// The parameters.
         params: Option<&'a RawValue>,
     },
-    /// The answer to a request.
+    /// The response to a request.
     Answer {
         /// The id of the request.
         id: &'a RawValue,
-        /// What came of it.
+        /// The result, or the failure.
         outcome: Result<&'a RawValue, Failure>,
     },
 }
 
-/// Why a request failed.
+/// The error of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// A code of JSON-RPC or of the protocol.
     pub code: i64,
-    /// In words.
+    /// The message.
     #[serde(default)]
     pub message: String,
-    /// More.
+    /// Further data.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub data: Value,
 }
@@ -68,12 +68,12 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// A failure without more.
+    /// A failure without data.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: Value::Null }
     }
 
-    /// The versions that the other end supports, where the failure lists them.
+    /// The supported versions, if the failure lists them.
     pub fn versions(&self) -> Option<Vec<&str>> {
         let listed = ["supported", "supportedVersions"].iter().find_map(|name| self.data.get(name)?.as_array())?;
         Some(listed.iter().filter_map(Value::as_str).collect())
@@ -94,12 +94,12 @@ struct Incoming<'a> {
     error: Option<Failure>,
 }
 
-/// An id that is null is not one that was left out.
+/// Distinguishes an id that is null from a missing one.
 fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
     Deserialize::deserialize(from).map(Some)
 }
 
-/// Reads a line. `None`: it is not a message, and passes by, because servers print banners.
+/// Parses a line; `None` if it is not a message, because servers print banners.
 pub fn parse(line: &[u8]) -> Option<Message<'_>> {
     if !line.trim_ascii_start().starts_with(b"{") {
         return None;
@@ -117,19 +117,19 @@ pub fn parse(line: &[u8]) -> Option<Message<'_>> {
     })
 }
 
-/// Reads a line as a server must: what is not a message is answered with a failure, under its id where that can be known.
+/// Parses a line as a server must: the error of an invalid line has its id, if the id is known.
 pub fn read(line: &[u8]) -> Result<Message<'_>, (Option<&RawValue>, Failure)> {
     let invalid = |message: &str| Failure::new(INVALID_REQUEST, message);
     if !line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(line).is_ok() {
         return Err((None, invalid("a message is one object a line")));
     }
     let head: Incoming<'_> = serde_json::from_slice(line).map_err(|e| {
-        // Which looks at the bytes of texts, too.
+        // This check includes the bytes of strings.
         let is_json = serde_json::from_slice::<&RawValue>(line).is_ok();
         let (code, what) = if is_json { (INVALID_REQUEST, "not a message") } else { (PARSE_ERROR, "not JSON") };
         (None, Failure::new(code, format!("{what}: {e}")))
     })?;
-    // Anything else cannot be told from another id.
+    // Other types have no canonical form.
     let id =
         head.id.filter(|id| id.get().starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit()));
     if head.id.is_some() && id.is_none() {
@@ -147,7 +147,7 @@ pub fn read(line: &[u8]) -> Result<Message<'_>, (Option<&RawValue>, Failure)> {
     }
 }
 
-/// The line of a request. Its parameters stay the bytes that they are.
+/// The line of a request. The parameters keep their bytes.
 pub fn request(id: impl fmt::Display, method: &'static str, params: &impl Serialize) -> serde_json::Result<String> {
     line(&format!(r#""id":{id},"method":"{method}","params""#), params)
 }
@@ -157,12 +157,12 @@ pub fn notification(method: &'static str, params: &impl Serialize) -> serde_json
     line(&format!(r#""method":"{method}","params""#), params)
 }
 
-/// The line that answers a request.
+/// The line of a successful response.
 pub fn result(id: &RawValue, result: &impl Serialize) -> serde_json::Result<String> {
     line(&format!(r#""id":{id},"result""#), result)
 }
 
-/// The line that refuses a request. [`RawValue::NULL`] is the id where it is not known.
+/// The line of a failed response. The id is [`RawValue::NULL`] if it is not known.
 pub fn failure(id: &RawValue, error: &Failure) -> serde_json::Result<String> {
     line(&format!(r#""id":{id},"error""#), error)
 }

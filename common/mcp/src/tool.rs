@@ -1,4 +1,4 @@
-//! Tools as a server lists them, and a call as a client makes it.
+//! Tools in the list of a server, and the parameters of a call.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -9,9 +9,9 @@ use super::version::Meta;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Page {
-    /// The tools on it.
+    /// The tools of the page.
     pub tools: Vec<Tool>,
-    /// Where the next page begins; none: this is the last.
+    /// The cursor of the next page; `None` for the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     /// Metadata of the page.
@@ -58,66 +58,66 @@ pub fn is_tool_name(name: &str) -> bool {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tool {
-    /// Its name there.
+    /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its description.
     #[serde(default, deserialize_with = "given")]
     pub description: String,
     /// The JSON Schema of its arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Box<RawValue>>,
-    /// What the server says about its effects.
+    /// The server's hints about its effects.
     #[serde(default, deserialize_with = "given")]
     pub annotations: Annotations,
 }
 
-/// What a server says about the effects of a tool. The protocol calls these hints: nobody has checked them.
+/// The hints of a server about the effects of a tool, which are not verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Annotations {
-    /// It changes nothing.
+    /// The tool changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only_hint: Option<bool>,
-    /// It may destroy something, and does not only add.
+    /// The tool may destroy data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destructive_hint: Option<bool>,
-    /// Calling it twice does no more than calling it once.
+    /// A second call has no further effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotent_hint: Option<bool>,
 }
 
 impl Annotations {
-    /// Whether the server says that the tool changes nothing.
+    /// True if the tool is annotated as read-only.
     pub fn is_read_only(self) -> bool {
         self.read_only_hint == Some(true)
     }
 
-    /// Whether the server says that the tool may destroy something. The protocol's default for what is not said is yes; that would be
-    /// true of nearly every tool and tell nothing, so silence is not taken for it.
+    /// True if the tool is annotated as destructive. The protocol's default is true, but then nearly every tool would be destructive, so a
+    /// missing annotation counts as false.
     pub fn is_destructive(self) -> bool {
         self.destructive_hint == Some(true) && !self.is_read_only()
     }
 
-    /// Whether the server says that a second call does no more than the first.
+    /// True if the tool is annotated as idempotent or read-only.
     pub fn is_idempotent(self) -> bool {
         self.is_read_only() || self.idempotent_hint == Some(true)
     }
 }
 
-/// The parameters of `tools/call`. The arguments stay the bytes that they are: a long integer must not become a float.
+/// The parameters of `tools/call`. The arguments keep their bytes, because a large integer must not become a float.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Call<'a> {
     /// The tool.
     pub name: &'a str,
-    /// Its arguments, by name.
+    /// The arguments by name.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<&'a RawValue>,
-    /// What a request without a session says of its client.
+    /// The metadata of a request without a session.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Meta>,
 }
 
-/// A member that some servers write as null where they mean to leave it out.
+/// Reads null as a missing member, because some servers write it.
 fn given<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }

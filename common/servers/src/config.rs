@@ -1,4 +1,4 @@
-//! `--mcp-config`: the file in which other hosts keep their servers, as `.mcp.json` has it.
+//! `--mcp-config`: a file of servers in the form of `.mcp.json`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ struct File {
     servers: BTreeMap<String, Listed>,
 }
 
-/// A server, as the file lists it.
+/// A server in the file.
 #[derive(Deserialize)]
 struct Listed {
     #[serde(rename = "type")]
@@ -30,14 +30,14 @@ struct Listed {
     disabled: bool,
 }
 
-/// What starts a server of the file. Variables stand in it as they are written there: their values belong into no record.
+/// The command of a server in the file. Variables are not expanded, because records must not have their values.
 pub(crate) struct Configured {
     pub(crate) name: String,
     pub(crate) argv: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
 }
 
-/// The servers of a file, by name.
+/// Reads the servers of a file.
 pub(crate) fn read(path: &Path) -> Result<Vec<Configured>> {
     let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("the file of MCP servers does not exist").in_file(path),
@@ -73,7 +73,7 @@ fn configured(name: String, listed: Listed) -> Result<Configured> {
     }
 }
 
-/// A text with the values of its variables: `${NAME}`, `${env:NAME}`, or `${NAME:-what stands for it where it is not set}`.
+/// Expands variables in a text: `${NAME}`, `${env:NAME}`, or `${NAME:-default}`.
 pub(crate) fn expanded(text: &str) -> Result<String> {
     let (mut done, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once("${") {

@@ -1,4 +1,4 @@
-//! Starting a server: in the sandbox of cp-exec, under a policy of its own, or outside where the policy allows it.
+//! Starts servers: in the sandbox of cp-exec under their own policy, or outside if the policy allows it.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -14,33 +14,33 @@ use crate::narrowed::narrowed;
 use crate::policy::{LIFETIME, Policy, Sandbox, Table, matches};
 use crate::spec::Spec;
 
-/// The variables that a server outside the sandbox has.
+/// The variables of a server outside the sandbox.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 
-/// How long a server has to leave after its standard input is closed, and again after SIGTERM.
+/// How long a server has to exit after its input is closed, and again after SIGTERM.
 const GRACE: Grace = Grace { after_input: Duration::from_millis(500), after_term: Duration::from_millis(500) };
 
 /// How long `cp-mcp` has to exit: it stops its own server first.
 const PROXY_GRACE: Grace = Grace { after_input: Duration::from_secs(3), after_term: Duration::from_secs(3) };
 
-/// How old a scratch home is when it is removed although its run did not do it: no server takes so long to start.
+/// The age at which an abandoned scratch home is removed. No server takes longer to start.
 const ABANDONED: Duration = Duration::from_hours(1);
 
-/// Starts servers as the policy of a home says.
+/// Starts servers under the policy of a home.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// The name of the client that servers are given.
+    /// The name of the client for servers.
     pub client: &'static str,
     policy: Policy,
     home: PathBuf,
     base: PathBuf,
-    /// The ledger of what is started, and what else is handed on to cp-exec.
+    /// The ledger option and other options for cp-exec.
     flags: Vec<String>,
-    /// What is handed on to a program of ours that starts servers itself.
+    /// The options for `cp-mcp`.
     handed_on: Vec<OsString>,
 }
 
-/// The home that is made for a server in the sandbox: nothing but a policy. It is removed when this is dropped.
+/// A temporary home for a server in the sandbox, with only a policy. Dropping it removes it.
 pub struct ScratchHome(PathBuf);
 
 impl Drop for ScratchHome {
@@ -77,7 +77,7 @@ impl Launcher {
         self.policy.table(name)
     }
 
-    /// The command of a server: the policy's own, where none is given.
+    /// The command of a server: the given one, or that of the policy.
     pub fn argv(&self, name: &str, given: Option<Vec<String>>) -> Result<Vec<String>> {
         let listed = self.table(name)?.command;
         let listed = listed.map(|command| coprocess::command_words(&command)).transpose()?;
@@ -156,7 +156,7 @@ impl Launcher {
         command
     }
 
-    /// A command with the path of its program, which may be named without one, as other hosts do.
+    /// A command with the absolute path of its program.
     fn located(&self, mut argv: Vec<String>) -> Result<Vec<String>> {
         let program = argv.first_mut().ok_or_else(|| Error::usage("the command is empty"))?;
         let path = if program.contains('/') {
@@ -176,7 +176,7 @@ impl Launcher {
         Ok(argv)
     }
 
-    /// cp-exec as a chain loader: the server reads and writes our pipes.
+    /// cp-exec as a chain loader of the server, which uses our pipes.
     fn inside(&self, home: &Path, argv: &[String]) -> Result<Command> {
         let mut command = Command::new(coprocess::find("cp-exec")?);
         let base = self.base.as_os_str();
@@ -195,7 +195,7 @@ impl Launcher {
     }
 }
 
-/// Removes the scratch homes of runs that were killed.
+/// Removes the scratch homes of killed processes.
 fn remove_abandoned(above: &Path) {
     let entries = std::fs::read_dir(above).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("mcp-")) {
@@ -212,7 +212,7 @@ pub fn is_cp_mcp(spec: &Spec) -> bool {
     ours.is_some_and(|ours| spec.argv.first().is_some_and(|program| resolved(Path::new(program)) == ours))
 }
 
-/// A server with the rights of whoever runs us, but not with their whole environment.
+/// A server outside the sandbox, with few environment variables.
 fn outside(spec: &Spec, env: &[String]) -> Result<Command> {
     let (program, arguments) = spec.argv.split_first().ok_or_else(|| Error::usage("the command is empty"))?;
     let given = ENVIRONMENT.into_iter().chain(env.iter().map(String::as_str));
@@ -222,7 +222,7 @@ fn outside(spec: &Spec, env: &[String]) -> Result<Command> {
     Ok(command)
 }
 
-/// The failure of a server is an answer for the model, and not the end of the run. An interrupt stays one.
+/// An error that is not fatal, because the failure of a server does not end the run.
 pub fn not_fatal(error: &Error) -> Error {
     Error::new(error.code(), error.message())
 }

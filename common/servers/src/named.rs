@@ -1,4 +1,4 @@
-//! Servers as a person names them: on the command line, or in the file of another host.
+//! Servers on the command line, or in the file of another host.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::launch::Launcher;
 use crate::spec::{Spec, is_name};
 
 impl Spec {
-    /// Reads `NAME=COMMAND`, or `NAME` of a server whose command the policy has.
+    /// Parses `NAME=COMMAND`, or `NAME` of a server whose command is in the policy.
     pub fn parse(text: &str, context: &Context) -> Result<Self> {
         let (name, command) = text.split_once('=').map_or((text, None), |(name, command)| (name, Some(command)));
         if !is_name(name) {

@@ -1,4 +1,4 @@
-//! The policy under which one server runs: that of the home, narrowed to its command, with the network and variables of its table.
+//! The policy of one server: the policy of the home, narrowed to its command, with the network and variables of its table.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use cp_common::home::resolved;
 use crate::policy::{Policy, Table};
 use crate::spec::Spec;
 
-/// What of our home no server sees.
+/// The directories of our home that are hidden from servers.
 const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
 
-/// The policy under which this server, and nothing else, may run: the same paths and limits, its own network and variables.
+/// The policy that allows only this server: the same paths and limits, its own network and variables.
 pub(crate) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Path) -> String {
     let program = spec.argv.first().cloned().unwrap_or_default();
     let whole = toml::Table::from_iter([
@@ -32,7 +32,7 @@ fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Tab
     let own: [(&str, toml::Value); 5] = [
         ("allowed_commands", vec![program.to_owned()].into()),
         ("network", table.network.name().into()),
-        // Whoever named the server named its arguments.
+        // The command line or policy has chosen the arguments.
         ("argument_rules", "off".into()),
         ("intent", "off".into()),
         ("env_set", expanded(policy, toml::Value::Table(env))),
@@ -61,7 +61,7 @@ fn section(policy: &Policy, name: &str) -> toml::Table {
     policy.whole.get(name).and_then(toml::Value::as_table).cloned().unwrap_or_default()
 }
 
-/// A value with each leading `~` replaced, where it would mean the home of another user later.
+/// Expands each leading `~`, because it would later mean the home of another user.
 fn expanded(policy: &Policy, value: toml::Value) -> toml::Value {
     let Some(home) = &policy.tilde else { return value };
     match value {
@@ -77,13 +77,13 @@ fn expanded(policy: &Policy, value: toml::Value) -> toml::Value {
     }
 }
 
-/// A value as TOML has it on one line.
+/// A value as TOML on one line.
 fn inline(value: &toml::Value) -> String {
     let word = |text: &str| serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f");
     match value {
         toml::Value::String(text) => word(text),
         toml::Value::Integer(number) => number.to_string(),
-        // With its point, or it would be another type.
+        // The debug form has a decimal point, which TOML requires for floats.
         toml::Value::Float(number) => format!("{number:?}"),
         toml::Value::Boolean(yes) => yes.to_string(),
         toml::Value::Datetime(time) => time.to_string(),
@@ -95,7 +95,7 @@ fn inline(value: &toml::Value) -> String {
     }
 }
 
-/// The directory of the file that a word of a server's command names: naming it in a command allows reading it.
+/// The directory of the file that a word of a command names, which the server may read.
 fn program_files(word: &str, home: &Path) -> Option<String> {
     let path = Path::new(word);
     if !path.is_absolute() || !path.is_file() {
@@ -105,7 +105,7 @@ fn program_files(word: &str, home: &Path) -> Option<String> {
     let beside = path.parent()?;
     let above = beside.parent().filter(|_| beside.file_name().is_some_and(|name| name == "bin"));
     let root = modules.or(above).unwrap_or(beside);
-    // Not the whole home of a user, and not what holds our own keys.
+    // A user's home directory, and the parent of our keys, are not readable.
     let person = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let is_too_much = root.parent().is_none() || root == person || resolved(home).starts_with(resolved(root));
     Some(if is_too_much { path } else { root }.display().to_string())

@@ -1,4 +1,4 @@
-//! `[mcp.NAME]` of the policy: what the server of that name is, and what it may do.
+//! `[mcp.NAME]` of the policy: the command of a server, and its permissions.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
 use serde::Deserialize;
 
-/// How long a server may run in the sandbox: the longest that cp-exec gives one.
+/// How long a server may run in the sandbox, which is the limit of cp-exec.
 pub const LIFETIME: Duration = Duration::from_hours(24);
 /// The keys of a table.
 const KEYS: [&str; 13] = [
@@ -26,61 +26,61 @@ const KEYS: [&str; 13] = [
     "tools",
     "sampling",
 ];
-/// How long a call of a tool may take.
+/// The default time limit of a call.
 const CALL: Duration = Duration::from_mins(1);
-/// How long a server has to start and to list its tools: some take seconds.
+/// The default time limit for starting and listing tools.
 const START: Duration = Duration::from_secs(30);
-/// Variables with the keys of models begin with one of these.
+/// The prefixes of variables with the keys of model providers.
 const KEYS_OF_MODELS: [&str; 4] = ["ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_API"];
 /// The table of a server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Table {
-    /// What starts it, as on a command line.
+    /// The command line of the server.
     pub command: Option<String>,
-    /// Where it is, if it is reached over HTTP.
+    /// The URL of a server over HTTP.
     pub url: Option<String>,
-    /// Where it runs.
+    /// Where the server runs.
     pub sandbox: Sandbox,
-    /// The network that it sees.
+    /// The network of the server.
     pub network: Network,
-    /// The variables of ours that it is given.
+    /// The variables that are passed on.
     pub env: Vec<String>,
-    /// What it may read beside what everything may.
+    /// Readable paths, in addition to those of the policy.
     pub read: Vec<String>,
-    /// What it may write beside what everything may.
+    /// Writable paths, in addition to those of the policy.
     pub write: Vec<String>,
-    /// How many seconds a call may take.
+    /// The time limit of a call, in seconds.
     pub timeout: Option<f64>,
-    /// How many it has to start and to list its tools.
+    /// The time limit for starting and listing tools, in seconds.
     pub start_timeout: Option<f64>,
-    /// Whether all its tools may be called at the same time, and not only those that it calls read-only.
+    /// True if calls of all tools may overlap, and not only of read-only tools.
     pub parallel: bool,
-    /// Whether its calls require approval; where this is not given, those of tools that it calls destructive do.
+    /// True if each call requires approval. The default is true only for destructive tools.
     pub approve: Option<bool>,
-    /// The names of its tools that may be called; `*` stands for any run of characters. Where this is not given, all may.
+    /// The patterns of allowed tools, in which `*` matches any characters. The default is all tools.
     pub tools: Option<Vec<String>>,
-    /// Whether it may ask the model of its client.
+    /// True if the server may ask the model of its client.
     pub sampling: bool,
 }
 
 impl Table {
-    /// How long a call may take.
+    /// The time limit of a call.
     pub fn call_limit(&self) -> Duration {
         self.timeout.map_or(CALL, Duration::from_secs_f64)
     }
 
-    /// How long the server has to start and to list its tools.
+    /// The time limit for starting and listing tools.
     pub fn start_limit(&self) -> Duration {
         self.start_timeout.map_or(START, Duration::from_secs_f64)
     }
 
-    /// Whether a tool of it may be called.
+    /// True if a tool is allowed.
     pub fn allows(&self, tool: &str) -> bool {
         self.tools.as_ref().is_none_or(|tools| tools.iter().any(|pattern| matches(pattern, tool)))
     }
 
-    /// What is wrong with its times.
+    /// The error in its time limits.
     fn wrong_time(&self) -> Option<String> {
         let most = LIFETIME.as_secs_f64();
         let times = [("timeout", self.timeout), ("start_timeout", self.start_timeout)];
@@ -100,21 +100,21 @@ pub enum Sandbox {
     None,
 }
 
-/// The network that a server sees.
+/// The network of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// None at all.
+    /// No network.
     #[default]
     None,
-    /// This machine.
+    /// This machine only.
     Loopback,
     /// Everything.
     Host,
 }
 
 impl Network {
-    /// As the policy has it.
+    /// The name in the policy.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -124,17 +124,17 @@ impl Network {
     }
 }
 
-/// The policy of a home, as far as servers are concerned.
+/// The part of the policy that concerns servers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policy {
     file: PathBuf,
     pub(crate) whole: toml::Table,
-    /// The home directory that `~` means there, where it is not that of whoever runs this.
+    /// The home directory of the policy's owner, if another user runs this program.
     pub(crate) tilde: Option<String>,
 }
 
 impl Policy {
-    /// Reads the policy. Without a file the built-in one holds.
+    /// Reads the policy. Without a file the built-in policy applies.
     pub(crate) fn load(context: &Context) -> Result<Self> {
         let file = context.home.policy_file();
         let text = match std::fs::read_to_string(&file) {
@@ -147,7 +147,7 @@ impl Policy {
         let whole = toml::from_str(&text).map_err(|e| Error::config(e.message()).in_file(&file).fatal())?;
         let meta = file.metadata().map_err(|e| Error::io("reading the policy", e).in_file(&file).fatal())?;
         let owner = meta.uid();
-        // A group with its owner's own number is the owner's private group.
+        // A group with the number of the owner is the owner's private group.
         let shared = meta.mode() & 0o020 != 0 && meta.gid() != 0 && meta.gid() != owner;
         if meta.mode() & 0o002 != 0 || shared {
             let fix = format!("chmod go-w {}", file.display());
@@ -163,7 +163,7 @@ impl Policy {
         Self { whole: toml::from_str(text).unwrap_or_default(), ..Self::default() }
     }
 
-    /// The table of a server. One that has none is sandboxed, without a network.
+    /// The table of a server. The default is the sandbox, without a network.
     pub(crate) fn table(&self, name: &str) -> Result<Table> {
         let Some(found) = self.whole.get("mcp").and_then(|mcp| mcp.get(name)) else { return Ok(Table::default()) };
         let wrong = |what: String| Error::config(format!("[mcp.{name}] {what}")).in_file(&self.file).fatal();
@@ -186,7 +186,7 @@ impl Policy {
     }
 }
 
-/// Whether a name fits a pattern, in which `*` stands for any run of characters.
+/// True if a name matches a pattern, in which `*` matches any characters.
 pub fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -196,12 +196,12 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether a variable holds the key of a provider of models: no server is given one.
+/// True if a variable holds the key of a model provider, which no server gets.
 pub(crate) fn is_key_of_model(variable: &str) -> bool {
     KEYS_OF_MODELS.iter().any(|prefix| variable.starts_with(prefix))
 }
 
-/// The home directory of a user, as the password file has it.
+/// The home directory of a user in the password file.
 fn home_of(uid: u32) -> Option<String> {
     let users = std::fs::read_to_string("/etc/passwd").ok()?;
     users.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! A server, as the command line or a file names it.
+//! A server on the command line or in a file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,36 +8,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::config;
 
-/// The longest name of a tool that every provider takes.
+/// The longest tool name that every provider accepts.
 pub const LONGEST_NAME: usize = 64;
 
-/// A server, as the command line or a file names it.
+/// A server on the command line or in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// What it is called here.
+    /// Its name.
     pub name: String,
-    /// What starts it.
+    /// Its command.
     pub argv: Vec<String>,
-    /// The variables that its file gives it.
+    /// The variables in its file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// The file that it is from. In the command and variables of such a one other variables stand by their names.
+    /// Its file, if it is from one. Variables in its command and environment are not expanded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<PathBuf>,
 }
 
-/// Whether a server or tool can have this name: every provider takes it, and it cannot be taken for a path.
+/// True if a server or tool can have this name, which every provider accepts, and which is not a path.
 pub fn is_name(name: &str) -> bool {
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_in_names)
 }
 
-/// Whether a byte can be in a name.
+/// True if a byte can be in a name.
 pub fn is_in_names(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
 impl Spec {
-    /// This one, with the values of the variables that it names.
+    /// This server, with its variables expanded.
     pub(crate) fn expanded(&self) -> Result<Self> {
         if self.config.is_none() {
             return Ok(self.clone());

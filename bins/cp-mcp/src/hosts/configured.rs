@@ -6,15 +6,15 @@ use cp_common::{Error, Result};
 use cp_hosts::{Host, Text, named, pretty, uneditable};
 use serde_json::{Map, Value, json};
 
-/// What hosts call us: a part of the name of each of our tools.
+/// The name of our server in hosts, which is part of the name of each tool.
 const NAME: &str = "cp";
 
-/// The file in which a host looks for servers: of a project, or of the person.
+/// The configuration file of a host, for a project or for the user.
 pub(crate) fn file_of(host: Host, project: Option<&Path>, person: &Path) -> PathBuf {
     let directory = host.directory(project, person);
     match (host, project) {
         (Host::Claude, Some(project)) => project.join(".mcp.json"),
-        // Beside its directory, unless that was named.
+        // The file is next to the directory, unless the variable names one.
         (Host::Claude, None) => named("CLAUDE_CONFIG_DIR").unwrap_or_else(|| person.to_owned()).join(".claude.json"),
         (Host::Codex, _) => directory.join("config.toml"),
         (Host::Gemini, _) => directory.join("settings.json"),
@@ -33,19 +33,19 @@ const fn member(host: Host) -> &'static str {
     }
 }
 
-/// How a host starts a server.
+/// The command of a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
 }
 
-/// What stands there of a server that runs these words.
+/// The entry of a server with this command.
 fn entry(host: Host, argv: &[String]) -> Value {
     let (program, arguments) = (argv.first(), argv.get(1..));
     match host {
         Host::Claude => json!({"type": "stdio", "command": program, "args": arguments}),
-        // Without this it refuses, where no person is, each tool that does not only read. Whether a call needs one is for our policy.
+        // Without this, Codex refuses every tool that is not read-only if it runs unattended. Our policy decides about approval.
         Host::Codex => json!({"command": program, "args": arguments, "default_tools_approval_mode": "approve"}),
         Host::Gemini => json!({"command": program, "args": arguments}),
         Host::Copilot => json!({"type": "local", "command": program, "args": arguments, "tools": ["*"]}),
@@ -53,7 +53,7 @@ fn entry(host: Host, argv: &[String]) -> Value {
     }
 }
 
-/// Our server in what a host's file says, if it is there. Another program of that name is not ours.
+/// Our server in the configuration of a host. Another program of that name is not ours.
 fn ours(host: Host, whole: &Value) -> Option<Server> {
     let entry = &whole[member(host)][NAME];
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -69,7 +69,7 @@ fn ours(host: Host, whole: &Value) -> Option<Server> {
     is_ours.then_some(Server { argv, env })
 }
 
-/// What a text that can be edited says. `paste` is what its owner can put in, where we cannot.
+/// The parsed configuration. `paste` is the text for the user if the file cannot be edited.
 fn whole(host: Host, text: &str, paste: &Value) -> Result<Value> {
     match host {
         Host::Codex => parse_toml(text).map_err(|e| refused(host, &e, paste)),
@@ -82,12 +82,12 @@ fn refused(host: Host, why: &str, paste: &Value) -> Error {
     if host == Host::Codex { error.hint("correct the file, or put in yourself what `paste` shows") } else { error }
 }
 
-/// Our server as a host's file has it.
+/// Our server in the file of a host.
 pub(crate) fn server(host: Host, text: &str) -> Result<Option<Server>> {
     Ok(ours(host, &whole(host, text, &Value::Null)?))
 }
 
-/// The text with our server in it, once, started with these words.
+/// The text with our server, with this command.
 pub(crate) fn with_ours(host: Host, argv: &[String], text: Option<&str>) -> Result<String> {
     let entry = entry(host, argv);
     let all = json!({ member(host): { NAME: entry } });
@@ -97,7 +97,7 @@ pub(crate) fn with_ours(host: Host, argv: &[String], text: Option<&str>) -> Resu
     let paste = if is_toml { made.into() } else { all };
     let before = whole(host, text, &paste)?;
     let there = &before[member(host)][NAME];
-    // What its person has added to ours stays, as long as it starts the same.
+    // Members that the user has added are kept if the command is the same.
     if entry.as_object().into_iter().flatten().all(|(name, value)| there.get(name) == Some(value)) {
         return Ok(text.to_owned());
     }
@@ -123,7 +123,7 @@ pub(crate) fn with_ours(host: Host, argv: &[String], text: Option<&str>) -> Resu
     Ok(text.into_text())
 }
 
-/// The text without our server; none if nothing is left of the file.
+/// The text without our server; `None` if the file would be empty.
 pub(crate) fn without_ours(host: Host, text: &str) -> Result<Option<String>> {
     let before = whole(host, text, &Value::Null)?;
     if ours(host, &before).is_none() {
@@ -144,7 +144,7 @@ pub(crate) fn without_ours(host: Host, text: &str) -> Result<Option<String>> {
     Ok(way.is_none_or(|way| text.remove(&way)).then(|| text.into_text()))
 }
 
-/// All that is not ours: the file, and the servers in it.
+/// The rest of the file, and the other servers in it.
 fn others(mut whole: Value) -> (Value, Map<String, Value>) {
     let mut servers = whole[member(Host::Codex)].take().as_object().cloned().unwrap_or_default();
     servers.shift_remove(NAME);
@@ -154,18 +154,19 @@ fn others(mut whole: Value) -> (Value, Map<String, Value>) {
 /// The table that holds the servers.
 const SERVERS: &str = "mcp_servers";
 
-/// What a text says, or why it cannot be read.
+/// Parses a TOML text.
 fn parse_toml(text: &str) -> Result<Value, String> {
     toml::from_str(text).map_err(|e| format!("not TOML: {}", e.message()))
 }
 
-/// The table of a server, without a line feed at its end. The texts and lists of JSON that a server has are those of TOML too.
+/// The table of a server, without a final line feed. Strings and lists have the same form in JSON and TOML.
 fn toml_block(name: &str, entry: &Value, newline: &str) -> String {
     let members = entry.as_object().into_iter().flatten();
     members.fold(format!("[{SERVERS}.{name}]"), |text, (name, value)| format!("{text}{newline}{name} = {value}"))
 }
 
-/// The text with that table at its end, after a blank line. It ends with a line feed if the text did: by that its end is found again.
+/// The text with that table at its end, after a blank line. It ends with a line feed if the text did, so that removing the table restores
+/// the text.
 fn append_table(text: &str, name: &str, entry: &Value) -> String {
     let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let block = toml_block(name, entry, newline);
@@ -176,13 +177,13 @@ fn append_table(text: &str, name: &str, entry: &Value) -> String {
     }
 }
 
-/// The text without that table and those below it; none if nothing else was ever in it.
+/// The text without that table and its subtables; `None` if the file has no other content.
 fn remove_table(text: &str, name: &str) -> Option<String> {
     let (own, below) = (format!("[{SERVERS}.{name}]"), format!("[{SERVERS}.{name}."));
-    // The last one: what looks like it before may be a line of a text.
+    // The last table counts, because an earlier line may be part of a string.
     let last = text.split_inclusive('\n').filter(|line| line.trim() == own).count();
     let (mut left, mut seen) = (Vec::<&str>::new(), 0);
-    // What stands between the last line of a table and the next one is that one's.
+    // Lines between two tables belong to the second one.
     let mut between = Vec::new();
     let mut is_ours = false;
     for line in text.split_inclusive('\n') {

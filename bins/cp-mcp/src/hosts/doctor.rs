@@ -36,8 +36,8 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     checks
 }
 
-/// What is to be said of a host's file; nothing of one that does not have us. What a project has written is started only if it is what
-/// we would write: it may be the project of a stranger, whose servers the host starts once its person has agreed.
+/// The check of a host's file, if it has our server. The server of a project is started only with our own command, because the project may
+/// be untrusted.
 fn check_of(check: &str, host: Host, file: &Path, here: &Path, only: Option<&Vec<String>>) -> Option<Check> {
     let text = std::fs::read_to_string(file).ok().filter(|text| text.contains("cp-mcp"))?;
     let place = file.display();
@@ -71,24 +71,24 @@ fn words(argv: &[String]) -> String {
     argv.iter().map(|word| cp_common::wire::quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// The variables that every host hands on, and some nothing else.
+/// The variables that every host passes on.
 const ENVIRONMENT: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR", "TZ"];
-/// How long a server has for an answer: the shortest that a host waits for one to start.
+/// The time limit of a response, which is the shortest start limit of the hosts.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The tool that is called, which only says what would happen.
+/// The tool that is called, which has no effect.
 const TOOL: &str = "cp_check";
 
-/// What a visit was like.
+/// The times and the number of tools of a visit.
 pub(crate) struct Seen {
-    /// From the start of the program to its greeting.
+    /// The time from the start to the response to the handshake.
     pub greeted: Duration,
-    /// How many tools it has.
+    /// The number of tools.
     pub tools: usize,
-    /// From the call of one to its result.
+    /// The time of the call.
     pub called: Duration,
 }
 
-/// The version of the protocol in which a host begins.
+/// The protocol version of a host.
 const fn version(host: Host) -> &'static str {
     match host {
         Host::Claude | Host::Copilot => MODERN,
@@ -97,7 +97,7 @@ const fn version(host: Host) -> &'static str {
     }
 }
 
-/// Starts a server in a directory, as the host would, and calls a tool.
+/// Starts a server in a directory as the host does, and calls a tool.
 pub(crate) fn visit(host: Host, server: &Server, cwd: &Path) -> Result<Seen> {
     let (program, arguments) = server.argv.split_first().ok_or_else(|| Error::config("the command is empty"))?;
     let mut command = Command::new(program);
@@ -144,7 +144,7 @@ impl Visit {
         self.child.write(line.map_err(std::io::Error::from)?.as_bytes())
     }
 
-    /// Sends a request, and waits for its answer.
+    /// Sends a request, and waits for its response.
     fn ask<T: DeserializeOwned>(&mut self, method: &'static str, mut params: Value) -> Result<T> {
         if self.version == MODERN {
             let (version, client) = (MODERN.to_owned(), self.party.clone());
@@ -158,7 +158,7 @@ impl Visit {
                 return Err(Error::new(Code::Timeout, format!("no answer to {method} within {} s", LIMIT.as_secs())));
             }
             let Some(line) = self.child.next_line()? else { return Err(self.child.gone()) };
-            // What it sends besides is not for us.
+            // Other messages are ignored.
             let Some(Message::Answer { id: of, outcome }) = parse(line) else { continue };
             if of.get() != id {
                 continue;

@@ -1,4 +1,4 @@
-//! Texts as people write them, with our server put in and taken out.
+//! Configuration files of users, with our server added and removed.
 
 use std::path::Path;
 

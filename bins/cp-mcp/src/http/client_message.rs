@@ -11,12 +11,12 @@ use serde_json::{Map, Value};
 
 use super::endpoint::is_token;
 
-/// What the client said.
+/// A message of the client.
 #[derive(Debug, Default)]
-pub(super) struct Said {
-    /// The id of a request, as JSON writes it.
+pub(super) struct ClientMessage {
+    /// The id of a request, as JSON.
     pub(super) id: Option<String>,
-    /// Empty in an answer.
+    /// The method; empty in a response.
     pub(super) method: String,
     params: Params,
 }
@@ -40,11 +40,11 @@ struct Meta {
     version: Option<String>,
 }
 
-impl Said {
+impl ClientMessage {
     /// Reads a line.
     pub(super) fn of(line: &[u8]) -> Self {
         let (id, method, params) = match parse(line) {
-            Some(Message::Request { id, method, params }) => (Some(spelled(id)), method, params),
+            Some(Message::Request { id, method, params }) => (Some(id_text(id)), method, params),
             Some(Message::Notification { method, params }) => (None, method, params),
             Some(Message::Answer { .. }) | None => (None, String::new(), None),
         };
@@ -52,17 +52,17 @@ impl Said {
         Self { id, method, params }
     }
 
-    /// The request that this cancels.
+    /// The id of the request that this cancels.
     pub(super) fn cancelled(&self) -> Option<String> {
         (self.method == "notifications/cancelled").then(|| self.params.request.to_string())
     }
 
-    /// The version that a request without a session says by itself.
+    /// The protocol version in the metadata of a request without a session.
     pub(super) fn version(&self) -> Option<&str> {
         self.params.meta.version.as_deref()
     }
 
-    /// The headers of a request without a session: they repeat what it is about, so that what stands before the server can read it.
+    /// The headers of a request without a session, which repeat its method and target for HTTP proxies.
     pub(super) fn headers(&self, mirrors: &Mirrors) -> Vec<(String, String)> {
         let Some(version) = self.version() else { return Vec::new() };
         let Params { name, uri, arguments, .. } = &self.params;
@@ -82,12 +82,12 @@ impl Said {
     }
 }
 
-/// The one spelling of an id.
-pub(super) fn spelled(id: &RawValue) -> String {
+/// The canonical spelling of an id.
+pub(super) fn id_text(id: &RawValue) -> String {
     serde_json::from_str::<Value>(id.get()).map_or_else(|_| id.get().to_owned(), |id| id.to_string())
 }
 
-/// A value that a header can hold: in base64 what would not come through it as it is.
+/// The value of a header, in base64 if the text is not a valid value.
 fn header(value: &str) -> String {
     let is_plain = value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && value.trim() == value;
     if is_plain && !(value.starts_with("=?base64?") && value.ends_with("?=")) {
@@ -96,12 +96,12 @@ fn header(value: &str) -> String {
     format!("=?base64?{}?=", STANDARD.encode(value))
 }
 
-/// Which arguments of which tools are repeated: the path of each, and the name of its header.
+/// The arguments that are repeated in headers, by tool: the path of each argument, and the name of its header.
 #[derive(Debug, Default)]
 pub(super) struct Mirrors(HashMap<String, Vec<(Vec<String>, String)>>);
 
 impl Mirrors {
-    /// Learns from the answer to `tools/list`.
+    /// Reads the result of `tools/list`.
     pub(super) fn learn(&mut self, line: &[u8]) {
         let Some(Message::Answer { outcome: Ok(page), .. }) = parse(line) else { return };
         let page: Page = serde_json::from_str(page.get()).unwrap_or_default();
@@ -113,7 +113,7 @@ impl Mirrors {
         }
     }
 
-    /// The headers of a call, each with the value of its argument, where there is one.
+    /// The headers of a call, with the values of the arguments that are present.
     pub(super) fn values<'a>(&'a self, tool: &str, arguments: &'a Value) -> impl Iterator<Item = (&'a str, String)> {
         let marked = self.0.get(tool).into_iter().flatten();
         marked.filter_map(move |(path, name)| {
@@ -129,7 +129,7 @@ impl Mirrors {
     }
 }
 
-/// The marked properties, through properties of properties. What cannot be the name of a header marks nothing.
+/// Collects the marked properties at every depth. An invalid header name is ignored.
 fn marked(schema: &Value, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, String)>) {
     for (member, property) in schema.get("properties").and_then(Value::as_object).unwrap_or(&Map::new()) {
         path.push(member.clone());
@@ -164,7 +164,7 @@ mod tests {
         let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
         let names = |method: &str, params: &str| {
             let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#);
-            let headers = Said::of(line.as_bytes()).headers(&Mirrors::default());
+            let headers = ClientMessage::of(line.as_bytes()).headers(&Mirrors::default());
             headers.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", ")
         };
         let version = "MCP-Protocol-Version: 2026-07-28, ";

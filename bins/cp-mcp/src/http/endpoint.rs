@@ -11,9 +11,9 @@ use cp_servers::{Network, Table, is_name};
 /// The URL of a server.
 #[derive(Debug)]
 pub(crate) struct Address {
-    /// As requests are sent to it.
+    /// The URL of requests.
     pub(crate) url: String,
-    /// Whether it is on this machine.
+    /// True if it is on this machine.
     pub(crate) is_loopback: bool,
     host: String,
 }
@@ -35,7 +35,7 @@ impl Address {
         Ok(Self { url: uri.to_string(), is_loopback, host })
     }
 
-    /// The name of the server where none is given.
+    /// The default name of the server.
     pub(crate) fn name(&self) -> Result<String> {
         let name = self.host.replace('.', "-");
         let usage = || Error::usage("the URL gives the server no name").hint("cp-mcp connect --name NAME URL");
@@ -62,23 +62,23 @@ impl Address {
     }
 }
 
-/// What is shorter is a word that stands in many texts.
+/// The shortest secret, because shorter words occur in many texts.
 const SHORTEST: usize = 8;
-/// What the transport writes itself.
+/// The headers that the transport writes itself.
 const OURS: &str =
     " accept connection content-length content-type expect host last-event-id transfer-encoding upgrade ";
 
 /// Headers and their secrets. It has no `Debug` and no `Display`.
 #[derive(Clone, Default)]
 pub(crate) struct Headers {
-    /// Each by its name.
+    /// The headers by name.
     pub(crate) list: Vec<(String, String)>,
-    /// What of them is never shown, as text and as JSON spells it; the longest first.
+    /// The secrets, as text and as escaped JSON, longest first.
     secrets: Vec<String>,
 }
 
 impl Headers {
-    /// Those of a file, one `Name: value` a line.
+    /// Reads the headers of a file, one `Name: value` a line.
     pub(crate) fn of_file(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::config(Error::from(e).message()).in_file(path))?;
         let mode = path.metadata()?.mode();
@@ -107,21 +107,21 @@ impl Headers {
         Ok(headers)
     }
 
-    /// The value and each of its words is a secret.
+    /// Adds a value and each of its words as secrets.
     fn keep(&mut self, value: &str) {
         for secret in value.split(' ').chain([value]).filter(|secret| secret.len() >= SHORTEST) {
-            let spelled = serde_json::Value::from(secret).to_string();
-            self.secrets.extend([secret.to_owned(), spelled[1..spelled.len() - 1].to_owned()]);
+            let escaped = serde_json::Value::from(secret).to_string();
+            self.secrets.extend([secret.to_owned(), escaped[1..escaped.len() - 1].to_owned()]);
         }
     }
 
-    /// A text without the secrets: servers are known to repeat them in their errors.
+    /// Redacts the secrets in a text, because servers repeat them in errors.
     pub(crate) fn scrub(&self, text: &str) -> String {
         self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "[REDACTED]"))
     }
 }
 
-/// Whether a header can have this name.
+/// True if this is a valid header name.
 pub(super) fn is_token(name: &str) -> bool {
     let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(is_sign)

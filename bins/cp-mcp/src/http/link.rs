@@ -1,4 +1,4 @@
-//! The connection to one server: where it is, its session, and what is under way.
+//! The connection to one server: its URL, its session, and the active requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,78 +11,78 @@ use cp_http::client::{Client, Reply};
 use cp_mcp_wire::{Failure, INTERNAL_ERROR, failure};
 use serde_json::value::RawValue;
 
+use super::client_message::ClientMessage;
 use super::client_message::Mirrors;
-use super::client_message::Said;
 use super::endpoint::Headers;
 use crate::inbox::{Event, Post};
 
-/// How many redirects are followed.
+/// The most redirects that are followed.
 const REDIRECTS: usize = 3;
 
 /// The connection to one server.
 pub(super) struct Link {
     pub(super) name: String,
     pub(super) client: Client,
-    /// Where it is; another after a redirect.
+    /// The URL, which a redirect changes.
     pub(super) url: Mutex<String>,
     pub(super) headers: Headers,
-    /// How long a call may take, and what comes before it.
+    /// The time limits of a call and of a start.
     pub(super) limits: (Duration, Duration),
     pub(super) is_quiet: bool,
     pub(super) post: Post,
     pub(super) session: Mutex<Session>,
-    /// Held while a session is begun again.
+    /// Held while a session is renewed.
     pub(super) renewal: Mutex<()>,
     pub(super) mirrors: Mutex<Mirrors>,
-    /// What ends each request that is under way.
+    /// The stop signals of active requests.
     pub(super) under_way: Mutex<HashMap<String, Stop>>,
-    /// What ends the stream of what the server says by itself.
+    /// The stop signal of the stream of server messages.
     pub(super) listening: Mutex<Stop>,
 }
 
-/// What holds from one request to the next, in the era with a handshake.
+/// The state between requests, after a handshake.
 #[derive(Clone, Default)]
 pub(super) struct Session {
-    /// The client's handshake; none in the other era.
+    /// The client's handshake, if there was one.
     pub(super) hello: Option<Arc<[u8]>>,
-    /// The version that both have settled on.
+    /// The negotiated protocol version.
     pub(super) version: Option<String>,
-    /// What the server calls the session.
+    /// The session id of the server.
     pub(super) id: Option<String>,
 }
 
-/// What a lock holds: nothing is left half changed by a thread that panics.
+/// The content of a lock, which a panic never leaves half changed.
 pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Link {
-    /// How long the answer to a request may take.
+    /// The time limit of a request.
     pub(super) fn limit(&self, method: &str) -> Duration {
         match method {
-            // It is answered by all that comes.
+            // Its response is the stream of all notifications.
             "subscriptions/listen" => Duration::from_hours(24 * 365),
             "initialize" | "server/discover" | "tools/list" => self.limits.1,
             _ => self.limits.0,
         }
     }
 
-    /// The same connections for a request with this end.
+    /// The client with this deadline.
     pub(super) fn until(&self, end: Instant) -> Client {
         self.client.within(end.saturating_duration_since(Instant::now()))
     }
 
-    /// Sends a message, and follows redirects as long as they stay on this server.
+    /// Sends a message, and follows redirects on the same server.
     pub(super) fn send<'a>(
         &self,
         client: &'a Client,
         line: &[u8],
-        said: &Said,
+        request: &ClientMessage,
         session: &Session,
     ) -> Result<Reply<'a>> {
         let mut headers = self.headed(session, "application/json, text/event-stream");
         headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
-        headers.extend(said.headers(&locked(&self.mirrors)));
+        headers.extend(request.headers(&locked(&self.mirrors)));
         for _ in 0..REDIRECTS {
             let url = locked(&self.url).clone();
             let reply = client.post(&url, &headers, line)?;
@@ -105,17 +105,17 @@ impl Link {
         headers
     }
 
-    /// What a failure of the transport is to the client.
-    pub(super) fn failed(&self, said: &Said, error: &Error) -> Failure {
+    /// The failure for an error of the transport.
+    pub(super) fn failed(&self, request: &ClientMessage, error: &Error) -> Failure {
         if error.code() != Code::Timeout || error.details().get("phase") == Some(&"connect".into()) {
             return failed(error);
         }
-        let limit = self.limit(&said.method).as_secs_f64();
+        let limit = self.limit(&request.method).as_secs_f64();
         let late = Error::new(Code::Timeout, format!("the server {} has not answered within {limit} s", self.name));
         failed(&late.hint(format!("timeout and start_timeout in [mcp.{}] of the policy give it more time", self.name)))
     }
 
-    /// Passes a line on to the client, without what nobody may see. JSON has line feeds only where a space could stand.
+    /// Passes a line to the client, with secrets redacted. A line feed in JSON is replaced by a space.
     pub(super) fn pass(&self, line: &[u8]) -> Result<()> {
         let mut line = match std::str::from_utf8(line) {
             Ok(text) => self.headers.scrub(text).into_bytes(),
@@ -125,27 +125,27 @@ impl Link {
         self.post.send(Event::FromServer(line)).map_err(|_| Error::new(Code::Io, "the client has left"))
     }
 
-    /// Says why a message came to nothing: to the client where it waits for an answer, and on standard error.
-    pub(super) fn tell(&self, said: &Said, why: &Failure) {
+    /// Reports the failure of a message to the client, if it waits for a response, and on standard error.
+    pub(super) fn tell(&self, request: &ClientMessage, why: &Failure) {
         if !self.is_quiet {
             let error = Error::new(Code::Unknown, self.headers.scrub(&why.message)).without_secrets();
             line_to_stderr(&format!("cp-mcp: the server {}: {}", self.name, error.message()));
         }
-        let id = said.id.clone().and_then(|id| RawValue::from_string(id).ok());
+        let id = request.id.clone().and_then(|id| RawValue::from_string(id).ok());
         if let Some(line) = id.and_then(|id| failure(&id, why).ok()) {
             let _ = self.pass(line.as_bytes());
         }
     }
 }
 
-/// What a failure of ours is to the client.
+/// The failure for an error.
 pub(super) fn failed(error: &Error) -> Failure {
     let hint = error.hint_text().map(|hint| format!("\n{hint}")).unwrap_or_default();
     let message = format!("{}: {}{hint}", error.code(), error.message());
     Failure { code: INTERNAL_ERROR, message, data: error.to_value() }
 }
 
-/// Where a redirect leads, if that is another place on the same server.
+/// The target of a redirect, if it is on the same server.
 fn same_server(from: &str, to: &str) -> Option<String> {
     let server = &from[..from.match_indices('/').nth(2).map_or(from.len(), |(at, _)| at)];
     if to.starts_with('/') && !to.starts_with("//") {

@@ -10,108 +10,111 @@ use cp_mcp_wire::{Failure, Greeting, METHOD_NOT_FOUND, Message, parse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::client_message::{Said, spelled};
+use super::client_message::{ClientMessage, id_text};
 use super::link::{Link, Session, failed, locked};
 
 /// The notification that ends a handshake.
 pub(super) const READY: &str = "notifications/initialized";
-/// How much of a body is read at once.
+/// The bytes of a body that are read at once.
 pub(super) const CHUNK: usize = 64 << 10;
 
-/// What becomes of a message that came.
+/// The handler of a received message.
 pub(super) type Each<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
 impl Link {
-    /// Sends a message of the client and passes on what is answered, or why nothing is. True: it was accepted.
-    pub(super) fn exchange(self: &Arc<Self>, line: &[u8], said: &Said) -> bool {
-        let end = Instant::now() + self.limit(&said.method);
-        if said.method == "initialize" {
+    /// Sends a message of the client, and passes on the response or the failure. True if the message was accepted.
+    pub(super) fn exchange(self: &Arc<Self>, line: &[u8], request: &ClientMessage) -> bool {
+        let end = Instant::now() + self.limit(&request.method);
+        if request.method == "initialize" {
             *locked(&self.session) = Session { hello: Some(line.into()), ..Session::default() };
         }
-        let waited = said.version().is_none().then(|| locked(&self.renewal));
+        let waited = request.version().is_none().then(|| locked(&self.renewal));
         let session = waited.map_or_else(Session::default, |_| locked(&self.session).clone());
-        let done = self.answered(line, said, session, end, &mut |message| self.pass(message));
-        // Whoever cancels a request wants no answer.
+        let done = self.answered(line, request, session, end, &mut |message| self.pass(message));
+        // A cancelled request gets no response.
         if cp_http::is_ended() {
             return false;
         }
         if let Err(why) = &done {
-            self.tell(said, why);
-            self.give_up(said, Instant::now() >= end);
+            self.tell(request, why);
+            self.give_up(request, Instant::now() >= end);
         }
         done.is_ok()
     }
 
-    /// Tells a server with sessions that nobody waits any more.
-    fn give_up(&self, said: &Said, is_late: bool) {
-        let (Some(id), true, session) = (&said.id, is_late, locked(&self.session).clone()) else { return };
+    /// Cancels a late request at a server with sessions.
+    fn give_up(&self, request: &ClientMessage, is_late: bool) {
+        let (Some(id), true, session) = (&request.id, is_late, locked(&self.session).clone()) else { return };
         if session.hello.is_some() {
             let params = format!(r#"{{"requestId":{id},"reason":"timed out"}}"#);
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
             let client = self.client.within(Duration::from_secs(2));
-            let _ = self.send(&client, line.as_bytes(), &Said::default(), &session);
+            let _ = self.send(&client, line.as_bytes(), &ClientMessage::default(), &session);
         }
     }
 
     fn answered(
         self: &Arc<Self>,
         line: &[u8],
-        said: &Said,
+        request: &ClientMessage,
         session: Session,
         end: Instant,
         each: &mut Each<'_>,
     ) -> Result<(), Failure> {
         let client = self.until(end);
-        let sent = |session: &Session| self.send(&client, line, said, session).map_err(|e| self.failed(said, &e));
+        let sent = |session: &Session| self.send(&client, line, request, session).map_err(|e| self.failed(request, &e));
         let mut reply = sent(&session)?;
         if !is_success(&reply) {
             let refused = Refused::read(reply);
             let Some(lost) = session.id.filter(|_| refused.ends_session()) else {
-                return Err(refused.failure(said, self));
+                return Err(refused.failure(request, self));
             };
             self.renew(&lost, end)?;
             reply = sent(&locked(&self.session).clone())?;
         }
         if !is_success(&reply) {
-            return Err(Refused::read(reply).failure(said, self));
+            return Err(Refused::read(reply).failure(request, self));
         }
-        if said.method == "initialize" {
+        if request.method == "initialize" {
             locked(&self.session).id = reply.header("mcp-session-id");
         }
-        self.taken(&client, reply, said, each).map_err(|e| self.failed(said, &e))
+        self.taken(&client, reply, request, each).map_err(|e| self.failed(request, &e))
     }
 
-    /// Takes the answer, as one message or as a stream of them.
-    fn taken(&self, client: &Client, mut reply: Reply<'_>, said: &Said, each: &mut Each<'_>) -> Result<()> {
+    /// Reads the response, as one message or as a stream.
+    fn taken(&self, client: &Client, mut reply: Reply<'_>, request: &ClientMessage, each: &mut Each<'_>) -> Result<()> {
         let media = reply.header("content-type").unwrap_or_default();
         match media.split(';').next().unwrap_or_default().trim() {
-            _ if said.id.is_none() => Ok(()),
+            _ if request.id.is_none() => Ok(()),
             "application/json" => {
                 let body = whole(&mut reply)?;
-                let is_answered = self.message(&body, said, each)?;
+                let is_answered = self.message(&body, request, each)?;
                 if is_answered {
                     Ok(())
                 } else {
-                    Err(Error::new(Code::Server, "the server's answer is none to the request"))
+                    Err(Error::new(Code::Server, "the server's response has another id than the request"))
                 }
             }
-            "text/event-stream" => self.follow(client, Some(reply), said, each),
-            _ => Err(Error::new(Code::Server, format!("the server answers with `{media}`, which is no message"))
-                .hint("is that the URL of its MCP endpoint?")),
+            "text/event-stream" => self.follow(client, Some(reply), request, each),
+            _ => Err(Error::new(
+                Code::Server,
+                format!("unexpected content type `{media}` in the response of the server"),
+            )
+            .hint("is that the URL of its MCP endpoint?")),
         }
     }
 
-    /// Takes a message or a batch of them. True: the answer to the request was there.
-    pub(super) fn message(&self, bytes: &[u8], said: &Said, each: &mut Each<'_>) -> Result<bool> {
+    /// Handles a message or a batch. True if it has the response to the request.
+    pub(super) fn message(&self, bytes: &[u8], request: &ClientMessage, each: &mut Each<'_>) -> Result<bool> {
         if bytes.trim_ascii_start().starts_with(b"[") {
             let batch: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(|e| not_json(&e))?;
             return batch
                 .iter()
-                .try_fold(false, |done, one| Ok(self.message(one.get().as_bytes(), said, each)? || done));
+                .try_fold(false, |done, one| Ok(self.message(one.get().as_bytes(), request, each)? || done));
         }
         let is_answer = match parse(bytes) {
-            Some(Message::Answer { id, outcome }) if said.id == Some(spelled(id)) => {
-                self.learn(bytes, said, outcome.ok());
+            Some(Message::Answer { id, outcome }) if request.id == Some(id_text(id)) => {
+                self.learn(bytes, request, outcome.ok());
                 true
             }
             Some(Message::Answer { .. } | Message::Request { .. } | Message::Notification { .. }) => false,
@@ -121,19 +124,19 @@ impl Link {
         Ok(is_answer)
     }
 
-    /// What an answer says for the requests after it.
-    fn learn(&self, line: &[u8], said: &Said, result: Option<&RawValue>) {
-        match (said.method.as_str(), result) {
+    /// Reads the parts of a response that affect later requests.
+    fn learn(&self, line: &[u8], request: &ClientMessage, result: Option<&RawValue>) {
+        match (request.method.as_str(), result) {
             ("initialize", Some(greeting)) => {
                 let greeting: Greeting = serde_json::from_str(greeting.get()).unwrap_or_default();
                 locked(&self.session).version = Some(greeting.protocol_version).filter(|version| !version.is_empty());
             }
-            ("tools/list", Some(_)) if said.version().is_some() => locked(&self.mirrors).learn(line),
+            ("tools/list", Some(_)) if request.version().is_some() => locked(&self.mirrors).learn(line),
             _ => {}
         }
     }
 
-    /// Begins the session again as the client did, unless another request has done that.
+    /// Renews the session with the client's handshake, unless another request has renewed it.
     fn renew(self: &Arc<Self>, lost: &str, end: Instant) -> Result<(), Failure> {
         let _one = locked(&self.renewal);
         let session = locked(&self.session).clone();
@@ -141,15 +144,15 @@ impl Link {
             return Ok(());
         }
         let hello = session.hello.unwrap_or_default();
-        // The client has had this answer.
+        // The client already has this response.
         let mut each = |message: &[u8]| match parse(message) {
             Some(Message::Answer { .. }) | None => Ok(()),
             Some(Message::Request { .. } | Message::Notification { .. }) => self.pass(message),
         };
-        self.answered(&hello, &Said::of(&hello), Session::default(), end, &mut each)?;
+        self.answered(&hello, &ClientMessage::of(&hello), Session::default(), end, &mut each)?;
         let session = locked(&self.session).clone();
         let ready = format!(r#"{{"jsonrpc":"2.0","method":"{READY}"}}"#);
-        self.answered(ready.as_bytes(), &Said::default(), session, end, &mut |_| Ok(()))?;
+        self.answered(ready.as_bytes(), &ClientMessage::default(), session, end, &mut |_| Ok(()))?;
         self.listen();
         Ok(())
     }
@@ -163,7 +166,7 @@ fn not_json(e: &serde_json::Error) -> Error {
     Error::new(Code::Server, format!("the server sent what is not JSON: {e}"))
 }
 
-/// The whole body, if it is no longer than a line may be.
+/// The complete body, up to the limit of a line.
 fn whole(reply: &mut Reply<'_>) -> Result<Vec<u8>> {
     let (mut body, mut buffer) = (Vec::new(), vec![0; CHUNK]);
     loop {
@@ -178,14 +181,14 @@ fn whole(reply: &mut Reply<'_>) -> Result<Vec<u8>> {
     }
 }
 
-/// How much of a refusal is read.
+/// The most bytes of an error body that are read.
 const LONGEST: usize = 64 << 10;
-/// How much of it is shown.
+/// The most characters of it that are shown.
 const SHOWN: usize = 300;
-/// The errors of the era without sessions: a server that gives one speaks it.
+/// The error codes of the version without sessions, by which a server shows that it supports this version.
 const MODERN_ERRORS: std::ops::RangeInclusive<i64> = -32099..=-32020;
 
-/// An answer with another status than one of success.
+/// A response with an error status.
 pub(super) struct Refused {
     status: u16,
     location: Option<String>,
@@ -198,7 +201,7 @@ struct Body {
 }
 
 impl Refused {
-    /// Reads it, as far as anybody would.
+    /// Reads the response, up to a limit.
     pub(super) fn read(mut reply: Reply<'_>) -> Self {
         let (mut body, mut buffer) = (Vec::new(), [0; 4096]);
         while body.len() < LONGEST {
@@ -210,27 +213,27 @@ impl Refused {
         Self { status: reply.status, location: reply.header("location"), body }
     }
 
-    /// Whether it says that the session is over. Some servers answer 400 instead of 404.
+    /// True if the session has expired. Some servers answer 400 instead of 404.
     pub(super) fn ends_session(&self) -> bool {
         self.status == 404
             || self.status == 400 && String::from_utf8_lossy(&self.body).to_lowercase().contains("session")
     }
 
-    /// What it is to the client.
-    pub(super) fn failure(&self, said: &Said, link: &Link) -> Failure {
-        let is_probe = said.method == "server/discover";
+    /// The failure for the client.
+    pub(super) fn failure(&self, request: &ClientMessage, link: &Link) -> Failure {
+        let is_probe = request.method == "server/discover";
         let mut failure = match serde_json::from_slice::<Body>(&self.body) {
             Ok(body) if self.status != 401 => body.error,
-            _ => failed(&self.error(said, link)),
+            _ => failed(&self.error(request, link)),
         };
-        // The client goes on with a handshake where the server does not know this question.
+        // With this code the client continues with a handshake.
         if is_probe && matches!(self.status, 400 | 404..=406) && !MODERN_ERRORS.contains(&failure.code) {
             failure.code = METHOD_NOT_FOUND;
         }
         failure
     }
 
-    fn error(&self, said: &Said, link: &Link) -> Error {
+    fn error(&self, request: &ClientMessage, link: &Link) -> Error {
         let (name, url, status) = (&link.name, locked(&link.url).clone(), self.status);
         let text = String::from_utf8_lossy(&self.body);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -253,7 +256,7 @@ impl Refused {
                 error(Code::Config).hint(format!("redirects to other servers are not followed; it names {to}"))
             }
             403 => error(Code::Forbidden),
-            404 | 405 if matches!(said.method.as_str(), "initialize" | "server/discover") => {
+            404 | 405 if matches!(request.method.as_str(), "initialize" | "server/discover") => {
                 error(Code::NotFound).hint(
                     "name the URL of its MCP endpoint; the transport of 2024-11-05 (HTTP+SSE) is not spoken, but by `mcp-remote URL \
                      --transport sse-only` behind cp-mcp proxy",

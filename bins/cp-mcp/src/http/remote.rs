@@ -1,5 +1,5 @@
-//! A server over HTTP behind the gate. Messages leave in the order in which the client wrote them; only requests wait beside each other,
-//! each in a thread of its own.
+//! A server over HTTP behind the gate. Messages are sent in the order of the client; requests wait for their responses in parallel, each in
+//! its own thread.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use cp_http::{Stop, stopped_by};
 use cp_servers::Table;
 use serde_json::{Value, json};
 
-use super::client_message::Said;
+use super::client_message::ClientMessage;
 use super::endpoint::Address;
 use super::endpoint::Headers;
 use super::link::{Link, Session, locked};
@@ -22,11 +22,11 @@ use super::post::READY;
 use crate::gate::Server;
 use crate::inbox::Post;
 
-/// How many requests wait for their answers at the same time.
+/// The most requests that wait for a response at the same time.
 const MOST: usize = 64;
-/// How many bytes of the client may wait here.
+/// The most bytes of the client that wait here.
 const UNSENT: usize = 2 * LINE_LIMIT;
-/// How long the end of a session may take.
+/// The time limit for ending a session.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A server over HTTP.
@@ -36,14 +36,14 @@ pub(crate) struct Remote {
     load: Arc<Load>,
 }
 
-/// A message that is to be sent, and what ends the wait for its answer.
+/// A message to send, and the stop signal of its response.
 struct Job {
     line: Vec<u8>,
-    said: Said,
+    request: ClientMessage,
     stop: Stop,
 }
 
-/// How much is under way.
+/// The waiting bytes and active requests.
 #[derive(Default)]
 struct Load {
     bytes: AtomicUsize,
@@ -52,7 +52,7 @@ struct Load {
 }
 
 impl Remote {
-    /// A connection, which is opened with the first message.
+    /// A connection, which the first message opens.
     pub(crate) fn open(
         name: &str,
         address: &Address,
@@ -62,7 +62,7 @@ impl Remote {
         context: &Context,
     ) -> Result<Self> {
         let timeouts = Timeouts { total: table.call_limit(), idle: None };
-        // What stays on this machine goes through no proxy.
+        // A server on this machine is reached without a proxy.
         let variable = |name: &str| if address.is_loopback { None } else { std::env::var(name).ok() };
         let link = Arc::new(Link {
             name: name.to_owned(),
@@ -88,11 +88,11 @@ impl Remote {
 
 impl Server for Remote {
     fn send(&mut self, line: &[u8]) -> Result<()> {
-        let said = Said::of(line);
-        if let Some(id) = said.cancelled() {
+        let request = ClientMessage::of(line);
+        if let Some(id) = request.cancelled() {
             let stop = locked(&self.link.under_way).remove(&id);
             stop.iter().for_each(Stop::stop);
-            // Without a session the end of its stream is what cancels it at the server.
+            // Without a session, closing the stream cancels the request at the server.
             if locked(&self.link.session).hello.is_none() {
                 return Ok(());
             }
@@ -103,8 +103,8 @@ impl Server for Remote {
             return Err(too_much());
         }
         let stop = Stop::default();
-        locked(&self.link.under_way).extend(said.id.clone().map(|id| (id, stop.clone())));
-        let job = Job { line: line.to_vec(), said, stop };
+        locked(&self.link.under_way).extend(request.id.clone().map(|id| (id, stop.clone())));
+        let job = Job { line: line.to_vec(), request, stop };
         self.queue.as_ref().and_then(|queue| queue.send(job).ok()).ok_or_else(too_much)
     }
 
@@ -120,7 +120,7 @@ impl Server for Remote {
         if session.id.is_some() {
             let url = locked(&self.link.url).clone();
             let headers = self.link.headed(&session, "application/json, text/event-stream");
-            // A server need not offer that.
+            // A server may not support this.
             let _ = self.link.client.within(FAREWELL).delete(&url, &headers);
         }
         Ok(())
@@ -132,10 +132,10 @@ impl Server for Remote {
     }
 }
 
-/// Sends what the client says, each message when its turn has come.
+/// Sends the messages of the client in order.
 fn dispatch(link: &Arc<Link>, load: &Arc<Load>, jobs: &Receiver<Job>) {
     for job in jobs {
-        let is_alone = job.said.id.is_none() || job.said.method == "initialize";
+        let is_alone = job.request.id.is_none() || job.request.method == "initialize";
         if is_alone {
             settle(link, &job);
             load.bytes.fetch_sub(job.line.len(), Ordering::Relaxed);
@@ -153,18 +153,18 @@ fn dispatch(link: &Arc<Link>, load: &Arc<Load>, jobs: &Receiver<Job>) {
     }
 }
 
-fn settle(link: &Arc<Link>, Job { line, said, stop }: &Job) {
+fn settle(link: &Arc<Link>, Job { line, request, stop }: &Job) {
     stopped_by(stop);
-    let is_accepted = link.exchange(line, said);
-    if let Some(id) = &said.id {
+    let is_accepted = link.exchange(line, request);
+    if let Some(id) = &request.id {
         locked(&link.under_way).remove(id);
-    } else if is_accepted && said.method == READY {
+    } else if is_accepted && request.method == READY {
         link.listen();
     }
 }
 
 impl Load {
-    /// Waits for a place.
+    /// Waits for a free slot.
     fn begin(&self) {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.one_less.wait_while(requests, |requests| *requests >= MOST);

@@ -1,5 +1,4 @@
-//! Streams of messages: the answer to a request, and what the server says by itself. One that breaks off is taken up again where its
-//! events have ids.
+//! Streams of messages: the response to a request, and messages of the server. A broken stream is resumed if its events have ids.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,30 +8,30 @@ use cp_http::client::{Client, Reply};
 use cp_http::sse::Parser;
 use cp_http::{Stop, is_ended, pause, stopped_by};
 
-use super::client_message::Said;
+use super::client_message::ClientMessage;
 use super::link::{Link, locked};
 use super::post::{CHUNK, Each};
 
-/// How long to wait before a stream is taken up again, where the server does not say.
+/// The default delay before a stream is resumed.
 const RETRY: Duration = Duration::from_secs(1);
-/// The longest wait.
+/// The longest delay.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How often that is tried in vain.
+/// The most failed attempts.
 const TRIES: u32 = 5;
 
 impl Link {
-    /// Reads a stream until the answer has come. Without a request that waits for one it goes on until the server offers no more.
+    /// Reads a stream until the response arrives. A stream without a request is read until the server ends it.
     pub(super) fn follow(
         &self,
         client: &Client,
         first: Option<Reply<'_>>,
-        said: &Said,
+        request: &ClientMessage,
         each: &mut Each<'_>,
     ) -> Result<()> {
         let (mut reply, mut place, mut wait, mut failures) = (first, String::new(), RETRY, 0);
         loop {
             let mut parser = Parser::new();
-            let read = reply.take().map_or(Ok(false), |reply| self.events(reply, &mut parser, said, each));
+            let read = reply.take().map_or(Ok(false), |reply| self.events(reply, &mut parser, request, each));
             match read {
                 Ok(true) => return Ok(()),
                 Err(error) if is_ended() || error.code() != Code::Network => return Err(error),
@@ -41,15 +40,15 @@ impl Link {
             if !parser.id().is_empty() {
                 (place, wait) = (parser.id().to_owned(), RETRY);
             }
-            // Without a session there is nothing to take up; without a place the answer would not come again.
-            let is_over = said.id.is_some() && (place.is_empty() || said.version().is_some());
+            // A stream without a session or without event ids cannot be resumed.
+            let is_over = request.id.is_some() && (place.is_empty() || request.version().is_some());
             if is_over || failures == TRIES || !pause(parser.retry().map_or(wait, Duration::from_millis).min(LONGEST)) {
                 return Err(broken_off());
             }
             wait = (wait * 2).min(LONGEST);
             match self.resumed(client, &place) {
                 Ok(Some(again)) => (reply, failures) = (Some(again), 0),
-                Ok(None) if said.id.is_some() => return Err(broken_off()),
+                Ok(None) if request.id.is_some() => return Err(broken_off()),
                 Ok(None) => return Ok(()),
                 Err(error) if is_ended() || error.code() != Code::Network => return Err(error),
                 Err(_) => failures += 1,
@@ -57,18 +56,24 @@ impl Link {
         }
     }
 
-    /// Reads events to the end of the connection, or to the answer.
-    fn events(&self, mut reply: Reply<'_>, parser: &mut Parser, said: &Said, each: &mut Each<'_>) -> Result<bool> {
+    /// Reads events until the end of the connection, or until the response.
+    fn events(
+        &self,
+        mut reply: Reply<'_>,
+        parser: &mut Parser,
+        request: &ClientMessage,
+        each: &mut Each<'_>,
+    ) -> Result<bool> {
         let (mut buffer, mut is_answered) = (vec![0; CHUNK], false);
         while !is_answered {
             let bytes = reply.read(&mut buffer)?;
             if bytes.is_empty() {
                 return Ok(false);
             }
-            // An event without data only says how to go on.
+            // An event without data only sets the id and the delay.
             parser.push(bytes, |event| {
                 let is_message = matches!(event.name.as_str(), "" | "message") && !event.data.trim_ascii().is_empty();
-                is_answered |= is_message && self.message(&event.data, said, each)?;
+                is_answered |= is_message && self.message(&event.data, request, each)?;
                 Ok(())
             })?;
         }
@@ -76,7 +81,7 @@ impl Link {
         Ok(true)
     }
 
-    /// The stream of what comes after a place, or of all that the server says by itself. None: it offers none.
+    /// The stream after an event id, or of all server messages; `None` if the server has none.
     fn resumed<'a>(&self, client: &'a Client, place: &str) -> Result<Option<Reply<'a>>> {
         let mut headers = self.headed(&locked(&self.session).clone(), "text/event-stream");
         if !place.is_empty() {
@@ -88,16 +93,16 @@ impl Link {
         Ok((reply.status == 200 && is_stream).then_some(reply))
     }
 
-    /// Listens in a thread to what the server says by itself, until the session is begun again or over.
+    /// Listens to server messages in a thread, until the session is renewed or ends.
     pub(super) fn listen(self: &Arc<Self>) {
         let (stop, link) = (Stop::default(), Arc::clone(self));
         std::mem::replace(&mut *locked(&self.listening), stop.clone()).stop();
-        // Where no thread can be started, only that is not heard.
+        // Without a thread only these messages are lost.
         let _ = std::thread::Builder::new().name("listener".to_owned()).spawn(move || {
             stopped_by(&stop);
             let client = link.until(Instant::now() + link.limit("subscriptions/listen"));
             if let Ok(Some(reply)) = link.resumed(&client, "") {
-                let _ = link.follow(&client, Some(reply), &Said::default(), &mut |message| link.pass(message));
+                let _ = link.follow(&client, Some(reply), &ClientMessage::default(), &mut |message| link.pass(message));
             }
         });
     }

@@ -8,36 +8,36 @@ use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use serde_json::{Map, Value, json};
 
-/// The longest text of an answer, in bytes. Of a longer one the beginning is given, and where the whole is.
+/// The longest text of an answer, in bytes. A longer one is cut, with a link to all of it.
 const LONGEST: usize = 64 << 10;
 
-/// What a call came to.
+/// The answer of a call.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// For the model.
+    /// The text for the model.
     pub text: String,
-    /// The same as data.
+    /// The same content as data.
     pub data: Map<String, Value>,
     pub is_error: bool,
-    /// Whether the text is the data.
+    /// True if the text is the JSON of the data.
     is_data: bool,
-    /// What has to be asked first, and the token of that.
+    /// The requests for the client, and their token.
     pub asks: Option<(Value, String)>,
-    /// Where the whole is.
+    /// The link to the complete text.
     link: Option<Value>,
-    /// Where it was recorded.
+    /// The metadata with the receipt.
     meta: Option<Value>,
-    /// How long the whole is, in bytes, and where it is kept, for the record.
+    /// The length of the complete text in bytes, and its blob, for the ledger.
     pub kept: Value,
 }
 
 impl Answer {
-    /// A text.
+    /// An answer of this text.
     pub(super) fn of_text(text: impl Into<String>, is_error: bool) -> Self {
         Self { text: text.into(), is_error, ..Self::default() }
     }
 
-    /// What a tool of cp-exec answered.
+    /// The answer for a result of cp-exec.
     pub(super) fn of_result(result: ToolResult) -> Self {
         let text = if result.is_error { in_our_names(&result.content) } else { result.content };
         let data = result.exit_code.map(|code| ("exit_code".to_owned(), code.into()));
@@ -45,10 +45,10 @@ impl Answer {
         Self { data: data.into_iter().collect(), meta, ..Self::of_text(text, result.is_error) }
     }
 
-    /// Data, whose text is its JSON.
+    /// An answer of data, whose text is the JSON.
     pub(super) fn of_data(data: Value) -> Self {
         let mut data = if let Value::Object(members) = data { members } else { Map::new() };
-        // Of a stream what counts its lines, and what is not there.
+        // The counts of a stream and empty members are left out.
         data.retain(|name, value| {
             !value.is_null()
                 && !["total", "succeeded", "failed", "skipped", "truncated", "index"].contains(&name.as_str())
@@ -59,7 +59,7 @@ impl Answer {
         Self { text: Value::Object(data.clone()).to_string(), data, is_data: true, ..Self::default() }
     }
 
-    /// What another model answered.
+    /// The answer for a message of another model.
     pub(super) fn of_message(mut message: Value) -> Self {
         let content = message["content"].take();
         let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
@@ -67,13 +67,13 @@ impl Answer {
         Self { text, data: Map::from_iter(said), ..Self::default() }
     }
 
-    /// Why a call failed, and what to do about it.
+    /// The answer for an error, with its hint.
     pub(super) fn of_error(error: Error) -> Self {
         let error = error.without_secrets();
         let hint = error.hint_text().map(|hint| format!("\nHint: {hint}")).unwrap_or_default();
         let mut answer = Self::of_text(format!("{error}{hint}"), true);
         let mut value = error.to_value();
-        // The text has the rest.
+        // The text has the other members.
         value.as_object_mut().map(|members| members.remove("message"));
         if let Some(details) = value.get_mut("details").and_then(Value::as_object_mut) {
             details.retain(|name, _| !matches!(name.as_str(), "approval" | "_untrusted" | "hint"));
@@ -82,12 +82,12 @@ impl Answer {
         answer
     }
 
-    /// What the client has to ask first.
+    /// The answer that sends requests to the client.
     pub(super) fn asking(requests: Value, token: String) -> Self {
         Self { asks: Some((requests, token)), ..Self::default() }
     }
 
-    /// What has to be confirmed, where nobody can be asked: what would be done, and how it is called again.
+    /// A preview for a client without forms: the effect, and how to confirm it.
     pub(super) fn preview(shown: &str, done: &str, token: &str, approval: &Approval) -> Self {
         let text =
             format!("{shown}\n\n{done} If this is meant, make the same call again with \"confirm\":\"{token}\".");
@@ -97,7 +97,7 @@ impl Answer {
         answer
     }
 
-    /// Keeps what is too long beside the ledger.
+    /// Stores a text that is too long as a blob of the ledger.
     pub(super) fn shortened(mut self, ledger: &Path) -> Result<Self> {
         self.kept = json!({ "bytes": self.text.len() });
         if self.text.len() <= LONGEST {
@@ -121,7 +121,7 @@ impl Answer {
         Ok(self)
     }
 
-    /// As the result of a call.
+    /// The result of `tools/call`.
     pub(super) fn into_value(mut self, has_output: bool) -> Value {
         if let Some((requests, state)) = self.asks {
             return json!({ "resultType": "input_required", "inputRequests": requests, "requestState": state });
@@ -139,7 +139,7 @@ impl Answer {
     }
 }
 
-/// What cp-exec says to do, which comes last, in the names that its operations have here.
+/// The hint of cp-exec at the end of a text, with the tool names of this server.
 fn in_our_names(text: &str) -> String {
     const NAMES: [(&str, &str); 6] = [
         (r#"send {"tool":"filesystem","operation":"read_file","arguments":{"path":"…"}}"#, "use cp_read"),
@@ -153,18 +153,18 @@ fn in_our_names(text: &str) -> String {
     before.to_owned() + &NAMES.iter().fold(hint.to_owned(), |hint, (theirs, ours)| hint.replace(theirs, ours))
 }
 
-/// How an address begins.
+/// The scheme of a resource URI.
 const SCHEME: &str = "cp-blob:";
 
 /// The longest page, in bytes.
 const PAGE: usize = 256 << 10;
 
-/// The address of a text from a byte on.
+/// The URI of a text from an offset.
 fn uri_of(hash: &str, offset: usize) -> String {
     if offset == 0 { format!("{SCHEME}{hash}") } else { format!("{SCHEME}{hash}?offset={offset}") }
 }
 
-/// What `resources/templates/list` answers.
+/// The result of `resources/templates/list`.
 pub(super) fn resource_templates() -> Value {
     json!({ "resourceTemplates": [{
         "uriTemplate": format!("{SCHEME}{{hash}}{{?offset}}"),
@@ -174,7 +174,7 @@ pub(super) fn resource_templates() -> Value {
     }] })
 }
 
-/// A page of a text. Where more follows, a second part has the address of that.
+/// A page of a text. If more follows, a second part has the next URI.
 pub(super) fn resource_page(uri: &str, ledger: &Path) -> Result<Value> {
     let unknown = || Error::not_found(format!("there is no resource `{uri}`"));
     let named = uri.strip_prefix(SCHEME).ok_or_else(unknown)?;

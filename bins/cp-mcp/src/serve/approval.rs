@@ -1,5 +1,5 @@
-//! Calls that need approval before they run. Whoever is at the client may give it, where the policy leaves it to the agent; what is its owner's
-//! to decide is never asked here, because a client can answer by itself.
+//! Approval of calls. The client may approve a call if the policy leaves it to the agent. A call that requires the owner is never approved
+//! here, because a client can answer without a person.
 
 use cp_common::program::approval::{answered, bound, description, grant};
 use cp_common::program::confirm::{issue, redeem};
@@ -10,26 +10,26 @@ use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
 use super::executor::Stop;
-use super::protocol::{Client, Word, word_of};
+use super::protocol::{Client, FormAction, form_action};
 use super::shared::Shared;
 
-/// The name of the one question.
+/// The name of the approval request.
 const QUESTION: &str = "approve";
 
-/// What a call brings.
+/// The consent that a call brings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Consent {
     Nothing,
-    /// The answer to a question, and the token that the question came with.
-    Answer(String, Word),
+    /// The answer to a form, and the token of the form.
+    Answer(String, FormAction),
     /// The token of a preview.
     Token(String),
 }
 
 impl Consent {
-    /// What the parameters of a call bring; the token of a preview is taken out of the arguments.
+    /// The consent in the parameters of a call. The token of a preview is removed from the arguments.
     pub(super) fn of(params: &Map<String, Value>, arguments: &mut Map<String, Value>) -> Self {
-        let word = params.get("inputResponses").and_then(|answers| word_of(answers.get(QUESTION)?));
+        let word = params.get("inputResponses").and_then(|answers| form_action(answers.get(QUESTION)?));
         match (params.get("requestState").and_then(Value::as_str), word, arguments.remove("confirm")) {
             (Some(state), Some(word), _) => Self::Answer(state.to_owned(), word),
             (_, _, Some(Value::String(token))) => Self::Token(token),
@@ -75,28 +75,28 @@ pub(super) fn settled(
             let requests = json!({ QUESTION: { "method": "elicitation/create", "params": params } });
             return Ok(Some(Answer::asking(requests, token)));
         }
-        Consent::Nothing => shared.ask("elicitation/create", &form(&approval), stop)?.unwrap_or(Word::Cancel),
+        Consent::Nothing => shared.ask("elicitation/create", &form(&approval), stop)?.unwrap_or(FormAction::Cancel),
     };
     let who = &client.party.name;
     match word {
-        Word::Accept => granted(&approval, who, How::Approver, shared).map(|()| None),
-        Word::Decline => {
+        FormAction::Accept => granted(&approval, who, How::Approver, shared).map(|()| None),
+        FormAction::Decline => {
             let why = "the person at the client declined it";
             shared.journal().approval(Said::Denied { by: who, why }, &approval)?;
             answered(&shared.home, &approval.id)?;
             Err(Error::new(Code::Forbidden, format!("not approved: {why}")).with("rule", "approval"))
         }
-        Word::Cancel => Err(paused),
+        FormAction::Cancel => Err(paused),
     }
 }
 
-/// A form without fields: to accept it is the yes.
+/// A form without fields: accepting it approves the call.
 fn form(approval: &Approval) -> Value {
     let message = format!("Allow it?\n{}", description(approval));
     json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } })
 }
 
-/// Records a grant on the ledger, for the next start of exactly this call.
+/// Records a grant in the ledger, for the next start of this call.
 fn granted(approval: &Approval, by: &str, how: How, shared: &Shared) -> Result<()> {
     let mut yes = Grant { by: by.to_owned(), how, scope: Scope::Once, receipt: None };
     yes.receipt = Some(shared.journal().approval(Said::Granted(&yes), approval)?);
@@ -118,7 +118,7 @@ mod tests {
         let (consent, left) = of(json!({}), json!({"confirm": "ct_1", "command": "x"}));
         assert_eq!((consent, left.len()), (Consent::Token("ct_1".to_owned()), 1));
         let answered = json!({"requestState": "ct_2", "inputResponses": {"approve": {"action": "decline"}}});
-        assert_eq!(of(answered, json!({"confirm": "ct_1"})).0, Consent::Answer("ct_2".to_owned(), Word::Decline));
+        assert_eq!(of(answered, json!({"confirm": "ct_1"})).0, Consent::Answer("ct_2".to_owned(), FormAction::Decline));
         for half in [
             json!({"requestState": "ct_2"}),
             json!({"inputResponses": {"approve": {"action": "accept"}}}),

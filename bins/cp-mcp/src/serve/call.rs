@@ -1,4 +1,4 @@
-//! One call, from its record on the ledger to its answer.
+//! One call, from its ledger entry to its answer.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -15,32 +15,32 @@ use super::approval::{Consent, settled};
 use super::executor::{Stop, Verb};
 use super::protocol::{Client, complete};
 use super::shared::{Allowance, Shared};
-use super::tools::Operation;
+use super::tools::ToolAction;
 use crate::inbox::Event;
 
-/// A call that a client makes.
+/// A call of a client.
 pub(super) struct Call {
     pub id: Box<RawValue>,
     pub name: String,
-    /// The hash of its arguments, for the record.
+    /// The hash of its arguments, for the ledger.
     pub input_hash: String,
-    /// How long they are.
+    /// The length of the arguments, in bytes.
     pub bytes: usize,
-    /// What it asks, where its arguments fit.
-    pub operation: Result<Operation>,
+    /// The operation, or the error in its arguments.
+    pub operation: Result<ToolAction>,
     pub consent: Consent,
     pub client: Client,
-    /// The token under which the client wants to hear of progress.
+    /// The token for progress notifications.
     pub progress: Option<Value>,
 }
 
-/// A call that is under way.
+/// An active call.
 #[derive(Debug, Default)]
 pub(super) struct Ticket {
-    /// Its id, as it was written.
+    /// Its id, as the client wrote it.
     pub id: String,
     pub stop: Stop,
-    /// The line that answers it; empty, where it was cancelled.
+    /// The line of the response; empty if the call was cancelled.
     pub answer: OnceLock<Vec<u8>>,
 }
 
@@ -50,12 +50,12 @@ impl Ticket {
     }
 }
 
-/// Carries a call out and posts its answer; an empty line, where it was cancelled.
+/// Runs a call and posts its response; an empty line if it was cancelled.
 pub(super) fn carry_out(call: &Call, ticket: &Ticket, shared: &Shared) {
-    // A signal ends what runs in its own way: nothing that was started is left behind.
+    // A signal must not interrupt the cleanup of started processes.
     let effect = signals::effect();
     let line = recorded(call, &ticket.stop, shared).map(|answer| {
-        let value = answer.into_value(call.operation.as_ref().is_ok_and(Operation::has_text));
+        let value = answer.into_value(call.operation.as_ref().is_ok_and(ToolAction::has_text));
         result(&call.id, &complete(value, call.client.is_modern(), None))
     });
     drop(effect);
@@ -63,7 +63,7 @@ pub(super) fn carry_out(call: &Call, ticket: &Ticket, shared: &Shared) {
     let _ = shared.post.send(Event::FromServer(ticket.answer.get_or_init(|| line).clone()));
 }
 
-/// The answer, with the call and its result on the ledger. What the programs do for it has records of its own, on the disk before.
+/// Runs a call, and records the call and its result. The programs record their effects themselves, and sync them first.
 fn recorded(call: &Call, stop: &Stop, shared: &Shared) -> Option<Answer> {
     let began = Instant::now();
     let Call { name, client, input_hash, .. } = call;
@@ -90,7 +90,7 @@ fn recorded(call: &Call, stop: &Stop, shared: &Shared) -> Option<Answer> {
     }
 }
 
-/// What comes of a call. `None`: it was cancelled.
+/// The answer of a call; `None` if it was cancelled.
 fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
     let began = Instant::now();
     let mut told = None;
@@ -103,11 +103,11 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
     };
     looked();
     match call.operation.as_ref().map_err(|error| Error::from_value(&error.to_value()))? {
-        Operation::Do { tool, input } => {
+        ToolAction::Do { tool, input } => {
             let made = call.made(tool, input)?;
             let mut attempt = || shared.executor.call(Verb::Do, &made, stop, &mut looked);
             let (line, mut consent) = (made.input.get(), &call.consent);
-            // Each start of a command line repeats what it does, so its answer is settled before it starts again.
+            // Each start of a command line repeats its effects, so the approval is settled before it starts again.
             if *consent != Consent::Nothing
                 && let Some(paused) = shared.paused(line)
             {
@@ -134,13 +134,13 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
             };
             Ok(result.map(Answer::of_result))
         }
-        Operation::Check { tool, input } => {
+        ToolAction::Check { tool, input } => {
             let made = call.made(tool, input)?;
             let decision: Option<Value> = shared.executor.call(Verb::Check, &made, stop, &mut looked)?;
             Ok(decision.map(Answer::of_data))
         }
-        Operation::Ask { program: "cp-llm", words, input, .. } => {
-            // One after the other: what one costs, the next has no more.
+        ToolAction::Ask { program: "cp-llm", words, input, .. } => {
+            // Prompts run one after the other, because they share the allowance.
             let mut allowance = shared.allowance.lock().unwrap_or_else(PoisonError::into_inner);
             let words: Vec<String> = allowance.options()?.into_iter().chain(words.iter().cloned()).collect();
             let message = shared.executor.ask("cp-llm", &words, input, false, stop, &mut looked)?;
@@ -149,7 +149,7 @@ fn done(call: &Call, stop: &Stop, shared: &Shared) -> Result<Option<Answer>> {
             }
             Ok(message.map(Answer::of_message))
         }
-        Operation::Ask { program, words, input, all } => {
+        ToolAction::Ask { program, words, input, all } => {
             Ok(shared.executor.ask(program, words, input, *all, stop, &mut looked)?.map(Answer::of_data))
         }
     }
@@ -161,7 +161,7 @@ impl Call {
         serde_json::from_str(self.id.get()).unwrap_or_else(|_| self.id.get().to_owned())
     }
 
-    /// As cp-exec takes it.
+    /// The call for cp-exec.
     fn made(&self, tool: &str, input: &impl serde::Serialize) -> Result<ToolCall> {
         let input = to_raw_value(input).map_err(|e| Error::validation(e.to_string()))?;
         Ok(ToolCall { id: self.id(), name: tool.to_owned(), input, timeout: None, untrusted: Vec::new() })

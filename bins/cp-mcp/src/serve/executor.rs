@@ -1,4 +1,4 @@
-//! What carries out calls: cp-exec as coprocesses that wait for the next call, and programs that are asked once.
+//! The programs that run calls: cp-exec as idle coprocesses, and programs that are started once.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
@@ -16,42 +16,42 @@ use cp_common::{Context, Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// How often a wait looks whether the call was cancelled.
+/// How often a wait checks for a cancellation.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether a call was cancelled.
+/// True if a call was cancelled.
 pub(super) type Stop = AtomicBool;
 
-/// What a coprocess does with a call.
+/// The verb of a coprocess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// Carries it out.
+    /// Run the call.
     Do,
-    /// Decides about it.
+    /// Decide about the call.
     Check,
 }
 
-/// A coprocess, and the policy that it has read.
+/// An idle coprocess, and the policy that it has read.
 struct Warm {
     verb: Verb,
     policy: Stamp,
     part: Part,
 }
 
-/// What tells that a file is still the same: none, where there is none.
+/// The identity of a file's content; `None` without a file.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
-/// The coprocesses that wait for a call, and how all programs are started.
+/// The idle coprocesses, and the options of all programs.
 pub(super) struct Executor {
     idle: Mutex<Vec<Warm>>,
     flags: Vec<OsString>,
-    /// Who is served, as `--hosted` of cp-exec takes it.
+    /// The client, for `--hosted` of cp-exec.
     hosted: String,
     policy: PathBuf,
 }
 
 impl Executor {
-    /// One in this context. Nothing is started before the first call.
+    /// An executor in this context. The first call starts the first coprocess.
     pub(super) fn new(context: &Context, hosted: String) -> Self {
         let mut flags = context.handed_on();
         if !context.options.quiet {
@@ -60,7 +60,7 @@ impl Executor {
         Self { idle: Mutex::default(), flags, hosted, policy: context.home.policy_file() }
     }
 
-    /// Gives a call to a coprocess. `None`: it was cancelled, and all that it had started is killed.
+    /// Runs a call by a coprocess; `None` if it was cancelled, after its processes were killed.
     pub(super) fn call<T: DeserializeOwned>(
         &self,
         verb: Verb,
@@ -83,7 +83,7 @@ impl Executor {
         outcome.map(Some)
     }
 
-    /// A coprocess that waits, or a new one: the policy is read when one starts, and another policy needs another.
+    /// An idle coprocess, or a new one. A coprocess reads the policy when it starts, so a changed policy requires a new one.
     fn warm(&self, verb: Verb) -> Result<Warm> {
         let meta = std::fs::metadata(&self.policy).ok();
         let policy = meta.map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
@@ -99,12 +99,12 @@ impl Executor {
             Verb::Do => command.args(["--hosted", &self.hosted]),
             Verb::Check => command.arg("check"),
         };
-        // What it says to people is in its answers, too.
+        // Its standard error repeats its answers.
         command.arg("--closed").args(&self.flags).stderr(Stdio::piped());
         Ok(Warm { verb, policy, part: Part::of(Child::start(&mut command, Grace::default())?) })
     }
 
-    /// Asks a program one thing: its answer, and before it the lines of a stream as `items`. `None`: it was cancelled.
+    /// Runs a program and returns its answer, with the records of a stream as `items`; `None` if the call was cancelled.
     pub(super) fn ask(
         &self,
         program: &str,
@@ -149,7 +149,7 @@ impl Executor {
         Ok(Some(answer.into()))
     }
 
-    /// What hands the context on, without the session for what is about all of them.
+    /// The options that pass on the context, without the session if the program reads all sessions.
     fn flags(&self, all: bool) -> Vec<OsString> {
         let mut flags = self.flags.clone();
         if all && let Some(at) = flags.iter().position(|flag| flag == "--session") {
@@ -158,7 +158,7 @@ impl Executor {
         flags
     }
 
-    /// Lets the coprocesses leave in their own time.
+    /// Ends the input of the coprocesses, and waits until they exit.
     pub(super) fn finish(&self) -> Result<()> {
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         idle.into_iter().try_for_each(|warm| warm.part.finish())

@@ -35,16 +35,16 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Offer these programs as tools to any agent
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The directory that commands run in and that `.` means in policy (default: the working directory)
+    /// The working directory of commands, and `.` in the policy (default: the working directory)
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// Only these tools, by name
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     tools: Vec<String>,
-    /// The most dollars that other models may cost, all calls together
+    /// The most dollars for other models, in all calls
     #[arg(long, value_name = "X")]
     budget_usd: Option<f64>,
-    /// The most tokens that other models may take, all calls together
+    /// The most tokens for other models, in all calls
     #[arg(long, value_name = "N")]
     budget_tokens: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Prompts: the agents of the home by their souls, and its registered prompts.
+//! Prompts: the system texts of the home's agents, and registered prompts.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use cp_policy::template;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-/// How the name of an agent begins.
+/// The prefix of an agent's name.
 const AGENT: &str = "agent-";
 
-/// What `prompts/list` answers.
+/// The result of `prompts/list`.
 pub(super) fn listed(context: &Context) -> Result<Value> {
     let agents = context.home.agents::<IgnoredAny>()?;
     let mut prompts: Vec<Value> = agents
@@ -27,7 +27,7 @@ pub(super) fn listed(context: &Context) -> Result<Value> {
     };
     for row in registered.table().rows() {
         let id = row.get("prompt_id");
-        // One that cannot be used is not offered.
+        // A prompt that cannot be used is not offered.
         let Ok(text) = registered.text(id) else { continue };
         let argument = |name: &str| json!({ "name": name, "required": true });
         let arguments: Vec<Value> = template::variables(&text).into_iter().map(argument).collect();
@@ -36,7 +36,7 @@ pub(super) fn listed(context: &Context) -> Result<Value> {
     Ok(json!({ "prompts": prompts }))
 }
 
-/// What `prompts/get` answers.
+/// The result of `prompts/get`.
 pub(super) fn text(name: &str, arguments: &BTreeMap<String, String>, context: &Context) -> Result<Value> {
     let named = match name.strip_prefix(AGENT) {
         Some(agent) => format!("--agent={agent}"),

@@ -1,4 +1,4 @@
-//! What a request says of its client, and how an answer is written in the era of the request.
+//! The client of a request, and the form of a result in the protocol version of the request.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-/// What the server says to a model.
+/// The instructions for the model.
 const INSTRUCTIONS: &str = "Commands and file changes are decided about by a policy, run in a sandbox and recorded. A refusal says which rule \
                             refused and what to do instead.";
 
-/// How long a client may keep a list: it does not change while the server runs.
+/// How long a client may cache a list, which does not change while the server runs.
 const KEPT: Duration = Duration::from_hours(1);
 
 /// The client of a request.
@@ -22,39 +22,39 @@ pub(super) struct Client {
     pub party: Party,
     /// The version of the protocol.
     pub version: String,
-    /// Whether its person can be asked with a form.
+    /// True if it supports forms.
     pub asks: bool,
 }
 
-/// What a client says to a question.
+/// The action of a client's response to a form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Word {
+pub(super) enum FormAction {
     Accept,
     Decline,
-    /// It was put away, which decides nothing.
+    /// The form was dismissed, which decides nothing.
     Cancel,
 }
 
-/// What a client says in the result of a form.
-pub(super) fn word_of(result: &Value) -> Option<Word> {
-    Word::deserialize(result.get("action")?).ok()
+/// Reads the action from the result of a form.
+pub(super) fn form_action(result: &Value) -> Option<FormAction> {
+    FormAction::deserialize(result.get("action")?).ok()
 }
 
 impl Client {
-    /// Whether each request stands for itself.
+    /// True for the version without sessions.
     pub(super) fn is_modern(&self) -> bool {
         self.version == MODERN
     }
 
     fn new(party: Party, version: &str, capabilities: &Value) -> Self {
-        // An empty object is a form; one that lists other ways only is none.
+        // An empty object means forms; an object that lists only other modes does not.
         let ways = capabilities.get("elicitation").and_then(Value::as_object);
         let asks = ways.is_some_and(|ways| ways.is_empty() || ways.contains_key("form"));
         Self { party, version: version.to_owned(), asks }
     }
 
-    /// The client of a request that says so itself; none where it belongs to a handshake.
+    /// The client in the metadata of a request; `None` if the request belongs to a handshake.
     pub(super) fn of(params: &Map<String, Value>) -> Result<Option<Self>, Failure> {
         #[derive(Deserialize)]
         struct Lenient {
@@ -76,7 +76,7 @@ impl Client {
         Ok(Some(Self::new(party, version, capabilities)))
     }
 
-    /// The client of a handshake. It gets the version that it wants, where that is one.
+    /// The client of a handshake. It gets its requested version if that is supported.
     pub(super) fn greeting(params: &Map<String, Value>) -> Result<Self, Failure> {
         let asked = Initialize::deserialize(Value::Object(params.clone()));
         let asked = asked.map_err(|e| Failure::new(INVALID_PARAMS, format!("initialize: {e}")))?;
@@ -90,7 +90,7 @@ fn party() -> Party {
     Party { name: "cp-mcp".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
 }
 
-/// What the server is, for either era.
+/// The description of the server, with or without a handshake.
 pub(super) fn greeting(client: Option<&Client>) -> Value {
     let greeting = Greeting {
         protocol_version: client.map(|client| client.version.clone()).unwrap_or_default(),
@@ -102,8 +102,7 @@ pub(super) fn greeting(client: Option<&Client>) -> Value {
     serde_json::to_value(greeting).unwrap_or_default()
 }
 
-/// A result in the era of its request: without a session it says its type, who gives it, and how long it may be kept, where that is
-/// asked for.
+/// A result in the protocol version of its request. Without a session it has its type, the server, and the cache time if it is given.
 pub(super) fn complete(mut result: Value, is_modern: bool, may_be_kept: Option<bool>) -> Value {
     let Some(members) = result.as_object_mut().filter(|_| is_modern) else { return result };
     members.entry("resultType").or_insert("complete".into());
@@ -117,7 +116,7 @@ pub(super) fn complete(mut result: Value, is_modern: bool, may_be_kept: Option<b
     result
 }
 
-/// The parameters of a request by name.
+/// The members of the parameters.
 pub(super) fn members(params: Option<&RawValue>) -> Result<Map<String, Value>, Failure> {
     let read = |params: &RawValue| serde_json::from_str(params.get());
     params.map_or_else(|| Ok(Map::new()), read).map_err(|e| Failure::new(INVALID_PARAMS, format!("params: {e}")))

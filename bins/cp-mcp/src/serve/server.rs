@@ -1,4 +1,4 @@
-//! The loop of the server: what the client writes is answered, calls are carried out beside it, and everything is written here.
+//! The loop of the server: it answers the client, starts calls in threads, and writes all output.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -18,31 +18,31 @@ use super::answer::{resource_page, resource_templates};
 use super::approval::Consent;
 use super::call::{Call, Ticket, carry_out};
 use super::prompts;
-use super::protocol::{Client, complete, greeting, members, word_of};
+use super::protocol::{Client, complete, form_action, greeting, members};
 use super::shared::{Allowance, Shared};
 use super::tools::Tools;
 use crate::inbox::{self, Event, Post};
 use crate::stdout;
 
-/// How many calls run at the same time. More wait their turn.
+/// The most calls that run at the same time. Others wait.
 const SLOTS: usize = 8;
-/// How many calls may wait, and how long they may be together, in bytes. One more is refused.
+/// The most waiting calls, and their most bytes. Further calls are refused.
 const WAITING: (usize, usize) = (256, 16 << 20);
-/// The longest line of a client, in bytes: cp-exec takes no longer request.
+/// The longest line of a client, in bytes, which is also the limit of cp-exec.
 const LONGEST: usize = 5 << 18;
-/// How long calls have to end by themselves when the client has written its last line.
+/// How long calls may continue after the end of the client's input.
 const GRACE: Duration = Duration::from_secs(5);
 
 type Answered = std::result::Result<Value, Failure>;
 
-/// Serves the client at standard streams until it leaves.
+/// Serves the client at the standard streams until it disconnects.
 pub(crate) fn serve(names: &[String], allowance: Allowance, context: &mut Context) -> Result<()> {
     let tools = Tools::of(names)?;
     stdout::begin(context)?;
     let (post, inbox) = inbox::open_at_most(LONGEST)?;
-    let (shaken, shared, running, waiting) = (None, None, Vec::new(), VecDeque::new());
+    let (handshake_client, shared, running, waiting) = (None, None, Vec::new(), VecDeque::new());
     let mut server =
-        Server { root: context.base()?, context, tools, allowance, post, shaken, shared, running, waiting };
+        Server { root: context.base()?, context, tools, allowance, post, handshake_client, shared, running, waiting };
     let left = server.work(&inbox);
     server.leave(&inbox)?;
     left
@@ -55,15 +55,15 @@ struct Server<'a> {
     allowance: Allowance,
     post: Post,
     /// The client of the handshake.
-    shaken: Option<Client>,
-    /// There from the first call on.
+    handshake_client: Option<Client>,
+    /// Created with the first call.
     shared: Option<Arc<Shared>>,
     running: Vec<Arc<Ticket>>,
     waiting: VecDeque<Call>,
 }
 
 impl Server<'_> {
-    /// Answers until the client has written its last line and its calls have ended, or had their time.
+    /// Handles events until the client's input ends and its calls have ended, or their grace period is over.
     fn work(&mut self, inbox: &Receiver<Event>) -> Result<()> {
         let mut until = None;
         loop {
@@ -88,7 +88,7 @@ impl Server<'_> {
         }
     }
 
-    /// The next event. What was written is handed to the client before a wait.
+    /// The next event. The output is flushed before a wait.
     fn next(&mut self, inbox: &Receiver<Event>, limit: Option<Duration>) -> Result<Option<Event>> {
         match inbox.try_recv() {
             Ok(event) => return Ok(Some(event)),
@@ -102,7 +102,7 @@ impl Server<'_> {
         }
     }
 
-    /// Stops what still runs, and waits for the end of that: what it started is killed before this program is gone.
+    /// Stops the active calls, and waits until their processes are killed.
     fn leave(&mut self, inbox: &Receiver<Event>) -> Result<()> {
         self.waiting.clear();
         self.running.iter().for_each(|ticket| ticket.stop.store(true, Relaxed));
@@ -130,7 +130,7 @@ impl Server<'_> {
                 Ok(())
             }
             Ok(Message::Answer { id, outcome }) => {
-                let word = outcome.ok().and_then(|result| word_of(&serde_json::from_str(result.get()).ok()?));
+                let word = outcome.ok().and_then(|result| form_action(&serde_json::from_str(result.get()).ok()?));
                 if let Some(shared) = &self.shared {
                     shared.answered(id.get(), word);
                 }
@@ -148,7 +148,7 @@ impl Server<'_> {
         stdout::write(line.as_bytes(), self.context)
     }
 
-    /// Answers a request; `None`: its answer comes later.
+    /// The result of a request; `None` if its response is written later.
     fn request(
         &mut self,
         id: &RawValue,
@@ -159,12 +159,12 @@ impl Server<'_> {
         if method == "initialize" {
             let client = Client::greeting(&params)?;
             let value = greeting(Some(&client));
-            self.shaken = Some(client);
+            self.handshake_client = Some(client);
             return Ok(Some(value));
         }
         let own = Client::of(&params)?;
         let is_modern = own.is_some();
-        let client = own.or_else(|| self.shaken.clone()).unwrap_or_default();
+        let client = own.or_else(|| self.handshake_client.clone()).unwrap_or_default();
         let (value, may_be_kept) = match method {
             "server/discover" => return Ok(Some(complete(greeting(None), true, Some(true)))),
             "ping" => (json!({}), None),
@@ -181,7 +181,7 @@ impl Server<'_> {
     }
 
     fn resource(&self, params: &Map<String, Value>, is_modern: bool) -> Answered {
-        /// The code of those versions that have one of its own.
+        /// The code in the versions with a handshake.
         const NOT_FOUND: i64 = -32002;
         let uri = text(params, "uri")?;
         let unknown = Error::not_found(format!("there is no resource `{uri}`"));
@@ -200,7 +200,7 @@ impl Server<'_> {
         prompts::text(text(params, "name")?, &arguments, self.context).map_err(failed)
     }
 
-    /// Takes a call. It starts now, where a slot is free.
+    /// Queues a call, and starts it if a slot is free.
     fn call(
         &mut self,
         id: &RawValue,
@@ -243,7 +243,7 @@ impl Server<'_> {
         self.start().map_err(failed)
     }
 
-    /// Starts what waits, while there are slots.
+    /// Starts waiting calls while there are free slots.
     fn start(&mut self) -> Result<()> {
         while self.running.len() < SLOTS
             && let Some(call) = self.waiting.pop_front()
@@ -264,7 +264,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Writes what a call has to say. Where that was its answer, the next one starts.
+    /// Writes a line of a call. After the response of a call the next one starts.
     fn done(&mut self, line: &[u8]) -> Result<()> {
         stdout::write(line, self.context)?;
         if let Some(at) =
@@ -275,7 +275,7 @@ impl Server<'_> {
         self.start()
     }
 
-    /// Stops a call, or forgets one that has not started. Neither is answered.
+    /// Stops a call, or removes it from the queue. A cancelled call gets no response.
     fn cancel(&mut self, params: Option<&RawValue>) {
         let Ok(params) = members(params) else { return };
         let Some(id) = params.get("requestId").map(Value::to_string) else { return };
@@ -289,7 +289,7 @@ fn text<'a>(params: &'a Map<String, Value>, name: &str) -> std::result::Result<&
     text.ok_or_else(|| Failure::new(INVALID_PARAMS, format!("`{name}` is not a text")))
 }
 
-/// An error of ours, as the protocol has it.
+/// The failure for an error.
 fn failed(error: Error) -> Failure {
     let error = error.without_secrets();
     let code = match error.code() {

@@ -1,4 +1,4 @@
-//! What all calls share: the session that they are recorded in, the programs that carry them out, and the way to the client.
+//! The state that all calls share: their session, the programs that run them, and the channel to the client.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,45 +15,45 @@ use cp_mcp_wire::request;
 use serde_json::{Value, json};
 
 use super::executor::{Executor, Stop};
-use super::protocol::{Client, Word};
+use super::protocol::{Client, FormAction};
 use crate::inbox::{Event, Post};
 use crate::record::Journal;
 
-/// How often a wait for a person looks whether the call was cancelled.
+/// How often a wait for a form checks for a cancellation.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The most command lines that await an answer.
+/// The most command lines that wait for an approval.
 const MOST_PAUSED: usize = 1000;
 
-/// The remaining cost of other models, for all calls together.
+/// The remaining allowance for other models, for all calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Allowance {
     pub usd: Option<f64>,
     pub tokens: Option<u64>,
 }
 
-/// What all calls share.
+/// The state that all calls share.
 pub(super) struct Shared {
     pub executor: Executor,
     pub home: PathBuf,
-    /// Beside it are the long answers.
+    /// The ledger, whose blobs store long answers.
     pub ledger: PathBuf,
     pub allowance: Mutex<Allowance>,
     pub post: Post,
     journal: Mutex<Journal>,
-    questions: Mutex<BTreeMap<String, SyncSender<Word>>>,
-    /// The errors of command lines that await an answer of their client, by their input.
+    questions: Mutex<BTreeMap<String, SyncSender<FormAction>>>,
+    /// The errors of command lines that wait for an approval, by their input.
     paused: Mutex<BTreeMap<String, Value>>,
     next: AtomicU64,
 }
 
 impl Shared {
-    /// Begins with the first call of a client: in the session that was named, or one that is started for it.
+    /// Starts with the first call of a client, in the named session or a new one.
     pub(super) fn new(client: &Client, allowance: Allowance, post: Post, context: &mut Context) -> Result<Self> {
         let plain = |c: char| if c == '/' || c.is_control() { '-' } else { c };
         let host: String = client.party.name.chars().map(plain).collect();
         let host = if host.is_empty() { "mcp".to_owned() } else { host };
-        // The protocol has no name for a conversation over standard streams: it is this process.
+        // The protocol has no session id over standard streams, so the process id is used.
         let id = format!("{}-{}", clock::unix_seconds(), std::process::id());
         if context.session().is_none() {
             coprocess::ask("cp-session", &["start", "--host", &host, "--host-session", &id], b"", context)?;
@@ -80,17 +80,17 @@ impl Shared {
         })
     }
 
-    /// The error of a command line that awaits an answer.
+    /// The error of a command line that waits for an approval.
     pub(super) fn paused(&self, input: &str) -> Option<Error> {
         let paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
         paused.get(input).map(Error::from_value)
     }
 
-    /// Keeps the error of a command line until it is answered; `None`: it is.
+    /// Stores the error of a command line that waits for an approval; `None` removes it.
     pub(super) fn keep_paused(&self, input: &str, error: Option<Value>) {
         let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
         match error {
-            // A line whose error is dropped here is only started once more before its answer is known.
+            // A command line whose error is dropped here only starts once more before its approval.
             Some(_) if paused.len() >= MOST_PAUSED => paused.clear(),
             Some(error) => drop(paused.insert(input.to_owned(), error)),
             None => drop(paused.remove(input)),
@@ -102,15 +102,15 @@ impl Shared {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a line to the client. One that has left needs none.
+    /// Sends a line to the client. A client that has disconnected is ignored.
     pub(super) fn tell(&self, line: serde_json::Result<String>) {
         if let Ok(line) = line {
             let _ = self.post.send(Event::FromServer(line.into_bytes()));
         }
     }
 
-    /// Asks the client something, and waits as long as a token lives. `None`: it has no answer, or the call was cancelled.
-    pub(super) fn ask(&self, method: &'static str, params: &Value, stop: &Stop) -> Result<Option<Word>> {
+    /// Sends a request to the client, and waits for the lifetime of a token; `None` without a response.
+    pub(super) fn ask(&self, method: &'static str, params: &Value, stop: &Stop) -> Result<Option<FormAction>> {
         let id = format!("\"cp-{}\"", self.next.fetch_add(1, Relaxed));
         let (sender, answer) = sync_channel(1);
         self.questions().insert(id.clone(), sender);
@@ -127,14 +127,14 @@ impl Shared {
         if stop.load(Relaxed) { Err(Error::new(Code::Interrupted, "cancelled")) } else { Ok(word) }
     }
 
-    /// Hands an answer of the client to whoever asked. Without a word it decides nothing.
-    pub(super) fn answered(&self, id: &str, word: Option<Word>) {
+    /// Passes a response of the client to the waiting call. A response without an action decides nothing.
+    pub(super) fn answered(&self, id: &str, word: Option<FormAction>) {
         if let Some(waiting) = self.questions().remove(id) {
-            let _ = waiting.send(word.unwrap_or(Word::Cancel));
+            let _ = waiting.send(word.unwrap_or(FormAction::Cancel));
         }
     }
 
-    fn questions(&self) -> MutexGuard<'_, BTreeMap<String, SyncSender<Word>>> {
+    fn questions(&self) -> MutexGuard<'_, BTreeMap<String, SyncSender<FormAction>>> {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The tools that are offered, one for each risk, and what their arguments ask of which program.
+//! The tools of this server, one for each risk, and the program and arguments of each call.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -8,10 +8,10 @@ use cp_common::{Context, Error, Result, coprocess, words};
 use cp_schema::Schema;
 use serde_json::{Map, Value, json};
 
-/// What the tools are, as `tools/list` gives them. `"$output"` stands for [`output`].
+/// The tools for `tools/list`. [`output_schema`] replaces `"$output"`.
 const TOOLS: &str = include_str!("tools.json");
 
-/// The most entries of a query, unless it says how many.
+/// The default limit of a query.
 const ENTRIES: u64 = 50;
 
 /// The tools that are offered.
@@ -20,24 +20,24 @@ pub(super) struct Tools(Vec<Tool>);
 /// A tool.
 struct Tool {
     name: String,
-    /// As it is listed.
+    /// The tool for `tools/list`.
     listed: Value,
     arguments: OnceLock<std::result::Result<Schema, String>>,
 }
 
-/// What a call asks, and of whom.
+/// The action of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Operation {
+pub(super) enum ToolAction {
     /// A tool of cp-exec.
     Do { tool: &'static str, input: Map<String, Value> },
-    /// Whether cp-exec would run a command.
+    /// A decision of cp-exec about a command.
     Check { tool: &'static str, input: Map<String, Value> },
-    /// One answer of a program: its words, what it reads, and whether it is about all sessions.
+    /// A run of a program: its arguments, its input, and whether it reads all sessions.
     Ask { program: &'static str, words: Vec<String>, input: String, all: bool },
 }
 
-impl Operation {
-    /// Whether its answer is one text, and not data.
+impl ToolAction {
+    /// True if its answer is text, and not data.
     pub(super) fn has_text(&self) -> bool {
         match self {
             Self::Do { .. } | Self::Ask { program: "cp-llm", .. } => true,
@@ -47,9 +47,9 @@ impl Operation {
 }
 
 impl Tools {
-    /// Those of these names; all, where none is given.
+    /// The tools of these names, or all tools.
     pub(super) fn of(names: &[String]) -> Result<Self> {
-        let text = TOOLS.replace("\"$output\"", &output().to_string());
+        let text = TOOLS.replace("\"$output\"", &output_schema().to_string());
         let all: Vec<Value> = serde_json::from_str(&text).map_err(|e| Error::validation(format!("the tools: {e}")))?;
         let name_of = |tool: &Value| tool["name"].as_str().unwrap_or_default().to_owned();
         let known: Vec<String> = all.iter().map(name_of).collect();
@@ -64,7 +64,7 @@ impl Tools {
         Ok(Self(offered.filter(|tool| names.is_empty() || names.contains(&tool.name)).collect()))
     }
 
-    /// As `tools/list` gives them. What the policy lets nothing be changed by is not said to destroy.
+    /// The tools for `tools/list`. A tool that may change nothing under the policy is not annotated as destructive.
     pub(super) fn listed(&self, context: &Context) -> Vec<Value> {
         let shown =
             coprocess::ask("cp-exec", &["policy", "show"], b"", context).and_then(|answer| answer.data::<Value>());
@@ -82,13 +82,13 @@ impl Tools {
         listed.collect()
     }
 
-    /// Whether it is offered.
+    /// True if a tool is offered.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|tool| tool.name == name)
     }
 
-    /// What a call asks, once its arguments fit.
-    pub(super) fn operation(&self, name: &str, arguments: Map<String, Value>, root: &Path) -> Result<Operation> {
+    /// The action of a call, after a check of its arguments.
+    pub(super) fn operation(&self, name: &str, arguments: Map<String, Value>, root: &Path) -> Result<ToolAction> {
         let Some(tool) = self.0.iter().find(|tool| tool.name == name) else {
             return Err(Error::not_found(format!("there is no tool `{name}`")));
         };
@@ -104,8 +104,8 @@ impl Tools {
     }
 }
 
-/// The schema of what tools answer that have one text.
-fn output() -> Value {
+/// The output schema of tools whose answer is text.
+fn output_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -119,13 +119,13 @@ fn output() -> Value {
     })
 }
 
-fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Operation {
+fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> ToolAction {
     let files = |operation: &str, mut input: Map<String, Value>| {
         input.insert("operation".to_owned(), operation.into());
-        Operation::Do { tool: "filesystem", input }
+        ToolAction::Do { tool: "filesystem", input }
     };
     match name {
-        "cp_check" => Operation::Check { tool: checked_tool(&arguments), input: arguments },
+        "cp_check" => ToolAction::Check { tool: checked_tool(&arguments), input: arguments },
         "cp_read" => {
             let path = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
             let is_directory = root.join(path).is_dir();
@@ -134,16 +134,16 @@ fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Operatio
         "cp_search" => files(if arguments.contains_key("pattern") { "search" } else { "find" }, arguments),
         "cp_write" => files("write_file", arguments),
         "cp_edit" => files("edit_file", arguments),
-        "cp_run" => Operation::Do { tool: command_tool(&arguments), input: arguments },
+        "cp_run" => ToolAction::Do { tool: command_tool(&arguments), input: arguments },
         "cp_prompt" => {
             let mut words = Vec::new();
-            // An `@` would name a file.
+            // A leading `@` would name a file.
             let text = |text: String| if text.starts_with('@') { format!("@{text}") } else { text };
             words.extend(taken(&mut arguments, "system").map(|system| format!("--system={}", text(system))));
             words.extend(taken(&mut arguments, "model").map(|model| format!("--model={model}")));
             words.push("--input=text".to_owned());
             let input = taken(&mut arguments, "prompt").unwrap_or_default();
-            Operation::Ask { program: "cp-llm", words, input, all: false }
+            ToolAction::Ask { program: "cp-llm", words, input, all: false }
         }
         _ => {
             let (program, verb) = match name {
@@ -163,18 +163,18 @@ fn asked(name: &str, mut arguments: Map<String, Value>, root: &Path) -> Operatio
             let value = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             words.extend(arguments.into_iter().map(|(name, given)| format!("--{name}={}", value(given))));
             words.extend(operand.into_iter().flat_map(|operand| ["--".to_owned(), operand]));
-            Operation::Ask { program, words, input: String::new(), all }
+            ToolAction::Ask { program, words, input: String::new(), all }
         }
     }
 }
 
-/// The tool of cp-exec that runs a command: words start one program, a line is run by a shell.
+/// The tool of cp-exec that runs a command: words start one program, a shell runs a line.
 fn command_tool(arguments: &Map<String, Value>) -> &'static str {
     if arguments.contains_key("command") { "bash" } else { "shell" }
 }
 
-/// The tool of cp-exec that decides about a command before it runs. Of a line that is one command the program is known already; the
-/// programs of another line are decided about when they start.
+/// The tool of cp-exec that decides about a command before it runs. The program of a line with one command is known; the programs of other
+/// lines are decided about when they start.
 fn checked_tool(arguments: &Map<String, Value>) -> &'static str {
     match arguments.get("command").and_then(Value::as_str) {
         Some(line) if words::split(line).is_ok() => "shell",
@@ -193,7 +193,7 @@ fn taken(arguments: &mut Map<String, Value>, name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn operation(name: &str, arguments: Value) -> Result<Operation> {
+    fn operation(name: &str, arguments: Value) -> Result<ToolAction> {
         let Value::Object(arguments) = arguments else { panic!("{arguments}") };
         Tools::of(&[]).unwrap().operation(name, arguments, Path::new("/"))
     }
@@ -225,22 +225,22 @@ mod tests {
     #[test]
     fn arguments_become_a_request_and_what_does_not_fit_is_named() {
         let read = operation("cp_read", json!({"path": "etc/hostname", "line": 2})).unwrap();
-        let Operation::Do { tool: "filesystem", input } = read else { panic!("{read:?}") };
+        let ToolAction::Do { tool: "filesystem", input } = read else { panic!("{read:?}") };
         assert_eq!(Value::Object(input), json!({"path": "etc/hostname", "line": 2, "operation": "read_file"}));
         let listed = operation("cp_read", json!({"path": "etc"})).unwrap();
-        assert!(matches!(listed, Operation::Do { input, .. } if input["operation"] == "list_directory"));
+        assert!(matches!(listed, ToolAction::Do { input, .. } if input["operation"] == "list_directory"));
         let query = operation("cp_ledger_query", json!({"event": "-x", "newest_first": true, "all": true})).unwrap();
-        let Operation::Ask { program: "cp-log", words, all: true, .. } = query else { panic!("{query:?}") };
+        let ToolAction::Ask { program: "cp-log", words, all: true, .. } = query else { panic!("{query:?}") };
         assert_eq!(words, ["query", "--reverse", "--event=-x", "--limit=50"]);
         let search = operation("cp_session_search", json!({"query": "--help", "limit": 3})).unwrap();
-        assert!(matches!(search, Operation::Ask { words, .. } if words == ["search", "--limit=3", "--", "--help"]));
+        assert!(matches!(search, ToolAction::Ask { words, .. } if words == ["search", "--limit=3", "--", "--help"]));
         for (arguments, run, check) in [
             (json!({"command": "a | b"}), "bash", "bash"),
             (json!({"command": "a b"}), "bash", "shell"),
             (json!({"argv": ["a"]}), "shell", "shell"),
         ] {
             for (name, expected) in [("cp_run", run), ("cp_check", check)] {
-                let (Operation::Do { tool, .. } | Operation::Check { tool, .. }) =
+                let (ToolAction::Do { tool, .. } | ToolAction::Check { tool, .. }) =
                     operation(name, arguments.clone()).unwrap()
                 else {
                     panic!("{name}")
@@ -249,7 +249,7 @@ mod tests {
             }
         }
         let prompt = operation("cp_prompt", json!({"prompt": "p", "system": "@/etc/passwd"})).unwrap();
-        assert!(matches!(prompt, Operation::Ask { words, .. } if words[0] == "--system=@@/etc/passwd"));
+        assert!(matches!(prompt, ToolAction::Ask { words, .. } if words[0] == "--system=@@/etc/passwd"));
         for (name, arguments, place) in [
             ("cp_read", json!({}), "the arguments: "),
             ("cp_read", json!({"path": 1}), "/path: "),

@@ -1,6 +1,5 @@
-//! `--context-tokens`: the conversation is made shorter before the model is asked, where it would be longer than that. Old results go
-//! first, for what the run's ledger keeps of them; then a summary stands for old turns, which the model itself writes. A call is never
-//! parted from its result. Sizes in tokens are estimates.
+//! `--context-tokens`: shortens the conversation before a turn if it exceeds the limit. First, notes replace old results, which the ledger
+//! keeps; then a summary by the model replaces old turns. A call always keeps its result. Token counts are estimates.
 
 use cp_common::wire::{Prompt, estimated_tokens};
 use cp_common::{Code, Context, Error, Result};
@@ -9,13 +8,14 @@ use super::Engine;
 use super::event::Event;
 use crate::state::step::{Cleared, Compacted, Step};
 
-/// How many of the newest turns stay as they are, where that is possible.
+/// The number of newest turns that do not change, if possible.
 const NEWEST: usize = 4;
-/// A result that is shorter, in bytes, is not worth taking out.
+/// A shorter result, in bytes, is not removed.
 const WORTH: usize = 400;
 
 impl Engine {
-    /// Makes the conversation fit, and a quarter less where results are enough: what was made shorter is asked at its full price.
+    /// Shortens the conversation to the limit, or to three quarters of it if removing results suffices, because a changed conversation is
+    /// not in the provider's cache.
     pub(super) fn fit(&mut self, context: &mut Context) -> Result<()> {
         let Some(limit) = self.run.conversation.limits.context_tokens else { return Ok(()) };
         if self.tokens()? <= limit {
@@ -38,7 +38,7 @@ impl Engine {
         Err(self.run.exhausted("context", message, &next))
     }
 
-    /// Makes the conversation shorter by a step.
+    /// Shortens the conversation by a step.
     pub(super) fn compact(&mut self, step: Step, context: &mut Context) -> Result<()> {
         let (results, turns, summary) = match &step {
             Step::Cleared(cleared) => (cleared.len(), 0, None),
@@ -56,7 +56,7 @@ impl Engine {
         self.run.conversation.prompt.estimated_tokens()
     }
 
-    /// Takes results out of the first so many turns, oldest first, until there are so few tokens.
+    /// Removes results from the first turns, oldest first, until the conversation has at most this many tokens.
     fn clear(&mut self, turns: usize, tokens: usize, context: &mut Context) -> Result<()> {
         let mut excess = self.tokens()?.saturating_sub(tokens);
         let mut cleared = Vec::new();
@@ -79,7 +79,7 @@ impl Engine {
         if cleared.is_empty() { Ok(()) } else { self.compact(Step::Cleared(cleared), context) }
     }
 
-    /// Lets the model write a summary that stands for the old turns.
+    /// Asks the model for a summary that replaces the old turns.
     fn summarise(&mut self, context: &mut Context) -> Result<()> {
         let Some((through, turns)) = self.run.conversation.old(NEWEST) else { return Ok(()) };
         let asked = &self.run.plan.prompt;

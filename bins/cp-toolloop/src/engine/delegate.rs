@@ -1,4 +1,4 @@
-//! Giving a call to an agent: with which share of the budget, in which run, and what its end means for ours.
+//! Calls of agents: their share of the budget, their run, and their result.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::state::summary::waiting;
 use crate::state::summary::{Status, summary};
 use crate::state::tally::Spent;
 
-/// How much longer than its own deadline an agent may take to report its end.
+/// How long after its own deadline an agent may report its end.
 const REPORT_TIME: Duration = Duration::from_secs(3);
 
 impl Engine {
-    /// Gives a call to an agent, or goes on with the one that works on it. `Err` in the answer: why there is none, for the model.
+    /// Starts an agent for a call, or resumes the agent of the call. The inner error is a reason for the model.
     pub(super) fn delegate(
         &mut self,
         at: usize,
@@ -53,7 +53,7 @@ impl Engine {
             return Ok(agent);
         }
         let run = if let Some(run) = before {
-            // The same one again: of two that were started under one name, one cannot begin.
+            // The same run id is used again, so that of two agents one cannot start.
             run
         } else {
             let run = plan::new_id()?;
@@ -76,7 +76,7 @@ impl Engine {
         Agent::start(run, &arguments, Some(&prompt)).map(Ok)
     }
 
-    /// Goes on with an agent that was started before; none if it never began.
+    /// Resumes an agent that was started before; `None` if it did not start.
     fn rejoin(
         &mut self,
         at: usize,
@@ -104,7 +104,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// Half of what is left, what other agents were given taken away.
+    /// Half of the remaining budget, without the shares of other agents.
     fn share(&self, asked: Option<u64>) -> std::result::Result<Share, String> {
         let (tally, limits) = (&self.run.conversation.tally, &self.run.conversation.limits);
         let given = self.shares.values();
@@ -123,7 +123,7 @@ impl Engine {
         Ok(share)
     }
 
-    /// The decisions about calls below a run, as options.
+    /// The decisions about calls of a run and its agents, as options.
     fn decisions_for(&self, run: &str, context: &Context) -> Vec<String> {
         let there = waiting(run, context);
         let meant = self.forwarded.iter().filter(|(named, _)| there.iter().any(|waiting| waiting.is(named)));
@@ -138,7 +138,7 @@ impl Engine {
             .collect()
     }
 
-    /// Waits for an agent. What only a person can decide there, only a person can decide here.
+    /// Waits for an agent. An approval that it requires becomes an approval of this run.
     pub(super) fn returned(&mut self, pending: &Pending, agent: Agent, context: &Context) -> Result<ToolResult> {
         let run = agent.run.clone();
         let ended = agent.ended(self.run.deadline.map(|deadline| deadline + REPORT_TIME), &mut |_| Ok(()));
@@ -151,7 +151,7 @@ impl Engine {
                 Code::BudgetExhausted if failure.details().get("budget").is_some_and(|budget| budget == "time") => {
                     return Err(self.run.out_of_time());
                 }
-                // Another process has it: what it will come to is not known yet.
+                // Another process runs the agent, so its result is not known yet.
                 Code::Conflict => return Err(Error::new(Code::Conflict, failure.message()).with("agent", run)),
                 _ => {}
             }
@@ -169,7 +169,7 @@ impl Engine {
         Ok(ToolResult { is_error, receipt, ..pending.failed(answer) })
     }
 
-    /// A person has to decide below this run. The decision is given to this run, which hands it on.
+    /// The error of a run whose agent requires approval. The decision is passed on to the agent.
     fn human_below(&self, run: &str, failure: &Error) -> Error {
         let details = failure.details();
         let mut error = Error::new(Code::HumanRequired, failure.message()).with("agent", run);

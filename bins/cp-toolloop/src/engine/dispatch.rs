@@ -19,39 +19,39 @@ use crate::state::step::{Decision, Screened, Step};
 use crate::tools::find;
 use crate::tools::tool::{BASH, Origin, Tool};
 
-/// How many seconds the limit of cp-exec is behind that of a tool.
+/// The seconds by which the time limit of cp-exec exceeds that of a tool.
 const BEHIND: f64 = 5.0;
-/// The most programs of a command line that are named.
+/// The most programs of a command line that a message names.
 const MOST_NAMED: usize = 10;
 
-/// What becomes of a call.
+/// The decision about a call.
 enum Verdict {
-    /// It is carried out, by this tool.
+    /// The call runs this tool.
     Run(Box<Tool>),
-    /// It is not, and this is the answer to the model.
+    /// The call does not run; the result for the model.
     Answer(String),
-    /// It was, before the run stopped.
+    /// The call ended while the run was stopped.
     Ended(Ended, Receipt),
 }
 
-/// Who carries a call out.
+/// A started call.
 enum Work {
-    /// Nobody any more: this is the answer to the model.
+    /// The call does not run; the result for the model.
     Answered(String),
-    /// Nobody any more: it ended while the run was stopped.
+    /// The call ended while the run was stopped.
     Ended(Ended, Receipt),
-    /// Nobody: the result is in the recording.
+    /// The recording has the result.
     Replayed,
-    /// The cp-exec of this slot, at most so long.
+    /// The cp-exec of this slot runs it, with this time limit.
     Runs(usize, Option<Duration>),
     Delegated(Box<Agent>),
     Served(Box<Served>),
 }
 
-/// What came of a call that cp-exec carries out.
+/// The outcome of a call that cp-exec runs.
 enum Collected {
     Result(Box<ToolResult>),
-    /// It did not begin, or a program of its command line did not start: that needs approval.
+    /// The call, or a program of its command line, requires approval and did not start.
     Asks(Box<Approval>),
 }
 
@@ -62,23 +62,23 @@ impl Collected {
 }
 
 impl Engine {
-    /// Carries out the calls that have no result, as many at a time as the plan says.
+    /// Runs the calls that have no result, up to the plan's number at a time.
     pub(super) fn dispatch(&mut self, context: &mut Context) -> Result<()> {
         let calls = &self.run.conversation.calls;
         let waiting: Vec<usize> =
             (0..).zip(calls).filter(|(_, call)| call.result.is_none()).map(|(at, _)| at).collect();
         for group in waiting.chunks(self.run.plan.parallel.max(1)) {
             let mut underway = Vec::new();
-            // What stops one call does not leave the others without their results.
+            // An error of one call must not lose the results of the others.
             let mut stopped = Ok(());
             for (slot, at) in group.iter().enumerate() {
-                if let Err(error) = self.screen(*at) {
+                if let Err(error) = self.screen_call(*at) {
                     stopped = Err(error);
                     break;
                 }
                 let call = self.run.conversation.calls[*at].asked.clone();
                 let pending = Pending { at: *at, call, began: Instant::now() };
-                match self.begin(&pending, slot, false, &underway, context) {
+                match self.start_call(&pending, slot, false, &underway, context) {
                     Ok(work) => underway.push((pending, work)),
                     Err(error) => {
                         stopped = Err(error);
@@ -87,7 +87,7 @@ impl Engine {
                 }
             }
             for (pending, work) in underway {
-                let completed = self.complete(&pending, work, context);
+                let completed = self.complete_call(&pending, work, context);
                 stopped = stopped.and(completed);
             }
             stopped?;
@@ -95,62 +95,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Starts a call beside those that are under way, `again` where it stopped before it began and was approved.
-    fn begin(
-        &mut self,
-        pending: &Pending,
-        slot: usize,
-        again: bool,
-        underway: &[(Pending, Work)],
-        context: &mut Context,
-    ) -> Result<Work> {
-        let Pending { at, call, .. } = pending;
-        if self.replay.is_some() {
-            show_call(call, context)?;
-            return Ok(Work::Replayed);
-        }
-        let verdict = self.judge(*at, context)?;
-        if !again {
-            show_call(call, context)?;
-        }
-        let tool = match verdict {
-            Verdict::Answer(answer) => return Ok(Work::Answered(answer)),
-            Verdict::Ended(ended, receipt) => return Ok(Work::Ended(ended, receipt)),
-            Verdict::Run(tool) => tool,
-        };
-        let turn = self.run.conversation.tally.iterations;
-        let decision = self.run.conversation.calls[*at].decision.clone();
-        // A grant is spent before it has an effect: a run that resumes after a stop here asks again.
-        self.run.step(Step::Started(*at))?;
-        self.run.sync()?;
-        self.spend(*at, decision, context)?;
-        let receipt = if again { None } else { self.run.note(|journal| journal.call(turn, call))? };
-        self.run.sync()?;
-        if tool.is_agent() {
-            return Ok(match self.delegate(*at, call, context)? {
-                Ok(agent) => Work::Delegated(Box::new(agent)),
-                Err(refusal) => Work::Answered(refusal),
-            });
-        }
-        if let Origin::Mcp { server, tool: name } = &tool.origin {
-            let others = underway.iter().filter_map(|(_, work)| match work {
-                Work::Served(other) => Some(&**other),
-                Work::Answered(_) | Work::Ended(..) | Work::Replayed | Work::Runs(..) | Work::Delegated(_) => None,
-            });
-            let served = self.begin_served(pending, (&tool, server, name), receipt, others, context)?;
-            return Ok(Work::Served(Box::new(served)));
-        }
-        // cp-exec knows a tool by the name of its file.
-        // It is stopped from here; that of cp-exec holds where nobody is here any more.
-        let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
-        let renamed = ToolCall { name: tool.exec_name(), timeout, untrusted: Vec::new(), ..call.clone() };
-        let executor = &mut self.parts.executor;
-        self.run.shared(|| executor.start(slot, &renamed, context))?;
-        Ok(Work::Runs(slot, tool.hints.timeout.map(Duration::from_secs_f64)))
-    }
-
-    /// Shows a call to the program before tools, once, where it could be made otherwise.
-    fn screen(&mut self, at: usize) -> Result<()> {
+    /// Passes a call to the before-tool program once, if the call would be made.
+    fn screen_call(&mut self, at: usize) -> Result<()> {
         let call = &self.run.conversation.calls[at];
         let is_settled = call.started || call.screened.is_some() || matches!(call.decision, Some(Decision::Denied(_)));
         if is_settled || self.replay.is_some() {
@@ -168,63 +114,8 @@ impl Engine {
         self.run.step(Step::Screened(at, screened))
     }
 
-    fn complete(&mut self, pending: &Pending, work: Work, context: &mut Context) -> Result<()> {
-        let was_made = !matches!(work, Work::Answered(_));
-        let mut result = match work {
-            Work::Replayed => return self.replayed(pending, context),
-            Work::Answered(answer) => pending.failed(answer),
-            Work::Ended(ended, receipt) => ToolResult {
-                is_error: ended.return_code != Some(0),
-                exit_code: ended.return_code,
-                receipt: Some(receipt),
-                ..pending.failed(ended.text())
-            },
-            Work::Delegated(agent) => self.returned(pending, *agent, context)?,
-            Work::Served(served) => self.served(pending, *served, context)?,
-            Work::Runs(slot, limit) => match self.collect(pending, slot, limit)? {
-                Collected::Result(result) => *result,
-                Collected::Asks(approval) => {
-                    self.decide(pending.at, &approval, context)?;
-                    let work = self.begin(pending, slot, true, &[], context)?;
-                    return self.complete(pending, work, context);
-                }
-            },
-        };
-        if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name) {
-            result.content = find::restore_link_path(result.content, tool, context);
-        }
-        let sifted = if was_made { self.parts.hooks.after_tool(&result, self.run.deadline)? } else { None };
-        if let Some(sifted) = sifted {
-            let turn = self.run.conversation.tally.iterations;
-            self.run.note(|journal| journal.sifted(turn, &result))?;
-            result = sifted;
-        }
-        if let Some(warning) = self.repeats.note(&pending.call, &result) {
-            result.content.push_str(&warning);
-        }
-        if let Some(shorter) = self.run.shortened(&result.content)? {
-            result.content = shorter;
-        }
-        let agent = self.run.conversation.calls[pending.at].agent.clone();
-        let finished = self.finished(pending, result, context);
-        if let Some(files) = agent.and_then(|run| RunFiles::find(&run, context).ok()) {
-            // Its result is on our own record now.
-            let _ = std::fs::remove_file(files.recording());
-        }
-        finished
-    }
-
-    fn replayed(&mut self, pending: &Pending, context: &mut Context) -> Result<()> {
-        let Some(replay) = &mut self.replay else { return Ok(()) };
-        let (spent, result) = replay.result()?;
-        if let Some(spent) = spent {
-            self.run.step(Step::Spent(pending.at, spent))?;
-        }
-        self.finished(pending, result, context)
-    }
-
-    /// Decides about a call before anything is started.
-    fn judge(&mut self, at: usize, context: &mut Context) -> Result<Verdict> {
+    /// Decides about a call before it starts.
+    fn decide_call(&mut self, at: usize, context: &mut Context) -> Result<Verdict> {
         let waiting = self.run.conversation.calls[at].clone();
         let call = &waiting.asked;
         let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name).cloned() else {
@@ -239,7 +130,7 @@ impl Engine {
         if let Err(invalid) = self.arguments.check(&tool, &call.input) {
             return Ok(Verdict::Answer(invalid.message().to_owned()));
         }
-        // An agent that was started goes on where it stopped, and repeats nothing.
+        // An agent that was started is resumed, and repeats no call.
         let approved = matches!(waiting.decision, Some(Decision::Approved(_))) || waiting.agent.is_some();
         let repeats = waiting.started && !tool.hints.idempotent && !tool.is_agent();
         let found = match self.run.ledger() {
@@ -271,13 +162,13 @@ impl Engine {
         Ok(Verdict::Run(Box::new(tool)))
     }
 
-    /// The answer to a call that was denied. A command line that was denied may have run in part.
+    /// The result of a denied call. A denied command line may have run in part.
     fn denial(&self, call: &ToolCall, reason: &str) -> Result<String> {
         let started = self.started_programs(call)?.map(|started| format!("; {started}"));
         Ok(format!("Denied: {reason}{}", started.unwrap_or_default()))
     }
 
-    /// The programs that a command line started before one of them required approval, in words; none for a call of another tool.
+    /// A description of the programs that a command line started before one of them required approval; `None` for another tool.
     fn started_programs(&self, call: &ToolCall) -> Result<Option<String>> {
         let Some(ledger) = self.run.ledger().filter(|_| call.name == BASH) else { return Ok(None) };
         let programs = started_programs(ledger, &call.id)?;
@@ -290,8 +181,108 @@ impl Engine {
         }))
     }
 
-    /// Waits for a call. What cp-exec refuses is an answer too: the model may find another way.
-    fn collect(&mut self, pending: &Pending, slot: usize, limit: Option<Duration>) -> Result<Collected> {
+    /// Starts a call in parallel with the active calls; `again` if it required approval before it started.
+    fn start_call(
+        &mut self,
+        pending: &Pending,
+        slot: usize,
+        again: bool,
+        underway: &[(Pending, Work)],
+        context: &mut Context,
+    ) -> Result<Work> {
+        let Pending { at, call, .. } = pending;
+        if self.replay.is_some() {
+            print_call(call, context)?;
+            return Ok(Work::Replayed);
+        }
+        let verdict = self.decide_call(*at, context)?;
+        if !again {
+            print_call(call, context)?;
+        }
+        let tool = match verdict {
+            Verdict::Answer(answer) => return Ok(Work::Answered(answer)),
+            Verdict::Ended(ended, receipt) => return Ok(Work::Ended(ended, receipt)),
+            Verdict::Run(tool) => tool,
+        };
+        let turn = self.run.conversation.tally.iterations;
+        let decision = self.run.conversation.calls[*at].decision.clone();
+        // A grant is spent before its effect, so that a resume after a stop here requires approval again.
+        self.run.step(Step::Started(*at))?;
+        self.run.sync()?;
+        self.spend(*at, decision, context)?;
+        let receipt = if again { None } else { self.run.note(|journal| journal.call(turn, call))? };
+        self.run.sync()?;
+        if tool.is_agent() {
+            return Ok(match self.delegate(*at, call, context)? {
+                Ok(agent) => Work::Delegated(Box::new(agent)),
+                Err(refusal) => Work::Answered(refusal),
+            });
+        }
+        if let Origin::Mcp { server, tool: name } = &tool.origin {
+            let others = underway.iter().filter_map(|(_, work)| match work {
+                Work::Served(other) => Some(&**other),
+                Work::Answered(_) | Work::Ended(..) | Work::Replayed | Work::Runs(..) | Work::Delegated(_) => None,
+            });
+            let served = self.start_served(pending, (&tool, server, name), receipt, others, context)?;
+            return Ok(Work::Served(Box::new(served)));
+        }
+        // cp-exec finds a tool by the name of its file.
+        // This process stops a late tool; the limit of cp-exec applies if this process is killed.
+        let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
+        let renamed = ToolCall { name: tool.exec_name(), timeout, untrusted: Vec::new(), ..call.clone() };
+        let executor = &mut self.parts.executor;
+        self.run.shared(|| executor.start(slot, &renamed, context))?;
+        Ok(Work::Runs(slot, tool.hints.timeout.map(Duration::from_secs_f64)))
+    }
+
+    fn complete_call(&mut self, pending: &Pending, work: Work, context: &mut Context) -> Result<()> {
+        let was_made = !matches!(work, Work::Answered(_));
+        let mut result = match work {
+            Work::Replayed => return self.finish_replayed(pending, context),
+            Work::Answered(answer) => pending.failed(answer),
+            Work::Ended(ended, receipt) => ToolResult {
+                is_error: ended.return_code != Some(0),
+                exit_code: ended.return_code,
+                receipt: Some(receipt),
+                ..pending.failed(ended.text())
+            },
+            Work::Delegated(agent) => self.returned(pending, *agent, context)?,
+            Work::Served(served) => self.finish_served(pending, *served, context)?,
+            Work::Runs(slot, limit) => match self.collect_exec(pending, slot, limit)? {
+                Collected::Result(result) => *result,
+                Collected::Asks(approval) => {
+                    self.decide(pending.at, &approval, context)?;
+                    let work = self.start_call(pending, slot, true, &[], context)?;
+                    return self.complete_call(pending, work, context);
+                }
+            },
+        };
+        if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name) {
+            result.content = find::restore_link_path(result.content, tool, context);
+        }
+        let changed = if was_made { self.parts.hooks.after_tool(&result, self.run.deadline)? } else { None };
+        if let Some(changed) = changed {
+            let turn = self.run.conversation.tally.iterations;
+            self.run.note(|journal| journal.sifted(turn, &result))?;
+            result = changed;
+        }
+        if let Some(warning) = self.repeats.note(&pending.call, &result) {
+            result.content.push_str(&warning);
+        }
+        if let Some(shorter) = self.run.shortened(&result.content)? {
+            result.content = shorter;
+        }
+        let agent = self.run.conversation.calls[pending.at].agent.clone();
+        let finished = self.finish_call(pending, result, context);
+        if let Some(files) = agent.and_then(|run| RunFiles::find(&run, context).ok()) {
+            // The run has recorded the agent's result.
+            let _ = std::fs::remove_file(files.recording());
+        }
+        finished
+    }
+
+    /// Waits for the result of cp-exec. A refusal is a result too, because the model may try another call.
+    fn collect_exec(&mut self, pending: &Pending, slot: usize, limit: Option<Duration>) -> Result<Collected> {
         let left = self.run.time_left()?;
         let (limit, call) = ([limit, left].into_iter().flatten().min(), &pending.call);
         match self.parts.executor.result(slot, limit) {
@@ -299,13 +290,13 @@ impl Engine {
                 Ok(Collected::of(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result }))
             }
             Ok(None) => {
-                // Stopping cp-exec stops the tool with everything it started.
+                // Stopping cp-exec stops the tool and all its processes.
                 self.parts.executor.stop(slot);
                 self.run.time_left()?;
                 Ok(Collected::of(pending.timed_out()))
             }
             Err(error) if error.code() == Code::HumanRequired => {
-                // The same call is made again after the approval.
+                // The call is made again after the approval.
                 self.run.step(Step::Withdrawn(pending.at))?;
                 let mut approval = Approval::of(&error).ok_or(error)?;
                 if let Some(started) = self.started_programs(call)? {
@@ -322,7 +313,16 @@ impl Engine {
         }
     }
 
-    fn finished(&mut self, pending: &Pending, mut result: ToolResult, context: &mut Context) -> Result<()> {
+    fn finish_replayed(&mut self, pending: &Pending, context: &mut Context) -> Result<()> {
+        let Some(replay) = &mut self.replay else { return Ok(()) };
+        let (spent, result) = replay.result()?;
+        if let Some(spent) = spent {
+            self.run.step(Step::Spent(pending.at, spent))?;
+        }
+        self.finish_call(pending, result, context)
+    }
+
+    fn finish_call(&mut self, pending: &Pending, mut result: ToolResult, context: &mut Context) -> Result<()> {
         let call = &pending.call;
         result.untrusted = vec!["/name".to_owned(), "/content".to_owned()];
         result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
@@ -341,7 +341,7 @@ impl Engine {
     }
 }
 
-fn show_call(call: &ToolCall, context: &mut Context) -> Result<()> {
+fn print_call(call: &ToolCall, context: &mut Context) -> Result<()> {
     if context.out.format() != Format::Json {
         return Ok(());
     }
@@ -351,13 +351,13 @@ fn show_call(call: &ToolCall, context: &mut Context) -> Result<()> {
     context.out.flush()
 }
 
-/// Whether a tool is the one that was described: the same bytes, behind the same link.
+/// True if a tool has the same bytes, and the same link, as when it was described.
 fn is_unchanged(origin: &Origin) -> bool {
     let Origin::Executable { path, link, sha256 } = origin else { return true };
     let hash = std::fs::read(path).ok().map(|bytes| Hash::of(&bytes).to_string());
-    hash.as_ref() == Some(sha256) && link.as_ref().is_none_or(|link| leads_to(link, path))
+    hash.as_ref() == Some(sha256) && link.as_ref().is_none_or(|link| resolves_to(link, path))
 }
 
-fn leads_to(link: &Path, path: &Path) -> bool {
+fn resolves_to(link: &Path, path: &Path) -> bool {
     link.canonicalize().is_ok_and(|there| there == *path)
 }

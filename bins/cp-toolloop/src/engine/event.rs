@@ -1,4 +1,4 @@
-//! The records of a run beside messages, calls and results: its start, and each turn.
+//! The item records of a run: its start, and the start of each turn.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub(crate) struct Event {
     /// How many of the records that follow may have been printed before the run stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     replayed: Option<usize>,
-    /// How the conversation was made shorter.
+    /// How the conversation was shortened.
     #[serde(skip_serializing_if = "Option::is_none")]
     compacted: Option<Compacted>,
     /// A hash of what is asked, and of whom.
@@ -41,7 +41,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// A run begins.
+    /// The start of a run.
     pub(crate) fn start(plan: &Plan, ledger: &Path) -> Self {
         Self {
             what: "run_start",
@@ -55,12 +55,12 @@ impl Event {
         }
     }
 
-    /// A run goes on; so many of the records that follow may have been printed before.
+    /// The resume of a run; `replayed` of the following records may have been printed before.
     pub(crate) fn resumed(plan: &Plan, ledger: &Path, replayed: usize) -> Self {
         Self { what: "run_resumed", replayed: Some(replayed), ..Self::start(plan, ledger) }
     }
 
-    /// The model is about to be asked.
+    /// A turn of the model begins.
     pub(crate) fn iteration(run: &str, number: u64) -> Self {
         Self {
             what: "iteration",
@@ -74,12 +74,12 @@ impl Event {
         }
     }
 
-    /// The conversation was made shorter before this turn.
+    /// The conversation was shortened before this turn.
     pub(crate) fn compacted(run: &str, number: u64, compacted: Compacted) -> Self {
         Self { what: "context_compacted", compacted: Some(compacted), ..Self::iteration(run, number) }
     }
 
-    /// Shows it at once.
+    /// Prints the record and flushes the output.
     pub(crate) fn show(&self, context: &mut Context) -> Result<()> {
         context.progress(&self.text());
         if context.out.format() != Format::Json {

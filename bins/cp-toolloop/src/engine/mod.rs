@@ -1,4 +1,4 @@
-//! The loop: ask the model, carry out what it calls, give it the results, until it calls nothing or a limit is reached.
+//! The loop: ask the model, run the tools that it calls, and return the results, until the model calls no tool or a limit is reached.
 
 mod context;
 mod delegate;
@@ -24,23 +24,23 @@ use crate::parts::agent::Share;
 use crate::parts::hooks::Approver;
 use crate::parts::replay::Replay;
 use crate::parts::{Parts, model};
-use crate::state::conversation::{Unshown, told_apart};
+use crate::state::conversation::{Unshown, with_unique_ids};
 use crate::state::run::Run;
 use crate::state::step::{Decision, Step};
 use crate::state::tally::Total;
 use crate::tools::arguments::Arguments;
 
-/// What drives a run: the run itself, the programs that work for it, and what is remembered from call to call.
+/// The engine of a run: the run, its coprocesses, and the state between calls.
 pub(crate) struct Engine {
     run: Run,
     parts: Parts,
     arguments: Arguments,
     repeats: Repeats,
-    /// What the agents under way were given of the budget, by their calls.
+    /// The budget shares of active agents, by their calls.
     shares: BTreeMap<usize, Share>,
-    /// Decisions about calls in the runs of agents.
+    /// Decisions about calls of agents.
     forwarded: Vec<(String, Decision)>,
-    /// What happened before, in place of the parts.
+    /// A recording that replaces the coprocesses.
     replay: Option<Replay>,
 }
 
@@ -58,36 +58,38 @@ impl Engine {
         }
     }
 
-    /// An engine for a run that goes on: with its calls so far, and with decisions about calls of its agents.
+    /// An engine for a resumed run, with its earlier calls and with decisions about calls of its agents.
     pub(crate) fn resumed(run: Run, parts: Parts, repeats: Repeats, forwarded: Vec<(String, Decision)>) -> Self {
         Self { repeats, forwarded, ..Self::new(run, parts) }
     }
 
-    /// An engine that plays a recording.
+    /// An engine that replays a recording.
     pub(crate) fn replaying(run: Run, replay: Replay) -> Result<Self> {
         let parts = Parts::new(&run.plan, &run.plan.limits, Approver::default(), None)?;
         Ok(Self { replay: Some(replay), ..Self::new(run, parts) })
     }
 
-    /// Runs to the end, or to what stops it. Either way everything that happened is on record. Meanwhile the run's own ledger is the one
-    /// that every effect goes to. What it used is added to `total`.
+    /// Drives the run until it ends, or until an error stops it. During that time all effects are recorded in the ledger of the run. The
+    /// usage is added to `total`.
     pub(crate) fn drive(mut self, total: &mut Total, context: &mut Context) -> Result<()> {
-        let Some(ledger) = self.run.ledger().map(ToOwned::to_owned) else { return self.drive_here(total, context) };
+        let Some(ledger) = self.run.ledger().map(ToOwned::to_owned) else {
+            return self.drive_in_context(total, context);
+        };
         let run = self.run.plan.run.clone();
         let outside = (context.options.ledger.replace(ledger), context.options.run.replace(run));
-        let outcome = self.drive_here(total, context);
+        let outcome = self.drive_in_context(total, context);
         (context.options.ledger, context.options.run) = outside;
         outcome
     }
 
-    fn drive_here(&mut self, total: &mut Total, context: &mut Context) -> Result<()> {
-        // The reader may leave; what the run does must not depend on that.
+    fn drive_in_context(&mut self, total: &mut Total, context: &mut Context) -> Result<()> {
+        // The run continues if the reader of the output exits.
         context.out.outlive_reader();
-        let outcome = self.go_on(context);
+        let outcome = self.run_loop(context);
         let tally = self.run.conversation.tally;
         let outcome = match outcome {
             Ok(answer) => {
-                // The parts write their own last entries, and the end of the run is the last of all.
+                // The coprocesses write their last entries before the end of the run.
                 self.parts.rest(true, context);
                 self.run.complete()?;
                 context.name_page("--run", &self.run.plan.run);
@@ -104,7 +106,7 @@ impl Engine {
                 {
                     context.explain(&approval::description(&approval));
                 }
-                if is_at_rest(&error) {
+                if is_idle_stop(&error) {
                     let at_work = error.details().get("budget").is_some_and(|budget| budget == "time");
                     self.parts.rest(!at_work, context);
                 } else if !self.run.conversation.calls.is_empty() {
@@ -126,7 +128,7 @@ impl Engine {
         outcome
     }
 
-    fn go_on(&mut self, context: &mut Context) -> Result<Message> {
+    fn run_loop(&mut self, context: &mut Context) -> Result<Message> {
         self.show(context)?;
         loop {
             signals::check()?;
@@ -156,15 +158,15 @@ impl Engine {
             played.deltas.iter().try_for_each(|delta| model::show(delta, context))?;
             Some(played.message)
         } else {
-            // What the ledger says with the part's next entry, the state must say too.
+            // The state must be on the disk before the model's next ledger entry.
             self.run.sync()?;
             let left = self.run.time_left()?;
             let conversation = &self.run.conversation;
             self.parts.model.ask(&conversation.prompt, &conversation.returned, left, context)?
         };
         let Some(message) = answer else { return Err(self.run.out_of_time()) };
-        let (mut message, renamed) = told_apart(message);
-        message.input = self.run.conversation.news();
+        let (mut message, renamed) = with_unique_ids(message);
+        message.input = self.run.conversation.new_turns();
         message.mark();
         self.run.note(|journal| journal.message(number, &message, &renamed))?;
         let deltas = self.parts.model.take_deltas();
@@ -175,7 +177,7 @@ impl Engine {
         self.show(context)
     }
 
-    /// Prints what was written down and not printed, and writes down that it was.
+    /// Prints the stored records that were not printed yet.
     fn show(&mut self, context: &mut Context) -> Result<()> {
         let unshown = std::mem::take(&mut self.run.conversation.unshown);
         if unshown.is_empty() {
@@ -194,7 +196,7 @@ impl Engine {
     }
 }
 
-/// Whether a run stopped of its own accord, with nothing under way in its parts, except in cp-exec where the time was up.
-fn is_at_rest(error: &Error) -> bool {
+/// True if a run stopped without active coprocesses, except for cp-exec after a deadline.
+fn is_idle_stop(error: &Error) -> bool {
     matches!(error.code(), Code::HumanRequired | Code::CommandFailed | Code::BudgetExhausted)
 }

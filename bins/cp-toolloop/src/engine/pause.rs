@@ -1,4 +1,4 @@
-//! The pause of a call: who is asked about it, and what a yes or a no becomes.
+//! Approval of a call: its request, the answer, and the pause of the run if there is none.
 
 use cp_common::output::Format;
 use cp_common::program::approval::{self, Answer, Verdict};
@@ -11,15 +11,15 @@ use super::Engine;
 use crate::state::step::{Decision, Step};
 use crate::tools::tool::{Origin, Tool};
 
-/// The program of an approval that this one asks for.
+/// The program name in the approvals of this program.
 const OURS: &str = "cp-toolloop";
-/// The rule of a call for which a server asks something.
+/// The rule of a call whose server needs input.
 pub(super) const MCP_INPUT: &str = "mcp.input";
 /// The rule of a call that was started and has no result.
 pub(super) const UNFINISHED: &str = "unfinished";
 
 impl Engine {
-    /// The record of a call that needs a yes by this rule, and why.
+    /// The approval record of a call that requires approval by this rule.
     pub(super) fn asked(
         &self,
         call: &ToolCall,
@@ -60,18 +60,18 @@ impl Engine {
             session: plan.prompt.session_id.clone(),
             call_id: Some(call.id.clone()),
         };
-        // What a person has to look at first is looked at each time.
+        // These calls need a check by a person each time.
         let is_for_once = [UNFINISHED, MCP_INPUT].contains(&rule);
         let scopes: &[Scope] = if is_for_once { &[Scope::Once] } else { &[Scope::Once, Scope::Run] };
         approval::new(asked_by, action, Level::Agent, scopes, shown, binds)
     }
 
-    /// Gets an answer about a call: afterwards it is decided. Where nobody answers now, the error is the pause.
+    /// Requests an answer about a call. Without an answer, the error pauses the run.
     pub(super) fn decide(&mut self, at: usize, approval: &Approval, context: &mut Context) -> Result<()> {
         let home = context.home.root().to_owned();
         let before = self.run.conversation.calls[at].approval.clone();
         if let Some(before) = before.filter(|before| before.id != approval.id) {
-            // What was said yes to is not what would start now.
+            // The approved call differs from the one that would start now.
             approval::withdraw(&home, &before.id)?;
             approval::answered(&home, &before.id)?;
         }
@@ -79,7 +79,7 @@ impl Engine {
         if is_ours {
             self.wait_for(at, approval)?;
         } else {
-            // cp-exec has put it on the ledger.
+            // cp-exec has recorded the request.
             self.run.step(Step::Asked(at, Box::new(approval.clone())))?;
             self.run.sync()?;
         }
@@ -88,7 +88,7 @@ impl Engine {
             approval::answered(&home, &approval.id)?;
             return self.run.step(Step::Decided(at, Decision::Approved(Box::new(spent.grant))));
         }
-        if let Some(before) = self.run.conversation.covers(approval).cloned() {
+        if let Some(before) = self.run.conversation.run_grant(approval).cloned() {
             return self.granted(at, &before.by, before.how, Scope::Run, context);
         }
         let until = self.run.deadline;
@@ -115,7 +115,7 @@ impl Engine {
         Err(self.paused(at, approval, &error, context))
     }
 
-    /// Puts on record that a call waits.
+    /// Records that a call waits for approval.
     pub(super) fn wait_for(&mut self, at: usize, approval: &Approval) -> Result<()> {
         self.run.note(|journal| journal.approval(Said::Asked, approval))?;
         self.run.step(Step::Asked(at, Box::new(approval.clone())))?;
@@ -131,7 +131,7 @@ impl Engine {
         self.run.decide(at, Decision::Denied(why), by, context.home.root())
     }
 
-    /// Uses up the yes to a call that is about to start. What cp-exec asked about, it finds the yes for, and uses it up itself.
+    /// Spends the grant of a call that is about to start. cp-exec spends the grants of its own requests.
     pub(super) fn spend(&mut self, at: usize, decision: Option<Decision>, context: &Context) -> Result<()> {
         let call = &self.run.conversation.calls[at];
         let (Some(Decision::Approved(grant)), Some(approval)) = (decision, call.approval.clone()) else {
@@ -143,8 +143,8 @@ impl Engine {
         self.run.note(|journal| journal.approval(Said::Spent(&grant), &approval)).map(drop)
     }
 
-    /// The record of a call that was started and has no result: whether it had its effect, only a person can find out. What cp-exec
-    /// asked about it is asked again with it, so that one yes is enough.
+    /// The approval record of a call that was started and has no result, because only a person can find out if it had its effect. It
+    /// includes the earlier request of cp-exec, so that one approval is enough.
     pub(super) fn unfinished(&self, at: usize, tool: &Tool, context: &Context) -> Result<Approval> {
         let call = &self.run.conversation.calls[at];
         let why = format!("{} was started, and whether it finished is not known", call.asked.name);
@@ -157,7 +157,7 @@ impl Engine {
         }
     }
 
-    /// The error of a run that waits for the answer about a call.
+    /// The error of a run that waits for an approval.
     fn paused(&self, at: usize, approval: &Approval, error: &Error, context: &Context) -> Error {
         let call = &self.run.conversation.calls[at].asked;
         let Shown { rule, why, .. } = &approval.shown;

@@ -1,19 +1,19 @@
-//! A call that is being carried out, and a result for it that no tool gave.
+//! An active call, and its results that do not come from a tool.
 
 use std::time::Instant;
 
 use cp_common::wire::{ToolCall, ToolResult};
 
-/// A call that is being carried out.
+/// An active call.
 pub(super) struct Pending {
-    /// Its place among the calls of the message.
+    /// Its index among the calls of the message.
     pub(super) at: usize,
     pub(super) call: ToolCall,
     pub(super) began: Instant,
 }
 
 impl Pending {
-    /// A failure that this program reports to the model.
+    /// A failed result for the model.
     pub(super) fn failed(&self, content: impl Into<String>) -> ToolResult {
         ToolResult {
             id: self.call.id.clone(),
@@ -28,7 +28,7 @@ impl Pending {
         }
     }
 
-    /// The failure of a call that took too long.
+    /// The failed result of a call that reached its time limit.
     pub(super) fn timed_out(&self) -> ToolResult {
         self.failed(format!("stopped after {:.1} seconds", self.began.elapsed().as_secs_f64()))
     }

@@ -1,7 +1,7 @@
-//! Notices when the model makes the same call again at once, and it fails in the same way again.
+//! Detects that the model repeats a failing call without change.
 //!
-//! Only failures count: to look twice at what works, as one does who waits for something, is no circle. Nor is a call that failed
-//! before and is made again after another one, which may have changed what was wrong.
+//! Only failures count, because a successful call may be repeated to wait for a change. A failed call may also be repeated after another
+//! call, which may have removed the cause.
 
 use cp_common::json;
 use cp_common::wire::{ToolCall, ToolResult};
@@ -9,18 +9,18 @@ use cp_ledger::format::line::Hash;
 
 use crate::state::step::Step;
 
-/// The failure that the last calls had in common, and how many they were.
+/// The common failure of the last calls, and their number.
 #[derive(Default)]
 pub(crate) struct Repeats {
     last: Option<Hash>,
     times: u64,
 }
 
-/// How the warning begins that is put after an answer.
+/// The beginning of the warning at the end of a result.
 const WARNING: &str = "\n\n[This same call was made ";
 
 impl Repeats {
-    /// What a run that goes on has seen before.
+    /// The state after the steps of a resumed run.
     pub(crate) fn of_steps(steps: &[Step]) -> Self {
         let (mut repeats, mut calls) = (Self::default(), &[][..]);
         for step in steps {
@@ -39,7 +39,7 @@ impl Repeats {
         repeats
     }
 
-    /// Counts a call and its answer. Returns a warning for the model if it goes round in circles.
+    /// Counts a call and its result. Returns a warning for the model if it repeats a failing call.
     pub(crate) fn note(&mut self, call: &ToolCall, result: &ToolResult) -> Option<String> {
         let mut arguments = Vec::new();
         if json::normalize(call.input.get().as_bytes(), &mut arguments).is_err() {

@@ -1,4 +1,4 @@
-//! Calls of tools of MCP servers: which are made at the same time as others of the same server, and what they come to.
+//! Calls of MCP tools: which calls of one server may overlap, and their results.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use crate::mcp::{Outcome, SentCall, Spec};
 use crate::state::step::Step;
 use crate::tools::tool::Tool;
 
-/// A call of a server's tool.
+/// A call of an MCP tool.
 pub(super) struct Served {
     spec: Spec,
-    /// Its name there.
+    /// The name of the tool at the server.
     tool: String,
-    /// The proof that it was begun.
+    /// The receipt of the ledger entry of the call.
     receipt: Option<Receipt>,
-    /// Whether it may be made at the same time as others that may.
+    /// True if the call may overlap with others that may overlap.
     shares: bool,
-    /// The call; none before its turn has come.
+    /// The sent call; `None` while it waits for other calls.
     asked: Option<Result<SentCall>>,
 }
 
 impl Engine {
-    /// Begins a call of a server's tool: it is made now, if no other call that is under way there stands against that.
-    pub(super) fn begin_served<'a>(
+    /// Starts a call of an MCP tool. It is sent now unless it must wait for an active call of that server.
+    pub(super) fn start_served<'a>(
         &mut self,
         pending: &Pending,
         (tool, server, name): (&Tool, &str, &str),
@@ -47,7 +47,7 @@ impl Engine {
         Ok(made)
     }
 
-    /// Calls a tool of a server, which is on the record of the run before that.
+    /// Sends a call to a server, which the run records first.
     fn call_server(&mut self, pending: &Pending, made: &Served, context: &Context) -> Result<SentCall> {
         let left = self.run.time_left()?;
         let servers = self.parts.servers(context)?;
@@ -59,9 +59,13 @@ impl Engine {
         self.parts.servers(context)?.call(&made.spec, &made.tool, &pending.call.input, left)
     }
 
-    /// Waits for a call of a server's tool, or makes it, now that all before it have ended. One that fails is an answer too: the model may
-    /// find another way.
-    pub(super) fn served(&mut self, pending: &Pending, mut made: Served, context: &Context) -> Result<ToolResult> {
+    /// Waits for a call, or sends it after all earlier calls have ended. A failure is a result too, because the model may try another call.
+    pub(super) fn finish_served(
+        &mut self,
+        pending: &Pending,
+        mut made: Served,
+        context: &Context,
+    ) -> Result<ToolResult> {
         let asked = match made.asked.take() {
             Some(asked) => asked,
             None => self.call_server(pending, &made, context),

@@ -161,7 +161,7 @@ fn start_deadline(table: &Table, left: Option<Duration>) -> Instant {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Started {
-    /// What it is called here.
+    /// Its name.
     pub(crate) name: String,
     /// What started it, with the names of variables and not their values.
     pub(crate) command: Vec<String>,
@@ -173,7 +173,7 @@ pub(crate) struct Started {
     pub(crate) env: Vec<String>,
     /// tool, or none where it runs outside the sandbox.
     pub(crate) sandbox: &'static str,
-    /// What it calls itself.
+    /// Its name.
     pub(crate) server_name: String,
     /// Which version of itself it says it is.
     pub(crate) server_version: String,

@@ -1,4 +1,4 @@
-//! An agent: another run of this program that works on one call, and what came of it.
+//! An agent: another run of this program that works on one call.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -20,21 +20,21 @@ use crate::state::files::RunFiles;
 use crate::state::plan::{ModelCommand, Plan};
 use crate::state::tally::Tally;
 
-/// SIGTERM is how an agent is stopped, and it has to stop its own coprocesses first.
+/// An agent is stopped by SIGTERM, and stops its own coprocesses first.
 const GRACE: Grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_secs(5) };
 
-/// What the model asks for.
+/// The arguments of a call of the agent tool.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Task {
     #[serde(rename = "task")]
     pub(crate) text: String,
     pub(crate) system: Option<String>,
-    /// The tools it may use; all if not given.
+    /// The tools that it may use; all if not given.
     pub(crate) tools: Option<Vec<String>>,
     pub(crate) max_iterations: Option<u64>,
 }
 
-/// The part of a budget that an agent gets.
+/// The share of the budget for an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Share {
     pub(crate) iterations: u64,
@@ -42,17 +42,17 @@ pub(crate) struct Share {
     pub(crate) usd: Option<f64>,
 }
 
-/// What an agent came to.
+/// The result of an agent.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// The text of its last message.
     pub(crate) text: String,
     pub(crate) tally: Tally,
-    /// Why it is not done.
+    /// The error that stopped it.
     pub(crate) failure: Option<Error>,
 }
 
-/// An agent that was started, or is over already.
+/// An agent that was started, or has ended already.
 pub(crate) struct Agent {
     pub(crate) run: String,
     state: State,
@@ -69,19 +69,19 @@ impl Agent {
         Self { run, state: State::Over(ended) }
     }
 
-    /// Starts this program with some arguments. What an agent reports, it reports to us and not to people.
+    /// Starts this program with these arguments. The standard error of an agent is discarded, because its records have the errors.
     pub(crate) fn start(run: String, arguments: &[OsString], prompt: Option<&Prompt>) -> Result<Self> {
         let mut command = Command::new(coprocess::find("cp-toolloop")?);
         let mut child = Child::start(command.args(arguments).stderr(Stdio::null()), GRACE)?.called("the agent");
         if let Some(prompt) = prompt {
-            // One that could not start says why in its answer.
+            // An agent that could not start reports the reason in its records.
             let _ = child.write(&record::closed_line(Kind::Prompt.name(), prompt)?);
         }
         child.close_input();
         Ok(Self { run, state: State::Runs(child) })
     }
 
-    /// Waits for its end, or until then, and shows each record before its end to `pass`.
+    /// Waits until the agent ends, or until `until`, and passes each earlier record to `pass`.
     pub(crate) fn ended(
         self,
         until: Option<Instant>,
@@ -94,7 +94,7 @@ impl Agent {
     }
 }
 
-/// An agent never outlives its run: one that is not done by then is stopped as if by a person, so it can go on.
+/// An agent does not outlive its parent: after the deadline it is stopped by a signal and can be resumed.
 fn wait(mut child: Child, until: Option<Instant>, pass: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<Option<Ended>> {
     let (mut text, mut failed) = (String::new(), None);
     loop {
@@ -118,10 +118,10 @@ fn wait(mut child: Child, until: Option<Instant>, pass: &mut dyn FnMut(&[u8]) ->
     }
 }
 
-/// The end that a closing line reports. A line before it may have reported why the one task failed.
+/// The end in a closing record. An earlier record may have the error of the task.
 fn closing(record: &Record<'_>, text: String, failed: Option<Error>) -> Ended {
     let failure = (!record.ok).then(|| record.failure());
-    // It has the counts in its data, or in its error's details.
+    // The counts are in its data, or in the details of its error.
     let tally: Tally = match &failure {
         None => record.read().unwrap_or_default(),
         Some(failure) => serde_json::from_value(Value::Object(failure.details())).unwrap_or_default(),
@@ -130,7 +130,7 @@ fn closing(record: &Record<'_>, text: String, failed: Option<Error>) -> Ended {
 }
 
 impl Ended {
-    /// What an agent came to that ended while no process waited for it: its recording is kept until its run's result is on record.
+    /// The result of an agent that ended while no process waited for it. Its recording is kept until the parent has recorded the result.
     pub(crate) fn kept(files: &RunFiles, context: &Context) -> Result<Option<Self>> {
         let Some(conversation) = Conversation::kept(files, &context.home)? else { return Ok(None) };
         let text = conversation.answer.as_ref().map(|message| message.content.text()).unwrap_or_default();
@@ -138,18 +138,18 @@ impl Ended {
     }
 }
 
-/// Makes this process, which is an agent, stop when its run's process is gone: that one lets it go on when it goes on itself.
+/// Stops this agent when its parent process exits; a resume of the parent resumes the agent.
 pub(crate) fn stop_with_parent() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|e| Error::io("watching the process of the parent run", e).fatal())
 }
 
-/// The arguments that every start of an agent has.
+/// The arguments of every start of an agent.
 fn shared_arguments(plan: &Plan, context: &Context) -> Vec<OsString> {
     let flags = context.handed_on();
     let mut arguments = Vec::new();
     let mut words = flags.into_iter();
-    // It has a ledger and a run of its own.
+    // An agent has its own ledger and run.
     while let Some(word) = words.next() {
         if word == "--ledger" || word == "--run" {
             words.next();
@@ -205,12 +205,12 @@ pub(crate) fn to_start(
     let given = hooks.into_iter().filter_map(|(when, program)| Some((when, program.as_ref()?)));
     arguments.extend(given.map(|(when, program)| format!("--{when}-tool={program}")));
     arguments.extend(share.options(deadline));
-    // Its result is kept until it is on our record too.
+    // The recording is kept until the parent has recorded the result.
     let record = ["--record".into(), RunFiles::of(run, context).recording().into()];
     shared_arguments(plan, context).into_iter().chain(arguments.into_iter().map(OsString::from)).chain(record).collect()
 }
 
-/// The arguments that let an agent go on.
+/// The arguments that resume an agent.
 pub(crate) fn to_resume(
     plan: &Plan,
     run: &str,
@@ -225,7 +225,7 @@ pub(crate) fn to_resume(
     arguments
 }
 
-/// Words as the strict tokenizer takes them.
+/// Words quoted for the strict tokenizer.
 fn quoted(argv: &[String]) -> String {
     let quoted: Vec<String> = argv.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
     quoted.join(" ")

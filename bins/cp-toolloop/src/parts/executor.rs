@@ -1,4 +1,4 @@
-//! What carries out calls: cp-exec as a coprocess, one for each call that runs at the same time.
+//! cp-exec as a coprocess, one for each parallel call.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Result};
 
-/// The coprocesses, by slot. Each works on one call at a time, so neither side ever waits for the other to read.
+/// The coprocesses, by slot. Each works on one call at a time, so that neither side blocks on a full pipe.
 pub(crate) struct Executor {
     directories: Vec<PathBuf>,
     read_only: bool,
@@ -17,12 +17,12 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// An executor that finds tools in these directories, and may let them write. Nothing is started before the first call.
+    /// An executor for the tools in these directories. The first call starts the first coprocess.
     pub(crate) fn new(directories: Vec<PathBuf>, read_only: bool) -> Self {
         Self { directories, read_only, slots: BTreeMap::new() }
     }
 
-    /// Starts a call in a slot, which must be free.
+    /// Starts a call in a free slot.
     pub(crate) fn start(&mut self, slot: usize, call: &ToolCall, context: &Context) -> Result<()> {
         let mut part = match self.slots.remove(&slot) {
             Some(part) => part,
@@ -33,8 +33,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Waits for the result of the call in a slot, at most so long: `None` when that was not enough. A refusal is an error that is
-    /// not fatal.
+    /// Waits for the result of the call in a slot; `None` after the time limit. A refusal is an error that is not fatal.
     pub(crate) fn result(&mut self, slot: usize, limit: Option<Duration>) -> Result<Option<ToolResult>> {
         let Some(part) = self.slots.get_mut(&slot) else { return Ok(None) };
         if let Some(limit) = limit
@@ -48,12 +47,12 @@ impl Executor {
         })
     }
 
-    /// Stops the coprocess of a slot, and the tool that it runs with it.
+    /// Stops the coprocess of a slot, and its tool.
     pub(crate) fn stop(&mut self, slot: usize) {
         self.slots.remove(&slot);
     }
 
-    /// Lets the coprocesses leave in their own time.
+    /// Ends the input of the coprocesses, and waits until they exit.
     pub(crate) fn finish(&mut self) -> Result<()> {
         std::mem::take(&mut self.slots).into_values().try_for_each(Part::finish)
     }
@@ -62,7 +61,7 @@ impl Executor {
         let mut argv = vec![coprocess::find("cp-exec")?.into_os_string(), "--closed".into()];
         argv.extend(context.handed_on());
         argv.extend(self.read_only.then(|| "--read-only".into()));
-        // That of a link that is gone may have been swept since the run began.
+        // The script directory of a removed link may have been deleted since the run started.
         for directory in self.directories.iter().filter(|directory| directory.is_dir()) {
             argv.extend(["--tools".into(), directory.into()]);
         }

@@ -14,10 +14,10 @@ use crate::state::plan::Plan;
 use crate::state::step::Screened;
 use crate::tools::tool::{Origin, Tool};
 
-/// How long each may take.
+/// The time limit of each program.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// The programs, with their arguments.
+/// The before-tool and after-tool programs, with their arguments.
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
     before: Option<Vec<String>>,
@@ -33,7 +33,7 @@ impl Hooks {
         Ok(Self { before: argv(&plan.before_tool)?, after: argv(&plan.after_tool)? })
     }
 
-    /// What becomes of a call. `None`: no program sees it.
+    /// The decision of the before-tool program about a call; `None` without a program.
     pub(crate) fn before_tool(&self, call: &ToolCall, until: Option<Instant>) -> Result<Option<Screened>> {
         let Some(argv) = &self.before else { return Ok(None) };
         let asked = asked(argv, Kind::ToolCall, call, until)?;
@@ -49,7 +49,7 @@ impl Hooks {
         }))
     }
 
-    /// What the model is given for a result. `None`: no program sees it, or it stays as it is.
+    /// The result as the after-tool program has changed it; `None` if it is unchanged.
     pub(crate) fn after_tool(&self, result: &ToolResult, until: Option<Instant>) -> Result<Option<ToolResult>> {
         let Some(argv) = &self.after else { return Ok(None) };
         let withheld = |why: String| {
@@ -103,12 +103,12 @@ fn read<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Option<T> {
 /// Which calls require approval, and the program that gives it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Approver {
-    /// The program, with its arguments; none: a person.
+    /// The approver, with its arguments.
     argv: Option<Vec<String>>,
     policy: ToolsPolicy,
 }
 
-/// `[tools]` of the policy, as far as this program reads it. cp-exec reads the rest.
+/// The part of `[tools]` in the policy that this program reads; cp-exec reads the rest.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct ToolsPolicy {
@@ -123,8 +123,8 @@ impl Approver {
         Ok(Self { argv, policy: cp_policy::table(&context.home, "tools")? })
     }
 
-    /// The rule by which each call of a tool requires approval, and why; none where it does not. What cp-exec carries out and asks about
-    /// itself is not asked about twice.
+    /// The rule by which each call of a tool requires approval, and the reason; `None` if it requires no approval here. cp-exec itself
+    /// requests approval for the tools that it runs.
     pub(crate) fn reason(&self, tool: &Tool) -> Option<(&'static str, String)> {
         if self.policy.approve.iter().any(|pattern| matches(pattern, &tool.name)) {
             let why = || format!("tools.approve of the policy lists `{}`", tool.name);
@@ -134,7 +134,7 @@ impl Approver {
         tool.hints.approve.then(|| ("tool.approve", why()))
     }
 
-    /// The program's answer, waited for until then at most. `None`: there is no program.
+    /// The answer of the approver, until a deadline; `None` without an approver.
     pub(crate) fn ask(&self, approval: &Approval, until: Option<Instant>) -> Result<Option<Verdict>> {
         self.argv.as_ref().map(|argv| approval::ask(argv, approval, until)).transpose()
     }

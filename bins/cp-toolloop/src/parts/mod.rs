@@ -1,5 +1,4 @@
-//! Who does the work of a run: the model, cp-exec, servers, agents and the approver, each a process of its own; or a recording in their
-//! place.
+//! The coprocesses of a run: the model, cp-exec, MCP servers, agents and the approver; or a recording that replaces them.
 
 pub(crate) mod agent;
 pub(crate) mod executor;
@@ -15,7 +14,7 @@ use self::model::Model;
 use crate::mcp::Servers;
 use crate::state::plan::{Limits, Plan};
 
-/// The programs that a run uses. Each is started when it is first needed.
+/// The coprocesses of a run. Each is started when it is first needed.
 pub(crate) struct Parts {
     pub(crate) model: Model,
     pub(crate) executor: Executor,
@@ -25,7 +24,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// The parts of a run. Servers that were started to list their tools are used on.
+    /// The coprocesses of a run, with the servers that were started to list their tools.
     pub(crate) fn new(plan: &Plan, limits: &Limits, approver: Approver, servers: Option<Servers>) -> Result<Self> {
         let executor = Executor::new(plan.directories.clone(), plan.read_only);
         let model = Model::new(plan.model.clone(), plan.shared_budget(limits));
@@ -40,7 +39,7 @@ impl Parts {
         })
     }
 
-    /// Lets the coprocesses leave in their own time: the model, and cp-exec unless it may be at work.
+    /// Ends the input of the model, and of cp-exec if it is not at work, and waits until they exit.
     pub(crate) fn rest(&mut self, executor: bool, context: &Context) {
         for left in [self.model.finish(), if executor { self.executor.finish() } else { Ok(()) }] {
             if let Err(error) = left {

@@ -1,4 +1,4 @@
-//! The model, as a part: a prompt goes in, deltas and a message come out, turn after turn over one process.
+//! The model as a coprocess: it reads prompts, and writes deltas and messages.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use cp_common::{Context, Result};
 
 use crate::state::plan::{ModelCommand, is_ours};
 
-/// A model that can be asked.
+/// The coprocess of a model.
 pub(crate) struct Model {
     command: ModelCommand,
     /// The options that share a budget.
     budget: Vec<String>,
     part: Option<Part>,
     deltas: Vec<Delta>,
-    /// Whether what is asked is for nobody but the run.
+    /// True during a request whose deltas are not printed.
     aside: bool,
 }
 
 impl Model {
-    /// The model behind a command. It is started when first asked.
+    /// The model of a command, which the first request starts.
     pub(crate) fn new(command: ModelCommand, budget: Vec<String>) -> Self {
         Self { command, budget, part: None, deltas: Vec::new(), aside: false }
     }
 
-    /// Asks for the next turn of a conversation, and waits at most so long: `None` when that was not enough. A program that drives the
-    /// loop itself is sent only the results that it does not know.
+    /// Asks for the next turn of a conversation; `None` after the time limit. A program that drives the loop itself gets only the new
+    /// results.
     pub(crate) fn ask(
         &mut self,
         prompt: &Prompt,
@@ -74,7 +74,7 @@ impl Model {
         }
     }
 
-    /// Asks beside the conversation: what comes before the answer is whole is not shown.
+    /// Asks outside of the conversation, without printing deltas.
     pub(crate) fn ask_aside(
         &mut self,
         prompt: &Prompt,
@@ -87,25 +87,25 @@ impl Model {
         answer
     }
 
-    /// What came of the last answer before it was whole.
+    /// The deltas of the last answer.
     pub(crate) fn take_deltas(&mut self) -> Vec<Delta> {
         std::mem::take(&mut self.deltas)
     }
 
-    /// Stops it, while it is not asked anything.
+    /// Stops an idle model.
     pub(crate) fn stop(&mut self) {
         if let Some(mut part) = self.part.take() {
             part.end_input();
         }
     }
 
-    /// Lets it leave in its own time.
+    /// Ends its input, and waits until it exits.
     pub(crate) fn finish(&mut self) -> Result<()> {
         self.part.take().map_or(Ok(()), Part::finish)
     }
 }
 
-/// The message that stands for a call which a program sends alone.
+/// A message for a call that a program sends without a message.
 fn message_of(call: ToolCall, backend: &str) -> Message {
     Message {
         id: call.id.clone(),
@@ -131,7 +131,7 @@ fn message_of(call: ToolCall, backend: &str) -> Message {
     }
 }
 
-/// Starts the part. A program of ours that asks the model is given this context; another gets its own arguments and no more.
+/// Starts the coprocess. One of the cp-tools gets the context of this command.
 fn start(command: &ModelCommand, budget: &[String], context: &Context) -> Result<Part> {
     let mut argv: Vec<OsString> = command.argv.iter().chain(budget).map(OsString::from).collect();
     if command.asking().is_some_and(is_ours) {
@@ -141,7 +141,7 @@ fn start(command: &ModelCommand, budget: &[String], context: &Context) -> Result
     Part::start(&argv)
 }
 
-/// Prints a part of an answer at once.
+/// Prints a delta and flushes the output.
 pub(crate) fn show(delta: &Delta, context: &mut Context) -> Result<()> {
     if context.is_text() {
         return Ok(());

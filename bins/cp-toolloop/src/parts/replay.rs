@@ -1,4 +1,4 @@
-//! A run once more, from what was recorded: no model, no tool, no process, no network.
+//! Replay of a recording, without a model, tools, processes or a network.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -12,25 +12,25 @@ use crate::state::step::Step;
 use crate::state::step_log;
 use crate::state::tally::Spent;
 
-/// The answers of a recorded run, in their order.
+/// The messages and results of a recording, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
     messages: VecDeque<Played>,
     results: VecDeque<(Option<Spent>, ToolResult)>,
 }
 
-/// An answer of the model.
+/// A message of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Played {
-    /// How the conversation was made shorter before it.
+    /// The steps that shortened the conversation before it.
     pub(crate) before: Vec<Step>,
-    /// What came of it before it was whole.
+    /// The deltas before it.
     pub(crate) deltas: Vec<Delta>,
     pub(crate) message: Message,
 }
 
 impl Replay {
-    /// What was recorded in a file, or of a run that was kept.
+    /// Loads a recording from a file, or of a run by its name.
     pub(crate) fn load(named: &str, context: &Context) -> Result<(Plan, Self)> {
         let path = Path::new(named);
         let (path, steps) = if path.is_file() {
@@ -73,12 +73,12 @@ impl Replay {
         Ok((plan, replay))
     }
 
-    /// The next answer of the model.
+    /// The next message.
     pub(crate) fn message(&mut self) -> Result<Played> {
         self.messages.pop_front().ok_or_else(|| over("message"))
     }
 
-    /// The next result, and what its agent used.
+    /// The next result, and the usage of its agent.
     pub(crate) fn result(&mut self) -> Result<(Option<Spent>, ToolResult)> {
         self.results.pop_front().ok_or_else(|| over("tool result"))
     }

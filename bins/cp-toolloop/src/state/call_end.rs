@@ -9,22 +9,22 @@ use cp_ledger::proof::leaves::receipt_of;
 use cp_ledger::read;
 use serde::Deserialize;
 
-/// What is known of a call.
+/// The outcome of a call that has no result.
 pub(crate) enum Found {
-    /// It never began.
+    /// The call did not start.
     NotBegun,
-    /// It may have had its effect.
+    /// The call may have had its effect.
     Unknown,
-    /// The command ended, and how.
+    /// The command has ended.
     Ended(Ended, Receipt),
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Ended {
     pub(crate) return_code: Option<i32>,
     signal: Option<i32>,
-    /// Why it was killed.
+    /// Why the command was killed.
     #[serde(rename = "ended")]
     cut: Option<String>,
     #[serde(default)]
@@ -46,7 +46,7 @@ struct About {
 }
 
 impl Ended {
-    /// What the model reads of it: its output is gone.
+    /// The text for the model. The output was not stored.
     pub(crate) fn text(&self) -> String {
         let end = match (self.return_code, self.signal) {
             (Some(code), _) => format!("ended with exit status {code}"),
@@ -60,7 +60,7 @@ impl Ended {
     }
 }
 
-/// Looks for a call, from the end of the ledger back to the message that made it.
+/// Searches a call from the end of the ledger back to the message that made it.
 pub(crate) fn find_call_end(ledger: &Path, call: &str) -> Result<Found> {
     let mut lines = read::backward(ledger)?;
     while let Some(raw) = lines.next()? {
@@ -88,8 +88,7 @@ pub(crate) fn find_call_end(ledger: &Path, call: &str) -> Result<Found> {
     Ok(Found::NotBegun)
 }
 
-/// The programs that the newest command line of a call started, in their order. A program that was refused or awaits approval is not
-/// among them.
+/// The programs that the newest command line of a call started, in order, without programs that were refused or wait for approval.
 pub(crate) fn started_programs(ledger: &Path, call: &str) -> Result<Vec<String>> {
     #[derive(Default, Deserialize)]
     #[serde(default)]

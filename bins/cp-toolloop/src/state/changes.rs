@@ -1,4 +1,4 @@
-//! What the file tools of a run changed, as its ledger and those of its agents have it.
+//! The changes by the file tools of a run, as recorded in its ledger and in those of its agents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,45 +14,45 @@ use crate::state::files::RunFiles;
 /// A change of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// The ledger that keeps what the file held.
+    /// The ledger that keeps the earlier content.
     pub(crate) ledger: PathBuf,
-    /// When it was put on record, just before it was made.
+    /// When the change was recorded, just before it was made.
     ts: String,
     pub(crate) write: Write,
 }
 
-/// A change as a ledger has it.
+/// A change as a ledger records it.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Write {
     pub(crate) path: String,
     /// create, overwrite, edit, remove or restore.
     pub(crate) mode: String,
-    /// What the file held; none: it was not there.
+    /// The earlier content; `None` if the file did not exist.
     pub(crate) before: Option<Kept>,
-    /// What it held then.
+    /// The new content.
     pub(crate) after: Option<Kept>,
     #[serde(default)]
     sha256: Option<String>,
 }
 
-/// What a file holds, kept as a blob of the ledger.
+/// The content of a file, stored as a blob of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Kept {
-    /// Its hash, by which it is kept.
+    /// The hash of the blob.
     pub(crate) blob: String,
     pub(crate) len: u64,
-    /// In octal; none where they are not known.
+    /// The permissions in octal, if they are known.
     pub(crate) permissions: Option<String>,
 }
 
-/// What is looked at of the data of an entry.
+/// The members of an entry that are read.
 #[derive(Deserialize)]
 struct Data<'a> {
     #[serde(borrow)]
     what: Option<&'a RawValue>,
-    /// Of a call, its id.
+    /// The id of a call.
     id: Option<String>,
-    /// Of an agent, the call that it works on, and its run.
+    /// The call that an agent works on, and the run of the agent.
     call: Option<String>,
     run_id: Option<String>,
 }
@@ -65,7 +65,7 @@ struct What {
 }
 
 impl Data<'_> {
-    /// What an operation did. Where it is too long for a line, it is a blob.
+    /// The changes of an operation; a blob if they are too long for a line.
     fn what(&self, ledger: &Path) -> Result<What> {
         let Some(what) = self.what else { return Ok(What::default()) };
         let whole = blob::resolve(ledger, what.get().as_bytes())?;
@@ -73,13 +73,13 @@ impl Data<'_> {
     }
 }
 
-/// The changes that an operation with these data made.
+/// The changes of an operation with this data.
 pub(crate) fn writes_of(ledger: &Path, data: &[u8]) -> Vec<Write> {
     let what = serde_json::from_slice::<Data<'_>>(data).ok().and_then(|data| data.what(ledger).ok());
     what.map(|what| what.writes).unwrap_or_default()
 }
 
-/// The changes of a run and of its agents, or those of one call, by file and in their order.
+/// The changes of a run and of its agents, or of one call, in order for each file.
 pub(crate) fn changes(
     files: &RunFiles,
     call: Option<&str>,
@@ -100,7 +100,7 @@ pub(crate) fn changes(
     Ok(by_file)
 }
 
-/// Collects what a run did, and whether it made the call.
+/// Collects the changes of a run, and returns true if the run made the call.
 fn collect(files: &RunFiles, call: Option<&str>, context: &Context, found: &mut Vec<Change>) -> Result<bool> {
     let mut was_made = false;
     let mut lines = read::lines(&files.ledger)?;
@@ -135,7 +135,7 @@ fn collect(files: &RunFiles, call: Option<&str>, context: &Context, found: &mut 
     Ok(was_made)
 }
 
-/// A change of a time when contents were not kept cannot be undone.
+/// The error for a change whose earlier content was not stored.
 fn check(write: &Write) -> Result<()> {
     if write.after.is_none() && write.sha256.is_some() {
         let message = format!("{} was changed by a version that did not keep what files held", write.path);
@@ -144,13 +144,13 @@ fn check(write: &Write) -> Result<()> {
     Ok(())
 }
 
-/// The hash of a state of a file; none: it is not there.
+/// The hash of a file's content; `None` if the file does not exist.
 pub(crate) fn hash(kept: Option<&Kept>) -> Option<&str> {
     kept.map(|kept| kept.blob.as_str())
 }
 
-/// The changes of a file that came about. One that was put on record and not made, or that was undone by hand, is left out. None
-/// where something else changed the file in between.
+/// The changes of a file that took effect, without those that were recorded and not made, or undone by hand. `None` if something else
+/// changed the file in between.
 pub(crate) fn effective(changes: &[Change]) -> Option<Vec<&Change>> {
     let mut made: Vec<&Change> = Vec::new();
     for change in changes {

@@ -1,5 +1,5 @@
-//! Where a run stands: the conversation so far and the calls that wait. It is made of the run's steps and of nothing else, so a
-//! resume stands exactly where the run stopped.
+//! The conversation of a run: its turns and its pending calls. It is computed from the steps of the run alone, so that a resume continues
+//! exactly where the run stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,24 +17,24 @@ use crate::state::tally::{Spent, Tally};
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) asked: ToolCall,
-    /// What the program before tools made of it.
+    /// The decision of the before-tool program.
     pub(crate) screened: Option<Screened>,
-    /// It was dispatched once.
+    /// True if it was started.
     pub(crate) started: bool,
-    /// The run of the agent that works on it.
+    /// The run of its agent.
     pub(crate) agent: Option<String>,
-    /// What that agent used.
+    /// The usage of its agent.
     pub(crate) spent: Option<Spent>,
-    /// What was last asked about it.
+    /// The last approval request for it.
     pub(crate) approval: Option<Box<Approval>>,
-    /// Whether that waits for an answer.
+    /// True if the request waits for an answer.
     pub(crate) is_asked: bool,
-    /// Whether it was approved or denied. A start uses a yes up.
+    /// The decision about it. A start spends an approval.
     pub(crate) decision: Option<Decision>,
     pub(crate) result: Option<ToolResult>,
 }
 
-/// A record that was written down and perhaps not printed.
+/// A record that was stored and perhaps not printed.
 #[derive(Clone, Debug)]
 pub(crate) enum Unshown {
     Message(Box<Message>),
@@ -60,9 +60,9 @@ impl Call {
 /// The state of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Conversation {
-    /// What the model is asked next: all turns so far. Its history is those that some message was, or has had as its input.
+    /// The next prompt: all turns so far. Its history has the turns that an earlier message has had as its input or was.
     pub(crate) prompt: Prompt,
-    /// What was asked of the run, and where that stands.
+    /// The question of the run, and its index.
     question: (Turn, usize),
     pub(crate) limits: Limits,
     pub(crate) tally: Tally,
@@ -72,14 +72,14 @@ pub(crate) struct Conversation {
     pub(crate) returned: Vec<ToolResult>,
     /// The last message, if it called no tool.
     pub(crate) answer: Option<Message>,
-    /// What a person allowed for the whole run: a rule and a program.
+    /// The grants for the whole run, by rule and program.
     always: Vec<(String, Option<String>, Grant)>,
-    /// What was written down and perhaps not printed, oldest first.
+    /// The records that were stored and perhaps not printed, oldest first.
     pub(crate) unshown: Vec<Unshown>,
 }
 
 impl Conversation {
-    /// A conversation that has not begun.
+    /// A new conversation.
     pub(crate) fn new(plan: &Plan) -> Self {
         let messages = &plan.prompt.messages;
         let question = messages.last().cloned().unwrap_or_else(|| Turn::text("user", ""));
@@ -96,7 +96,7 @@ impl Conversation {
         }
     }
 
-    /// The conversation that these steps lead to, with its plan.
+    /// The conversation after these steps, and its plan.
     pub(crate) fn of_steps(steps: Vec<Step>) -> Result<(Plan, Self)> {
         let mut steps = steps.into_iter();
         let Some(Step::Plan(plan)) = steps.next() else {
@@ -109,12 +109,12 @@ impl Conversation {
         Ok((*plan, conversation))
     }
 
-    /// Where a stored run stands, whoever runs it.
+    /// The conversation of a stored run, which may be active.
     pub(crate) fn stored(files: &RunFiles) -> Result<Self> {
         Self::of_steps(step_log::peek(files)?).map(|(_, conversation)| conversation)
     }
 
-    /// Where a run ended whose recording is kept until its answer is where it belongs; none where that is so.
+    /// The conversation of a finished run whose recording is still kept; `None` if it is not.
     pub(crate) fn kept(files: &RunFiles, home: &Home) -> Result<Option<Self>> {
         let recording = files.recording();
         if !recording.exists() {
@@ -123,7 +123,7 @@ impl Conversation {
         Self::of_steps(step_log::recorded(&recording, home)?).map(|(_, conversation)| Some(conversation))
     }
 
-    /// Goes one step on.
+    /// Applies a step.
     pub(crate) fn take(&mut self, step: Step) -> Result<()> {
         match step {
             Step::Plan(_) => return Err(Error::new(Code::Integrity, "the run's state has two plans")),
@@ -160,7 +160,7 @@ impl Conversation {
                 call.decision = Some(decision.clone());
                 if let (Decision::Approved(grant), Some(approval)) = (decision, call.approval.clone())
                     && grant.scope == Scope::Run
-                    && self.covers(&approval).is_none()
+                    && self.run_grant(&approval).is_none()
                 {
                     self.always.push((approval.shown.rule, approval.binds.program, *grant));
                 }
@@ -180,28 +180,28 @@ impl Conversation {
         Ok(())
     }
 
-    /// The yes for the whole run that this is covered by.
-    pub(crate) fn covers(&self, approval: &Approval) -> Option<&Grant> {
+    /// The grant for the whole run that covers an approval.
+    pub(crate) fn run_grant(&self, approval: &Approval) -> Option<&Grant> {
         let covers = |rule: &String, program: &Option<String>| {
             *rule == approval.shown.rule && *program == approval.binds.program && approval.scopes.contains(&Scope::Run)
         };
         self.always.iter().find(|(rule, program, _)| covers(rule, program)).map(|(_, _, grant)| grant)
     }
 
-    /// The turns that the next message answers and no message has had as its input.
-    pub(crate) fn news(&self) -> Vec<Turn> {
+    /// The turns that no earlier message has had as its input.
+    pub(crate) fn new_turns(&self) -> Vec<Turn> {
         self.prompt.input().to_vec()
     }
 
-    /// The turns that a summary can stand for, where so many of the newest stay: those before an answer of the model, whose results
-    /// come after it. Where it begins, and they.
+    /// The turns that a summary can replace if the newest turns are kept: those before an answer of the model. Returns the index of that
+    /// answer, and the turns.
     pub(crate) fn old(&self, newest: usize) -> Option<(usize, Vec<&Turn>)> {
         let (messages, question) = (&self.prompt.messages, self.question.1);
         let first = question + 2;
         let through = (first..=messages.len().saturating_sub(newest))
             .rev()
             .find(|at| messages.get(*at).is_some_and(|turn| turn.role == "assistant"))?;
-        // Where an earlier summary stands with the question, it is among them.
+        // An earlier summary in the question is part of these turns.
         let before = if messages[question].content.blocks().len() > self.question.0.content.blocks().len() {
             question + 1
         } else {
@@ -238,7 +238,7 @@ impl Conversation {
             .ok_or_else(|| Error::new(Code::Integrity, "the run's state names a call that is not there"))
     }
 
-    /// A run whose answer was there when it stopped prints it on resume, even if it was printed before.
+    /// Prints the final answer again if a run that has one is resumed.
     pub(crate) fn show_answer_again(&mut self) {
         if let (Some(message), true) = (&self.answer, self.unshown.is_empty()) {
             self.unshown.push(Unshown::Message(Box::new(message.clone())));
@@ -254,7 +254,7 @@ impl Conversation {
         self.unshown.push(Unshown::Message(message));
     }
 
-    /// When all calls have results, they are the user's next turn.
+    /// Adds the results as the user's next turn, if all calls have results.
     fn settle(&mut self) {
         if self.calls.iter().any(|call| call.result.is_none()) {
             return;
@@ -265,12 +265,12 @@ impl Conversation {
     }
 }
 
-/// The ids that calls have here, with those that the model gave them, where they differ.
+/// The changed ids of calls, with the ids from the model.
 pub(crate) type Renamed = BTreeMap<String, String>;
 
-/// A message whose content holds its calls, as a provider must get it back, and whose calls have ids of their own: a result and a
-/// decision belong to one of them. Blocks have the ids of the provider, so where one is another they go.
-pub(crate) fn told_apart(mut message: Message) -> (Message, Renamed) {
+/// A message whose content has its calls, as providers require, and whose calls have unique ids, because a result or decision belongs to
+/// one call. Blocks with changed ids are dropped.
+pub(crate) fn with_unique_ids(mut message: Message) -> (Message, Renamed) {
     let (mut seen, mut renamed) = (BTreeSet::new(), Renamed::new());
     for call in &mut message.tool_calls {
         let (given, mut number) = (call.id.clone(), 1_u64);

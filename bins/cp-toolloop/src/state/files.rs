@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use cp_common::Context;
 use cp_common::home::TIERS;
 
-/// A run and where its files are.
+/// A run and its files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RunFiles {
     pub(crate) run: String,
@@ -20,7 +20,7 @@ impl RunFiles {
         Self { run: run.to_owned(), ledger }
     }
 
-    /// Every run of this home, also one that was killed before its ledger began.
+    /// Every run of this home, including a run that was killed before it created its ledger.
     pub(crate) fn all(context: &Context) -> Vec<Self> {
         let listings = TIERS.iter().filter_map(|tier| std::fs::read_dir(context.home.runs(tier)).ok());
         let of_file = |file: PathBuf| {
@@ -32,12 +32,12 @@ impl RunFiles {
         all.into_iter().collect()
     }
 
-    /// Where its exact state is until it is over.
+    /// The file of its exact state until the run ends.
     pub(crate) fn state(&self) -> PathBuf {
         self.ledger.with_extension("sealed")
     }
 
-    /// Where its steps are kept when it is over and was recorded.
+    /// The file of its steps after the run has ended, if it is recorded.
     pub(crate) fn recording(&self) -> PathBuf {
         self.ledger.with_extension("recorded")
     }

@@ -1,4 +1,4 @@
-//! The run's ledger: every step an entry, before its effect.
+//! The run's ledger, which has an entry for every step before its effect.
 
 use std::path::Path;
 
@@ -35,9 +35,9 @@ struct Pinned<'a> {
 }
 
 impl Journal {
-    /// Opens the ledger of a run; a new one is created.
+    /// Opens the ledger of a run, and creates it if necessary.
     pub(crate) fn open(path: &Path, plan: &Plan, context: &Context) -> Result<Self> {
-        // The parts sync the same file before each effect, and their sync covers what was written before.
+        // The coprocesses sync the same file before each effect, which includes all earlier entries.
         let ledger = Ledger::open(path, Sync::Batch)?;
         let agent = context.agent(plan.prompt.agent.as_deref());
         Ok(Self {
@@ -49,12 +49,12 @@ impl Journal {
         })
     }
 
-    /// Where the ledger is.
+    /// The path of the ledger.
     pub(crate) fn path(&self) -> &Path {
         self.ledger.path()
     }
 
-    /// The run begins: what was asked, of whom, with which tools, within which limits.
+    /// Records the start of a run: the prompt, the model, the tools and the limits.
     pub(crate) fn start(&mut self, plan: &Plan) -> Result<Receipt> {
         let pinned: Vec<Pinned<'_>> = plan
             .tools
@@ -80,17 +80,17 @@ impl Journal {
         self.append(self.of_shard(entry))
     }
 
-    /// Somebody took a stopped run over.
+    /// Records that a stopped run was resumed.
     pub(crate) fn resumed(&mut self, limits: &Limits) -> Result<Receipt> {
         self.append(self.entry("run_resumed").with("limits", limits).with("uid", &rustix::process::getuid().as_raw()))
     }
 
-    /// The model is about to be asked.
+    /// A turn of the model begins.
     pub(crate) fn iteration(&mut self, number: u64) -> Result<Receipt> {
         self.append(self.entry("iteration").turn(number))
     }
 
-    /// The model answered.
+    /// The model has answered.
     pub(crate) fn message(&mut self, number: u64, message: &Message, renamed: &Renamed) -> Result<Receipt> {
         let entry = self.entry("message").turn(number).role("assistant").content(&message.content);
         let entry = entry.with("model", &message.model).with("stop_reason", &message.stop_reason);
@@ -98,7 +98,7 @@ impl Journal {
         self.append(if renamed.is_empty() { entry } else { entry.with("renamed_calls", renamed) })
     }
 
-    /// The conversation was made shorter: so many results were taken out, or a summary stands for so many turns.
+    /// Records that the conversation was shortened: the number of removed results, or of summarised turns.
     pub(crate) fn compacted(&mut self, number: u64, what: &Compacted, summary: Option<&Message>) -> Result<Receipt> {
         let entry = self.entry("context_compacted").turn(number).with("compacted", what);
         self.append(match summary {
@@ -110,23 +110,23 @@ impl Journal {
         })
     }
 
-    /// A call is about to be dispatched.
+    /// Records that a call is about to start.
     pub(crate) fn call(&mut self, number: u64, call: &ToolCall) -> Result<Receipt> {
         let entry = self.entry("tool_call").turn(number).with("id", &call.id).with("name", &call.name);
         self.append(entry.with("input", &call.input))
     }
 
-    /// A call is given to an agent, in a run of its own.
+    /// Records that an agent works on a call, in its own run.
     pub(crate) fn delegated(&mut self, number: u64, call: &str, run: &str) -> Result<Receipt> {
         self.append(self.entry("agent_start").turn(number).with("call", call).with("run_id", run))
     }
 
-    /// A server was started that is about to be called.
+    /// Records a server before its first call.
     pub(crate) fn server(&mut self, started: &Started) -> Result<Receipt> {
         self.append(self.entry("mcp.server").with("server", started))
     }
 
-    /// A call has its result.
+    /// Records the result of a call.
     pub(crate) fn result(&mut self, number: u64, result: &ToolResult) -> Result<Receipt> {
         let entry = self.entry("tool_result").turn(number).role("tool").content(&result.content);
         let entry = entry.with("id", &result.id).with("name", &result.name).with("is_error", &result.is_error);
@@ -138,44 +138,44 @@ impl Journal {
         )
     }
 
-    /// What happened to an approval, on the disk before what comes after it.
+    /// Records an event of an approval, and syncs the ledger.
     pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
         let receipt = self.append(said.about(approval, self.entry(said.event())))?;
         self.ledger.sync()?;
         Ok(receipt)
     }
 
-    /// The program before tools saw a call.
+    /// Records the decision of the before-tool program.
     pub(crate) fn screened(&mut self, number: u64, call: &ToolCall, screened: &Screened) -> Result<Receipt> {
         let entry = self.entry("tool_screened").turn(number).with("id", &call.id).with("name", &call.name);
         self.append(entry.with("outcome", screened))
     }
 
-    /// The program after tools changed a result: the hash of what it was.
+    /// Records that the after-tool program changed a result, with the hash of the original.
     pub(crate) fn sifted(&mut self, number: u64, result: &ToolResult) -> Result<Receipt> {
         let entry = self.entry("tool_sifted").turn(number).with("id", &result.id).with("name", &result.name);
         self.append(entry.with("content_sha256", &keys::hash(result.content.as_bytes())))
     }
 
-    /// The run stopped and can go on.
+    /// Records that the run has stopped and can be resumed.
     pub(crate) fn paused(&mut self, error: &Error, tally: &Tally) -> Result<Receipt> {
         let entry = self.entry("run_paused").message(error.message()).with("code", error.code().row().name);
         self.append(entry.with("tally", tally))
     }
 
-    /// The run is over.
+    /// Records the end of the run.
     pub(crate) fn end(&mut self, status: &str, tally: &Tally) -> Result<Receipt> {
         let receipt = self.append(self.of_shard(self.entry("run_end").with("status", status).with("tally", tally)))?;
         self.ledger.sync()?;
         Ok(receipt)
     }
 
-    /// Waits until the disk has every entry.
+    /// Syncs all entries to the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.ledger.sync()
     }
 
-    /// The beginning and the end of a text that is longer than this, and the name under which the whole is kept.
+    /// The beginning and the end of a text that is longer than the limit, and the hash under which the whole text is stored.
     pub(crate) fn shortened(&self, text: &str, most: usize) -> Result<Option<String>> {
         let tail = most / 4;
         let Some(cut) = self.ledger.redactor().cut(text, most - tail, tail) else { return Ok(None) };
@@ -184,7 +184,7 @@ impl Journal {
         Ok(Some(format!("{head}\n[… {missing} bytes are left out here, the whole is {hash} …]\n{tail}")))
     }
 
-    /// Keeps a text beside the ledger, without secrets. Its name there.
+    /// Stores a text as a blob of the ledger, with secrets redacted, and returns its hash.
     pub(crate) fn kept(&self, text: &str) -> Result<Hash> {
         let (redacted, _) = self.ledger.redactor().redact_text(text);
         blob::store(self.ledger.path(), redacted.as_bytes())

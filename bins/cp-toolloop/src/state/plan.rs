@@ -1,4 +1,4 @@
-//! What a run is started with: everything that a resume needs to go on as if nothing had happened.
+//! The plan of a run: everything that a resume needs.
 
 use std::path::PathBuf;
 
@@ -14,63 +14,63 @@ use crate::tools::tool::Tool;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) run: String,
-    /// What people call it.
+    /// The name of the run.
     #[serde(default)]
     pub(crate) name: Option<String>,
     pub(crate) started: String,
-    /// The directory that `.` means in policy.
+    /// The directory of `.` in the policy.
     pub(crate) base: PathBuf,
-    /// What was asked, with the tools that may be used.
+    /// The prompt, with the tools.
     pub(crate) prompt: Prompt,
     /// The tools, pinned.
     pub(crate) tools: Vec<Tool>,
-    /// Where they were looked for: an agent looks there too.
+    /// The sources of the tools, which agents use too.
     #[serde(default)]
     pub(crate) places: Vec<PathBuf>,
-    /// Where cp-exec finds the executables among them.
+    /// The directories in which cp-exec finds the executables.
     pub(crate) directories: Vec<PathBuf>,
-    /// The MCP servers among them.
+    /// The MCP servers.
     pub(crate) mcp: Vec<Spec>,
     pub(crate) model: ModelCommand,
     pub(crate) limits: Limits,
-    /// How many calls of a message run at the same time.
+    /// The most calls of a message that run at the same time.
     pub(crate) parallel: usize,
     pub(crate) fail_on_tool_error: bool,
-    /// As it was given.
+    /// The approver, as on the command line.
     pub(crate) approver: Option<String>,
-    /// The program that sees each call before it is made, as it was given.
+    /// The before-tool program, as on the command line.
     #[serde(default)]
     pub(crate) before_tool: Option<String>,
-    /// The program that sees each result before the model does, as it was given.
+    /// The after-tool program, as on the command line.
     #[serde(default)]
     pub(crate) after_tool: Option<String>,
-    /// How many levels of agents may be under this run.
+    /// The most levels of agents below this run.
     #[serde(default)]
     pub(crate) agent_depth: u8,
-    /// Whether commands and tools may write nothing.
+    /// True if commands and tools may not write.
     #[serde(default)]
     pub(crate) read_only: bool,
-    /// The run that this one works for.
+    /// The parent run.
     #[serde(default)]
     pub(crate) parent: Option<String>,
-    /// Where the whole run is kept when it is over.
+    /// The file of the recording.
     pub(crate) record: Option<PathBuf>,
-    /// The budget that its model shares with other processes, those of its agents among them.
+    /// The budget file that the model shares with other processes, such as agents.
     #[serde(default)]
     pub(crate) budget_file: Option<PathBuf>,
-    /// The part of a larger work that this run belongs to.
+    /// The part of a larger job to which this run belongs.
     #[serde(default)]
     pub(crate) shard: Option<String>,
 }
 
 impl Plan {
-    /// A hash of what is asked, and of whom: the prompt, with its tools, and how the model is asked.
+    /// A hash of the request: the prompt, the tools and the model command.
     pub(crate) fn request(&self) -> String {
         let program = self.model.argv.first().map(|program| name_of(program));
         keys::hash(&serde_json::to_vec(&(&self.prompt, program, self.model.argv.get(1..))).unwrap_or_default())
     }
 
-    /// The options of cp-llm that share a budget. The file keeps the limits, and those of an agent are only a share of them.
+    /// The options of cp-llm for a shared budget. Only the run itself sets the limits of the file, because an agent has a share of them.
     pub(crate) fn shared_budget(&self, limits: &Limits) -> Vec<String> {
         let Some(file) = &self.budget_file else { return Vec::new() };
         let limits = Some(limits).filter(|_| self.parent.is_none());
@@ -80,17 +80,17 @@ impl Plan {
     }
 }
 
-/// How the model is asked.
+/// The command of the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ModelCommand {
     /// The program that answers prompts, with its arguments.
     pub(crate) argv: Vec<String>,
-    /// Whether the program drives the loop itself: it is given the prompt once, and results from then on.
+    /// True if the program drives the loop itself: it gets the prompt once, and then only results.
     pub(crate) drives: bool,
 }
 
 impl ModelCommand {
-    /// The program that is sent prompts: the command itself, or the one that a loop is given as its arguments.
+    /// The program that gets prompts: the command itself, or the command in the arguments of a loop backend.
     pub(crate) fn asking(&self) -> Option<&str> {
         let (first, rest) = self.argv.split_first()?;
         let asking = if !self.drives {
@@ -104,17 +104,17 @@ impl ModelCommand {
     }
 }
 
-/// Whether a program is one of the cp-tools.
+/// True if a program is one of the cp-tools.
 pub(crate) fn is_ours(program: &str) -> bool {
     name_of(program).starts_with("cp-")
 }
 
-/// Whether a program is the one that keeps budget files.
+/// True if a program supports budget files.
 pub(crate) fn keeps_budgets(program: &str) -> bool {
     name_of(program) == "cp-llm"
 }
 
-/// Whether a program that drives the loop asks through a command that it is given as its arguments.
+/// True if a loop backend takes the model command as its arguments.
 pub(crate) fn takes_command(program: &str) -> bool {
     name_of(program) == "cp-loop-elixir"
 }
@@ -123,18 +123,18 @@ fn name_of(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// When to stop.
+/// The limits of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Limits {
     /// Turns of the model.
     pub(crate) max_iterations: u64,
-    /// Read and written.
+    /// Input and output tokens.
     pub(crate) tokens: Option<u64>,
     pub(crate) usd: Option<f64>,
-    /// About how much of the conversation the model is asked with at once.
+    /// The approximate size of the conversation, in tokens.
     #[serde(default)]
     pub(crate) context_tokens: Option<usize>,
-    /// Seconds, counted anew by each resume.
+    /// Seconds, counted from the start of each process.
     pub(crate) deadline: Option<f64>,
 }
 

@@ -16,23 +16,23 @@ use crate::state::plan::{Limits, Plan};
 use crate::state::step::{Decision, Step};
 use crate::state::step_log::StepLog;
 
-/// How many bytes of an answer go into the conversation.
+/// The most bytes of a result in the conversation.
 const LONGEST: usize = 64 << 10;
-/// How many at least, however small the context.
+/// The least limit, even for a small context.
 const LEAST: usize = 1 << 10;
 
-/// A run that is under way.
+/// An active run.
 pub(crate) struct Run {
     pub(crate) plan: Plan,
     pub(crate) conversation: Conversation,
     pub(crate) deadline: Option<Instant>,
-    /// The most dollars that policy lets a run spend, with its agents and whenever it goes on.
+    /// The policy's limit of dollars for the run, its agents and its resumes.
     pub(crate) policy_usd: Option<f64>,
-    /// A replay writes none.
+    /// `None` in a replay.
     records: Option<Records>,
 }
 
-/// Where a run is written down.
+/// The files to which a run is written.
 pub(crate) struct Records {
     /// The exact state.
     pub(crate) steps: StepLog,
@@ -41,13 +41,13 @@ pub(crate) struct Records {
 }
 
 impl Run {
-    /// A run that stands where `conversation` says. Its time begins now.
+    /// A run in the state of `conversation`. Its deadline counts from now.
     pub(crate) fn new(plan: Plan, conversation: Conversation, records: Option<Records>) -> Self {
         let deadline = deadline_of(&conversation.limits);
         Self { plan, conversation, deadline, policy_usd: None, records }
     }
 
-    /// Goes on with a run that stopped, within these limits.
+    /// Resumes a stopped run with these limits.
     pub(crate) fn resume(&mut self, limits: Limits) -> Result<()> {
         self.note(|journal| journal.resumed(&limits))?;
         self.step(Step::Limits(limits))?;
@@ -55,7 +55,7 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the decision about what was asked about a call; `by` whom, where it is a no.
+    /// Records the decision about a call; `by` names who denied it.
     pub(crate) fn decide(&mut self, at: usize, mut decision: Decision, by: &str, home: &Path) -> Result<()> {
         let approval = self.conversation.calls[at].approval.clone();
         let approval = approval.ok_or_else(|| Error::new(Code::Conflict, "nothing was asked about the call"))?;
@@ -70,7 +70,7 @@ impl Run {
         answered(home, &approval.id)
     }
 
-    /// Writes a step down, then takes it.
+    /// Writes a step to the log, and applies it.
     pub(crate) fn step(&mut self, step: Step) -> Result<()> {
         if let Some(records) = &mut self.records {
             records.steps.append(&step)?;
@@ -78,7 +78,7 @@ impl Run {
         self.conversation.take(step)
     }
 
-    /// Writes an entry into the ledger. Where it stands; a replay writes none.
+    /// Writes an entry to the ledger, and returns its receipt; a replay writes none.
     pub(crate) fn note(&mut self, what: impl FnOnce(&mut Journal) -> Result<Receipt>) -> Result<Option<Receipt>> {
         let Some(records) = &mut self.records else { return Ok(None) };
         let receipt = what(&mut records.journal)?;
@@ -86,14 +86,14 @@ impl Run {
         Ok(Some(receipt))
     }
 
-    /// Waits until the disk has everything: before what cannot be undone.
+    /// Syncs the log and the ledger to the disk, before an effect that cannot be undone.
     pub(crate) fn sync(&mut self) -> Result<()> {
         let Some(records) = &mut self.records else { return Ok(()) };
         records.journal.sync()?;
         records.steps.sync()
     }
 
-    /// Starts a process that holds the run's lock too: see [`StepLog::shared`].
+    /// Starts a process that inherits the run's lock, see [`StepLog::shared`].
     pub(crate) fn shared<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
         match &self.records {
             Some(records) => records.steps.shared(start),
@@ -101,10 +101,10 @@ impl Run {
         }
     }
 
-    /// What goes into the conversation of an answer that is too long for it: its beginning and its end, without secrets. The whole is
-    /// kept beside the ledger; a replay has none, and no such answers.
+    /// A result that is too long for the conversation: its beginning and its end, with secrets redacted. The ledger stores all of it; a
+    /// replay needs no such step.
     pub(crate) fn shortened(&self, answer: &str) -> Result<Option<String>> {
-        // Of a small context, one answer is a quarter at most: so many tokens are four times as many bytes.
+        // A result may take a quarter of the context limit; a token is four bytes.
         let most = self.conversation.limits.context_tokens.map_or(LONGEST, |tokens| tokens.clamp(LEAST, LONGEST));
         match &self.records {
             Some(records) => records.journal.shortened(answer, most),
@@ -112,12 +112,12 @@ impl Run {
         }
     }
 
-    /// Keeps a text beside the ledger. Its name there; a replay keeps none.
+    /// Stores a text as a blob of the ledger, and returns its hash; a replay stores none.
     pub(crate) fn kept(&self, text: &str) -> Result<Option<Hash>> {
         self.records.as_ref().map(|records| records.journal.kept(text)).transpose()
     }
 
-    /// Keeps a run that is recorded and stopped, as far as it came.
+    /// Keeps the recording of a stopped run.
     pub(crate) fn keep(&self) -> Result<()> {
         match (&self.records, &self.plan.record) {
             (Some(records), Some(record)) => records.steps.keep(record),
@@ -125,7 +125,7 @@ impl Run {
         }
     }
 
-    /// The run is over: nothing is left to go on with.
+    /// Ends the run, and removes its state.
     pub(crate) fn complete(&mut self) -> Result<()> {
         let tally = self.conversation.tally;
         self.note(|journal| journal.end("completed", &tally))?;
@@ -135,17 +135,17 @@ impl Run {
         }
     }
 
-    /// The ledger; a replay has none.
+    /// The ledger; `None` in a replay.
     pub(crate) fn ledger(&self) -> Option<&Path> {
         self.records.as_ref().map(|records| records.journal.path())
     }
 
-    /// The command that goes on with this run.
+    /// The command that resumes this run.
     pub(crate) fn resume_line(&self, more: &str) -> String {
         format!("cp-toolloop resume {}{more}", self.plan.run)
     }
 
-    /// Adds the command that goes on with this run, whatever the reason for the stop.
+    /// Adds the command that resumes this run to an error.
     pub(crate) fn resumable(&self, error: Error, home: &Path) -> Error {
         let mut error = error.with("run_id", self.plan.run.as_str());
         if self.records.is_none() {
@@ -153,7 +153,7 @@ impl Run {
         }
         let home = quoted(&home.display().to_string());
         let details = error.details();
-        // A budget that is shared is raised for all by who goes on.
+        // A resume may raise a shared budget for all its users.
         let amount = |name: &str| details.get(name).and_then(serde_json::Value::as_f64);
         let raised = ["tokens", "usd"].map(|unit| {
             let (limit, spent) = (amount(&format!("budget_{unit}"))?, amount(&format!("spent_{unit}"))?);
@@ -185,7 +185,7 @@ fn deadline_of(limits: &Limits) -> Option<Instant> {
 }
 
 impl Run {
-    /// Fails when a limit is reached, with the command that goes on with a higher one.
+    /// Fails if a limit is reached, with the command that resumes with a higher limit.
     pub(crate) fn check_limits(&self) -> Result<()> {
         let (tally, limits) = (&self.conversation.tally, &self.conversation.limits);
         let (turns, tokens) = (tally.all_iterations(), tally.tokens());
@@ -218,13 +218,14 @@ impl Run {
         self.time_left().map(|_| ())
     }
 
-    /// Reads what policy lets a run spend.
+    /// Reads the policy's limit of dollars.
     pub(crate) fn keep_policy(&mut self, context: &Context) -> Result<()> {
         self.policy_usd = Llm::load(&context.home)?.budget_usd;
         Ok(())
     }
 
-    /// The most dollars of this run. What has no price is not held to what policy says: it costs nothing, or cp-llm refuses it.
+    /// The limit of dollars for this run. The policy's limit does not apply to a model without a price, because such a model is free or
+    /// cp-llm refuses it.
     pub(crate) fn usd_limit(&self) -> Option<f64> {
         let known = self.conversation.tally.usage.cost_usd;
         [self.conversation.limits.usd, self.policy_usd.filter(|_| known.is_some())]
@@ -233,7 +234,7 @@ impl Run {
             .reduce(f64::min)
     }
 
-    /// How long the run may still take; `None`: as long as it likes.
+    /// The remaining time of the run; `None` without a deadline.
     pub(crate) fn time_left(&self) -> Result<Option<Duration>> {
         let Some(deadline) = self.deadline else { return Ok(None) };
         match deadline.checked_duration_since(Instant::now()) {

@@ -1,4 +1,4 @@
-//! One step of a run: what happened, exactly. The steps of a run are all that a resume needs.
+//! The steps of a run. They have the exact data that a resume needs.
 
 use cp_common::wire::{Approval, Delta, Grant, Message, ToolResult};
 use serde::{Deserialize, Serialize};
@@ -11,89 +11,89 @@ use crate::state::tally::Spent;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
-    /// What the run was started with. The first step, and only that.
+    /// The plan, which is the first step and no other.
     Plan(Box<Plan>),
-    /// A process took the run over.
+    /// A process has acquired the run.
     Owner(Owner),
-    /// A resume changed the limits.
+    /// A resume has changed the limits.
     Limits(Limits),
-    /// What came of the model's next answer before it was whole, where the run is kept.
+    /// The deltas of the model's next answer, if the run is recorded.
     Deltas(Vec<Delta>),
-    /// Old results were taken out of the conversation.
+    /// Old results were removed from the conversation.
     Cleared(Vec<Cleared>),
-    /// A summary that the model wrote stands for the turns before this one, the question left out.
+    /// A summary by the model replaces the turns before this one, except the question.
     Summarised(usize, Box<Message>),
-    /// The model answered.
+    /// The model has answered.
     Message(Box<Message>),
-    /// The program before tools saw a call of the last message.
+    /// The before-tool program has decided about a call.
     Screened(usize, Screened),
-    /// A call of the last message is about to be dispatched.
+    /// A call of the last message is about to start.
     Started(usize),
-    /// A call of the last message is worked on by an agent, in the run of this id.
+    /// An agent works on a call, in the run of this id.
     Delegated(usize, String),
-    /// What the agent of a call used.
+    /// The usage of the agent of a call.
     Spent(usize, Spent),
-    /// A call of the last message was not run after all.
+    /// A started call did not run.
     Withdrawn(usize),
-    /// A call of the last message has its result.
+    /// A call has its result.
     Finished(usize, Box<ToolResult>),
-    /// What the step before was about has been printed.
+    /// The stored records have been printed.
     Shown,
-    /// A call of the last message waits for an answer to this.
+    /// A call waits for this approval.
     Asked(usize, Box<Approval>),
-    /// A call of the last message was approved or denied.
+    /// A call was approved or denied.
     Decided(usize, Decision),
 }
 
-/// What the program before tools made of a call.
+/// The decision of the before-tool program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Screened {
-    /// It is made as it is.
+    /// The call is unchanged.
     Passed,
-    /// It is made with these arguments.
+    /// The call has these arguments instead.
     Changed(Box<RawValue>),
-    /// It is not made; the reason that the model is given.
+    /// The call is denied; the reason for the model.
     Denied(String),
 }
 
-/// A result that was taken out of the conversation.
+/// A result that was removed from the conversation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Cleared {
     pub(crate) turn: usize,
-    /// Its place among the blocks of the turn.
+    /// The index of its block in the turn.
     pub(crate) block: usize,
-    /// What stands there now.
+    /// The note that replaces it.
     pub(crate) note: String,
 }
 
-/// How the conversation was made shorter.
+/// How the conversation was shortened.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Compacted {
-    /// About how many tokens it was.
+    /// The approximate number of tokens afterwards.
     pub(crate) estimated_tokens: usize,
-    /// How many results were taken out.
+    /// The number of removed results.
     pub(crate) results: usize,
-    /// How many turns a summary stands for.
+    /// The number of summarised turns.
     pub(crate) turns: usize,
 }
 
-/// The process that runs a run.
+/// The process of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) pid: u32,
-    /// When it started, in the kernel's ticks: ids are used again.
+    /// Its start time in kernel ticks, because process ids are reused.
     pub(crate) started: u64,
 }
 
-/// What a person or the approver decided about a call.
+/// The decision of a person or of the approver about a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Decision {
-    /// It may start once.
+    /// The call may start once.
     Approved(Box<Grant>),
-    /// It must not run; the reason that the model is given.
+    /// The call must not run; the reason for the model.
     Denied(String),
 }
 
@@ -104,13 +104,13 @@ impl Owner {
         Self { pid, started: started(pid).unwrap_or(0) }
     }
 
-    /// Whether the process is still there, and is the same one.
+    /// True if the same process is still running.
     pub(crate) fn is_alive(self) -> bool {
         self.started != 0 && started(self.pid) == Some(self.started)
     }
 }
 
-/// When a process started: the 22nd field of its `stat`, counted after the name, which may hold anything.
+/// The start time of a process: the 22nd field of its `stat`, counted after the name, which may contain spaces.
 fn started(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()

@@ -1,8 +1,8 @@
-//! The exact state of a run that is not over: a sealed file beside its ledger, one step a line, each written before what it is about.
+//! The log of an unfinished run: a sealed file next to its ledger with one step a line, each written before its effect.
 //!
-//! The ledger has no secrets and so cannot be resumed from; this file has the real bytes. It is private to its owner, and it is removed
-//! when the run ends. Whoever holds its lock owns the run. Each line has the hash of its step and of the line before it, so that a
-//! recording proves itself anywhere, and is sealed with a key of this home.
+//! A run cannot be resumed from the ledger, where secrets are redacted; this file has the exact bytes. It is private to its owner, and
+//! removed at the end of the run. The process that holds its lock owns the run. Each line has the hash of its step and of the previous
+//! line, so that a recording can be verified anywhere, and a seal with a key of this home.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -24,51 +24,51 @@ use crate::state::files::RunFiles;
 use crate::state::plan::Plan;
 use crate::state::step::{Owner, Step};
 
-/// How long a resume waits for the coprocesses of a killed run to leave.
+/// How long a resume waits until the coprocesses of a killed run have exited.
 const TAKEOVER: Duration = Duration::from_secs(3);
 
-/// A line of the file.
+/// A line of the log.
 #[derive(Serialize, Deserialize)]
 struct Line<'a> {
     mac: String,
     hash: String,
-    /// The newest entry of the ledger that this program had written by then.
+    /// The newest ledger entry that this program had written at that time.
     seq: u64,
     #[serde(borrow)]
     step: &'a RawValue,
 }
 
-/// Where a log ends.
+/// The end of a log.
 #[derive(Clone, Debug, Default)]
 struct End {
     hash: String,
     seq: u64,
 }
 
-/// The open log of a run's steps: this process owns the run.
+/// The open log of a run, which this process owns.
 pub(crate) struct StepLog {
     file: File,
     path: PathBuf,
     recording: PathBuf,
     key: Key,
     end: End,
-    /// A run ends between two steps, or is taken over.
+    /// A process may end or acquire the run between two steps.
     _effect: signals::Effect,
 }
 
 impl StepLog {
-    /// Starts the log of a new run. It appears with its plan in it, and locked, or not at all.
+    /// Creates the log of a new run. The file appears locked and with its plan, or not at all.
     pub(crate) fn create(files: &RunFiles, home: &Home, plan: &Plan) -> Result<Self> {
         let path = files.state();
         let failed = |e: std::io::Error| Error::io("creating the run's state", e).in_file(&path).fatal();
         make_directory(path.parent().unwrap_or(&path))?;
-        // The shared writer of whole files cannot hold the lock that this one must have when it appears. Without a name until then,
-        // it leaves nothing behind where this process is killed.
+        // The file must be locked when it appears, so that the shared writer of files cannot be used. It has no name until then, so that
+        // killing this process leaves no file.
         let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC;
         let private = Mode::RUSR | Mode::WUSR;
         let (file, is_named) = match rustix::fs::open(path.parent().unwrap_or(&path), unnamed, private) {
             Ok(file) => (File::from(file), false),
-            // Not every file system has files without names.
+            // Some file systems do not support files without names.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 let named = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
                 (named.map_err(failed)?, true)
@@ -89,7 +89,7 @@ impl StepLog {
         Ok(log)
     }
 
-    /// Takes over the log of a run that stopped, with the steps so far. A run that another process runs is a conflict.
+    /// Acquires the log of a stopped run, and returns its steps. A run of another process is a conflict.
     pub(crate) fn open(files: &RunFiles, home: &Home) -> Result<(Self, Vec<Step>)> {
         let path = files.state();
         let file = OpenOptions::new().read(true).append(true).open(&path).map_err(|e| match e.kind() {
@@ -126,7 +126,7 @@ impl StepLog {
         })
     }
 
-    /// Writes one step. It is in the kernel's hands when this returns: a kill cannot undo it.
+    /// Writes one step to the kernel, so that killing this process cannot undo it.
     pub(crate) fn append(&mut self, step: &Step) -> Result<()> {
         let encode = |e: serde_json::Error| Error::new(Code::Unknown, format!("encoding the run's state: {e}")).fatal();
         let step = serde_json::value::to_raw_value(step).map_err(encode)?;
@@ -138,17 +138,17 @@ impl StepLog {
         self.file.write_all(&line).map_err(|e| self.failed("writing", e).fatal())
     }
 
-    /// The steps that follow know that the ledger has this entry.
+    /// Sets the newest ledger entry for the following steps.
     pub(crate) fn noted(&mut self, seq: u64) {
         self.end.seq = seq;
     }
 
-    /// The newest entry of the ledger that the last step knows of.
+    /// The newest ledger entry of the last step.
     pub(crate) fn seq(&self) -> u64 {
         self.end.seq
     }
 
-    /// Lets a process that `start` starts hold the lock too: until it has left, its tool may still be at work, and nobody takes over.
+    /// Lets a process that `start` starts inherit the lock, because its tool may still run after this process has ended.
     pub(crate) fn shared<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
         let failed = |e| Error::io("sharing the run's lock", e).in_file(&self.path).fatal();
         fcntl_setfd(&self.file, FdFlags::empty()).map_err(failed)?;
@@ -157,12 +157,12 @@ impl StepLog {
         started
     }
 
-    /// Waits until the disk has every step: before what cannot be undone.
+    /// Syncs all steps to the disk, before an effect that cannot be undone.
     pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(|e| self.failed("writing", e).fatal())
     }
 
-    /// Removes it: the run is over. A run that is recorded is kept, beside its ledger and where it was asked for.
+    /// Removes the log after the run has ended. A recording is kept next to the ledger and at the requested path.
     pub(crate) fn close(self, record: Option<&Path>) -> Result<()> {
         let failed = |e: std::io::Error| self.failed("closing", e);
         let Some(record) = record else { return std::fs::remove_file(&self.path).map_err(failed) };
@@ -171,7 +171,7 @@ impl StepLog {
         kept
     }
 
-    /// Keeps what there is so far of a run that is recorded. What is recorded beside its ledger only has the state there until it is over.
+    /// Keeps the recording of a stopped run. A recording next to the ledger is written only at the end of the run.
     pub(crate) fn keep(&self, record: &Path) -> Result<()> {
         if *record == self.recording {
             return Ok(());
@@ -180,7 +180,7 @@ impl StepLog {
         write_whole(record, &text)
     }
 
-    /// The steps in the file. A torn last line is cut off; a line that was changed is damage.
+    /// The steps in the file. An incomplete last line is removed; a modified line is an integrity error.
     fn load(&mut self) -> Result<Vec<Step>> {
         let mut text = Vec::new();
         (&self.file).read_to_end(&mut text).map_err(|e| self.failed("reading", e))?;
@@ -212,26 +212,26 @@ impl StepLog {
     }
 }
 
-/// Whether a process runs the run of this state file now.
+/// True if a process owns the run of this state file.
 pub(crate) fn is_running(state: &Path) -> bool {
     let Ok(file) = File::open(state) else { return false };
     flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
-/// The steps so far of a run that another process may be running. The seals are not checked: nothing is done by what is found.
+/// The steps of a run that may be active in another process. The seals are not verified, because the steps are only displayed.
 pub(crate) fn peek(files: &RunFiles) -> Result<Vec<Step>> {
     let path = files.state();
     let text = std::fs::read(&path).map_err(|e| Error::io("reading the run's state", e).in_file(&path))?;
     parse(whole_lines(&text), None).map(|(steps, _)| steps).map_err(|e| e.in_file(&path))
 }
 
-/// The steps of a recording that this home has kept.
+/// The steps of a recording of this home.
 pub(crate) fn recorded(path: &Path, home: &Home) -> Result<Vec<Step>> {
     let text = std::fs::read(path).map_err(|e| Error::io("reading the recording", e).in_file(path))?;
     parse(&text, Some(&key(home)?)).map(|(steps, _)| steps).map_err(|e| e.in_file(path))
 }
 
-/// The steps of a recording in some file. Its seals are those of the home that it comes from, which may be another.
+/// The steps of a recording in a file, which may come from another home with other seals.
 pub(crate) fn brought(path: &Path, home: &Home) -> Result<Vec<Step>> {
     let text = std::fs::read(path).map_err(|e| Error::io("reading the recording", e).in_file(path))?;
     let key = key(home)?;
@@ -240,7 +240,7 @@ pub(crate) fn brought(path: &Path, home: &Home) -> Result<Vec<Step>> {
     parse(&text, is_ours.then_some(&key)).map(|(steps, _)| steps).map_err(|e| e.in_file(path))
 }
 
-/// The key of this home's seals, made when first needed.
+/// The key of this home's seals, which is created when it is first needed.
 fn key(home: &Home) -> Result<Key> {
     Key::of_file(&home.keys().join("runs.key")).map_err(Error::fatal)
 }
@@ -249,7 +249,7 @@ fn whole_lines(text: &[u8]) -> &[u8] {
     &text[..memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)]
 }
 
-/// The steps in these lines, each of which follows from the one before it; with a key, each is sealed with it.
+/// The steps of these lines, after a check of the hash chain, and of the seals if there is a key.
 fn parse(text: &[u8], key: Option<&Key>) -> Result<(Vec<Step>, End)> {
     let (mut steps, mut end) = (Vec::new(), End::default());
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())) {
@@ -268,7 +268,7 @@ fn parse(text: &[u8], key: Option<&Key>) -> Result<(Vec<Step>, End)> {
 }
 
 impl End {
-    /// The hash of a step that follows.
+    /// The hash of a following step.
     fn hash_with(&self, seq: u64, step: &str) -> String {
         Hash::of(format!("{}\n{seq}\n{step}", self.hash).as_bytes()).to_string()
     }

@@ -12,48 +12,48 @@ use crate::state::files::RunFiles;
 use crate::state::step_log;
 use crate::state::tally::Tally;
 
-/// What became of a run.
+/// The status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) enum Status {
-    /// A process works on it.
+    /// A process runs it.
     Running,
-    /// It stopped and said why; it can go on.
+    /// It stopped with an error, and can be resumed.
     Paused,
-    /// Its process was killed; it can go on.
+    /// Its process was killed, and it can be resumed.
     Interrupted,
-    /// The model was done.
+    /// The model gave a final answer.
     Completed,
-    /// Somebody ended it.
+    /// It was cancelled.
     Cancelled,
-    /// It is over, and nothing says how.
+    /// It has ended, and the ledger does not have the reason.
     Unknown,
 }
 
-/// A run, in short.
+/// The summary of a run.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Summary {
     /// Its id.
     pub(crate) id: String,
-    /// The name that it was given.
+    /// The name from `--name`.
     pub(crate) name: Option<String>,
-    /// What became of it.
+    /// Its status.
     pub(crate) status: Status,
     /// When it was started.
     pub(crate) started_at: String,
     /// When its newest entry was stored.
     pub(crate) updated_at: String,
-    /// The code that it stopped with.
+    /// The code of the error that stopped it.
     pub(crate) code: Option<String>,
-    /// What was used, as far as it said.
+    /// Its usage so far.
     pub(crate) tally: Option<Tally>,
     /// Its ledger.
     pub(crate) ledger: String,
 }
 
-/// The members of an entry that are looked at.
+/// The members of an entry that are read.
 #[derive(Deserialize)]
 struct Entry {
     #[serde(default)]
@@ -65,7 +65,7 @@ struct Entry {
     data: Value,
 }
 
-/// What a run's ledger says of it.
+/// Reads the summary of a run from its ledger.
 pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
     let Begin { at: started_at, name } = begin(files)?;
     let mut lines = files.ledger.exists().then(|| read::backward(&files.ledger)).transpose()?;
@@ -100,14 +100,14 @@ pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
     })
 }
 
-/// How a run began.
+/// The start of a run.
 pub(crate) struct Begin {
-    /// When.
+    /// Its time.
     pub(crate) at: String,
     pub(crate) name: Option<String>,
 }
 
-/// How a run began: as its plan says where it was killed before its ledger began.
+/// The start of a run, from its plan if the run was killed before it created its ledger.
 pub(crate) fn begin(files: &RunFiles) -> Result<Begin> {
     if files.ledger.exists()
         && let Some(entry) = first_entry(&files.ledger)?
@@ -122,9 +122,9 @@ pub(crate) fn begin(files: &RunFiles) -> Result<Begin> {
     Ok(Begin { at: plan.started, name: plan.name })
 }
 
-/// Refuses the state of a run whose ledger has steps after this entry, the last one that the state knows of: somebody has put an
-/// earlier state in its place, and what was done since would be done again. A process that is killed leaves one entry whose step is
-/// not in the state, and nothing after it. That a call starts stands in the state first.
+/// Refuses the state of a run whose ledger has steps after `known`, the newest entry of the state: an earlier state was restored, and a
+/// resume would repeat later steps. A killed process leaves at most one entry whose step is not in the state. The start of a call is
+/// written to the state first.
 pub(crate) fn refuse_earlier(
     files: &RunFiles,
     known: u64,
@@ -144,7 +144,7 @@ pub(crate) fn refuse_earlier(
                 after || steps > 1
             }
             "tool_call" => !entry.data.get("id").and_then(Value::as_str).is_some_and(&is_started),
-            // Where calls run beside one another, what is carried out may be an earlier one.
+            // If calls run in parallel, the running call may be an earlier one.
             event => {
                 after |= parallel == 1 && event.starts_with("exec.");
                 false
@@ -161,7 +161,7 @@ pub(crate) fn refuse_earlier(
     Ok(())
 }
 
-/// Whether the ledger of a run says that it began: a process that is killed may have written its state and no more.
+/// True if the ledger of a run has its start. A killed process may have written only the state.
 pub(crate) fn has_begun(ledger: &Path) -> Result<bool> {
     first_entry(ledger).map(|entry| entry.is_some())
 }
@@ -181,7 +181,8 @@ fn entry_of(line: &[u8]) -> Option<Entry> {
 }
 
 impl RunFiles {
-    /// The run that is meant. Of several that had one name it is the one that is not over, else the newest.
+    /// The run of an id, a unique beginning of one, a name, or a ledger path. Of several runs with one name it is the unfinished one, or
+    /// else the newest.
     pub(crate) fn find(named: &str, context: &Context) -> Result<Self> {
         let missing =
             || Error::not_found(format!("no run `{named}`")).with("run", named).hint("`cp-toolloop runs` lists them");
@@ -204,13 +205,13 @@ impl RunFiles {
         }
     }
 
-    /// Refuses a name that a run has that is not over: it could not be said which one is meant.
+    /// Refuses the name of an unfinished run, because the name must be unique among unfinished runs.
     pub(crate) fn check_free(name: &str, context: &Context) -> Result<()> {
         match Self::of_name(name, Self::all(context)).filter(|files| files.state().exists()) {
             None => Ok(()),
             Some(files) => Err(Error::new(Code::Conflict, format!("the run `{name}` is not over"))
                 .with("run_id", files.run.as_str())
-                .hint(format!("`cp-toolloop resume {name}` goes on with it, `cp-toolloop cancel {name}` ends it"))),
+                .hint(format!("`cp-toolloop resume {name}` resumes it, `cp-toolloop cancel {name}` ends it"))),
         }
     }
 
@@ -229,19 +230,19 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Whether `CALL` or `RUN/CALL` on a command line is this call.
+    /// True if `CALL` or `RUN/CALL` on a command line is this call.
     pub(crate) fn is(&self, named: &str) -> bool {
         named == self.call || named.split_once('/').is_some_and(|(run, call)| run == self.run && call == self.call)
     }
 }
 
-/// The calls that wait in a run that is stored, and in the runs of its agents.
+/// The calls that wait for approval in a stored run and in the runs of its agents.
 pub(crate) fn waiting(run: &str, context: &Context) -> Vec<Waiting> {
     let stored = RunFiles::find(run, context).and_then(|files| Conversation::stored(&files));
     stored.map(|conversation| waiting_in(run, &conversation, context)).unwrap_or_default()
 }
 
-/// The calls that wait in a run that stands there, and in the runs of its agents.
+/// The calls that wait for approval in a conversation and in the runs of its agents.
 pub(crate) fn waiting_in(run: &str, conversation: &Conversation, context: &Context) -> Vec<Waiting> {
     let calls = conversation.calls.iter().filter(|call| call.result.is_none());
     calls

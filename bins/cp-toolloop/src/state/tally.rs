@@ -13,16 +13,16 @@ pub(crate) struct Tally {
     pub(crate) iterations: u64,
     /// Calls that have a result.
     pub(crate) tool_calls: u64,
-    /// Those of them that failed, or were not permitted.
+    /// Calls that failed or were not permitted.
     pub(crate) tool_errors: u64,
-    /// Turns of the models of agents, in runs of their own.
+    /// Turns of the models of agents, in their own runs.
     #[serde(default)]
     pub(crate) agent_iterations: u64,
-    /// Tokens and dollars, those of agents included. Dollars are unknown as soon as one answer has no price.
+    /// Tokens and dollars, including agents. Dollars are unknown if any answer has no price.
     pub(crate) usage: Usage,
 }
 
-/// What the run of an agent used.
+/// The usage of the run of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spent {
     /// Turns of its model, and of the models of its own agents.
@@ -38,7 +38,7 @@ impl From<&Tally> for Spent {
 }
 
 impl Tally {
-    /// Adds what an answer cost.
+    /// Adds the usage of an answer.
     pub(crate) fn answered(&mut self, usage: &Usage) {
         if self.iterations == 0 {
             self.usage.cost_usd = Some(0.0);
@@ -47,7 +47,7 @@ impl Tally {
         self.add(usage);
     }
 
-    /// Adds what was used beside the turns.
+    /// Adds usage other than that of a turn.
     pub(crate) fn add(&mut self, usage: &Usage) {
         self.usage.input_tokens += usage.input_tokens;
         self.usage.output_tokens += usage.output_tokens;
@@ -56,9 +56,9 @@ impl Tally {
         self.usage.cost_usd = self.usage.cost_usd.zip(usage.cost_usd).map(|(sum, one)| sum + one);
     }
 
-    /// Adds what an agent used.
+    /// Adds the usage of an agent.
     pub(crate) fn delegated(&mut self, spent: &Spent) {
-        // One that could not begin has no price, and needs none.
+        // An agent that did not start has no cost.
         if spent.iterations > 0 {
             self.agent_iterations += spent.iterations;
             self.add(&spent.usage);
@@ -71,35 +71,35 @@ impl Tally {
         self.tool_errors += u64::from(is_error);
     }
 
-    /// All turns, those of agents included.
+    /// All turns, including agents.
     pub(crate) fn all_iterations(&self) -> u64 {
         self.iterations + self.agent_iterations
     }
 
-    /// All tokens, however they were counted.
+    /// All tokens, of every kind.
     pub(crate) fn tokens(&self) -> u64 {
         let usage = &self.usage;
         usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
     }
 }
 
-/// What the runs of a command line used.
+/// The usage of all runs of a command.
 #[derive(Debug, Default)]
 pub(crate) struct Total {
     runs: u64,
-    /// The last of them.
+    /// The last run.
     run: String,
     tally: Tally,
 }
 
 impl Total {
-    /// Adds a run, whatever became of it.
+    /// Adds a run, whatever its status.
     pub(crate) fn add(&mut self, run: &str, tally: &Tally) {
         let sum = &mut self.tally;
         if sum.iterations == 0 {
             *sum = *tally;
         } else if tally.iterations > 0 {
-            // One that asked nobody has no price, and needs none.
+            // A run without a request has no cost.
             sum.add(&tally.usage);
             sum.iterations += tally.iterations;
             sum.agent_iterations += tally.agent_iterations;
@@ -110,7 +110,7 @@ impl Total {
         run.clone_into(&mut self.run);
     }
 
-    /// Puts the counts into the closing line, if there was a run.
+    /// Adds the counts to the closing record, if there was a run.
     pub(crate) fn close(self, out: &mut Output) {
         match self.runs {
             0 => return,

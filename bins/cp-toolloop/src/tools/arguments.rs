@@ -1,4 +1,4 @@
-//! Arguments are checked against the tool's schema before anything is started; what is wrong with them is for the model to read.
+//! The check of arguments against the schema of a tool, before the tool starts. The errors are for the model.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use serde_json::value::RawValue;
 
 use crate::tools::tool::Tool;
 
-/// How many faults one answer names.
+/// The most faults that an error names.
 const MOST_FAULTS: usize = 5;
 
-/// How much of what is no arguments at all an answer repeats, in characters.
+/// The most characters of invalid arguments that an error repeats.
 const LONGEST: usize = 300;
 
-/// The schemas of the tools of a run, compiled when first needed.
+/// The schemas of the tools, compiled when they are first needed.
 #[derive(Default)]
 pub(crate) struct Arguments {
     compiled: HashMap<String, Schema>,
@@ -38,12 +38,12 @@ impl Arguments {
     }
 }
 
-/// Compiles a schema of arguments. References that lead out of it are refused: nothing is fetched.
+/// Compiles a schema of arguments. References to other documents are refused, because nothing is fetched.
 pub(crate) fn compile(schema: &RawValue) -> Result<Schema> {
     compile_lenient(schema).map(|(schema, _)| schema)
 }
 
-/// As [`compile`], and gives the patterns of which nothing is checked.
+/// Like [`compile`], and returns the patterns that are not checked.
 pub(crate) fn compile_lenient(schema: &RawValue) -> Result<(Schema, Vec<String>)> {
     let schema: Value =
         serde_json::from_str(schema.get()).map_err(|e| Error::validation(format!("the schema is not JSON: {e}")))?;
@@ -63,7 +63,7 @@ fn parsed(input: &RawValue) -> Result<Value> {
     if value.is_object() {
         return Ok(value);
     }
-    // In the conversation such a call has no arguments: no provider takes anything but an object back.
+    // In the conversation such a call has no arguments, because providers accept only an object.
     let written: String =
         value.as_str().map_or_else(|| value.to_string(), str::to_owned).chars().take(LONGEST).collect();
     Err(Error::validation(format!("the arguments are not a JSON object: {written}")))

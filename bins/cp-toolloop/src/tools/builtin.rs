@@ -18,21 +18,21 @@ const SHELL_SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"
 
 const BASH_SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"string","minLength":1,"description":"A command line for bash"},"cwd":{"type":"string","description":"The directory to run it in"},"env":{"type":"object","additionalProperties":{"type":"string"},"description":"Environment variables to set"},"timeout":{"type":"number","exclusiveMinimum":0,"description":"Seconds until it is stopped"},"stdin":{"type":"string","description":"Text for its standard input"}},"required":["command"],"additionalProperties":false}"#;
 
-/// The names that no other tool can have.
+/// The names of the built-in tools, which no other tool can have.
 pub(crate) const NAMES: [&str; 5] = ["filesystem", "system", AGENT, "shell", BASH];
 
-/// What of the filesystem tool changes nothing.
+/// The read-only operations of the filesystem tool.
 const READING: [&str; 4] = ["read_file", "list_directory", "search", "find"];
 
-/// What they do.
+/// The description of the read-only operations.
 const LOOKING: &str = "Work with files. read_file: a file, or a part of it by lines or bytes. list_directory: the entries of one directory. \
      search: lines that match a pattern, in all files that ignore rules leave in. find: files by name.";
 
-/// What the others do.
+/// The description of the other operations.
 const CHANGING: &str = "edit_file: replace text in a file, or apply a patch; a file that changed since you read it has to be read again. \
      write_file: create a file. remove_file: remove a file that you have read.";
 
-/// The built-in tools, those to be preferred first: with what the policy of this home lets them do, where one of them may be called.
+/// The built-in tools, in order of preference. Their descriptions have the limits of the policy if one of them is allowed.
 pub(crate) fn all(allowed: &Allowed, context: &Context) -> Result<Vec<Tool>> {
     let names_any = ["filesystem", "shell", BASH].iter().any(|name| allowed.allows(name));
     let permitted = if names_any { Permitted::of(context)? } else { Permitted::default() };
@@ -82,7 +82,7 @@ fn of(permitted: &Permitted, read_only: bool) -> Result<Vec<Tool>> {
     ])
 }
 
-/// A schema without the operations that change something, and without the members that only those have.
+/// A schema without the operations that write, and without the members that only those operations have.
 fn reading(schema: &str) -> Result<String> {
     let wrong = |e: serde_json::Error| Error::new(Code::Unknown, format!("a built-in schema is broken: {e}"));
     let mut schema: Value = serde_json::from_str(schema).map_err(wrong)?;
@@ -91,7 +91,7 @@ fn reading(schema: &str) -> Result<String> {
     if let Some(operations) = properties.get_mut("operation").and_then(|operation| operation["enum"].as_array_mut()) {
         operations.retain(|name| name.as_str().is_some_and(reads));
     }
-    // A description begins with the operations that its member is for, if it is not for all.
+    // A description starts with the operations of its member, unless the member is for all.
     properties.retain(|_, member| {
         let words = member["description"].as_str().and_then(|text| text.split_once(": "));
         words.is_none_or(|(names, _)| READING.iter().any(|name| names.contains(name)))
@@ -111,10 +111,10 @@ fn tool(name: &str, description: &str, schema: &str, hints: Hints) -> Result<Too
     })
 }
 
-/// How many commands or directories are named.
+/// The most commands or directories that a description names.
 const MOST: usize = 60;
 
-/// The names that may run, and where may be written.
+/// The commands that the policy allows, and the writable directories.
 #[derive(Debug, Default)]
 pub(super) struct Permitted {
     commands: Vec<String>,
@@ -122,7 +122,7 @@ pub(super) struct Permitted {
 }
 
 impl Permitted {
-    /// What the policy in force says.
+    /// Reads the current policy.
     pub(super) fn of(context: &Context) -> Result<Self> {
         let shown: Value = ask("cp-exec", &["policy", "show"], b"", context)?.data()?;
         let list = |pointer: &str| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The tools of a run: what a model may call, and what was left out and why.
+//! The tools of a run: those that a model may call, and those that are left out, with the reason.
 
 use std::path::{Path, PathBuf};
 
@@ -10,53 +10,53 @@ use crate::tools::builtin;
 use crate::tools::tool::Allowed;
 use crate::tools::tool::{Origin, Tool};
 
-/// The tools that resolved, and what is wrong with the others.
+/// The tools that are offered, and those that are left out.
 #[derive(Default)]
 pub(crate) struct Catalogue {
     pub(crate) allowed: Allowed,
-    /// Executables first, in the order of their places and names.
+    /// The tools, executables first, in the order of their sources and names.
     pub(crate) tools: Vec<Tool>,
     pub(crate) broken: Vec<Broken>,
-    /// The directories that cp-exec finds them in.
+    /// The directories in which cp-exec finds the executables.
     pub(crate) directories: Vec<PathBuf>,
     /// The servers that were started to list their tools.
     pub(crate) servers: Option<Servers>,
-    /// What each of those is.
+    /// The descriptions of these servers.
     pub(crate) started: Vec<Started>,
-    /// What each says of its tools to a model, under its name.
+    /// The instructions of the servers, by server name.
     pub(crate) instructions: Vec<(String, String)>,
-    /// Why the first server that failed did: a run does not begin without one that it was given.
+    /// The error of the first server that failed. A run requires all of its servers.
     pub(crate) failure: Option<Error>,
-    /// What is not done with tools that are there.
+    /// Warnings about tools that are offered.
     pub(crate) notices: Vec<String>,
 }
 
-/// A tool that was left out.
+/// A tool that is left out.
 #[derive(Clone, Debug)]
 pub(crate) struct Broken {
-    /// The file or name. An executable that claims to be no tool is listed too, and not warned of.
+    /// The file or name.
     pub(crate) what: String,
     pub(crate) why: String,
     pub(crate) is_tool: bool,
 }
 
 impl Catalogue {
-    /// Lets cp-exec look in a directory.
-    pub(crate) fn look_in(&mut self, directory: &Path) {
+    /// Adds a directory in which cp-exec finds tools.
+    pub(crate) fn add_directory(&mut self, directory: &Path) {
         if !self.directories.iter().any(|known| known == directory) {
             self.directories.push(directory.to_owned());
         }
     }
 
-    /// Adds a tool if it may be called and its name is free.
+    /// Adds a tool if it is allowed and its name is free.
     pub(crate) fn add(&mut self, tool: Tool) {
         if self.allowed.allows(&tool.name) {
-            self.add_meant(tool);
+            self.add_allowed(tool);
         }
     }
 
-    /// Adds a tool whose name may be called, if it is free. A run that may only look has none that changes something.
-    pub(crate) fn add_meant(&mut self, tool: Tool) {
+    /// Adds an allowed tool if its name is free, and if a read-only run may have it.
+    pub(crate) fn add_allowed(&mut self, tool: Tool) {
         if self.allowed.read_only && !tool.hints.read_only {
             return;
         }
@@ -66,22 +66,22 @@ impl Catalogue {
         self.tools.push(tool);
     }
 
-    /// Whether there is a tool of this name.
+    /// True if there is a tool of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.tools.iter().any(|tool| tool.name == name)
     }
 
-    /// Leaves something out, and keeps the reason.
+    /// Leaves out a tool, for this reason.
     pub(crate) fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.broken.push(Broken { what: what.into(), why: why.into(), is_tool: true });
     }
 
-    /// Notes an executable among the tools that does not claim to be one. Nobody is warned of it at each run.
-    pub(crate) fn pass_over(&mut self, what: impl Into<String>, why: impl Into<String>) {
+    /// Leaves out an executable that does not claim to be a tool, without a warning.
+    pub(crate) fn skip_executable(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.broken.push(Broken { what: what.into(), why: why.into(), is_tool: false });
     }
 
-    /// Warns about what was left out.
+    /// Warns about the tools that are left out.
     pub(crate) fn report(&self, context: &Context) {
         for broken in self.broken.iter().filter(|broken| broken.is_tool) {
             context.warn(&format!("{} is left out: {}", broken.what, broken.why));
@@ -89,7 +89,7 @@ impl Catalogue {
         self.notices.iter().for_each(|notice| context.warn(notice));
     }
 
-    /// Whether each name that may be called is that of a tool: one that is misspelled would allow nothing, and nobody would know why.
+    /// Fails if an allowed name is not the name of a tool, because it may be misspelled.
     pub(crate) fn check_allowed(&self) -> Result<()> {
         let is_tool = |name: &String| {
             let there = |tool: &Tool| match &tool.origin {

@@ -11,9 +11,9 @@ use crate::tools::tool::Candidate;
 use crate::tools::tool::{Hints, Origin, Tool};
 use crate::tools::{arguments, builtin};
 
-/// The schema of a tool that names none.
+/// The schema of a tool without one.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
-/// A description, as a tool, a sidecar or a JSON catalogue gives it.
+/// A description by a tool, a sidecar or a JSON catalogue.
 #[derive(Clone, Debug, Deserialize)]
 struct Described {
     name: Option<String>,
@@ -36,7 +36,7 @@ pub(super) fn name_of(text: &str) -> Option<String> {
     serde_json::from_str::<Described>(text).ok()?.name
 }
 
-/// The tool that a candidate is, by its description.
+/// The tool of a candidate and its description.
 pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, String> {
     json::check(text.as_bytes()).map_err(|fault| format!("its description is not JSON: {fault}"))?;
     let faults = faults(text);
@@ -64,7 +64,7 @@ pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, St
     Ok(Tool { name, description: described.description, input_schema, origin, hints })
 }
 
-/// What is wrong with a description, all of it, but for what only its place decides.
+/// All faults of a description that do not depend on its source.
 fn faults(text: &str) -> Vec<String> {
     let members: Map<String, Value> = match serde_json::from_str(text) {
         Ok(members) => members,
@@ -101,12 +101,12 @@ fn faults(text: &str) -> Vec<String> {
     faults
 }
 
-/// What a description lacks that a model needs, and that a tool may do without.
-pub(crate) fn wanting(tool: &Tool) -> Option<&'static str> {
+/// The warning about a valid description that is not enough for a model.
+pub(crate) fn description_warning(tool: &Tool) -> Option<&'static str> {
     tool.description.trim().is_empty().then_some("`description` is missing: a model chooses by it")
 }
 
-/// A tool of a server, under a name of ours, and the patterns of its schema that are not checked. The error is why it is left out.
+/// A tool of a server under this name, and the patterns of its schema that are not checked. The error is the reason to leave it out.
 pub(super) fn of_offer(
     name: String,
     offer: Offer,
@@ -126,8 +126,8 @@ pub(super) fn of_offer(
     Ok((Tool { name, description: offer.description, input_schema: schema, origin, hints }, unchecked))
 }
 
-/// The name under which a model is offered a tool: its own, with an underscore for each byte that providers do not take. One that is
-/// long, or that another name of its server would become too, ends with a hash of the whole. The call goes to its own name all the same.
+/// The name of a tool for the model: its own name, with an underscore for each byte that providers do not accept. A long name, and a name
+/// that equals the mapped name of another tool, ends with a hash. The server gets the original name.
 pub(super) fn offered_name(name: &str, others: &[Offer]) -> String {
     let mapped = |name: &str| -> String {
         name.bytes().map(|byte| if is_in_names(byte) { char::from(byte) } else { '_' }).collect()
@@ -141,14 +141,14 @@ pub(super) fn offered_name(name: &str, others: &[Offer]) -> String {
     format!("{beginning}_{}", &Hash::of(name.as_bytes()).hex()[..8])
 }
 
-/// A schema that compiles, on one line.
+/// A schema on one line, after a check that it compiles.
 fn checked(schema: Option<&RawValue>) -> Result<Box<RawValue>, String> {
     let schema = on_one_line(schema.map_or(NO_ARGUMENTS, RawValue::get))?;
     arguments::compile(&schema).map_err(|e| e.message().to_owned())?;
     Ok(schema)
 }
 
-/// A schema in normal form: people write theirs over several lines, and a record is one.
+/// A schema in normal form, because a record must be one line.
 fn on_one_line(schema: &str) -> Result<Box<RawValue>, String> {
     let mut text = Vec::with_capacity(schema.len());
     json::normalize(schema.as_bytes(), &mut text).map_err(|fault| format!("its schema is not JSON: {fault}"))?;
@@ -156,10 +156,10 @@ fn on_one_line(schema: &str) -> Result<Box<RawValue>, String> {
     RawValue::from_string(text).map_err(|e| e.to_string())
 }
 
-/// The most characters of one server.
+/// The most characters of the instructions of one server.
 const LONGEST: usize = 4000;
 
-/// A system text with the instructions of servers behind it. Each of their lines is marked, so none can pass for ours.
+/// A system text followed by the instructions of servers. Each line of a server is marked as a quotation.
 pub(crate) fn with_instructions(system: Option<String>, instructions: &[(String, String)]) -> Option<String> {
     let parts = instructions.iter().filter(|(_, text)| !text.trim().is_empty()).map(|(server, text)| {
         let mut lines: Vec<String> = Vec::new();

@@ -19,14 +19,14 @@ use crate::tools::description;
 use crate::tools::tool::Allowed;
 use crate::tools::tool::{Candidate, Origin, Tool};
 
-/// What a file must hold to be asked for its description.
+/// The text that a file must contain to be started with `--describe`.
 const MARK: &[u8] = b"--describe";
-/// Why a file without it is no tool.
+/// The reason to leave out a file without a description.
 const NO_DESCRIPTION: &str = "it neither answers --describe nor has a sidecar";
-/// A larger file is not read: it is not a script.
+/// The largest file that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// What may be a tool in a directory, in a JSON catalogue, or in one file.
+/// The candidates in a directory or JSON catalogue, or of one file.
 pub(super) fn candidates(place: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
     let absent = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("no such directory or tool").in_file(place),
@@ -53,23 +53,23 @@ pub(super) fn candidates(place: &Path, found: &mut Catalogue) -> Result<Vec<Cand
     Ok(candidate(&place, true, found).into_iter().collect())
 }
 
-/// One file as a candidate. `named`: the operator named the file itself, so it must be a tool.
+/// One file as a candidate. If `named`, the command line names the file itself, so it must be a tool.
 fn candidate(file: &Path, named: bool, found: &mut Catalogue) -> Option<Candidate> {
     if !is_allowed(file, &found.allowed) {
         return None;
     }
     match examined(file) {
         Ok(Some(candidate)) => return Some(candidate),
-        Ok(None) if !named => found.pass_over(file.display().to_string(), NO_DESCRIPTION),
+        Ok(None) if !named => found.skip_executable(file.display().to_string(), NO_DESCRIPTION),
         Ok(None) => found.leave_out(file.display().to_string(), NO_DESCRIPTION),
         Err(e) => found.leave_out(file.display().to_string(), e.message()),
     }
     None
 }
 
-/// A file with its hash and its sidecar; none if it neither answers --describe nor has a sidecar.
+/// A file with its hash and its sidecar; `None` if it has neither `--describe` nor a sidecar.
 fn examined(file: &Path) -> Result<Option<Candidate>> {
-    // A link is followed once: what is described, hashed and run is one file.
+    // The link is resolved once, so that the same file is described, hashed and run.
     let path = file.canonicalize()?;
     let bytes = read_small(&path)?;
     let described = sidecar_of(file).transpose()?;
@@ -79,13 +79,13 @@ fn examined(file: &Path) -> Result<Option<Candidate>> {
     Ok(Some(Candidate { link: link_of(file, &path), path, sha256: Hash::of(&bytes).to_string(), described }))
 }
 
-/// Whether the file's name, or its name without extension, is one that may be called.
+/// True if the name of the file, with or without its extension, is allowed.
 fn is_allowed(file: &Path, allowed: &Allowed) -> bool {
     let names = [file.file_name(), file.file_stem()];
     names.into_iter().flatten().filter_map(|name| name.to_str()).any(|name| allowed.allows(name))
 }
 
-/// Reads a JSON catalogue: a list of descriptions, whose executables are in `bin/` beside it, or beside it.
+/// Reads a JSON catalogue: a list of descriptions, whose executables are in the same directory or in its `bin/`.
 fn listed(file: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
     let bytes = read_small(file)?;
     let list: Vec<Box<RawValue>> = serde_json::from_slice(&bytes).map_err(|e| {
@@ -114,17 +114,17 @@ fn listed(file: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
         let link = link_of(file, &path);
         candidates.push(Candidate { path, link, sha256, described: Some(described.get().to_owned()) });
     }
-    // Its executables may use what is beside it.
-    found.look_in(beside);
+    // The executables may use other files of that directory.
+    found.add_directory(beside);
     Ok(candidates)
 }
 
-/// A file as it was found, if it is a link to one that has another name.
+/// The path of a link, if the file has another name.
 fn link_of(file: &Path, path: &Path) -> Option<PathBuf> {
     (file.file_name() != path.file_name()).then(|| file.to_owned())
 }
 
-/// The description beside a file: `NAME.json`, with or without the file's own extension.
+/// The sidecar of a file: `NAME.json`, with or without the extension of the file.
 fn sidecar_of(file: &Path) -> Option<Result<String>> {
     let mut whole = file.as_os_str().to_owned();
     whole.push(".json");
@@ -157,7 +157,7 @@ struct Answer {
     stdout: String,
 }
 
-/// The descriptions of some files, in their order: what each printed, or why it did not.
+/// The output of each file for `--describe`, in order, or the error.
 pub(crate) fn describe_files(
     names: &[String],
     directories: &[PathBuf],
@@ -169,19 +169,19 @@ pub(crate) fn describe_files(
     let mut command = Command::new(coprocess::find("cp-exec")?);
     command.args(["--rows", "--closed"]).args(context.handed_on());
     command.args(directories.iter().flat_map(|directory| ["--tools".into(), directory.as_os_str().to_owned()]));
-    // What is wrong with a tool is reported once, by us.
+    // Errors are reported once, by this program.
     let mut child = Child::start(command.stderr(Stdio::null()), Grace::default())?;
     let answers = names.iter().map(|name| describe(&mut child, name)).collect::<Result<_>>()?;
     child.wait()?;
     Ok(answers)
 }
 
-/// Asks about one file.
+/// Asks cp-exec for the description of one file.
 fn describe(child: &mut Child, name: &str) -> Result<Result<String, String>> {
     let mut row = serde_json::to_vec(&Request { tool: name, operation: "describe" })
         .map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
     row.push(b'\n');
-    // One that takes no more input says why in its last answer.
+    // If cp-exec reads no more input, its last answer has the reason.
     let _ = child.write(&row);
     while let Some(line) = child.next_line()? {
         let Ok(record) = Record::parse(line) else { continue };
@@ -196,12 +196,13 @@ fn describe(child: &mut Child, name: &str) -> Result<Result<String, String>> {
     Ok(Err("cp-exec did not answer".to_owned()))
 }
 
-/// What stands before the link in its script.
+/// The text before the link in its script.
 const HEAD: &str = "#!/bin/sh\nexec '";
-/// What stands after it.
+/// The text after the link.
 const TAIL: &str = "' \"$@\"\n";
 
-/// The directory with the script that stands for a link. It is the same for every run, so that a run can go on with it.
+/// Writes the script of a link, and returns its directory, which is the same for every run. cp-exec starts a file by its own name, so a
+/// script replaces each link that has another name than its file.
 pub(crate) fn write_link_script(link: &Path, context: &Context) -> Result<PathBuf> {
     let script = script_of(link, context)?;
     let word = link.to_str().ok_or_else(|| Error::validation("the link's path is not UTF-8").in_file(link))?;
@@ -219,7 +220,7 @@ pub(crate) fn write_link_script(link: &Path, context: &Context) -> Result<PathBu
     Ok(directory)
 }
 
-/// What a tool answered, with the name of the link in place of our script's.
+/// The output of a tool, with the path of the link in place of the path of its script.
 pub(crate) fn restore_link_path(answer: String, tool: &Tool, context: &Context) -> String {
     let Origin::Executable { link: Some(link), .. } = &tool.origin else { return answer };
     let Ok(script) = script_of(link, context) else { return answer };

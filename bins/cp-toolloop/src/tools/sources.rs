@@ -1,4 +1,4 @@
-//! Where tools come from, and how they are resolved: found, described, and narrowed by `--allow`.
+//! The sources of tools, and how tools are resolved: found, described, and filtered by `--allow`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use crate::tools::tool::Allowed;
 use crate::tools::tool::Candidate;
 use crate::tools::{builtin, description, find};
 
-/// Where tools come from, as the command line says it.
+/// The sources of tools on the command line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     /// Directories, executables and JSON catalogues.
     pub(crate) places: Vec<PathBuf>,
     pub(crate) mcp: Vec<Spec>,
-    /// Whether agents may be started.
+    /// True if agents may be started.
     pub(crate) agents: bool,
     pub(crate) allowed: Allowed,
-    /// When servers must have listed their tools, where a run has a deadline.
+    /// When servers must have listed their tools, if the run has a deadline.
     pub(crate) until: Option<Instant>,
 }
 
 impl Sources {
-    /// Resolves everything. Each file that has to be asked runs once, in the tightest sandbox.
+    /// Resolves all tools. A file without a sidecar runs once with `--describe`, in the tightest sandbox.
     pub(crate) fn resolve(&self, context: &Context) -> Result<Catalogue> {
         let mut found = Catalogue { allowed: self.allowed.clone(), ..Catalogue::default() };
         let mut candidates = Vec::new();
@@ -35,15 +35,15 @@ impl Sources {
             candidates.extend(find::candidates(place, &mut found)?);
         }
         refuse_same_files(&candidates)?;
-        // Where a name is in several directories, the first has it.
+        // If a name is in several directories, the first directory is used.
         for link in candidates.iter().filter_map(|candidate| candidate.link.as_ref()) {
             found.directories.insert(0, find::write_link_script(link, context)?);
         }
         for candidate in &candidates {
             if let Some(link) = &candidate.link {
-                found.look_in(link.parent().unwrap_or(link));
+                found.add_directory(link.parent().unwrap_or(link));
             }
-            found.look_in(candidate.path.parent().unwrap_or(&candidate.path));
+            found.add_directory(candidate.path.parent().unwrap_or(&candidate.path));
         }
         add_executables(&mut found, candidates, context)?;
         if !self.mcp.is_empty() {
@@ -58,7 +58,7 @@ impl Sources {
     }
 }
 
-/// Adds the candidates whose descriptions are those of tools.
+/// Adds the candidates that have a valid description.
 fn add_executables(found: &mut Catalogue, candidates: Vec<Candidate>, context: &Context) -> Result<()> {
     let asked: Vec<String> =
         candidates.iter().filter(|candidate| candidate.described.is_none()).map(Candidate::file_name).collect();
@@ -76,7 +76,7 @@ fn add_executables(found: &mut Catalogue, candidates: Vec<Candidate>, context: &
     Ok(())
 }
 
-/// Adds the tools of a server. Where a name is taken, the server's name is put before it.
+/// Adds the tools of a server. If a name is taken, the name of the server becomes its prefix.
 fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: Option<Instant>) {
     let server = &spec.name;
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -100,7 +100,7 @@ fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: 
         let is_taken = builtin::NAMES.contains(&name.as_str()) || found.has(&name);
         let prefixed = description::offered_name(&format!("{server}_{name}"), &[]);
         let is_allowed = found.allowed.allows(&name) || found.allowed.allows(&own);
-        // Who names it with the server's name means it even where the other one is not there.
+        // `--allow` with the prefix means this tool even if its own name is free.
         let is_meant = !is_allowed && found.allowed.allows(&prefixed);
         let name = if is_meant || is_taken { prefixed } else { name };
         if !is_meant && !(is_allowed && (!is_taken || found.allowed.allows(&name))) {
@@ -108,7 +108,7 @@ fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: 
         }
         match description::of_offer(name.clone(), offer, server, approve) {
             Ok((tool, unchecked)) => {
-                found.add_meant(tool);
+                found.add_allowed(tool);
                 let notice =
                     |pattern| format!("{server}: {name}: the pattern {pattern} looks around and is not checked");
                 found.notices.extend(unchecked.into_iter().map(notice));
@@ -121,7 +121,7 @@ fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: 
     }
 }
 
-/// cp-exec finds a tool by its file's name: two files of one name would be one tool.
+/// Refuses two files of one name, because cp-exec finds a tool by the name of its file.
 fn refuse_same_files(candidates: &[Candidate]) -> Result<()> {
     let mut seen: BTreeMap<String, &Path> = BTreeMap::new();
     for candidate in candidates {

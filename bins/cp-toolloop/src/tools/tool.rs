@@ -1,4 +1,4 @@
-//! A tool: its description for the model, its origin, and how its calls are treated.
+//! A tool: its description for the model, its origin, and the hints for its calls.
 
 use std::path::PathBuf;
 
@@ -7,40 +7,40 @@ use cp_common::wire::{Reply, ToolSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The name of the built-in tool that gives a task to another run.
+/// The name of the built-in tool that starts an agent.
 pub(crate) const AGENT: &str = "agent";
 /// The name of the built-in tool that runs a command line.
 pub(crate) const BASH: &str = "bash";
 
-/// A tool that was resolved: everything about it is pinned for the run.
+/// A resolved tool, which is pinned for the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("x-untrusted" = ["description", "input_schema"])))]
 pub(crate) struct Tool {
-    /// What the model calls it.
+    /// The name for the model.
     pub(crate) name: String,
-    /// What it does, in its own words.
+    /// The tool's own description.
     pub(crate) description: String,
     /// The JSON Schema of its arguments.
     pub(crate) input_schema: Box<RawValue>,
-    /// Where it came from.
+    /// The origin of the tool.
     pub(crate) origin: Origin,
-    /// How it wants to be treated.
+    /// The hints for calls.
     pub(crate) hints: Hints,
 }
 
-/// Where a tool came from.
+/// The origin of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) enum Origin {
     /// Part of these programs.
     Builtin,
-    /// A file that is run.
+    /// An executable file.
     Executable {
         /// Its path, absolute and without links.
         path: PathBuf,
-        /// The link that it was found as, where that has another name.
+        /// The link by which it was found, if the link has another name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         link: Option<PathBuf>,
         /// The hash of its bytes when it was described.
@@ -48,33 +48,33 @@ pub(crate) enum Origin {
     },
     /// A tool of an MCP server.
     Mcp {
-        /// What the server is called here.
+        /// The name of the server.
         server: String,
-        /// What the tool is called there.
+        /// The name of the tool at the server.
         tool: String,
     },
 }
 
-/// What a tool says of itself beside its arguments.
+/// The hints of a tool for its calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Hints {
-    /// Calling it twice does no more than calling it once.
+    /// A second call has no further effect.
     #[serde(default)]
     pub(crate) idempotent: bool,
-    /// A person decides about each call.
+    /// Each call requires approval.
     #[serde(default)]
     pub(crate) approve: bool,
-    /// It changes nothing.
+    /// The tool changes nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) read_only: bool,
-    /// How many seconds a call may take.
+    /// The time limit of a call, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timeout: Option<f64>,
 }
 
 impl Tool {
-    /// What the model sees of it.
+    /// The specification for the model.
     pub(crate) fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: self.name.clone(),
@@ -83,12 +83,12 @@ impl Tool {
         }
     }
 
-    /// Whether it is the one that gives a task to an agent.
+    /// True if it is the agent tool.
     pub(crate) fn is_agent(&self) -> bool {
         self.origin == Origin::Builtin && self.name == AGENT
     }
 
-    /// The name that cp-exec knows it by.
+    /// The name by which cp-exec finds it.
     pub(crate) fn exec_name(&self) -> String {
         match &self.origin {
             Origin::Executable { path, link, .. } => {
@@ -106,26 +106,26 @@ impl Reply for Tool {
     }
 }
 
-/// What may be called.
+/// The tools that may be called.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allowed {
-    /// By these names; none: all.
+    /// The allowed names; empty for all.
     pub(crate) names: Vec<String>,
-    /// Only what changes nothing.
+    /// True if only read-only tools are allowed.
     pub(crate) read_only: bool,
 }
 
 impl Allowed {
-    /// Whether a name may be called.
+    /// True if a name is allowed.
     pub(crate) fn allows(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|allowed| allowed == name)
     }
 }
 
-/// A file that may be a tool, and what is known of it before it is asked.
+/// A file that may be a tool.
 pub(super) struct Candidate {
     pub(super) path: PathBuf,
-    /// The link that it was found as, where that has another name.
+    /// The link by which it was found, if the link has another name.
     pub(super) link: Option<PathBuf>,
     pub(super) sha256: String,
     pub(super) described: Option<String>,

@@ -1,4 +1,4 @@
-//! `cp-toolloop cancel`: end a run for good. One that is running is stopped first.
+//! `cp-toolloop cancel`: end a run permanently, after stopping its process.
 
 use std::time::{Duration, Instant};
 
@@ -20,17 +20,17 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "cancelled",
     examples: &[
-        // A run that stops at its limit, and is ended.
+        // A run that stops at its limit, and is cancelled.
         r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop cancel RUN-"#,
     ],
     events: &["run_end"],
     ..VerbDoc::EMPTY
 };
 
-/// How long a running process has to stop in its own way.
+/// How long a running process has to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// End a run for good
+/// End a run permanently
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The run: an id, a unique beginning of one, its name, or the path of its ledger
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     run: String,
 }
 
-/// What was done.
+/// The result of the verb.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Cancelled {
@@ -46,7 +46,7 @@ pub(crate) struct Cancelled {
     run_id: String,
     /// Always cancelled.
     status: &'static str,
-    /// Whether a process had to be stopped.
+    /// True if a process was stopped.
     was_running: bool,
     /// Its ledger.
     ledger: String,
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&cancelled)
 }
 
-/// Ends a run, and with it those of its agents that are not over.
+/// Ends a run, and the unfinished runs of its agents.
 fn end(files: &RunFiles, context: &Context) -> Result<Cancelled> {
     let was_running = step_log::is_running(&files.state());
     if was_running {
@@ -76,7 +76,7 @@ fn end(files: &RunFiles, context: &Context) -> Result<Cancelled> {
     log.close(None)?;
     for agent in conversation.calls.iter().filter(|call| call.result.is_none()).filter_map(|call| call.agent.as_ref()) {
         let Ok(files) = RunFiles::find(agent, context) else { continue };
-        // One that is over has nothing left but its result.
+        // A finished run has only its result left.
         let _ = std::fs::remove_file(files.recording());
         if files.state().exists() {
             end(&files, context)?;
@@ -86,7 +86,7 @@ fn end(files: &RunFiles, context: &Context) -> Result<Cancelled> {
     Ok(Cancelled { run_id: plan.run, status: "cancelled", was_running, ledger })
 }
 
-/// Stops the process that runs a run, and waits until it has released it.
+/// Stops the process of a run, and waits until it has released the run.
 fn stop(files: &RunFiles) -> Result<()> {
     let owner = owner(files)?;
     if owner.is_alive()
@@ -105,7 +105,7 @@ fn stop(files: &RunFiles) -> Result<()> {
     Ok(())
 }
 
-/// Who took the run over last.
+/// The last owner of the run.
 fn owner(files: &RunFiles) -> Result<Owner> {
     let steps = step_log::peek(files)?;
     let owner = steps.into_iter().rev().find_map(|step| if let Step::Owner(owner) = step { Some(owner) } else { None });

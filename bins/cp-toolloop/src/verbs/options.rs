@@ -11,42 +11,42 @@ use crate::state::plan::{ModelCommand, is_ours, takes_command};
 use crate::tools::sources::Sources;
 use crate::tools::tool::Allowed;
 
-/// Where tools come from.
+/// The options of the sources of tools.
 #[derive(clap::Args, Debug)]
 pub(super) struct ToolOptions {
-    /// A directory of tools, one tool, or a JSON catalogue; give it once for each
+    /// A directory of tools, one tool, or a JSON catalogue (repeatable)
     #[arg(long, value_name = "DIR|FILE", help_heading = "Tools")]
     tools: Vec<PathBuf>,
-    /// A tool that may be called; give it once for each (default: all)
+    /// A tool that may be called (repeatable; default: all)
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Tools")]
     allow: Vec<String>,
-    /// An MCP server, its name and its command; give it once for each
+    /// An MCP server, its name and its command (repeatable)
     #[arg(long, value_name = "NAME=COMMAND", help_heading = "Tools")]
     mcp: Vec<String>,
-    /// A file of MCP servers, as .mcp.json has them; give it once for each
+    /// A file of MCP servers in the form of .mcp.json (repeatable)
     #[arg(long, value_name = "FILE", help_heading = "Tools", hide_short_help = true)]
     mcp_config: Vec<PathBuf>,
-    /// Offer only what changes nothing, and let no command write or use a network
+    /// Offer only read-only tools, and let no command write or use a network
     #[arg(long, help_heading = "Tools")]
     pub(super) read_only: bool,
-    /// How many levels of agents may be started: 0 is none
+    /// The most levels of agents, 0 for none
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), help_heading = "Tools", hide_short_help = true)]
     pub(super) agent_depth: u8,
 }
 
 impl ToolOptions {
-    /// What decides which tools there are.
+    /// The options that decide which tools there are.
     pub(super) fn asked(&self) -> impl serde::Serialize + use<'_> {
         (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.read_only, self.agent_depth)
     }
 
-    /// Whether the paths can be handed on as text.
+    /// Fails if a path is not UTF-8, because the paths are passed on as text.
     pub(super) fn check(&self) -> Result<()> {
         require_text("--tools", self.tools.iter().map(PathBuf::as_path))?;
         require_text("--mcp-config", self.mcp_config.iter().map(PathBuf::as_path))
     }
 
-    /// Where tools come from: the configured directory unless --tools is given.
+    /// The sources of tools: the configured directory unless `--tools` is given.
     pub(super) fn sources(&self, context: &Context) -> Result<Sources> {
         self.check()?;
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
@@ -64,7 +64,7 @@ impl ToolOptions {
     }
 }
 
-/// How the model is asked.
+/// The command of the model.
 #[derive(clap::Args, Debug)]
 pub(super) struct ModelOptions {
     /// The program that answers prompts, with its arguments (default: cp-llm)
@@ -82,7 +82,7 @@ pub(super) struct ModelOptions {
     /// Print the answer as it is generated
     #[arg(long, help_heading = "Who answers")]
     stream: bool,
-    /// What drives the loop: native, bash, llm, elixir, or a program
+    /// The loop backend: native, bash, llm, elixir, or a program
     #[arg(long, value_name = "B", help_heading = "Who answers", hide_short_help = true)]
     tool_backend: Option<String>,
 }
@@ -98,7 +98,7 @@ impl ModelOptions {
             }
             program => coprocess::command_line(program)?,
         };
-        // Where the command is whole, no setting adds to it: that of an agent is its run's.
+        // A complete command, such as that of an agent, gets no options from settings.
         let (ours, bare) = (is_ours(&argv[0]), argv.len() == 1);
         if bare && takes_command(&argv[0]) {
             argv.extend(self.native()?);
@@ -116,13 +116,13 @@ impl ModelOptions {
         }
         add(&mut argv, "--model", self.model.clone());
         if ours && bare {
-            // It asks the backend that is meant, or refuses.
+            // The script uses this backend, or refuses it.
             add(&mut argv, "--backend", context.config.text("backend", self.backend.as_deref()));
         }
         Ok(ModelCommand { argv, drives: true })
     }
 
-    /// The command that the native loop asks through.
+    /// The command of the native loop.
     fn native(&self) -> Result<Vec<String>> {
         let mut argv = match &self.llm {
             Some(text) => coprocess::command_line(text)?,
@@ -141,12 +141,12 @@ fn add(argv: &mut Vec<String>, flag: &str, value: Option<String>) {
     argv.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
 }
 
-/// A number of tokens that a limit can be.
+/// Parses a limit of tokens.
 pub(super) fn positive_count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a whole number, more than 0".to_owned())
 }
 
-/// A number that a limit can be.
+/// Parses a limit.
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if number > 0.0 && number <= 1e9 {
@@ -156,7 +156,7 @@ pub(super) fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The events of a run that begins with this one.
+/// The events of a run that starts with this one.
 pub(super) const fn events_from(first: &'static str) -> [&'static str; 16] {
     [
         first,

@@ -1,4 +1,4 @@
-//! `cp-toolloop resume`: go on with a run that stopped, at exactly the step where it stopped.
+//! `cp-toolloop resume`: resume a stopped run at the step where it stopped.
 
 use cp_common::program::approval::{Answer, at_terminal, command_line};
 use cp_common::program::{Class, VerbDoc};
@@ -30,47 +30,47 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "message",
     also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &[
-        // A run that stops at its limit, and goes on.
+        // A run that stops at its limit, and is resumed.
         r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop resume RUN- --max-iterations 2"#,
     ],
     events: &events_from("run_resumed"),
     ..VerbDoc::EMPTY
 };
 
-/// Go on with a run that stopped
+/// Resume a stopped run
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The run: an id, a unique beginning of one, its name, or the path of its ledger
     #[arg(id = "named", value_name = "RUN")]
     run: String,
-    /// Approve a call; give it once for each
+    /// Approve a call (repeatable)
     #[arg(long, value_name = "CALL", help_heading = "Decisions")]
     approve: Vec<String>,
-    /// Deny a call; give it once for each
+    /// Deny a call (repeatable)
     #[arg(long, value_name = "CALL", help_heading = "Decisions")]
     deny: Vec<String>,
-    /// Approve for the rest of the run what the same rules ask about the same programs
+    /// Approve all requests of the same rules for the same programs until the run ends
     #[arg(long, requires = "approve", help_heading = "Decisions")]
     always: bool,
-    /// The reason that the model is given for the denied calls
+    /// The reason of the denials, for the model
     #[arg(long, value_name = "M", requires = "deny", help_heading = "Decisions")]
     message: Option<String>,
-    /// The most turns of the model, those before the stop counted
+    /// The most turns of the model, including those before the stop
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
     max_iterations: Option<u64>,
-    /// The most tokens, those before the stop counted
+    /// The most tokens, including those before the stop
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
     budget_tokens: Option<u64>,
-    /// The most dollars, those before the stop counted
+    /// The most dollars, including those before the stop
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
-    /// About how many tokens of the conversation the model is asked with
+    /// The approximate limit of the conversation, in tokens
     #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits")]
     context_tokens: Option<usize>,
     /// The most seconds from now on
     #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
     deadline: Option<f64>,
-    /// The run that this one works for
+    /// The parent run
     #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]
     parent: Option<String>,
     /// The program that approves or denies calls that require approval, by its exit status
@@ -78,7 +78,7 @@ pub(crate) struct Args {
     approver: Option<String>,
 }
 
-/// Decisions about calls of the run itself, by their places.
+/// Decisions about calls of the run itself, by index.
 type Own = Vec<(usize, Decision)>;
 /// Decisions about calls of agents, by run and call.
 type Forwarded = Vec<(String, Decision)>;
@@ -137,7 +137,7 @@ impl Args {
         Decision::Approved(Box::new(Grant { by: "person".to_owned(), how, scope, receipt: None }))
     }
 
-    /// A decision as an answer to what was asked about a call. What is the owner's to decide is asked at the terminal.
+    /// The decision about an approval request. A request to the owner is answered in the terminal.
     fn checked(&self, call: &Call, decision: Decision, context: &Context) -> Result<Decision> {
         let id = &call.asked.id;
         let Some(approval) = call.approval.as_ref().filter(|_| call.is_asked) else {
@@ -169,8 +169,7 @@ impl Args {
         }
     }
 
-    /// What was decided about which waiting call of this run, and what about calls of its agents. All are checked before anything is
-    /// written down.
+    /// The decisions about waiting calls of this run, and about calls of its agents. All are checked before any is recorded.
     fn decisions(&self, run: &str, conversation: &Conversation, context: &Context) -> Result<(Own, Forwarded)> {
         let reason = self.message.clone().unwrap_or_else(|| "a person denied it".to_owned());
         if let Some(both) = self.approve.iter().find(|id| self.deny.contains(id)) {

@@ -1,4 +1,4 @@
-//! `--rows`: a run for each row, in its own process, and the rows of an earlier output.
+//! `--rows` with parallel runs, each in its own process, and `--resume` with an earlier output.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -27,13 +27,13 @@ use crate::state::plan::{Limits, Plan};
 use crate::state::step_log::StepLog;
 use crate::state::tally::Total;
 
-/// How long the processes have to stop and to say so.
+/// How long the processes have to stop and to report their end.
 const STOP_TIME: Duration = Duration::from_secs(6);
-/// What the closing line of a run adds to the details of its error.
+/// The members that the closing record of a run adds to the details of its error.
 const COUNTS: [&str; 9] =
     ["total", "succeeded", "failed", "skipped", "iterations", "agent_iterations", "tool_calls", "tool_errors", "usage"];
 
-/// A run, and what is to be done about it.
+/// A run in the queue.
 struct Task {
     place: Place,
     files: RunFiles,
@@ -41,46 +41,46 @@ struct Task {
 }
 
 enum Work {
-    /// It goes on, in a process with these arguments.
+    /// It runs in a process with these arguments.
     Runs(Vec<OsString>),
-    /// It ended while nobody waited for it: its answer is printed.
+    /// It ended while no process waited for it: its answer is printed.
     Ended(Box<Conversation>),
 }
 
-/// What came of it.
+/// Its outcome.
 struct Worked {
     place: Place,
     files: RunFiles,
-    /// What it printed, and how it ended.
+    /// Its records and its end.
     outcome: Result<(File, Ended)>,
 }
 
-/// The runs under way.
+/// The active runs.
 pub(super) struct Rows {
     jobs: Jobs<Task, Worked>,
-    /// Whether recordings stay, as the caller asked.
+    /// True if recordings are kept, because of `--record`.
     keeps: bool,
-    /// Each of them is stopped before this process ends.
+    /// Each process is stopped before this process exits.
     _effect: signals::Effect,
 }
 
 impl Rows {
-    /// So many runs at the same time.
+    /// A queue with this number of parallel runs.
     pub(super) fn new(most: usize, keeps: bool) -> Result<Self> {
         Ok(Self { jobs: Jobs::new(most, false, worked)?, keeps, _effect: signals::effect() })
     }
 
-    /// What is readable when a run may have ended.
+    /// A descriptor that becomes readable when a run may have ended.
     pub(super) fn wakes(&self) -> Result<OwnedFd> {
         self.jobs.wakes()
     }
 
-    /// Whether one more can be given.
+    /// True if another run may start.
     pub(super) fn has_room(&self) -> bool {
         self.jobs.has_room()
     }
 
-    /// Begins the run of a row, or goes on with the one that was begun for it before.
+    /// Starts the run of a row, or resumes its earlier run.
     pub(super) fn give(&mut self, plan: &Plan, begun: Option<&str>, context: &mut Context) -> Result<()> {
         let earlier = begun.and_then(|run| RunFiles::find(run, context).ok());
         let (files, work) = if let Some(files) = earlier {
@@ -88,7 +88,7 @@ impl Rows {
             (files, work)
         } else {
             let files = RunFiles::of(&plan.run, context);
-            // Who resumes knows of the run before anything is done in it.
+            // The start is printed before the run has an effect, so that a resume finds the run.
             Event::start(plan, &files.ledger).show(context)?;
             StepLog::create(&files, &context.home, plan)?;
             (files, None)
@@ -103,25 +103,25 @@ impl Rows {
         self.jobs.give(Task { place: context.out.place(), files, work })
     }
 
-    /// Prints what a run came to whose turn it is. False when none has ended.
+    /// Prints the next run if it has ended; false otherwise.
     pub(super) fn advance(&mut self, options: StreamOptions, total: &mut Total, context: &mut Context) -> Result<bool> {
         let Some(worked) = self.jobs.take() else { return Ok(false) };
         self.settle(worked, options, total, context).map(|()| true)
     }
 
-    /// Waits for the run whose turn it is, and prints what it came to. False when none is under way.
+    /// Waits for the next run, and prints it; false if there is none.
     pub(super) fn wait(&mut self, options: StreamOptions, total: &mut Total, context: &mut Context) -> Result<bool> {
         context.out.flush()?;
         let Some(worked) = self.jobs.wait()? else { return Ok(false) };
         self.settle(worked, options, total, context).map(|()| true)
     }
 
-    /// Prints what is under way when the stream ends: to the end of each run, or as far as it came where a signal stops them.
+    /// Prints the active runs after an error of the stream: complete, or up to the stop by a signal.
     pub(super) fn remaining(&mut self, end: &Error, options: StreamOptions, total: &mut Total, context: &mut Context) {
         self.jobs.take_back();
         let rest = self.jobs.drain(if signals::interrupted() { STOP_TIME } else { Duration::MAX });
         let options = StreamOptions { continue_on_error: true, ..options };
-        // A reader who has gone gets no more.
+        // A reader that has exited gets no more output.
         for worked in rest.into_iter().filter(|_| !end.is_reader_gone()) {
             if self.settle(worked, options, total, context).is_err() {
                 return;
@@ -146,7 +146,7 @@ impl Rows {
         let mut failure = failure.map(of_row);
         let shown = |context: &mut Context| records.map_or(Ok(()), |records| show(records, context));
         if let Some(stopped) = failure.take_if(|failure| failure.code() == Code::Interrupted) {
-            // One that was stopped alone does not stop the others.
+            // A run that was stopped alone does not stop the others.
             let here = context.out.place();
             context.out.set_place(place);
             shown(context)?;
@@ -159,7 +159,7 @@ impl Rows {
             failure.map_or(Ok(()), Err)?;
             context.out.flush()?;
             if !self.keeps {
-                // The reader has the answer now.
+                // The answer has been printed.
                 let _ = std::fs::remove_file(files.recording());
             }
             Ok(())
@@ -167,7 +167,7 @@ impl Rows {
     }
 }
 
-/// What is left of a run that is over.
+/// The end of a finished run.
 fn ended(files: &RunFiles, context: &Context) -> Result<Work> {
     match Conversation::kept(files, &context.home)? {
         Some(kept) => Ok(Work::Ended(Box::new(kept))),
@@ -180,7 +180,7 @@ fn ended(files: &RunFiles, context: &Context) -> Result<Work> {
     }
 }
 
-/// Lets a run go on to its end.
+/// Waits until a process exits.
 fn worked(Task { place, files, work }: Task) -> Worked {
     let outcome = carried_out(&files, work);
     Worked { place, files, outcome }
@@ -202,7 +202,7 @@ fn carried_out(files: &RunFiles, work: Work) -> Result<(File, Ended)> {
     Ok((records, ended.ok_or_else(|| Error::new(Code::Timeout, "the run did not end"))?))
 }
 
-/// Prints the records of a run: those that it would have printed here.
+/// Prints the records of a run.
 fn show(mut records: File, context: &mut Context) -> Result<()> {
     let wrong = |e| Error::io("reading the records of a run", e);
     records.rewind().map_err(wrong)?;
@@ -222,7 +222,7 @@ fn show(mut records: File, context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// The failure of a row: what stops its run does not stop the others.
+/// The failure of a row, which does not stop other rows.
 pub(super) fn of_row(error: Error) -> Error {
     if error.is_reader_gone() {
         return error;
@@ -234,21 +234,21 @@ pub(super) fn of_row(error: Error) -> Error {
     Error::from_value(&value)
 }
 
-/// What an earlier run has done.
+/// The rows of an earlier output.
 pub(super) struct EarlierRun {
     file: PathBuf,
-    /// By index.
+    /// The rows by index.
     rows: HashMap<u64, EarlierRow>,
 }
 
-/// What it has done about a row.
+/// A row of an earlier output.
 #[derive(Default)]
 pub(super) struct EarlierRow {
-    /// The run that was begun.
+    /// The run of the row.
     pub(super) run: String,
-    /// The hash of what was asked.
+    /// The hash of the request.
     request: String,
-    /// Whether its last message is there.
+    /// True if the output has its last message.
     pub(super) is_answered: bool,
 }
 
@@ -268,7 +268,7 @@ struct Data {
 }
 
 impl EarlierRun {
-    /// Reads the output of the earlier run, and holds it.
+    /// Reads the earlier output, and locks it.
     pub(super) fn read(file: &Path, context: &Context) -> Result<Self> {
         context.home.check_writable(file)?;
         let mut rows = HashMap::<u64, EarlierRow>::new();
@@ -286,7 +286,7 @@ impl EarlierRun {
         Ok(Self { file: file.to_owned(), rows })
     }
 
-    /// What was done about the row with this index. A row that asks something else there is another input.
+    /// The earlier row with this index. A row with another request is a conflict.
     pub(super) fn at(&self, index: u64, request: &str) -> Result<Option<&EarlierRow>> {
         match self.rows.get(&index) {
             Some(row) if row.request != request => {

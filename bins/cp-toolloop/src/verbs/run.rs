@@ -1,4 +1,4 @@
-//! The verb that is meant when none is named: a text, prompts or rows in, a run for each.
+//! The default verb: a run for each text, prompt or row.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -64,49 +64,49 @@ pub(crate) struct Args {
     /// The most dollars
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
-    /// The file of a budget that this run, its agents and other processes share, see cp-llm(1)
+    /// The budget file that this run shares with its agents and other processes, see cp-llm(1)
     #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
     budget_file: Option<PathBuf>,
     /// The most seconds
     #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
     deadline: Option<f64>,
-    /// About how many tokens of the conversation the model is asked with: what is old is left out or summarised
+    /// The approximate limit of the conversation, in tokens: old turns are removed or summarised
     #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits", hide_short_help = true)]
     context_tokens: Option<usize>,
-    /// How many calls of one answer run at the same time
+    /// The most calls of one message that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), help_heading = "Limits", hide_short_help = true)]
     parallel: u8,
-    /// How many runs of rows go on at the same time
+    /// The most rows that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
     jobs: u8,
-    /// The output of an earlier run over the same rows: what it has is not done again, and what was begun goes on
+    /// The output of an earlier run over the same rows: answered rows are skipped, and unfinished runs are resumed
     #[arg(long, value_name = "OUT", conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
     resume: Option<PathBuf>,
-    /// The part of a larger work that this is: the ledgers and the summary repeat it
+    /// The name of this part of a larger job, for the ledgers and the summary
     #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many rows", hide_short_help = true)]
     shard: Option<String>,
     /// The program that approves or denies calls that require approval, by its exit status
     #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure")]
     approver: Option<String>,
-    /// A program that sees each call before it is made, and may change or deny it
+    /// A program that gets each call before it is made, and may change or deny it
     #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure", hide_short_help = true)]
     before_tool: Option<String>,
-    /// A program that sees each result before the model does, and may change or withhold it
+    /// A program that gets each result before the model, and may change or withhold it
     #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure", hide_short_help = true)]
     after_tool: Option<String>,
-    /// Record the whole run in this file when it is over
+    /// Record the run in this file
     #[arg(long, value_name = "FILE", conflicts_with = "replay", help_heading = "Recordings", hide_short_help = true)]
     record: Option<PathBuf>,
-    /// Play a run again from its recording: no model, no tool, no network
+    /// Replay a recording, without a model, tools or a network
     #[arg(long, value_name = "FILE|RUN", help_heading = "Recordings", hide_short_help = true)]
     replay: Option<String>,
     /// Stop when a tool fails
     #[arg(long, help_heading = "Approval and failure", hide_short_help = true)]
     fail_on_tool_error: bool,
-    /// What resume, show and cancel know the run by
+    /// The name of the run for resume, show and cancel
     #[arg(long, value_name = "NAME", value_parser = name, help_heading = "Recordings", hide_short_help = true)]
     name: Option<String>,
-    /// The run that this one works for
+    /// The parent run
     #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]
     parent: Option<String>,
     /// The id of the run
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         stop_with_parent()?;
     }
     let source = Source::from_operands(&args.text)?;
-    // A session that is not there is not found out by the first of its parts, after the run has begun.
+    // A missing session is an error before the run starts.
     context.session().map(|named| context.home.session(&named)).transpose()?;
     if let Some(recording) = &args.replay {
         return replayed(recording, &source, context);
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         context.out.extra("shard", shard.as_str());
     }
     let earlier = args.resume.as_deref().map(|file| EarlierRun::read(file, context)).transpose()?;
-    // An earlier output that is still written is nobody else's to go on with.
+    // The lock on the output prevents another process from resuming it.
     if source == Source::Input && earlier.is_none() {
         hold_stdout();
     }
@@ -156,7 +156,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     outcome
 }
 
-/// Plays a recording. A text, if there is one, must be the one that was asked then.
+/// Replays a recording. A text must be the prompt of the recording.
 fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<()> {
     let (plan, replay) = Replay::load(recording, context)?;
     if let Source::Argument(text) = source
@@ -169,7 +169,7 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
     let mut conversation = Conversation::new(&plan);
     conversation.limits =
         Limits { max_iterations: u64::MAX, tokens: None, usd: None, context_tokens: None, deadline: None };
-    // What is played again is not recorded again.
+    // A replay is not recorded.
     let run = Run::new(Plan { record: None, ..plan }, conversation, None);
     let mut total = Total::default();
     let outcome = Engine::replaying(run, replay)?.drive(&mut total, context);
@@ -183,16 +183,16 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
 struct Runs<'a> {
     args: &'a Args,
     system: Option<String>,
-    /// Made when the first prompt is there: an empty input starts nothing.
+    /// Created with the first prompt, because an empty input starts nothing.
     ready: Option<Ready>,
-    /// What was done before.
+    /// The earlier output.
     earlier: Option<EarlierRun>,
-    /// The runs of rows that have processes of their own.
+    /// The parallel runs.
     rows: Option<Rows>,
     total: Total,
 }
 
-/// What all runs of a command line have in common.
+/// The settings that all runs of a command share.
 struct Ready {
     catalogue: Catalogue,
     mcp: Vec<Spec>,
@@ -225,11 +225,11 @@ impl Filter for Runs<'_> {
         }
         let place = context.out.place();
         let mut plan = ready.plan(self.args, prompt, context)?;
-        // Servers that were started to list their tools are used on.
+        // The servers that listed their tools are used for the first run.
         let servers = ready.catalogue.servers.take();
         let Some(index) = place.index else { return start(plan, servers, &mut self.total, context) };
         let files = RunFiles::of(&plan.run, context);
-        // The answer is kept until it is in the reader's hands.
+        // The recording is kept until the answer has been printed.
         plan.record.get_or_insert_with(|| files.recording());
         let Some(rows) = &mut self.rows else {
             let outcome = start(plan, servers, &mut self.total, context);
@@ -342,7 +342,7 @@ fn name(text: &str) -> std::result::Result<String, String> {
     Err("must be 1 to 64 letters, digits, _ and -, and cannot begin with RUN-".to_owned())
 }
 
-/// A file that a run is to write, wherever the run goes on.
+/// The absolute path of a file that the run will write.
 fn written(option: &'static str, file: &Path, context: &Context) -> Result<PathBuf> {
     require_text(option, [file])?;
     context.home.check_writable(file)?;
@@ -352,9 +352,9 @@ fn written(option: &'static str, file: &Path, context: &Context) -> Result<PathB
 fn start(plan: Plan, servers: Option<Servers>, total: &mut Total, context: &mut Context) -> Result<()> {
     let files = RunFiles::of(&plan.run, context);
     let approver = Approver::new(plan.approver.as_deref(), context)?;
-    // A program that cannot be is found out before anything is kept.
+    // A missing program is an error before the run is stored.
     let parts = Parts::new(&plan, &plan.limits, approver, servers)?;
-    // The state first: whoever is killed after it can go on, and writes the beginning into the ledger if that has none.
+    // The state is written first, so that a run that is killed here can be resumed.
     let steps = StepLog::create(&files, &context.home, &plan)?;
     let mut journal = Journal::open(&files.ledger, &plan, context)?;
     journal.start(&plan)?;
@@ -365,7 +365,7 @@ fn start(plan: Plan, servers: Option<Servers>, total: &mut Total, context: &mut 
     Engine::new(run, parts).drive(total, context)
 }
 
-/// A base that the state of a run and the tools of MCP servers can have: both are JSON.
+/// Fails if the base directory is not UTF-8, because the state of a run is JSON.
 fn text_only(base: PathBuf) -> Result<PathBuf> {
     if base.to_str().is_some() {
         return Ok(base);

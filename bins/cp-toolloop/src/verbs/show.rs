@@ -30,7 +30,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Show what a run did and what it waits for
+/// Show the steps of a run, and the calls that wait for approval
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The run: an id, a unique beginning of one, its name, or the path of its ledger
@@ -48,9 +48,9 @@ pub(crate) struct Shown {
     summary: Summary,
     /// Calls that have no result yet.
     pending: Vec<Pending>,
-    /// What happened, as the ledger has it: without secrets.
+    /// The entries of the ledger, without secrets.
     steps: Vec<StepLine>,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted members.
     #[serde(rename = "_untrusted")]
     untrusted: [&'static str; 2],
 }
@@ -59,13 +59,13 @@ pub(crate) struct Shown {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Pending {
-    /// Its id: what --approve and --deny take.
+    /// Its id, for `--approve` and `--deny`.
     id: String,
     /// The tool.
     name: String,
-    /// Whether it was dispatched.
+    /// True if it was started.
     started: bool,
-    /// The run of the agent that works on it.
+    /// The run of its agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<String>,
 }
@@ -74,26 +74,26 @@ struct Pending {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct StepLine {
-    /// Its place.
+    /// Its sequence number.
     seq: u64,
-    /// When.
+    /// Its time.
     ts: String,
-    /// What.
+    /// Its event.
     #[serde(default)]
     event: String,
-    /// In which turn of the model.
+    /// The turn of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     turn: Option<u64>,
-    /// What was said.
+    /// The text of a message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     content: Option<Box<RawValue>>,
-    /// In words.
+    /// The text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// More.
+    /// Its data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<Box<RawValue>>,
-    /// What it did, for a person: a command line, or the differences of files.
+    /// Its effect as text: a command line, or the differences of files.
     #[serde(skip)]
     done: String,
 }
@@ -145,7 +145,7 @@ impl StepLine {
     }
 }
 
-/// What a call does, in one line: the words of a command, else its arguments as they are.
+/// A call in one line: the words of a command, or its arguments.
 fn command(input: &Value) -> String {
     let words = input.get("argv").and_then(Value::as_array);
     match (words, input.get("command").and_then(Value::as_str)) {
@@ -174,7 +174,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&Shown { summary, pending, steps, untrusted: ["/steps", "/pending"] })
 }
 
-/// The calls that wait. Only their names are shown: their arguments in the state file are not redacted.
+/// The calls that wait for approval, without their arguments, which are not redacted in the state file.
 fn pending(files: &RunFiles) -> Result<Vec<Pending>> {
     let waiting = Conversation::stored(files)?.calls.into_iter().filter(|call| call.result.is_none());
     let pending =
@@ -184,7 +184,7 @@ fn pending(files: &RunFiles) -> Result<Vec<Pending>> {
 
 /// The longest file whose difference is shown.
 const LONGEST: u64 = 4 << 20;
-/// After this long a difference is made of larger pieces.
+/// The time after which the difference is computed from larger pieces.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Renders the entries of a ledger as command lines and differences.
@@ -198,7 +198,7 @@ impl EntryDiff {
         Self { ledger: ledger.to_owned(), redactor: Redactor::from_environment() }
     }
 
-    /// What an entry with these data did; empty for one that did nothing to show.
+    /// The effect of an entry with this data; empty if it has none to show.
     pub(super) fn of(&self, event: &str, data: &str) -> String {
         match event {
             "exec.intent" => command_line(data),
@@ -209,7 +209,7 @@ impl EntryDiff {
         }
     }
 
-    /// The difference that a change made, without secrets.
+    /// The difference of a change, with secrets redacted.
     fn difference(&self, write: &Write) -> String {
         let Write { path, mode, before, after, .. } = write;
         let named = |kept: Option<&Kept>| if kept.is_some() { path.as_str() } else { "/dev/null" };
@@ -222,12 +222,12 @@ impl EntryDiff {
         let mut differ = TextDiff::configure();
         let difference = differ.algorithm(Algorithm::Myers).timeout(PATIENCE).diff_lines(from.as_str(), to.as_str());
         let shown = difference.unified_diff().header(old, new).to_string();
-        // An empty file that came or went has no line that differs.
+        // The difference of an empty file has no lines.
         let shown = if shown.is_empty() { format!("--- {old}\n+++ {new}\n") } else { shown };
         self.redactor.redact_text(&shown).0
     }
 
-    /// What a file held, if it is text of lines that is still kept; empty where there was no file.
+    /// The content of a file, if it is text and still stored; empty without a file.
     fn text(&self, kept: Option<&Kept>) -> Option<String> {
         let Some(kept) = kept else { return Some(String::new()) };
         let hash = Hash::parse(&kept.blob).filter(|_| kept.len <= LONGEST)?;

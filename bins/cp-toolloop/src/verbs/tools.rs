@@ -1,4 +1,4 @@
-//! `cp-toolloop tools`: what a model would be offered, and what was left out.
+//! `cp-toolloop tools`: the tools that a model would be offered, and those that are left out.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use super::options::ToolOptions;
 use crate::mcp::Started;
 use crate::tools::builtin::NAMES;
 use crate::tools::catalogue::Broken;
-use crate::tools::description::wanting;
+use crate::tools::description::description_warning;
 use crate::tools::sources::Sources;
 use crate::tools::tool::{Origin, Tool};
 
@@ -23,39 +23,39 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "tools",
     class: Class::Query,
     output: "tools",
-    // A server of tools that is not there, or does not answer.
+    // An MCP server that does not start, or does not answer.
     exits: &[7, 8],
     examples: &["cp-toolloop tools", "cp-toolloop tools --allow system --fields name,origin,status"],
     ..VerbDoc::EMPTY
 };
 
-/// List the tools that resolve, with their schemas and where they come from
+/// List the tools, with their schemas and origins
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
     tools: ToolOptions,
-    /// Check this executable or its catalogue as its author: all that is wrong with it
+    /// Check an executable or a catalogue, and list all of its faults
     #[arg(long, value_name = "FILE")]
     check: Vec<PathBuf>,
     #[command(flatten)]
     query: QueryOptions,
 }
 
-/// A tool, or one that was left out.
+/// A tool, a server, or a tool that is left out.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Item {
     #[serde(flatten)]
     tool: Option<Tool>,
-    /// The name or file of a tool that was left out.
+    /// The name or file of a tool that is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<String>,
-    /// A server that tools are from.
+    /// A server of tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<Started>,
     /// ok, broken, or `no_tool` for an executable that does not claim to be a tool.
     status: &'static str,
-    /// Why it was left out.
+    /// Why it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
@@ -90,7 +90,7 @@ impl Item {
     }
 }
 
-/// The tools of one file, and what is wrong with it.
+/// The tools of one file, and its faults.
 fn checked(file: &Path, context: &Context) -> Vec<Item> {
     let broken = |what: String, why: &str| Item::of_broken(Broken { what, why: why.to_owned(), is_tool: true });
     let sources = Sources { places: vec![file.to_owned()], ..Sources::default() };
@@ -99,14 +99,14 @@ fn checked(file: &Path, context: &Context) -> Vec<Item> {
         Err(e) => return vec![broken(file.display().to_string(), e.message())],
     };
     let of_file = catalogue.tools.into_iter().filter(|tool| matches!(tool.origin, Origin::Executable { .. }));
-    let tools = of_file.map(|tool| match wanting(&tool) {
+    let tools = of_file.map(|tool| match description_warning(&tool) {
         None => Item::ok(Some(tool), None, "ok"),
         Some(why) => broken(tool.name, why),
     });
     tools.chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
 }
 
-/// The key of an item: tools of files and servers by name, then the built-in ones in their order, then the servers, then what was left out.
+/// The sort key of an item: tools of files and servers by name, then built-in tools, servers, and tools that are left out.
 fn key(item: &Item) -> (usize, Option<String>, Option<String>) {
     match (&item.tool, &item.server) {
         (Some(tool), _) => {
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let said = |item: &Item| Some(format!("{}: {}", item.left_out.as_deref()?, item.why.as_deref()?));
     let wrong: Vec<String> = items.iter().filter_map(said).collect();
     let page = pages.page(items.into_iter().map(|item| (key(&item), item)))?.untrusted();
-    // An author who asks about a file wants to know by the exit status.
+    // With `--check` the exit status reports faults.
     if args.check.is_empty() || wrong.is_empty() {
         return context.out.answer(&page);
     }

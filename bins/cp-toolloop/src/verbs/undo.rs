@@ -1,4 +1,4 @@
-//! `cp-toolloop undo`: put back what the file tools of a run changed: every file as it was before the first change, or none.
+//! `cp-toolloop undo`: restore every file that the file tools of a run changed, or none of them.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -24,50 +24,50 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "undone",
     examples: &[
-        // A run that makes a file, which is removed again.
+        // A run that creates a file, which undo removes.
         r#"printf '{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"new","content":"x"}}]}\n{"content":"Done."}\n' >script; mkdir w && cd w && cp-toolloop --backend stub --stub-script ../script -- hello; cp-toolloop undo RUN-"#,
     ],
     events: &["exec.operation", "undone"],
     ..VerbDoc::EMPTY
 };
 
-/// Put back what the file tools of a run changed
+/// Restore the files that the file tools of a run changed
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The run: an id, a unique beginning of one, or the path of its ledger
-    // Not `run`: that is the option of every program which says what a command line belongs to.
+    // Not `run`, because that is a common option of all programs.
     #[arg(id = "named", value_name = "RUN")]
     run: String,
-    /// Only what this call changed; of a call of agent, what the agent changed
+    /// Only the changes of this call, or of the agent that it started
     #[arg(long, value_name = "ID")]
     call: Option<String>,
     #[command(flatten)]
     append: AppendOptions,
 }
 
-/// What was done.
+/// The result of the verb.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Undone {
     /// The run.
     run_id: String,
-    /// The files that were put back. None: they all were as before already.
+    /// The restored files.
     files: Vec<File>,
-    /// The ledger that the changes are on.
+    /// The ledger of the changes.
     ledger: String,
-    /// Whether that is only shown.
+    /// True for `--dry-run`.
     #[serde(skip)]
     is_shown: bool,
 }
 
-/// A file that was put back.
+/// A restored file.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct File {
     path: String,
-    /// restore, or remove for one that the run had made.
+    /// restore, or remove for a file that the run created.
     action: String,
-    /// The hash of what it holds now; null: it is not there.
+    /// The hash of its content now; null if it does not exist.
     sha256: Option<String>,
 }
 
@@ -80,22 +80,22 @@ impl Reply for Undone {
     }
 }
 
-/// A file that is to be put back.
+/// A file to restore.
 struct Step {
     path: PathBuf,
-    /// What it holds now, and its permissions.
+    /// Its current content and permissions.
     now: Option<(String, String)>,
-    /// What it held before.
+    /// Its earlier content.
     to: Option<Kept>,
-    /// The permissions that it gets; none: those that it has.
+    /// Its new permissions; `None` to keep them.
     permissions: Option<String>,
-    /// The ledger that keeps it.
+    /// The ledger that stores the earlier content.
     ledger: PathBuf,
 }
 
-/// Runs the verb. What it does is on the ledger with what the files held, so nothing is lost by it and no confirmation is asked for.
+/// Runs the verb. No confirmation is required, because the ledger stores the content that is replaced.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    // A path means the same from every directory.
+    // The path is made absolute, because the directory changes.
     let path = args.run.contains('/').then(|| std::path::absolute(&args.run)).transpose()?;
     let run = path.map_or_else(|| args.run.clone(), |path| path.display().to_string());
     let AppendOptions { dry_run, request_id } = &args.append;
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&undone)
 }
 
-/// A run, and what is to be done for it.
+/// The plan of an undo.
 struct Undo<'a> {
     args: &'a Args,
     files: RunFiles,
@@ -126,13 +126,13 @@ impl<'a> Undo<'a> {
         Ok(Self { args, files, steps })
     }
 
-    /// Puts the files back.
+    /// Restores the files.
     fn done(self, context: &mut Context) -> Result<Undone> {
         let undone = self.undone();
         if self.steps.is_empty() {
             return Ok(undone);
         }
-        // Nobody resumes the run meanwhile.
+        // The lock prevents a resume during the undo.
         let _owned = if self.files.state().exists() { Some(StepLog::open(&self.files, &context.home)?) } else { None };
         put_back(&self.files, &self.steps, context)?;
         let entry = Entry::new("undone").agent(context.agent(None)).run(&self.files.run).with("call", &self.args.call);
@@ -147,7 +147,7 @@ impl<'a> Undo<'a> {
     }
 }
 
-/// What is to be done, once every file is seen to be as the run left it and what it held to be there.
+/// Plans the undo, after a check that every file is as the run left it and that its earlier content is stored.
 fn steps(files: &RunFiles, call: Option<&str>, context: &Context) -> Result<Vec<Step>> {
     let (mut steps, mut lost) = (Vec::new(), Vec::new());
     for (path, changes) in changes(files, call, context)? {
@@ -180,7 +180,7 @@ fn steps(files: &RunFiles, call: Option<&str>, context: &Context) -> Result<Vec<
     Ok(steps)
 }
 
-/// What a file holds now, and its permissions; none: it is not there.
+/// The current content and permissions of a file; `None` if it does not exist.
 fn state_of(path: &Path) -> Result<Option<(String, String)>> {
     let failed = |e: std::io::Error| Error::io("looking at the file", e).in_file(path);
     let meta = match std::fs::symlink_metadata(path) {
@@ -190,12 +190,12 @@ fn state_of(path: &Path) -> Result<Option<(String, String)>> {
         meta => meta.map_err(failed)?,
     };
     let permissions = format!("{:o}", meta.permissions().mode() & 0o777);
-    // A link or a directory in its place is nothing that the run left.
+    // A link or a directory in its place is another change.
     let digest = if meta.is_file() { blob::digest(path).map_err(failed)? } else { None };
     Ok(Some((digest.map(|(hash, _)| hash.to_string()).unwrap_or_default(), permissions)))
 }
 
-/// Whether a file is as the last change left it, or found it, or as it was before the first: nothing of others is lost then.
+/// True if a file is in a state of the run, so that no other change is lost.
 fn is_as_left(made: &[&Change], now: Option<&(String, String)>) -> bool {
     let now = now.map(|(hash, _)| hash.as_str());
     let first = made.first().map(|change| &change.write);
@@ -208,11 +208,11 @@ fn is_as_left(made: &[&Change], now: Option<&(String, String)>) -> bool {
     states.into_iter().any(|state| hash(state) == now)
 }
 
-/// How a file gets back to what it was before the first of these changes; none: it is.
+/// The restore step of a file; `None` if it has its earlier content.
 fn step(made: &[&Change], now: Option<(String, String)>) -> Option<Step> {
     let first = made.first()?;
     let to = first.write.before.clone();
-    // Permissions that no change touched stay as whoever set them meanwhile wants them.
+    // Permissions that the run did not change are kept.
     let wanted = to.as_ref().and_then(|to| to.permissions.clone());
     let states = made.iter().flat_map(|change| [&change.write.before, &change.write.after]).flatten();
     let touched = now.is_none() || states.into_iter().any(|state| state.permissions != wanted);
@@ -239,10 +239,10 @@ impl Step {
     }
 }
 
-/// Has cp-exec put the files back, under the policy and on the ledger of the run, all of them in one operation.
+/// Restores the files by one operation of cp-exec, under the policy and in the ledger of the run.
 fn put_back(files: &RunFiles, steps: &[Step], context: &mut Context) -> Result<()> {
     for step in steps.iter().filter(|step| step.ledger != files.ledger) {
-        // What an agent's ledger keeps.
+        // The blobs of the agents' ledgers.
         if let Some(kept) = &step.to {
             blob::store(&files.ledger, &blob::load(&step.ledger, &hash_of(kept)?)?)?;
         }
@@ -257,7 +257,7 @@ fn put_back(files: &RunFiles, steps: &[Step], context: &mut Context) -> Result<(
     };
     let arguments = json!({ "files": steps.iter().map(restore).collect::<Vec<_>>() });
     let request = json!({ "tool": "filesystem", "operation": "restore_files", "arguments": arguments });
-    // `.` of the policy is what it was for the run.
+    // `.` in the policy is the directory of the run.
     let options =
         (context.options.ledger.replace(files.ledger.clone()), context.options.run.replace(files.run.clone()));
     let base = std::mem::replace(&mut context.options.base, base_of(&files.ledger)?);
@@ -272,7 +272,7 @@ fn put_back(files: &RunFiles, steps: &[Step], context: &mut Context) -> Result<(
     part.child().wait().map(drop)
 }
 
-/// The directory that `.` meant for a run.
+/// The directory of `.` in the policy for a run.
 fn base_of(ledger: &Path) -> Result<Option<PathBuf>> {
     #[derive(Deserialize)]
     struct Start {

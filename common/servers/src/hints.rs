@@ -1,4 +1,4 @@
-//! What would help a server that did not start in the sandbox: the line of policy, or another command.
+//! Hints for a server that did not start in the sandbox: a line of policy, or another command.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use cp_common::{Code, Error};
 use crate::policy::{Network, Sandbox, Table};
 use crate::spec::Spec;
 
-/// Programs that fetch others and start them, which the sandbox does not let them.
+/// Programs that fetch and start other programs, which the sandbox does not allow.
 const RUNNERS: [&str; 6] = ["npx", "bunx", "pnpx", "uvx", "uv", "pipx"];
-/// What programs say when a file is hidden from them.
+/// Messages of programs if a file is hidden.
 const HIDDEN: [&str; 4] = ["Permission denied", "No such file", "EACCES", "ENOENT"];
-/// What they say without a network.
+/// Messages of programs without a network.
 const OFFLINE: [&str; 5] = ["EAI_AGAIN", "ENETUNREACH", "unreachable", "name resolution", "dns error"];
 
-/// What to do about a server that failed with this message.
-fn cure(spec: &Spec, table: &Table, message: &str) -> Option<String> {
+/// The hint for a server that failed with this message.
+fn hint(spec: &Spec, table: &Table, message: &str) -> Option<String> {
     let program = Path::new(spec.argv.first()?);
     let (name, called) = (&spec.name, program.file_name()?.to_string_lossy());
     let late = message.contains("in time");
@@ -52,7 +52,7 @@ fn cure(spec: &Spec, table: &Table, message: &str) -> Option<String> {
     }))
 }
 
-/// What to type instead of a program that fetches the server and starts it.
+/// The command to install a server instead of fetching it at each start.
 fn installed(runner: &str, name: &str, arguments: &[String]) -> String {
     const NAMES: [&str; 4] = ["--from", "--package", "-p", "--spec"];
     let named = arguments.iter().zip(arguments.iter().skip(1)).find(|(word, _)| NAMES.contains(&word.as_str()));
@@ -72,13 +72,13 @@ fn installed(runner: &str, name: &str, arguments: &[String]) -> String {
     }
 }
 
-/// The failure of a server that is needed.
+/// The error of a required server, with a hint.
 pub fn unavailable(error: &Error, spec: &Spec, table: &Table) -> Error {
     let code = if error.code() == Code::Io { Code::Server } else { error.code() };
     let failed =
         Error::new(code, error.message()).with("server", spec.name.as_str()).with("command", spec.argv.clone());
     let own = error.hint_text().map(ToOwned::to_owned);
-    match own.or_else(|| cure(spec, table, error.message())) {
+    match own.or_else(|| hint(spec, table, error.message())) {
         Some(hint) => failed.hint(hint),
         None => failed,
     }
@@ -91,23 +91,23 @@ mod tests {
     #[test]
     fn each_failure_has_its_line_of_policy() {
         let table = Table::default();
-        let cured = |program: &str, message: &str| {
+        let hinted = |program: &str, message: &str| {
             let spec = Spec { name: "s".into(), argv: vec![program.into()], ..Spec::default() };
-            cure(&spec, &table, message).unwrap()
+            hint(&spec, &table, message).unwrap()
         };
-        assert!(cured("/root/.pyenv/shims/python3", "").contains("`pyenv which python3`"));
-        assert!(cured("/usr/bin/npx", "").contains("sandbox = \"none\" in [mcp.s]"));
+        assert!(hinted("/root/.pyenv/shims/python3", "").contains("`pyenv which python3`"));
+        assert!(hinted("/usr/bin/npx", "").contains("sandbox = \"none\" in [mcp.s]"));
         let install = |runner: &str, words: &str| {
             installed(runner, "s", &words.split(' ').map(str::to_owned).collect::<Vec<_>>())
         };
         assert!(install("npx", "-y @a/b@1 x").starts_with("`npm install -g @a/b@1`, then s=\"$(npm prefix -g)/bin/"));
         assert_eq!(install("uvx", "srv@1"), "`uv tool install srv@1`, then s=\"$(uv tool dir --bin)/srv\"");
         assert_eq!(install("uvx", "--from pkg srv x"), "`uv tool install pkg`, then s=\"$(uv tool dir --bin)/srv\"");
-        assert!(cured("/bin/x", "npm error code EAI_AGAIN").contains("network = \"host\" in [mcp.s]"));
-        let hidden = cured("/bin/x", "open '/etc/passwd': Permission denied");
+        assert!(hinted("/bin/x", "npm error code EAI_AGAIN").contains("network = \"host\" in [mcp.s]"));
+        let hidden = hinted("/bin/x", "open '/etc/passwd': Permission denied");
         assert!(hidden.contains("read = [\"/etc/passwd\"] in [mcp.s]"), "{hidden}");
-        assert!(cured("/bin/x", "/etc/passwd is strange").contains("[mcp.s]"));
+        assert!(hinted("/bin/x", "/etc/passwd is strange").contains("[mcp.s]"));
         let outside = Table { sandbox: Sandbox::None, ..Table::default() };
-        assert_eq!(cure(&Spec { argv: vec!["/usr/bin/npx".into()], ..Spec::default() }, &outside, ""), None);
+        assert_eq!(hint(&Spec { argv: vec!["/usr/bin/npx".into()], ..Spec::default() }, &outside, ""), None);
     }
 }
