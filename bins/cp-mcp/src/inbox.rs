@@ -47,7 +47,7 @@ pub(crate) fn open_at_most(longest: usize) -> Result<(Post, Receiver<Event>)> {
 
 fn read(client: &Post, longest: usize) -> Result<()> {
     let mut lines = Lines::new(std::io::stdin()).at_most(longest);
-    let gone = |_| Error::new(Code::Io, "nobody reads the inbox");
+    let gone = |_| Error::new(Code::Io, "the inbox is closed");
     loop {
         match lines.next(&mut || Ok(()))? {
             Next::Line(line) => client.send(Event::FromClient(lines.bytes(&line).to_vec())).map_err(gone)?,

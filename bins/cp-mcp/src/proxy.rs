@@ -153,7 +153,7 @@ impl Server for Process {
             return Ok(());
         }
         self.unread.fetch_sub(length, Ordering::Relaxed);
-        Err(Error::new(Code::Server, format!("the server {name} does not read what it is sent")))
+        Err(Error::new(Code::Server, format!("the server {name} does not read its input")))
     }
 
     fn close(&mut self) -> Result<()> {

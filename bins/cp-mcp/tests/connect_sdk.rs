@@ -258,7 +258,7 @@ fn a_server_that_wants_a_login_is_reached_over_the_bridge() {
 }
 
 #[test]
-fn a_run_reaches_a_remote_server_through_the_same_door() {
+fn run_reaches_remote_server_through_cp_mcp() {
     for program in ["cp-llm", "cp-exec", "cp-toolloop"] {
         cp_testkit::program(program);
     }

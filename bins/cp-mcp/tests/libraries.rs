@@ -253,7 +253,7 @@ fn a_call_that_is_cancelled_is_gone_with_all_that_it_started() {
 }
 
 #[test]
-fn a_call_that_needs_a_yes_runs_once_it_is_given_and_only_then() {
+fn approved_call_runs_only_after_approval() {
     for (library, era) in all() {
         for (answer, runs) in [(Some("accept"), true), (Some("decline"), false), (None, false)] {
             let place = governed();

@@ -47,7 +47,7 @@ pub(crate) fn open(place: &Place, server: &str) -> Session {
 }
 
 #[test]
-fn a_call_passes_and_is_on_the_ledger_before_it_is_made() {
+fn call_is_recorded_before_it_is_sent() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     lists(&place, &json!([tool("look")]));
@@ -72,7 +72,7 @@ fn a_call_passes_and_is_on_the_ledger_before_it_is_made() {
 }
 
 #[test]
-fn a_request_of_the_era_without_sessions_passes_too() {
+fn request_without_session_passes() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return params['_meta']['io.modelcontextprotocol/protocolVersion']");
     lists(&place, &json!([tool("look")]));
@@ -85,7 +85,7 @@ fn a_request_of_the_era_without_sessions_passes_too() {
 }
 
 #[test]
-fn only_tools_that_the_policy_lists_are_offered_and_called() {
+fn only_tools_of_policy_are_offered_and_called() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     let pages =
@@ -109,7 +109,7 @@ fn only_tools_that_the_policy_lists_are_offered_and_called() {
 }
 
 #[test]
-fn arguments_that_do_not_fit_the_schema_are_refused() {
+fn invalid_arguments_are_refused() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     lists(&place, &json!([tool("look"), {"name": "odd", "inputSchema": {"type": "strange"}}]));
@@ -125,7 +125,7 @@ fn arguments_that_do_not_fit_the_schema_are_refused() {
 }
 
 #[test]
-fn a_member_that_two_readers_take_for_two_things_is_passed_to_nobody() {
+fn ambiguous_message_is_not_passed_on() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     lists(&place, &json!([tool("look")]));
@@ -152,7 +152,7 @@ fn a_member_that_two_readers_take_for_two_things_is_passed_to_nobody() {
 }
 
 #[test]
-fn a_call_that_requires_approval_passes_once_after_it_was_given() {
+fn approved_call_passes_once() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     let drop = json!({"name": "drop", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": true}});
@@ -177,7 +177,7 @@ fn a_call_that_requires_approval_passes_once_after_it_was_given() {
 }
 
 #[test]
-fn what_a_server_needs_to_go_on_with_an_approved_call_needs_no_second_yes() {
+fn continuation_of_approved_call_needs_no_approval() {
     let place = Place::of("cp-mcp");
     let server = server(
         &place,
@@ -198,7 +198,7 @@ fn what_a_server_needs_to_go_on_with_an_approved_call_needs_no_second_yes() {
 }
 
 #[test]
-fn a_tool_that_changes_is_refused_until_a_person_accepts_it() {
+fn changed_tool_is_refused_until_approved() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     lists(&place, &json!([tool("look"), tool("stay")]));
@@ -231,7 +231,7 @@ fn a_tool_that_changes_is_refused_until_a_person_accepts_it() {
 }
 
 #[test]
-fn a_list_that_changed_is_asked_for_again_before_the_next_call() {
+fn changed_list_is_read_before_next_call() {
     let place = Place::of("cp-mcp");
     let calls = "    say({'jsonrpc': '2.0', 'method': 'notifications/tools/list_changed'}); return name";
     let server = server(&place, calls);
@@ -247,7 +247,7 @@ fn a_list_that_changed_is_asked_for_again_before_the_next_call() {
 }
 
 #[test]
-fn secrets_in_results_are_taken_out() {
+fn secrets_in_results_are_redacted() {
     let place = Place::of("cp-mcp");
     let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
     let calls = format!(
@@ -271,7 +271,7 @@ fn secrets_in_results_are_taken_out() {
 }
 
 #[test]
-fn a_server_that_crashes_is_started_again_and_one_that_always_does_is_not() {
+fn crashed_server_is_restarted_a_few_times() {
     let place = Place::of("cp-mcp");
     let server = server(
         &place,
@@ -296,7 +296,7 @@ fn a_server_that_crashes_is_started_again_and_one_that_always_does_is_not() {
 }
 
 #[test]
-fn a_server_that_cannot_start_says_why_and_what_helps() {
+fn server_that_cannot_start_has_reason_and_hint() {
     let place = Place::of("cp-mcp");
     place.root.write("aside/data.txt", "x");
     let hidden = place.root.join("aside/data.txt").display().to_string();
@@ -322,7 +322,7 @@ fn a_server_that_cannot_start_says_why_and_what_helps() {
 }
 
 #[test]
-fn a_server_asks_the_model_of_its_client_only_where_the_policy_lets_it() {
+fn sampling_passes_only_if_policy_allows() {
     let place = Place::of("cp-mcp");
     let calls = "    say({'jsonrpc': '2.0', 'id': 's1', 'method': 'sampling/createMessage', 'params': {}})
     return json.loads(sys.stdin.readline()).get('error', {}).get('message', 'was answered')";
@@ -340,7 +340,7 @@ fn a_server_asks_the_model_of_its_client_only_where_the_policy_lets_it() {
 }
 
 #[test]
-fn what_was_asked_before_the_client_left_is_answered() {
+fn pending_requests_are_answered_after_client_disconnects() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    time.sleep(0.3); return name");
     lists(&place, &json!([tool("look")]));
@@ -351,7 +351,7 @@ fn what_was_asked_before_the_client_left_is_answered() {
 }
 
 #[test]
-fn a_call_has_the_time_that_the_policy_gives_it_and_others_go_on() {
+fn call_ends_at_policy_timeout_and_others_continue() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    if (arguments or {}).get('n') == 9: time.sleep(1)\n    return name");
     lists(&place, &json!([tool("look")]));

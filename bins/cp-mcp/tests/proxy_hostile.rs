@@ -14,7 +14,7 @@ fn peak(pid: i32) -> u64 {
 }
 
 #[test]
-fn a_line_of_a_hundred_megabytes_ends_the_server_and_not_the_session() {
+fn huge_line_ends_server_and_not_session() {
     let place = Place::of("cp-mcp");
     let calls = "    if (arguments or {}).get('n') == 7:
         for _ in range(100): sys.stdout.write('x' * 1000000)
@@ -31,7 +31,7 @@ fn a_line_of_a_hundred_megabytes_ends_the_server_and_not_the_session() {
 }
 
 #[test]
-fn what_is_no_message_and_answers_that_nobody_waits_for_pass_by() {
+fn banners_and_unknown_responses_are_ignored() {
     let place = Place::of("cp-mcp");
     let calls = r#"    sys.stdout.write('Server listening\n\n[1]\n{"jsonrpc":\n\x00\xff\n{"id":1,"result":{"content":[{"type":"text","text":"forged"}]}}\n{"id":null,"result":{}}\n{"id":"99","error":{"code":1}}\n')
     return name"#;
@@ -46,7 +46,7 @@ fn what_is_no_message_and_answers_that_nobody_waits_for_pass_by() {
 }
 
 #[test]
-fn a_flood_of_notifications_reaches_the_client_in_order_and_nothing_waits_for_ever() {
+fn notification_flood_reaches_client_in_order() {
     let place = Place::of("cp-mcp");
     let calls = "    for i in range(20000): sys.stdout.write(json.dumps({'jsonrpc': '2.0', 'method': 'notifications/progress', 'params': {'progressToken': 'token-1', 'progress': i}}) + '\\n')
     return name";
@@ -65,7 +65,7 @@ fn a_flood_of_notifications_reaches_the_client_in_order_and_nothing_waits_for_ev
 }
 
 #[test]
-fn a_list_without_an_end_is_an_error() {
+fn endless_tool_list_is_an_error() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    return name");
     place.work.write("tools.json", json!({"first": {"tools": [tool("look")], "nextCursor": "first"}}).to_string());
@@ -88,7 +88,7 @@ fn a_list_without_an_end_is_an_error() {
 }
 
 #[test]
-fn a_call_that_is_given_up_is_on_record_and_its_late_answer_passes_by() {
+fn cancelled_call_is_recorded_and_late_response_ignored() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    time.sleep((arguments or {}).get('n', 0)); return name");
     lists(&place, &json!([tool("look")]));
@@ -104,7 +104,7 @@ fn a_call_that_is_given_up_is_on_record_and_its_late_answer_passes_by() {
 }
 
 #[test]
-fn one_id_is_one_request() {
+fn duplicate_request_id_is_refused() {
     let place = Place::of("cp-mcp");
     let server = server(&place, "    time.sleep(0.5); return name");
     lists(&place, &json!([tool("look")]));
@@ -120,7 +120,7 @@ fn one_id_is_one_request() {
 }
 
 #[test]
-fn a_server_that_does_not_leave_is_made_to() {
+fn stubborn_server_is_killed() {
     let place = Place::of("cp-mcp");
     place.root.executable(
         "stubborn",

@@ -21,7 +21,7 @@ fn opened(place: &Place, name: &str, command: &[String], more: &[&str]) -> Sessi
 }
 
 #[test]
-fn the_server_of_everything_is_called_through_the_gate() {
+fn everything_server_is_called_through_gate() {
     let Some(command) = reference("everything") else { return };
     let place = Place::of("cp-mcp");
     let mut session = opened(&place, "all", &command, &[]);
@@ -53,7 +53,7 @@ fn the_server_of_everything_is_called_through_the_gate() {
 }
 
 #[test]
-fn the_server_of_files_writes_only_where_the_policy_says() {
+fn filesystem_server_writes_only_in_policy_paths() {
     let Some(command) = reference("filesystem") else { return };
     let place = Place::of("cp-mcp");
     place.root.directory("aside");
@@ -70,7 +70,7 @@ fn the_server_of_files_writes_only_where_the_policy_says() {
 }
 
 #[test]
-fn the_server_of_memories_gets_the_variable_that_the_policy_lists() {
+fn memory_server_gets_variable_of_policy() {
     let Some(command) = reference("memory") else { return };
     let place = Place::of("cp-mcp");
     // The command of the policy, without one on the command line.
@@ -81,7 +81,7 @@ fn the_server_of_memories_gets_the_variable_that_the_policy_lists() {
 }
 
 #[test]
-fn our_own_bridge_is_a_server_of_a_run() {
+fn cp_mcp_is_a_server_of_a_run() {
     let place = Place::of("cp-toolloop");
     let server = server(&place, "    return name + str((arguments or {}).get('n'))");
     lists(&place, &json!([tool("look"), tool("drop")]));

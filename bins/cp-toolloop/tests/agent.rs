@@ -54,7 +54,7 @@ fn kept(place: &ToolLoop) -> usize {
 }
 
 #[test]
-fn it_works_in_a_run_of_its_own_and_answers_once() {
+fn agent_has_own_run_and_answers_once() {
     let place = place(&json!({
         "go": [delegate("sub"), {"says": "done"}],
         "sub": [{"calls": [["step", {}]]}, {"says": "found it with TOOLS"}],
@@ -79,7 +79,7 @@ fn it_works_in_a_run_of_its_own_and_answers_once() {
 }
 
 #[test]
-fn a_recorded_run_with_an_agent_plays_again() {
+fn recorded_run_with_agent_is_replayed() {
     let place = place(&json!({"go": [delegate("sub"), {"says": "done"}], "sub": [{"says": "found"}]}));
     let ran = ask(&place, &["--record", "r.jsonl", "go"]);
     assert_eq!(ran.status, 0, "{ran:?}");
@@ -93,7 +93,7 @@ fn a_recorded_run_with_an_agent_plays_again() {
 }
 
 #[test]
-fn it_has_half_of_what_is_left_and_only_the_tools_it_was_given() {
+fn agent_gets_half_of_budget_and_named_tools() {
     let place = place(&json!({
         "go": [{"calls": [["agent", {"task": "sub", "tools": []}]]}, {"calls": [["agent", {"task": "sub", "tools": ["nope"]}]]},
             delegate("sub"), {"says": "done"}],
@@ -117,7 +117,7 @@ fn it_has_half_of_what_is_left_and_only_the_tools_it_was_given() {
 }
 
 #[test]
-fn a_budget_of_dollars_stops_the_run_and_its_agents() {
+fn dollar_budget_stops_run_and_agents() {
     let more = json!({"calls": [["step", {}]]});
     let place = place(&json!({"go": [delegate("sub"), more], "sub": [more]}));
     place.tool("step", "", "echo did");
@@ -131,7 +131,7 @@ fn a_budget_of_dollars_stops_the_run_and_its_agents() {
 }
 
 #[test]
-fn what_policy_lets_a_run_spend_is_shared_by_its_agents_and_each_resume() {
+fn policy_budget_is_shared_by_agents_and_resumes() {
     let more = json!({"calls": [["step", {}]]});
     let place = place(&json!({"go": [delegate("sub"), more], "sub": [more]}));
     place.tool("step", "", "echo did");
@@ -152,7 +152,7 @@ fn what_policy_lets_a_run_spend_is_shared_by_its_agents_and_each_resume() {
 }
 
 #[test]
-fn two_of_them_work_at_the_same_time() {
+fn two_agents_run_in_parallel() {
     let two = json!({"calls": [["agent", {"task": "a"}], ["agent", {"task": "b"}]]});
     let waits = json!({"calls": [["meet", {}]]});
     let place =
@@ -168,7 +168,7 @@ fn two_of_them_work_at_the_same_time() {
 }
 
 #[test]
-fn after_a_kill_it_goes_on_where_it_stopped() {
+fn killed_agent_is_resumed() {
     let step = |n: u64| json!({"calls": [["step", {"n": n}]]});
     for kill_at in 1..=3 {
         let place = place(
@@ -197,7 +197,7 @@ fn after_a_kill_it_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn what_it_needs_a_word_for_is_said_to_the_run_above() {
+fn approval_of_agent_is_passed_to_parent_run() {
     for (answer, expected) in [("resume", "did\n"), ("otherwise", "Denied: no")] {
         let place = place(&json!({
             "go": [delegate("sub"), {"says": "done"}],
@@ -220,7 +220,7 @@ fn what_it_needs_a_word_for_is_said_to_the_run_above() {
 }
 
 #[test]
-fn it_ends_with_the_run_that_it_works_for() {
+fn agent_ends_with_parent_run() {
     let place = place(&json!({"go": [delegate("sub")], "sub": [{"calls": [["deploy", {}]]}]}));
     place.tool("deploy", r#","approve":true"#, "echo did");
     let asked = ask(&place, &["go"]);
@@ -231,7 +231,7 @@ fn it_ends_with_the_run_that_it_works_for() {
 }
 
 #[test]
-fn the_deadline_of_the_run_is_its_deadline_too() {
+fn agent_shares_deadline_of_run() {
     let place =
         place(&json!({"go": [delegate("sub"), {"says": "done"}], "sub": [{"calls": [["slow", {}]]}, {"says": "ok"}]}));
     place.tool("slow", r#","idempotent":true"#, "[ -e quick ] || sleep 30; echo did");
@@ -244,7 +244,7 @@ fn the_deadline_of_the_run_is_its_deadline_too() {
 }
 
 #[test]
-fn at_a_terminal_the_last_words_are_the_command_that_makes_its_page() {
+fn terminal_output_ends_with_report_command() {
     let place = ToolLoop::new();
     place.script(&[r#"{"tool_calls":[{"name":"agent","input":{"task":"sub"}}]}"#, r#"{"content":"done"}"#]);
     let other = place.root.join("an other home").display().to_string();
@@ -266,7 +266,7 @@ fn at_a_terminal_the_last_words_are_the_command_that_makes_its_page() {
 }
 
 #[test]
-fn a_run_its_agents_and_its_resume_share_a_budget_file() {
+fn run_agents_and_resume_share_budget_file() {
     let place = ToolLoop::new();
     let used = r#""usage":{"input_tokens":6,"output_tokens":4}"#;
     let call = format!(r#"{{"tool_calls":[{{"name":"agent","input":{{"task":"sub"}}}}],{used}}}"#);

@@ -52,7 +52,7 @@ fn call_of(asked: &Outcome) -> String {
 }
 
 #[test]
-fn an_overwrite_waits_and_a_yes_makes_exactly_this_one_happen() {
+fn overwrite_requires_approval_of_this_call() {
     let place = overwrites();
     let asked = place.run(&["x"]);
     assert_eq!((asked.status, place.written("f").as_str()), (9, "one\n"), "{asked:?}");
@@ -75,7 +75,7 @@ fn an_overwrite_waits_and_a_yes_makes_exactly_this_one_happen() {
 }
 
 #[test]
-fn an_approver_answers_what_cp_exec_asks() {
+fn approver_answers_requests_of_cp_exec() {
     for (script, status, content) in [("cat >asked", 0, "two\n"), ("echo not this; exit 1", 0, "one\n")] {
         let place = overwrites();
         place.root.executable("approver", format!("#!/bin/sh\n{script}\n"));
@@ -89,7 +89,7 @@ fn an_approver_answers_what_cp_exec_asks() {
 }
 
 #[test]
-fn an_approver_that_gives_no_answer_leaves_the_pause() {
+fn run_pauses_if_approver_gives_no_answer() {
     for script in ["kill -9 $$", "exit 127"] {
         let place = deploys("echo x >>effects");
         place.root.executable("approver", format!("#!/bin/sh\n{script}\n"));
@@ -103,7 +103,7 @@ fn an_approver_that_gives_no_answer_leaves_the_pause() {
 }
 
 #[test]
-fn a_signal_or_the_deadline_while_an_approver_is_asked_decides_nothing() {
+fn signal_or_deadline_during_approver_decides_nothing() {
     let place = deploys("echo x >>effects");
     place.root.executable("approver", "#!/bin/sh\necho x >asked; exec sleep 60\n");
     let approver = place.root.join("approver").display().to_string();
@@ -127,7 +127,7 @@ fn a_signal_or_the_deadline_while_an_approver_is_asked_decides_nothing() {
 }
 
 #[test]
-fn both_answers_to_one_call_are_a_usage_error_and_an_answer_needs_a_question() {
+fn contradictory_or_unrequested_decisions_are_usage_errors() {
     let place = deploys("echo x >>effects");
     let asked = place.with_tools(&["x"]);
     let (run, call) = (asked.detail("run_id"), call_of(&asked));
@@ -137,7 +137,7 @@ fn both_answers_to_one_call_are_a_usage_error_and_an_answer_needs_a_question() {
 }
 
 #[test]
-fn a_yes_is_used_up_by_one_start_whatever_stops_it() {
+fn grant_is_spent_by_one_start() {
     let place = deploys("echo x >>effects; [ -e quick ] || sleep 60");
     place.policy("[exec]\ntimeout = 3\n");
     let asked = place.with_tools(&["x"]);
@@ -173,7 +173,7 @@ fn until_free(place: &ToolLoop, run: &str) -> Outcome {
 }
 
 #[test]
-fn of_five_that_approve_one_call_one_has_the_effect() {
+fn parallel_approvals_of_one_call_have_one_effect() {
     for place in [deploys("echo x >>effects; sleep 0.3"), overwrites()] {
         let asked = place.with_tools(&["x"]);
         let (run, call) = (asked.detail("run_id"), call_of(&asked));
@@ -187,7 +187,7 @@ fn of_five_that_approve_one_call_one_has_the_effect() {
 }
 
 #[test]
-fn killed_at_any_time_after_a_yes_the_effect_is_never_twice_and_never_lost_in_silence() {
+fn kill_after_approval_never_repeats_or_hides_effect() {
     let delays: Vec<u64> = (0..12).map(|step| step * 45).collect();
     std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -220,7 +220,7 @@ fn kill_at(delay: u64) {
 }
 
 #[test]
-fn what_is_the_owners_to_decide_is_answered_where_cp_exec_approve_is() {
+fn owner_approval_is_answered_only_by_cp_exec_approve() {
     let place = asks("owner", &[json!(["tee", "made"])]);
     place.root.executable("yes", "#!/bin/sh\necho x >>asked\n");
     let yes = place.root.join("yes").display().to_string();
@@ -240,7 +240,7 @@ fn what_is_the_owners_to_decide_is_answered_where_cp_exec_approve_is() {
 }
 
 #[test]
-fn what_a_tool_asks_itself_is_approved_by_cp_exec_too_and_named_in_its_list() {
+fn approval_by_tool_hint_is_listed_by_cp_exec() {
     let place = deploys("echo x >>effects");
     let asked = place.with_tools(&["x"]);
     let (run, call) = (asked.detail("run_id"), call_of(&asked));
@@ -266,7 +266,7 @@ fn at_terminal(place: &ToolLoop, arguments: &[&str]) -> Terminal {
 }
 
 #[test]
-fn at_a_terminal_a_person_is_shown_the_command_and_answers_at_once() {
+fn terminal_shows_command_and_reads_answer() {
     let files = [json!(["tee", "a"]), json!(["tee", "b"]), json!(["tee", "c\x1b[31m"])];
     let place = asks("agent", &files);
     let mut terminal = at_terminal(&place, &["x"]);
@@ -299,7 +299,7 @@ fn at_a_terminal_a_person_is_shown_the_command_and_answers_at_once() {
 }
 
 #[test]
-fn in_text_and_without_a_terminal_the_pause_names_all_that_goes_on() {
+fn pause_in_text_format_names_resume_commands() {
     let place = overwrites();
     let asked = place.run(&["--format", "text", "x"]);
     assert_eq!(asked.status, 9, "{asked:?}");

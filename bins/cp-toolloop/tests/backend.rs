@@ -33,7 +33,7 @@ fn place() -> (ToolLoop, String) {
 }
 
 #[test]
-fn its_calls_are_carried_out_in_messages_and_alone() {
+fn backend_calls_run_with_and_without_message() {
     let (place, backend) = place();
     let ran = place.with_tools(&["--tool-backend", &backend, "x"]);
     assert_eq!(ran.status, 0, "{ran:?}");
@@ -46,7 +46,7 @@ fn its_calls_are_carried_out_in_messages_and_alone() {
 }
 
 #[test]
-fn it_goes_on_where_it_stopped_and_keeps_to_the_limit() {
+fn backend_run_is_resumed_within_limit() {
     let (place, backend) = place();
     let stopped = place.with_tools(&["--tool-backend", &backend, "--max-iterations", "1", "x"]);
     assert_eq!((stopped.status, &stopped.error()["code"]), (9, &json!("E_BUDGET_EXHAUSTED")), "{stopped:?}");
@@ -57,7 +57,7 @@ fn it_goes_on_where_it_stopped_and_keeps_to_the_limit() {
 }
 
 #[test]
-fn it_takes_nothing_that_says_how_the_model_is_asked() {
+fn backend_refuses_model_options() {
     let (place, backend) = place();
     for option in ["--llm=cp-llm", "--backend=stub", "--stub-script=script"] {
         let refused = place.run(&["--tool-backend", &backend, option, "x"]);

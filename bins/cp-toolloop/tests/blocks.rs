@@ -12,7 +12,7 @@ const BACKENDS: [(&str, &str, &str, &str); 4] = [
 ];
 
 #[test]
-fn three_turns_of_a_provider_that_refuses_a_lost_signature() {
+fn provider_signatures_are_returned_over_three_turns() {
     for (backend, base, key, path) in BACKENDS {
         let place = ToolLoop::new();
         place.tool("echo_it", "", "cat");

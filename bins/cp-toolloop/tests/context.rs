@@ -56,7 +56,7 @@ fn check(prompt: &Value, tokens: usize) {
 }
 
 #[test]
-fn two_hundred_turns_fit_into_a_small_context_and_can_be_resumed_and_replayed() {
+fn long_conversation_fits_small_context() {
     let place = place(260, 2000);
     let fit = ["--context-tokens", "8000", "--record", "r.jsonl", "--max-iterations", "120", "the question"];
     let stopped = ask(&place, &fit);
@@ -98,7 +98,7 @@ fn two_hundred_turns_fit_into_a_small_context_and_can_be_resumed_and_replayed() 
 }
 
 #[test]
-fn without_the_limit_nothing_is_left_out_and_a_limit_that_cannot_be_kept_says_so() {
+fn context_limit_too_small_is_an_error() {
     let place = place(12, 2000);
     let ran = ask(&place, &["the question"]);
     assert_eq!(ran.status, 0, "{ran:?}");
@@ -111,7 +111,7 @@ fn without_the_limit_nothing_is_left_out_and_a_limit_that_cannot_be_kept_says_so
 }
 
 #[test]
-fn a_long_answer_is_cut_to_its_share_of_a_small_context() {
+fn long_result_is_cut_in_small_context() {
     let place = place(3, 60_000);
     let ran = ask(&place, &["--context-tokens", "4000", "the question"]);
     assert_eq!(ran.status, 0, "{ran:?}");

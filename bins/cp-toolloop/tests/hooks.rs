@@ -25,7 +25,7 @@ fn events(place: &ToolLoop, ran: &Outcome) -> Vec<Value> {
 }
 
 #[test]
-fn a_program_before_tools_lets_pass_changes_or_denies() {
+fn before_tool_program_passes_changes_or_denies() {
     let place = says("one");
     let passed = hooked(&place, "--before-tool", "cat >seen");
     assert_eq!((passed.results()[0].as_str(), place.written("said").as_str()), ("heard\n", "{\"word\":\"one\"}\n"));
@@ -45,7 +45,7 @@ fn a_program_before_tools_lets_pass_changes_or_denies() {
 }
 
 #[test]
-fn a_program_before_tools_that_fails_denies() {
+fn failing_before_tool_program_denies() {
     let failures = ["kill -9 $$", "exit 127", "echo garbage", "jq -c '.data.name = \"other\"'", "echo '{}'"];
     for script in failures {
         let place = says("one");
@@ -61,7 +61,7 @@ fn a_program_before_tools_that_fails_denies() {
 }
 
 #[test]
-fn a_program_after_tools_lets_pass_changes_or_withholds() {
+fn after_tool_program_passes_changes_or_withholds() {
     let place = says("one");
     assert_eq!(hooked(&place, "--after-tool", "true").results(), ["heard\n"]);
     let place = says("one");
@@ -78,7 +78,7 @@ fn a_program_after_tools_lets_pass_changes_or_withholds() {
 }
 
 #[test]
-fn a_call_is_seen_once_by_the_program_whatever_stops_the_run() {
+fn before_tool_program_gets_each_call_once() {
     let place = says("one");
     place.tool("say", r#","approve":true"#, "cat >said; echo heard");
     let asked = hooked(&place, "--before-tool", "echo seen >>count; jq -c '.data.input.word = \"two\"'");

@@ -45,7 +45,7 @@ fn calling(calls: &[(&str, Value)]) -> String {
 }
 
 #[test]
-fn a_call_ends_with_the_time_of_its_server_and_with_that_of_the_run() {
+fn call_ends_at_server_limit_and_at_deadline() {
     let place = ToolLoop::new();
     let server = server(&place, &json!([tool("wait", &json!({}))]), "    time.sleep(30)");
     place.script(&[&calling(&[("wait", json!({}))])]);
@@ -63,7 +63,7 @@ fn a_call_ends_with_the_time_of_its_server_and_with_that_of_the_run() {
 }
 
 #[test]
-fn calls_that_only_read_run_at_the_same_time_and_others_run_alone() {
+fn read_only_calls_overlap_and_others_do_not() {
     let place = ToolLoop::new();
     let tools = json!([tool("read", &json!({"readOnlyHint": true})), tool("write", &json!({}))]);
     // How many calls were under way when this one ended.
@@ -89,7 +89,7 @@ fn calls_that_only_read_run_at_the_same_time_and_others_run_alone() {
 }
 
 #[test]
-fn a_tool_that_says_it_destroys_requires_approval() {
+fn destructive_tool_requires_approval() {
     let place = ToolLoop::new();
     let tools = json!([
         tool("drop", &json!({"destructiveHint": true})),
@@ -109,7 +109,7 @@ fn a_tool_that_says_it_destroys_requires_approval() {
 }
 
 #[test]
-fn the_record_has_each_server_before_its_first_call() {
+fn ledger_has_server_before_its_first_call() {
     let place = ToolLoop::new();
     let server = server(&place, &json!([tool("look", &json!({}))]), "    return os.environ.get('MODE')");
     place.script(&[&calling(&[("look", json!({}))]), &calling(&[("look", json!({"n": 1}))])]);
@@ -134,7 +134,7 @@ fn the_record_has_each_server_before_its_first_call() {
 }
 
 #[test]
-fn what_a_server_says_of_its_tools_reaches_the_model_as_text_of_others() {
+fn server_instructions_reach_model_as_quotation() {
     let place = ToolLoop::new();
     let server = format!("s={}", server(&place, &json!([tool("look", &json!({}))]), "    return 1"));
     let message = json!({"ok": true, "schema_version": "1.0", "type": "message", "data": {"id": "m", "role": "assistant", "content": "done",
@@ -154,14 +154,14 @@ fn what_a_server_says_of_its_tools_reaches_the_model_as_text_of_others() {
     };
     let said = system(&[]);
     assert!(
-        said.starts_with("Be brief.\n\nThe MCP server s says") && said.ends_with("> Look first.\n> Then leap."),
+        said.starts_with("Be brief.\n\nThe MCP server s describes") && said.ends_with("> Look first.\n> Then leap."),
         "{said}"
     );
     assert_eq!(system(&["--allow", "system"]), "Be brief.", "a server without a tool that may be called says nothing");
 }
 
 #[test]
-fn a_server_that_does_not_start_ends_the_start_and_says_why() {
+fn server_that_does_not_start_fails_run_with_reason() {
     let place = ToolLoop::new();
     place.root.executable("server", "#!/usr/bin/python3\ndef begin():\n    import nothing_of_this_name\nbegin()\n");
     let server = format!("s={}", place.root.join("server").display());
@@ -175,7 +175,7 @@ fn a_server_that_does_not_start_ends_the_start_and_says_why() {
 }
 
 #[test]
-fn a_name_that_is_allowed_and_not_there_is_an_error_with_the_nearest() {
+fn unknown_allowed_name_is_an_error_with_suggestion() {
     let place = ToolLoop::new();
     for arguments in [&["--allow", "filesytem", "x"][..], &["tools", "--allow", "filesytem"]] {
         let ran = place.run(arguments);
@@ -186,7 +186,7 @@ fn a_name_that_is_allowed_and_not_there_is_an_error_with_the_nearest() {
 }
 
 #[test]
-fn the_file_of_other_hosts_lists_servers_with_their_variables() {
+fn mcp_config_lists_servers_with_variables() {
     let place = ToolLoop::new();
     let calls = "    return ' '.join(sys.argv[1:] + [os.environ.get('MODE', 'none'), os.environ.get('OTHER', 'none')])";
     let server = server(&place, &json!([tool("look", &json!({}))]), calls);
@@ -225,7 +225,7 @@ fn the_file_of_other_hosts_lists_servers_with_their_variables() {
 }
 
 #[test]
-fn names_and_schemas_that_others_write_are_taken() {
+fn dotted_names_and_lookaround_patterns_are_accepted() {
     let place = ToolLoop::new();
     let schema =
         json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?!x)", "minLength": 2}}});

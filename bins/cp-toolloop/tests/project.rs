@@ -10,7 +10,7 @@ const FIX: &str =
     r#"{"name":"filesystem","input":{"operation":"write_file","path":"rates.py","content":"RATE = 2\n"}}"#;
 
 #[test]
-fn a_failing_test_is_read_mended_and_passes_under_the_policy_for_its_project() {
+fn failing_test_is_fixed_under_project_policy() {
     let Some(environment) = pytest_environment() else { return };
     let place = ToolLoop::new();
     place.work.write("prices.py", "from rates import RATE\n\ndef price(n):\n    return n * RATE\n");
@@ -40,7 +40,7 @@ fn a_failing_test_is_read_mended_and_passes_under_the_policy_for_its_project() {
 }
 
 #[test]
-fn the_model_is_given_what_may_run_and_where_may_be_written() {
+fn descriptions_name_allowed_commands_and_directories() {
     let place = ToolLoop::new();
     let described = |name: &str| {
         let listed = place.run(&["tools", "--allow", name]).closing();
@@ -67,7 +67,7 @@ for line in sys.stdin:
 "#;
 
 #[test]
-fn a_run_that_may_only_look_is_offered_what_changes_nothing_and_its_commands_cannot_write() {
+fn read_only_run_offers_no_writes() {
     let place = ToolLoop::new();
     place.tool("reads", r#","read_only":true"#, "echo x >by_tool 2>/dev/null && echo wrote || echo not");
     place.tool("writes", "", "echo x >by_tool && echo wrote");
@@ -106,7 +106,7 @@ fn a_run_that_may_only_look_is_offered_what_changes_nothing_and_its_commands_can
 }
 
 #[test]
-fn a_run_that_may_only_look_stays_so_when_it_goes_on() {
+fn read_only_run_stays_read_only_after_resume() {
     let place = ToolLoop::new();
     place.policy("[exec]\nallowed_commands = [\"touch\"]\n");
     let touch = json!({"tool_calls": [{"name": "shell", "input": {"command": "touch made"}}]}).to_string();

@@ -18,7 +18,7 @@ fn timeless(lines: &[Value]) -> Vec<Value> {
 }
 
 #[test]
-fn a_recorded_run_plays_again_byte_for_byte_and_starts_nothing() {
+fn replay_is_identical_and_starts_nothing() {
     let place = ToolLoop::new();
     place.tool("good", "", "echo ran >>ran; echo good");
     place.tool("fails", "", "exit 2");
@@ -44,7 +44,7 @@ fn a_recorded_run_plays_again_byte_for_byte_and_starts_nothing() {
 }
 
 #[test]
-fn a_run_that_stops_is_recorded_as_far_as_it_came() {
+fn stopped_run_is_recorded_so_far() {
     let place = ToolLoop::new();
     place.tool("good", "", "echo good");
     place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#, r#"{"error":{"code":"E_FORBIDDEN","message":"no"}}"#]);
@@ -61,7 +61,7 @@ fn a_run_that_stops_is_recorded_as_far_as_it_came() {
 }
 
 #[test]
-fn a_recording_proves_itself_wherever_it_is_played() {
+fn modified_recording_is_refused_in_any_home() {
     let place = ToolLoop::new();
     place.tool("good", "", "echo good");
     place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#, r#"{"content":"fifty"}"#]);
@@ -84,7 +84,7 @@ fn a_recording_proves_itself_wherever_it_is_played() {
 }
 
 #[test]
-fn words_that_came_one_by_one_come_so_again() {
+fn replay_repeats_deltas() {
     let place = ToolLoop::new();
     place.tool("good", "", "echo good");
     place.script(&[r#"{"content":"let me see","tool_calls":[{"name":"good"}]}"#, r#"{"content":"it is done"}"#]);
@@ -95,7 +95,7 @@ fn words_that_came_one_by_one_come_so_again() {
 }
 
 #[test]
-fn thoughts_pass_and_are_played_again_and_are_never_the_answer() {
+fn reasoning_is_replayed_and_never_the_answer() {
     let place = ToolLoop::new();
     let script = r#"#!/bin/sh
         say() { printf '{"ok":true,"schema_version":"1.0","type":"%s","data":%s}\n' "$1" "$2"; }
@@ -114,7 +114,7 @@ fn thoughts_pass_and_are_played_again_and_are_never_the_answer() {
 }
 
 #[test]
-fn a_replay_opens_no_socket_and_starts_no_process() {
+fn replay_opens_no_socket_and_starts_no_process() {
     let Some(strace) = counterpart("strace") else { return };
     let place = ToolLoop::new();
     place.tool("good", "", "echo good");
@@ -137,7 +137,7 @@ fn a_replay_opens_no_socket_and_starts_no_process() {
 }
 
 #[test]
-fn a_run_that_was_not_kept_cannot_be_played() {
+fn run_without_recording_cannot_be_replayed() {
     let place = ToolLoop::new();
     let ran = place.run(&["x"]);
     let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
@@ -146,7 +146,7 @@ fn a_run_that_was_not_kept_cannot_be_played() {
 }
 
 #[test]
-fn calls_of_one_answer_run_at_the_same_time_and_answer_in_their_order() {
+fn parallel_calls_return_results_in_order() {
     let place = ToolLoop::new();
     place.tool("slow", "", "sleep 2; echo slow");
     place.tool("quick", "", "echo quick");
@@ -158,7 +158,7 @@ fn calls_of_one_answer_run_at_the_same_time_and_answer_in_their_order() {
 }
 
 #[test]
-fn the_middle_of_a_long_answer_is_cut_and_the_whole_is_kept() {
+fn long_result_is_cut_and_stored() {
     let place = ToolLoop::new();
     place.tool("long", "", "echo begin; head -c 300000 /dev/zero | tr '\\0' x; echo end");
     place.script(&[r#"{"tool_calls":[{"name":"long"}]}"#]);

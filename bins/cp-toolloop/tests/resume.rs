@@ -62,7 +62,7 @@ fn finish(place: &ToolLoop, run: &str) -> Outcome {
 }
 
 #[test]
-fn killed_at_every_line_each_effect_happens_exactly_once() {
+fn kill_at_every_line_has_each_effect_once() {
     // 1 run_start, then for each of five turns: iteration, message, tool_call, tool_result; then iteration, message, summary.
     for kill_at in 1..=23 {
         let place = five_steps(false);
@@ -77,7 +77,7 @@ fn killed_at_every_line_each_effect_happens_exactly_once() {
 }
 
 #[test]
-fn nobody_takes_over_while_the_tool_of_a_killed_run_is_at_work() {
+fn killed_run_is_locked_while_its_tool_runs() {
     let place = ToolLoop::new();
     place.tool("step", "", "echo x >begun; sleep 2; echo x >>effects");
     place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
@@ -90,7 +90,7 @@ fn nobody_takes_over_while_the_tool_of_a_killed_run_is_at_work() {
 }
 
 #[test]
-fn a_call_that_says_it_is_idempotent_is_simply_repeated() {
+fn idempotent_call_is_repeated_after_stop() {
     for kill_at in [4, 8, 12] {
         let place = five_steps(true);
         let run = killed(&place, kill_at);
@@ -101,7 +101,7 @@ fn a_call_that_says_it_is_idempotent_is_simply_repeated() {
 }
 
 #[test]
-fn a_run_can_be_taken_over_once() {
+fn run_has_one_owner() {
     let place = five_steps(false);
     place.tool("step", "", "sleep 4; echo did");
     let mut running = place.command(&["--tools", &place.tools(), "go"]).start();
@@ -120,7 +120,7 @@ fn a_run_can_be_taken_over_once() {
 }
 
 #[test]
-fn a_run_is_known_by_its_name() {
+fn run_is_found_by_name() {
     let place = five_steps(true);
     let stopped = place.with_tools(&["--name", "nightly", "--max-iterations", "1", "go"]);
     let run = stopped.detail("run_id");
@@ -140,7 +140,7 @@ fn a_run_is_known_by_its_name() {
 }
 
 #[test]
-fn a_changed_state_is_refused() {
+fn changed_state_is_refused() {
     let place = five_steps(false);
     let run = killed(&place, 9);
     let sealed = place.root.join(format!("home/planes/ho1/runs/{run}.sealed"));
@@ -155,7 +155,7 @@ fn a_changed_state_is_refused() {
 }
 
 #[test]
-fn an_earlier_state_repeats_nothing() {
+fn restored_earlier_state_is_refused() {
     let place = five_steps(false);
     let stopped = place.with_tools(&["--max-iterations", "3", "go"]);
     let run = stopped.detail("run_id");
@@ -183,7 +183,7 @@ fn an_earlier_state_repeats_nothing() {
 }
 
 #[test]
-fn without_an_approver_a_person_says_yes_or_no_later() {
+fn run_without_approver_is_resumed_with_decision() {
     for (answer, expected) in [("--approve", "deployed\n"), ("--deny", "")] {
         let place = ToolLoop::new();
         place.tool("deploy", r#","approve":true"#, "echo deployed | tee -a deployed");
@@ -210,7 +210,7 @@ fn without_an_approver_a_person_says_yes_or_no_later() {
 }
 
 #[test]
-fn the_policy_asks_and_a_program_answers() {
+fn policy_approval_is_answered_by_program() {
     let place = ToolLoop::new();
     place.policy("[tools]\napprove = [\"dep*\"]\n");
     place.tool("deploy", "", "echo deployed | tee -a deployed");
@@ -235,7 +235,7 @@ fn the_policy_asks_and_a_program_answers() {
 }
 
 #[test]
-fn the_budgets_of_tokens_and_time_stop_a_run_that_can_go_on() {
+fn token_and_time_budgets_stop_resumable_run() {
     let place = ToolLoop::new();
     place.tool("slow", r#","idempotent":true"#, "[ -e quick ] || sleep 30; echo done");
     let call = r#"{"tool_calls":[{"name":"slow"}],"usage":{"input_tokens":10,"output_tokens":10}}"#;
@@ -256,7 +256,7 @@ fn the_budgets_of_tokens_and_time_stop_a_run_that_can_go_on() {
 }
 
 #[test]
-fn a_tool_that_takes_longer_than_it_says_is_stopped_and_the_model_told() {
+fn tool_is_stopped_at_its_time_limit() {
     let place = ToolLoop::new();
     place.tool("slow", r#","timeout":0.5"#, "sleep 30");
     place.script(&[r#"{"tool_calls":[{"name":"slow"}]}"#]);
@@ -267,7 +267,7 @@ fn a_tool_that_takes_longer_than_it_says_is_stopped_and_the_model_told() {
 }
 
 #[test]
-fn an_interrupt_leaves_a_closing_line_and_a_run_that_can_go_on() {
+fn interrupt_writes_closing_record_and_resumable_run() {
     let place = five_steps(true);
     place.tool("step", r#","idempotent":true"#, "echo x >begun; [ -e quick ] || sleep 30; echo did");
     let child = place.command(&["--tools", &place.tools(), "go"]).start();
@@ -280,7 +280,7 @@ fn an_interrupt_leaves_a_closing_line_and_a_run_that_can_go_on() {
 }
 
 #[test]
-fn a_model_that_dies_is_an_error_and_no_hang() {
+fn model_exit_is_an_error() {
     let place = ToolLoop::new();
     place.root.executable("dies", "#!/bin/sh\nread -r line\nexit 3\n");
     let dies = place.root.join("dies").display().to_string();
@@ -293,7 +293,7 @@ fn a_model_that_dies_is_an_error_and_no_hang() {
 }
 
 #[test]
-fn what_was_written_down_and_not_printed_is_printed_by_the_resume() {
+fn resume_prints_stored_records() {
     let place = ToolLoop::new();
     place.tool("step", "", "echo did");
     // More than a pipe holds: nobody reads it, so the run is killed in the middle of printing.
@@ -312,7 +312,7 @@ fn what_was_written_down_and_not_printed_is_printed_by_the_resume() {
 }
 
 #[test]
-fn a_call_made_again_in_vain_is_noticed_after_a_stop_too() {
+fn repeated_failure_is_detected_after_resume() {
     let place = ToolLoop::new();
     place.tool("fails", "", "echo no; exit 1");
     place.tool("looks", "", "echo the same");
@@ -331,7 +331,7 @@ fn a_call_made_again_in_vain_is_noticed_after_a_stop_too() {
 }
 
 #[test]
-fn calls_of_one_id_are_told_apart() {
+fn calls_with_same_id_get_unique_ids() {
     let place = ToolLoop::new();
     place.tool("deploy", r#","approve":true"#, "cat; echo");
     place.script(&[
@@ -356,7 +356,7 @@ fn calls_of_one_id_are_told_apart() {
 }
 
 #[test]
-fn a_deadline_says_one_thing_and_a_hangup_leaves_a_closing_line() {
+fn deadline_and_hangup_write_closing_record() {
     let place = ToolLoop::new();
     place.tool("slow", "", "echo x >begun; sleep 30");
     place.script(&[r#"{"tool_calls":[{"name":"slow"}]}"#]);

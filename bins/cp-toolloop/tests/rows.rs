@@ -75,7 +75,7 @@ fn each_once(rows: usize) -> Vec<String> {
 }
 
 #[test]
-fn the_summary_has_what_all_runs_used() {
+fn summary_has_usage_of_all_runs() {
     let two = place(2, STEP);
     let one = over_rows(&two, &rows(0..1), &["--shard", "a/1"]);
     let data = &one.closing()["data"];
@@ -112,7 +112,7 @@ fn the_summary_has_what_all_runs_used() {
 }
 
 #[test]
-fn runs_go_on_at_the_same_time_and_come_in_the_order_of_their_rows() {
+fn parallel_rows_are_printed_in_order() {
     // Row 0 waits for what row 1 writes, and that for what row 0 writes; then row 1 is done first, and its answer waits.
     let tool = "n=$(cat | tr -cd 0-9); o=$((1 - n)); echo x >at$n; until [ -e at$o ]; do sleep 0.02; done
         if [ $n = 0 ]; then until [ -e go ]; do sleep 0.02; done; fi; echo met";
@@ -132,7 +132,7 @@ fn runs_go_on_at_the_same_time_and_come_in_the_order_of_their_rows() {
 }
 
 #[test]
-fn after_a_kill_each_row_has_one_answer_and_each_effect_once() {
+fn killed_rows_are_resumed_with_each_effect_once() {
     for at in ["\"tool_call\"", "done 0"] {
         for first in [&["--jobs", "2"][..], &[]] {
             let place = place(4, STEP);
@@ -158,7 +158,7 @@ fn after_a_kill_each_row_has_one_answer_and_each_effect_once() {
 }
 
 #[test]
-fn a_run_that_a_person_ended_gives_its_answer_and_one_that_was_cancelled_is_not_begun_again() {
+fn resumed_rows_print_finished_and_skip_cancelled_runs() {
     let place = place(2, STEP);
     let ran = appending(&place, &rows(0..2), &["--max-iterations", "1", "--jobs", "2"]).finish();
     assert_eq!(ran.status, 9, "{ran:?}");
@@ -174,7 +174,7 @@ fn a_run_that_a_person_ended_gives_its_answer_and_one_that_was_cancelled_is_not_
 }
 
 #[test]
-fn one_output_is_written_by_one_process() {
+fn output_is_locked_by_one_process() {
     let place = place(2, "cat >>calls; until [ -e go ]; do sleep 0.02; done; echo did");
     for more in [&["--jobs", "2"][..], &["--jobs", "2", "--resume", "out"]] {
         let first = appending(&place, &rows(0..2), more);
@@ -192,7 +192,7 @@ fn one_output_is_written_by_one_process() {
 }
 
 #[test]
-fn a_signal_stops_the_runs_and_says_which() {
+fn signal_stops_rows_and_names_them() {
     let place = place(2, "cat >>calls; until [ -e go ]; do sleep 0.02; done; echo did");
     let child = appending(&place, &rows(0..2), &["--jobs", "2"]);
     until("two calls", || place.written("calls").matches('n').count() == 2);
@@ -215,7 +215,7 @@ fn a_signal_stops_the_runs_and_says_which() {
 }
 
 #[test]
-fn no_rows_are_no_failure() {
+fn empty_rows_succeed() {
     let place = place(1, STEP);
     for more in [&[][..], &["--jobs", "2"], &["--resume", "new"]] {
         let ran = over_rows(&place, "", more);
@@ -225,7 +225,7 @@ fn no_rows_are_no_failure() {
 }
 
 #[test]
-fn parts_of_the_rows_come_to_the_same_as_the_whole() {
+fn shards_have_same_results_as_whole() {
     let place = place(8, STEP);
     for shards in [1, 3, 8] {
         let (mut said, mut tokens) = (Vec::new(), 0);
@@ -243,7 +243,7 @@ fn parts_of_the_rows_come_to_the_same_as_the_whole() {
 }
 
 #[test]
-fn all_rows_share_a_budget_file() {
+fn rows_share_budget_file() {
     let place = place(4, STEP);
     let spent = || {
         let budget: Value = serde_json::from_str(&place.work.read("budget")).unwrap();

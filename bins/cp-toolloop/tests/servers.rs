@@ -26,7 +26,7 @@ fn calls(place: &ToolLoop, server: &str, calls: &[(&str, Value)]) -> Vec<(String
 }
 
 #[test]
-fn the_server_of_everything_is_called_in_the_sandbox() {
+fn everything_server_is_called_in_sandbox() {
     let Some(command) = reference("everything") else { return };
     let place = ToolLoop::new();
     let text = "a \"b\" 'c' \\ \n\t{\"d\": [1]} ä 👍 $HOME `id`";
@@ -55,7 +55,7 @@ fn the_server_of_everything_is_called_in_the_sandbox() {
 }
 
 #[test]
-fn an_image_that_a_tool_shows_is_shown_to_the_model() {
+fn image_of_tool_reaches_model() {
     let Some(command) = reference("everything") else { return };
     let place = ToolLoop::new();
     place.script(&[r#"{"tool_calls":[{"name":"get-tiny-image"}]}"#, r#"{"content":"seen"}"#]);
@@ -73,7 +73,7 @@ fn an_image_that_a_tool_shows_is_shown_to_the_model() {
 }
 
 #[test]
-fn the_server_of_files_writes_only_where_the_policy_says() {
+fn filesystem_server_writes_only_in_policy_paths() {
     let Some(command) = reference("filesystem") else { return };
     let place = ToolLoop::new();
     place.root.directory("aside");
@@ -99,7 +99,7 @@ fn the_server_of_files_writes_only_where_the_policy_says() {
 }
 
 #[test]
-fn the_server_of_memories_gets_the_variable_that_the_policy_lists() {
+fn memory_server_gets_variable_of_policy() {
     let Some(command) = reference("memory") else { return };
     let place = ToolLoop::new();
     let server = format!("memory={command}");
@@ -136,7 +136,7 @@ for line in sys.stdin:
 }
 
 #[test]
-fn a_server_sees_neither_our_home_nor_a_network_nor_other_variables() {
+fn server_has_no_home_network_or_variables() {
     let place = ToolLoop::new();
     let home = place.root.join("home").display().to_string();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -166,7 +166,7 @@ fn a_server_sees_neither_our_home_nor_a_network_nor_other_variables() {
 }
 
 #[test]
-fn the_policy_knows_the_command_of_a_server() {
+fn server_command_comes_from_policy() {
     let place = ToolLoop::new();
     let server = server(&place, "'ok'");
     place.policy(&format!("[mcp.s]\ncommand = \"{server}\"\n"));
@@ -184,7 +184,7 @@ fn the_policy_knows_the_command_of_a_server() {
 }
 
 #[test]
-fn only_the_tools_that_the_policy_lists_are_offered() {
+fn only_tools_of_policy_are_offered() {
     let place = ToolLoop::new();
     let server = format!("s={}", server(&place, "'ok'"));
     place.script(&[r#"{"tool_calls":[{"name":"look"}]}"#]);
@@ -195,7 +195,7 @@ fn only_the_tools_that_the_policy_lists_are_offered() {
 }
 
 #[test]
-fn a_table_that_is_wrong_is_an_error_that_names_the_cure() {
+fn invalid_policy_table_is_an_error_with_hint() {
     let place = ToolLoop::new();
     for (table, message, hint) in [
         ("netwrok = \"host\"", "unknown key `netwrok`", "network"),
@@ -211,7 +211,7 @@ fn a_table_that_is_wrong_is_an_error_that_names_the_cure() {
 }
 
 #[test]
-fn a_policy_that_others_can_write_is_none() {
+fn policy_writable_by_others_is_refused() {
     let place = ToolLoop::new();
     let server = server(&place, "'ok'");
     place.policy("[mcp.s]\nsandbox = \"none\"\n");
@@ -226,7 +226,7 @@ fn a_policy_that_others_can_write_is_none() {
 }
 
 #[test]
-fn a_server_that_the_sandbox_refuses_says_why() {
+fn server_refused_by_sandbox_has_reason() {
     let place = ToolLoop::new();
     let server = server(&place, "'ok'");
     place.policy("[exec]\nrestricted_commands = [\"server\"]\n");

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::toolloop::ToolLoop;
 
 #[test]
-fn whatever_ends_a_run_leaves_one_that_can_go_on_and_nothing_else() {
+fn step_log_is_resumable_after_every_kill() {
     let place = ToolLoop::new();
     let verb = ["--backend", "stub", "--allow", "system", "--", "hello"];
     Sweep::new(&place, &verb).run(|_, fault| {

@@ -8,7 +8,7 @@ fn names(page: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_built_ins_are_always_there_and_bash_comes_last() {
+fn built_in_tools_are_listed_with_bash_last() {
     let ran = ToolLoop::new().run(&["tools"]);
     assert_eq!(names(&ran.closing()), ["filesystem", "system", "agent", "shell", "bash"]);
     let shell = &ran.closing()["data"]["items"][0]["description"];
@@ -16,7 +16,7 @@ fn the_built_ins_are_always_there_and_bash_comes_last() {
 }
 
 #[test]
-fn a_tool_has_its_schema_and_its_origin() {
+fn tool_is_listed_with_schema_and_origin() {
     let place = ToolLoop::new();
     place.tool("good", r#","parameters":{"type":"object"},"idempotent":true"#, "true");
     let ran = place.with_tools(&["tools", "--allow", "good"]);
@@ -27,7 +27,7 @@ fn a_tool_has_its_schema_and_its_origin() {
 }
 
 #[test]
-fn what_is_broken_is_left_out_and_said() {
+fn broken_tool_is_left_out_with_reason() {
     let place = ToolLoop::new();
     place.root.executable("tools/noise", "#!/bin/sh\n# --describe\necho hello\n");
     place.root.executable("tools/wrong", "#!/bin/sh\n# --describe\necho '{\"name\":\"../x\"}'\n");
@@ -47,7 +47,7 @@ fn what_is_broken_is_left_out_and_said() {
 }
 
 #[test]
-fn only_what_says_that_it_is_a_tool_is_asked_and_only_what_is_allowed() {
+fn only_allowed_tools_are_started_with_describe() {
     let place = ToolLoop::new();
     place.root.executable("tools/innocent", "#!/bin/sh\necho asked >innocent\n");
     place.root.executable("tools/other", "#!/bin/sh\n# --describe\necho asked >other; echo '{\"name\":\"other\"}'\n");
@@ -57,7 +57,7 @@ fn only_what_says_that_it_is_a_tool_is_asked_and_only_what_is_allowed() {
 }
 
 #[test]
-fn a_sidecar_describes_a_tool_that_cannot() {
+fn sidecar_describes_tool_without_describe() {
     let place = ToolLoop::new();
     place.root.executable("tools/plain.sh", "#!/bin/sh\necho plain\n");
     let sidecar = "{\n  \"name\": \"plain\",\n  \"parameters\": {\n    \"type\": \"object\",\n    \"description\": \"two  blanks\"\n  }\n}\n";
@@ -68,7 +68,7 @@ fn a_sidecar_describes_a_tool_that_cannot() {
 }
 
 #[test]
-fn a_catalogue_names_executables_beside_it() {
+fn catalogue_names_executables_in_its_directory() {
     let place = ToolLoop::new();
     place.root.directory("tools/bin");
     place.root.executable("tools/bin/get_it", "#!/bin/sh\nprintf '%s' \"$1\" >>\"${LLM_OUTPUT:-/dev/stdout}\"\n");
@@ -81,7 +81,7 @@ fn a_catalogue_names_executables_beside_it() {
 }
 
 #[test]
-fn a_tool_that_does_what_it_is_called_by_keeps_its_name() {
+fn linked_tool_is_started_by_name_of_link() {
     // As llm-functions builds them: links in bin, named for the tools, to one script that looks for the tool by its own name.
     let place = ToolLoop::new();
     for directory in ["tools/bin", "tools/scripts", "tools/tools"] {
@@ -116,18 +116,18 @@ if [[ -n "$kept" ]]; then cat "$LLM_OUTPUT"; fi
     std::fs::remove_file(place.root.join("tools/bin/whisper")).unwrap();
     std::os::unix::fs::symlink("../tools/whisper.sh", place.root.join("tools/bin/whisper")).unwrap();
     let resumed = place.run(&words_of(&stopped.detail("resume")));
-    assert!(resumed.results()[0].contains("not the tool it was"), "{resumed:?}");
+    assert!(resumed.results()[0].contains("has changed since the run started"), "{resumed:?}");
 }
 
 #[test]
-fn a_place_that_is_not_there_is_named() {
+fn missing_tools_directory_is_an_error() {
     let ran = ToolLoop::new().run(&["--tools", "/nowhere", "x"]);
     assert_eq!((ran.status, &ran.error()["code"]), (3, &json!("E_NOT_FOUND")), "{ran:?}");
     assert!(ran.error()["message"].as_str().unwrap().contains("/nowhere"));
 }
 
 #[test]
-fn a_tool_that_changed_since_the_run_began_is_not_run() {
+fn changed_executable_is_not_started() {
     let place = ToolLoop::new();
     place.tool("good", "", "echo one");
     place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#, r#"{"tool_calls":[{"name":"good"}]}"#]);
@@ -135,12 +135,12 @@ fn a_tool_that_changed_since_the_run_began_is_not_run() {
     assert_eq!(stopped.results(), ["one\n"], "{stopped:?}");
     place.tool("good", "", "echo two; echo changed >changed");
     let ran = place.run(&words_of(&stopped.detail("resume")));
-    assert!(ran.results()[0].contains("not the tool it was"), "{ran:?}");
+    assert!(ran.results()[0].contains("has changed since the run started"), "{ran:?}");
     assert_eq!(place.written("changed"), "");
 }
 
 #[test]
-fn the_tools_of_a_server_are_offered_and_called_like_all_others() {
+fn tools_of_server_are_offered_and_called() {
     let place = ToolLoop::new();
     place.root.executable(
         "server",
@@ -176,7 +176,7 @@ for line in sys.stdin:
 }
 
 #[test]
-fn a_server_that_is_none_is_left_out() {
+fn program_that_is_not_a_server_is_left_out() {
     let place = ToolLoop::new();
     let ran = place.run(&["tools", "--mcp", "t=/bin/true"]);
     assert_eq!(names(&ran.closing()), ["filesystem", "system", "agent", "shell", "bash"]);
@@ -184,7 +184,7 @@ fn a_server_that_is_none_is_left_out() {
 }
 
 #[test]
-fn what_a_tool_is_called_and_says_forges_no_line() {
+fn tool_name_and_description_cannot_forge_lines() {
     let place = ToolLoop::new();
     let description = "\\u001b[31mred\\u009b2J\\nsecond";
     place.root.executable(
@@ -205,7 +205,7 @@ fn what_a_tool_is_called_and_says_forges_no_line() {
 }
 
 #[test]
-fn arguments_that_are_none_are_answered_to_the_model() {
+fn invalid_arguments_are_a_failed_result() {
     let place = ToolLoop::new();
     place.tool("good", "", "echo ran >>ran");
     place.script(&[
@@ -222,7 +222,7 @@ fn arguments_that_are_none_are_answered_to_the_model() {
 }
 
 #[test]
-fn the_scripts_of_links_are_swept_and_the_model_does_not_see_where_they_are() {
+fn link_scripts_are_removed_and_hidden_from_model() {
     let place = ToolLoop::new();
     let real =
         "#!/bin/sh\nif [ \"$1\" = --describe ]; then echo \"{\\\"name\\\":\\\"${0##*/}\\\"}\"; exit; fi\nexit 3\n";

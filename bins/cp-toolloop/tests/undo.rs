@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_edits_undone_leave_every_byte_and_permission(calls in prop::collection::vec(call(), 4..16)) {
+    fn undo_restores_bytes_and_permissions(calls in prop::collection::vec(call(), 4..16)) {
         let place = ToolLoop::new();
         let contents: [(&str, &[u8], u32); 5] = [
             ("text", b"a line\nb\nthe end without newline", 0o644),
@@ -112,7 +112,7 @@ proptest! {
 }
 
 #[test]
-fn it_is_on_the_record_of_the_run_and_the_record_holds() {
+fn undo_is_recorded_and_ledger_verifies() {
     let place = ToolLoop::new();
     place.work.write("a", "one");
     let run = ran(&place, &[edit("a", "one", "1"), create("b", "new")]);
@@ -130,7 +130,7 @@ fn it_is_on_the_record_of_the_run_and_the_record_holds() {
 }
 
 #[test]
-fn a_run_is_found_by_the_beginning_of_its_id_and_no_ledger_is_made_of_that() {
+fn undo_finds_run_by_id_prefix() {
     let place = ToolLoop::new();
     let run = ran(&place, &[create("b", "new")]);
     assert_eq!(put_back(&undo(&place, &["RUN-"])), ["remove b"]);
@@ -140,7 +140,7 @@ fn a_run_is_found_by_the_beginning_of_its_id_and_no_ledger_is_made_of_that() {
 }
 
 #[test]
-fn a_later_change_is_not_lost_and_nothing_is_done() {
+fn undo_refuses_later_change() {
     let place = ToolLoop::new();
     place.work.write("a", "one");
     let run = ran(&place, &[edit("a", "one", "1"), create("b", "new")]);
@@ -161,7 +161,7 @@ fn a_later_change_is_not_lost_and_nothing_is_done() {
 }
 
 #[test]
-fn one_call_is_undone_where_none_came_after_it_in_its_file() {
+fn undo_of_call_requires_no_later_call_on_file() {
     let place = ToolLoop::new();
     place.work.write("a", "one two");
     place.work.write("b", "three");
@@ -176,7 +176,7 @@ fn one_call_is_undone_where_none_came_after_it_in_its_file() {
 }
 
 #[test]
-fn an_undo_that_was_killed_is_finished_by_the_next() {
+fn killed_undo_is_completed_by_next() {
     let place = ToolLoop::new();
     place.work.write("a", "one");
     place.work.write("b", "two");
@@ -189,7 +189,7 @@ fn an_undo_that_was_killed_is_finished_by_the_next() {
 }
 
 #[test]
-fn permissions_that_the_run_did_not_touch_stay_as_they_were_set_since() {
+fn undo_keeps_permissions_set_after_run() {
     let place = ToolLoop::new();
     let path = place.work.write("a", "one");
     let run = ran(&place, &[edit("a", "one", "1")]);
@@ -199,7 +199,7 @@ fn permissions_that_the_run_did_not_touch_stay_as_they_were_set_since() {
 }
 
 #[test]
-fn the_policy_holds_for_it_and_for_all_of_it() {
+fn undo_is_subject_to_policy() {
     let place = ToolLoop::new();
     place.work.write("a", "one");
     place.work.write("b", "two");
@@ -214,7 +214,7 @@ fn the_policy_holds_for_it_and_for_all_of_it() {
 }
 
 #[test]
-fn it_works_from_another_directory_and_a_paused_run_goes_on_after_it() {
+fn undo_works_from_other_directory_and_on_paused_run() {
     let place = ToolLoop::new();
     place.work.write("a", "one");
     playing(&place, &[edit("a", "one", "1"), edit("a", "one", "uno")]);
@@ -231,7 +231,7 @@ fn it_works_from_another_directory_and_a_paused_run_goes_on_after_it() {
 }
 
 #[test]
-fn what_an_agent_changed_belongs_to_the_run_and_to_its_call() {
+fn undo_includes_changes_of_agents() {
     let changes = |old: &str, new: &str| json!({"calls": [["filesystem", edit("a", old, new)]]});
     let place = agent::place(&json!({
         "go": [changes("one", "1"), {"calls": [["agent", {"task": "sub"}]]}, {"says": "done"}],
@@ -250,7 +250,7 @@ fn what_an_agent_changed_belongs_to_the_run_and_to_its_call() {
 }
 
 #[test]
-fn a_run_that_is_under_way_is_not_undone() {
+fn undo_refuses_active_run() {
     let place = ToolLoop::new();
     place.tool("step", "", "echo begun >begun; sleep 4");
     place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
@@ -262,7 +262,7 @@ fn a_run_that_is_under_way_is_not_undone() {
 }
 
 #[test]
-fn show_has_differences_and_command_lines_without_secrets() {
+fn show_prints_differences_and_commands_without_secrets() {
     let place = ToolLoop::new();
     place.policy("[exec]\nallowed_commands = [\"echo\"]\n");
     place.work.write("a", "one\ntwo\nthree\n");

@@ -124,14 +124,14 @@ fn undone(place: &ToolLoop, run: &str) {
 }
 
 #[test]
-fn a_test_of_pytest_is_made_to_pass_and_that_is_undone() {
+fn pytest_project_is_fixed_and_undone() {
     let Some(environment) = pytest_environment() else { return };
     let variables = [("VIRTUAL_ENV", environment.to_str().unwrap())];
     PYTHON.run(&PYTHON.begin(&variables), &variables);
 }
 
 #[test]
-fn a_test_of_npm_is_made_to_pass_and_that_is_undone() {
+fn npm_project_is_fixed_and_undone() {
     if !required("npm in /usr/bin", std::path::Path::new("/usr/bin/npm").exists()) {
         return;
     }
@@ -139,7 +139,7 @@ fn a_test_of_npm_is_made_to_pass_and_that_is_undone() {
 }
 
 #[test]
-fn a_test_of_cargo_is_made_to_pass_and_that_is_undone() {
+fn cargo_project_is_fixed_and_undone() {
     let home = std::env::var("HOME").unwrap_or_default();
     if !required("a toolchain of rustup in the home", std::path::Path::new(&home).join(".cargo/bin/cargo").exists()) {
         return;
@@ -168,7 +168,7 @@ fn finish(place: &ToolLoop, run: &str) -> Outcome {
 }
 
 #[test]
-fn killed_anywhere_the_work_is_finished_and_every_file_can_be_put_back() {
+fn run_killed_anywhere_is_finished_and_undoable() {
     let place = SCRIPT.begin(&[]);
     let script = place.root.join("script").display().to_string();
     let line = ["--backend", "stub", "--stub-script", &script, "--approver", "/bin/true", "--", "Fix the failing test"];

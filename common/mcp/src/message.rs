@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_read_as_it_was_written() {
+    fn messages_are_parsed_as_written() {
         let line = request(7, "tools/list", &json!({"cursor": "x"})).unwrap();
         assert_eq!(line, "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/list\",\"params\":{\"cursor\":\"x\"}}\n");
         let Some(Message::Request { id, method, params }) = parse(line.as_bytes()) else { panic!("{line}") };
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_given_back_as_it_was_and_a_long_integer_stays_one() {
+    fn id_and_large_integer_are_kept() {
         let line = br#"{"jsonrpc":"2.0","id":"a\"1","method":"x","params":{"n":12345678901234567890123}}"#;
         let Some(Message::Request { id, params, .. }) = parse(line) else { panic!() };
         let answered = result(id, &params).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_what_is_wrong_with_a_line_under_its_id_where_that_is_known() {
+    fn invalid_line_is_refused_with_id_if_known() {
         let refused = |line: &str| {
             let (id, failure) = read(line.as_bytes()).unwrap_err();
             (id.map(|id| id.get().to_owned()), failure.code)
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn banners_and_other_json_pass_by() {
+    fn banners_and_other_json_are_ignored() {
         for line in ["Server listening", "", "[1]", "{\"a\":1}", "{\"jsonrpc\":", "null"] {
             assert!(parse(line.as_bytes()).is_none(), "{line}");
         }

@@ -127,13 +127,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_is_read_as_what_was_left_out() {
+    fn null_is_read_as_missing() {
         let tool: Tool = serde_json::from_str(r#"{"name":"a","description":null,"annotations":null}"#).unwrap();
         assert_eq!((tool.description.as_str(), tool.annotations), ("", Annotations::default()));
     }
 
     #[test]
-    fn silence_is_not_taken_for_destruction_and_reading_destroys_nothing() {
+    fn missing_annotation_is_not_destructive() {
         let hints = |text: &str| serde_json::from_str::<Annotations>(text).unwrap();
         assert!(!hints("{}").is_destructive() && !hints("{}").is_read_only() && !hints("{}").is_idempotent());
         assert!(hints(r#"{"destructiveHint":true,"openWorldHint":true}"#).is_destructive());

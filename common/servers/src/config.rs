@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_those_of_the_environment_and_no_keys_of_models() {
+    fn variables_are_expanded_and_model_keys_refused() {
         let path = std::env::var("PATH").unwrap();
         assert_eq!(expanded("a${PATH}b${NOT_SET_HERE:-c}$PATH${").unwrap(), format!("a{path}bc$PATH${{"));
         assert_eq!(expanded("${env:PATH}").unwrap(), path);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_failure_has_its_line_of_policy() {
+    fn failure_has_hint_with_policy_line() {
         let table = Table::default();
         let hinted = |program: &str, message: &str| {
             let spec = Spec { name: "s".into(), argv: vec![program.into()], ..Spec::default() };

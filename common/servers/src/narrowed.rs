@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_has_the_paths_of_the_policy_and_its_own_and_nothing_else_may_run() {
+    fn narrowed_policy_allows_only_the_server() {
         let policy = Policy::of_text(
             "[exec]\nallowed_commands = [\"git\", \"rm\"]\nrestricted_commands = [\"dd\"]\ntimeout = 5\nnetwork = \"host\"\n\
              [[exec.rule]]\ncommand = \"x\"\ndecision = \"deny\"\nmatch = [\"x a\"]\n\
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_home_of_another_owner_is_written_out() {
+    fn tilde_of_other_owner_is_expanded() {
         let mut policy = Policy::of_text("[paths]\nread = [\"~/a\", \"~b\"]\n");
         policy.tilde = Some("/root".to_owned());
         let text = narrowed(&policy, &Table::default(), &Spec::default(), Path::new("/home/me/cp"));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn naming_a_file_lets_read_what_it_is_part_of_but_never_what_holds_our_home() {
+    fn command_file_makes_its_package_readable_but_not_our_home() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().canonicalize().unwrap();
         let home = root.join("data/cp");

@@ -43,7 +43,9 @@ impl Call {
         let arguments = members.remove("arguments").filter(|arguments| arguments.get() != "null");
         // Some servers ignore the case of names.
         if let Some(other) = members.keys().find(|key| ["NAME", "ARGUMENTS"].contains(&key.to_uppercase().as_str())) {
-            return Err(Error::validation(format!("the call has the member {other} beside the one it stands for")));
+            return Err(Error::validation(format!(
+                "the call has the member {other}, which differs only in case from a member of the protocol"
+            )));
         }
         let arguments = arguments.map_or_else(|| RawValue::from_string("{}".to_owned()), Ok).map_err(invalid)?;
         Ok(Self { tool, arguments, state: members.remove("requestState") })
@@ -138,7 +140,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
         let Some(tool) = listing.tools.iter_mut().find(|tool| tool.name == call.tool) else {
             // The tool may be new: the next call requests the list again.
             let why = format!("the server {name} does not list a tool {}", call.tool);
-            return Err(forbidden(why, "mcp.unknown").hint("call one that tools/list has"));
+            return Err(forbidden(why, "mcp.unknown").hint("call a tool of tools/list"));
         };
         let decided = self.decide_about(tool, call);
         self.listing = Some(listing);

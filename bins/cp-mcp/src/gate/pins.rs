@@ -74,7 +74,7 @@ pub(super) fn load(server: &str, context: &Context) -> Result<Option<Pins>> {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
             Error::new(Code::Integrity, format!("cannot be read: {e}"))
                 .in_file(&file)
-                .hint("remove it: the tools that the server lists next are kept anew")
+                .hint("remove it: the tools in the next list of the server are pinned again")
         }),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(Error::io("reading the tools of a server", e).in_file(&file)),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_named_with_its_lines_and_order_is_none() {
+    fn difference_names_changed_lines_and_ignores_member_order() {
         let before =
             pin(r#"{"name":"a","description":"one\ntwo","inputSchema":{"type":"object","x":1},"_meta":{"t":1}}"#);
         let same = pin(r#"{"inputSchema":{"x":1,"type":"object"},"name":"a","description":"one\ntwo","title":null}"#);

@@ -79,7 +79,7 @@ fn whole(host: Host, text: &str, paste: &Value) -> Result<Value> {
 
 fn refused(host: Host, why: &str, paste: &Value) -> Error {
     let error = uneditable(why.to_owned(), paste);
-    if host == Host::Codex { error.hint("correct the file, or put in yourself what `paste` shows") } else { error }
+    if host == Host::Codex { error.hint("correct the file, or add the text of `paste` yourself") } else { error }
 }
 
 /// Our server in the file of a host.

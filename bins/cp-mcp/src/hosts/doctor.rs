@@ -48,7 +48,7 @@ fn check_of(check: &str, host: Host, file: &Path, here: &Path, only: Option<&Vec
     };
     if only.is_some_and(|own| server.argv != *own || !server.env.is_empty()) {
         let message = format!("{place}: not as this cp-mcp writes it, so it was not started: {}", words(&server.argv));
-        let fix = format!("look at it; `cp-mcp install {} --project DIR` replaces it", host.name());
+        let fix = format!("check it; `cp-mcp install {} --project DIR` replaces it", host.name());
         return Some(Check::not_fine(check, Status::Warn, message, fix));
     }
     let milliseconds = |time: std::time::Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
@@ -63,7 +63,7 @@ fn check_of(check: &str, host: Host, file: &Path, here: &Path, only: Option<&Vec
             let fix = format!("`cp-mcp install {}` names this program, with --project DIR in a project", host.name());
             failed(&format!("{} is not there", server.argv[0]), fix)
         }
-        Err(error) => failed(error.message(), format!("see what it says: {} </dev/null", words(&server.argv))),
+        Err(error) => failed(error.message(), format!("run it to see its error: {} </dev/null", words(&server.argv))),
     }
 }
 

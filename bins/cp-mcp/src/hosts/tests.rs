@@ -46,7 +46,7 @@ fn cases() -> impl Iterator<Item = (Host, &'static str)> {
 }
 
 #[test]
-fn what_is_put_in_is_there_once_and_comes_out_without_a_trace() {
+fn install_is_idempotent_and_remove_restores_file() {
     for (host, text) in cases() {
         let with = with_ours(host, &own(), Some(text)).unwrap_or_else(|e| panic!("{host:?} {text:?}: {e}"));
         assert_eq!(server(host, &with).unwrap(), Some(Server { argv: own(), env: Vec::new() }), "{host:?}: {with}");
@@ -64,7 +64,7 @@ fn what_is_put_in_is_there_once_and_comes_out_without_a_trace() {
 }
 
 #[test]
-fn a_file_of_ours_alone_goes_whole() {
+fn remove_deletes_file_with_only_our_server() {
     for &host in Host::value_variants() {
         let made = with_ours(host, &own(), None).unwrap();
         assert!(made.ends_with('\n'), "{made}");
@@ -73,7 +73,7 @@ fn a_file_of_ours_alone_goes_whole() {
 }
 
 #[test]
-fn what_a_person_or_a_host_adds_to_ours_stays_and_goes_with_it() {
+fn added_members_are_kept_and_removed_with_entry() {
     let made = with_ours(Host::Codex, &own(), Some("model = \"m\"\n")).unwrap();
     let more = format!(
         "{made}startup_timeout_sec = 20 # slow disk\n\n[mcp_servers.cp.tools.cp_run]\napproval_mode = \"prompt\"\n\n# theirs\n[tui]\nx = 1\n"
@@ -88,7 +88,7 @@ fn what_a_person_or_a_host_adds_to_ours_stays_and_goes_with_it() {
 }
 
 #[test]
-fn what_cannot_be_edited_is_refused_with_what_to_paste() {
+fn uneditable_file_is_refused_with_text_to_paste() {
     let json = [
         ("{\n  // mine\n  \"a\": 1\n}", "expected a member name"),
         ("", "ends inside"),
@@ -129,7 +129,7 @@ fn what_cannot_be_edited_is_refused_with_what_to_paste() {
 }
 
 #[test]
-fn another_server_of_that_name_stays() {
+fn other_server_of_same_name_is_kept() {
     let others =
         json!({"mcpServers": {"cp": {"command": "/bin/other"}}, "mcp": {"cp": {"command": ["other", "cp-mcp"]}}});
     for &host in Host::value_variants() {
@@ -145,7 +145,7 @@ fn another_server_of_that_name_stays() {
 }
 
 #[test]
-fn each_host_has_a_file_in_a_project() {
+fn host_has_project_file() {
     let file = |host: &Host| file_of(*host, Some(Path::new("/p")), Path::new("/h")).display().to_string();
     let files: Vec<_> = Host::value_variants().iter().map(file).collect();
     let expected = [

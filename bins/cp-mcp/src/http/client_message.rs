@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_header_cannot_hold_is_encoded() {
+    fn invalid_header_value_is_encoded() {
         for (value, written) in [
             ("us-west1", "us-west1"),
             ("", ""),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_session_is_repeated_in_headers_and_one_with_it_is_not() {
+    fn headers_repeat_request_only_without_session() {
         let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
         let names = |method: &str, params: &str| {
             let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#);
@@ -179,7 +179,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn marked_arguments_are_found_by_their_paths() {
+    fn marked_arguments_are_found_at_every_depth() {
         let schema = json!({"properties": {"region": {"type": "string", "x-mcp-header": "Region"}, "plain": {},
             "deep": {"properties": {"n": {"type": "integer", "x-mcp-header": "N"}, "bad": {"x-mcp-header": "a\r\nb"}}}}});
         let line = json!({"id": 1, "result": {"tools": [{"name": "t", "inputSchema": schema}]}}).to_string();

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_reached_without_encryption_or_a_line_of_policy() {
+    fn remote_server_requires_encryption_and_policy() {
         for url in ["http://127.0.0.1:1/mcp", "http://localhost/mcp", "http://[::1]:8/", "https://127.9.9.9/"] {
             Address::of(url).unwrap().permit("x", &Table::default()).unwrap();
         }
@@ -161,7 +161,7 @@ mod tests {
     use cp_testkit::Place;
 
     #[test]
-    fn a_file_is_read_and_its_values_are_taken_out_of_texts() {
+    fn header_values_are_redacted() {
         let place = Place::new();
         let file = |text: &str| place.work.write("headers", text);
         let private = |text: &str| {

@@ -92,7 +92,7 @@ impl Link {
                 None => return Ok(reply),
             }
         }
-        Err(Error::config(format!("the server {} redirects again and again", self.name)))
+        Err(Error::config(format!("the server {} has too many redirects", self.name)))
     }
 
     /// The headers of a request.
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redirect_is_followed_only_on_the_same_server() {
+    fn redirect_is_followed_only_on_same_server() {
         let to = |to: &str| same_server("http://localhost:1/mcp", to);
         assert_eq!(to("/mcp/").as_deref(), Some("http://localhost:1/mcp/"));
         assert_eq!(to("http://localhost:1/a").as_deref(), Some("http://localhost:1/a"));

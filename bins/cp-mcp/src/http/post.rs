@@ -163,7 +163,7 @@ fn is_success(reply: &Reply<'_>) -> bool {
 }
 
 fn not_json(e: &serde_json::Error) -> Error {
-    Error::new(Code::Server, format!("the server sent what is not JSON: {e}"))
+    Error::new(Code::Server, format!("the response of the server is not JSON: {e}"))
 }
 
 /// The complete body, up to the limit of a line.

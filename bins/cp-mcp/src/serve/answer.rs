@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_and_the_data_say_the_same() {
+    fn answer_text_and_data_agree() {
         let value = Answer::of_text("done", false).into_value(true);
         assert_eq!(
             value,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_said_to_do_is_put_into_our_names() {
+    fn hint_uses_names_of_this_server() {
         let text = "write_file said edit_file\nHint: use edit_file to change it";
         assert_eq!(in_our_names(text), "write_file said edit_file\nHint: use cp_edit to change it");
         assert_eq!(in_our_names("edit_file"), "edit_file");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_kept_whole_and_its_beginning_is_given() {
+    fn long_answer_is_stored_and_cut() {
         let place = std::env::temp_dir().join(format!("cp-mcp-answer-{}", std::process::id()));
         let ledger = place.join("l.jsonl");
         let text = "é".repeat(LONGEST);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pages_of_a_text_are_all_of_it_and_no_other_file_is_one() {
+    fn resource_pages_are_complete_and_other_uris_are_refused() {
         let place = std::env::temp_dir().join(format!("cp-mcp-pages-{}", std::process::id()));
         let ledger = place.join("l.jsonl");
         let text = "aé".repeat(PAGE / 2);

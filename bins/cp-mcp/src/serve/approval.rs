@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_taken_out_of_the_arguments_and_an_answer_comes_first() {
+    fn consent_prefers_form_answer_and_removes_token() {
         assert_eq!(of(json!({}), json!({"command": "x"})).0, Consent::Nothing);
         let (consent, left) = of(json!({}), json!({"confirm": "ct_1", "command": "x"}));
         assert_eq!((consent, left.len()), (Consent::Token("ct_1".to_owned()), 1));

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_purse_pays_for_all_and_says_when_it_is_empty() {
+    fn allowance_is_shared_and_exhausted() {
         let mut allowance = Allowance { usd: Some(0.5), tokens: Some(10) };
         assert_eq!(allowance.options().unwrap(), ["--budget-usd=0.5", "--budget-tokens=10"]);
         allowance.pay(&json!({"usage": {"input_tokens": 3, "output_tokens": 4, "cost_usd": null}}));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_itself_who_asks_or_belongs_to_a_handshake() {
+    fn client_is_read_from_metadata_or_handshake() {
         assert_eq!(of(&json!({"progressToken": 1})).unwrap(), None);
         let meta =
             |version: &str, capabilities: Value| json!({Meta::VERSION: version, Meta::CAPABILITIES: capabilities});
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_gets_the_version_that_it_wants_or_the_last_one() {
+    fn handshake_gets_requested_or_latest_version() {
         for (wanted, given) in [("2024-11-05", "2024-11-05"), (MODERN, LEGACY), ("1999-01-01", LEGACY)] {
             let Value::Object(params) = json!({"protocolVersion": wanted, "capabilities": {"elicitation": {}}}) else {
                 panic!()
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_request_without_a_session_is_told_what_kind_of_answer_it_gets() {
+    fn result_type_is_added_only_without_session() {
         assert_eq!(complete(json!({"tools": []}), false, Some(true)), json!({"tools": []}));
         let modern = complete(json!({"tools": []}), true, Some(false));
         assert_eq!(

@@ -92,13 +92,13 @@ impl Server<'_> {
     fn next(&mut self, inbox: &Receiver<Event>, limit: Option<Duration>) -> Result<Option<Event>> {
         match inbox.try_recv() {
             Ok(event) => return Ok(Some(event)),
-            Err(TryRecvError::Disconnected) => return Err(Error::new(Code::Io, "nobody writes to the inbox")),
+            Err(TryRecvError::Disconnected) => return Err(Error::new(Code::Io, "the inbox is closed")),
             Err(TryRecvError::Empty) => self.context.out.flush()?,
         }
         match limit.map_or_else(|| inbox.recv().map_err(RecvTimeoutError::from), |limit| inbox.recv_timeout(limit)) {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::new(Code::Io, "nobody writes to the inbox")),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::new(Code::Io, "the inbox is closed")),
         }
     }
 

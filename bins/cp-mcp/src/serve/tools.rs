@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tool_has_schemas_that_hold_and_says_its_risk() {
+    fn tool_has_valid_schemas_and_risk() {
         let tools = Tools::of(&[]).unwrap();
         assert_eq!(tools.0.len(), 10);
         for tool in &tools.0 {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_tools_that_are_named_are_offered_and_an_unknown_one_has_a_neighbour() {
+    fn unknown_tool_name_is_an_error_with_suggestion() {
         let tools = Tools::of(&["cp_read".to_owned()]).unwrap();
         assert!(tools.has("cp_read") && !tools.has("cp_run") && tools.0.len() == 1);
         let Err(error) = Tools::of(&["cp_rum".to_owned()]) else { panic!() };
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_become_a_request_and_what_does_not_fit_is_named() {
+    fn arguments_become_action_or_error_with_path() {
         let read = operation("cp_read", json!({"path": "etc/hostname", "line": 2})).unwrap();
         let ToolAction::Do { tool: "filesystem", input } = read else { panic!("{read:?}") };
         assert_eq!(Value::Object(input), json!({"path": "etc/hostname", "line": 2, "operation": "read_file"}));

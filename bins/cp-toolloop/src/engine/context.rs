@@ -33,7 +33,7 @@ impl Engine {
         if tokens <= limit {
             return Ok(());
         }
-        let message = format!("what cannot be left out of the conversation is about {tokens} tokens, of {limit}");
+        let message = format!("the conversation cannot be shortened below about {tokens} tokens, the limit is {limit}");
         let next = format!(" --context-tokens {}", tokens.saturating_mul(2));
         Err(self.run.exhausted("context", message, &next))
     }

@@ -142,7 +142,7 @@ impl Engine {
         }
         if !is_unchanged(&tool.origin) {
             return Ok(Verdict::Answer(format!(
-                "{} is not the tool it was when the run began; it was not run",
+                "the file of {} has changed since the run started; it was not run",
                 tool.name
             )));
         }

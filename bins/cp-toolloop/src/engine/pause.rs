@@ -178,7 +178,7 @@ impl Engine {
                 .with("approve", approve.clone())
                 .hint(format!("only the owner of the policy can approve it: `{approve}` at a terminal, then resume")),
             (Level::Agent, true) => {
-                paused.hint("check whether it had its effect: --approve runs it again, --deny goes on without it")
+                paused.hint("check whether it had its effect: --approve runs it again, --deny continues without it")
             }
             (Level::Agent, false) => paused.hint("--approve runs it, --deny refuses it and tells the model so"),
         };

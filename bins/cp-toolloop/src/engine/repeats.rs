@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_failure_at_once_is_noticed_and_nothing_else() {
+    fn repeated_failure_is_detected_and_other_calls_are_not() {
         let mut repeats = Repeats::default();
         let (one, two) = (call(r#"{"a":1}"#), call(r#"{"a":2}"#));
         assert!(repeats.note(&one, &result("no", true)).is_none());

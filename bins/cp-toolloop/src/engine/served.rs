@@ -96,7 +96,7 @@ impl Engine {
                 return Err(self
                     .human("answer_mcp_input", message, &pending.call)
                     .with("questions", questions)
-                    .hint("give the server what it needs in its own way, then --approve calls it again"));
+                    .hint("answer the server in its own way, then --approve repeats the call"));
             }
             Err(error) if error.is_fatal() => return Err(error),
             Err(error) => {

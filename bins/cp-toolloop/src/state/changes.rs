@@ -138,7 +138,7 @@ fn collect(files: &RunFiles, call: Option<&str>, context: &Context, found: &mut 
 /// The error for a change whose earlier content was not stored.
 fn check(write: &Write) -> Result<()> {
     if write.after.is_none() && write.sha256.is_some() {
-        let message = format!("{} was changed by a version that did not keep what files held", write.path);
+        let message = format!("{} was changed by a version that did not store file contents", write.path);
         return Err(Error::new(Code::Conflict, message).with("path", write.path.as_str()));
     }
     Ok(())
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_was_not_made_is_left_out_and_one_by_others_is_seen() {
+    fn changes_without_effect_are_left_out_and_foreign_changes_are_detected() {
         let owned = |pairs: &[[&str; 2]]| Some(pairs.iter().map(|pair| pair.map(str::to_owned)).collect::<Vec<_>>());
         assert_eq!(made(&[["a", "b"], ["b", ""], ["", "c"]]), owned(&[["a", "b"], ["b", ""], ["", "c"]]));
         assert_eq!(made(&[["a", "b"], ["a", "c"]]), owned(&[["a", "c"]]));

@@ -256,6 +256,6 @@ impl Run {
             .with("budget", budget)
             .with("action", "raise_budget")
             .with("resume", self.resume_line(next))
-            .hint("details.resume goes on from here with a higher limit")
+            .hint("details.resume continues with a higher limit")
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_id_and_its_start() {
+    fn process_is_identified_by_id_and_start_time() {
         let this = Owner::this();
         assert!(this.is_alive());
         assert!(!Owner { started: this.started + 1, ..this }.is_alive());

@@ -93,7 +93,7 @@ impl StepLog {
     pub(crate) fn open(files: &RunFiles, home: &Home) -> Result<(Self, Vec<Step>)> {
         let path = files.state();
         let file = OpenOptions::new().read(true).append(true).open(&path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => Error::new(Code::Conflict, "the run is over and cannot be resumed"),
+            std::io::ErrorKind::NotFound => Error::new(Code::Conflict, "the run has ended and cannot be resumed"),
             _ => Error::io("opening the run's state", e).in_file(&path),
         })?;
         let mut log = Self::of(file, files, home)?;
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_was_changed_moved_or_removed_breaks_the_seal() {
+    fn seal_fails_if_step_is_changed_moved_or_removed() {
         let directory = tempfile::tempdir().unwrap();
         let [key, other] = ["a.key", "b.key"].map(|name| Key::of_file(&directory.path().join(name)).unwrap());
         let steps = [Step::Started(0), Step::Decided(0, Decision::Denied("no".into())), Step::Started(1)];

@@ -153,7 +153,7 @@ pub(crate) fn refuse_earlier(
         if is_newer {
             let message = format!("the run's state is older than its ledger, which has more of it after entry {known}");
             return Err(Error::new(Code::Integrity, message).in_file(&files.state()).hint(format!(
-                "`cp-toolloop show {0}` says what was done, `cp-toolloop cancel {0}` ends the run",
+                "`cp-toolloop show {0}` lists the steps, `cp-toolloop cancel {0}` ends the run",
                 files.run
             )));
         }

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_answer_without_a_price_makes_the_sum_unknown() {
+    fn cost_is_unknown_if_one_answer_has_no_price() {
         let mut tally = Tally::default();
         tally.answered(&Usage { input_tokens: 3, cost_usd: Some(0.5), ..Usage::default() });
         assert_eq!((tally.tokens(), tally.usage.cost_usd), (3, Some(0.5)));

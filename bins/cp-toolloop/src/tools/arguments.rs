@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named_with_its_place() {
+    fn invalid_argument_is_named_with_its_path() {
         let tool = tool(
             r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}"#,
         );
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_fetched_for_a_schema() {
+    fn schema_with_external_reference_is_refused() {
         assert!(compile(&raw(r#"{"$ref":"http://localhost/schema.json"}"#)).is_err());
         assert!(compile(&raw(r#"{"$ref":"file:///etc/passwd"}"#)).is_err());
         assert!(compile(&raw(r#"{"type":"string"}"#)).is_err());

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_built_in_has_a_schema_that_compiles() {
+    fn built_in_tool_has_schema_that_compiles() {
         for read_only in [false, true] {
             let tools = of(&Permitted::default(), read_only).unwrap();
             assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), NAMES);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_writing_takes_is_not_in_the_schema_of_reading() {
+    fn read_only_schema_has_no_members_of_writes() {
         let schema: Value = serde_json::from_str(&reading(FILESYSTEM_SCHEMA).unwrap()).unwrap();
         let operations = schema["properties"]["operation"]["enum"].as_array().unwrap();
         assert!(operations.iter().all(|name| READING.contains(&name.as_str().unwrap())) && operations.len() > 1);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_cut_and_an_empty_one_said() {
+    fn permitted_list_is_cut_if_long_and_named_if_empty() {
         let names = |count: usize| Permitted { commands: vec!["x".to_owned(); count], write: vec![".".to_owned()] };
         assert_eq!(names(2).may_run(), "Allowed: x, x; some of their arguments are refused.");
         assert!(names(MOST + 3).may_run().contains("x and 3 more"));

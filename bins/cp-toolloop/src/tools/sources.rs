@@ -110,7 +110,7 @@ fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: 
             Ok((tool, unchecked)) => {
                 found.add_allowed(tool);
                 let notice =
-                    |pattern| format!("{server}: {name}: the pattern {pattern} looks around and is not checked");
+                    |pattern| format!("{server}: {name}: the pattern {pattern} has a lookaround and is not checked");
                 found.notices.extend(unchecked.into_iter().map(notice));
             }
             Err(why) => found.leave_out(format!("{server}: {own}"), why),
@@ -130,7 +130,7 @@ fn refuse_same_files(candidates: &[Candidate]) -> Result<()> {
             let name = candidate.file_name();
             return Err(Error::validation(format!("two tools are called {name}"))
                 .with("files", vec![other.display().to_string(), candidate.path.display().to_string()])
-                .hint("give --tools the one that is meant, or rename one"));
+                .hint("give --tools only one of the files, or rename one"));
         }
     }
     Ok(())

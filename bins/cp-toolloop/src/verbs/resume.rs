@@ -142,7 +142,7 @@ impl Args {
         let id = &call.asked.id;
         let Some(approval) = call.approval.as_ref().filter(|_| call.is_asked) else {
             return Err(Error::new(Code::Conflict, format!("nothing is asked about the call {id}")).hint(
-                "resume without --approve and --deny: if the call needs an answer, the run stops and says what for",
+                "resume without --approve and --deny: if the call needs an answer, the run stops with the request",
             ));
         };
         if matches!(decision, Decision::Denied(_)) {

@@ -173,7 +173,7 @@ fn ended(files: &RunFiles, context: &Context) -> Result<Work> {
         Some(kept) => Ok(Work::Ended(Box::new(kept))),
         None => Err(Error::new(
             Code::Conflict,
-            format!("the run of the row is over, and its answer is not kept ({})", files.run),
+            format!("the run of the row has ended, and its answer is not stored ({})", files.run),
         )
         .with("run_id", files.run.as_str())
         .hint("it was cancelled: without its lines in the earlier output the row is begun again")),

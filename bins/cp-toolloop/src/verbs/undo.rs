@@ -165,7 +165,7 @@ fn steps(files: &RunFiles, call: Option<&str>, context: &Context) -> Result<Vec<
             .with("path", path.as_str())
             .with("files", json!(paths))
             .hint(format!(
-                "nothing was changed; `cp-toolloop show {}` has the hash of what each file held, and `cp-log blob` prints it",
+                "nothing was changed; `cp-toolloop show {}` has the hash of the earlier content of each file, and `cp-log blob` prints it",
                 files.run
             )));
     }
