@@ -22,10 +22,12 @@ const KEPT: [(&str, &str, Where); 36] = [
     ("cp-log keygen", "FILE", Printed),
     ("*", "--home", Printed),
     ("cp-exec check", "--cwd", Printed),
-    ("cp-exec doctor", "--ledger", Printed),
-    ("cp-exec doctor", "--run", Printed),
     ("cp-llm doctor", "--backend", Printed),
-    // The name of a ledger or a key, which is public.
+    // The name of a ledger or a key, which is public. A receipt has the path of its ledger, which also names that of a run.
+    ("*", "--ledger", Printed),
+    ("*", "--ledger", Stored),
+    ("*", "--run", Printed),
+    ("*", "--run", Stored),
     ("cp-log create", "--name", Printed),
     ("cp-log create", "--name", Stored),
     ("cp-log keygen", "--name", Printed),
@@ -53,9 +55,6 @@ const KEPT: [(&str, &str, Where); 36] = [
     ("cp-llm batch submit", "--system", Stored),
     ("cp-llm batch submit", "--model", Stored),
     ("cp-llm batch submit", "--fail-on", Stored),
-    // The name of the ledger that a call is recorded in.
-    ("cp-mcp serve", "--ledger", Stored),
-    ("cp-mcp serve", "--run", Stored),
     // What a run needs to go on, in a file for its owner only.
     ("cp-toolloop", "--backend", Stored),
     ("cp-toolloop", "--stub-script", Stored),
