@@ -1,4 +1,5 @@
-//! The schemas that are checked in are those of the Rust types, and the contract files are the table. `UPDATE=1` rewrites both.
+//! Checks that the schema files match the Rust types, and that the contract files match the table of codes. `UPDATE=1`
+//! rewrites both.
 #![cfg(feature = "schema")]
 #![expect(clippy::unwrap_used, reason = "a failure to read or write is a failed test")]
 
@@ -25,7 +26,7 @@ fn same_contract(name: &str, value: &Value) {
 }
 
 #[test]
-fn schemas_are_those_of_the_types() {
+fn schema_files_match_types() {
     let schemas: [(&str, Schema); 19] = [
         ("prompt", of_record(schema_for!(wire::Prompt))),
         ("message", of_record(schema_for!(wire::Message))),
@@ -52,7 +53,7 @@ fn schemas_are_those_of_the_types() {
     }
 }
 
-/// A record of a bundle, which ends with the hash of its other members.
+/// Adds `sum` to the schema of a bundle record, which ends with the hash of its other members.
 fn summed(mut schema: Schema) -> Schema {
     let sum = json!({"description": "The hash of the bytes of this line before this member.", "type": "string"});
     schema.pointer_mut("/properties").unwrap()["sum"] = sum;
@@ -67,7 +68,7 @@ fn codes(core: bool) -> Value {
     )
 }
 
-/// The public contract, in its own words where they are data: the parts of it that are prose are not repeated.
+/// Returns the public contract as far as it is data; its prose is not repeated.
 fn public_contract() -> Value {
     let exits: Map<String, Value> =
         EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning.into())).collect();
@@ -138,7 +139,7 @@ fn public_contract() -> Value {
 }
 
 #[test]
-fn the_contract_files_are_the_table() {
+fn contract_files_match_table() {
     same_contract("contract.json", &public_contract());
     let ours = json!({
         "error_codes": codes(false),
@@ -151,9 +152,9 @@ fn the_contract_files_are_the_table() {
     same_contract("contract-ext.json", &ours);
 }
 
-/// What the public contract asks of codes that it does not have itself.
+/// The public contract's requirements for extension codes.
 #[test]
-fn our_codes_extend_the_contract_and_redefine_nothing() {
+fn extension_codes_redefine_no_core_code() {
     let core = codes(true);
     for (name, row) in codes(false).as_object().unwrap() {
         assert!(name.starts_with("E_") && core.get(name).is_none(), "{name}");

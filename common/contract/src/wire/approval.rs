@@ -1,4 +1,4 @@
-//! `approval`: a request for approval, with everything that the answer is bound to.
+//! `approval`: a request for approval, with the hashes that bind the answer to it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,35 +10,35 @@ use super::{Error, Receipt};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["shown"])))]
 pub struct Approval {
-    /// Its id: `APR-` and 16 hex digits of the hash of what it binds.
+    /// Id: `APR-` and 16 hex digits of the hash of `binds`.
     pub id: String,
-    /// Who asks.
+    /// The requester.
     pub asked_by: AskedBy,
-    /// What would be done.
+    /// The action to approve.
     pub action: Action,
-    /// Who may answer.
+    /// The lowest authority that may answer.
     pub level: Level,
     /// The scopes that a grant can have.
     pub scopes: Vec<Scope>,
-    /// The text for whoever answers.
+    /// The text shown to the approver.
     pub shown: Shown,
-    /// What the answer is bound to.
+    /// The hashes that bind an answer to this request.
     pub binds: Binds,
-    /// When it was asked first.
+    /// Time of the first request.
     pub asked_at: String,
-    /// When it is no longer listed.
+    /// Time after which the approval is no longer listed.
     pub expires_at: String,
-    /// The command line that answers it or goes on after the answer.
+    /// The command line that answers it, or that continues after the answer.
     pub resume: Vec<String>,
 }
 
-/// Who asks.
+/// The requester.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AskedBy {
     /// The program.
     pub program: String,
-    /// The agent that it works for.
+    /// The agent that the program works for.
     pub agent: String,
     /// The run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,31 +51,31 @@ pub struct AskedBy {
     pub call_id: Option<String>,
 }
 
-/// What would be done.
+/// The action to approve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Action {
-    /// A command runs.
+    /// Run a command.
     Run,
-    /// A file is replaced.
+    /// Replace a file.
     Write,
-    /// A part of a file is replaced.
+    /// Replace a part of a file.
     Edit,
-    /// Something is published.
+    /// Publish something.
     Publish,
-    /// A tool is called.
+    /// Call a tool.
     Tool,
-    /// A tool of a server is called.
+    /// Call a tool of an MCP server.
     Server,
 }
 
-/// Who may answer.
+/// The lowest authority that may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Level {
-    /// The approver of the program that asks, or a person.
+    /// The approver of the requesting program, or a person.
     Agent,
     /// A person at a terminal, or the approver that the policy names.
     Owner,
@@ -86,26 +86,26 @@ pub enum Level {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Scope {
-    /// For one start.
+    /// One start.
     Once,
-    /// For whatever the same rule asks about the same program, until the run is over.
+    /// Every request of the same rule for the same program, until the run ends.
     Run,
 }
 
-/// The text for whoever answers.
+/// The text shown to the approver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Shown {
     /// The words of a command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
-    /// A plan as one line, in approvals of an older form.
+    /// A plan as one line, in approvals of an older format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
-    /// Commands of the same line that ran already, at most the last 20.
+    /// Commands of the same line that already ran, at most the last 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ran: Vec<String>,
-    /// The variables that the request sets, without their values.
+    /// The names of the variables that the request sets, without values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<String>,
     /// The name of a tool.
@@ -117,64 +117,64 @@ pub struct Shown {
     /// The file that would change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// How it would change, as a unified difference.
+    /// The change, as a unified diff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
     /// The working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// How much harm it can do: low, medium or high.
+    /// Possible harm: low, medium or high.
     pub risk: String,
-    /// The rule that asks.
+    /// The rule that requires approval.
     pub rule: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// What an answer is bound to: hashes, each `sha256:` and 64 hex digits. Null where there is none.
+/// The hashes that bind an answer, each `sha256:` and 64 hex digits; null if not applicable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Binds {
-    /// The exact request, with everything that decides how it is carried out.
+    /// The exact request, including everything that determines how it is carried out.
     pub request: String,
     /// The file that would be executed.
     pub program: Option<String>,
-    /// The file that would change, as it is now.
+    /// The current content of the file that would change.
     pub target: Option<String>,
     /// The policy.
     pub policy: Option<String>,
 }
 
-/// A grant.
+/// A grant of an approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Who gave it: `person`, or the name of a program.
+    /// The grantor: `person`, or the name of a program.
     pub by: String,
-    /// By which way it came.
+    /// The channel by which the grant arrived.
     pub how: How,
-    /// How far it goes.
+    /// The scope of the grant.
     pub scope: Scope,
-    /// Where it was recorded.
+    /// The receipt of the ledger entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Receipt>,
 }
 
-/// The way that a grant came.
+/// The channel by which a grant arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
     /// A person typed it at a terminal.
     Terminal,
-    /// The approver that the policy names.
+    /// The approver that the policy names answered.
     OwnerApprover,
-    /// The approver of the run.
+    /// The approver of the run answered.
     Approver,
-    /// A command line that resumes the run.
+    /// A command line resumed the run.
     Resume,
 }
 
 impl Level {
-    /// True if a grant that came this way counts.
+    /// True if a grant by this channel is sufficient.
     #[must_use]
     pub fn takes(self, how: How) -> bool {
         match how {
@@ -185,12 +185,12 @@ impl Level {
 }
 
 impl Approval {
-    /// The approval that an error waits for, if it does.
+    /// Returns the approval in an error's details, if there is one.
     pub fn of(error: &Error) -> Option<Self> {
         serde_json::from_value(error.details().remove("approval")?).ok()
     }
 
-    /// What it is about, in one line: the command, the file, or the tool with its arguments.
+    /// Returns the subject in one line: the command, the file, or the tool with its arguments.
     pub fn subject(&self) -> String {
         let Shown { argv, line, tool, input, path, .. } = &self.shown;
         if let Some(line) = line {
@@ -206,7 +206,7 @@ impl Approval {
     }
 }
 
-/// A word as a shell reads it back.
+/// Quotes a word for a POSIX shell, if necessary.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     let plain = !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || b"/._-+,:@=%".contains(&c));

@@ -1,4 +1,4 @@
-//! A block of content: a text, an image, a tool call, what a model thought.
+//! Content blocks: text, image, document, tool call, tool result, thinking.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::fields::members;
 use super::{Content, Error, Result};
 
-/// A block of content, in the bytes it came in: providers add members that must survive the round trip.
+/// A content block with its original bytes, because providers add members that must survive the round trip.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Block(Box<RawValue>);
@@ -43,13 +43,13 @@ impl schemars::JsonSchema for Block {
     }
 }
 
-/// A look into a [`Block`].
+/// The decoded members of a [`Block`].
 #[derive(Clone, Debug, Deserialize)]
 pub struct BlockView<'a> {
     /// text, image, document, `tool_use`, `tool_result`, thinking, `server_tool` or other.
     #[serde(rename = "type", borrow)]
     pub kind: Cow<'a, str>,
-    /// The words of a text.
+    /// The text of a text block.
     #[serde(default, borrow)]
     pub text: Option<Cow<'a, str>>,
     /// The id of a tool call.
@@ -58,38 +58,38 @@ pub struct BlockView<'a> {
     /// The name of the tool.
     #[serde(default, borrow)]
     pub name: Option<Cow<'a, str>>,
-    /// Its arguments.
+    /// The arguments of the call.
     #[serde(default, borrow)]
     pub input: Option<&'a RawValue>,
-    /// The call that a result answers.
+    /// The id of the call that a result answers.
     #[serde(default, borrow)]
     pub tool_use_id: Option<Cow<'a, str>>,
     /// The result: a string or blocks.
     #[serde(default, borrow)]
     pub content: Option<&'a RawValue>,
-    /// Whether the tool failed.
+    /// True if the tool failed.
     #[serde(default)]
     pub is_error: bool,
-    /// Where an image or document is: `{type:"base64", media_type, data}` or `{type:"url", url}`.
+    /// Source of an image or document: `{type:"base64", media_type, data}` or `{type:"url", url}`.
     #[serde(default, borrow)]
     pub source: Option<&'a RawValue>,
-    /// Where it came from, if it is one of an answer.
+    /// Origin of a block of an answer.
     #[serde(default)]
     pub origin: Option<Origin>,
-    /// What the provider gave, where the members above do not say all of it.
+    /// The provider's own JSON, if the members above do not represent all of it.
     #[serde(default, borrow)]
     pub raw: Option<&'a RawValue>,
-    /// Whether a secret was taken out of it, and so what the provider gave is gone.
+    /// True if a secret was redacted from the block; the provider's own JSON is then dropped.
     #[serde(default)]
     pub redacted: bool,
 }
 
-/// Where a block of an answer came from.
+/// Origin of a block of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// What was asked: the base URL of a server, else the name of a backend.
+    /// The base URL of the server, else the name of the backend.
     pub endpoint: String,
-    /// The dialect that its `raw` is in.
+    /// The dialect of the block's `raw`.
     pub dialect: String,
 }
 
@@ -129,12 +129,12 @@ struct Base64Source<'a> {
 }
 
 impl Block {
-    /// A text.
+    /// Makes a text block.
     pub fn text(text: &str) -> Self {
         Self::of(&TextBlock { r#type: "text", text })
     }
 
-    /// A model's call of a tool. Providers take nothing but an object back.
+    /// Makes a `tool_use` block. Input that is not an object becomes `{}`, because providers accept only objects.
     pub fn tool_use(id: &str, name: &str, input: &RawValue) -> Self {
         let input = if input.get().starts_with('{') {
             input
@@ -144,27 +144,27 @@ impl Block {
         Self::of(&ToolUseBlock { r#type: "tool_use", id, name, input })
     }
 
-    /// What a tool answered.
+    /// Makes a `tool_result` block with text.
     pub fn tool_result(tool_use_id: &str, content: &str, is_error: bool) -> Self {
         Self::of(&ToolResultBlock { r#type: "tool_result", tool_use_id, content, is_error })
     }
 
-    /// What a tool answered, where that is more than text.
+    /// Makes a `tool_result` block with any content.
     pub fn tool_result_of(tool_use_id: &str, content: &Content, is_error: bool) -> Self {
         Self::of(&ToolResultBlock { r#type: "tool_result", tool_use_id, content, is_error })
     }
 
-    /// An image, in base64.
+    /// Makes an image block from base64.
     pub fn image(media_type: &str, data: &str) -> Self {
         Self::of(&DataBlock { r#type: "image", source: Base64Source { r#type: "base64", media_type, data } })
     }
 
-    /// A document, in base64.
+    /// Makes a document block from base64.
     pub fn document(media_type: &str, data: &str) -> Self {
         Self::of(&DataBlock { r#type: "document", source: Base64Source { r#type: "base64", media_type, data } })
     }
 
-    /// An image or a document that is named by its URL: a document where that ends in `.pdf`.
+    /// Makes a block that links to `url`: a document if its path ends in `.pdf`, else an image.
     pub fn linked(url: &str) -> Self {
         let path = Path::new(url.split(['?', '#']).next().unwrap_or_default());
         let is_document = path.extension().is_some_and(|kind| kind.eq_ignore_ascii_case("pdf"));
@@ -172,12 +172,13 @@ impl Block {
         Self::of(&serde_json::json!({"type": kind, "source": {"type": "url", "url": url}}))
     }
 
-    /// A block that came as JSON.
+    /// Wraps raw JSON.
     pub fn from_raw(raw: Box<RawValue>) -> Self {
         Self(raw)
     }
 
-    /// The block from which a secret was taken: what the provider gave is no longer what it signed, and goes.
+    /// Returns the block marked as redacted and without `raw`, because the provider's signature no longer matches the
+    /// content.
     #[must_use]
     pub fn redacted(&self) -> Self {
         let mut out = String::from("{");
@@ -189,22 +190,22 @@ impl Block {
         RawValue::from_string(out).map_or_else(|_| self.clone(), Self)
     }
 
-    /// Its bytes.
+    /// Returns the JSON text.
     pub fn raw(&self) -> &RawValue {
         &self.0
     }
 
-    /// A look into it.
+    /// Decodes the known members.
     pub fn view(&self) -> Result<BlockView<'_>> {
         serde_json::from_str(self.0.get()).map_err(|e| Error::validation(format!("a content block is wrong: {e}")))
     }
 
-    /// How many bytes of it go to a model.
+    /// Returns the number of bytes that are sent to a model.
     pub(super) fn sent(&self) -> Result<usize> {
         Ok(self.view()?.raw.unwrap_or(&self.0).get().len())
     }
 
-    /// How many of its bytes are of images beyond what a model counts.
+    /// Returns the number of image bytes beyond the token count that a model charges for an image.
     pub(super) fn uncounted(&self) -> Result<usize> {
         const IMAGE: usize = 1600 * 4;
         let view = self.view()?;
@@ -227,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_lost_a_secret_keeps_its_plain_members_and_their_numbers() {
+    fn redacted_block_keeps_members_and_exact_numbers() {
         let block: Block = serde_json::from_str(
             r#"{"type":"tool_use","id":"1","name":"f","input":{"n":12345678901234567890123},"origin":{"endpoint":"e","dialect":"gemini"},"raw":{"a":1}}"#,
         )

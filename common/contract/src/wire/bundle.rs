@@ -1,4 +1,4 @@
-//! The records of a bundle, which cp-log writes and cp-report reads. See cp-ledger(5).
+//! Records of a bundle, which cp-log writes and cp-report reads. See cp-ledger(5).
 
 use std::borrow::Cow;
 
@@ -17,118 +17,119 @@ pub const LINE: &str = "bundle_line";
 /// The type of a record of a large value.
 pub const BLOB: &str = "bundle_blob";
 
-/// The first record: what was asked for, and what is not in the bundle.
+/// The first record: the selection, and the parts that the bundle omits.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Head {
     /// The version of the format.
     pub version: u32,
-    /// When the bundle was made.
+    /// Time at which the bundle was made.
     pub made_at: String,
-    /// What was asked for.
+    /// The selection.
     pub selection: Selection,
-    /// What is not in it.
+    /// The parts that the bundle omits.
     pub left_out: Vec<LeftOut>,
 }
 
-/// What was asked for.
+/// The options that selected the content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Selection {
-    /// Ledgers, or directories of them.
+    /// The ledgers, or directories of ledgers.
     pub files: Vec<String>,
-    /// A run.
+    /// The run.
     pub run: Option<String>,
-    /// A session.
+    /// The session.
     pub session: Option<String>,
-    /// A time.
+    /// The earliest time.
     pub since: Option<String>,
 }
 
-/// Something that is not in the bundle.
+/// A part that the bundle omits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeftOut {
-    /// What it is.
+    /// Description of the part.
     pub what: String,
-    /// Why it is not there.
+    /// The reason.
     pub why: String,
 }
 
-/// A ledger, as it was when the bundle was made; its lines follow.
+/// A ledger as of the time of the bundle; the records of its lines follow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ledger {
-    /// Its own name.
+    /// The ledger's origin: its name in checkpoints.
     pub origin: String,
     /// The name of its file, without the directory.
     pub file: String,
-    /// How many lines it had.
+    /// Number of lines in the ledger.
     pub size: u64,
-    /// The root of the tree of these lines, in base 64.
+    /// The root hash of the Merkle tree over these lines, in base64.
     pub root: String,
-    /// How many of them follow.
+    /// Number of lines that follow in the bundle.
     pub lines: u64,
-    /// Whether all do.
+    /// True if all lines follow.
     pub whole: bool,
     /// `signed` or `unsigned`.
     pub status: String,
-    /// The signed note, as it lies beside the ledger.
+    /// The signed note of the checkpoint file beside the ledger.
     pub checkpoint: Option<String>,
-    /// The proof that the tree goes on where the checkpoint's ended, in base 64; empty if the ledger is whole.
+    /// The consistency proof from the checkpoint's tree to this tree, in base64; empty if the ledger is whole.
     pub consistency: Vec<String>,
 }
 
-/// A line, exactly as it was written.
+/// A line with its original bytes.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Line<'a> {
-    /// Its place in the ledger, from 0.
+    /// Place in the ledger, from 0.
     pub seq: u64,
-    /// Its bytes.
+    /// The bytes of the line.
     #[serde(borrow)]
     pub raw: Cow<'a, str>,
-    /// Whether it was written after the checkpoint, so that no signature covers it.
+    /// True if the line was written after the checkpoint, so that no signature covers it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after_checkpoint: bool,
-    /// The proof that it is in the tree, hashes in base 64; not in a ledger that is whole.
+    /// The inclusion proof, hashes in base64; absent if the ledger is whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<String>>"))]
     pub proof: Option<Box<RawValue>>,
-    /// The line behind it, where that is left out.
+    /// The following line, if the bundle omits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Next>,
 }
 
-/// A line that is left out, and known to be there. That before a line is in its `prev`.
+/// An omitted line whose existence is proved. The line before a line needs no such record, because `prev` holds its
+/// hash.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Next {
-    /// Its hash.
+    /// The hash of the omitted line.
     pub hash: String,
-    /// The proof that it is in the tree.
+    /// Its inclusion proof.
     #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub proof: Box<RawValue>,
 }
 
-/// The bytes of a value, or a part of them.
+/// A large value, or a part of it.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Blob<'a> {
-    /// The hash that lines name it by.
+    /// The hash that lines refer to it by.
     #[serde(borrow)]
     pub hash: Cow<'a, str>,
-    /// What the bytes are.
+    /// The media type.
     #[serde(borrow)]
     pub media_type: Cow<'a, str>,
-    /// How many bytes there are in all.
+    /// Total number of bytes.
     pub size: u64,
-    /// Where this part begins.
+    /// Offset of this part.
     pub offset: u64,
-    /// The bytes.
+    /// The bytes of this part.
     #[serde(borrow)]
     pub base64: Cow<'a, str>,
-    /// Whether the bytes were not there any more.
+    /// True if the value was missing from the store.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,
 }
@@ -137,22 +138,22 @@ pub struct Blob<'a> {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Closing {
-    /// Ledgers that were looked at.
+    /// Number of ledgers that were examined.
     pub total: u64,
-    /// Ledgers that are in the bundle.
+    /// Number of ledgers in the bundle.
     pub succeeded: u64,
-    /// Always none: a failure ends the bundle.
+    /// Always 0, because a failure ends the bundle.
     pub failed: u64,
-    /// Ledgers without a line that was asked for.
+    /// Number of ledgers without a selected line.
     pub skipped: u64,
-    /// The same as `succeeded`.
+    /// Equal to `succeeded`.
     pub ledgers: u64,
-    /// Lines in the bundle.
+    /// Number of lines in the bundle.
     pub lines: u64,
-    /// Large values in the bundle.
+    /// Number of large values in the bundle.
     pub blobs: u64,
-    /// The hash of everything before this line.
+    /// The hash of all bytes before this line.
     pub sha256: String,
-    /// The same as in `meta`.
+    /// Equal to `meta.duration_ms`.
     pub duration_ms: u64,
 }

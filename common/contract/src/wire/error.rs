@@ -1,4 +1,4 @@
-//! What can go wrong, in one table: code on the wire, exit status, and whether trying again may help.
+//! Failures in one table: code on the wire, exit status, and whether a retry may succeed.
 
 use std::fmt;
 use std::io;
@@ -13,13 +13,13 @@ use serde_json::{Map, Value};
 
 use crate::wire::bytes::bytes_of;
 
-/// The result of everything that can fail.
+/// The result of every fallible function.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A kind of failure. Programs add words, never kinds.
+/// A kind of failure. Programs add messages, never kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// Bytes are not what was signed, hashed or chained.
+    /// Bytes differ from those that were signed, hashed or chained.
     Integrity,
     /// The local file system or a pipe failed.
     Io,
@@ -29,48 +29,48 @@ pub enum Code {
     Usage,
     /// The input is wrong.
     Validation,
-    /// What was named does not exist.
+    /// A named object does not exist.
     NotFound,
-    /// Credentials are missing or refused.
+    /// Credentials are missing or rejected.
     Auth,
-    /// Policy or an upstream's permission forbids it.
+    /// The policy, or a permission of an upstream service, forbids it.
     Forbidden,
     /// The configuration is missing or wrong.
     Config,
     /// A write needs a confirm token.
     ConfirmationRequired,
-    /// State changed, or a token is stale, forged or replayed.
+    /// State has changed, or a token is stale, forged or replayed.
     Conflict,
-    /// The network failed before an answer.
+    /// The network failed before a response arrived.
     Network,
-    /// The upstream asks to slow down.
+    /// An upstream service limits the request rate.
     RateLimited,
-    /// The upstream failed.
+    /// An upstream service failed.
     Server,
     /// A deadline passed.
     Timeout,
-    /// A signal stopped the work.
+    /// A signal interrupted the work.
     Interrupted,
-    /// A command ran and did not exit with 0.
+    /// A command exited with a status other than 0.
     CommandFailed,
     /// Some items of a stream failed, and `--strict-exit` was given.
     Partial,
-    /// A person must act before this can go on.
+    /// A person must act before the work can continue.
     HumanRequired,
-    /// A budget is used up.
+    /// A budget is exhausted.
     BudgetExhausted,
 }
 
-/// One row of the table: what a [`Code`] means outside the program.
+/// A row of the table: the representation of a [`Code`] outside the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The name on the wire, `E_…`.
     pub name: &'static str,
     /// The exit status, 0 to 255.
     pub exit: u8,
-    /// Whether trying the same again may succeed.
+    /// True if retrying the same request may succeed.
     pub retryable: bool,
-    /// Whether the public contract defines it; the others are extensions of these tools.
+    /// True if the public contract defines the code; the others are extensions of these tools.
     pub core: bool,
 }
 
@@ -99,7 +99,7 @@ impl Code {
         Self::BudgetExhausted,
     ];
 
-    /// The row of the table.
+    /// Returns the row of the table.
     pub const fn row(self) -> Row {
         let (name, exit, retryable, core) = match self {
             Self::Integrity => ("E_INTEGRITY", 1, false, true),
@@ -126,7 +126,7 @@ impl Code {
         Row { name, exit, retryable, core }
     }
 
-    /// The code with this name on the wire.
+    /// Returns the code with this name on the wire.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.row().name == name)
     }
@@ -138,7 +138,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// What each exit status means, in the words of the public contract, which `reference` must repeat exactly.
+/// The meaning of each exit status. `reference` must repeat these texts of the public contract exactly.
 pub const EXITS: [(u8, &str); 11] = [
     (0, "success"),
     (1, "generic / integrity / io / unknown (non-retryable, read the envelope)"),
@@ -153,10 +153,10 @@ pub const EXITS: [(u8, &str); 11] = [
     (130, "interrupted by signal (retryable; nothing half-applied)"),
 ];
 
-/// Details that are of no use when they are changed.
+/// Details that are never redacted, because a changed value would be useless.
 const VERBATIM: [&str; 6] = ["resume", "otherwise", "confirm_token", "cursor", "row", "receipt"];
 
-/// A text without the secrets in it: those of a known shape, those that a name promises, and those of this process's environment.
+/// Redacts a text: secrets of a known shape, values after names of secrets, and secrets in this process's environment.
 pub(crate) fn without_secrets(text: &str) -> String {
     static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::from_environment);
     REDACTOR.redact_text(text).0
@@ -171,7 +171,7 @@ fn clean(value: &mut Value) {
     }
 }
 
-/// A failure: its code, one message with the place in it, facts for programs, and what to do about it.
+/// A failure: its code, a message with the location, details for programs, and a hint.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -184,7 +184,7 @@ struct Inner {
 }
 
 impl Error {
-    /// A failure with a lower-case message that says where.
+    /// Makes a failure. The message is lower case and names the location.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             code,
@@ -196,27 +196,27 @@ impl Error {
         }))
     }
 
-    /// An [`Code::Usage`] failure.
+    /// Makes a [`Code::Usage`] failure.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Code::Usage, message)
     }
 
-    /// An [`Code::Validation`] failure.
+    /// Makes a [`Code::Validation`] failure.
     pub fn validation(message: impl Into<String>) -> Self {
         Self::new(Code::Validation, message)
     }
 
-    /// An [`Code::NotFound`] failure.
+    /// Makes a [`Code::NotFound`] failure.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(Code::NotFound, message)
     }
 
-    /// An [`Code::Config`] failure.
+    /// Makes a [`Code::Config`] failure.
     pub fn config(message: impl Into<String>) -> Self {
         Self::new(Code::Config, message)
     }
 
-    /// An [`Code::Io`] failure of the operating system, with what was being done.
+    /// Makes an [`Code::Io`] failure of a system call; `doing` names the operation.
     pub fn io(doing: impl fmt::Display, source: impl Into<io::Error>) -> Self {
         let source = source.into();
         if source.kind() == io::ErrorKind::Interrupted {
@@ -225,21 +225,21 @@ impl Error {
         Self::new(Code::Io, format!("{doing}: {}", reason_of(&source)))
     }
 
-    /// The reader of our output has gone: the end, and no failure.
+    /// Reports that the reader of standard output closed the pipe: the program ends, but not as a failure.
     pub fn reader_gone() -> Self {
         let mut error = Self::new(Code::Io, "the reader has gone");
         error.0.reader_gone = true;
         error
     }
 
-    /// Adds a fact for programs to `details`. Never a secret.
+    /// Adds a member to `details`. Never a secret.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.details.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Like [`Error::with`], unless the detail is there already.
+    /// Like [`Error::with`], but keeps an existing member.
     #[must_use]
     pub fn with_absent(mut self, name: &str, value: impl Into<Value>) -> Self {
         if !self.0.details.contains_key(name) {
@@ -248,7 +248,8 @@ impl Error {
         self
     }
 
-    /// Adds the row that failed, marked as not ours: it is what answers and failures are joined by. One that is there stays.
+    /// Adds the input row that failed, marked as untrusted, so that callers can join failures with rows. An existing
+    /// row is kept.
     #[must_use]
     pub fn with_row(self, row: Option<&RawValue>) -> Self {
         let known = self.0.details.contains_key("row");
@@ -259,14 +260,14 @@ impl Error {
         self.with("row", row).with("_untrusted", untrusted)
     }
 
-    /// Adds what to do about it, one sentence for a person; also `details.hint`.
+    /// Sets the hint, one sentence for a person; it is also `details.hint`.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
 
-    /// The error that an `error` member of an envelope reports: what [`Error::to_value`] made, without its place in a stream.
+    /// Decodes the `error` member of an envelope, the reverse of [`Error::to_value`], without its index in a stream.
     pub fn from_value(error: &Value) -> Self {
         let code = error["code"].as_str().and_then(Code::from_name).unwrap_or(Code::Unknown);
         let message = error["message"].as_str().filter(|message| !message.is_empty());
@@ -298,8 +299,8 @@ impl Error {
         self.with("line", line)
     }
 
-    /// The same without the secrets that its words quote: an argument that was refused may be a key. Lines to be run as they are
-    /// printed, and tokens to be handed back, stay.
+    /// Redacts the message, the hint and the details, because a rejected argument may be a key. Command lines to run
+    /// and tokens to return are kept.
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
         self.0.message = without_secrets(&self.0.message);
@@ -310,7 +311,7 @@ impl Error {
         self
     }
 
-    /// Marks a failure that is not the item's fault: the stream ends with it.
+    /// Marks a failure that is not caused by the item: it ends the stream.
     #[must_use]
     pub fn fatal(mut self) -> Self {
         self.0.fatal = true;
@@ -327,22 +328,22 @@ impl Error {
         &self.0.message
     }
 
-    /// What to do about it, if that is known.
+    /// Returns the hint, if there is one.
     pub fn hint_text(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 
-    /// Whether the stream must end here.
+    /// True if the stream must end here.
     pub fn is_fatal(&self) -> bool {
         self.0.fatal || matches!(self.0.code, Code::Interrupted) || self.0.reader_gone
     }
 
-    /// Whether this is only the reader leaving.
+    /// True if the only cause is that the reader of standard output closed the pipe.
     pub fn is_reader_gone(&self) -> bool {
         self.0.reader_gone
     }
 
-    /// The facts for programs, the hint among them.
+    /// Returns the details for programs, including the hint.
     pub fn details(&self) -> Map<String, Value> {
         let mut details = self.0.details.clone();
         if let Some(hint) = &self.0.hint {
@@ -351,7 +352,7 @@ impl Error {
         details
     }
 
-    /// The `error` member of an envelope: code, message, details, retryable, in this order.
+    /// Encodes the `error` member of an envelope: code, message, details, retryable, in this order.
     pub fn to_value(&self) -> Value {
         let row = self.0.code.row();
         let mut error = Map::new();
@@ -363,7 +364,7 @@ impl Error {
     }
 }
 
-/// Why the system call failed, without Rust's "(os error N)".
+/// Formats the reason of a failed system call, without Rust's "(os error N)".
 fn reason_of(source: &io::Error) -> String {
     let text = source.to_string();
     match text.split_once(" (os error") {
@@ -402,7 +403,7 @@ impl From<rustix::io::Errno> for Error {
 }
 
 impl From<Refusal> for Error {
-    /// A string that asks for a shell is forbidden; one that is broken is not valid.
+    /// A string that needs a shell is forbidden; a malformed string is invalid.
     fn from(refusal: Refusal) -> Self {
         let code = if refusal.rule.is_malformed() { Code::Validation } else { Code::Forbidden };
         Self::new(code, refusal.to_string())
@@ -420,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_forbidden_when_it_asks_for_a_shell_and_invalid_when_it_is_broken() {
+    fn refusal_of_shell_syntax_is_forbidden_and_malformed_is_invalid() {
         assert_eq!(Error::from(split("a | b").unwrap_err()).code(), Code::Forbidden);
         let broken = Error::from(split("a 'b").unwrap_err());
         assert_eq!((broken.code(), &broken.details()["offset"]), (Code::Validation, &2.into()));

@@ -1,51 +1,51 @@
-//! `exec_result`: what a command did.
+//! `exec_result`: the outcome of a command.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Receipt, Reply};
 
-/// What a command did.
+/// The outcome of a command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr", "streams", "denied", "files_changed"])))]
 pub struct ExecResult {
-    /// The words it was started with.
+    /// The words of the command.
     pub argv: Vec<String>,
-    /// What it wrote on standard output; bytes that are not UTF-8 are replaced.
+    /// Standard output; bytes that are not UTF-8 are replaced.
     pub stdout: String,
-    /// What it wrote on standard error; bytes that are not UTF-8 are replaced.
+    /// Standard error; bytes that are not UTF-8 are replaced.
     pub stderr: String,
-    /// Its exit status, where it left by itself.
+    /// The exit status, if the command exited.
     pub return_code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that killed the command.
     pub signal: Option<i32>,
-    /// Whether it ran into the deadline.
+    /// True if the deadline ended the command.
     pub timed_out: bool,
-    /// Whether output was left out.
+    /// True if output was discarded.
     pub truncated: bool,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
-    /// The file that was executed.
+    /// The executed file.
     pub exe: Executable,
     /// The layers of the sandbox that were in force.
     pub enforcement: Box<RawValue>,
-    /// More about streams that were cut or are not UTF-8.
+    /// Details about streams that were truncated or are not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Box<RawValue>>,
-    /// How many programs it started.
+    /// Number of programs that the command started.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub steps: u64,
-    /// Programs that it was kept from starting, at most the first 100.
+    /// Programs that the command was not allowed to start, at most the first 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denied: Vec<DeniedStep>,
-    /// The files that it created, changed and removed where it may write.
+    /// Files that the command created, changed and removed in writable directories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_changed: Option<FilesChanged>,
-    /// Where it was recorded.
+    /// Receipt of the ledger entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Receipt>,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
 }
@@ -54,15 +54,15 @@ pub struct ExecResult {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FilesChanged {
-    /// How many paths are new.
+    /// Number of new paths.
     pub created: u64,
-    /// How many paths have another content or other permissions.
+    /// Number of paths with changed content or permissions.
     pub changed: u64,
-    /// How many paths are gone.
+    /// Number of removed paths.
     pub removed: u64,
-    /// The first of them, by path.
+    /// The first changes, in order of path.
     pub files: Vec<FileChange>,
-    /// Whether there are more.
+    /// True if `files` is incomplete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
@@ -71,31 +71,31 @@ pub struct FilesChanged {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileChange {
-    /// The path, absolute.
+    /// The absolute path.
     pub path: String,
-    /// Its bytes in base64 where they are not UTF-8.
+    /// Base64 of the path, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<String>,
-    /// What happened to it.
+    /// The kind of change.
     pub change: ChangeKind,
-    /// What it was; null where nothing was there.
+    /// The state before; null if the path did not exist.
     pub before: Option<FileState>,
-    /// What it is; null where nothing is there.
+    /// The state after; null if the path no longer exists.
     pub after: Option<FileState>,
 }
 
-/// What happened to a path.
+/// The kind of change of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// Nothing was there.
+    /// The path did not exist before.
     Created,
-    /// It has another content, or is of another kind.
+    /// The content or the file type changed.
     Changed,
-    /// Nothing is there any more.
+    /// The path no longer exists.
     Removed,
-    /// Only its permissions are others.
+    /// Only the permissions changed.
     Mode,
 }
 
@@ -103,19 +103,19 @@ pub enum ChangeKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileState {
-    /// What it is.
+    /// The file type.
     pub kind: FileKind,
-    /// Its permissions in octal.
+    /// The permissions in octal.
     pub permissions: String,
-    /// The hash of a regular file; absent where it was not kept or read.
+    /// The hash of a regular file; absent if the content was not kept or read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The text of a symbolic link.
+    /// The target of a symbolic link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
 
-/// What a path can be.
+/// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -130,17 +130,17 @@ pub enum FileKind {
     Other,
 }
 
-/// A program that a command was kept from starting.
+/// A program that a command was not allowed to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeniedStep {
-    /// The words it would have been started with.
+    /// The words of the denied command.
     pub argv: Vec<String>,
-    /// The rule that decided.
+    /// The rule that denied it.
     pub rule: String,
     /// The reason.
     pub reason: String,
-    /// The approval that it awaits; null where it is refused for good.
+    /// The approval that it waits for; null if the denial is final.
     pub approval: Option<String>,
 }
 
@@ -149,7 +149,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A file that was executed.
+/// An executed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Executable {

@@ -1,4 +1,4 @@
-//! `--fields a,b.c`: only the members that were asked for, in the order asked, with their values as they were written.
+//! `--fields a,b.c`: selects members in the requested order and keeps their values as they were written.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use serde_json::value::RawValue;
 use crate::spelling::nearest;
 use crate::wire::{Error, Result};
 
-/// How deep a schema is followed: one that names itself has no end.
+/// Maximum depth of a schema, because a schema can refer to itself.
 const DEPTH: usize = 32;
 
-/// The members that a query was asked for.
+/// The members that `--fields` selects.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     nodes: Vec<Node>,
-    /// Whether they are the members of each item of a page.
+    /// True if the names select members of each item of a page.
     of_items: bool,
 }
 
-/// A member, and those below it; none for the whole of it.
+/// A member and its selected members; an empty list selects the whole value.
 #[derive(Clone, Debug)]
 struct Node {
     name: String,
@@ -29,8 +29,8 @@ struct Node {
 }
 
 impl Fields {
-    /// The fields that dotted names lead to, checked against the JSON Schema of what is printed: a closed object has only the members
-    /// that its schema lists, and below an open one every name is possible. Of a page they are the members of its items.
+    /// Parses dotted names and checks them against the JSON Schema of the output. A closed object has only the members
+    /// that its schema lists; an open object accepts every name. For a page, the names select members of its items.
     pub fn of(names: &[String], schema: &Value) -> Result<Self> {
         let mut nodes = Vec::new();
         for name in names {
@@ -48,7 +48,7 @@ impl Fields {
         Ok(Self { nodes, of_items })
     }
 
-    /// The JSON with only these members.
+    /// Returns the JSON with only the selected members.
     pub fn project(&self, json: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.of_items {
@@ -66,7 +66,7 @@ impl Fields {
         out
     }
 
-    /// The same, one object a line: of a page each item.
+    /// Like [`Fields::project`], but one object a line: one line for each item of a page.
     pub fn lines(&self, json: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.of_items {
@@ -86,7 +86,7 @@ impl Fields {
 fn add(name: &str, nodes: &mut Vec<Node>) {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     match (nodes.iter_mut().find(|node| node.name == first), rest) {
-        // The whole of it was asked for before.
+        // The whole value is selected already.
         (Some(node), Some(_)) if node.below.is_empty() => {}
         (Some(node), Some(rest)) => add(rest, &mut node.below),
         (Some(node), None) => node.below.clear(),
@@ -100,11 +100,11 @@ fn add(name: &str, nodes: &mut Vec<Node>) {
     }
 }
 
-/// The members of a value that a schema describes.
+/// The members that a schema describes.
 #[derive(Default)]
 struct Known<'a> {
     members: Vec<(&'a str, &'a Value)>,
-    /// Whether other members are possible.
+    /// True if other members are possible.
     is_open: bool,
 }
 
@@ -182,7 +182,8 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Appends an object with only these members, or a list of such objects. False for a value that has no members.
+/// Appends an object with only the selected members, or a list of such objects. Returns false if the value has no
+/// members.
 fn project(json: &[u8], nodes: &[Node], out: &mut Vec<u8>) -> bool {
     match json.trim_ascii_start().first() {
         Some(b'{') => {}
@@ -223,7 +224,7 @@ fn project(json: &[u8], nodes: &[Node], out: &mut Vec<u8>) -> bool {
         }
         separator = b",";
     }
-    // What is not ours stays marked as that.
+    // The marks of untrusted members are kept.
     let marks: Vec<String> = match value_of("_untrusted") {
         Some(marks) if !nodes.iter().any(|node| node.name == "_untrusted") => {
             serde_json::from_slice(marks).unwrap_or_default()
@@ -251,7 +252,7 @@ fn elements(list: &RawValue) -> Vec<&RawValue> {
     serde_json::from_str(list.get()).unwrap_or_default()
 }
 
-/// The members of an object, in their order; none of what is not one.
+/// Returns the members of an object in their order; empty if the JSON is not an object.
 pub(super) fn members(json: &[u8]) -> Vec<(String, &RawValue)> {
     struct Members<'a>(Vec<(String, &'a RawValue)>);
 
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn dotted_names_keep_the_nesting_the_order_asked_for_and_the_text_of_values() {
+    fn project_keeps_nesting_requested_order_and_value_text() {
         let json = r#"{"seq":1,"data":{"n":1e400,"m":{"a":1,"b":2},"s":"x"},"e":[{"a":1,"b":2},3,{"a":4}]}"#;
         assert_eq!(projected(&["data.n", "seq", "data.m.b"], json), r#"{"data":{"n":1e400,"m":{"b":2}},"seq":1}"#);
         assert_eq!(projected(&["data.m", "data.m.a"], json), r#"{"data":{"m":{"a":1,"b":2}}}"#);
@@ -307,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_stays_marked() {
+    fn project_keeps_untrusted_marks() {
         let json = r#"{"a":"x","b":"y","_untrusted":["/a","/c/d"]}"#;
         assert_eq!(projected(&["a"], json), r#"{"a":"x","_untrusted":["/a"]}"#);
         assert_eq!(projected(&["b"], json), r#"{"b":"y"}"#);
     }
 
     #[test]
-    fn a_page_keeps_its_own_members_and_its_items_have_those_that_were_asked_for() {
+    fn project_of_page_selects_members_of_items() {
         let item = json!({"type": "object", "properties": {"id": {"type": "string"}, "n": {"type": "integer"}}});
         let schema = json!({
             "type": "object",
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_member_of_a_closed_object_is_refused_with_the_known_ones() {
+    fn unknown_member_of_closed_object_fails_with_known_names() {
         let schema = json!({"type": "object", "properties": {
             "seq": {"type": "integer"}, "data": {"type": "object"}, "any": true, "message": {"type": ["string", "object"]},
             "one": {"anyOf": [{"type": "null"}, {"type": "object", "properties": {"deep": {"type": "string"}}}]},

@@ -1,15 +1,15 @@
-//! Images and documents that are sent to a model, recognised by their bytes and not by their names.
+//! Images and documents for a model, recognized by their bytes and not by file names.
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 
 use super::{Block, Error, Result};
 
-/// The largest image that models take.
+/// The largest image that models accept, in bytes.
 const IMAGE_LIMIT: u64 = 5 << 20;
-/// The largest document.
+/// The largest document, in bytes.
 pub const DOCUMENT_LIMIT: u64 = 32 << 20;
 
-/// The block of an image or a document, and its media type. None for bytes that are neither.
+/// Returns the block of an image or a document and its media type; `None` for other bytes.
 pub fn block_of(bytes: &[u8]) -> Result<Option<(Block, &'static str)>> {
     let Some((media_type, limit)) = media_type(bytes) else { return Ok(None) };
     if bytes.len() as u64 > limit {

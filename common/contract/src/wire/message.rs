@@ -1,78 +1,79 @@
-//! `message` and `delta`: what came back from a model.
+//! `message` and `delta`: the response of a model, whole or in pieces.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Block, Content, Receipt, Reply, ToolCall, Turn};
 
-/// What came back from a model.
+/// The response of a model.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["content", "tool_calls", "blocks", "input", "row", "parsed", "extracted"])))]
 pub struct Message {
-    /// The provider's id of it.
+    /// The provider's id.
     pub id: String,
     /// assistant.
     pub role: String,
     /// The content: a text, or blocks.
     pub content: Content,
-    /// The tools that the model calls, complete.
+    /// The complete tool calls of the model.
     #[serde(default)]
     pub tool_calls: Vec<ToolCall>,
-    /// The answer as its provider gave it, in order; absent where the content and the calls say all of it.
+    /// The response as the provider sent it, in order; absent if `content` and `tool_calls` represent all of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<Block>,
-    /// The turns that this answers and that no session has yet.
+    /// The turns that this message answers and that no session contains yet.
     #[serde(default)]
     pub input: Vec<Turn>,
     /// The model that answered.
     pub model: String,
-    /// How it was asked.
+    /// The kind of backend.
     pub backend: String,
-    /// Who was asked, by name; absent where a program does not say.
+    /// The name of the endpoint; absent if the backend does not report one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub endpoint: String,
     /// `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, refusal or `model_context_window_exceeded`.
     pub stop_reason: String,
-    /// What it cost.
+    /// Tokens and cost.
     pub usage: Usage,
-    /// Whether it was taken from the cache, and cost nothing.
+    /// True if the answer came from the cache and cost nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// The session that the prompt named.
+    /// The session of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// The agent that the prompt named.
+    /// The agent of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The row that the prompt carried.
+    /// The row of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<Box<RawValue>>,
-    /// The answer as JSON, where a schema asked for it.
+    /// The answer as JSON, if a schema was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parsed: Option<Box<RawValue>>,
-    /// The first fenced code block of the answer, where it was asked for and is.
+    /// The first fenced code block of the answer, if it was requested and exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extracted: Option<Extracted>,
-    /// Where it was recorded.
+    /// Receipt of the ledger entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Receipt>,
-    /// The hash of the request that was answered, as its ledger entries have it; with a second question that of the first.
+    /// The hash of the answered request, as in its ledger entries; after a repair request, the hash of the first
+    /// request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_hash: Option<String>,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
 }
 
 impl Message {
-    /// The turn that it is in a conversation.
+    /// Converts the message to a turn of a conversation.
     pub fn turn(&self) -> Turn {
         let content = self.content.clone().with_calls(&self.tool_calls);
         Turn { role: self.role.clone(), content, blocks: self.blocks.clone() }
     }
 
-    /// Marks what is not ours: what the model said, and what the prompt handed on.
+    /// Marks the model's output and the prompt's row as untrusted.
     pub fn mark(&mut self) {
         let handed_on = self.row.as_ref().map(|_| "/row");
         let parsed = self.parsed.as_ref().map(|_| "/parsed");
@@ -93,20 +94,20 @@ impl Reply for Message {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Extracted {
-    /// The first word behind the fence; null where none is.
+    /// The first word after the fence; null if there is none.
     pub language: Option<String>,
-    /// What is between the fences, without the last line feed.
+    /// The text between the fences, without the last line feed.
     pub text: String,
 }
 
-/// What an answer cost.
+/// Tokens and cost of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
-    /// Tokens read, those from a cache left out.
+    /// Input tokens, without those read from a cache.
     #[serde(default)]
     pub input_tokens: u64,
-    /// Tokens written.
+    /// Output tokens.
     #[serde(default)]
     pub output_tokens: u64,
     /// Tokens read from a cache.
@@ -115,33 +116,33 @@ pub struct Usage {
     /// Tokens written to a cache.
     #[serde(default)]
     pub cache_write_tokens: u64,
-    /// US dollars; null where the model has no known price.
+    /// US dollars; null if the price of the model is unknown.
     #[serde(default)]
     pub cost_usd: Option<f64>,
 }
 
-/// A piece of a message that is still coming.
+/// A piece of a message that is not complete yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["text", "thinking"])))]
 pub struct Delta {
-    /// The words that are new.
+    /// The new text.
     pub text: String,
-    /// What the model thinks, which is none of its words; the text is empty then.
+    /// New thinking, which is not part of the answer; `text` is then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
 }
 
 impl Delta {
-    /// New words of a model.
+    /// Makes a delta of text.
     pub fn new(text: &str) -> Self {
         Self { text: text.to_owned(), thinking: None, untrusted: vec!["/text".to_owned()] }
     }
 
-    /// New thoughts of a model.
+    /// Makes a delta of thinking.
     pub fn of_thinking(text: &str) -> Self {
         Self { text: String::new(), thinking: Some(text.to_owned()), untrusted: vec!["/thinking".to_owned()] }
     }

@@ -1,6 +1,6 @@
-//! What two programs must agree on byte for byte. See cp-record(5) and cp-exit(7).
+//! The formats that two programs must agree on byte for byte. See cp-record(5) and cp-exit(7).
 //!
-//! Readers ignore members they do not know. What a model, a tool or a person wrote stays the bytes it came in.
+//! Readers ignore unknown members. Text from a model, a tool or a person keeps its original bytes.
 
 mod approval;
 mod block;
@@ -40,7 +40,7 @@ pub use self::reply::Reply;
 pub use self::tool::{ToolCall, ToolResult, ToolSpec};
 pub use self::turn::{Content, Turn};
 
-/// Encodes a value that is known to be encodable as raw JSON.
+/// Encodes a value as raw JSON.
 pub fn raw(value: &impl Serialize) -> Result<Box<RawValue>> {
     serde_json::value::to_raw_value(value).map_err(|e| Error::new(Code::Unknown, format!("encoding JSON: {e}")))
 }

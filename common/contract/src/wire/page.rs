@@ -1,4 +1,4 @@
-//! A part of a list, and where the list goes on.
+//! A page of a list, and the cursor of the next page.
 
 use serde::Serialize;
 
@@ -8,21 +8,21 @@ use crate::wire::Reply;
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Page<T> {
-    /// What is on the page.
+    /// The items.
     pub items: Vec<T>,
-    /// How many there are on it.
+    /// Number of items on this page.
     pub count: usize,
-    /// Where the next page begins; null on the last.
+    /// The cursor of the next page; null on the last page.
     pub next_cursor: Option<String>,
-    /// Whether there is a next page.
+    /// True if there is a next page.
     pub has_more: bool,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted members.
     #[serde(rename = "_untrusted", default, skip_serializing_if = "<[_]>::is_empty")]
     pub untrusted: &'static [&'static str],
 }
 
 impl<T> Page<T> {
-    /// The same page, its items marked as what a model, a tool or a person wrote.
+    /// Marks the items as untrusted, because a model, a tool or a person wrote them.
     #[must_use]
     pub fn untrusted(self) -> Self {
         Self { untrusted: &["/items"], ..self }

@@ -1,11 +1,11 @@
-//! `prompt`: what to send to a model.
+//! `prompt`: a request for a model.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Error, Reply, Result, ToolSpec, Turn, raw};
 
-/// What to send to a model.
+/// A request for a model.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["messages", "row"])))]
@@ -13,75 +13,75 @@ pub struct Prompt {
     /// The agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The session that the history came from and the turns go to.
+    /// The session that the history came from and that new turns are added to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     /// The system text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// The id of the governed prompt that the system text is.
+    /// The id of the governed prompt that is the system text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_id: Option<String>,
     /// The conversation, oldest first.
     pub messages: Vec<Turn>,
-    /// How many leading messages came from the session.
+    /// Number of leading messages that came from the session.
     #[serde(default)]
     pub history: usize,
-    /// What the model may call.
+    /// The tools that the model may call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
     /// The model to ask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// How to ask it.
+    /// Sampling parameters.
     #[serde(default, skip_serializing_if = "Params::is_empty")]
     pub params: Params,
-    /// The row this was made from, for joining later.
+    /// The row that the prompt was made from, for joins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<Box<RawValue>>,
-    /// Parts that were left out or redacted.
+    /// Report of omitted and redacted parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Box<RawValue>>,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
 }
 
-/// The prompt for a summary that replaces turns.
+/// System text of a request to summarise turns.
 const SUMMARISE: &str = "Summarise the conversation for whoever continues it: the questions, the decisions, the findings \
 (names, paths, numbers, exact words where they matter), and the open points. Leave out greetings. Add nothing.";
 
-/// About how many tokens so many bytes are. An estimate: every model counts in its own way.
+/// Estimates the tokens of `bytes` bytes. Tokenizers differ between models.
 pub const fn estimated_tokens(bytes: usize) -> usize {
     bytes.div_ceil(4)
 }
 
 impl Prompt {
-    /// A prompt for a summary of these turns.
+    /// Makes a request to summarise these turns.
     pub fn to_summarise<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Self {
         let lines: Vec<String> =
             turns.into_iter().map(|turn| format!("{}: {}", turn.role, turn.plain_text())).collect();
         Self { system: Some(SUMMARISE.to_owned()), ..Self::of_text(&lines.join("\n")) }
     }
 
-    /// About how many tokens it is.
+    /// Estimates the tokens of the prompt.
     pub fn estimated_tokens(&self) -> Result<usize> {
         let fixed = self.system.as_ref().map_or(0, String::len) + raw(&self.tools)?.get().len();
         let turns = self.messages.iter().map(Turn::size).sum::<Result<usize>>()?;
         Ok(estimated_tokens(fixed + turns))
     }
 
-    /// A prompt of one user text.
+    /// Makes a prompt of one user text.
     pub fn of_text(text: &str) -> Self {
         Self { messages: vec![Turn::text("user", text)], ..Self::default() }
     }
 
-    /// The turns that are not from the session: what `message.data.input` carries on.
+    /// Returns the turns that are not from the session, which become `message.data.input`.
     pub fn input(&self) -> &[Turn] {
         self.messages.get(self.history..).unwrap_or_default()
     }
 
-    /// Checks what every reader relies on: some messages, and a history that is not longer than they are.
+    /// Checks that there are messages, and that the history is not longer than the messages.
     pub fn checked(self) -> Result<Self> {
         if self.messages.is_empty() {
             return Err(
@@ -107,11 +107,11 @@ impl Reply for Prompt {
     }
 }
 
-/// How to ask a model.
+/// Sampling parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Params {
-    /// The most tokens to answer with.
+    /// Maximum number of output tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
     /// Sampling temperature, 0 to 2.
@@ -126,7 +126,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// Whether none is set.
+    /// True if no parameter is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_round_trips_with_its_numbers_and_unknown_block_members() {
+    fn prompt_round_trip_keeps_numbers_and_unknown_block_members() {
         let text = r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a","cache_control":{"type":"x"}},{"type":"tool_use","id":"1","name":"f","input":{"n":12345678901234567890123456789,"e":1e2}}]}],"history":0}"#;
         let prompt: Prompt = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&prompt).unwrap(), text);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_longer_than_the_messages_is_refused() {
+    fn prompt_with_history_longer_than_messages_fails() {
         let prompt: Prompt =
             serde_json::from_str(r#"{"messages":[{"role":"user","content":"a"}],"history":2}"#).unwrap();
         assert!(prompt.checked().is_err());

@@ -1,4 +1,4 @@
-//! A record is a line: the envelope around `data`, read without touching the bytes of what it carries.
+//! A record is one line: the envelope around `data`. It is parsed without changing the bytes of its payload.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,23 +10,23 @@ use serde_json::value::RawValue;
 
 use crate::wire::{Code, Error, Result};
 
-/// The version of the envelope that we write.
+/// The envelope version that programs write.
 pub const SCHEMA_VERSION: &str = "1.0";
 
-/// What an open record is.
+/// The kind of an open record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// What to send to a model.
+    /// A request for a model.
     Prompt,
-    /// What came back.
+    /// The response of a model.
     Message,
-    /// A piece of a message that is still coming.
+    /// A piece of a message that is not complete yet.
     Delta,
-    /// A model asks for a tool.
+    /// A tool call of a model.
     ToolCall,
-    /// What the tool answered.
+    /// The result of a tool call.
     ToolResult,
-    /// What a command did.
+    /// The outcome of a command.
     ExecResult,
     /// A line of a ledger.
     Entry,
@@ -56,7 +56,7 @@ impl Kind {
         Self::Summary,
     ];
 
-    /// The value of `type` on the wire.
+    /// Returns the value of `type` on the wire.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Prompt => "prompt",
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// The kind with this name.
+    /// Returns the kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -85,22 +85,22 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A line that is an envelope, beside its bytes.
+/// A parsed envelope and its bytes.
 #[derive(Clone, Debug)]
 pub struct Record<'a> {
-    /// The bytes it came as, without the line feed.
+    /// The bytes of the line, without the line feed.
     pub line: &'a [u8],
-    /// Whether it reports success.
+    /// True if the record reports success.
     pub ok: bool,
-    /// The kind, if we know its name.
+    /// The kind, if its name is known.
     pub kind: Option<Kind>,
-    /// The name of the kind as it came; an answer has none.
+    /// The name of the kind as received; an answer has no kind.
     pub kind_name: Option<Cow<'a, str>>,
-    /// What it carries.
+    /// The payload.
     pub data: Option<&'a RawValue>,
-    /// Why it failed.
+    /// The failure.
     pub error: Option<&'a RawValue>,
-    /// Whether it closes its stream: it has `meta`.
+    /// True if the record closes its stream, because it has `meta`.
     pub closed: bool,
 }
 
@@ -126,7 +126,8 @@ struct ErrorHead<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Reads an envelope. Fails on bad JSON, duplicate names, bad UTF-8, an unknown major version, and on JSON that is not an envelope.
+    /// Parses an envelope. Fails on invalid JSON, duplicate names, invalid UTF-8, an unknown major version, and JSON
+    /// that is not an envelope.
     pub fn parse(line: &'a [u8]) -> Result<Self> {
         json::check(line).map_err(|fault| bad_json(&fault))?;
         let head: Head<'a> = serde_json::from_slice(line).map_err(|e| {
@@ -153,7 +154,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Whether the line looks like an envelope, whole or damaged: a broken record is never taken for text.
+    /// True if the line looks like an envelope, even a damaged one, so that a damaged record is never treated as text.
     pub fn looks_like_one(line: &[u8]) -> bool {
         if line.starts_with(b"{\"ok\":true,") || line.starts_with(b"{\"ok\":false,") {
             return true;
@@ -162,7 +163,7 @@ impl<'a> Record<'a> {
             && serde_json::from_slice::<Head<'_>>(line).is_ok_and(|h| h.ok.is_some() && h.schema_version.is_some())
     }
 
-    /// The code of a failed record.
+    /// Returns the code of a failed record.
     pub fn code(&self) -> Code {
         self.error
             .and_then(|error| serde_json::from_str::<ErrorHead<'_>>(error.get()).ok())
@@ -170,20 +171,20 @@ impl<'a> Record<'a> {
             .unwrap_or(Code::Unknown)
     }
 
-    /// The failure that it reports, as an error of ours with the same code, message, hint and details, but the place in the other
-    /// program's input.
+    /// Converts the reported failure to an error with the same code, message, hint and details, without the index in
+    /// the other program's input.
     pub fn failure(&self) -> Error {
         let error: Value = self.error.and_then(|error| serde_json::from_str(error.get()).ok()).unwrap_or_default();
         Error::from_value(&error)
     }
 
-    /// What it carries, read into a type. Members that the type does not know are ignored.
+    /// Decodes the payload. Unknown members are ignored.
     pub fn read<T: Deserialize<'a>>(&self) -> Result<T> {
         let data = self.data.ok_or_else(|| Error::validation("the record has no `data`"))?;
         read(data)
     }
 
-    /// The same record without `meta`: what stays of a closing line in the middle of a longer stream.
+    /// Returns the line without `meta`, to pass a closing record on in the middle of a longer stream.
     pub fn opened(&self) -> Vec<u8> {
         if !self.closed {
             return self.line.to_vec();
@@ -199,7 +200,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Reads a value that came in a record. The error names the member.
+/// Decodes a payload. The error names the member.
 pub fn read<'a, T: Deserialize<'a>>(data: &'a RawValue) -> Result<T> {
     serde_json::from_str(data.get()).map_err(|e| {
         let text = e.to_string();
@@ -208,12 +209,12 @@ pub fn read<'a, T: Deserialize<'a>>(data: &'a RawValue) -> Result<T> {
     })
 }
 
-/// An open record as a line: what a program sends to another.
+/// Encodes an open record as a line, to be sent to another program.
 pub fn open_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>> {
     encoded(&Envelope { ok: true, schema_version: SCHEMA_VERSION, r#type: kind, data, meta: None })
 }
 
-/// A record that closes its stream as a line: asked alone, or the end of what is sent.
+/// Encodes a record that closes its stream: a single request, or the last one.
 pub fn closed_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>> {
     encoded(&Envelope {
         ok: true,
@@ -245,7 +246,7 @@ fn encoded(envelope: &impl Serialize) -> Result<Vec<u8>> {
     Ok(line)
 }
 
-/// An envelope up to its body: `{"ok":…,"schema_version":…[,"type":…]`.
+/// Makes the beginning of an envelope: `{"ok":…,"schema_version":…[,"type":…]`.
 pub(crate) fn head(ok: bool, kind: Option<&str>) -> Vec<u8> {
     let mut line = Vec::with_capacity(256);
     line.extend_from_slice(if ok {
@@ -267,7 +268,7 @@ pub(crate) fn member(line: &mut Vec<u8>, name: &str, value: &[u8]) {
     line.extend_from_slice(value);
 }
 
-/// The error for a line that is not JSON.
+/// Makes the error for a line that is not JSON.
 pub(crate) fn bad_json(fault: &json::Fault) -> Error {
     Error::validation(format!("not valid JSON: {} at byte {}", fault.reason, fault.offset)).with("offset", fault.offset)
 }
@@ -277,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_opened_record_keeps_the_bytes_of_its_data() {
+    fn opened_record_keeps_data_bytes() {
         let line = br#"{"ok":true,"schema_version":"1.0","type":"item","data":{"n":1e2,"b":12345678901234567890123456789},"meta":{"duration_ms":1}}"#;
         let record = Record::parse(line).unwrap();
         assert!(record.closed);
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_comes_back_whole() {
+    fn failure_round_trip_keeps_every_member() {
         let error = Error::not_found("no a").with("file", "a").with("index", 3).hint("make it");
         let line = format!(r#"{{"ok":false,"schema_version":"1.0","type":"error","error":{}}}"#, error.to_value());
         let back = Record::parse(line.as_bytes()).unwrap().failure();
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_framed_as_lines() {
+    fn records_are_encoded_as_lines() {
         assert_eq!(
             open_line("item", &[1]).unwrap(),
             b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"item\",\"data\":[1]}\n"
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_envelope_is_refused_with_the_way_out() {
+    fn parse_of_non_envelope_fails_with_hint() {
         let e = Record::parse(br#"{"a":1}"#).unwrap_err();
         assert_eq!(e.code(), Code::Validation);
         assert!(e.hint_text().unwrap().contains("--rows"));
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_record_is_never_taken_for_text() {
+    fn damaged_record_still_looks_like_a_record() {
         assert!(Record::looks_like_one(br#"{"ok":true,"schema_ver"#));
         assert!(Record::looks_like_one(br#"{ "schema_version":"1.0", "ok":true }"#));
         assert!(!Record::looks_like_one(br#"{"a":1}"#));

@@ -1,13 +1,13 @@
-//! What a program can answer with.
+//! The answer of a program.
 
 use serde::Serialize;
 
-/// What a program can answer with.
+/// The answer of a program.
 pub trait Reply: Serialize {
-    /// The words for a person, without the last line feed. Empty when there is nothing to say.
+    /// Returns the text for people, without the last line feed; empty if there is nothing to print.
     fn text(&self) -> String;
 
-    /// The bytes for `--format raw`.
+    /// Returns the bytes for `--format raw`.
     fn raw(&self) -> Vec<u8> {
         let mut bytes = self.text().into_bytes();
         bytes.push(b'\n');

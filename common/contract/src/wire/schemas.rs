@@ -1,4 +1,4 @@
-//! The JSON Schemas of what several programs print, as a name and a text: for `Program::schemas`.
+//! JSON Schemas of the output that several programs share, each a name and a text, for `Program::schemas`.
 
 /// The schema of a prompt.
 pub const PROMPT: (&str, &str) = ("prompt", include_str!("../../schemas/prompt.json"));
@@ -10,15 +10,15 @@ pub const DELTA: (&str, &str) = ("delta", include_str!("../../schemas/delta.json
 pub const TOOL_CALL: (&str, &str) = ("tool_call", include_str!("../../schemas/tool_call.json"));
 /// The schema of a tool result.
 pub const TOOL_RESULT: (&str, &str) = ("tool_result", include_str!("../../schemas/tool_result.json"));
-/// The schema of an execution.
+/// The schema of an execution result.
 pub const EXEC_RESULT: (&str, &str) = ("exec_result", include_str!("../../schemas/exec_result.json"));
 /// The schema of a receipt.
 pub const RECEIPT: (&str, &str) = ("receipt", include_str!("../../schemas/receipt.json"));
-/// The schema of a dry run.
+/// The schema of the preview of a dry run.
 pub const PREVIEW: (&str, &str) = ("preview", include_str!("../../schemas/preview.json"));
-/// The schema of what a tee prints: what it was given.
+/// The schema of the records that a tee passes on.
 pub const PASSED: (&str, &str) = ("passed", include_str!("../../schemas/passed.json"));
-/// The schema of a closing line's counts.
+/// The schema of the counts in a closing line.
 pub const SUMMARY: (&str, &str) = ("summary", include_str!("../../schemas/summary.json"));
 /// The schemas of the records of a bundle.
 pub const BUNDLE: [(&str, &str); 4] = [
@@ -27,10 +27,10 @@ pub const BUNDLE: [(&str, &str); 4] = [
     (super::bundle::LINE, include_str!("../../schemas/bundle_line.json")),
     (super::bundle::BLOB, include_str!("../../schemas/bundle_blob.json")),
 ];
-/// The schema of what a line that is not `ok` has in place of data.
+/// The schema of the `error` member of a line that is not `ok`.
 pub const ERROR: (&str, &str) = ("error", include_str!("../../schemas/error.json"));
 
-/// The schema of what can be the data of a record: it may also have the place of the input line that it answers.
+/// Adds the member `index`, the place of the answered input line, to the schema of a record's data.
 #[cfg(feature = "schema")]
 #[must_use]
 pub fn of_record(mut schema: schemars::Schema) -> schemars::Schema {
@@ -46,11 +46,11 @@ pub fn of_record(mut schema: schemars::Schema) -> schemars::Schema {
     schema
 }
 
-/// Compares the schema `schemas/<name>.json` of a crate with its type. `UPDATE=1` rewrites the file.
+/// Compares `schemas/<name>.json` of a crate with the schema of its type. `UPDATE=1` rewrites the file.
 ///
 /// # Panics
 ///
-/// Panics if they differ: it is called by tests.
+/// Panics if they differ, because tests call it.
 #[cfg(feature = "schema")]
 pub fn same_or_update(crate_directory: &str, name: &str, schema: &schemars::Schema) {
     let path = std::path::Path::new(crate_directory).join(format!("schemas/{name}.json"));

@@ -1,4 +1,4 @@
-//! The shapes of lines that are put together member by member, as types: only their schemas are made from them.
+//! Types of lines that the programs assemble member by member. Only their schemas are used.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -6,33 +6,33 @@ use serde_json::{Map, Value};
 
 use super::Usage;
 
-/// The summary of a stream: the number of items, their results, and members that some verbs add.
+/// The summary of a stream: the number of items, their outcomes, and members that some verbs add.
 #[derive(Serialize, JsonSchema)]
 pub struct Summary {
-    /// All items.
+    /// Number of items.
     pub total: u64,
-    /// Those that were done.
+    /// Number of items that succeeded.
     pub succeeded: u64,
-    /// Those that failed; each has its record.
+    /// Number of items that failed; each has an `error` record.
     pub failed: u64,
-    /// Those that were left out.
+    /// Number of items that were skipped.
     pub skipped: u64,
-    /// Of a list: how many records were printed.
+    /// Of a list: number of records printed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Of a list: where the next page begins; null on the last.
+    /// Of a list: the cursor of the next page; null on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
-    /// Of a list: whether there is a next page.
+    /// Of a list: true if there is a next page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub has_more: Option<bool>,
-    /// Of a list: whether the limit cut it off.
+    /// Of a list: true if the limit truncated it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<bool>,
     /// The ledger that was appended to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger: Option<String>,
-    /// Its bytes in base64 where they are not UTF-8.
+    /// Base64 of the path, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger_bytes: Option<String>,
     /// The first entry that was appended.
@@ -41,58 +41,58 @@ pub struct Summary {
     /// The last entry that was appended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Appended>,
-    /// Of a search: the files that were read.
+    /// Of a search: number of files read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<u64>,
-    /// Those that were not.
+    /// Of a search: number of files skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_files: Option<u64>,
-    /// Of an audit or a bundle: the ledgers.
+    /// Of an audit or a bundle: number of ledgers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledgers: Option<u64>,
-    /// The claims that hold.
+    /// Of an audit: number of claims that hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<u64>,
-    /// Those that do not.
+    /// Of an audit: number of claims that do not hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<u64>,
-    /// Claims that could neither be proved nor refuted.
+    /// Of an audit: number of claims that could be neither proved nor refuted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<u64>,
-    /// Of a bundle: the lines.
+    /// Of a bundle: number of lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<u64>,
-    /// Its large values.
+    /// Of a bundle: number of large values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blobs: Option<u64>,
-    /// The hash of everything before this line.
+    /// The hash of all bytes before this line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The same as in `meta`.
+    /// Equal to `meta.duration_ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// The hash of the bytes of this line before this member.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<String>,
-    /// True where nothing was done.
+    /// True if nothing was done because of `--dry-run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<bool>,
     /// The run of a tool loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
-    /// Its turns of the model.
+    /// Of a tool loop: number of model turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u64>,
-    /// Those of its agents.
+    /// Of a tool loop: number of model turns of its agents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_iterations: Option<u64>,
-    /// Its calls of tools.
+    /// Of a tool loop: number of tool calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<u64>,
-    /// Those that failed.
+    /// Of a tool loop: number of tool calls that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_errors: Option<u64>,
-    /// What its model cost.
+    /// Of a tool loop: tokens and cost of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }
@@ -106,32 +106,32 @@ pub struct Appended {
     pub hash: String,
 }
 
-/// The `error` of a line that is not `ok`: of an item, of a whole answer, or of a closing line.
+/// The `error` of a line that is not `ok`: of an item, an answer, or a closing line.
 #[derive(Serialize, JsonSchema)]
 pub struct Failure {
     /// One of `error_codes`.
     pub code: String,
-    /// What happened, for a person.
+    /// The message for a person.
     pub message: String,
-    /// Facts for programs.
+    /// Details for programs.
     pub details: Details,
-    /// Whether trying again may help.
+    /// True if a retry may succeed.
     pub retryable: bool,
 }
 
-/// Facts about a failure. Each kind of failure has its own; these are the ones that any may have.
+/// Details of a failure. Each kind of failure adds its own members to these.
 #[derive(Serialize, JsonSchema)]
 pub struct Details {
-    /// What to do about it.
+    /// The hint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// The place of the input line that failed, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<u64>,
-    /// JSON Pointers, from `details`, to what is not ours.
+    /// JSON Pointers, relative to `details`, to untrusted members.
     #[serde(rename = "_untrusted", default, skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
-    /// More.
+    /// Other members.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }

@@ -1,4 +1,4 @@
-//! Tools: what a model may call, its `tool_call`, and the `tool_result`.
+//! Tools: the specification for the model, `tool_call` and `tool_result`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -11,14 +11,14 @@ use super::{Block, Content, Receipt, Reply};
 pub struct ToolSpec {
     /// 1 to 64 letters, digits, `_` and `-`.
     pub name: String,
-    /// What it does, for the model.
+    /// The description for the model.
     #[serde(default)]
     pub description: String,
     /// The JSON Schema of its arguments.
     pub input_schema: Box<RawValue>,
 }
 
-/// A model asks for a tool.
+/// A tool call of a model.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["name", "input"])))]
@@ -27,12 +27,12 @@ pub struct ToolCall {
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// Its arguments, a JSON object; where the model wrote none, what it wrote, as a string.
+    /// The arguments, a JSON object; if the model wrote invalid JSON, its text as a string.
     pub input: Box<RawValue>,
-    /// How many seconds it may take, where the tool has a limit of its own.
+    /// Timeout in seconds, if the tool has its own limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<f64>,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
 }
@@ -43,36 +43,36 @@ impl Reply for ToolCall {
     }
 }
 
-/// What the tool answered.
+/// The result of a tool call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["name", "content", "images"])))]
 pub struct ToolResult {
-    /// The call that this answers.
+    /// The id of the call.
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// What it said, for the model.
+    /// The text for the model.
     pub content: String,
-    /// What it showed the model beside that: image blocks.
+    /// Image blocks for the model, in addition to the text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Block>,
-    /// Whether it failed, or was not permitted.
+    /// True if the tool failed or was not allowed to run.
     pub is_error: bool,
-    /// Its exit status, where it ran to an end.
+    /// The exit status, if the tool exited.
     pub exit_code: Option<i32>,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
-    /// Where it was recorded.
+    /// Receipt of the ledger entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Receipt>,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted members.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
 }
 
 impl ToolResult {
-    /// The block of a conversation that it becomes.
+    /// Converts the result to a content block.
     pub fn block(&self) -> Block {
         if self.images.is_empty() {
             return Block::tool_result(&self.id, &self.content, self.is_error);

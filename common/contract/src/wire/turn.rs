@@ -1,4 +1,4 @@
-//! One message of a conversation, and its content.
+//! A message of a conversation, and its content.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{Block, Result, ToolCall, raw};
 
-/// One message of a conversation.
+/// A message of a conversation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Turn {
@@ -17,24 +17,25 @@ pub struct Turn {
     pub role: String,
     /// The content: a text, or blocks.
     pub content: Content,
-    /// An answer as its provider gave it, where that is more than its content: what is sent in place of the content.
+    /// The answer as its provider sent it, if that is more than `content`; the blocks are then sent in place of the
+    /// content.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<Block>,
 }
 
 impl Turn {
-    /// A turn of one text.
+    /// Makes a turn of one text.
     pub fn text(role: &str, text: &str) -> Self {
         Self::of(role, Content::Text(text.to_owned()))
     }
 
-    /// A turn that is its content.
+    /// Makes a turn of the given content.
     pub fn of(role: &str, content: Content) -> Self {
         Self { role: role.to_owned(), content, blocks: Vec::new() }
     }
 
-    /// Its bytes, as far as a model counts them: an image counts by its area, and the most that one comes to stands for each. Blocks of
-    /// an answer go in place of the content, each as it came or as its plain members, and not as both.
+    /// Returns the number of bytes that a model counts as tokens. Models charge for an image by its area, so each image
+    /// counts as the maximum. If there are blocks of an answer, they count in place of the content.
     pub fn size(&self) -> Result<usize> {
         if !self.blocks.is_empty() {
             return self.blocks.iter().map(Block::sent).sum();
@@ -43,7 +44,7 @@ impl Turn {
         Ok(raw(self)?.get().len().saturating_sub(saved))
     }
 
-    /// Its text. A block without text is given as its kind, with its name and input or its content.
+    /// Returns the text. A block without text is represented by its kind, with its name and input or its content.
     pub fn plain_text(&self) -> String {
         let blocks = self.content.blocks();
         let lines = blocks.iter().filter_map(|block| {
@@ -57,7 +58,7 @@ impl Turn {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Whether a person or a program asks here, and no tool answers: what a conversation can begin with.
+    /// True if the turn is from a user or a program and not a tool result, so that a conversation can begin with it.
     pub fn is_question(&self) -> bool {
         let answers = |block: &Block| block.view().is_ok_and(|view| view.kind == "tool_result");
         self.role == "user" && !self.content.blocks().iter().any(answers)
@@ -67,14 +68,14 @@ impl Turn {
 /// Content: a text, or a list of blocks.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// Words.
+    /// A text.
     Text(String),
-    /// Texts, images, documents, tool calls and their results, in order.
+    /// Texts, images, documents, tool calls and tool results, in order.
     Blocks(Vec<Block>),
 }
 
 impl Content {
-    /// The words alone.
+    /// Returns only the text.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -86,7 +87,7 @@ impl Content {
         }
     }
 
-    /// With the tool calls as blocks, where there are any that it lacks: a later request must repeat the calls.
+    /// Adds the tool calls that are missing as blocks, because a later request must repeat them.
     #[must_use]
     pub fn with_calls(self, calls: &[ToolCall]) -> Self {
         let blocks = self.blocks();
@@ -104,7 +105,7 @@ impl Content {
         Self::Blocks(blocks.iter().cloned().chain(absent).collect())
     }
 
-    /// Whether it is empty.
+    /// True if there is no content.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),
@@ -112,7 +113,7 @@ impl Content {
         }
     }
 
-    /// The blocks, a text as one of them.
+    /// Returns the blocks; a text becomes one block.
     pub fn blocks(&self) -> Vec<Block> {
         match self {
             Self::Text(text) if text.is_empty() => Vec::new(),
@@ -132,7 +133,7 @@ impl Serialize for Content {
 }
 
 impl<'de> Deserialize<'de> for Content {
-    /// By the first byte and not by trying both: an untagged enum would re-read numbers.
+    /// Selects the variant by the first byte, because an untagged enum would re-parse numbers.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         match raw.get().as_bytes().first() {
