@@ -1,4 +1,5 @@
-//! The command line: the verb may stand anywhere before `--`, a free text needs none, and every mistake is an [`Error`].
+//! The command line: the verb may stand anywhere before `--`, free text needs no verb, and every mistake is an
+//! [`Error`].
 
 use std::ffi::OsString;
 
@@ -25,12 +26,12 @@ pub(super) fn verb_of(matches: &clap::ArgMatches) -> String {
     words.join(" ")
 }
 
-/// The whole command tree of a program: its own verbs, the verbs and options of every program.
+/// Builds the command tree of a program: its own verbs, and the verbs and options of every program.
 pub(super) fn command_of<C: CommandFactory>(program: &'static Program) -> clap::Command {
     projection::with_option(program, root_of(C::command(), program).subcommands(standard::commands(program)), "")
 }
 
-/// What stands above the verbs.
+/// Builds the root of the command tree.
 fn root_of(command: clap::Command, program: &'static Program) -> clap::Command {
     Shared::augment_args(command)
         .name(program.name)
@@ -42,7 +43,7 @@ fn root_of(command: clap::Command, program: &'static Program) -> clap::Command {
 
 pub(super) enum Parsed {
     Matches(clap::ArgMatches),
-    /// Help or the version, and the exit status it is printed with.
+    /// Help or the version, and the exit status to print it with.
     Words(String, u8),
 }
 
@@ -51,7 +52,7 @@ pub(super) fn parse(program: &'static Program, command: &clap::Command, argument
         return Ok(words);
     }
     let arguments = with_texts_attached(command, with_verb_first(program, command, arguments)?);
-    // Most of the time to start would go into verbs that are not meant.
+    // Only the selected verb is parsed, because building the others would take most of the start time.
     let meant = arguments.first().and_then(|verb| command.find_subcommand(verb)).cloned();
     let mut parser = match meant {
         Some(verb) => root_of(clap::Command::new(program.name), program).subcommand(verb),
@@ -60,7 +61,7 @@ pub(super) fn parse(program: &'static Program, command: &clap::Command, argument
     let name = OsString::from(program.name);
     match parser.try_get_matches_from_mut(std::iter::once(name).chain(arguments.iter().cloned())) {
         Ok(matches) => Ok(Parsed::Matches(matches)),
-        // Written in a way that is not looked for above, such as `-hV`.
+        // A combination that is not detected above, such as `-hV`.
         Err(e) if e.kind() == ErrorKind::DisplayHelp => {
             Ok(Parsed::Words(help(program, command, &path_of(command, &arguments), Length::Short), 0))
         }
@@ -75,8 +76,8 @@ fn version(program: &Program) -> Parsed {
     Parsed::Words(format!("{} {VERSION}\n", program.name), 0)
 }
 
-/// The help or the version that the command line asks for: by an option, by the word that programs have for it by custom, or by saying
-/// nothing at all at a terminal. What follows `--` is data, whatever it looks like.
+/// Returns the help or the version if the command line requests it: by an option, by the words `help` and `version`, or
+/// by being empty at a terminal. Words after `--` are data.
 fn asked_for_words(program: &Program, command: &clap::Command, arguments: &[OsString]) -> Result<Option<Parsed>> {
     let show = |path: &[String], length| Ok(Some(Parsed::Words(help(program, command, path, length), 0)));
     let words = words_before_dashes(command, arguments);
@@ -105,13 +106,13 @@ fn asked_for_words(program: &Program, command: &clap::Command, arguments: &[OsSt
     }
 }
 
-/// Whether a command line without a word, typed at a terminal, has nothing to work on.
+/// True if an empty command line at a terminal gives the program nothing to work on.
 fn has_nothing_to_do(program: &Program) -> bool {
     let talks = program.doc("").is_some_and(|doc| doc.input.contains(&Input::Person));
     !talks && isatty(stdin()) && isatty(stdout())
 }
 
-/// The words before `--`, without the values of options.
+/// Returns the words before `--`, without the values of options.
 fn words_before_dashes(command: &clap::Command, arguments: &[OsString]) -> Vec<String> {
     let (mut words, mut skip) = (Vec::new(), false);
     for word in arguments.iter().take_while(|word| *word != "--") {
@@ -129,7 +130,7 @@ fn is_option(word: &str) -> bool {
     word != "-" && word.starts_with('-')
 }
 
-/// The words of the verb that is meant. The one that nobody can name has none.
+/// Returns the words of the selected verb; empty for the implicit verb.
 fn path_of(command: &clap::Command, arguments: &[OsString]) -> Vec<String> {
     let words = words_before_dashes(command, arguments);
     let (mut here, mut path) = (command, Vec::new());
@@ -147,7 +148,7 @@ fn is_verb_missing(error: &clap::Error) -> bool {
     matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
 }
 
-/// A command line that stops before the verb, or in the middle of it.
+/// Makes the error for a command line that ends before its verb, or between the words of one.
 fn no_verb(program: &Program, command: &clap::Command, arguments: &[OsString]) -> Error {
     let path = path_of(command, arguments).join(" ");
     let below: Vec<String> = command::verbs(program, command)
@@ -161,7 +162,7 @@ fn no_verb(program: &Program, command: &clap::Command, arguments: &[OsString]) -
         .hint(format!("`{} --help` lists them", named.trim_end()))
 }
 
-/// Whether an option of any verb takes the path of a file, which may be any bytes.
+/// True if an option of any verb takes a path, which may contain any bytes.
 fn takes_path(command: &clap::Command, name: &str) -> bool {
     let named = |option: &clap::Arg| {
         let short = option
@@ -175,7 +176,7 @@ fn takes_path(command: &clap::Command, name: &str) -> bool {
         .any(|option| named(option) && option.get_value_parser().type_id() == path)
 }
 
-/// Moves the verb to the front, so that options may come before it; puts the implicit verb there where none is named.
+/// Moves the verb to the front, so that options may come before it, or inserts the implicit verb.
 fn with_verb_first(program: &Program, command: &clap::Command, arguments: &[OsString]) -> Result<Vec<OsString>> {
     let mut arguments = arguments.to_vec();
     let first = first_operand(command, &arguments);
@@ -202,7 +203,7 @@ fn with_verb_first(program: &Program, command: &clap::Command, arguments: &[OsSt
     Ok(arguments)
 }
 
-/// The index of the first operand, if it comes before `--`.
+/// Returns the index of the first operand before `--`.
 fn first_operand(command: &clap::Command, arguments: &[OsString]) -> Option<usize> {
     let mut skip = false;
     for (at, word) in arguments.iter().enumerate() {
@@ -221,7 +222,8 @@ fn first_operand(command: &clap::Command, arguments: &[OsString]) -> Option<usiz
     None
 }
 
-/// Attaches the value of an option that no option could be, such as `-s "- be brief"`: a name has no white space.
+/// Attaches a value that begins with a dash to its option, such as `-s "- be brief"`. The value contains white space
+/// before any `=`, so that it cannot be an option.
 fn with_texts_attached(command: &clap::Command, arguments: Vec<OsString>) -> Vec<OsString> {
     let mut attached: Vec<OsString> = Vec::with_capacity(arguments.len());
     let (mut takes_value, mut ended) = (false, false);
@@ -259,7 +261,7 @@ fn takes_the_next_word(command: &clap::Command, word: &str) -> bool {
     letters.next().is_none() && options.any(|option| option.get_short() == first)
 }
 
-/// What clap found wrong, as our error: what, the nearest known name, and where to read on.
+/// Converts clap's error to ours: the mistake, the nearest known name, and a hint.
 pub(super) fn usage_error(program: &Program, error: &clap::Error) -> Error {
     let text = error.to_string();
     let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect::<Vec<_>>().join(" ");
@@ -278,7 +280,7 @@ pub(super) fn usage_error(program: &Program, error: &clap::Error) -> Error {
     }
 }
 
-/// Whether the argument that clap took for an option cannot be one, because the name of an option has no white space.
+/// True if the argument that clap treated as an option cannot be one, because an option's name has no white space.
 fn is_no_option(error: &clap::Error) -> bool {
     let found = error.get(ContextKind::InvalidArg);
     matches!(found, Some(ContextValue::String(word)) if word.contains(char::is_whitespace))
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_ask_for_help_are_data_after_the_dashes() {
+    fn help_words_after_dashes_are_data() {
         let command = command_of::<Cli>(&PROGRAM);
         let asks = |line: &str| {
             let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_begins_with_a_dash_is_the_value_of_the_option_before_it() {
+    fn text_with_leading_dash_is_value_of_previous_option() {
         let attached = |words: &[&str]| {
             let words = words.iter().map(OsString::from).collect();
             let words = with_texts_attached(&command_of::<Cli>(&PROGRAM), words);
@@ -364,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn help_of_a_program_has_the_options_of_the_verb_that_nobody_names() {
+    fn program_help_lists_options_of_implicit_verb() {
         let command = command_of::<Cli>(&PROGRAM);
         let page = help(&PROGRAM, &command, &[], Length::Long);
         assert!(page.contains("\n      --name NAME") && page.contains("\n  check"), "{page}");

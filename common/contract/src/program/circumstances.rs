@@ -1,4 +1,4 @@
-//! Under what a request is made: tokens and request ids hold only where all of it is as it was.
+//! The environment that confirm tokens and request ids are bound to: account, home and policy.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use crate::context::Context;
 use crate::keys::hex;
 use crate::wire::{Code, Error, Result};
 
-/// The account, as `uid@host`.
+/// Returns the account, as `uid@host`.
 pub(super) fn account() -> String {
     let system = rustix::system::uname();
     format!("{}@{}", rustix::process::getuid().as_raw(), system.nodename().to_string_lossy())
 }
 
-/// The hash of the policy file; none where there is none.
+/// Returns the hash of the policy file; `None` if there is no policy file.
 pub(super) fn policy(context: &Context) -> Result<Option<String>> {
     let path = context.home.policy_file();
     match std::fs::read(&path) {
@@ -25,12 +25,12 @@ pub(super) fn policy(context: &Context) -> Result<Option<String>> {
     }
 }
 
-/// A home as it is bound to: where it really lies.
+/// Returns the home's path with symbolic links resolved.
 pub(super) fn place(home: &Path) -> String {
     crate::home::resolved(home).display().to_string()
 }
 
-/// What is bound to, as bytes.
+/// Encodes a bound value as bytes.
 pub(super) fn encoded(what: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(what)
         .map_err(|e| Error::new(Code::Unknown, format!("what is asked cannot be written down: {e}")))

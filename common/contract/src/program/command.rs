@@ -1,4 +1,4 @@
-//! The command tree of a program, read as a table: help, `reference`, completions and the tests of the manual all take it from here.
+//! The command tree of a program as a table, which help, `reference`, completions and the tests of the manual read.
 
 use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, Command};
@@ -6,14 +6,14 @@ use clap::{Arg, ArgAction, Command};
 use crate::program::identity::{Program, VerbDoc};
 use crate::program::standard;
 
-/// A verb that a person can name, or the one that is meant when none is named.
+/// A verb that a user can name, or the implicit verb.
 pub(super) struct Verb<'a> {
-    /// Its words; empty for the one that is meant when none is named.
+    /// Its words; empty for the implicit verb.
     pub(super) path: String,
     pub(super) command: &'a Command,
 }
 
-/// The verbs that can run, in the order of the tree.
+/// Returns the verbs that can run, in the order of the tree.
 pub(super) fn verbs<'a>(program: &Program, root: &'a Command) -> Vec<Verb<'a>> {
     let mut found = Vec::new();
     collect(program, root, "", &mut found);
@@ -34,17 +34,17 @@ fn collect<'a>(program: &Program, command: &'a Command, above: &str, into: &mut 
     }
 }
 
-/// Whether a verb does something without a verb below it.
+/// True if a verb can run without a verb below it.
 pub(super) fn runs(verb: &Command) -> bool {
     !verb.has_subcommands() || !verb.is_subcommand_required_set()
 }
 
-/// The place in the tree that these words name, as far as a person can name it.
+/// Returns the command at this path of visible verbs.
 pub(super) fn at<'a>(root: &'a Command, path: &[String]) -> Option<&'a Command> {
     path.iter().try_fold(root, |here, word| here.find_subcommand(word).filter(|verb| !verb.is_hide_set()))
 }
 
-/// An argument as help spells it: `-s, --system TEXT`, or the name of an operand.
+/// Formats an argument for help: `-s, --system TEXT`, or the name of an operand.
 pub(super) fn spelled(argument: &Arg) -> String {
     let value = value_name(argument);
     if argument.is_positional() {
@@ -58,7 +58,7 @@ pub(super) fn spelled(argument: &Arg) -> String {
     }
 }
 
-/// The name of an option's value, or of an operand.
+/// Returns the name of an option's value, or of an operand.
 pub(super) fn value_name(argument: &Arg) -> String {
     match argument.get_value_names().unwrap_or_default() {
         [] => argument.get_id().as_str().to_uppercase(),
@@ -66,43 +66,44 @@ pub(super) fn value_name(argument: &Arg) -> String {
     }
 }
 
-/// The possible values of an argument. A flag has no list.
+/// Returns the possible values of an argument; empty for a flag.
 pub(super) fn values(argument: &Arg) -> Vec<PossibleValue> {
     let values = if argument.get_action().takes_values() { argument.get_possible_values() } else { Vec::new() };
     let is_boolean = values.iter().all(|value| matches!(value.get_name(), "true" | "false"));
     if is_boolean { Vec::new() } else { values.into_iter().filter(|value| !value.is_hide_set()).collect() }
 }
 
-/// The value that is taken where none is given.
+/// Returns the default value.
 pub(super) fn default(argument: &Arg) -> Option<String> {
     let values = if argument.get_action().takes_values() { argument.get_default_values() } else { &[] };
     let values: Vec<_> = values.iter().map(|value| value.to_string_lossy()).collect();
     (!values.is_empty()).then(|| values.join(","))
 }
 
-/// Whether an argument may be given more than once.
+/// True if an argument may be given more than once.
 pub(super) fn is_multiple(argument: &Arg) -> bool {
     matches!(argument.get_action(), ArgAction::Append | ArgAction::Count)
         || argument.get_num_args().is_some_and(|range| range.max_values() > 1)
 }
 
-/// Whether an operand is the one text of a filter: more words than one are an error that says to quote them, and `-` may follow it.
+/// True if an operand is the text of a filter. A second word is an error that suggests quoting, and `-` may follow it.
 pub(super) fn is_free_text(operand: &Arg) -> bool {
     operand.is_positional() && matches!(value_name(operand).as_str(), "TEXT" | "MESSAGE")
 }
 
-/// Whether an operand is a command line to run, which `--` keeps apart from ours.
+/// True if an operand is a command line to run, which `--` separates from the program's own options.
 pub(super) fn is_command(operand: &Arg) -> bool {
     operand.is_last_set() || value_name(operand) == "COMMAND"
 }
 
 impl Program {
-    /// The entry of the table for the verb with these words.
+    /// Returns the documentation of the verb with these words.
     pub(super) fn doc(&self, path: &str) -> Option<&VerbDoc> {
         self.verbs.iter().chain(&standard::VERBS).find(|doc| doc.path == path)
     }
 
-    /// Three command lines to begin with: of the verb that needs no name, of each group of verbs, of each verb; those that fit a line.
+    /// Returns three example command lines for the program's help: of the implicit verb, of each group, then of each
+    /// verb; long lines are excluded.
     pub(super) fn examples(&self) -> Vec<&'static str> {
         let main = self.doc("").map(|doc| doc.examples).unwrap_or_default().iter().copied();
         let groups = self.groups.iter().filter_map(|(_, paths)| self.doc(paths.first()?)?.examples.first().copied());

@@ -1,13 +1,14 @@
-//! What `-h` and `--help` print, from the same table that parses the command line: for a program, for a verb, or for a group of verbs.
+//! The output of `-h` and `--help`, from the table that parses the command line: for a program, a verb, or a group of
+//! verbs.
 //!
-//! clap could print it too, but not the options of a verb that nobody names, which is what most people want of most programs.
+//! clap's own help would omit the options of the implicit verb, which most users need.
 
 use clap::{Arg, Command};
 
 use crate::program::identity::{Input, Program, VerbDoc};
 use crate::program::{command, standard};
 
-/// How much is printed.
+/// The length of help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
     /// One screen.
@@ -16,20 +17,20 @@ pub(super) enum Length {
     Long,
 }
 
-/// How many lines of short help a screen holds.
+/// Maximum number of lines of short help.
 const SCREEN: usize = 40;
-/// How wide the lines may be.
+/// Maximum width of a line.
 const WIDTH: usize = 100;
 /// The widest name whose description begins on the same line.
 const WIDEST: usize = 31;
-/// The heading of options that have none of their own.
+/// The heading of options without a heading of their own.
 const OPTIONS: &str = "Options";
 /// The heading of operands.
 const OPERANDS: &str = "Operands";
-/// The heading of what all programs share.
+/// The heading of shared options.
 const OF_EVERY_PROGRAM: &str = "Options of every program";
 
-/// The help of the program, or with `path` of one of its verbs.
+/// Formats the help of the program, or of the verb at `path`.
 pub(super) fn help(program: &Program, root: &Command, path: &[String], length: Length) -> String {
     let page = Page { program, root, length, lines: Vec::new() };
     match command::at(root, path) {
@@ -67,7 +68,7 @@ impl Page<'_> {
         self.options_of_every_program();
         self.last_words("");
         if self.length == Length::Short {
-            // The first example stays, below an empty line and the heading.
+            // The first example is kept, after an empty line and the heading.
             let surplus = self.lines.len().saturating_sub(SCREEN).min(examples.saturating_sub(begun + 3));
             self.lines.drain(examples - surplus..examples);
         }
@@ -120,7 +121,7 @@ impl Page<'_> {
         self.lines.extend(examples.iter().map(|example| format!("  {}", example.replace("{}", self.program.name))));
     }
 
-    /// What a verb takes, under its headings in the order in which they first appear.
+    /// Adds the arguments of a verb under their headings, in the order of first appearance.
     fn arguments(&mut self, verb: &Command) {
         let mut shown: Vec<&Arg> = verb.get_arguments().filter(|argument| self.shows(argument)).collect();
         shown.sort_by_key(|argument| !argument.is_positional());
@@ -136,7 +137,7 @@ impl Page<'_> {
                 under.map(|argument| (command::spelled(argument), described(argument))).collect();
             self.heading(heading);
             if self.length == Length::Short && at > 0 {
-                // A screen has no room for the empty line.
+                // Short help omits the empty line, to fit on a screen.
                 self.lines.remove(self.lines.len() - 2);
             }
             self.rows(&rows);
@@ -151,7 +152,7 @@ impl Page<'_> {
         !argument.is_hide_set() && !is_hidden && !matches!(argument.get_id().as_str(), "help" | "version")
     }
 
-    /// The verbs that a person can name, under the program's headings.
+    /// Adds the verbs that a user can name, under the program's headings.
     fn verbs(&mut self, wanted: impl Fn(&str) -> bool) {
         let all = command::verbs(self.program, self.root);
         let row = |path: &str| all.iter().find(|verb| verb.path == path && wanted(path));
@@ -184,7 +185,7 @@ impl Page<'_> {
         self.rows(&rows);
     }
 
-    /// Where to read on.
+    /// Adds the pointers to more documentation.
     fn last_words(&mut self, path: &str) {
         let name = self.program.name;
         let of_verb = if path.is_empty() { String::new() } else { format!(" {path}") };
@@ -200,7 +201,7 @@ impl Page<'_> {
         }
     }
 
-    /// Names and what they are, in two columns.
+    /// Adds names and descriptions in two columns.
     fn rows(&mut self, rows: &[(String, String)]) {
         let column = rows.iter().map(|(name, _)| name.chars().count()).filter(|width| *width <= WIDEST).max();
         let column = column.unwrap_or(WIDEST) + 2;
@@ -219,7 +220,7 @@ impl Page<'_> {
 }
 
 fn heading_of(argument: &Arg) -> &str {
-    // The heading of options that are flattened in reaches operands after them.
+    // clap applies the heading of flattened options also to operands that follow.
     if argument.is_positional() { OPERANDS } else { argument.get_help_heading().unwrap_or(OPTIONS) }
 }
 
@@ -227,7 +228,7 @@ fn about(verb: &Command) -> String {
     verb.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The operands of a usage line.
+/// Formats the operands of a usage line.
 fn operands(verb: &Command) -> String {
     let shown = verb.get_positionals().filter(|operand| !operand.is_hide_set());
     shown
@@ -244,7 +245,7 @@ fn operands(verb: &Command) -> String {
         .collect()
 }
 
-/// The usage line of a verb that reads standard input.
+/// Formats the usage line of a verb that reads standard input.
 fn fed(name: &str, doc: Option<&VerbDoc>) -> Option<String> {
     let kinds: Vec<&str> = doc?.input.iter().filter_map(|input| input.noun()).collect();
     (!kinds.is_empty()).then(|| format!("{} | {name} [OPTIONS]", either(&kinds)))
@@ -257,7 +258,7 @@ fn either(words: &[&str]) -> String {
     }
 }
 
-/// What an argument is, with its values and its default where the words do not say them.
+/// Formats the description of an argument, with its values and its default unless the text mentions them.
 fn described(argument: &Arg) -> String {
     let text = argument.get_help().map(ToString::to_string).unwrap_or_default();
     let values: Vec<String> = command::values(argument).iter().map(|value| value.get_name().to_owned()).collect();
@@ -269,7 +270,7 @@ fn described(argument: &Arg) -> String {
     format!("{text}{values}{default}")
 }
 
-/// The text in lines of at most so many characters.
+/// Wraps text to lines of at most `width` characters.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -287,7 +288,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 }
 
 impl Input {
-    /// What one pipes in.
+    /// Returns the noun for the input in a usage line.
     fn noun(self) -> Option<&'static str> {
         match self {
             Self::Text => Some("text"),
@@ -304,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_wrapped_between_words() {
+    fn wrapped_breaks_between_words() {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
         assert_eq!(wrapped("", 7), [""]);
         assert_eq!(either(&["a", "b", "c"]), "a, b or c");

@@ -1,7 +1,8 @@
-//! Request ids: the same request again has no second effect, and gets the first answer.
+//! Request ids: a repeated request has no second effect and returns the first answer.
 //!
-//! What is kept lies under a keyed hash of program and id, for [`KEPT`] seconds. The effect comes between two writes: one that says it
-//! has begun, and the answer. If only the first is found, the effect may have happened or not, and the error says so.
+//! A record under the keyed hash of program and id is kept for [`KEPT`] seconds. It is written before the effect, and
+//! again with the answer. If only the first write exists, it is unknown whether the effect happened, and the error
+//! reports that.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -23,52 +24,53 @@ use crate::program::circumstances::{account, encoded, place, policy};
 use crate::signals;
 use crate::wire::{Code, Error, Reply, Result};
 
-/// How long an answer is kept, in seconds: a week.
+/// Retention time of an answer, in seconds: a week.
 pub const KEPT: u64 = 7 * 24 * 60 * 60;
 
-/// Where they lie, below `state` of the home.
+/// Directory of the records, below `state` of the home.
 const DIRECTORY: &str = "requests";
 
 #[derive(Serialize, Deserialize)]
 struct Slot<T> {
-    /// The keyed hash of what was asked, and under what.
+    /// The keyed hash of the arguments, account, home and policy.
     asked: String,
-    /// When it began.
+    /// Start of the first attempt.
     began: String,
     #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
     answer: Option<T>,
-    /// The `error` member of a failure that is final.
+    /// The `error` member of a final failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<Value>,
 }
 
-/// What is known of a request.
+/// The state of a request id.
 pub enum Begun<T> {
-    /// Nothing: it is to be done now.
+    /// The id is new, so the effect must be performed now.
     First(Request),
-    /// How it came out when it was done.
+    /// The request was done before, with this outcome.
     Again(Result<T>),
 }
 
-/// A request that is being done. A second process with the same id waits until this is gone.
+/// A request in progress. A second process with the same id waits until it is dropped.
 pub struct Request(Option<Open>);
 
 struct Open {
     file: File,
     key: Key,
-    /// What was asked, and where, but for the policy.
+    /// The arguments, account and home, without the policy.
     told: Vec<u8>,
     began: String,
 }
 
-/// The keyed hash of what was asked, under the policy that is in force.
+/// Returns the keyed hash of the request under the current policy.
 fn asked_under(key: &Key, told: &[u8], context: &Context) -> Result<String> {
     let policy = encoded(&policy(context)?)?;
     Ok(hex(&key.tag(&[b"request\0", &policy, b"\0", told])))
 }
 
-/// Looks up a request id, and says on disk that the request begins. [`Code::Conflict`] when the id was used for something else, or
-/// when the first attempt never finished: `details.reason`. Without an id nothing is known and nothing kept.
+/// Looks up a request id and records on disk that the request begins. Fails with [`Code::Conflict`] if the id was used
+/// for another request or the first attempt did not finish; `details.reason` tells which. Without an id, nothing is
+/// recorded.
 pub fn begin<T: DeserializeOwned>(id: Option<&str>, arguments: &impl Serialize, context: &Context) -> Result<Begun<T>> {
     let Some(id) = id else { return Ok(Begun::First(Request(None))) };
     let home = context.home.root();
@@ -87,10 +89,11 @@ pub fn begin<T: DeserializeOwned>(id: Option<&str>, arguments: &impl Serialize, 
 }
 
 impl Request {
-    /// Keeps how the request came out, and gives it back. A failure that another try can mend is not kept: the id is free again.
+    /// Stores the outcome and returns it. A failure that a retry can fix is not stored, so that the id can be used
+    /// again.
     pub fn keep<T: Serialize>(self, outcome: Result<T>, context: &Context) -> Result<T> {
         let Some(mut open) = self.0 else { return outcome };
-        // The policy as it is now: a request may have been the one that made it.
+        // The policy is read again, because the request may have changed it.
         let asked = asked_under(&open.key, &open.told, context)?;
         match &outcome {
             Ok(answer) => open.store(asked, Some(answer), None)?,
@@ -100,7 +103,7 @@ impl Request {
         outcome
     }
 
-    /// Forgets that the request began: it had no effect.
+    /// Removes the record of a request that had no effect.
     pub fn release(self) -> Result<()> {
         self.0.map_or(Ok(()), |mut open| open.clear())
     }
@@ -127,14 +130,15 @@ impl Open {
     }
 }
 
-/// Does `effect` unless this request was done before; then gives the first outcome. Without an id it just does it.
+/// Performs `effect`, or returns the first outcome if this request was done before. Without an id, it always performs
+/// `effect`.
 pub fn once<T: Serialize + DeserializeOwned>(
     id: Option<&str>,
     arguments: &impl Serialize,
     context: &mut Context,
     effect: impl FnOnce(&mut Context) -> Result<T>,
 ) -> Result<T> {
-    // Cut off in the middle, the id would be of no more use.
+    // An interruption in the middle would make the id useless.
     let _effect = id.map(|_| signals::effect());
     match begin(id, arguments, context)? {
         Begun::Again(outcome) => outcome,
@@ -145,7 +149,7 @@ pub fn once<T: Serialize + DeserializeOwned>(
     }
 }
 
-/// Answers with what an append would do on a dry run, else with what `effect` did, [`once`] for its request id.
+/// Prints the preview of an append on a dry run, else the answer of `effect`, performed [`once`] for its request id.
 pub fn answer<T: Reply + DeserializeOwned>(
     options: &AppendOptions,
     arguments: &impl Serialize,
@@ -158,8 +162,8 @@ pub fn answer<T: Reply + DeserializeOwned>(
     context.out.answer(&answer)
 }
 
-/// Whether a failure belongs to the request: it asks for what cannot be, or it was done and failed. The others go away when something
-/// else is put right, and then the same request may be made again.
+/// True if a failure is a final outcome of the request. Other failures depend on conditions that can be fixed, after
+/// which the same request may be repeated.
 const fn is_final(code: Code) -> bool {
     match code {
         Code::Validation | Code::NotFound | Code::Conflict | Code::CommandFailed | Code::Partial => true,
@@ -212,7 +216,7 @@ fn damaged(id: &str) -> Error {
         .hint("look whether the request had its effect; if not, repeat it with a new id")
 }
 
-/// The file of the id, locked, emptied if its time is over.
+/// Opens and locks the record of an id, and truncates it if it has expired.
 fn opened(key: &Key, id: &str, context: &Context) -> Result<File> {
     static SWEPT: Once = Once::new();
     let directory = context.home.state(DIRECTORY);
@@ -226,7 +230,7 @@ fn opened(key: &Key, id: &str, context: &Context) -> Result<File> {
         let file = opened.map_err(failed)?;
         lock(&file).map_err(|e| e.in_file(&path))?;
         let held = file.metadata().map_err(failed)?;
-        // Swept while we waited: what is written to a file without a name is lost.
+        // If the file was removed while this process waited for the lock, a write to it would be lost.
         let is_named =
             std::fs::metadata(&path).is_ok_and(|named| (named.dev(), named.ino()) == (held.dev(), held.ino()));
         if !is_named {
@@ -244,7 +248,7 @@ fn is_over(meta: &std::fs::Metadata) -> bool {
     age.is_some_and(|age| age > Duration::from_secs(KEPT))
 }
 
-/// Removes what is over and not in use.
+/// Removes expired records that are not in use.
 fn sweep(directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -8,74 +8,75 @@ use crate::context::Context;
 use crate::wire::Result;
 use crate::wire::error::EXITS;
 
-/// The class of a verb: what gates it.
+/// The class of a verb, which determines its gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Class {
-    /// Reads, and writes nothing.
+    /// Reads only.
     Query,
-    /// Adds, and takes nothing away.
+    /// Adds data and removes none.
     Append,
-    /// Policy and budget decide.
+    /// The policy and the budget decide.
     Governed,
-    /// Changes or deletes: needs a confirm token.
+    /// Changes or deletes data; requires a confirm token.
     Write,
 }
 
-/// What a verb takes on standard input.
+/// The format of standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Input {
-    /// The whole of it, or each line, is one text.
+    /// The whole input, or each line, is one text.
     Text,
     /// Envelopes, one a line.
     Records,
     /// Bare JSON objects, one a line.
     Rows,
-    /// A file of a format of its own.
+    /// A file in a format of its own.
     Bytes,
     /// A person at a terminal.
     Person,
 }
 
-/// The entry of a verb in the table of verbs. Its options are in clap.
+/// The documentation of a verb. Its options are defined with clap.
 #[derive(Clone, Copy, Debug)]
 pub struct VerbDoc {
-    /// Its words after the program's name; empty for the verb that is meant when none is named.
+    /// The words after the program's name; empty for the implicit verb.
     pub path: &'static str,
-    /// What gates it.
+    /// The class, which determines the gate.
     pub class: Class,
-    /// The name of its output in the program's schemas.
+    /// The name of the main output in the program's schemas.
     pub output: &'static str,
-    /// The names of what else it may print: other records, the dry run, the closing line of a stream. What follows from its class is
-    /// not named.
+    /// The names of other output: records, the preview of a dry run, the closing line of a stream. Output that follows
+    /// from the class is omitted.
     pub also: &'static [&'static str],
-    /// The exit statuses that it may leave with beyond those of its class.
+    /// The possible exit statuses beyond those of the class.
     pub exits: &'static [u8],
-    /// Command lines that run as they are, in an empty home.
+    /// Command lines that run without changes in an empty home.
     pub examples: &'static [&'static str],
-    /// Whether it also needs `--dangerous`.
+    /// True if it also requires `--dangerous`.
     pub dangerous: bool,
-    /// What it takes on standard input: empty where it does not read it.
+    /// The formats of standard input; empty if it is not read.
     pub input: &'static [Input],
-    /// The order in which a list comes, where it is one.
+    /// The order of a list.
     pub sort: Option<&'static str>,
-    /// The events that it writes on a ledger, beside those of every ledger and of the audit.
+    /// The events that the verb appends to a ledger, in addition to those of every ledger and of the audit.
     pub events: &'static [&'static str],
-    /// Whether it answers in text at a terminal where no format is asked for: a person is setting the programs up.
+    /// True if the default format at a terminal is text, because the verb serves to set up the programs.
     pub is_for_person: bool,
-    /// Whether its caller takes every failure except status 2 with a text for permission, and does not wait for long. Unless `--format json` or
-    /// `text` is given, it then writes no envelope and leaves with 0 or 2, within [`VerbDoc::PATIENCE`].
+    /// True if the caller treats every failure except status 2 with a text as permission, and does not wait for long.
+    /// Unless `--format json` or `text` is given, the verb writes no envelope and exits with 0 or 2 within
+    /// [`VerbDoc::PATIENCE`].
     pub fails_closed: bool,
 }
 
 impl VerbDoc {
-    /// How long a verb that fails closed may take: less than any caller waits.
+    /// Time limit of a verb that fails closed; shorter than the timeout of any caller.
     pub const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// The names of all that it prints, what it prints first in front: `preview` for a write, and `error` for all.
+    /// Returns the names of all output, the main output first. A write adds `preview`; every verb adds `error`.
     pub fn outputs(&self) -> Vec<&'static str> {
         let preview = (self.class == Class::Write).then_some("preview");
         let all = [self.output].into_iter().chain(self.also.iter().copied()).chain(preview).chain(["error"]);
@@ -88,10 +89,9 @@ impl VerbDoc {
         outputs
     }
 
-    /// The exit statuses that it may leave with, in order.
+    /// Returns the possible exit statuses in order.
     pub fn all_exits(&self) -> Vec<u8> {
-        // It works, or fails: here, by its command line, for what is not there, for what is not allowed, for what is otherwise than
-        // it was or must be; or it is interrupted.
+        // Success, and failures that every verb can have: internal, usage, not found, forbidden, conflict, interrupted.
         let mut exits = vec![0, 1, 2, 3, 4, 6, 130];
         exits.extend(match self.class {
             Class::Query | Class::Append => &[][..],
@@ -99,7 +99,7 @@ impl VerbDoc {
             Class::Write => &[5],
         });
         if self.input.contains(&Input::Records) {
-            // A failure from upstream gives its exit.
+            // A failure from upstream determines the exit status.
             exits.extend(EXITS.iter().map(|(exit, _)| *exit));
         }
         exits.extend(self.exits);
@@ -108,7 +108,7 @@ impl VerbDoc {
         exits
     }
 
-    /// What is true of a verb that does not say otherwise.
+    /// The defaults of a verb.
     pub const EMPTY: Self = Self {
         path: "",
         class: Class::Query,
@@ -125,132 +125,132 @@ impl VerbDoc {
     };
 }
 
-/// One line of `doctor`.
+/// A check of `doctor`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Check {
-    /// What was looked at.
+    /// The subject of the check.
     pub check: String,
-    /// How it is.
+    /// The result.
     pub status: Status,
     /// The finding.
     pub message: String,
-    /// What to do about it.
+    /// The way to fix it.
     pub fix: Option<String>,
 }
 
-/// How a [`Check`] came out.
+/// The result of a [`Check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Status {
-    /// Fine.
+    /// Passed.
     Pass,
-    /// Works, but not as well as it could.
+    /// Works, but not fully.
     Warn,
     /// Does not work.
     Fail,
 }
 
 impl Check {
-    /// A check that came out fine.
+    /// Makes a passed check.
     pub fn pass(check: &str, message: impl Into<String>) -> Self {
         Self { check: check.to_owned(), status: Status::Pass, message: message.into(), fix: None }
     }
 
-    /// A check that came out `status`, and what to do about it.
+    /// Makes a check that did not pass, with the way to fix it.
     pub fn not_fine(check: &str, status: Status, message: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { check: check.to_owned(), status, message: message.into(), fix: Some(fix.into()) }
     }
 }
 
-/// Whether the program has the credentials it needs, never the credentials.
+/// The availability of the credentials that the program needs, never the credentials.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Credentials {
-    /// Whether any are there. A program that needs none says true.
+    /// True if any credentials are available, or the program needs none.
     pub configured: bool,
-    /// Whether they are valid. Null where only a request would tell, and none was made.
+    /// True if they are valid; null if only a request could tell.
     pub valid: Option<bool>,
-    /// When they expire, RFC 3339 UTC. Null where they do not say: keys that a person made.
+    /// The expiry, RFC 3339 UTC; null for keys without an expiry.
     pub expires_at: Option<String>,
-    /// Whether the program can renew them itself.
+    /// True if the program can renew them itself.
     pub refreshable: bool,
-    /// Where each was found: the name of a provider and the name of a variable or file.
+    /// The sources: a provider and a variable or file for each.
     pub sources: Vec<CredentialSource>,
 }
 
 impl Credentials {
-    /// Those of a program that needs none.
+    /// Makes the answer of a program that needs no credentials.
     pub fn none_needed() -> Self {
         Self { configured: true, valid: Some(true), ..Self::default() }
     }
 
-    /// Those that were found here.
+    /// Makes the answer for credentials from these sources.
     pub fn found(sources: Vec<CredentialSource>) -> Self {
         Self { configured: !sources.is_empty(), valid: sources.is_empty().then_some(false), sources, ..Self::default() }
     }
 }
 
-/// Where a credential was found.
+/// The source of a credential.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CredentialSource {
-    /// Whose it is.
+    /// The provider.
     pub provider: String,
     /// The variable or file that holds it.
     pub source: String,
 }
 
-/// What happened, for the ledger.
+/// The outcome of a command line, for the ledger.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finished<'a> {
-    /// The verb's words.
+    /// The words of the verb.
     pub verb: &'a str,
     /// The command line. The sink redacts it.
     pub argv: &'a [String],
-    /// For each word of it that is not UTF-8 its bytes in base64.
+    /// Base64 of each word of `argv` that is not UTF-8.
     pub argv_bytes: &'a [Option<String>],
     /// The exit status.
     pub exit: u8,
-    /// The code, if it failed.
+    /// The error code.
     pub code: Option<&'static str>,
-    /// Why it failed.
+    /// The error message.
     pub message: Option<&'a str>,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
 }
 
-/// Where a program's command lines, refusals and errors are recorded.
+/// The sink that records command lines, denials and errors of a program.
 pub trait Audit {
     /// Records that a command line has finished.
     fn finished(&mut self, what: &Finished<'_>) -> Result<()>;
 }
 
-/// The sink of a program's audit; `None` for a program that keeps none.
+/// The sink of a program's audit; `None` if the program has no audit.
 pub type AuditSink = Result<Option<Box<dyn Audit>>>;
 
-/// What a program is.
+/// The definition of a program.
 pub struct Program {
-    /// Its name: binary, folder, manual page.
+    /// The name of binary, folder and manual page.
     pub name: &'static str,
-    /// One line, as in its manual page.
+    /// Description, one line, as in the manual page.
     pub about: &'static str,
-    /// T0 reads, T1 writes, T2 cannot be undone.
+    /// Risk tier: T0 reads, T1 writes, T2 cannot be undone.
     pub risk_tier: &'static str,
-    /// Its verbs, but those that every program has.
+    /// The verbs, without those of every program.
     pub verbs: &'static [VerbDoc],
-    /// What the parser calls the verb that a free text or an empty command line goes to. It is a word that nobody can type.
+    /// The parser's name of the implicit verb, for free text or an empty command line. A user cannot type it.
     pub implicit: Option<&'static str>,
-    /// The headings under which help lists the verbs: each of them once. None where one heading is enough.
+    /// The headings of verbs in help, each verb once; empty if one heading is enough.
     pub groups: &'static [(&'static str, &'static [&'static str])],
-    /// Settings by their keys that its `doctor` takes as options, to look at what is not configured.
+    /// The keys of settings that `doctor` accepts as options, to check a value that is not configured.
     pub doctor: &'static [&'static str],
-    /// The variables of the environment that it reads, and what each decides, but those that every program reads.
+    /// The environment variables that the program reads, with descriptions, without those of every program.
     pub environment: &'static [(&'static str, &'static str)],
-    /// JSON Schemas of what its verbs print, by name.
+    /// The JSON Schemas of the verbs' output, by name.
     pub schemas: &'static [(&'static str, &'static str)],
-    /// What its `doctor` looks at.
+    /// The checks of `doctor`.
     pub checks: fn(&mut Context) -> Vec<Check>,
     /// The credentials that `context` reports.
     pub credentials: fn(&Context) -> Credentials,
@@ -259,7 +259,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// The name of a verb as a person types it: the hidden implicit verb has none.
+    /// Returns the name of a verb as a user types it; empty for the implicit verb.
     pub fn shown<'a>(&self, verb: &'a str) -> &'a str {
         if self.implicit == Some(verb) { "" } else { verb }
     }

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::wire::{Error, Result};
 
-/// Refuses a path that is passed to another process as text and is not UTF-8: it would name another file there.
+/// Rejects a path that is not UTF-8 if another process receives it as text, because it would name a different file
+/// there.
 pub fn require_text<'a>(option: &str, paths: impl IntoIterator<Item = &'a Path>) -> Result<()> {
     if paths.into_iter().all(|path| path.to_str().is_some()) {
         return Ok(());
@@ -16,7 +17,8 @@ pub fn require_text<'a>(option: &str, paths: impl IntoIterator<Item = &'a Path>)
         .hint("this path is handed on as text; give the file another name, or a link to it"))
 }
 
-/// The error for the first argument that is not UTF-8 and does not name a file. `is_path` tells which options name files.
+/// Makes the error for the first argument that is not UTF-8 and does not name a file. `is_path` is true for options
+/// that name files.
 pub(super) fn not_text(arguments: &[OsString], is_path: impl Fn(&str) -> bool) -> Error {
     let mut before: Option<&OsStr> = None;
     let mut is_data = false;
@@ -46,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_option_is_named_and_paths_are_passed_over() {
+    fn not_text_names_option_and_skips_paths() {
         let bad = |prefix: &str| OsStr::from_bytes(&[prefix.as_bytes(), b"\xe9"].concat()).to_owned();
         let of = |words: &[OsString]| not_text(words, |option| option == "--ledger").message().to_owned();
         assert_eq!(of(&["--ledger".into(), bad(""), "-m".into(), bad("x")]), "the value of -m is not UTF-8");

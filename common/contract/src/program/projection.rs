@@ -1,4 +1,4 @@
-//! `--fields` of every query: the option, and the members that a command line asks for.
+//! `--fields` of every query: the option, and the selected members.
 
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ fn class_of(program: &'static Program, path: &str) -> Option<Class> {
     program.verbs.iter().chain(&standard::VERBS).find(|doc| doc.path == path).map(|doc| doc.class)
 }
 
-/// The members that a command line asks for, checked against what the verb prints.
+/// Returns the members that the command line selects, checked against the schema of the output.
 pub(super) fn asked(program: &'static Program, verb: &str, matches: &clap::ArgMatches) -> Result<Option<Fields>> {
     let mut own = matches;
     while let Some((_, below)) = own.subcommand() {

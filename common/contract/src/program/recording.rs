@@ -1,4 +1,4 @@
-//! A `tee` with a request id: the lines pass each time, and are recorded once. A dry run records none.
+//! A `tee` with a request id: the lines are passed on each time and recorded once. A dry run records nothing.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -11,14 +11,14 @@ use crate::stream::filter::Body;
 use crate::stream::{self, Recorder};
 use crate::wire::{Code, Error, Result};
 
-/// What was recorded: the hash of everything so far, each time that the ledger acknowledged it.
+/// The recorded lines: the hash of all lines so far, at each acknowledgement of the ledger.
 #[derive(Serialize, Deserialize)]
 struct Recorded {
     acknowledged: Vec<String>,
 }
 
-/// [`stream::tee`], once for its request id. The second time the same lines pass and leave nothing; at the first closing line before
-/// which they were others, it fails.
+/// Runs [`stream::tee`] once for its request id. A repeated request passes the same lines on without recording them,
+/// and fails at the first closing line before which the lines differ.
 pub fn tee(
     recorder: &mut dyn Recorder,
     append: &AppendOptions,
@@ -41,7 +41,7 @@ pub fn tee(
             let First { lines, acknowledged, .. } = first;
             match outcome {
                 Ok(()) => request.keep(Ok(Recorded { acknowledged }), context).map(drop),
-                // Of what was recorded, nobody knows here how much is safe: the id says so the next time.
+                // It is unknown how many recorded lines are durable; a repeated request reports that.
                 Err(error) if lines > 0 => Err(error),
                 Err(error) => request.release().and(Err(error)),
             }
@@ -113,7 +113,7 @@ impl Recorder for Again<'_> {
     }
 }
 
-/// Adds what would be recorded of a line, with the length of each part before it.
+/// Adds the recorded content of a line, each part with its length first.
 fn add(digest: &mut Sha256, body: &Body<'_>) {
     let mut part = |kind: u8, bytes: &[u8]| {
         digest.update([kind]);

@@ -22,12 +22,12 @@ const fn doc(path: &'static str, output: &'static str, examples: &'static [&'sta
 
 /// The variables of the environment that every program reads.
 pub(crate) const ENVIRONMENT: [(&str, &str); 3] = [
-    ("CP_HOME", "The home directory, where --home does not name one"),
-    ("XDG_DATA_HOME", "Where the home is, in cp below it, when CP_HOME is not set"),
-    ("CP_FORMAT", "How results are written: json, text or raw"),
+    ("CP_HOME", "The home directory, unless --home names one"),
+    ("XDG_DATA_HOME", "The data directory: cp in it is the home, unless CP_HOME is set"),
+    ("CP_FORMAT", "The format of results: json, text or raw"),
 ];
 
-/// The schemas of what they print, and of what any verb may print.
+/// The schemas of these verbs, and those that any verb may use.
 pub(crate) const SCHEMAS: [(&str, &str); 8] = [
     ("reference", include_str!("../../schemas/reference.json")),
     ("context", include_str!("../../schemas/context.json")),
@@ -39,26 +39,26 @@ pub(crate) const SCHEMAS: [(&str, &str); 8] = [
     schemas::ERROR,
 ];
 
-/// Their place in the command tree.
+/// Returns the commands of these verbs.
 pub(crate) fn commands(program: &Program) -> Vec<clap::Command> {
     vec![
         clap::Command::new("reference").about("Print every verb, option, schema, exit status and error code").arg(
             clap::Arg::new("verb")
                 .long("verb")
                 .value_name("VERB")
-                .help("Only this verb, or those below it, and their schemas; '' is the verb that needs no name"),
+                .help("Only this verb, or those below it, and their schemas; '' is the implicit verb"),
         ),
-        clap::Command::new("context").about("Print the settings in force and where each comes from"),
-        clap::Command::new("doctor").about("Look for what is wrong and say what to do about it").args(
+        clap::Command::new("context").about("Print the effective settings and the source of each"),
+        clap::Command::new("doctor").about("Check the setup and report how to fix it").args(
             program.doctor.iter().map(|key| {
                 clap::Arg::new(*key)
                     .long(*key)
                     .value_name("VALUE")
-                    .help(format!("The {key} to look at, in the place of the configured one"))
+                    .help(format!("The {key} to check, instead of the configured one"))
             }),
         ),
         clap::Command::new("changelog")
-            .about("Print what changed")
+            .about("Print the changes of each version")
             .arg(clap::Arg::new("since").long("since").value_name("VERSION").help("Only versions newer than this one")),
         clap::Command::new("completions").about("Print the completions of a shell").arg(
             clap::Arg::new("shell")

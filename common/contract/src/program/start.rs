@@ -1,4 +1,4 @@
-//! How a program starts, runs and leaves.
+//! Start, run and exit of a program.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -28,12 +28,13 @@ use crate::wire::{Code, Error, Result, bytes_of};
 
 static WITHOUT_HOME: AtomicBool = AtomicBool::new(false);
 
-/// Runs this process without a home: no settings are read, and no command line is recorded. Another program does both.
+/// Runs this process without a home: no settings are read and no command line is recorded, because the calling program
+/// does both.
 pub fn without_home() {
     WITHOUT_HOME.store(true, Ordering::Relaxed);
 }
 
-/// Runs a program from its arguments to its exit status. The whole of a `main`.
+/// Runs a program from its arguments to its exit status. This is the whole body of `main`.
 pub fn main<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>) -> ExitCode {
     let started = Instant::now();
     std::panic::set_hook(Box::new(|panic| {
@@ -48,7 +49,7 @@ pub fn main<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Re
     ExitCode::from(status_of(start(program, run, started)))
 }
 
-/// Leaves from anywhere: after a bug, or where the work does not see a signal.
+/// Exits from anywhere: after a bug, or if the work does not react to a signal.
 #[expect(clippy::disallowed_methods, clippy::exit, reason = "the one place that must leave from anywhere")]
 fn leave(code: Code) -> ! {
     std::process::exit(i32::from(status_of(code.row().exit)))
@@ -57,7 +58,8 @@ fn leave(code: Code) -> ! {
 fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let asked = format_in(&arguments);
-    // Until the command line is understood, words that may be such a verb are taken for it, unless they may be a longer one.
+    // Before the command line is parsed, any words that match such a verb count as that verb, unless they match a
+    // longer one.
     let may_be = |doc: &VerbDoc| doc.path.split(' ').all(|word| arguments.iter().any(|argument| argument == word));
     let longer = |path: &str| {
         program.verbs.iter().any(|doc| doc.path.len() > path.len() && doc.path.starts_with(path) && may_be(doc))
@@ -113,7 +115,7 @@ fn with_options<C: Parser>(
     let loaded = Home::find(root).and_then(|home| {
         let config = match Config::load(&home.config_file()) {
             _ if is_without_home => Config::default(),
-            // A broken file must not keep `doctor` from saying so.
+            // `doctor` must be able to report a broken file.
             Err(_) if describes => Config::default(),
             other => other?,
         };
@@ -168,7 +170,7 @@ fn with_options<C: Parser>(
     context.out.close(result)
 }
 
-/// Ends a verb that fails closed when it takes too long.
+/// Ends a verb that fails closed if it takes too long.
 fn watch() -> Result<()> {
     let end = || {
         std::thread::sleep(VerbDoc::PATIENCE);
@@ -182,7 +184,7 @@ fn watch() -> Result<()> {
         .map(drop)
 }
 
-/// Records the command line: every governed and every write, and every failure that is not about the command line itself.
+/// Records the command line: of every governed verb and every write, and every failure other than a usage error.
 fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Duration, context: &mut Context) {
     let shown = program.shown(verb);
     let class = program.verbs.iter().find(|doc| doc.path == shown).map_or(Class::Query, |doc| doc.class);
@@ -190,7 +192,7 @@ fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Durat
     let exit = status_of(exit);
     let wanted = match class {
         Class::Query => false,
-        // What it refuses has an entry of its own, and one whose status is not that of its code cannot be proved.
+        // A denial has its own entry. A status that differs from that of its code cannot be proved.
         Class::Governed if fails_closed() => code.is_some_and(|code| code != Code::Usage && code.row().exit == exit),
         Class::Append => exit != 0 && code != Some(Code::Usage),
         Class::Governed | Class::Write => code != Some(Code::Usage),
@@ -217,8 +219,8 @@ fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Durat
     }
 }
 
-/// A command line as it goes on the ledger: without the values that a command gets in its environment, and where something is to be
-/// sealed, with the names of its options alone.
+/// Redacts a command line for the ledger: removes values of environment variables for a command, and keeps only the
+/// names of options if something is to be sealed.
 fn redact_argv(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let arguments: Vec<OsString> = arguments.collect();
     let mut options = arguments.iter().take_while(|argument| *argument != "--").map(|argument| argument.as_bytes());
@@ -242,7 +244,8 @@ fn redact_argv(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     shown
 }
 
-/// The program, its verb and its options by name. Which of the values is the sealed one is for the verb to know: none is kept.
+/// Returns the program, its verb and the names of its options. Only the verb can tell which value is sealed, so no
+/// value is kept.
 fn without_values(arguments: &[OsString]) -> Vec<OsString> {
     let is_name = |name: &str| name.len() < 24 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
     let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
@@ -272,7 +275,7 @@ fn format_of(name: &str) -> Option<Format> {
     [Format::Json, Format::Text, Format::Raw].into_iter().find(|format| format_name(*format) == name)
 }
 
-/// The format that the arguments ask for, before they are known to be right: an error about them is written in it too.
+/// Finds the requested format before the arguments are validated, so that an error about them is written in it.
 fn format_in(arguments: &[OsString]) -> Option<Format> {
     let words: Vec<&str> = arguments.iter().map_while(|word| word.to_str()).take_while(|word| *word != "--").collect();
     let named = words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix("--format") {
@@ -291,14 +294,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_command_gets_in_its_environment_is_not_recorded() {
+    fn redact_argv_removes_environment_values() {
         let line = "cp-exec --env A=one --env=B=two --env three --timeout 1 -- env --env D=mine";
         let shown = redact_argv(line.split(' ').map(OsString::from)).join(OsStr::new(" "));
         assert_eq!(shown, "cp-exec --env A=… --env=B=… --env …=… --timeout 1 -- env --env D=mine");
     }
 
     #[test]
-    fn what_is_sealed_is_not_recorded() {
+    fn redact_argv_removes_sealed_values() {
         let shown = |line: &str| redact_argv(line.split(' ').map(OsString::from)).join(OsStr::new(" "));
         let line =
             "cp-log append -f o.jsonl --seal data.pin --data={\"pin\":4321} --seal=message 1234 -f5678 -- --seal --99";

@@ -1,4 +1,4 @@
-//! A program in a person's place: it reads the record and answers by its exit status.
+//! An approver program: it reads an approval record and answers by its exit status.
 
 use std::time::Instant;
 
@@ -6,18 +6,18 @@ use crate::coprocess::{Said, question, reason};
 use crate::program::circumstances::encoded;
 use crate::wire::{Approval, Result};
 
-/// What an approver came to.
+/// The outcome of an approver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Approved.
     Granted,
-    /// A no, with its reason.
+    /// Denied, with the reason.
     Denied(String),
-    /// It could not run, was killed or took too long: nothing was decided.
+    /// The approver could not run, was killed or timed out, so nothing was decided.
     Undecided(String),
 }
 
-/// Asks a program, and waits until then at most. A signal to this process is an error and no answer.
+/// Runs an approver and waits until `until` for its answer. A signal to this process is an error, not an answer.
 pub fn ask(argv: &[String], approval: &Approval, until: Option<Instant>) -> Result<Verdict> {
     let mut record = encoded(approval)?;
     record.push(b'\n');

@@ -1,7 +1,7 @@
-//! Approvals: the requests that wait, who is asked, and grants that hold for one start.
+//! Approvals: pending requests, the approvers, and grants that are valid for one start.
 //!
-//! A request lies in the home as its record; a grant lies beside it until its command starts. A grant is bound to the hashes of the record,
-//! so that the command that was shown is the one that starts.
+//! A request is stored in the home as its record; a grant is stored beside it until its command starts. A grant is
+//! bound to the hashes of the record, so that only the command that was shown can start.
 
 mod approver;
 mod person;
@@ -20,34 +20,34 @@ use crate::program::circumstances::encoded;
 use crate::program::confirm::{Bound, fingerprint, issue, recall, redeem};
 use crate::wire::{Action, Approval, AskedBy, Binds, Code, Error, Grant, Level, Result, Scope, Shown};
 
-/// How long something that waits is listed, in seconds: a week.
+/// Lifetime of a pending request, in seconds: a week.
 const LISTED: u64 = 7 * 24 * 60 * 60;
 
-/// The most bytes of a record that is read back.
+/// Maximum size of a record that is read, in bytes.
 const LONGEST: u64 = 16 << 20;
 
-/// A grant that is not spent yet. It holds no token.
+/// A grant that is not spent yet. It contains no token.
 #[derive(Serialize, Deserialize)]
 struct Kept {
-    /// When it expires, in seconds since 1970.
+    /// Expiry, in seconds since 1970.
     expires: u64,
-    /// The keyed hash of its token.
+    /// The keyed hash of the token.
     token: String,
     grant: Grant,
 }
 
-/// A spent grant: it holds for this start and no other.
+/// A spent grant, which is valid for one start.
 #[derive(Clone, Debug)]
 pub struct Spent {
-    /// What it was given for.
+    /// The request that was granted.
     pub approval: Approval,
-    /// The yes.
+    /// The grant.
     pub grant: Grant,
-    /// The keyed hash of its token.
+    /// The keyed hash of the token.
     pub token: String,
 }
 
-/// A new request for approval.
+/// Makes a request for approval.
 pub fn new(
     asked_by: AskedBy,
     action: Action,
@@ -63,13 +63,13 @@ pub fn new(
     Ok(Approval { id, asked_by, action, level, scopes: scopes.to_vec(), shown, binds, asked_at, expires_at, resume })
 }
 
-/// What a token for it is bound to.
+/// Returns the request that a token is bound to.
 pub fn bound(approval: &Approval) -> Result<Bound> {
     let Binds { request, program, target, policy } = &approval.binds;
     Bound::new(&("approval", approval.action, request), &(approval.level, program, target, policy))
 }
 
-/// The stop until it is answered. The record lies where `cp-exec approve` lists it from now on.
+/// Stores the request, so that `cp-exec approve` lists it, and returns the error that asks for an answer.
 pub fn pause(home: &Path, approval: &Approval) -> Result<Error> {
     let bytes = encoded(approval)?;
     write_whole(&file(home, &approval.id, "json"), &bytes)?;
@@ -85,7 +85,7 @@ pub fn pause(home: &Path, approval: &Approval) -> Result<Error> {
         .hint(format!("run `{line}` at a terminal, then repeat the request")))
 }
 
-/// A command line of one of our programs with this home in it, as a shell takes it.
+/// Formats a command line of this suite with `--home`, quoted for a shell.
 pub fn command_line(home: &Path, argv: &[String]) -> String {
     let home = home.display().to_string();
     let (program, words) = argv.split_at(argv.len().min(1));
@@ -93,7 +93,7 @@ pub fn command_line(home: &Path, argv: &[String]) -> String {
     words.map(crate::wire::quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Everything that waits, oldest first. What nobody answered for a week is removed.
+/// Returns the pending requests, oldest first. Requests without an answer for a week are removed.
 pub fn waiting(home: &Path) -> Vec<Approval> {
     let (directory, now) = (home.join(DIRECTORY), clock::now());
     let mut found = Vec::new();
@@ -112,7 +112,7 @@ pub fn waiting(home: &Path) -> Vec<Approval> {
     found
 }
 
-/// What waits under an id.
+/// Returns the pending request with this id.
 pub fn find(home: &Path, id: &str) -> Result<Approval> {
     let plain = !id.is_empty() && id.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
     let path = file(home, id, "json");
@@ -123,7 +123,7 @@ pub fn find(home: &Path, id: &str) -> Result<Approval> {
         .hint("`cp-exec approve` lists the ids"))
 }
 
-/// Keeps a grant for the next start of exactly this. Returns its token with the expiry.
+/// Stores a grant for the next start of exactly this request. Returns its token and the expiry.
 pub fn grant(home: &Path, approval: &Approval, grant: &Grant) -> Result<(String, u64)> {
     let (token, expires) = issue(home, &bound(approval)?)?;
     let kept = Kept { expires, token: fingerprint(home, &token)?, grant: grant.clone() };
@@ -132,25 +132,25 @@ pub fn grant(home: &Path, approval: &Approval, grant: &Grant) -> Result<(String,
     Ok((token, expires))
 }
 
-/// It is answered and waits no more.
+/// Removes an answered request.
 pub fn answered(home: &Path, id: &str) -> Result<()> {
     remove(&file(home, id, "json")).map(drop)
 }
 
-/// Withdraws a grant that is not spent.
+/// Removes a grant that is not spent.
 pub fn withdraw(home: &Path, id: &str) -> Result<()> {
     remove(&file(home, id, "granted")).map(drop)
 }
 
-/// True if exactly this was granted and the grant is not spent. Only [`take`] spends it.
+/// True if exactly this request was granted and the grant is not spent. Only [`take`] spends it.
 pub fn is_granted(home: &Path, approval: &Approval) -> Result<bool> {
     let Some(Kept { expires, token, grant }) = kept(home, approval)? else { return Ok(false) };
     let counts = approval.level.takes(grant.how) && expires > clock::unix_seconds();
     Ok(counts && recall(home, expires, &token, &bound(approval)?)?.is_some())
 }
 
-/// Spends the grant for exactly this: of several callers, one gets it. A grant that has expired, that is for something else, or that came a way
-/// that does not count here is ignored.
+/// Spends the grant for exactly this request: of several callers, one gets it. A grant that has expired, belongs to
+/// another request, or came by an insufficient channel is ignored.
 pub fn take(home: &Path, approval: &Approval) -> Result<Option<Spent>> {
     let Some(Kept { expires, token: kept, grant }) = kept(home, approval)? else { return Ok(None) };
     if !approval.level.takes(grant.how) || !remove(&file(home, &approval.id, "granted"))? {
@@ -174,7 +174,7 @@ fn kept(home: &Path, approval: &Approval) -> Result<Option<Kept>> {
     }
 }
 
-/// Where they lie, below the home.
+/// Directory of requests and grants, below the home.
 const DIRECTORY: &str = "state/approvals";
 
 fn file(home: &Path, id: &str, kind: &str) -> PathBuf {
@@ -192,7 +192,7 @@ fn read(path: &Path) -> Result<Approval> {
         .map_err(|e| Error::new(Code::Integrity, format!("cannot be read: {e}")).in_file(path))
 }
 
-/// Whether it was there and is gone now.
+/// Removes a file. Returns false if it did not exist.
 fn remove(path: &Path) -> Result<bool> {
     match std::fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -211,12 +211,12 @@ mod tests {
         new(AskedBy::default(), Action::Run, level, &[Scope::Once], Shown::default(), binds).unwrap()
     }
 
-    fn yes(how: How) -> Grant {
+    fn grant_by(how: How) -> Grant {
         Grant { by: "person".to_owned(), how, scope: Scope::Once, receipt: None }
     }
 
     #[test]
-    fn a_yes_is_good_once_and_only_for_what_it_was_given_for() {
+    fn grant_is_valid_once_and_only_for_its_request() {
         let home = tempfile::tempdir().unwrap();
         let home = home.path();
         let approval = asked(Level::Agent);
@@ -225,10 +225,10 @@ mod tests {
         assert!(take(home, &approval).unwrap().is_none());
         pause(home, &approval).unwrap();
         assert_eq!(waiting(home), std::slice::from_ref(&approval));
-        grant(home, &approval, &yes(How::Resume)).unwrap();
+        grant(home, &approval, &grant_by(How::Resume)).unwrap();
         assert!(waiting(home).is_empty());
         assert!(take(home, &changed).unwrap().is_none(), "the file changed since");
-        grant(home, &approval, &yes(How::Resume)).unwrap();
+        grant(home, &approval, &grant_by(How::Resume)).unwrap();
         let takers = [(); 8].map(|()| (home.to_owned(), approval.clone()));
         let threads =
             takers.map(|(home, approval)| std::thread::spawn(move || take(&home, &approval).unwrap().is_some()));
@@ -236,19 +236,19 @@ mod tests {
     }
 
     #[test]
-    fn only_a_terminal_or_the_approver_of_the_policy_answers_for_the_owner() {
+    fn owner_level_accepts_only_terminal_and_owner_approver() {
         let home = tempfile::tempdir().unwrap();
         let approval = asked(Level::Owner);
         for (how, counts) in
             [(How::Resume, false), (How::Approver, false), (How::OwnerApprover, true), (How::Terminal, true)]
         {
-            grant(home.path(), &approval, &yes(how)).unwrap();
+            grant(home.path(), &approval, &grant_by(how)).unwrap();
             assert_eq!(take(home.path(), &approval).unwrap().is_some(), counts, "{how:?}");
         }
     }
 
     #[test]
-    fn what_nobody_answered_for_long_is_no_longer_listed() {
+    fn expired_request_is_not_listed() {
         let home = tempfile::tempdir().unwrap();
         let old = Approval { expires_at: "2001-01-01T00:00:00Z".to_owned(), ..asked(Level::Agent) };
         pause(home.path(), &old).unwrap();

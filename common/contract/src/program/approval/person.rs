@@ -1,4 +1,4 @@
-//! Questions to a person at the terminal: their text and the answers.
+//! Approval at the terminal: the question and the answers.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -13,17 +13,17 @@ use crate::output::{printable, printable_line};
 use crate::signals;
 use crate::wire::{Approval, Error, Level, Result, Scope};
 
-/// What a person answered.
+/// The answer of a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It may start; how far that goes.
+    /// Granted, with its scope.
     Yes(Scope),
-    /// It may not.
+    /// Denied.
     No,
 }
 
 impl Answer {
-    /// The answer that was typed, where it is one.
+    /// Parses the typed answer; `None` if it is not one of the choices.
     pub fn of(typed: &str, approval: &Approval) -> Option<Self> {
         match typed.trim().to_lowercase().as_str() {
             "y" | "yes" => Some(Self::Yes(Scope::Once)),
@@ -34,7 +34,7 @@ impl Answer {
     }
 }
 
-/// What a person is shown of it. Nothing in it acts on a terminal, and no line of it can be forged by what is asked about.
+/// Describes the request. Control characters are escaped, and no quoted text can forge a line.
 pub fn description(approval: &Approval) -> String {
     let shown = &approval.shown;
     let mut text = format!("{}\n", printable_line(&approval.subject()));
@@ -65,17 +65,17 @@ pub fn description(approval: &Approval) -> String {
     text
 }
 
-/// The question, with what may be typed.
+/// Returns the question with the possible answers.
 pub fn prompt(approval: &Approval) -> String {
     let always = if approval.scopes.contains(&Scope::Run) { ", a = always for this run" } else { "" };
     format!("Allow it? y = yes, n = no{always}: ")
 }
 
-/// Asks the person at the terminal, and waits until then at most. `None`: nobody is there, or nothing was decided.
+/// Asks at the terminal and waits until `until`. `None` if there is no terminal or no decision.
 pub fn at_terminal(approval: &Approval, until: Option<Instant>) -> Result<Option<Answer>> {
     let Some(mut terminal) = terminal() else { return Ok(None) };
     let failed = |e: std::io::Error| Error::io("asking at the terminal", e);
-    // Input from before the question does not answer it.
+    // Input that was typed before the question does not answer it.
     let _ = tcflush(&terminal, QueueSelector::IFlush);
     let question = format!("{}\n{}", description(approval), prompt(approval));
     terminal.write_all(question.as_bytes()).map_err(failed)?;
@@ -99,7 +99,7 @@ pub fn at_terminal(approval: &Approval, until: Option<Instant>) -> Result<Option
     }
 }
 
-/// The terminal that a person uses this program at: none in a pipeline without one, and none in the background.
+/// Opens the controlling terminal; `None` in a pipeline without one, and in the background.
 fn terminal() -> Option<File> {
     if !std::io::stdin().is_terminal() && !std::io::stderr().is_terminal() {
         return None;

@@ -1,4 +1,5 @@
-//! What Tab offers. The scripts of the shells know nothing: they ask the program itself ([`candidates`]), which reads its own table.
+//! Shell completion. The shell scripts contain no table of their own; they call the program ([`candidates`]), which
+//! reads its command tree.
 
 mod values;
 
@@ -13,16 +14,17 @@ use crate::program::command;
 use crate::program::identity::Program;
 use crate::wire::Reply;
 
-/// The word with which the scripts ask. What follows are the words of the command line up to the one that is being typed.
+/// The word with which the scripts call the program. The words of the command line follow, up to the one that is being
+/// typed.
 pub(super) const ASK: &str = "__complete";
 
 /// A completion script.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Completions {
-    /// Which shell it is for.
+    /// The name of the shell.
     pub shell: String,
-    /// The script itself; with `--format raw` the bare bytes.
+    /// The script; `--format raw` prints only its bytes.
     pub script: String,
 }
 
@@ -32,7 +34,7 @@ impl Reply for Completions {
     }
 }
 
-/// The script of a shell: bash where it is not zsh or fish.
+/// Returns the script of a shell; bash is the default.
 pub(super) fn script(program: &Program, shell: &str) -> Completions {
     let text = match shell {
         "zsh" => include_str!("script.zsh"),
@@ -43,7 +45,8 @@ pub(super) fn script(program: &Program, shell: &str) -> Completions {
     Completions { shell: shell.to_owned(), script }
 }
 
-/// The lines that answer a script: each a word, and after a tab what it is. `:files`, `:directories` and `:commands` leave it to the shell.
+/// Returns the lines for a script: a candidate, a tab and its description. `:files`, `:directories` and `:commands` let
+/// the shell complete.
 pub(super) fn candidates(program: &Program, root: &Command, words: &[OsString]) -> String {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (typed, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
@@ -61,7 +64,7 @@ fn starting_with(lines: Vec<String>, typed: &str) -> Vec<String> {
     lines.into_iter().filter(|line| line.starts_with(':') || line.starts_with(typed)).collect()
 }
 
-/// What the word that is being typed can be.
+/// The kind of the word that is being typed.
 enum Asked<'a> {
     Nothing,
     /// The value of an option, as far as it is typed.
@@ -74,11 +77,11 @@ enum Asked<'a> {
 struct Line<'a> {
     program: &'a Program,
     root: &'a Command,
-    /// The verb that they name, as far as they do: the root where they name none yet.
+    /// The deepest verb that they name; the root if they name none.
     here: &'a Command,
     /// The operands after the verb.
     operands: usize,
-    /// The option whose value comes next.
+    /// The option that expects its value next.
     open: Option<&'a Arg>,
     is_after_dashes: bool,
     home: Option<PathBuf>,
@@ -94,7 +97,7 @@ impl<'a> Line<'a> {
     }
 
     fn take(&mut self, word: &str) {
-        // bash makes three words of `--option=value`.
+        // bash splits `--option=value` into three words.
         if word == "=" && self.open.is_some() {
             return;
         }
@@ -116,7 +119,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The option that a whole word names. One whose value is in the same word is closed by it.
+    /// Returns the option that a whole word names; `None` if the word contains its value too.
     fn option(&self, word: &str) -> Option<&'a Arg> {
         let all = self.takers();
         if let Some(long) = word.strip_prefix("--") {
@@ -127,13 +130,13 @@ impl<'a> Line<'a> {
         all.into_iter().find(|option| option.get_short() == Some(letter))
     }
 
-    /// What takes the options: the verb, else the one that needs no name.
+    /// Returns the verb whose options apply: the named one, else the implicit one.
     fn verb(&self) -> &'a Command {
         let main = self.program.implicit.and_then(|name| self.root.find_subcommand(name));
         if std::ptr::eq(self.here, self.root) { main.unwrap_or(self.root) } else { self.here }
     }
 
-    /// The options of the verb and those of every program.
+    /// Returns the options of the verb and those of every program.
     fn takers(&self) -> Vec<&'a Arg> {
         let verb = self.verb();
         let shared = self.root.get_arguments().filter(|_| !std::ptr::eq(verb, self.root));
@@ -182,7 +185,7 @@ impl<'a> Line<'a> {
             .nth(self.operands)
             .or_else(|| verb.get_positionals().last().filter(|last| command::is_multiple(last)));
         match operand {
-            // A command begins with a program, and what follows is mostly files.
+            // The command's first word is completed as a program, the rest as files.
             Some(operand) if command::is_command(operand) && !self.is_after_dashes => {}
             Some(operand) if command::is_command(operand) => {
                 lines.push(if self.operands == 0 { ":commands" } else { ":files" }.to_owned());

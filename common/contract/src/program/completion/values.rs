@@ -1,4 +1,4 @@
-//! The values that are known only where the program runs: sessions, runs, ledgers, agents and models of the home.
+//! Completion of values that depend on the home: sessions, runs, ledgers, agents and models.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::home::config::Config;
 use crate::home::{Home, TIERS};
 use crate::program::command;
 
-/// Where the values of an argument come from.
+/// The source of an argument's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Sessions,
@@ -23,14 +23,14 @@ pub(super) enum Source {
     Unknown,
 }
 
-/// The names of backends. A program can replace any of them.
+/// The names of backends. A user can replace each with a program.
 const BACKENDS: &[&str] =
     &["anthropic", "openai", "openai-responses", "gemini", "ollama", "llamacpp", "vllm", "lmstudio", "llm", "stub"];
-/// What drives the loop of tools.
+/// The names of loop backends.
 const LOOPS: &[&str] = &["native", "bash", "llm", "elixir"];
 
 impl Source {
-    /// The source of an option, by its name, or of an operand, by the name of its value.
+    /// Selects the source by the name of an option, or by the value name of an operand.
     pub(super) fn of(argument: &Arg, program: &str) -> Self {
         let value = command::value_name(argument);
         match (argument.get_long().unwrap_or_default(), value.as_str()) {
@@ -50,7 +50,7 @@ impl Source {
         }
     }
 
-    /// The values there are. What cannot be read has none: a Tab is no place for errors.
+    /// Returns the values. Unreadable sources are empty, because completion must not print errors.
     pub(super) fn lines(self, home: Option<&Home>) -> Vec<String> {
         let found = home.map(|home| match self {
             Self::Sessions => home.all_sessions().unwrap_or_default().into_iter().map(|session| session.id).collect(),
@@ -71,7 +71,7 @@ impl Source {
     }
 }
 
-/// The names in a directory that end so, sorted.
+/// Returns the names in a directory that end with `end`, sorted.
 fn names(directory: &Path, end: &str) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -101,7 +101,7 @@ fn agents(home: &Home) -> Vec<String> {
     agents
 }
 
-/// The models that the settings and the prices name, the aliases, and the endpoints that models begin with.
+/// Returns the models in the settings and the price table, the aliases, and the endpoints as prefixes.
 fn models(home: &Home) -> Vec<String> {
     let config = Config::load(&home.config_file()).unwrap_or_default();
     let endpoints = config.names("endpoints").map(|name| format!("{name}/"));

@@ -1,4 +1,5 @@
-//! The gate of a write: a dry run on this machine has shown exactly what is now to be done, and a token that is bound to it, expires and is spent once proves that.
+//! Confirmation of a write. A dry run on this machine shows the exact change and issues a token. The token is bound to
+//! the change, expires, and can be used once.
 
 mod token;
 
@@ -18,60 +19,60 @@ use crate::program::idempotency::{self, Begun};
 use crate::signals;
 use crate::wire::{Code, Error, Reply, Result};
 
-/// One thing that a write would do.
+/// A change that a write would make.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
-    /// delete, replace, …
+    /// The action: delete, replace, …
     pub action: String,
-    /// What kind of thing.
+    /// The type of the resource.
     pub resource: String,
-    /// Which one.
+    /// The id of the resource.
     pub id: String,
-    /// How it is, version included.
+    /// The state before, including its version.
     pub before: serde_json::Value,
-    /// How it will be; null when it will be gone.
+    /// The state after; null if the resource is deleted.
     pub after: serde_json::Value,
 }
 
-/// One of a set for which nothing would be done.
+/// A target of a set that nothing would be done for.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Failed {
-    /// As it was named.
+    /// The target as the caller named it.
     pub target: String,
     /// Always false.
     pub ok: bool,
-    /// Why not.
+    /// The error.
     pub error: serde_json::Value,
 }
 
 impl Failed {
-    /// A target that cannot be written.
+    /// Makes the entry of a target that cannot be written.
     pub fn new(target: &str, error: &Error) -> Self {
         Self { target: target.to_owned(), ok: false, error: error.to_value() }
     }
 }
 
-/// What a dry run answers.
+/// The answer of a dry run.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Preview {
-    /// What would be done.
+    /// The changes.
     pub preview: Changes,
-    /// The token that does it.
+    /// The token that applies them.
     pub confirm_token: String,
-    /// When the token expires.
+    /// The expiry of the token.
     pub expires_at: String,
 }
 
-/// The list in a [`Preview`].
+/// The changes in a [`Preview`].
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Changes {
-    /// Each thing that would be done, in order.
+    /// The changes in order.
     pub changes: Vec<Change>,
-    /// Those of a set that nothing would be done for.
+    /// Targets of a set that nothing would be done for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Failed>,
 }
@@ -101,14 +102,15 @@ impl Reply for Preview {
 pub struct Write<'a, A> {
     /// The verb.
     pub verb: &'a str,
-    /// Every argument that decides what is done.
+    /// All arguments that determine the effect.
     pub arguments: &'a A,
-    /// Whether it also needs `--dangerous`.
+    /// True if the write also requires `--dangerous`.
     pub dangerous: bool,
 }
 
-/// Does a write behind its [`Gate`], and answers. The same request id again gets the first answer; without one, a token that is
-/// forged, expired or used is refused before the write looks at anything. The write itself gives `None` where the gate answered.
+/// Performs a write behind its [`Gate`] and prints the answer. A repeated request id returns the first answer. A
+/// forged, expired or used token is rejected before the write reads anything. `write` returns `None` if the gate
+/// printed the preview.
 pub fn write<A: Serialize, T: Reply + DeserializeOwned>(
     asked: &Write<'_, A>,
     options: &WriteOptions,
@@ -132,11 +134,11 @@ pub fn write<A: Serialize, T: Reply + DeserializeOwned>(
             context.out.answer(&answer)
         }
         Ok(None) => request.release(),
-        // What failed here failed for this token. With a new one the same request may be made again.
+        // The failure belongs to this token; the same request may be repeated with a new one.
         Err(error) => {
             request.release()?;
             if !spent.get() {
-                // Another may have used the token meanwhile, and that is why nothing was as it should be.
+                // Another process may have used the token in the meantime, which explains the unexpected state.
                 inspect(context.home.root(), options.confirm.as_deref().unwrap_or_default())?;
             }
             Err(error)
@@ -148,12 +150,12 @@ pub fn write<A: Serialize, T: Reply + DeserializeOwned>(
 pub struct Gate<'a, A> {
     asked: &'a Write<'a, A>,
     options: &'a WriteOptions,
-    /// Whether its token was used here.
+    /// True if this gate spent its token.
     spent: Rc<Cell<bool>>,
 }
 
 impl<'a, A: Serialize> Gate<'a, A> {
-    /// The gate of a write that keeps its own answer. To be made before the write looks at anything.
+    /// Makes the gate of a write that prints its own answer. Call it before the write reads anything.
     pub fn before(asked: &'a Write<'a, A>, options: &'a WriteOptions, context: &Context) -> Result<Self> {
         let gate = Self { asked, options, spent: Rc::default() };
         gate.is_meant()?;
@@ -161,7 +163,7 @@ impl<'a, A: Serialize> Gate<'a, A> {
         Ok(gate)
     }
 
-    /// `--dangerous` is looked at before anything else.
+    /// Checks for `--dangerous` first.
     fn is_meant(&self) -> Result<()> {
         if self.asked.dangerous && !self.options.dangerous {
             let message = format!("{} cannot be undone", self.asked.verb);
@@ -175,7 +177,8 @@ impl<'a, A: Serialize> Gate<'a, A> {
         given.map_or(Ok(()), |token| inspect(context.home.root(), token))
     }
 
-    /// What the write is about, once it was looked for. A token was made for something that was there.
+    /// Reports a missing target. With a confirm token the target existed during the dry run, so its absence is a
+    /// conflict.
     pub fn found<T>(&self, target: Result<T>) -> Result<T> {
         let confirms = self.options.confirm.is_some() && !self.options.dry_run;
         target.map_err(|error| match error.code() {
@@ -187,7 +190,8 @@ impl<'a, A: Serialize> Gate<'a, A> {
         })
     }
 
-    /// Whether a write that has nothing to do may say so: a token was made for something to do.
+    /// Succeeds if the write may report that there is nothing to do. With a confirm token there was something to do, so
+    /// this is a conflict.
     pub fn nothing_to_do(&self) -> Result<()> {
         self.found(Err(Error::not_found("there is nothing to do"))).or_else(|error| match error.code() {
             Code::NotFound => Ok(()),
@@ -195,8 +199,8 @@ impl<'a, A: Serialize> Gate<'a, A> {
         })
     }
 
-    /// `true`: go on, the token is spent. `false`: it was a dry run, the preview is the answer. A set has one token, which is spent
-    /// even if some of it fail.
+    /// Returns true after spending the token, so that the write continues, or false after printing the preview of a dry
+    /// run. A set has one token, which is spent even if some targets fail.
     pub fn pass(self, changes: impl Into<Changes>, context: &mut Context) -> Result<bool> {
         let Self { asked, options, spent } = self;
         let changes = changes.into();
@@ -217,7 +221,8 @@ impl<'a, A: Serialize> Gate<'a, A> {
         // The token is spent, so its write must not be interrupted.
         std::mem::forget(signals::effect());
         match redeem(context.home.root(), token, &bound) {
-            // What can be undone is not held up by a mark that cannot be made. What runs commands or destroys is.
+            // If the token cannot be marked as used, a write that can be undone continues; a write that runs commands
+            // or destroys data fails.
             Err(error) if error.code() == Code::Io && !asked.dangerous && context.program != "cp-exec" => {
                 let message = format!("the confirm token is not marked as used: {error}");
                 context.out.notice("token_not_marked", Severity::Warning, message);

@@ -1,6 +1,7 @@
-//! The tokens themselves: `ct_`, the expiry, a tag of the request, a tag of its target, and a tag of these three that only this home can make.
+//! Confirm tokens: `ct_`, the expiry, a tag of the request, a tag of its target, and a seal over these three that only
+//! this home can make.
 //!
-//! The last tag tells a forged token from one that was made for something else, before anything is looked at.
+//! The seal distinguishes a forged token from a token for another request before anything is read.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -15,23 +16,24 @@ use crate::keys::{Key, hex};
 use crate::program::circumstances::{account, encoded, place};
 use crate::wire::{Code, Error, Result};
 
-/// How long a token can be used, in seconds.
+/// Lifetime of a token, in seconds.
 pub const LIFETIME: u64 = 600;
 
-/// How many bytes the tags of request and target have.
+/// Length of the tags of request and target, in bytes.
 const TAG: usize = 12;
 
-/// How many bytes the tag has that proves where a token was made.
+/// Length of the seal, in bytes.
 const SEAL: usize = 8;
 
-/// What a token is good for.
+/// The request and target that a token is bound to.
 pub struct Bound {
     request: Vec<u8>,
     target: Vec<u8>,
 }
 
 impl Bound {
-    /// Binds a token to the request, which the caller repeats, to the state of the target, which may change meanwhile, and to the account.
+    /// Binds a token to the request, which the caller repeats, to the state of the target, which may change in the
+    /// meantime, and to the account.
     pub fn new(request: &impl Serialize, target: &impl Serialize) -> Result<Self> {
         Ok(Self { request: encoded(&(account(), request))?, target: encoded(target)? })
     }
@@ -49,14 +51,14 @@ impl Bound {
 pub fn issue(home: &Path, bound: &Bound) -> Result<(String, u64)> {
     let (key, marks) = (Keyed::of(home)?, home.join(MARKS));
     let mut token = Token::of(&key, clock::unix_seconds() + LIFETIME, bound);
-    // One for the same that was issued in this second and used is another.
+    // If an equal token was issued in the same second and used, the expiry is increased to make a different one.
     while marks.join(key.mark(&token)).exists() {
         token = Token::of(&key, token.expires + 1, bound);
     }
     Ok((token.to_text(), token.expires))
 }
 
-/// Refuses a token that is forged, expired or used, before the target is read.
+/// Rejects a forged, expired or used token before the target is read.
 pub fn inspect(home: &Path, given: &str) -> Result<()> {
     inspected(home, given).map(drop)
 }
@@ -66,7 +68,7 @@ fn inspected(home: &Path, given: &str) -> Result<(Keyed, Token)> {
     let token = Token::parse(given)
         .filter(|token| key.is(&token.sealed(), &token.seal))
         .ok_or_else(|| refused("forged", "the confirm token was not made here"))?;
-    // Before the expiry: a mark is kept for a while after it, and says more.
+    // Checked before the expiry, because a mark is kept longer and gives the more precise error.
     if home.join(MARKS).join(key.mark(&token)).exists() {
         return Err(used());
     }
@@ -76,7 +78,8 @@ fn inspected(home: &Path, given: &str) -> Result<(Keyed, Token)> {
     Ok((key, token))
 }
 
-/// Spends a token. [`Code::Conflict`] when it is forged, expired or replayed, or when something has changed: `details.reason`.
+/// Spends a token. Fails with [`Code::Conflict`] if it is forged, expired or used, or if something has changed;
+/// `details.reason` tells which.
 pub fn redeem(home: &Path, given: &str, bound: &Bound) -> Result<()> {
     let (key, token) = inspected(home, given)?;
     let changed = |what: &str, message: &str| refused("changed", message).with("changed", what);
@@ -89,7 +92,7 @@ pub fn redeem(home: &Path, given: &str, bound: &Bound) -> Result<()> {
     let marks = home.join(MARKS);
     make_directory(&marks)?;
     sweep(&marks);
-    // Spent before the write: a crash in the middle blocks a replay instead of repeating an effect.
+    // Spent before the write, so that a crash in the middle blocks a replay instead of repeating an effect.
     let mark = marks.join(key.mark(&token));
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&mark) {
         Ok(file) => file.sync_all().map_err(|e| Error::io("recording the spent token", e)),
@@ -98,20 +101,20 @@ pub fn redeem(home: &Path, given: &str, bound: &Bound) -> Result<()> {
     }
 }
 
-/// What may be kept of a token: a hash of it under the home's key.
+/// Returns a hash of a token under the home's key, which may be stored.
 pub fn fingerprint(home: &Path, token: &str) -> Result<String> {
     let key = Keyed::of(home)?;
     Ok(format!("hmac-sha256:{}", hex(&key.tag::<32>(&message("fingerprint", 0, &[token.as_bytes()])))))
 }
 
-/// The token that was issued for `bound` with this expiry, if `kept` is its [`fingerprint`]: so that what was agreed to can be used
-/// later, and no file holds a token.
+/// Recomputes the token for `bound` with this expiry, if `kept` is its [`fingerprint`]. A grant can thus be used later
+/// although no file contains its token.
 pub fn recall(home: &Path, expires: u64, kept: &str, bound: &Bound) -> Result<Option<String>> {
     let token = Token::of(&Keyed::of(home)?, expires, bound).to_text();
     Ok((fingerprint(home, &token)? == kept).then_some(token))
 }
 
-/// Where spent tokens are marked, below the home.
+/// Directory of marks for spent tokens, below the home.
 const MARKS: &str = "state/tokens";
 
 pub(super) fn refused(reason: &str, message: &str) -> Error {
@@ -155,14 +158,14 @@ impl Token {
     }
 }
 
-/// Exactly so many bytes, in small hexadecimal digits.
+/// Decodes exactly `N` bytes from lower-case hexadecimal digits.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     base16ct::lower::decode(text, &mut bytes).ok().filter(|decoded| decoded.len() == N)?;
     Some(bytes)
 }
 
-/// The key of a home, and where that lies: a home that was copied confirms nothing for the other.
+/// The key of a home and the home's path, so that a copy of a home accepts no tokens of the original.
 struct Keyed(Key, String);
 
 impl Keyed {
@@ -185,7 +188,7 @@ impl Keyed {
     }
 }
 
-/// What a tag is made of: what it is for, the expiry, and the parts, each with its length before it.
+/// Encodes the input of a tag: the purpose, the expiry, and the parts, each with its length first.
 fn message(purpose: &str, expires: u64, parts: &[&[u8]]) -> Vec<u8> {
     let mut message = [b"\0", purpose.as_bytes(), b"\0", &expires.to_be_bytes()].concat();
     for part in parts {
@@ -195,7 +198,7 @@ fn message(purpose: &str, expires: u64, parts: &[&[u8]]) -> Vec<u8> {
     message
 }
 
-/// Removes the marks of tokens that have expired long ago; those are refused without them.
+/// Removes the marks of tokens that expired long ago, which are rejected without them.
 fn sweep(marks: &Path) {
     let now = clock::unix_seconds();
     for entry in std::fs::read_dir(marks).into_iter().flatten().flatten() {
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_works_once_for_what_it_was_made_for() {
+    fn token_is_valid_once_and_only_for_its_request() {
         let home = tempfile::tempdir().unwrap();
         let (token, _) = issue(home.path(), &bound("delete a", "v1")).unwrap();
         let redeem = |request, target| redeem(home.path(), &token, &bound(request, target));
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_and_expired_tokens_are_refused() {
+    fn forged_and_expired_tokens_fail() {
         let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let key = Keyed::of(home.path()).unwrap();
         let good = Token::of(&key, clock::unix_seconds() + 5, &bound("x", "")).to_text();
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_at_once_exactly_one_wins() {
+    fn concurrent_redeem_succeeds_once() {
         let home = tempfile::tempdir().unwrap();
         for round in 0..40 {
             let bound = bound(&format!("round {round}"), "");
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_recalled_by_its_fingerprint() {
+    fn recall_by_fingerprint_returns_token() {
         let home = tempfile::tempdir().unwrap();
         let (token, expires) = issue(home.path(), &bound("x", "")).unwrap();
         let kept = fingerprint(home.path(), &token).unwrap();

@@ -1,4 +1,4 @@
-//! The changes, from the CHANGELOG.md of the build.
+//! `changelog`: the changes, from the CHANGELOG.md of the build.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const SOURCE: &str = include_str!("../../../../../CHANGELOG.md");
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Changelog {
-    /// The version that runs.
+    /// The version of this program.
     pub current_version: &'static str,
     /// Only versions newer than this are listed.
     pub since: Option<String>,
@@ -28,9 +28,9 @@ pub struct Changelog {
 pub struct Release {
     /// Its number, or `Unreleased`.
     pub version: String,
-    /// The day it was released.
+    /// The release date.
     pub date: Option<String>,
-    /// What was added, changed, fixed, deprecated, removed, or made safer.
+    /// Changes by category: added, changed, fixed, deprecated, removed, security.
     pub changes: BTreeMap<String, Vec<String>>,
 }
 
@@ -49,7 +49,7 @@ impl Reply for Changelog {
     }
 }
 
-/// The changes of a program: those that name it, and those that name none.
+/// Returns the changes that name this program, and those that name no program.
 pub(crate) fn changelog(program: &str, since: Option<&str>) -> Result<Changelog> {
     let since_number = match since {
         Some(text) => Some(number(text).ok_or_else(|| {
@@ -59,7 +59,7 @@ pub(crate) fn changelog(program: &str, since: Option<&str>) -> Result<Changelog>
     };
     let mut entries = parse(SOURCE, program);
     if let Some(since) = since_number {
-        // What is not released yet is newer than the version that runs, and than no later one.
+        // Unreleased changes are newer than the running version, but not newer than a later version.
         let has_unreleased = number(VERSION).is_some_and(|current| since <= current);
         entries.retain(|release| number(&release.version).map_or(has_unreleased, |version| version > since));
     }
@@ -101,7 +101,7 @@ mod tests {
     const TEXT: &str = "# Changelog\n\n## [0.2.0] - 2026-02-01\n\n### Added\n- cp-log: query\n  with filters\n- cp-llm: models\n- all: colour\n\n## [0.1.0] - 2026-01-01\n\n### Fixed\n- cp-log: tip\n";
 
     #[test]
-    fn a_program_sees_its_own_changes_and_those_of_all() {
+    fn changelog_lists_own_and_general_changes() {
         let releases = parse(TEXT, "cp-log");
         assert_eq!(releases[0].version, "0.2.0");
         assert_eq!(releases[0].date.as_deref(), Some("2026-02-01"));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn since_takes_a_version_and_nothing_else() {
+    fn since_without_valid_version_fails() {
         assert!(changelog("cp-log", Some("yesterday")).is_err());
         assert!(changelog("cp-log", Some("999.0.0")).unwrap().entries.is_empty());
         assert!(!changelog("cp-log", Some("0.0.1")).unwrap().entries.is_empty());

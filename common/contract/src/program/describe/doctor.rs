@@ -1,4 +1,4 @@
-//! `doctor`: what is wrong, and what to do about it.
+//! `doctor`: checks the setup and reports how to fix it.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -11,18 +11,18 @@ use crate::program::identity::{Check, Program, Status};
 use crate::signals;
 use crate::wire::{Reply, Result};
 
-/// What `doctor` found.
+/// The result of `doctor`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Doctor {
-    /// One row for each thing that was looked at.
+    /// The checks.
     pub checks: Vec<Check>,
-    /// How many came out how.
+    /// Number of checks by status.
     pub summary: Map<String, Value>,
 }
 
 impl Doctor {
-    /// What these checks come to.
+    /// Makes the result of these checks.
     pub fn of(checks: Vec<Check>) -> Self {
         let count = |status: Status| checks.iter().filter(|check| check.status == status).count().into();
         let summary = [("pass", count(Status::Pass)), ("warn", count(Status::Warn)), ("fail", count(Status::Fail))];
@@ -51,7 +51,7 @@ impl Reply for Doctor {
 pub(super) fn doctor(program: &Program, context: &mut Context) -> Result<Doctor> {
     let mut checks = vec![home_check(context), config_check(context)];
     checks.extend((program.checks)(context));
-    // A check that was broken off has found nothing.
+    // An interrupted check has no result.
     signals::check()?;
     let readiness = readiness();
     checks.push(version_check(context));

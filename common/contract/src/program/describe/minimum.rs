@@ -1,4 +1,4 @@
-//! Whether this version is new enough for the skill that an agent reads: `minimum-version` of its front matter.
+//! Checks that this version is new enough for the installed skill: `minimum-version` in its front matter.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use crate::output::number;
 use crate::program::identity::{Check, Status, VERSION};
 use crate::wire::record::SCHEMA_VERSION;
 
-/// The skill as it was when this was built.
+/// The skill of this build.
 const OWN: &str = include_str!("../../../../../skills/cp-tools/SKILL.md");
-/// Where agents look for skills, below a project and below the home of a person.
+/// Directories of skills, below a project and below the user's home directory.
 const PLACES: [&str; 3] = ["skills", ".claude/skills", ".agents/skills"];
 
-/// The row of the version.
+/// Makes the check of the version.
 pub(super) fn version_check(context: &Context) -> Check {
     let current = format!("version {VERSION}, envelope {SCHEMA_VERSION}");
     let installed = installed(context).into_iter().filter_map(|file| {
@@ -42,12 +42,12 @@ fn installed(context: &Context) -> Vec<PathBuf> {
     files.filter(|file| is_plain(file)).collect()
 }
 
-/// A named pipe would be waited for.
+/// Excludes named pipes, because reading one would block.
 fn is_plain(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file())
 }
 
-/// The version that the front matter of a skill asks for.
+/// Returns the minimum version in the front matter of a skill.
 fn minimum_of(skill: &str) -> Option<String> {
     let front = skill.strip_prefix("---\n")?.split("\n---").next()?;
     let value = front.lines().find_map(|line| line.trim_start().strip_prefix("minimum-version:"))?;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_minimum_stands_in_the_front_matter() {
+    fn minimum_version_is_read_from_front_matter() {
         assert!(minimum_of(OWN).is_some_and(|minimum| number(&minimum) <= number(VERSION)));
         assert_eq!(minimum_of("---\nmetadata:\n  minimum-version: '1.2.3'\n---\n").as_deref(), Some("1.2.3"));
         assert_eq!(minimum_of("---\nname: x\n---\nminimum-version: 1.2.3\n"), None);

@@ -20,7 +20,7 @@ pub use crate::program::completion::Completions;
 use crate::program::identity::Program;
 use crate::wire::{Error, Result};
 
-/// Runs one of them.
+/// Runs one of these verbs.
 pub(super) fn run<C: CommandFactory>(
     program: &'static Program,
     verb: &str,

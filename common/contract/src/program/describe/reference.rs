@@ -1,4 +1,4 @@
-//! `reference`: everything a program can do, for programs.
+//! `reference`: the machine-readable description of a program.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::wire::error::EXITS;
 use crate::wire::record::SCHEMA_VERSION;
 use crate::wire::{Code, Error, Reply, Result};
 
-/// Everything a program can do, for programs.
+/// The machine-readable description of a program.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reference {
@@ -23,70 +23,69 @@ pub struct Reference {
     pub version: &'static str,
     /// The version of the envelope.
     pub schema_version: &'static str,
-    /// One line.
+    /// Description, one line.
     pub about: &'static str,
-    /// T0 reads, T1 writes, T2 cannot be undone.
+    /// Risk tier: T0 reads, T1 writes, T2 cannot be undone.
     pub risk_tier: &'static str,
-    /// How ready for release it is, and on what evidence.
+    /// Readiness for release, with the evidence.
     pub release_readiness: Readiness,
-    /// The options and operands of the verb that is described, or of the one that needs no name; of a program with neither, those of
-    /// every program.
+    /// The options and operands of the selected verb, else of the implicit verb, else of every program.
     pub options: Vec<Parameter>,
-    /// Its verbs.
+    /// The verbs.
     pub commands: Vec<CommandReference>,
-    /// The variables of the environment that it reads.
+    /// The environment variables that the program reads.
     pub environment: Vec<Variable>,
-    /// What they print, by the name in `output_schema`.
+    /// The schemas of the output, by the name in `output_schema`.
     pub schemas: BTreeMap<String, SchemaReference>,
-    /// What each exit status means.
+    /// The meaning of each exit status.
     pub exit_codes: BTreeMap<String, &'static str>,
-    /// Every error code.
+    /// The error codes.
     pub error_codes: BTreeMap<&'static str, ErrorReference>,
-    /// Those of them that the public contract does not have.
+    /// The error codes that the public contract does not define.
     #[serde(rename = "x-error_codes")]
     pub extension_codes: Vec<&'static str>,
-    /// Whether it can update itself.
+    /// The update command.
     pub update: UpdateReference,
 }
 
-/// A variable of the environment.
+/// An environment variable.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it decides.
+    /// The meaning of the value.
     pub description: &'static str,
 }
 
-/// How ready for release a program is.
+/// The readiness of a program for release.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Readiness {
     /// stable, beta or unpublishable.
     pub level: &'static str,
-    /// Whether every public function must be covered by a test.
+    /// True if a test must cover every public function.
     pub fcc_required: bool,
-    /// What the contract suite found.
+    /// Result of the contract suite.
     pub fcc_status: &'static str,
-    /// Whether the tests need stand-ins for the services it calls.
+    /// True if the tests need mocks of upstream services.
     pub mock_upstream_required: bool,
-    /// Whether they have them.
+    /// Status of these mocks.
     pub mock_upstream_status: &'static str,
-    /// Whether a stable release needs a recorded run against the real services.
+    /// True if a stable release requires a recorded run against the real services.
     pub live_smoke_required_for_stable: bool,
-    /// Whether there is one.
+    /// Status of that run.
     pub live_smoke_status: &'static str,
-    /// Why it is not further.
+    /// The reason for the level.
     pub reason: &'static str,
-    /// What to look at before trusting the level.
+    /// The evidence to check before trusting the level.
     pub required_evidence: Vec<&'static str>,
 }
 
-/// What `scripts/conformance` printed when a version was tried against a real server; the last line counts.
+/// The output of `scripts/conformance` for a version against a real server; the last line counts.
 const LIVE: &str = include_str!("../../../live.jsonl");
 
-/// Whether this version passed every check of that run.
+/// True if this version passed every check of that run.
 fn is_tried_live() -> bool {
     let last = LIVE.lines().last().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     last.is_some_and(|last| last["version"] == concat!("cp-llm ", env!("CARGO_PKG_VERSION")) && last["failed"] == 0)
@@ -110,33 +109,33 @@ pub(super) fn readiness() -> Readiness {
     }
 }
 
-/// A verb, for programs.
+/// A verb.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CommandReference {
     /// The words of the verb; empty for the implicit verb.
     pub path: String,
-    /// What gates it.
+    /// The class, which determines the gate.
     pub r#type: Class,
-    /// One line.
+    /// Description, one line.
     pub description: String,
     /// Its own options and operands, and the options of every program.
     pub params: Vec<Parameter>,
-    /// The name of what it prints in `schemas`.
+    /// The name in `schemas` of the main output.
     pub output_schema: String,
-    /// The names of all that it may print, that one included.
+    /// The names in `schemas` of all possible output, including the main one.
     pub outputs: Vec<&'static str>,
-    /// Command lines that run as they are.
+    /// Command lines that run without changes.
     pub examples: Vec<String>,
-    /// Whether it also needs `--dangerous`.
+    /// True if it also requires `--dangerous`.
     pub dangerous: bool,
-    /// What it takes on standard input; empty where it does not read it.
+    /// The formats of standard input; empty if it is not read.
     pub stdin: Vec<Input>,
-    /// The order in which a list comes.
+    /// The order of a list.
     pub default_sort: Option<&'static str>,
-    /// The events that it writes on a ledger, beside those of every ledger and of the audit.
+    /// The events that the verb appends to a ledger, in addition to those of every ledger and of the audit.
     pub events: Vec<&'static str>,
-    /// The exit statuses that it may leave with; `exit_codes` says what they mean.
+    /// The possible exit statuses, explained in `exit_codes`.
     pub exit_codes: Vec<u8>,
 }
 
@@ -144,33 +143,33 @@ pub struct CommandReference {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Parameter {
-    /// Its name: `--long`, or the operand's, as in help.
+    /// The name: `--long`, or the operand's, as in help.
     pub name: String,
-    /// Its other name, of one letter: `-s`.
+    /// The short form: `-s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub short: Option<String>,
     /// The default value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// flag, string, or the values it can take.
+    /// flag, string, or the possible values.
     pub r#type: String,
-    /// Whether it must be there.
+    /// True if it is required.
     pub required: bool,
-    /// Whether it may be given more than once.
+    /// True if it may be repeated.
     pub multiple: bool,
-    /// One line.
+    /// Description, one line.
     pub description: String,
 }
 
-/// The shape of what a verb prints.
+/// The schema of an output.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SchemaReference {
     /// object or array.
     pub shape: String,
-    /// Its members.
+    /// The members.
     pub fields: Vec<String>,
-    /// Those that hold what a model, a command or a third party wrote.
+    /// The members with text from a model, a command or a third party.
     pub untrusted_fields: Vec<String>,
     /// The JSON Schema.
     pub json_schema: Value,
@@ -182,17 +181,17 @@ pub struct SchemaReference {
 pub struct ErrorReference {
     /// The exit status.
     pub exit: u8,
-    /// Whether trying again may help.
+    /// True if a retry may succeed.
     pub retryable: bool,
 }
 
-/// Whether and how it updates itself.
+/// The update command.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UpdateReference {
-    /// Whether it has the verb that does: cp-shell's updates all programs together.
+    /// True if the program has the verb `update`; cp-shell updates all programs together.
     pub supported: bool,
-    /// The command that does, whichever program is asked.
+    /// The update command, the same for every program.
     pub command: &'static str,
 }
 
@@ -207,7 +206,7 @@ impl Reply for Reference {
 }
 
 impl Reference {
-    /// Only the verb with these words, or those below it, and the schemas that they name.
+    /// Keeps only the verb with these words, or those below it, and the schemas that they use.
     pub(super) fn narrowed(mut self, verb: Option<&str>) -> Result<Self> {
         let Some(verb) = verb else { return Ok(self) };
         let below = format!("{verb} ");

@@ -1,4 +1,4 @@
-//! `context`: the settings in force and where each comes from.
+//! `context`: the effective settings and the source of each.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::output::Notice;
 use crate::program::identity::{Credentials, Program, VERSION};
 use crate::wire::{Reply, bytes_of};
 
-/// The settings in force.
+/// The effective settings.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContextAnswer {
@@ -18,28 +18,28 @@ pub struct ContextAnswer {
     pub version: &'static str,
     /// The home directory.
     pub home: String,
-    /// Its bytes in base64 where they are not UTF-8.
+    /// Base64 of the path, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home_bytes: Option<String>,
-    /// Where the choice of home came from.
+    /// The source of the home directory.
     pub home_origin: String,
     /// The agent.
     pub account: String,
-    /// Each setting that has a value.
+    /// The settings that have a value.
     pub config: BTreeMap<String, SettingAnswer>,
-    /// Whether credentials are there, never what they are.
+    /// The availability of credentials, never the credentials.
     pub credentials: Credentials,
-    /// What a caller should know about these settings: the notices of this run.
+    /// Notices about these settings.
     pub notices: Vec<Notice>,
 }
 
-/// A setting in force.
+/// An effective setting.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettingAnswer {
     /// Its value.
     pub value: String,
-    /// Where that came from.
+    /// The source of the value.
     pub origin: Origin,
 }
 
