@@ -1,4 +1,4 @@
-//! Asks another program for one answer: the last line that it prints.
+//! Runs another program for one answer: the last line that it prints.
 
 use std::ffi::{OsStr, OsString};
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use crate::signals;
 use crate::wire::record::Record;
 use crate::wire::{Code, Error, Result};
 
-/// The longest silence before standard error names the program that is waited for.
+/// The longest silence before `each` is called without a line.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// The answer of a program that has exited.
@@ -39,13 +39,14 @@ struct Notice {
     message: String,
 }
 
-/// Runs a program of this workspace until it exits, with `input` on its standard input, and returns its answer. The answer contains the
-/// program's standard error, which is not shown. Its failure is ours, with its name in `details.part`.
+/// Runs a program of this workspace until it exits, with `input` on its standard input, and returns its answer. Its
+/// standard error is discarded, because the answer contains the error. Its failure is returned as ours, with the
+/// program's name in `details.part`.
 pub fn ask(program: &str, words: &[impl AsRef<OsStr>], input: &[u8], context: &Context) -> Result<Answer> {
     ask_with(program, words, input, context.handed_on())
 }
 
-/// As [`ask`], with these flags in the place of those that hand the context on.
+/// Like [`ask`], with `flags` instead of the options that pass the context on.
 pub fn ask_with(
     program: &str,
     words: &[impl AsRef<OsStr>],
@@ -55,7 +56,7 @@ pub fn ask_with(
     ask_each(program, words, input, flags, &mut |_| Ok(()))
 }
 
-/// As [`ask_with`], and gives each line before the last to `each`, and nothing where for a moment none has come.
+/// Like [`ask_with`], and passes each line before the last to `each`, or `None` when no line has arrived for a moment.
 pub fn ask_each(
     program: &str,
     words: &[impl AsRef<OsStr>],
@@ -71,7 +72,7 @@ pub fn ask_each(
     child.feed(input)?;
     let is_interrupted = signals::interrupted();
     if is_interrupted {
-        // Who asks after a signal puts on record what was done before it, and waits for that.
+        // A question after a signal records work that was done before it, so its answer is awaited.
         child.outlast_signals();
     }
     let mut line = Vec::new();
@@ -96,13 +97,13 @@ pub fn ask_each(
 }
 
 impl Answer {
-    /// Its data, read into a type.
+    /// Decodes the data.
     pub fn data<T: DeserializeOwned>(&self) -> Result<T> {
         let data = self.record()?.data.ok_or_else(|| self.broken("it has no data"))?;
         serde_json::from_str(data.get()).map_err(|e| self.broken(&e.to_string()))
     }
 
-    /// The notices of its closing line.
+    /// Returns the notices of the closing line.
     pub fn notices(&self) -> Vec<String> {
         let closing = serde_json::from_slice::<Closing>(&self.line);
         closing

@@ -1,4 +1,4 @@
-//! A child process and its pipes. Whatever happens to its owner, it is stopped: its input ends, then SIGTERM, then SIGKILL.
+//! A child process and its pipes. Dropping the owner always stops it: its input ends, then SIGTERM, then SIGKILL.
 
 use std::io::{BufWriter, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -16,19 +16,20 @@ use crate::signals;
 use crate::stream::lines::{Lines, Next};
 use crate::wire::{Code, Error, Result};
 
-/// How much of the end of what a child writes on standard error is kept, in bytes: as a rule whole lines.
+/// Number of bytes kept from the end of a child's standard error, usually whole lines.
 const KEPT: usize = 64 << 10;
-/// How much of it an error message has, in bytes.
+/// Maximum length of its excerpt in an error message, in bytes.
 const SAID: usize = 2000;
-/// How long a stranger has to leave when we are being ended ourselves. Our own programs finish what they do first.
+/// Time for a foreign program to exit after SIGTERM while this process is being ended. Programs of this suite get their
+/// full grace to finish their work.
 const BRIEF: Duration = Duration::from_millis(50);
-/// How often a wait for a child's end looks.
+/// Interval at which waits check for a child's exit.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How long a child has to leave before it is made to.
+/// Time for a child to exit before it is forced to.
 #[derive(Clone, Copy, Debug)]
 pub struct Grace {
-    /// After its standard input has ended. Zero where only SIGTERM stops it.
+    /// After the end of its standard input. Zero if only SIGTERM stops it.
     pub after_input: Duration,
     /// After SIGTERM.
     pub after_term: Duration,
@@ -44,9 +45,9 @@ impl Default for Grace {
 pub struct Child {
     name: String,
     process: std::process::Child,
-    /// Taken when no more will be sent. Buffered, so that a record is one write.
+    /// `None` after the input was closed. Buffered, so that a record is one write.
     input: Option<BufWriter<ChildStdin>>,
-    /// Taken by whoever reads it in a thread of its own.
+    /// `None` after another thread took it.
     output: Option<Lines<ChildStdout>>,
     errors: Option<ErrorText>,
     grace: Grace,
@@ -55,13 +56,13 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a command with pipes for its standard input and output. Standard error is as the command says; where that is a pipe, the
-    /// beginning of what comes is kept for error messages.
+    /// Starts a command with pipes for its standard input and output. If standard error is a pipe, its end is kept for
+    /// error messages.
     pub fn start(command: &mut Command, grace: Grace) -> Result<Self> {
         Self::heard(command, grace, false)
     }
 
-    /// Like [`Child::start`]; what it writes on standard error is written to ours too.
+    /// Like [`Child::start`], and copies its standard error to ours.
     pub fn start_aloud(command: &mut Command, grace: Grace) -> Result<Self> {
         Self::heard(command.stderr(Stdio::piped()), grace, true)
     }
@@ -84,26 +85,26 @@ impl Child {
         Ok(Self { is_ours, name, process, input, output: Some(Lines::new(stdout)), errors, grace, leads_group: false })
     }
 
-    /// Like [`Child::start`], as the leader of a process group of its own, which is killed whole.
+    /// Like [`Child::start`], as the leader of a new process group; stopping it kills the whole group.
     pub fn start_group(command: &mut Command, grace: Grace) -> Result<Self> {
         let mut child = Self::start(command.process_group(0), grace)?;
         child.leads_group = true;
         Ok(child)
     }
 
-    /// What it is called in messages.
+    /// Returns its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Calls it something else in messages.
+    /// Sets its name in messages.
     #[must_use]
     pub fn called(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Sends bytes, all of them.
+    /// Writes all bytes to its input.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(input) = &mut self.input else { return Err(self.gone()) };
         let sent = input.write_all(bytes).and_then(|()| input.flush());
@@ -113,38 +114,37 @@ impl Child {
         })
     }
 
-    /// Sends bytes and ends its input, from beside the reading: it may answer before it has read all.
+    /// Writes bytes and closes its input in another thread, because the child may answer before it has read everything.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(mut input) = self.input.take() else { return Ok(()) };
         let bytes = bytes.to_vec();
-        // What it does not read it did not need; why, it says in its answer.
+        // A write error is ignored: the child did not need the rest, and its answer reports failures.
         let send = move || drop(input.write_all(&bytes).and_then(|()| input.flush()));
         std::thread::Builder::new().spawn(send).map_err(|e| Error::io("starting a thread", e).fatal()).map(drop)
     }
 
-    /// Gives its pipes away, to threads that send and read beside each other: it may neither read what it is sent, nor stop writing. Its
-    /// input ends when that is dropped.
+    /// Returns its pipes, for threads that write and read concurrently. Its input ends when the writer is dropped.
     pub fn take_pipes(&mut self) -> Option<(BufWriter<ChildStdin>, Lines<ChildStdout>)> {
         self.input.take().zip(self.output.take())
     }
 
-    /// Waits for its output also after a signal.
+    /// Waits for its output even after a signal.
     pub(crate) fn outlast_signals(&mut self) {
         if let Some(output) = &mut self.output {
             output.drain_after_signals();
         }
     }
 
-    /// Ends its input.
+    /// Closes its input.
     pub fn close_input(&mut self) {
         self.input = None;
     }
 
-    /// The next line of its output that is not blank; none at the end.
+    /// Returns the next line of its output that is not blank; `None` at the end.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>> {
         let too_long = || Error::new(Code::Io, format!("{} wrote a line that is too long", self.name)).fatal();
         let Some(output) = &mut self.output else { return Ok(None) };
-        // Its end may never come, and whoever waited for a line with a limit must not wait for that.
+        // The end of an overlong line may never come, so a caller that waited with a limit must not wait for it.
         if output.is_too_long() {
             return Err(too_long());
         }
@@ -155,38 +155,40 @@ impl Child {
         }
     }
 
-    /// Waits for a whole line, or the end, at most so long. True when [`Child::next_line`] will not wait.
+    /// Waits at most `limit` for a whole line or the end. Returns true if [`Child::next_line`] will not block.
     pub fn wait_line(&mut self, limit: Duration) -> Result<bool> {
         self.output.as_mut().map_or(Ok(true), |output| output.wait_line(limit))
     }
 
-    /// Appends what comes next of its output, waited for at most so long. How much it was, 0 at the end; `None` when that was not enough.
+    /// Appends its next output, waiting at most `limit`. Returns the number of bytes, 0 at the end; `None` if the limit
+    /// was reached.
     pub fn read_some(&mut self, into: &mut Vec<u8>, limit: Duration) -> Result<Option<usize>> {
         self.output.as_mut().map_or(Ok(Some(0)), |output| output.some(into, limit))
     }
 
-    /// Whether it has not left yet.
+    /// True if it has not exited.
     pub fn is_running(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))
     }
 
-    /// Ends its input, and waits for it to leave by itself.
+    /// Closes its input and waits for it to exit by itself.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         self.close_input();
         self.process.wait().map_err(|e| Error::io(format!("waiting for {}", self.name), e))
     }
 
-    /// The last lines that it wrote on standard error, in one line, at most three: a program says there why it failed.
+    /// Returns the last lines of its standard error, at most three, joined to one line, because programs report
+    /// failures there.
     pub fn error_text(&self) -> String {
         self.errors.as_ref().map(|errors| errors.last_lines(3)).unwrap_or_default()
     }
 
-    /// The last line that it wrote on standard error and that is not blank.
+    /// Returns the last line of its standard error that is not blank.
     pub fn last_error_line(&self) -> Option<String> {
         self.errors.as_ref().map(|errors| errors.last_lines(1)).filter(|line| !line.is_empty())
     }
 
-    /// What its silence means: it has ended, and perhaps said why.
+    /// Makes the error for a child that exited without an answer, with its standard error.
     pub fn gone(&self) -> Error {
         if let Err(interrupted) = signals::check() {
             return interrupted;
@@ -196,10 +198,10 @@ impl Child {
         Error::new(Code::Io, if said.is_empty() { message } else { format!("{message}: {said}") }).fatal()
     }
 
-    /// Makes it leave, within its grace. It is also stopped when it is dropped.
+    /// Stops it within its grace. Dropping it stops it too.
     pub fn stop(&mut self) {
         self.close_input();
-        // Whoever was interrupted does not wait for what was not.
+        // After an interruption there is no time for the input grace.
         let asked = if signals::interrupted() { Duration::ZERO } else { self.grace.after_input };
         if !self.leaves_within(asked) {
             self.signal(Signal::TERM);
@@ -227,7 +229,7 @@ impl Child {
             if Instant::now() >= until {
                 return false;
             }
-            // What it still writes is not wanted, and a full pipe must not keep it.
+            // Its remaining output is discarded, so that a full pipe does not block it.
             unread.clear();
             if !matches!(self.read_some(&mut unread, LOOK), Ok(Some(1..))) {
                 std::thread::sleep(LOOK);
@@ -244,7 +246,7 @@ impl Drop for Child {
     }
 }
 
-/// What a child writes on standard error: read to the end, the last [`KEPT`] bytes kept.
+/// The end of a child's standard error, at most [`KEPT`] bytes; a thread reads it to the end.
 struct ErrorText {
     kept: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
@@ -271,7 +273,7 @@ impl ErrorText {
 
     fn last_lines(&self, most: usize) -> String {
         let kept = self.read();
-        // A part of a line may be a part of a secret, which nobody would know for one.
+        // A partial line may contain a part of a secret that cannot be recognized.
         let whole = if kept.len() < KEPT { 0 } else { memchr(b'\n', &kept).map_or(KEPT, |end| end + 1) };
         let text = String::from_utf8_lossy(&kept[whole..]);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -283,9 +285,9 @@ impl ErrorText {
         }
     }
 
-    /// What has been read, once the child has closed its standard error or is late with it.
+    /// Returns the bytes read so far, after the end of standard error or a short wait for it.
     fn read(&self) -> MutexGuard<'_, Vec<u8>> {
-        // The end of standard output is often seen before the end of standard error.
+        // The end of standard output often arrives before the end of standard error.
         for _ in 0..50 {
             if self.reader.is_finished() {
                 break;
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_as_they_are_written() {
+    fn child_lines_arrive_as_written() {
         let mut child = shell("read line; echo \"got $line\"; sleep 5", Grace::default());
         child.write(b"a\n").unwrap();
         assert_eq!(child.next_line().unwrap(), Some(&b"got a"[..]));
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_says_why() {
+    fn exited_child_error_includes_stderr() {
         let mut child = shell("echo broken >&2; exit 3", Grace::default());
         assert_eq!(child.next_line().unwrap(), None);
         assert_eq!(child.gone().message(), "sh ended before it answered: broken");
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_of_a_long_error_text_are_kept() {
+    fn error_text_keeps_last_lines() {
         let script = "i=0; while [ $i -lt 999 ]; do echo traceback; i=$((i+1)); done >&2; printf 'why\\n\\n' >&2";
         let mut child = shell(script, Grace::default());
         child.wait().unwrap();
@@ -331,9 +333,9 @@ mod tests {
     }
 
     #[test]
-    fn no_part_of_a_secret_is_in_what_is_left_of_an_error_text() {
+    fn error_text_contains_no_part_of_a_secret() {
         let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
-        // One that lies across the middle of a long line, and one that the kept bytes begin in.
+        // A secret across the middle of a long line, and one at which the kept bytes begin.
         for (before, after) in [(980, 5000), (0, KEPT - 20)] {
             let line = format!("{} {key} {}", "x".repeat(before), "y".repeat(after));
             let mut child = shell("cat >&2", Grace::default());
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ignores_sigterm_and_floods_its_output_is_killed() {
+    fn child_that_ignores_sigterm_and_floods_output_is_killed() {
         let grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_millis(100) };
         let mut child = shell("trap '' TERM; while :; do echo noise; done", grace);
         assert!(child.next_line().unwrap().is_some());
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_leaves_when_its_input_ends_is_not_killed() {
+    fn child_that_exits_at_end_of_input_is_not_killed() {
         let grace = Grace { after_input: Duration::from_secs(10), after_term: Duration::ZERO };
         let mut child = shell("while read line; do :; done; exit 7", grace);
         child.stop();

@@ -1,4 +1,4 @@
-//! Where programs are: ours beside each other, others by their path.
+//! Locates programs: those of this suite beside each other, others by their path.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use cp_json::words;
 
 use crate::wire::{Error, Result};
 
-/// Where a program is. One of ours (`cp-…`) lies beside the running executable, else on `PATH` in absolute directories that
-/// others cannot write. Any other must be named with a `/`.
+/// Locates a program. One of this suite (`cp-…`) is beside the running executable, else on `PATH` in absolute
+/// directories that others cannot write. Any other must be named with a `/`.
 pub fn find(name: &str) -> Result<PathBuf> {
     if name.contains('/') {
         let path = PathBuf::from(name);
@@ -26,14 +26,14 @@ pub fn find(name: &str) -> Result<PathBuf> {
         .ok_or_else(|| absent(name).hint("install the cp-tools together, in one directory"))
 }
 
-/// Where a program of any name is on `PATH`, in absolute directories that others cannot write.
+/// Locates a program of any name on `PATH`, in absolute directories that others cannot write.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut safe = std::env::split_paths(&path).filter(|directory| is_safe(directory));
     safe.find_map(|directory| Some(directory.join(name)).filter(|path| is_executable(path)))
 }
 
-/// A command line given as an option, split by the strict tokenizer; its program is looked up.
+/// Splits a command line from an option with the strict tokenizer and locates its program.
 pub fn command_line(text: &str) -> Result<Vec<String>> {
     let mut argv = command_words(text)?;
     let program = argv.first_mut().ok_or_else(|| Error::usage("the command is empty"))?;
@@ -41,7 +41,7 @@ pub fn command_line(text: &str) -> Result<Vec<String>> {
     Ok(argv)
 }
 
-/// The words of a command line given as an option, by the strict tokenizer.
+/// Splits a command line from an option with the strict tokenizer.
 pub fn command_words(text: &str) -> Result<Vec<String>> {
     Ok(words::split(text).map_err(|refusal| Error::usage(format!("`{text}`: {refusal}")))?.argv)
 }

@@ -1,5 +1,5 @@
-//! Programs that run programs: find one, start it without a shell, ask it in records, turn its failure into ours, and stop it within a
-//! grace. Every program that runs another does it through here.
+//! Coprocesses: locating a program, starting it without a shell, exchanging records with it, converting its failures,
+//! and stopping it within a grace period. Every program that runs another uses this module.
 
 mod answer;
 mod child;

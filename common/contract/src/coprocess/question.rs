@@ -1,4 +1,4 @@
-//! A program that is asked one thing: it reads a line and answers by its exit status and what it prints.
+//! A program that answers one question: it reads a line and answers by its exit status and its output.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -7,21 +7,22 @@ use super::{Child, Grace};
 use crate::signals;
 use crate::wire::{Error, Result};
 
-/// The first exit status that is not an answer: a shell reports so that a program could not run or was killed.
+/// The first exit status that is not an answer, because shells use it and higher ones for a program that could not run
+/// or was killed.
 const NO_ANSWER: i32 = 126;
-/// How often its end is looked for once its output has ended.
+/// Interval at which its exit is checked after its output has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What a program that was asked came to.
+/// The result of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It ended with this status, and printed this.
+    /// The program exited with this status and this output.
     Answer(i32, Vec<u8>),
-    /// It could not run, was killed or took too long.
+    /// The program could not run, was killed or timed out.
     Nothing(String),
 }
 
-/// Asks a program, and waits until then at most. A signal to this process is an error and no answer.
+/// Asks a program and waits until `until` for its answer. A signal to this process is an error, not an answer.
 pub fn question(argv: &[String], line: &[u8], until: Option<Instant>) -> Result<Said> {
     let Some((program, arguments)) = argv.split_first() else { return Err(Error::usage("the program is empty")) };
     let nothing = |why: String| Ok(Said::Nothing(why));
@@ -29,7 +30,7 @@ pub fn question(argv: &[String], line: &[u8], until: Option<Instant>) -> Result<
         Ok(child) => child,
         Err(error) => return nothing(format!("cannot be used: {}", error.message())),
     };
-    // One that decides without reading is free to.
+    // A program may decide without reading its input.
     child.feed(line)?;
     let left = || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
     let mut output = Vec::new();
@@ -48,7 +49,7 @@ pub fn question(argv: &[String], line: &[u8], until: Option<Instant>) -> Result<
         std::thread::sleep(LOOK);
     }
     let status = child.wait()?;
-    // A key that interrupts goes to every process of the terminal: its end by that is not its word.
+    // A key that interrupts reaches every process of the terminal, so an exit because of it is not an answer.
     signals::check()?;
     match status.code() {
         Some(code) if code < NO_ANSWER => Ok(Said::Answer(code, output)),
@@ -57,9 +58,9 @@ pub fn question(argv: &[String], line: &[u8], until: Option<Instant>) -> Result<
     }
 }
 
-/// What a program printed, as a reason that is passed on; none where it printed nothing.
+/// Returns the output of a program as a reason; `None` if the output is empty.
 pub fn reason(output: &[u8]) -> Option<String> {
-    /// The most characters of it.
+    /// Maximum length in characters.
     const LONGEST: usize = 1000;
     let text: String = String::from_utf8_lossy(output).trim().chars().take(LONGEST).collect();
     (!text.is_empty()).then_some(text)
