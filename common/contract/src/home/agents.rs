@@ -9,11 +9,11 @@ use crate::home::Home;
 use crate::spelling::nearest;
 use crate::wire::{Error, Result};
 
-/// The agent that is built in: it needs no entry and no directory.
+/// The built-in agent, which needs no entry and no directory.
 pub const DEFAULT_AGENT: &str = "default";
 
 impl Home {
-    /// The registered agents, each as a program reads it. A home without the file has none.
+    /// Returns the registered agents, decoded as `T`; empty if the file does not exist.
     pub fn agents<T: DeserializeOwned>(&self) -> Result<BTreeMap<String, T>> {
         let file = self.agents_file();
         match std::fs::read(&file) {
@@ -27,7 +27,7 @@ impl Home {
         }
     }
 
-    /// The error for an agent that is not among `known`, with the nearest of those.
+    /// Makes the error for an agent that is not among `known`, with the nearest known name.
     pub fn unknown_agent<'a>(&self, id: &str, known: impl Iterator<Item = &'a String>) -> Error {
         let error = Error::not_found(format!("no agent `{id}`")).with("agent", id);
         match nearest(id, known.map(String::as_str).chain([DEFAULT_AGENT])) {
@@ -48,7 +48,7 @@ mod tests {
     use crate::wire::Code;
 
     #[test]
-    fn an_unknown_agent_gets_the_nearest_and_a_broken_registry_is_an_error() {
+    fn unknown_agent_names_nearest_and_invalid_registry_fails() {
         let place = tempfile::tempdir().unwrap();
         let home = Home::find(Some(place.path())).unwrap();
         assert!(home.agents::<IgnoredAny>().unwrap().is_empty());

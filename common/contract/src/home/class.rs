@@ -1,4 +1,4 @@
-//! What kind of place a path is, after its links are followed.
+//! The class of a path, after symbolic links are resolved.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::wire::{Code, Error, Result};
 
-/// The roots that are governed where `config/governed_roots.json` does not say.
+/// The governed roots of a tree without `config/governed_roots.json`.
 pub const GOVERNED_ROOTS: [&str; 12] = [
     "lib",
     "scripts",
@@ -22,17 +22,17 @@ pub const GOVERNED_ROOTS: [&str; 12] = [
     "governed_prompts",
 ];
 
-/// What may be done with a path.
+/// The class of a path, which determines the permitted operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PathClass {
-    /// Under a governed root: not written by these programs.
+    /// Under a governed root: these programs do not write it.
     Pristine,
-    /// Made from something else, and made again at will.
+    /// Derived from other files, and can be generated again.
     Derived,
-    /// Ledgers: appended to, never changed.
+    /// Ledgers: only appended to.
     AppendOnly,
-    /// Nothing is known of it.
+    /// Any other path below the root.
     Unknown,
     /// Outside the root.
     External,
@@ -40,12 +40,14 @@ pub enum PathClass {
 
 const DERIVED: [&str; 6] = ["packages_store", "registries/compiled", "versions", "tmp", "_staging", "installed"];
 
-/// The class of `path` (relative to `root`, or absolute), after `.`, `..` and symbolic links are resolved. A prefix is a whole component.
+/// Returns the class of `path` (relative to `root`, or absolute), after `.`, `..` and symbolic links are resolved. A
+/// prefix matches whole components.
 pub fn classify(root: &Path, path: &Path, governed_roots: &[String]) -> PathClass {
     classify_below(&resolved(root), path, governed_roots).0
 }
 
-/// Like [`classify`], for a root whose own way is known to have no links; with the directory of the root that gives the class.
+/// Like [`classify`], for a root whose own path is known to contain no links. Also returns the directory of the root
+/// that determines the class.
 pub fn classify_below(root: &Path, path: &Path, governed_roots: &[String]) -> (PathClass, Option<String>) {
     let path = resolved_below(root, path);
     let Ok(inside) = path.strip_prefix(root) else {
@@ -76,7 +78,7 @@ pub fn classify_below(root: &Path, path: &Path, governed_roots: &[String]) -> (P
 }
 
 impl PathClass {
-    /// The word for it in a refusal.
+    /// Returns the name in error messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -89,10 +91,10 @@ impl PathClass {
     }
 }
 
-/// Where a tree lists its governed roots.
+/// The file that lists the governed roots of a tree.
 const LIST: &str = "config/governed_roots.json";
 
-/// The governed roots of a tree: those that it lists, else those of every tree.
+/// Returns the governed roots of a tree: those in its list, else the default ones.
 #[must_use]
 pub fn governed_roots(root: &Path) -> Vec<String> {
     let listed = || -> Option<Vec<String>> {
@@ -102,7 +104,7 @@ pub fn governed_roots(root: &Path) -> Vec<String> {
     listed().unwrap_or_else(|| GOVERNED_ROOTS.map(str::to_owned).to_vec())
 }
 
-/// Refuses to write a file where `root`, or a tree above the file that lists its governed roots, holds it to be pristine.
+/// Fails if `path` is pristine for `root`, or for a tree above it that lists its governed roots.
 pub(super) fn check_writable(root: &Path, path: &Path) -> Result<()> {
     let path = resolved(&std::path::absolute(path)?);
     let above = path.ancestors().skip(1).filter(|above| above.join(LIST).is_file());
@@ -120,18 +122,19 @@ pub(super) fn check_writable(root: &Path, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How many links a path may lead through, as the kernel has it.
+/// Maximum number of links in a path, as in the kernel.
 const LINKS: usize = 40;
 
-/// Where a path leads: links are followed, also those to what does not exist, and `..` is taken after them, as the kernel does.
+/// Resolves a path as the kernel does: links are followed, even to a missing target, and `..` applies to the target.
 pub fn resolved(path: &Path) -> PathBuf {
     resolved_below(Path::new(""), path)
 }
 
-/// Like [`resolved`], for a path from a directory whose own way is known to have no links: it is not asked about again.
+/// Like [`resolved`], for a path below a directory whose own path is known to contain no links, so that it is not
+/// resolved again.
 pub fn resolved_below(root: &Path, path: &Path) -> PathBuf {
     let mut real = root.to_owned();
-    // What is to be walked, the next part last. A root among them begins anew.
+    // The remaining parts, the next one last. An absolute link target restarts at the root.
     let mut rest: Vec<PathBuf> = parts_of(path);
     let mut links = 0;
     while let Some(part) = rest.pop() {
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_what_does_not_exist_leads_there() {
+    fn resolved_follows_link_to_missing_target() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().canonicalize().unwrap();
         std::fs::create_dir(root.join("lib")).unwrap();
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_only_where_no_tree_holds_it_to_be_pristine() {
+    fn check_writable_fails_for_pristine_path_of_any_tree() {
         let place = tempfile::tempdir().unwrap();
         let (home, tree) = (place.path().join("home"), place.path().join("tree"));
         std::fs::create_dir_all(tree.join("config")).unwrap();
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_told_apart_by_whole_components() {
+    fn classify_compares_whole_components() {
         assert_eq!(class("lib/x.py"), PathClass::Pristine);
         assert_eq!(class("library/x.py"), PathClass::Unknown);
         assert_eq!(class("ledger/a.jsonl"), PathClass::AppendOnly);
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_does_not_hide_where_it_leads() {
+    fn classify_follows_links() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("lib")).unwrap();
         std::os::unix::fs::symlink("lib", root.path().join("innocent")).unwrap();

@@ -1,4 +1,4 @@
-//! Settings: flags, then environment, then `config/cp.toml`, then the default; each value knows where it came from.
+//! Settings: options, then the environment, then `config/cp.toml`, then the default. Each value records its source.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::spelling::nearest;
 use crate::wire::{Error, Result};
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -24,16 +24,16 @@ pub enum Origin {
     Default,
 }
 
-/// A setting that can be given in the environment or the file.
+/// A setting that can be given in the environment or in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// The dotted name in `cp.toml` and for `config get`.
     pub key: &'static str,
     /// The environment variable, if there is one.
     pub variable: Option<&'static str>,
-    /// The value where nothing says otherwise.
+    /// The default value.
     pub default: Option<&'static str>,
-    /// What it decides, one line.
+    /// The description, one line.
     pub meaning: &'static str,
 }
 
@@ -46,7 +46,7 @@ const fn setting(
     Setting { key, variable, default, meaning }
 }
 
-/// Every setting there is.
+/// All settings.
 pub const SETTINGS: [Setting; 12] = [
     setting("agent", Some("CP_AGENT"), Some("default"), "the agent: an id in config/agents.json, or default"),
     setting("tier", Some("CP_TIER"), Some("ho1"), "the tier of new sessions and runs: ho1, ho2 or ho3"),
@@ -72,15 +72,15 @@ pub const SETTINGS: [Setting; 12] = [
     setting("update_from", None, None, "where cp-shell update finds releases: a URL or a directory"),
 ];
 
-/// The tables beside the settings. Whoever uses one says what its members are, see [`Config::tables`].
+/// The tables besides the settings. The program that uses a table defines its members, see [`Config::tables`].
 const TABLES: [&str; 2] = ["endpoints", "aliases"];
 
-/// A value and where it came from.
+/// A value and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     /// The value, as text.
     pub text: String,
-    /// Where it came from.
+    /// The source.
     pub origin: Origin,
 }
 
@@ -90,12 +90,12 @@ pub struct Config {
     file: PathBuf,
     text: String,
     table: toml::Table,
-    /// What the command line says for all of the program.
+    /// Settings from the command line of this program.
     given: BTreeMap<String, String>,
 }
 
 impl Config {
-    /// Reads `config/cp.toml`. A file that is not there is an empty one; an unknown key is refused with the nearest known one.
+    /// Reads `config/cp.toml`. A missing file counts as empty; an unknown key fails with the nearest known one.
     pub fn load(file: &Path) -> Result<Self> {
         let text = match std::fs::read_to_string(file) {
             Ok(text) => text,
@@ -130,7 +130,7 @@ impl Config {
         Ok(Self { file: file.to_owned(), text, table, given: BTreeMap::new() })
     }
 
-    /// The value of a setting, given what the command line says. `None` where nothing says anything.
+    /// Returns the value of a setting; `flag` is the option of the command line. `None` if no source has a value.
     pub fn get(&self, key: &str, flag: Option<&str>) -> Option<Value> {
         let value = |text: &str, origin| Some(Value { text: text.to_owned(), origin });
         if let Some(flag) = flag.or_else(|| self.given.get(key).map(String::as_str)) {
@@ -146,23 +146,22 @@ impl Config {
         setting.default.and_then(|text| value(text, Origin::Default))
     }
 
-    /// Takes a setting from the command line, wherever in the program it is asked for.
+    /// Sets a value from the command line for the whole program.
     pub(crate) fn give(&mut self, key: &str, value: &str) {
         self.given.insert(key.to_owned(), value.to_owned());
     }
 
-    /// The text of a setting, without its origin.
+    /// Returns the text of a setting, without its source.
     pub fn text(&self, key: &str, flag: Option<&str>) -> Option<String> {
         self.get(key, flag).map(|value| value.text)
     }
 
-    /// The tables beside the settings, as the type that knows their members. What it does not know is refused with its line and the
-    /// nearest that it knows.
+    /// Decodes the tables besides the settings. An unknown member fails with its line and the nearest known one.
     pub fn tables<T: DeserializeOwned>(&self) -> Result<T> {
         toml::from_str(&self.text).map_err(|e| unreadable(&e, &self.text, &self.file))
     }
 
-    /// The names in one of those tables.
+    /// Returns the names in one of these tables.
     pub fn names(&self, table: &str) -> impl Iterator<Item = &str> {
         self.table
             .get(table)
@@ -172,12 +171,12 @@ impl Config {
             .map(String::as_str)
     }
 
-    /// A failure at this place of the file, which [`Self::tables`] names for spanned values.
+    /// Makes an error for a place in the file; [`Self::tables`] returns places as spanned values.
     pub fn refused(&self, message: impl Into<String>, at: usize) -> Error {
         Error::config(message).at_line(line_of(&self.text, at)).in_file(&self.file).fatal()
     }
 
-    /// The file it was read from.
+    /// Returns the path of the file.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -187,7 +186,7 @@ fn line_of(text: &str, at: usize) -> u64 {
     text.get(..at).map_or(1, |before| before.matches('\n').count() as u64 + 1)
 }
 
-/// What the parser says, with the line, and the name that is meant where one is not known.
+/// Converts an error of the parser, with the line, and with the nearest known name if a name is unknown.
 fn unreadable(e: &toml::de::Error, text: &str, file: &Path) -> Error {
     let line = e.span().map_or(1, |span| line_of(text, span.start));
     let error = Error::config(e.message().to_owned()).at_line(line).in_file(file).fatal();
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+    fn flag_overrides_file_and_file_overrides_default() {
         let config = load("tier = \"ho2\"\n").unwrap();
         assert_eq!(config.get("tier", None), Some(Value { text: "ho2".into(), origin: Origin::File }));
         assert_eq!(config.get("tier", Some("ho3")).unwrap().origin, Origin::Flag);
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_stand_beside_the_settings_and_their_members_are_whose_they_are() {
+    fn tables_are_decoded_by_their_own_type() {
         #[derive(serde::Deserialize)]
         struct Tables {
             endpoints: BTreeMap<String, Endpoint>,
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
+    fn unknown_key_fails_with_line_and_nearest() {
         let e = load("tier = \"ho1\"\nmodle = \"x\"\n").unwrap_err();
         assert!(e.message().contains("line 2") && e.message().contains("modle"), "{e}");
         assert!(e.hint_text().unwrap().contains("`model`"));

@@ -1,4 +1,4 @@
-//! Directories and files as the programs make them: private, and whole or not at all.
+//! Creation of directories and files: private, and atomic.
 
 use std::fs::{DirBuilder, File};
 use std::io::{ErrorKind, Write as _};
@@ -10,14 +10,14 @@ use tempfile::NamedTempFile;
 use crate::signals;
 use crate::wire::{Code, Error, Result};
 
-/// Makes a directory and its parents, mode 0700.
+/// Creates a directory and its parents with mode 0700.
 pub fn make_directory(path: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| {
         Error::io("creating the directory", e).in_file(path).hint("give --home a directory that can be written").fatal()
     })
 }
 
-/// Writes a file that appears whole or not at all, mode 0600, durable when this returns.
+/// Writes a file atomically with mode 0600. It is durable when this returns.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let directory = directory_of(path)?;
     let _effect = signals::effect();
@@ -27,7 +27,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     written.map_err(|e| Error::io("writing", e).in_file(path))
 }
 
-/// As [`write_whole`], unless the file is there already: false, and the file stays as it is.
+/// Like [`write_whole`], but returns false and keeps the existing file if there is one.
 pub fn create_whole(path: &Path, bytes: &[u8]) -> Result<bool> {
     let directory = directory_of(path)?;
     let _effect = signals::effect();
@@ -46,7 +46,7 @@ fn directory_of(path: &Path) -> Result<&Path> {
     Ok(directory)
 }
 
-/// A file under a name of its own, on disk, that goes away unless it is persisted.
+/// Writes a temporary file, which is removed unless it is persisted.
 fn staged(directory: &Path, bytes: &[u8]) -> std::io::Result<NamedTempFile> {
     let mut file = NamedTempFile::with_prefix_in(".cp-", directory)?;
     file.write_all(bytes)?;
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_whole_private_and_without_litter() {
+    fn write_whole_replaces_file_privately_without_leftovers() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("deep/er/file");
         write_whole(&path, b"one").unwrap();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_to_create_a_file_wins() {
+    fn create_whole_keeps_existing_file() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("key");
         assert!(create_whole(&path, b"first").unwrap());

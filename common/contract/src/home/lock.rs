@@ -1,4 +1,4 @@
-//! A lock on a file, waited for until a signal comes.
+//! File locks with waits that a signal interrupts.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -14,11 +14,12 @@ use rustix::io::Errno;
 use crate::signals;
 use crate::wire::{Error, Result};
 
-/// How long an effect that is under way waits for a lock after a signal: what was done has to be recorded.
+/// Time that an effect in progress waits for a lock after a signal, because it must be recorded.
 const LAST: Duration = Duration::from_millis(500);
 const SLICE: Duration = Duration::from_millis(20);
 
-/// Takes the lock on an open file, once whoever has it lets it go. Fails when a signal comes first, or, in an effect, soon after it.
+/// Locks an open file, waiting until it is unlocked. Fails if a signal arrives first, or, in an effect, shortly after
+/// it.
 pub fn lock(file: impl AsFd) -> Result<()> {
     let file = file.as_fd();
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -28,7 +29,7 @@ pub fn lock(file: impl AsFd) -> Result<()> {
     }
 }
 
-/// Opens the file at a path and locks it: the one that is there, and not one that was replaced or removed while we waited.
+/// Opens the file at a path and locks it. Retries if the file was replaced or removed during the wait.
 pub fn locked(path: &Path, open: impl Fn() -> Result<File>) -> Result<File> {
     loop {
         let file = open()?;
@@ -43,8 +44,9 @@ pub fn locked(path: &Path, open: impl Fn() -> Result<File>) -> Result<File> {
     }
 }
 
-/// The kernel wakes who waits for a lock, in their order, and no signal's pipe does: a thread waits. One that is left behind lets the
-/// lock go as soon as it has it, because it is the last to hold the file open.
+/// Waits for the lock in a thread, because the kernel queues waiters in order, but the wait cannot be combined with the
+/// signal pipe. An abandoned thread releases the lock as soon as it acquires it, because it then drops the last handle
+/// of the file.
 fn waited(file: BorrowedFd<'_>) -> Result<()> {
     let failed = |e: Errno| Error::io("waiting for a lock", e);
     let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?;
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_is_had_once_the_other_lets_it_go() {
+    fn lock_is_acquired_after_release() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let [first, second] = [(); 2].map(|()| File::open(file.path()).unwrap());
         lock(&first).unwrap();

@@ -1,4 +1,4 @@
-//! The home directory: its layout, its settings, and how files in it are written.
+//! The home directory: its layout, its settings, and atomic writes of its files.
 
 mod agents;
 mod class;
@@ -18,10 +18,10 @@ pub use self::sessions::{HostNote, Session};
 
 use crate::wire::{Error, Result};
 
-/// The tiers of a home: where sessions and runs lie.
+/// The tiers of a home, which contain sessions and runs.
 pub const TIERS: [&str; 3] = ["ho1", "ho2", "ho3"];
 
-/// A directory in the shape of a control plane root. Nothing in it needs to exist.
+/// The home directory, in the layout of a control plane root. None of its files need to exist.
 #[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,
@@ -29,7 +29,8 @@ pub struct Home {
 }
 
 impl Home {
-    /// The home that was asked for, else `CP_HOME`, else `cp` in the XDG data directory. Never searched for upward.
+    /// Returns the requested home, else `CP_HOME`, else `cp` in the XDG data directory. Parent directories are never
+    /// searched.
     pub fn find(asked: Option<&Path>) -> Result<Self> {
         let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let (root, origin) = if let Some(asked) = asked {
@@ -47,17 +48,17 @@ impl Home {
         Ok(Self { root, origin })
     }
 
-    /// The directory itself, absolute.
+    /// Returns the directory as an absolute path.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where the choice came from: flag, environment or default.
+    /// Returns the source of the choice: flag, environment or default.
     pub fn origin(&self) -> &'static str {
         self.origin
     }
 
-    /// A path below it.
+    /// Returns a path below the home.
     pub fn path(&self, below: impl AsRef<Path>) -> PathBuf {
         self.root.join(below)
     }
@@ -102,13 +103,13 @@ impl Home {
         self.path("keys")
     }
 
-    /// Refuses a file that an option names to be written, where this home or the tree it lies in holds it to be pristine. To be asked
-    /// by every option of every program that writes a file.
+    /// Fails if a file to be written is pristine in this home, or in the tree that contains it. Every option that names
+    /// an output file must call this.
     pub fn check_writable(&self, path: &Path) -> Result<()> {
         class::check_writable(&self.root, path)
     }
 
-    /// What kind of place `path` is, seen from this root.
+    /// Returns the class of `path`, relative to this home.
     pub fn classify(&self, path: &Path, governed_roots: &[String]) -> PathClass {
         classify(&self.root, path, governed_roots)
     }

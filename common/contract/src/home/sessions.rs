@@ -1,4 +1,5 @@
-//! Which session a word on the command line means. Nothing here guesses "the last", and no name leads out of the sessions.
+//! Resolution of session names. There is no guess such as "the last session", and no name escapes the directory of
+//! sessions.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -13,56 +14,57 @@ use crate::keys::hash;
 use crate::spelling::nearest;
 use crate::wire::{Code, Error, Result};
 
-/// The ledger of a session, in its directory.
+/// The file name of a session's ledger.
 pub const FILE: &str = "session.jsonl";
 
-/// How every id begins, and no name.
+/// The prefix of every id; names cannot begin with it.
 const ID: &str = "SES-";
 
-/// How many candidates an error lists.
+/// Maximum number of candidates in an error.
 const LISTED: usize = 10;
 
-/// A session that exists.
+/// An existing session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Its id: the name of its directory.
+    /// The id, which is the name of its directory.
     pub id: String,
-    /// Where its files are.
+    /// The directory.
     pub directory: PathBuf,
 }
 
 impl Session {
-    /// The ledger that holds the turns.
+    /// Returns the ledger with the turns.
     pub fn file(&self) -> PathBuf {
         self.directory.join(FILE)
     }
 
-    /// The tier it was made in, from where it lies. None for one that was named by a path and lies elsewhere.
+    /// Returns the tier, derived from the directory; `None` if the session was named by a path outside the tiers.
     pub fn tier(&self) -> Option<&'static str> {
         let tier = self.directory.parent()?.parent()?.file_name()?;
         TIERS.into_iter().find(|known| tier == *known)
     }
 }
 
-/// The note that leads from a conversation of another program to its session.
+/// The note that maps a conversation of another program to its session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostNote {
     /// The id of the session.
     pub session: String,
-    /// The directory that the conversation began in: what `.` means in policy for all of it.
+    /// The directory in which the conversation began, which is `.` in policy for all of it.
     pub base: PathBuf,
 }
 
-/// Whether a name can be the name of a session's directory and nothing more: ASCII letters, digits, `-` and `_`.
+/// True if a name can be the name of a session's directory: ASCII letters, digits, `-` and `_`.
 pub fn is_id(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
 impl Home {
-    /// The session with this id or unique beginning of one, or with this name; a name with a `/` is the path of its directory or of its ledger.
+    /// Returns the session with this id, unique prefix of an id, or name. A word with a `/` is the path of its
+    /// directory or its ledger.
     pub fn session(&self, named: &str) -> Result<Session> {
         if named.contains('/') {
-            // An id with something after it is neither an id nor a path that a person would write.
+            // An id with a suffix is neither an id nor a plausible path.
             return if named.starts_with(ID) { Err(not_an_id(named)) } else { at_path(named) };
         }
         if !is_id(named) {
@@ -94,17 +96,17 @@ impl Home {
         Some(Session { id: id.to_owned(), directory })
     }
 
-    /// The session of a name. One that leads to no session, such as to one that was deleted, is none.
+    /// Returns the session with this name; `None` if it was deleted.
     fn with_name(&self, name: &str) -> Option<Session> {
         self.with_id(Some(read_id(&self.session_name(name))?.as_str()).filter(|id| is_id(id))?)
     }
 
-    /// Where the name of a session leads to its id.
+    /// Returns the file that maps the name of a session to its id.
     fn session_name(&self, name: &str) -> PathBuf {
         self.state("session_names").join(name)
     }
 
-    /// Refuses what cannot be a session's name, and a name that another session than this one has.
+    /// Rejects an invalid name, and a name of a session other than `session`.
     pub fn check_session_name(&self, name: &str, session: Option<&Session>) -> Result<()> {
         if !is_id(name) || name.starts_with(ID) {
             let message = format!("`{name}` cannot be the name of a session");
@@ -120,7 +122,7 @@ impl Home {
         }
     }
 
-    /// Gives a session of this home a name; the one that it had is free again.
+    /// Names a session of this home, and releases its previous name.
     pub fn name_session(&self, name: &str, session: &Session) -> Result<()> {
         self.check_session_name(name, Some(session))?;
         let place = self.session_name(name);
@@ -128,7 +130,7 @@ impl Home {
         let names = place.parent().unwrap_or(Path::new("."));
         make_directory(names)?;
         if self.with_name(name).is_none() {
-            // The name of a deleted session may be left. If two sessions take the name at once, one of them finds it taken.
+            // The name of a deleted session may still exist. If two sessions claim the name at once, one of them fails.
             let _ = std::fs::remove_file(&place);
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create_new(true).mode(0o600).open(&place).map_err(failed)?;
@@ -142,19 +144,19 @@ impl Home {
         Ok(())
     }
 
-    /// Where the note about a conversation of another program lies.
+    /// Returns the file of the note about a conversation of another program.
     pub fn host_note_file(&self, host: &str, id: &str) -> PathBuf {
         let hash = hash(format!("{host}\n{id}").as_bytes());
         self.state("host_sessions").join(&hash["sha256:".len()..])
     }
 
-    /// The session of a conversation of another program, with the note about it. A session that was deleted is none.
+    /// Returns the session of a conversation of another program, with its note; `None` if the session was deleted.
     pub fn host_session(&self, host: &str, id: &str) -> Option<(Session, HostNote)> {
         let note: HostNote = serde_json::from_slice(&std::fs::read(self.host_note_file(host, id)).ok()?).ok()?;
         Some((self.with_id(Some(note.session.as_str()).filter(|id| is_id(id))?)?, note))
     }
 
-    /// The names of sessions, by id.
+    /// Returns the names of sessions by id.
     pub fn session_names(&self) -> BTreeMap<String, String> {
         self.named().collect()
     }
@@ -164,7 +166,7 @@ impl Home {
         names.filter_map(|name| Some((read_id(&name.path())?, name.file_name().into_string().ok()?)))
     }
 
-    /// Refuses what cannot be the name of a session, also where it only labels what is done and need not exist here.
+    /// Rejects an invalid session id. The session need not exist, because it may only label a record.
     pub(crate) fn check_session(&self, named: &str) -> Result<()> {
         if named.contains('/') {
             return self.session(named).map(drop);
@@ -172,7 +174,7 @@ impl Home {
         if is_id(named) { Ok(()) } else { Err(not_an_id(named)) }
     }
 
-    /// Every session, oldest id first.
+    /// Returns all sessions, oldest id first.
     pub fn all_sessions(&self) -> Result<Vec<Session>> {
         let mut found = Vec::new();
         for tier in TIERS {
@@ -198,7 +200,7 @@ impl Home {
     }
 }
 
-/// The id in the file of a name.
+/// Reads the id in the file of a name.
 fn read_id(file: &Path) -> Option<String> {
     let is_short = file.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= 256);
     is_short.then(|| std::fs::read_to_string(file).ok()).flatten()
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_or_a_unique_beginning_names_a_session() {
+    fn session_is_found_by_id_or_unique_prefix() {
         let (_place, home) = home_with(&["SES-1", "SES-12", "X-3"]);
         assert_eq!(home.session("SES-1").unwrap().id, "SES-1");
         assert_eq!(home.session("X").unwrap().tier(), Some("ho1"));
@@ -263,13 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_one_session_and_a_session_has_one() {
+    fn name_and_session_correspond_one_to_one() {
         let (_place, home) = home_with(&["SES-1", "SES-2", "talk"]);
         let [one, two] = ["SES-1", "SES-2"].map(|id| home.session(id).unwrap());
         home.name_session("bug", &one).unwrap();
         assert_eq!(home.session("bug").unwrap(), one);
         assert_eq!(home.name_session("bug", &two).unwrap_err().code(), Code::Conflict);
-        // A new name frees the first. The name of a deleted session is free too.
+        // A new name releases the old one. The name of a deleted session is free too.
         home.name_session("fix", &one).unwrap();
         home.name_session("bug", &two).unwrap();
         std::fs::remove_dir_all(&two.directory).unwrap();
@@ -279,13 +281,13 @@ mod tests {
         for bad in ["SES-x", "a/b", "..", "", "a b"] {
             assert_eq!(home.name_session(bad, &one).unwrap_err().code(), Code::Validation, "{bad:?}");
         }
-        // An id comes before a name.
+        // An id has precedence over a name.
         home.name_session("talk", &one).unwrap();
         assert_eq!(home.session("talk").unwrap().id, "talk");
     }
 
     #[test]
-    fn no_name_leads_out_of_the_sessions() {
+    fn names_cannot_escape_sessions_directory() {
         let (_place, home) = home_with(&["SES-1"]);
         for bad in ["", ".", "..", "a b", "SES-1\n", "SES-../../x", "SES-1/..", "é", "~", "*"] {
             assert_eq!(home.session(bad).unwrap_err().code(), Code::Validation, "{bad:?}");
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_names_the_directory_or_the_ledger_of_a_session() {
+    fn session_is_found_by_path_of_directory_or_ledger() {
         let (_place, home) = home_with(&["SES-1"]);
         let directory = home.sessions("ho1").join("SES-1").canonicalize().unwrap();
         for path in [directory.clone(), directory.join(FILE)] {
