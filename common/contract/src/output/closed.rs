@@ -1,9 +1,10 @@
-//! Whether this process was started without a standard output (`>&-`).
+//! Detects a process that was started without standard output (`>&-`).
 //!
-//! Rust's runtime opens `/dev/null` in the place of a closed standard stream before `main`, and from then on every write succeeds but
-//! the output is lost. The replacement cannot be distinguished from a redirection: Python, Node and daemons open `/dev/null` for reading and
-//! writing too. So the check runs before that of the runtime, in a function that the loader calls first. A descriptor that is
-//! there and cannot be written is not seen here; the first write reports it.
+//! Before `main`, Rust's runtime opens `/dev/null` in place of a closed standard stream; from then on every write
+//! succeeds but the output is lost. The replacement cannot be distinguished from a redirection, because Python, Node
+//! and daemons also open `/dev/null` for reading and writing. Therefore the check runs before the runtime, in a
+//! function that the loader calls first. It does not detect a descriptor that is open but not writable; the first write
+//! reports that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +15,7 @@ use crate::wire::{Code, Error, Result};
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn look() {
-    // One system call and one store: nothing else is ready yet.
+    // Only one system call and one store, because nothing else is initialized yet.
     if fcntl_getfd(rustix::stdio::stdout()) == Err(Errno::BADF) {
         CLOSED.store(true, Ordering::Relaxed);
     }
@@ -26,7 +27,7 @@ extern "C" fn look() {
 #[unsafe(link_section = ".init_array")]
 static FIRST: extern "C" fn() = look;
 
-/// Fails where nobody could see what is done.
+/// Fails if standard output is closed, because nobody could read the result.
 pub(crate) fn check_open() -> Result<()> {
     if CLOSED.load(Ordering::Relaxed) {
         let error = Error::new(Code::Io, "standard output is closed, so nothing is done");

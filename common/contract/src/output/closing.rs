@@ -1,4 +1,4 @@
-//! The last line of an output, and the exit status that agrees with it.
+//! The closing line of an output, and the matching exit status.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Result};
 
 impl Output {
-    /// Writes the closing line and gives the exit status that agrees with it.
+    /// Writes the closing line and returns the matching exit status.
     pub(crate) fn close(&mut self, result: Result<()>) -> u8 {
         self.say_rest();
         let result = result.map_err(Error::without_secrets);
@@ -21,7 +21,8 @@ impl Output {
         }
     }
 
-    /// The exit status and the code that [`Output::close`] will give, for the record, which is written before.
+    /// Predicts the exit status and the code of [`Output::close`], because they are recorded before the line is
+    /// written.
     pub(crate) fn prediction(&self, result: &Result<()>) -> (u8, Option<Code>) {
         if let Err(error) = result {
             return if error.is_reader_gone() { (0, None) } else { (error.code().row().exit, Some(error.code())) };
@@ -76,7 +77,7 @@ impl Output {
         }
     }
 
-    /// What a stream fails with because of its items, if it does.
+    /// Returns the code with which a stream fails because of its items, if it does.
     fn failure(&self) -> Option<Code> {
         match (&self.upstream_end, &self.first_failure) {
             (Some(end), _) => Some(end.code),
@@ -87,7 +88,7 @@ impl Output {
         }
     }
 
-    /// The exit of a stream that has no closing line to say it: text and raw.
+    /// Returns the exit status of text and raw output, which has no closing line.
     fn failure_status(&self) -> u8 {
         self.failure().map_or(0, |code| code.row().exit)
     }
@@ -135,7 +136,7 @@ impl Output {
         value
     }
 
-    /// The closing line of a failure, in the shape that the reader expects.
+    /// Writes the closing line of a failure, in the shape that the reader expects.
     pub(super) fn fail_closed(&mut self, error: &Error) -> Result<()> {
         self.fail_in_words();
         if self.format == Format::Json {
@@ -169,7 +170,7 @@ impl Output {
         record::member(&mut line, "meta", Value::Object(meta).to_string().as_bytes());
         line.extend_from_slice(b"}\n");
         if line.len() >= FLUSH_AT {
-            // Lines before it do not close the stream.
+            // Lines before it do not close the stream, so they are written first.
             self.flush()?;
         }
         self.line = ClosingLine::Written;
@@ -188,7 +189,7 @@ pub(super) fn message_of(record: &Record<'_>) -> String {
     }
 }
 
-/// The four members of an error, all of them, in their order.
+/// Returns the four members of an error in their order, with defaults.
 fn in_order(mut error: Map<String, Value>, code: Code) -> Value {
     let row = code.row();
     let message = error.remove("message").unwrap_or_else(|| "failed upstream".into());

@@ -1,4 +1,4 @@
-//! Items: the place of each, what became of it, and the failures, ours and those of whoever wrote the input.
+//! Items: the place and outcome of each, and failures, both our own and those in the input.
 
 use serde_json::Value;
 
@@ -8,42 +8,42 @@ use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Error, Result};
 
 impl Output {
-    /// The place of the input line that the next records answer.
+    /// Returns the place of the input line that the next records answer.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// Says which input line the next records answer.
+    /// Sets the place of the input line that the next records answer.
     pub fn set_place(&mut self, place: Place) {
         self.place = place;
     }
 
-    /// Says that the item under way is not counted yet: [`crate::stream::filter::settle`] reports what came of it.
+    /// Marks the current item as deferred: [`crate::stream::filter::settle`] counts it later.
     pub fn defer_item(&mut self) {
         self.item_status = ItemStatus::Deferred;
     }
 
-    /// Says that the item under way is left out.
+    /// Marks the current item as skipped.
     pub fn skip_item(&mut self) {
         self.item_status = ItemStatus::Skipped;
     }
 
-    /// What the counts take the item for that was under way until now.
+    /// Returns the status of the current item and resets it.
     pub(crate) fn take_item_status(&mut self) -> ItemStatus {
         std::mem::take(&mut self.item_status)
     }
 
-    /// Counts an item that was done.
+    /// Counts an item that succeeded.
     pub fn item_succeeded(&mut self) {
         self.counts.succeeded += 1;
     }
 
-    /// Counts an item that was left out.
+    /// Counts an item that was skipped.
     pub fn item_skipped(&mut self) {
         self.counts.skipped += 1;
     }
 
-    /// Writes an item's failure; the stream goes on.
+    /// Writes an item's failure; the stream continues.
     pub fn item_failed(&mut self, error: Error) -> Result<()> {
         let error = error.without_secrets();
         self.counts.failed += 1;
@@ -64,7 +64,7 @@ impl Output {
         Ok(())
     }
 
-    /// Passes on a failure from upstream, unchanged.
+    /// Passes on a failure from upstream without changes.
     pub(crate) fn pass_failure(&mut self, record: &Record<'_>) -> Result<()> {
         let code = record.code();
         self.upstream_failures = true;

@@ -1,4 +1,5 @@
-//! The last words of a program that does not come to its own end: after a bug, or a signal that its work does not look for.
+//! The closing line of a program that does not finish normally: after a bug, or a signal that its work does not check
+//! for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -14,29 +15,29 @@ use super::{Counts, Format, Shape};
 use crate::wire::record::{self, Kind};
 use crate::wire::{Code, Error, Result};
 
-/// How standard output stands, for those who must close it from beside the work.
+/// The state of standard output, for code that must close it from another thread.
 pub(super) struct Stand {
     pub(super) program: &'static str,
     pub(super) format: Format,
     pub(super) shape: Shape,
     pub(super) counts: Counts,
-    /// Whether another program runs this one and reports its end.
+    /// True if the calling program reports the end of this one.
     pub(super) is_part: bool,
-    /// Who reads both streams.
+    /// The reader of both streams.
     reader: Reads,
     started: Option<Instant>,
-    /// Whether what was written last is not a whole line.
+    /// True if the last write ended in the middle of a line.
     inside: bool,
-    /// Whether the closing line is out.
+    /// True if the closing line was written.
     closed: bool,
 }
 
-/// Who reads what is written.
+/// The reader of the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reads {
-    /// A program, or whoever asked for a format.
+    /// A program, or a user who requested a format.
     AsAsked,
-    /// A person at a terminal, who asked for none.
+    /// A person at a terminal who requested no format.
     Person,
 }
 
@@ -52,30 +53,30 @@ static STAND: Mutex<Stand> = Mutex::new(Stand {
     closed: false,
 });
 
-/// Whether every failure leaves with [`REFUSED`].
+/// True if every failure exits with [`REFUSED`].
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// The one status that every caller takes for a no.
+/// The only status that every caller treats as a denial.
 const REFUSED: u8 = 2;
 
-/// Says whether every failure, also one to write, is a no.
+/// Sets whether every failure, including a failed write, is a denial.
 pub(crate) fn fail_closed(closed: bool) {
     CLOSED.store(closed, Ordering::Relaxed);
 }
 
-/// Whether every failure is a no.
+/// True if every failure is a denial.
 pub(crate) fn fails_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// The status to leave with.
+/// Returns the status to exit with.
 pub(crate) fn status_of(status: u8) -> u8 {
     if status != 0 && fails_closed() { REFUSED } else { status }
 }
 
-/// How long a write that is under way may keep the last words back.
+/// Time that a write in progress may delay the closing line.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// How standard output stands. Whoever has this keeps everyone else from writing.
+/// Locks the state of standard output. While the lock is held, no other thread writes.
 pub(super) fn stand() -> MutexGuard<'static, Stand> {
     STAND.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -95,12 +96,12 @@ pub(super) fn begin(program: &'static str, format: Format, started: Instant) {
     };
 }
 
-/// Sets whether another program runs this one and reports its end, so that a signal that ends both is reported once.
+/// Sets whether the calling program reports the end of this one, so that a signal that ends both is reported once.
 pub(crate) fn has_owner(is_part: bool) {
     stand().is_part = is_part;
 }
 
-/// Notes that no format was given: on a terminal a failure is then reported once, as text.
+/// Records that no format was requested: a failure at a terminal is then reported once, as text.
 pub(crate) fn names_no_format() {
     if isatty(stdout()) && isatty(stderr()) {
         stand().reader = Reads::Person;
@@ -108,18 +109,18 @@ pub(crate) fn names_no_format() {
 }
 
 impl Stand {
-    /// Whether a failure is written as a record.
+    /// True if a failure is written as a record.
     pub(super) fn records_failure(&self) -> bool {
         self.format == Format::Json && (self.reader == Reads::AsAsked || self.shape == Shape::Stream)
     }
 }
 
-/// Writes what is certain to standard output, with the closing line at its end where `closes`.
+/// Writes finished bytes to standard output; `closes` tells that they end with the closing line.
 pub(super) fn deliver(bytes: &[u8], counts: Counts, closes: bool) -> Result<()> {
     let Some(last) = bytes.last() else { return Ok(()) };
     let mut stand = stand();
     stand.counts = counts;
-    // Also when the write fails in the middle: nothing can be put after half a line but its end.
+    // Also if the write fails in the middle: only a line end can follow a partial line.
     stand.inside = true;
     write_all(bytes)?;
     stand.inside = *last != b'\n';
@@ -127,15 +128,15 @@ pub(super) fn deliver(bytes: &[u8], counts: Counts, closes: bool) -> Result<()> 
     Ok(())
 }
 
-/// Leaves the closing line of a failure, and what a person reads of it. False, and nothing written, where the closing line is out
-/// already: the program is about to leave by itself. Nothing can be written after this.
+/// Writes the closing line of a failure and its message for people. Returns false and writes nothing if the closing
+/// line was already written, because the program is about to exit by itself. Nothing can be written afterwards.
 pub(crate) fn last_words(error: &Error) -> bool {
     let until = Instant::now() + PATIENCE;
     let stand = loop {
         match STAND.try_lock() {
             Ok(stand) => break Some(stand),
             Err(TryLockError::Poisoned(stand)) => break Some(stand.into_inner()),
-            // A reader that does not read keeps the work in its write. It does not read the last line either.
+            // If the reader is stuck, the work blocks in its write; the closing line could not be delivered either.
             Err(TryLockError::WouldBlock) if Instant::now() >= until => break None,
             Err(TryLockError::WouldBlock) => std::thread::sleep(PATIENCE / 10),
         }
@@ -185,7 +186,7 @@ fn closing_line(stand: &Stand, error: &Error) -> Vec<u8> {
     line
 }
 
-/// The error of a program that a bug ends.
+/// Makes the error for a bug.
 pub(crate) fn bug(message: &str) -> Error {
     Error::new(Code::Unknown, message).hint("this is a bug: please report it with the command line")
 }

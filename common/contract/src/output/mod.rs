@@ -1,4 +1,4 @@
-//! The one place that writes standard output: answers, records, the closing line, and the exit status that goes with it.
+//! Standard output: answers, records, the closing line, and the matching exit status. No other module writes it.
 
 mod closed;
 mod closing;
@@ -24,7 +24,7 @@ use crate::wire::fields::Fields;
 use crate::wire::record::{self, Kind};
 use crate::wire::{Code, Error, Reply, Result, without_secrets};
 
-/// How results are written.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// Envelopes, one a line: for programs
@@ -35,51 +35,51 @@ pub enum Format {
     Raw,
 }
 
-/// How much a notice matters.
+/// The severity of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Good to know.
+    /// Information only.
     Info,
     /// Something may be wrong.
     Warning,
 }
 
-/// What a caller should know though nothing failed.
+/// Information for the caller when nothing failed.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Notice {
-    /// Which one it is, in one word.
+    /// The type of the notice, one word.
     pub r#type: &'static str,
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
-    /// What there is to know.
+    /// The message.
     pub message: String,
 }
 
 /// The place of an item in the input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The 0-based index among the lines that are not blank. None for an input that is one text.
+    /// The 0-based index among the lines that are not blank; `None` if the input is one text.
     pub index: Option<u64>,
-    /// The line, from 1. None where `index` is.
+    /// The line number, from 1; `None` if `index` is `None`.
     pub line: Option<u64>,
 }
 
-/// How the counts take the item that a filter has just returned from.
+/// The status of the item that a filter has just processed.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ItemStatus {
-    /// Done.
+    /// Succeeded.
     #[default]
     Done,
-    /// Left out.
+    /// Skipped.
     Skipped,
-    /// Not known yet.
+    /// Deferred.
     Deferred,
 }
 
-/// How many items a stream had, and what became of them.
+/// The number of items by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) succeeded: u64,
@@ -96,15 +96,15 @@ impl Counts {
     }
 }
 
-/// The record that may yet turn out to be alone, and so to close itself.
+/// The first record, held back because it may be the only one and then closes the stream.
 enum Held {
-    /// Ours: everything but the last brace.
+    /// Our own record, without the last brace.
     Own { open: Vec<u8>, failure: Option<Code> },
-    /// A failure from upstream: passed as it came if it is alone.
+    /// A failure from upstream, passed on unchanged if it is the only record.
     Upstream { line: Vec<u8>, opened: Vec<u8>, failure: Code },
 }
 
-/// A failing closing line from upstream: its code becomes ours.
+/// A failing closing line from upstream, whose code becomes ours.
 struct UpstreamEnd {
     code: Code,
     error: Map<String, Value>,
@@ -112,7 +112,7 @@ struct UpstreamEnd {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// Nothing was written yet, and the program is not a filter: its one line has no type.
+    /// Nothing was written yet, and the program is not a filter: its only line has no type.
     Answer,
     /// A filter that may answer with one closed record.
     Filter,
@@ -120,7 +120,7 @@ enum Shape {
     Stream,
 }
 
-/// When a stream fails because of its items.
+/// The condition under which a stream fails because of its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fails {
     WhereAllDid,
@@ -128,21 +128,21 @@ pub(crate) enum Fails {
     Never,
 }
 
-/// Whether the closing line is among what is or was in the buffer.
+/// The state of the closing line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClosingLine {
     ToCome,
     Written,
 }
 
-/// What happens when the reader of our output goes.
+/// The reaction to a reader that closes the pipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
-    /// We end too, quietly.
+    /// The program ends without an error.
     EndsUs,
-    /// We go on: an effect is finished first.
+    /// The program continues, to finish an effect.
     IsOutlived,
-    /// It has gone, and we go on.
+    /// The reader has closed the pipe, and the program continues.
     Gone,
 }
 
@@ -162,15 +162,15 @@ pub struct Output {
     started: Instant,
     shape: Shape,
     held: Option<Held>,
-    /// The last line is out: an answer, a passed closing line, or bytes with their own status.
+    /// The exit status after the last line: an answer, a passed closing line, or bytes with their own status.
     ended: Option<u8>,
     line: ClosingLine,
-    /// The code of an answer that was a refusal.
+    /// The code of an answer that reports a failure.
     refused: Option<Code>,
     place: Place,
     item_status: ItemStatus,
     pub(crate) counts: Counts,
-    /// The failures of items that are not upstream's.
+    /// Number of failed items without those from upstream.
     own_failures: u64,
     first_failure: Option<Error>,
     upstream_failures: bool,
@@ -183,7 +183,7 @@ pub struct Output {
 }
 
 const FLUSH_AT: usize = 64 << 10;
-/// The number of failed items that standard error reports one by one. Each has its record on standard output.
+/// Number of failed items that standard error reports individually. Each has its record on standard output.
 const FAILURES_SHOWN: u64 = 5;
 
 impl Output {
@@ -216,29 +216,29 @@ impl Output {
         }
     }
 
-    /// How results are written.
+    /// Returns the output format.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Before a failure: a person at a terminal reads it once, in words and with what helps.
+    /// Selects text for a failure that a person at a terminal reads, so that it is printed once, with its hint.
     fn fail_in_words(&mut self) {
         if self.format == Format::Json && !last::stand().records_failure() {
             self.format = Format::Text;
         }
     }
 
-    /// Says which members of its answers were asked for.
+    /// Sets the members that `--fields` selects.
     pub(crate) fn choose(&mut self, fields: Option<Fields>) {
         self.fields = fields;
     }
 
-    /// The members that were asked for; none for all of them. Answers and records are written with only these.
+    /// Returns the members that `--fields` selects; `None` for all. Answers and records are written with only these.
     pub fn fields(&self) -> Option<&Fields> {
         self.fields.as_ref()
     }
 
-    /// Writes the one line of a verb that is not a filter.
+    /// Writes the answer of a verb that is not a filter.
     pub fn answer<T: Reply + ?Sized>(&mut self, data: &T) -> Result<()> {
         match (self.format, &self.fields) {
             (Format::Json, fields) => {
@@ -259,7 +259,8 @@ impl Output {
         Ok(())
     }
 
-    /// Writes the one line of a verb that did its work and found something wrong: the error, on standard output, and its exit.
+    /// Writes the answer of a verb that completed and found a problem: the error on standard output, and its exit
+    /// status.
     pub fn refuse<T: Reply + ?Sized>(&mut self, data: &T, error: Error) -> Result<()> {
         let error = &error.without_secrets();
         self.fail_in_words();
@@ -279,7 +280,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes a record: open, or closing itself when it turns out to be alone.
+    /// Writes a record: open, or closed if it remains the only one.
     pub fn record<T: Reply + ?Sized>(&mut self, kind: Kind, data: &T) -> Result<()> {
         match (self.format, &self.fields) {
             (_, Some(_)) => self.record_chosen(kind, &encode(data)?),
@@ -295,7 +296,7 @@ impl Output {
         }
     }
 
-    /// Writes a record whose data is bytes of JSON that we did not make.
+    /// Writes a record with raw JSON data.
     pub fn record_raw(&mut self, kind: Kind, data: &RawValue) -> Result<()> {
         match (self.format, &self.fields) {
             (_, Some(_)) => self.record_chosen(kind, data.get().as_bytes()),
@@ -313,7 +314,7 @@ impl Output {
         }
     }
 
-    /// Writes a record with only the members that were asked for.
+    /// Writes a record with only the selected members.
     fn record_chosen(&mut self, kind: Kind, data: &[u8]) -> Result<()> {
         let Some(fields) = &self.fields else { return Ok(()) };
         if self.format != Format::Json {
@@ -326,7 +327,7 @@ impl Output {
         self.emit(Held::Own { open, failure: None })
     }
 
-    /// Bare objects, one a line: what `--fields` chooses is for a program, or for a person who knows the names.
+    /// Writes selected members as bare objects, one a line, in the text and raw formats.
     fn put_chosen(&mut self, lines: &[u8]) -> Result<()> {
         match self.format {
             Format::Text => self.put(printable(&String::from_utf8_lossy(lines)).as_bytes()),
@@ -334,32 +335,32 @@ impl Output {
         }
     }
 
-    /// Says that several records will come and each must be seen at once.
+    /// Begins a stream of several records that the reader must receive immediately.
     pub fn streaming(&mut self) -> Result<()> {
         self.set_shape(Shape::Stream);
         self.release()
     }
 
-    /// Says that the program answers records with records, and may close with one of them.
+    /// Marks the program as a filter, which may answer with a single closed record.
     pub fn filtering(&mut self) {
         if self.shape == Shape::Answer {
             self.set_shape(Shape::Filter);
         }
     }
 
-    /// Passes a line on, byte for byte.
+    /// Passes a line on byte for byte.
     pub fn pass(&mut self, line: &[u8]) -> Result<()> {
         self.release()?;
         self.put(line)?;
         self.put(b"\n")
     }
 
-    /// Writes bytes as they are: `--format raw`, or words as they come.
+    /// Writes bytes without changes, for `--format raw` or streamed text.
     pub fn raw(&mut self, bytes: &[u8]) -> Result<()> {
         self.put(bytes)
     }
 
-    /// Writes a piece of a text as it comes: its bytes in the raw format, words with controls made visible in any other.
+    /// Writes a piece of streamed text; formats other than raw escape control characters.
     pub fn piece(&mut self, text: &str) -> Result<()> {
         match self.format {
             Format::Raw => self.put(text.as_bytes()),
@@ -367,12 +368,12 @@ impl Output {
         }
     }
 
-    /// Says that the last line is out, and with which status the program leaves.
+    /// Records that the last line was written, and the exit status.
     pub fn ended_with(&mut self, status: u8) {
         self.ended = Some(status);
     }
 
-    /// Goes on when the reader has gone: the effect is finished first.
+    /// Continues after the reader closes the pipe, to finish the effect.
     pub fn outlive_reader(&mut self) {
         self.reader = Reader::IsOutlived;
     }
@@ -383,7 +384,7 @@ impl Output {
         self.notices.push(Notice { r#type: kind, severity, message });
     }
 
-    /// What the closing line will say so far.
+    /// Returns the notices for the closing line so far.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
     }
@@ -393,53 +394,53 @@ impl Output {
         self.extras.insert(name.to_owned(), value.into());
     }
 
-    /// Whether the reader of standard output has gone: for those that wait and have nothing to write meanwhile.
+    /// True if the reader of standard output closed the pipe, for programs that wait without writing.
     pub fn has_lost_reader(&self) -> bool {
         sink::has_lost_reader()
     }
 
-    /// Writes a line for people on standard error, unless `--quiet`.
+    /// Prints a warning on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
         if !self.quiet {
             line_to_stderr(&format!("{}: {}", self.program, without_secrets(message)));
         }
     }
 
-    /// Writes lines for people on standard error, unless `--quiet`. What they quote is escaped already.
+    /// Prints lines on standard error, unless `--quiet`. Quoted text must be escaped already.
     pub fn explain(&self, text: &str) {
         if !self.quiet {
             to_stderr(&format!("{}: {}\n", self.program, without_secrets(text)));
         }
     }
 
-    /// Writes words on standard error as they come, unless `--quiet`: what belongs beside those on standard output.
+    /// Prints streamed text on standard error, unless `--quiet`, to accompany standard output.
     pub fn aside(&self, text: &str) {
         if !self.quiet {
             sink::aside_to_stderr(text);
         }
     }
 
-    /// Whether a line can be begun on standard error and taken back, as [`Self::erase_aside`] does.
+    /// True if a line on standard error can be erased with [`Self::erase_aside`].
     pub fn can_erase(&self) -> bool {
         !self.quiet && sink::is_terminal()
     }
 
-    /// Takes back the line that was begun on standard error.
+    /// Erases the current line of standard error.
     pub fn erase_aside(&self) {
         sink::erase_stderr_line();
     }
 
-    /// Why the first item failed.
+    /// Returns the message of the first failed item.
     pub(crate) fn first_failure(&self) -> Option<&str> {
         self.first_failure.as_ref().map(Error::message)
     }
 
-    /// Whether nothing but an upstream failure has come so far.
+    /// True if a failure from upstream was passed on.
     pub(crate) fn saw_upstream_failure(&self) -> bool {
         self.upstream_failures
     }
 
-    /// Adds the item's index to the object that the line ends with.
+    /// Adds the item's index to the object at the end of the line.
     fn index(&self, line: &mut Vec<u8>) {
         let (Some(index), Some(b'}')) = (self.place.index, line.last()) else { return };
         line.pop();
@@ -447,7 +448,7 @@ impl Output {
         line.extend_from_slice(format!("{separator}\"index\":{index}}}").as_bytes());
     }
 
-    /// Says how many failures of items were not said one by one.
+    /// Prints the number of failed items that were not reported individually.
     fn say_rest(&self) {
         let Some(rest) = self.unsaid().filter(|rest| *rest > 0) else { return };
         let where_they_are = match self.format {
@@ -457,7 +458,7 @@ impl Output {
         line_to_stderr(&format!("{}: {rest} more items failed: {where_they_are}", self.program));
     }
 
-    /// How many failures of items were ours and not said; none where all were.
+    /// Returns the number of our failed items that were not reported; `None` if all were.
     fn unsaid(&self) -> Option<u64> {
         self.own_failures.checked_sub(FAILURES_SHOWN)
     }

@@ -1,10 +1,11 @@
-//! Text that is not ours, on its way to a terminal: whatever a terminal would act on is shown instead.
+//! Escapes untrusted text for a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The text without anything that a terminal acts on. Controls are shown with a caret (`^[`), those of the second set and marks
-/// that turn the direction of writing by their number (`<U+202E>`). Line feeds and tabs stay, and `\r\n` is a line feed.
+/// Escapes everything that controls a terminal. C0 controls are shown with a caret (`^[`), C1 controls and
+/// bidirectional marks by their number (`<U+202E>`). Line feeds and tabs are kept, and `\r
+/// ` becomes a line feed.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(acts) {
@@ -24,14 +25,14 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// [`printable`] for what stands on one line: a line feed or a tab is shown too.
+/// Like [`printable`] for a single line: line feeds and tabs are escaped too.
 #[must_use]
 pub fn printable_line(text: &str) -> String {
     printable(text).replace('\n', "^J").replace('\t', "^I")
 }
 
-/// Whether a terminal does something on this character but show it: ECMA-48's two sets of controls, and Unicode's marks that
-/// override or isolate the direction of writing.
+/// True if a terminal does not just display this character: the C0 and C1 controls of ECMA-48, and Unicode's
+/// bidirectional marks.
 fn acts(letter: char) -> bool {
     match letter {
         '\n' | '\t' => false,
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_acts_on_is_shown_and_not_done() {
+    fn printable_escapes_terminal_controls() {
         assert_eq!(printable("a\x1b[31mred\x07\r\nb\tc"), "a^[[31mred^G\nb\tc");
         assert_eq!(printable("x\u{9b}2J\u{202e}y\x7f\rz"), "x<U+009B>2J<U+202E>y^?^Mz");
         assert_eq!(printable("\x1b]0;title\x1b\\\u{61c}\u{2067}"), "^[]0;title^[\\<U+061C><U+2067>");
@@ -55,13 +56,13 @@ mod tests {
     }
 
     #[test]
-    fn what_it_only_shows_stays_and_is_not_copied() {
+    fn printable_borrows_plain_text() {
         assert!(matches!(printable("grüße 日本 👍\n\tשלום"), Cow::Borrowed("grüße 日本 👍\n\tשלום")));
     }
 
     proptest! {
         #[test]
-        fn nothing_is_left_to_act_on_and_a_second_time_changes_nothing(text in any::<String>()) {
+        fn printable_is_idempotent_and_leaves_no_controls(text in any::<String>()) {
             let once = printable(&text);
             prop_assert!(!once.chars().any(acts));
             prop_assert_eq!(printable(&once), once.clone());

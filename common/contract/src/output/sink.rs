@@ -1,4 +1,4 @@
-//! Bytes to the standard streams, all of them or an error.
+//! Writes to the standard streams: all bytes or an error.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,7 +27,7 @@ fn write_to(stdout: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Somebody upstream made the pipe non-blocking: wait instead of losing bytes.
+/// Waits until standard output is writable, because another process may have made the pipe non-blocking.
 fn wait_writable(fd: BorrowedFd<'_>) -> Result<()> {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
     match poll(&mut fds, None) {
@@ -36,19 +36,19 @@ fn wait_writable(fd: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// Whether nobody reads the pipe that standard output is.
+/// True if nobody reads the pipe of standard output.
 pub(super) fn has_lost_reader() -> bool {
     let stdout = rustix::stdio::stdout();
-    // Errors are reported for an empty set of events too.
+    // Errors are reported even for an empty set of events.
     let mut fds = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
         && fds[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
 }
 
-/// How long a reader has to make room for the last line of a program that is ended.
+/// Time for a reader to make room for the closing line of an interrupted program.
 const LAST: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// Writes a short line where there is room for it, without a wait that could last, and without a lock that the work may hold.
+/// Writes a short line if there is room for it, without a long wait and without a lock that the work may hold.
 pub(super) fn write_last(fd: BorrowedFd<'_>, line: &[u8]) {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
     if poll(&mut fds, Some(&LAST)).is_ok_and(|ready| ready > 0) {
@@ -56,13 +56,13 @@ pub(super) fn write_last(fd: BorrowedFd<'_>, line: &[u8]) {
     }
 }
 
-/// Writes words to standard error, with controls made visible: a message may quote what programs, names or models say. Nothing can
-/// be done when that fails.
+/// Writes text to standard error and escapes control characters, because a message may quote programs, names or models.
+/// A failure is ignored, because it cannot be reported.
 pub fn to_stderr(text: &str) {
     let _ = std::io::stderr().write_all(printable(text).as_bytes());
 }
 
-/// Whether standard error is a terminal.
+/// True if standard error is a terminal.
 pub(super) fn is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
@@ -76,12 +76,12 @@ pub(super) fn aside_to_stderr(text: &str) {
     }
 }
 
-/// Takes back the line that was begun on a terminal.
+/// Erases the current line of a terminal.
 pub(super) fn erase_stderr_line() {
     let _ = std::io::stderr().write_all(b"\r\x1b[K");
 }
 
-/// Writes a line to standard error that stays one: what it quotes cannot begin another, and so cannot pass for words of ours.
+/// Writes one line to standard error. Line feeds are escaped, so that quoted text cannot forge a second line.
 pub fn line_to_stderr(line: &str) {
     to_stderr(&format!("{}\n", printable_line(line)));
 }

@@ -1,4 +1,4 @@
-//! What a program leaves on standard output, and its exit status.
+//! Tests of the lines on standard output and of the exit status.
 
 use super::*;
 use crate::wire::record::Record;
@@ -30,7 +30,7 @@ fn closed(mut out: Output, result: Result<()>) -> (Vec<String>, u8) {
 }
 
 #[test]
-fn a_record_that_is_alone_closes_itself() {
+fn single_record_is_closed() {
     let mut out = output();
     out.record(Kind::Item, &Word { word: "a" }).unwrap();
     let (lines, status) = closed(out, Ok(()));
@@ -39,7 +39,7 @@ fn a_record_that_is_alone_closes_itself() {
 }
 
 #[test]
-fn two_records_make_a_stream_and_only_its_last_line_has_meta() {
+fn two_records_end_with_summary_that_has_meta() {
     let mut out = output();
     out.record(Kind::Item, &Word { word: "a" }).unwrap();
     out.record(Kind::Item, &Word { word: "b" }).unwrap();
@@ -50,7 +50,7 @@ fn two_records_make_a_stream_and_only_its_last_line_has_meta() {
 }
 
 #[test]
-fn when_all_items_fail_the_closing_line_and_the_exit_say_the_first_code() {
+fn stream_with_all_items_failed_exits_with_first_code() {
     let mut out = output();
     out.streaming().unwrap();
     out.item_failed(Error::not_found("no a")).unwrap();
@@ -62,7 +62,7 @@ fn when_all_items_fail_the_closing_line_and_the_exit_say_the_first_code() {
 }
 
 #[test]
-fn each_failure_is_a_record_and_few_are_said() {
+fn every_failure_is_a_record_and_few_are_reported() {
     let mut out = output();
     out.streaming().unwrap();
     for _ in 0..FAILURES_SHOWN + 3 {
@@ -73,7 +73,7 @@ fn each_failure_is_a_record_and_few_are_said() {
 }
 
 #[test]
-fn when_some_fail_the_stream_is_ok_unless_strict() {
+fn stream_with_some_items_failed_is_ok_unless_strict() {
     for (strict, expected) in [(false, 0), (true, 1)] {
         let mut out = output();
         out.fails = if strict { Fails::WhereOneDid } else { Fails::WhereAllDid };
@@ -87,7 +87,7 @@ fn when_some_fail_the_stream_is_ok_unless_strict() {
 }
 
 #[test]
-fn a_lone_failure_from_upstream_passes_byte_for_byte_and_gives_the_exit() {
+fn single_upstream_failure_passes_unchanged_and_sets_exit() {
     let line = br#"{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_NOT_FOUND","message":"no","details":{},"retryable":false},"meta":{"duration_ms":7}}"#;
     let mut out = output();
     out.filtering();
@@ -98,7 +98,7 @@ fn a_lone_failure_from_upstream_passes_byte_for_byte_and_gives_the_exit() {
 }
 
 #[test]
-fn a_text_shows_controls_and_raw_keeps_its_bytes() {
+fn text_escapes_controls_and_raw_keeps_bytes() {
     for (format, expected) in [(Format::Text, "a^[[2J\n"), (Format::Raw, "a\x1b[2J\n")] {
         let mut out = Output { format, ..output() };
         out.record(Kind::Item, &Word { word: "a\x1b[2J" }).unwrap();
@@ -108,7 +108,7 @@ fn a_text_shows_controls_and_raw_keeps_its_bytes() {
 }
 
 #[test]
-fn the_index_goes_into_the_data() {
+fn index_is_added_to_data() {
     let mut out = output();
     out.streaming().unwrap();
     out.set_place(Place { index: Some(4), line: Some(5) });

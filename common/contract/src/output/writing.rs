@@ -1,10 +1,10 @@
-//! Writing: the record that is held back, the buffer, and its way to the reader.
+//! Writing: the held record, the buffer, and delivery to the reader.
 
 use super::{ClosingLine, FLUSH_AT, Held, Output, Reader, Shape, Sink, last, printable};
 use crate::wire::Result;
 
 impl Output {
-    /// Hands everything that is certain to the reader.
+    /// Writes everything that is finished to the reader.
     pub fn flush(&mut self) -> Result<()> {
         let buffer = std::mem::take(&mut self.buffer);
         let outcome = self.deliver(&buffer);
@@ -71,7 +71,7 @@ impl Output {
 
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.len() >= FLUSH_AT {
-            // A long line is not copied.
+            // A long line is not copied to the buffer.
             self.flush()?;
             return self.deliver(bytes);
         }
