@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use crate::context::given;
 use crate::wire::{Code, Error, Result};
 
-/// Passes each line of the output to `each`. Creates the file if it does not exist, cuts off a last line that was torn when its
-/// writer was killed, and locks the file until this process ends. A dry run only reads, and a pipe needs no lock.
+/// Passes each line of the earlier output to `each`. Creates a missing file, truncates a partial last line of a killed
+/// writer, and locks the file until this process ends. A dry run only reads; a pipe is not locked.
 pub fn read(output: &Path, is_dry: bool, mut each: impl FnMut(&[u8])) -> Result<()> {
     let is_stream = given::is_input(output.as_os_str()) || output.exists() && !output.is_file();
     let is_ours = !is_dry && !is_stream;
@@ -35,12 +35,13 @@ pub fn read(output: &Path, is_dry: bool, mut each: impl FnMut(&[u8])) -> Result<
         each(&line);
         line.clear();
     }
-    // The closing line is written after all else has been dropped.
+    // The lock must outlive all other values, because the closing line is written last.
     std::mem::forget(file);
     Ok(())
 }
 
-/// Locks the file that standard output is redirected to until this process ends, if it is a file and not locked.
+/// Locks the file that standard output is redirected to until this process ends, if it is a file and not locked
+/// already.
 pub fn hold_stdout() {
     let output = Path::new("/proc/self/fd/1");
     if output.is_file()

@@ -1,4 +1,4 @@
-//! Records in, records out: one loop for every program that reads a stream.
+//! Records in, records out: the item loop of every program that reads a stream.
 
 use std::fs::File;
 use std::io::IsTerminal as _;
@@ -16,7 +16,7 @@ use crate::stream::lines::{LINE_LIMIT, Lines, Next};
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Result};
 
-/// One thing to work on.
+/// The content of one item.
 #[derive(Clone, Debug)]
 pub enum Body<'a> {
     /// Unstructured bytes.
@@ -27,47 +27,48 @@ pub enum Body<'a> {
     Row(&'a RawValue),
 }
 
-/// What a text on standard input is to a program.
+/// The unit of text on standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Texts {
     /// The whole input is one text.
     Whole,
-    /// Each line is one.
+    /// Each line is one text.
     Lines,
 }
 
-/// A step that sees each item once, in order, and writes any number of records to `context.out`.
+/// A step that processes each item once, in order, and writes any number of records to `context.out`.
 pub trait Filter {
-    /// The kinds of records it works on; other kinds pass by. Empty: it works on all but failures and closing lines.
+    /// Returns the accepted kinds of records; other kinds are passed on. An empty list accepts all but failures and
+    /// closing lines.
     fn accepts(&self) -> &'static [Kind];
 
-    /// What a text on standard input is to it.
+    /// Returns the unit of text on standard input.
     fn texts(&self) -> Texts {
         Texts::Whole
     }
 
-    /// What lines of JSON without an envelope are by default: rows for programs that take requests.
+    /// Returns the default format of JSON lines without an envelope: rows for programs that take requests.
     fn bare_json(&self) -> InputKind {
         InputKind::Text
     }
 
-    /// For a filter whose answers may come later ([`crate::stream::jobs`]): what becomes readable when one may have come. `idle` runs then, and
-    /// must make it unreadable again.
+    /// For a filter that answers later ([`crate::stream::jobs`]): returns a descriptor that becomes readable when an
+    /// answer may be ready. `idle` then runs, and must make it unreadable again.
     fn wakes(&self) -> Result<Option<OwnedFd>> {
         Ok(None)
     }
 
-    /// Works on one item. A failure is the item's, and the stream goes on, unless it is marked fatal. A filter that answers later says
-    /// [`crate::output::Output::defer_item`], and [`settle`] when it knows.
+    /// Processes one item. An error fails the item and the stream continues, unless the error is marked fatal. A filter
+    /// that answers later calls [`crate::output::Output::defer_item`], and [`settle`] when the answer is ready.
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()>;
 
-    /// Runs before a line is written that is not the answer to an item: a filter that answers later, in order, must be done with those
-    /// that came before.
+    /// Runs before a line is written that is not the answer to an item. A filter that answers later, in order, must
+    /// finish the earlier items here.
     fn catch_up(&mut self, _context: &mut Context) -> Result<()> {
         Ok(())
     }
 
-    /// Runs when the next read could block: what waits for more items must wait no longer.
+    /// Runs before a read that could block. A filter must write its pending output here.
     fn idle(&mut self, _context: &mut Context) -> Result<()> {
         Ok(())
     }
@@ -78,7 +79,7 @@ pub trait Filter {
     }
 }
 
-/// Where the input comes from.
+/// The source of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// An operand: the whole input. Standard input is not touched.
@@ -92,7 +93,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// What the operands say. Two texts are refused.
+    /// Derives the source from the operands. Fails if there are two texts.
     pub fn from_operands(operands: &[String]) -> Result<Self> {
         let mut texts = operands.iter().filter(|operand| *operand != "-");
         let adds_input = operands.iter().any(|operand| operand == "-");
@@ -111,7 +112,7 @@ impl Source {
     }
 }
 
-/// The text of bytes that must be UTF-8. The error names the offset.
+/// Decodes UTF-8. The error names the offset.
 pub fn text_of(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes).map_err(|e| {
         Error::validation(format!("the text is not UTF-8: byte {}", e.valid_up_to()))
@@ -130,7 +131,7 @@ pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, cont
     has_owner(options.closed);
     context.out.filtering();
     if context.out.fails == Fails::Never {
-        // A failure that closes the output by itself would be one of the whole.
+        // A failure that closes the output by itself would count as a failure of the run.
         context.out.streaming()?;
     }
     match source {
@@ -217,7 +218,7 @@ fn take_item(filter: &mut dyn Filter, body: Body<'_>, context: &mut Context) -> 
     Ok(())
 }
 
-/// Counts an item that was deferred, and writes its failure. What `answer` writes has the item's index.
+/// Counts a deferred item and writes its failure. `answer` writes records with the item's index.
 pub fn settle(
     place: Place,
     options: StreamOptions,
@@ -245,7 +246,7 @@ fn failed_at(place: Place, error: Error, options: StreamOptions, context: &mut C
     item_failed(error, options, context)
 }
 
-/// Has the filter give the answers that are due, and comes back to the line that is next.
+/// Lets the filter write the answers that are due, and restores the place of the current line.
 fn caught_up(filter: &mut dyn Filter, context: &mut Context) -> Result<()> {
     let here = context.out.place();
     filter.catch_up(context)?;
@@ -258,13 +259,13 @@ fn idle(filter: &mut dyn Filter, context: &mut Context) -> Result<()> {
     context.out.flush()
 }
 
-/// What the stream has shown so far.
+/// State of the stream so far.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) lines: u64,
     pub(super) handled: u64,
     pub(super) unhandled: Vec<(String, u64)>,
-    /// Whether the last line closed its stream.
+    /// True if the last line closed its stream.
     pub(super) closed: bool,
     pub(super) terminated: bool,
     pub(super) text_mode: bool,
@@ -389,7 +390,7 @@ fn take_record(filter: &mut dyn Filter, line: &[u8], seen: &mut Seen, context: &
         caught_up(filter, context)?;
         return context.out.pass(&record.opened());
     }
-    // A closed record that comes first may be alone, and is then answered with one closed record.
+    // A closed record at the beginning may be the only one, and is then answered with one closed record.
     if !record.closed || seen.lines > 1 {
         context.out.streaming()?;
     }
@@ -433,7 +434,7 @@ fn end_of(
     context: &mut Context,
 ) -> Result<()> {
     if seen.lines == 0 {
-        // A shard may have no rows; a text that is not there is a slip.
+        // A shard may have no rows, but missing text is a mistake of the caller.
         return if options.kind() == Some(InputKind::Rows) { context.out.streaming() } else { Err(empty()) };
     }
     let is_records = matches!(kind, Some(InputKind::Records));
@@ -458,7 +459,7 @@ fn end_of(
     Ok(())
 }
 
-/// Says when standard input has bytes that an argument makes unused: a forgotten `-` is a common slip.
+/// Warns if standard input has bytes that an argument makes unused, because a forgotten `-` is a common mistake.
 fn note_ignored_input(context: &mut Context) {
     if input_waits() {
         let message = "standard input was not read, the argument is the whole input: add - to add it";
@@ -467,7 +468,7 @@ fn note_ignored_input(context: &mut Context) {
     }
 }
 
-/// Whether standard input has bytes that nobody has read: a pipe or a file, never a terminal.
+/// True if standard input has unread bytes: in a pipe or a file, never on a terminal.
 pub fn input_waits() -> bool {
     has_bytes(rustix::stdio::stdin())
 }
@@ -484,7 +485,7 @@ fn has_bytes(stdin: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Standard input as a file, for the few verbs that take it whole.
+/// Returns standard input as a file, for the verbs that read it whole.
 pub fn stdin_file() -> Result<File> {
     Ok(File::from(rustix::io::dup(rustix::stdio::stdin())?))
 }
@@ -494,7 +495,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operands_say_where_the_input_is() {
+    fn operands_select_input_source() {
         let of =
             |operands: &[&str]| Source::from_operands(&operands.iter().map(|o| (*o).to_owned()).collect::<Vec<_>>());
         assert_eq!(of(&[]).unwrap(), Source::Input);
@@ -505,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_not_utf8_is_refused_with_the_offset() {
+    fn text_that_is_not_utf8_fails_with_offset() {
         assert!(text_of(b"ab\xFF").unwrap_err().message().contains("byte 2"));
     }
 }

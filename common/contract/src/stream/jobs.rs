@@ -1,5 +1,5 @@
-//! Work given to threads while a stream goes on. Results are taken in the order the work was given, or as they come; at most a
-//! window of them is in memory.
+//! A thread pool for the items of a stream. Results are returned in the order of submission, or as they complete; the
+//! number of items in memory is limited.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,27 +11,27 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::signals;
 use crate::wire::{Error, Result};
 
-/// How many items are under way for each thread: some wait their turn to be taken while others are worked on.
+/// Maximum number of items in progress per thread: some wait for their turn while others are processed.
 const WINDOW: usize = 4;
 
-/// Threads that each do one piece of work after the other. `T` is the work, `R` what comes of it.
+/// A thread pool for tasks `T` with results `R`.
 pub struct Jobs<T, R> {
     board: Arc<Board<T, R>>,
     threads: usize,
     started: usize,
     unordered: bool,
-    /// The ticket of the next work that is given.
+    /// The ticket of the next task.
     next: u64,
-    /// Tickets given and not taken, the oldest first.
+    /// Tickets of tasks whose results have not been returned, the oldest first.
     pending: VecDeque<u64>,
     work: Arc<dyn Fn(T) -> R + Send + Sync>,
 }
 
 struct Board<T, R> {
     state: Mutex<State<T, R>>,
-    /// Work was given, or no more will be.
+    /// Signalled when a task is submitted, or the pool is closed.
     given: Condvar,
-    /// Readable while there are results that have not been looked at.
+    /// Readable while there may be results that have not been returned.
     done: OwnedFd,
 }
 
@@ -43,7 +43,7 @@ struct State<T, R> {
 }
 
 impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
-    /// Prepares up to `threads` threads that do `work`. They are started when they are needed.
+    /// Prepares up to `threads` threads that run `work`. Each is started when it is needed.
     pub fn new(threads: usize, unordered: bool, work: impl Fn(T) -> R + Send + Sync + 'static) -> Result<Self> {
         let done = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::io("preparing threads", e).fatal())?;
@@ -59,22 +59,22 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
         })
     }
 
-    /// A descriptor that is readable when results may have come: what a filter answers to [`crate::stream::filter::Filter::wakes`].
+    /// Returns a descriptor that is readable when results may be ready, for [`crate::stream::filter::Filter::wakes`].
     pub fn wakes(&self) -> Result<OwnedFd> {
         rustix::io::fcntl_dupfd_cloexec(&self.board.done, 0).map_err(|e| Error::io("preparing threads", e).fatal())
     }
 
-    /// Whether more may be given before something is taken.
+    /// True if another task may be submitted before a result is taken.
     pub fn has_room(&self) -> bool {
         self.pending.len() < self.threads * WINDOW
     }
 
-    /// How many results are still to come or to be taken.
+    /// Returns the number of tasks whose results have not been returned.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Gives work to the next thread that is free.
+    /// Submits a task to the next free thread.
     pub fn give(&mut self, task: T) -> Result<()> {
         let ticket = self.next;
         self.next += 1;
@@ -94,9 +94,10 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
         Ok(())
     }
 
-    /// The next result, if it has come.
+    /// Returns the next result, if it is ready.
     pub fn take(&mut self) -> Option<R> {
-        // Looked at before the results, so that one that comes in between makes it readable again.
+        // The descriptor is cleared before the results are read, so that a result that arrives in between makes it
+        // readable again.
         let _ = rustix::io::read(&self.board.done, &mut [0; 8]);
         let mut state = self.board.lock();
         let ticket = if self.unordered { *state.results.keys().next()? } else { *self.pending.front()? };
@@ -106,7 +107,7 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
         Some(result)
     }
 
-    /// The next result, once it has come; none when nothing is under way. Fails when a signal comes first.
+    /// Waits for the next result; `None` if no task is pending. Fails if a signal arrives first.
     pub fn wait(&mut self) -> Result<Option<R>> {
         while !self.pending.is_empty() {
             if let Some(result) = self.take() {
@@ -117,7 +118,7 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
         Ok(None)
     }
 
-    /// Takes back the work that no thread has begun, the oldest first. What is under way goes on.
+    /// Removes the tasks that no thread has begun, the oldest first. Tasks in progress continue.
     pub fn take_back(&mut self) -> Vec<T> {
         let open = std::mem::take(&mut self.board.lock().open);
         open.into_iter()
@@ -128,7 +129,7 @@ impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
             .collect()
     }
 
-    /// Every result that comes within the time, in the order the work was given. No signal ends the wait.
+    /// Returns every result that is ready within `limit`, in the order of submission. Signals do not end the wait.
     pub fn drain(&mut self, limit: Duration) -> Vec<R> {
         let asked = Instant::now();
         let mut state = self.board.lock();
@@ -184,7 +185,7 @@ impl<T, R> Board<T, R> {
             state = self.lock();
             state.busy -= 1;
             state.results.insert(ticket, result);
-            // A counter that is full is readable too.
+            // If the counter is full, the descriptor is readable anyway.
             let _ = rustix::io::write(&self.done, &1_u64.to_ne_bytes());
         }
     }
@@ -222,18 +223,18 @@ mod tests {
     }
 
     #[test]
-    fn results_are_taken_in_the_order_of_the_work() {
+    fn ordered_results_follow_submission_order() {
         assert_eq!(slow_first(1, false), (0..8).collect::<Vec<_>>());
         assert_eq!(slow_first(4, false), (0..8).collect::<Vec<_>>());
     }
 
     #[test]
-    fn unordered_results_do_not_wait_for_the_slow_one() {
+    fn unordered_results_do_not_wait_for_slow_task() {
         assert_eq!(slow_first(2, true).last(), Some(&0));
     }
 
     #[test]
-    fn the_window_is_bounded_and_open_work_can_be_taken_back() {
+    fn window_is_bounded_and_unstarted_tasks_can_be_taken_back() {
         let gate = Arc::new(Mutex::new(()));
         let shut = gate.lock().unwrap();
         let inner = Arc::clone(&gate);

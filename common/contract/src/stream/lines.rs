@@ -1,4 +1,4 @@
-//! Lines in, with bounded memory: each wait can be interrupted, and what was written is flushed before it.
+//! A line reader with bounded memory. A signal interrupts each wait, and output is flushed before each wait.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,22 +14,22 @@ pub const LINE_LIMIT: usize = 64 << 20;
 
 const CHUNK: usize = 64 << 10;
 
-/// One line, as a place in the reader's buffer.
+/// A line, as a range of the reader's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     span: Range<usize>,
-    /// The line's place in the input, from 1.
+    /// The line number, from 1.
     pub number: u64,
-    /// Whether a line feed ended it.
+    /// True if a line feed ended the line.
     pub terminated: bool,
 }
 
-/// What the next read gave.
+/// The result of the next read.
 #[derive(Debug)]
 pub enum Next {
     /// A line that is not blank.
     Line(Line),
-    /// A line over the limit, skipped; its place in the input, from 1.
+    /// A line over the limit, which was skipped; its line number, from 1.
     TooLong(u64),
     /// The end of the input.
     End,
@@ -40,7 +40,7 @@ pub struct Lines<F> {
     source: F,
     buffer: Vec<u8>,
     start: usize,
-    /// Where to go on looking for a line feed.
+    /// Offset at which the search for a line feed continues.
     scanned: usize,
     number: u64,
     ended: bool,
@@ -50,7 +50,7 @@ pub struct Lines<F> {
 }
 
 impl<F: AsFd> Lines<F> {
-    /// Reads from `source`, from where it stands.
+    /// Reads from the current position of `source`.
     pub fn new(source: F) -> Self {
         Self {
             source,
@@ -65,26 +65,26 @@ impl<F: AsFd> Lines<F> {
         }
     }
 
-    /// Takes no line that is longer than this.
+    /// Sets the maximum length of a line.
     #[must_use]
     pub fn at_most(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Goes on to the end of the input when a signal comes: what the writer upstream still says is kept.
+    /// Continues to the end of the input after a signal, so that the last output of the upstream program is kept.
     pub fn drain_after_signals(&mut self) {
         self.drains = true;
     }
 
-    /// Runs `idle` again whenever `wake` becomes readable during a wait. `idle` must make it unreadable.
+    /// Also runs `idle` when `wake` becomes readable during a wait. `idle` must make it unreadable.
     #[must_use]
     pub fn woken_by(mut self, wake: Option<OwnedFd>) -> Self {
         self.wake = wake;
         self
     }
 
-    /// The next line that is not blank. `idle` runs before each read that could block.
+    /// Returns the next line that is not blank. `idle` runs before each read that could block.
     pub fn next(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<Next> {
         let mut skipping = false;
         loop {
@@ -117,21 +117,22 @@ impl<F: AsFd> Lines<F> {
         }
     }
 
-    /// Puts the line back, to be the next one again.
+    /// Puts the line back, so that it is the next one again.
     pub fn put_back(&mut self, line: &Line) {
         self.start = line.span.start;
         self.scanned = line.span.start;
         self.number = line.number - 1;
     }
 
-    /// The bytes of a line that [`Lines::next`] just gave, without its end and a first byte order mark.
+    /// Returns the bytes of a line that [`Lines::next`] just returned, without its line end and a byte order mark at
+    /// the beginning.
     pub fn bytes(&self, line: &Line) -> &[u8] {
         let bytes = &self.buffer[line.span.clone()];
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         if line.number == 1 { bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes) } else { bytes }
     }
 
-    /// All that is left, as bytes.
+    /// Returns the rest of the input.
     pub fn rest(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<Vec<u8>> {
         while self.fill(idle)? {
             if self.buffer.len() - self.start > self.limit {
@@ -147,7 +148,8 @@ impl<F: AsFd> Lines<F> {
         })
     }
 
-    /// Waits for a whole line, or the end, at most so long. True when [`Lines::next`] will not wait: a partial line does not count.
+    /// Waits at most `limit` for a whole line or the end. Returns true if [`Lines::next`] will not block: a partial
+    /// line is not enough.
     pub fn wait_line(&mut self, limit: Duration) -> Result<bool> {
         let until = Instant::now() + limit;
         loop {
@@ -164,13 +166,14 @@ impl<F: AsFd> Lines<F> {
         }
     }
 
-    /// Whether the line that has begun is over [`LINE_LIMIT`] already: [`Lines::next`] would skip it, and wait for its end.
+    /// True if the line that has begun exceeds the limit already: [`Lines::next`] would skip it and wait for its end.
     pub fn is_too_long(&self) -> bool {
         let unread = &self.buffer[self.start..];
         unread.len() > self.limit && memchr::memchr(b'\n', unread).is_none()
     }
 
-    /// Appends what comes next, lines or not, waited for at most so long. How much it was, 0 at the end; `None` when that was not enough.
+    /// Appends the next input, whole lines or not, and waits at most `limit` for it. Returns the number of bytes, 0 at
+    /// the end; `None` if the limit was reached.
     pub fn some(&mut self, into: &mut Vec<u8>, limit: Duration) -> Result<Option<usize>> {
         if self.start == self.buffer.len() {
             if !self.ended && !signals::wait_readable(self.source.as_fd(), Some(limit))? {
@@ -193,7 +196,7 @@ impl<F: AsFd> Lines<F> {
         Line { span, number: self.number, terminated }
     }
 
-    /// Reads once. False at the end of the input.
+    /// Reads once. Returns false at the end of the input.
     fn fill(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
         if self.ended {
             return Ok(false);
@@ -208,11 +211,12 @@ impl<F: AsFd> Lines<F> {
         self.scanned -= self.start;
         self.start = 0;
         if self.buffer.is_empty() && self.buffer.capacity() > 16 * CHUNK {
-            // One long line must not keep its memory for the rest of the stream.
+            // The memory of one long line must not be kept for the rest of the stream.
             self.buffer = Vec::new();
         }
         let filled = self.buffer.len();
-        // A pipe gives one chunk at a time: to make room for as much as is there would take the square of a long line's time.
+        // A pipe returns one chunk at a time. To make room for as many bytes as are buffered would take quadratic time
+        // for a long line.
         self.buffer.resize(filled + filled.clamp(CHUNK, 4 * CHUNK), 0);
         let read = read_some(self.source.as_fd(), &mut self.buffer[filled..], self.drains);
         self.buffer.truncate(filled + *read.as_ref().unwrap_or(&0));
@@ -261,19 +265,19 @@ mod tests {
     }
 
     #[test]
-    fn carriage_returns_blank_lines_and_a_first_mark_are_tolerated() {
+    fn lines_skip_blanks_and_strip_cr_and_bom() {
         assert_eq!(lines_of(&[b"\xEF\xBB\xBFa\r\n\n  \nb"], LINE_LIMIT), ["1 a", "4 b"]);
     }
 
     #[test]
-    fn a_line_over_the_limit_is_named_and_the_next_one_is_read() {
+    fn line_over_limit_is_reported_and_next_is_read() {
         let long = vec![b'x'; 300_000];
         assert_eq!(lines_of(&[b"a\n", &long, b"\nb\n"], 100_000), ["1 a", "2 too long", "3 b"]);
         assert_eq!(lines_of(&[b"a\n", &long], 100_000), ["1 a", "2 too long"]);
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_known_before_its_end() {
+    fn line_over_limit_is_known_before_its_end() {
         let (reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut lines = Lines::new(reader);
         lines.limit = 100;
@@ -286,7 +290,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_of_the_input_gives_the_same_lines(text in "[ab\n\r]{0,40}", at in 0_usize..40) {
+        fn lines_do_not_depend_on_read_boundaries(text in "[ab\n\r]{0,40}", at in 0_usize..40) {
             let at = at.min(text.len());
             let (head, tail) = text.as_bytes().split_at(at);
             prop_assert_eq!(lines_of(&[head, tail], LINE_LIMIT), lines_of(&[text.as_bytes()], LINE_LIMIT));

@@ -1,4 +1,4 @@
-//! Records in, records out: the loop of every program that reads a stream.
+//! Records in, records out: the item loop of every program that reads a stream.
 
 pub mod earlier;
 pub mod filter;

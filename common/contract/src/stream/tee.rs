@@ -1,4 +1,4 @@
-//! Records that pass byte for byte, and are recorded on the way.
+//! Passes records on byte for byte and records them on the way.
 
 use crate::context::Context;
 use crate::context::options::{InputKind, StreamOptions};
@@ -7,30 +7,30 @@ use crate::stream::lines::{Lines, Next};
 use crate::wire::record::{Kind, Record};
 use crate::wire::{Code, Error, Result};
 
-/// What `tee` does with each line before it passes.
+/// The recording that `tee` performs for each line before it passes the line on.
 pub trait Recorder {
-    /// Records one line. A failure that is not fatal is reported on standard error, and the line passes.
+    /// Records one line. A failure that is not fatal is reported on standard error, and the line is passed on.
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()>;
 
-    /// Writes what was gathered, before the lines are seen downstream. It runs when the next read could block, and when enough waits; a
-    /// recorder that gathers lines writes them nowhere else.
+    /// Writes the gathered lines before they are passed on. It runs before a read that could block, and when a batch is
+    /// full; a recorder must not write gathered lines elsewhere.
     fn idle(&mut self, _context: &mut Context) -> Result<()> {
         Ok(())
     }
 
-    /// Returns once everything recorded so far is safe.
+    /// Returns after all recorded lines are durable.
     fn acknowledge(&mut self, context: &mut Context) -> Result<()>;
 }
 
-/// How many bytes of lines may wait until what was gathered of them is written.
+/// Number of bytes of waiting lines at which the recorder writes a batch.
 const BATCH: usize = 64 << 10;
 
-/// Lines that are recorded, but perhaps not written yet: they are seen downstream when they are.
+/// Lines that are recorded but perhaps not written yet. They are passed on after they are written.
 #[derive(Default)]
 struct Waiting {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// How many lines were passed.
+    /// Number of lines passed on.
     passed: u64,
 }
 
@@ -40,10 +40,10 @@ impl Waiting {
         self.ends.push(self.bytes.len());
     }
 
-    /// Passes the lines on, once the recorder has written what it gathered of them.
+    /// Passes the lines on after the recorder has written them.
     fn pass(&mut self, recorder: &mut dyn Recorder, context: &mut Context) -> Result<()> {
         if let Err(e) = recorder.idle(context) {
-            // They are not recorded, so they are not passed.
+            // These lines are not recorded, so they are not passed on.
             *self = Self { passed: self.passed, ..Self::default() };
             return Err(e);
         }
@@ -58,9 +58,9 @@ impl Waiting {
     }
 }
 
-/// Passes standard input on, byte for byte, recording it on the way: no line is passed before it is written. A closing line waits until
-/// the recorder has acknowledged; it is then passed, or replaced by the failure, which says how many lines were passed. A signal does not
-/// stop it before the input ends.
+/// Passes standard input on byte for byte and records it: no line is passed on before it is written. A closing line
+/// waits until the recorder has acknowledged; it is then passed on, or replaced by the failure, which reports the
+/// number of lines that were passed on. A signal does not stop the tee before the input ends.
 pub fn tee(recorder: &mut dyn Recorder, options: StreamOptions, context: &mut Context) -> Result<()> {
     refuse_terminal()?;
     context.out.filtering();
@@ -71,7 +71,7 @@ pub fn tee(recorder: &mut dyn Recorder, options: StreamOptions, context: &mut Co
         Ok(()) => return Ok(()),
         Err(error) => error,
     };
-    // What came before the failure is recorded, unless that is what failed.
+    // The lines before the failure are recorded, unless recording them failed.
     let _ = waiting.pass(recorder, context);
     Err(error.with("passed", waiting.passed))
 }
