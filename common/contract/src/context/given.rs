@@ -1,5 +1,6 @@
-//! Files that options name. Who names a file vouches for it, so it may be a pipe: a FIFO, what `<(command)` stands for, or `-`, which is
-//! standard input. Files that are only found are not read with this: one who can put a FIFO there could make a program wait for ever.
+//! Reads files that options name. A file that the caller names is trusted, so it may be a pipe: a FIFO, `<(command)`,
+//! or `-` for standard input. Do not use this for files that a program discovers, because a FIFO among them would block
+//! the program forever.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -11,15 +12,16 @@ use std::path::Path;
 use crate::signals;
 use crate::wire::{Code, Error, Result};
 
-/// The longest recording or script that comes through a pipe.
+/// The longest input from a pipe, in bytes.
 const LONGEST_PIPE: u64 = 1 << 30;
 
-/// Whether this names standard input.
+/// True if `file` names standard input.
 pub(crate) fn is_input(file: &OsStr) -> bool {
     file == "-" || file == "/dev/stdin"
 }
 
-/// Refuses a command line that reads standard input twice: as several of these files, or as one of them and as what the program works on.
+/// Rejects a command line that reads standard input twice: by several of these files, or by one of them and as the
+/// program's input.
 pub fn check_input<'a>(files: impl IntoIterator<Item = &'a OsStr>, is_read: bool) -> Result<()> {
     if files.into_iter().filter(|file| is_input(file)).count() + usize::from(is_read) < 2 {
         return Ok(());
@@ -28,14 +30,14 @@ pub fn check_input<'a>(files: impl IntoIterator<Item = &'a OsStr>, is_read: bool
     Err(Error::usage(message).hint("give the text as an argument, or name a file or <(command) in the option"))
 }
 
-/// The bytes of a file, at most so many. A signal ends the wait for them.
+/// Returns the bytes of a file, at most `limit`. A signal ends the wait.
 pub fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     copy(file, limit, &mut bytes)?;
     Ok(bytes)
 }
 
-/// The file itself where it is a regular one, else what it gives, in a file that nobody else sees and that goes with the process.
+/// Opens a regular file. Other input is copied to an anonymous temporary file first.
 pub fn seekable(file: &Path) -> Result<File> {
     if file.is_file() && !is_input(file.as_os_str()) {
         return File::open(file).map_err(|e| unreadable(e, file));
@@ -47,7 +49,7 @@ pub fn seekable(file: &Path) -> Result<File> {
 }
 
 fn copy(file: &Path, limit: u64, into: &mut dyn Write) -> Result<()> {
-    // Neither the opening nor a read of a pipe without a writer blocks, so that a signal ends each wait.
+    // With `O_NONBLOCK`, neither opening nor reading a pipe without a writer blocks, so that a signal ends each wait.
     let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
     let mut input = if is_input(file.as_os_str()) {
         File::from(rustix::io::dup(rustix::stdio::stdin())?)
@@ -85,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipe_is_read_to_its_end_and_no_further_than_the_limit() {
+    fn pipe_is_read_to_end_or_limit() {
         let place = tempfile::tempdir().unwrap();
         let pipe = place.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         let give = |text: &'static str| {
             let pipe = pipe.clone();
             std::thread::spawn(move || {
-                // The reader is there first, and waits for its writer.
+                // The reader opens the pipe first and waits for its writer.
                 std::thread::sleep(std::time::Duration::from_millis(50));
                 std::fs::write(pipe, text).unwrap();
             })
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn standard_input_is_read_once() {
+    fn standard_input_named_twice_fails() {
         let check = |files: &[&str], is_read| check_input(files.iter().map(OsStr::new), is_read).is_ok();
         assert!(check(&["-", "a"], false) && check(&["a"], true));
         assert!(!check(&["-"], true) && !check(&["-", "/dev/stdin"], false));

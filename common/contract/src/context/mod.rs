@@ -1,4 +1,4 @@
-//! What a verb gets to work with: options, home, settings, and the way out.
+//! The context of a verb: options, home, settings, and standard output.
 
 pub mod given;
 pub mod options;
@@ -20,7 +20,7 @@ pub struct Context {
     pub program: &'static str,
     /// The options that every program has.
     pub options: Shared,
-    /// Where everything lies.
+    /// The home directory.
     pub home: Home,
     /// The settings.
     pub config: Config,
@@ -29,27 +29,27 @@ pub struct Context {
 }
 
 impl Context {
-    /// The tier that sessions and runs are made in.
+    /// Returns the tier that sessions and runs are created in.
     pub fn tier(&self) -> String {
         self.config.text("tier", None).unwrap_or_default()
     }
 
-    /// The agent, given the option of the command line.
+    /// Returns the agent; `flag` is the option of the command line.
     pub fn agent(&self, flag: Option<&str>) -> String {
         self.config.text("agent", flag).unwrap_or_default()
     }
 
-    /// On whose behalf this runs.
+    /// Returns the origin of this run.
     pub fn origin(&self) -> Origin {
         self.options.origin.unwrap_or_default()
     }
 
-    /// The session that is meant: the option, else `CP_SESSION`.
+    /// Returns the session: the option, else `CP_SESSION`.
     pub fn session(&self) -> Option<String> {
         self.config.text("session", self.options.session.as_deref())
     }
 
-    /// The directory that `.` means in policy: handed on by the outermost program, else where this one was started.
+    /// Returns the directory that `.` means in policy: `--base` from the outermost program, else the working directory.
     pub fn base(&self) -> Result<PathBuf> {
         match &self.options.base {
             Some(base) => {
@@ -59,31 +59,31 @@ impl Context {
         }
     }
 
-    /// A line for people on standard error, unless `--quiet`.
+    /// Prints a warning on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
         self.out.warn(message);
     }
 
-    /// Lines for people on standard error, unless `--quiet`. What they quote is escaped already.
+    /// Prints lines on standard error, unless `--quiet`. Quoted text must be escaped already.
     pub fn explain(&self, text: &str) {
         self.out.explain(text);
     }
 
-    /// A line of progress on standard error, only on a terminal.
+    /// Prints a line of progress on standard error, only on a terminal.
     pub fn progress(&self, line: &str) {
         if !self.options.quiet && std::io::stderr().is_terminal() {
             line_to_stderr(line);
         }
     }
 
-    /// Names the command that makes the page of a run or a session, on a terminal.
+    /// Prints the command that makes the page of a run or a session, only on a terminal.
     pub fn name_page(&self, option: &str, id: &str) {
         let is_named = self.home.origin() == "flag";
         let home = is_named.then(|| format!(" --home {}", quoted(&self.home.root().display().to_string())));
         self.progress(&format!("cp-log{} bundle {option} {id} | cp-report >{id}.html", home.unwrap_or_default()));
     }
 
-    /// The flags that hand this context on to a part that is run.
+    /// Returns the options that pass this context to another program of the suite.
     pub fn handed_on(&self) -> Vec<OsString> {
         let mut flags = vec!["--home".into(), self.home.root().into()];
         let mut flag = |name: &str, value: Option<OsString>| {
@@ -102,7 +102,7 @@ impl Context {
         flags
     }
 
-    /// Whether results are words for people.
+    /// True if results are text for people.
     pub fn is_text(&self) -> bool {
         self.out.format() == Format::Text
     }

@@ -1,4 +1,4 @@
-//! The options that every program has, and those that all verbs of a class share.
+//! Options that every program has, and options that all verbs of a class share.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use crate::wire::{Error, Result};
 /// The longest text that an option reads from a file, in bytes.
 const LONGEST_TEXT: u64 = 4 << 20;
 
-/// The text that an option gives: as it is, or with `@FILE` the text of a file, its last newline taken off, `@-` being standard input. `@@` stands for an `@`
-/// that a text begins with.
+/// Returns the text of an option: `@FILE` reads a file and strips its last newline, `@-` reads standard input, and `@@`
+/// stands for a leading `@`.
 pub fn text_or_file(given: &str) -> Result<String> {
     match given.strip_prefix('@') {
         Some(rest) if rest.starts_with('@') => Ok(rest.to_owned()),
@@ -35,7 +35,7 @@ fn text_of_file(file: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Who asked for what is being done.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Origin {
     /// A person, at a prompt
@@ -46,7 +46,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The value on the command line.
+    /// Returns the value on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Person => "person",
@@ -59,7 +59,7 @@ impl Origin {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of every program")]
 pub struct Shared {
-    /// How to write results
+    /// Output format
     #[arg(long, global = true, value_enum, value_name = "FORMAT")]
     pub format: Option<Format>,
     /// The same as --format json
@@ -68,7 +68,7 @@ pub struct Shared {
     /// Accepted for compatibility: output is always compact
     #[arg(long, global = true)]
     pub compact: bool,
-    /// Print nothing on standard error but errors
+    /// Print only errors on standard error
     #[arg(long, global = true)]
     pub quiet: bool,
     /// The directory that holds configuration, sessions and ledgers
@@ -86,12 +86,12 @@ pub struct Shared {
     /// The directory that `.` means in policy
     #[arg(long, global = true, value_name = "DIR")]
     pub base: Option<PathBuf>,
-    /// On whose behalf: a person, or a program
+    /// Origin of the request: a person, or a program
     #[arg(long, global = true, value_enum, value_name = "WHO", hide_default_value = true)]
     pub origin: Option<Origin>,
 }
 
-/// What the lines of standard input are.
+/// The format of standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum InputKind {
     /// Bytes for people: the whole input, or each line, is one text
@@ -102,13 +102,13 @@ pub enum InputKind {
     Rows,
 }
 
-/// What items that failed are to the exit status.
+/// The effect of failed items on the exit status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RowFailures {
-    /// Where none succeeded, that is a failure of the whole
+    /// The run fails if every item failed
     #[default]
     Count,
-    /// None is a failure of the whole: each has its record
+    /// The run does not fail: each failed item has its record
     Ok,
 }
 
@@ -117,7 +117,7 @@ pub enum RowFailures {
 #[command(next_help_heading = "Options of a stream")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct StreamOptions {
-    /// What standard input is (default: detected from its first line)
+    /// Format of standard input (default: detected from its first line)
     #[arg(long, value_enum, value_name = "KIND", hide_short_help = true)]
     pub input: Option<InputKind>,
     /// The same as --input rows
@@ -129,7 +129,7 @@ pub struct StreamOptions {
     /// Exit with 1 when some items failed
     #[arg(long, hide_short_help = true)]
     pub strict_exit: bool,
-    /// Whether failed items count for the exit status: with ok it tells only what is no item's fault
+    /// Effect of failed items on the exit status: count them, or ok to ignore them
     #[arg(
         long,
         value_enum,
@@ -139,19 +139,19 @@ pub struct StreamOptions {
         hide_short_help = true
     )]
     pub row_failures: RowFailures,
-    /// Whether to go on after an item that failed
+    /// Continue after an item that failed
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, hide_short_help = true)]
     pub continue_on_error: bool,
 }
 
 impl StreamOptions {
-    /// What the caller says the input is, if anything.
+    /// Returns the input format that the caller selected, if any.
     pub fn kind(&self) -> Option<InputKind> {
         if self.rows { Some(InputKind::Rows) } else { self.input }
     }
 }
 
-/// The name of a shard, which ledger entries and summaries repeat.
+/// Validates the name of a shard, which ledger entries and summaries repeat.
 pub fn shard_name(text: &str) -> std::result::Result<String, &'static str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/=-".contains(c);
     if (1..=128).contains(&text.len()) && text.chars().all(is_plain) {
@@ -164,10 +164,10 @@ pub fn shard_name(text: &str) -> std::result::Result<String, &'static str> {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of a query")]
 pub struct QueryOptions {
-    /// At most so many
+    /// Maximum number of items
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
-    /// Go on where the last page ended: the cursor it gave
+    /// Cursor of the previous page, to continue after it
     #[arg(long, value_name = "CURSOR")]
     pub cursor: Option<String>,
 }
@@ -176,10 +176,10 @@ pub struct QueryOptions {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of an append")]
 pub struct AppendOptions {
-    /// Report what would be done, and do nothing
+    /// Report the effect without doing anything
     #[arg(long)]
     pub dry_run: bool,
-    /// A name for this request: the same one again has no second effect
+    /// Idempotency key: a repeated request has no second effect
     #[arg(long, value_name = "ID")]
     pub request_id: Option<String>,
 }
@@ -188,16 +188,16 @@ pub struct AppendOptions {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of a write")]
 pub struct WriteOptions {
-    /// Show what would change, and give a confirm token
+    /// Show what would change, and print a confirm token
     #[arg(long)]
     pub dry_run: bool,
-    /// The token of a dry run: do it
+    /// Confirm token of a dry run: apply its change
     #[arg(long, value_name = "TOKEN")]
     pub confirm: Option<String>,
-    /// Required for what cannot be undone
+    /// Required for a change that cannot be undone
     #[arg(long)]
     pub dangerous: bool,
-    /// A name for this request: the same one again has no second effect
+    /// Idempotency key: a repeated request has no second effect
     #[arg(long, value_name = "ID")]
     pub request_id: Option<String>,
 }
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_at_sign_names_a_file_and_two_stand_for_one() {
+    fn text_option_with_at_sign_reads_file_and_two_are_literal() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("soul.md");
         std::fs::write(&file, "Be brief.\r\n\n").unwrap();

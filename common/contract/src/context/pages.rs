@@ -1,5 +1,5 @@
-//! The pages of a list. A cursor is the key of the last item of a page, so what is added or removed between two pages repeats nothing
-//! and loses nothing that stayed.
+//! Pages of a list. A cursor holds the key of the last item of a page, so that items added or removed between two pages
+//! cause no repeated and no missing items.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,20 +9,20 @@ use crate::context::options::QueryOptions;
 use crate::wire::page::Page;
 use crate::wire::{Code, Error, Result};
 
-/// How many hex digits of a cursor tie it to its list.
+/// Number of hex digits that bind a cursor to its list.
 const TIE: usize = 12;
 
 /// The pages of one list, whose items are in the order of their keys `K`.
 pub struct Pages<K> {
-    /// What a cursor is only good for: the list, and what was asked of it.
+    /// The list and its filters; a cursor is valid only for the same scope.
     scope: String,
     limit: usize,
     after: Option<K>,
 }
 
 impl<K: Serialize + DeserializeOwned + Ord> Pages<K> {
-    /// The pages that were asked for. `list` is the verb, `asked` everything that decides which items there are: a cursor of another
-    /// verb, file or filter is refused.
+    /// Makes the pages for the options of a query. `list` is the verb; `asked` holds all filters. A cursor of another
+    /// verb, file or filter is rejected.
     pub fn of(list: &str, asked: &impl Serialize, query: &QueryOptions) -> Result<Self> {
         let asked = serde_json::to_string(asked).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         let scope = format!("{list}\n{asked}\n");
@@ -31,22 +31,22 @@ impl<K: Serialize + DeserializeOwned + Ord> Pages<K> {
         Ok(Self { scope, limit, after })
     }
 
-    /// How many items a page has at most.
+    /// Returns the maximum number of items on a page.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// The key of the last item of the page before.
+    /// Returns the key of the last item of the previous page.
     pub fn after(&self) -> Option<&K> {
         self.after.as_ref()
     }
 
-    /// Whether an item was on a page before this one.
+    /// True if an item was on a previous page.
     pub fn is_passed(&self, key: &K) -> bool {
         self.after.as_ref().is_some_and(|after| key <= after)
     }
 
-    /// The page, of items in the order of their keys. No more are taken than it needs.
+    /// Returns the page from items in the order of their keys. Consumes only the items that it needs.
     pub fn page<T>(&self, items: impl IntoIterator<Item = (K, T)>) -> Result<Page<T>> {
         let mut left = items.into_iter().filter(|(key, _)| self.after.as_ref().is_none_or(|after| key > after));
         let (mut last, mut kept) = (None, Vec::new());
@@ -61,13 +61,13 @@ impl<K: Serialize + DeserializeOwned + Ord> Pages<K> {
         Ok(Page { count: kept.len(), items: kept, next_cursor, has_more, untrusted: &[] })
     }
 
-    /// The cursor of what follows the item with this key.
+    /// Returns the cursor of the items after this key.
     pub fn cursor(&self, key: &K) -> Result<String> {
         cursor(&self.scope, Some(key))
     }
 }
 
-/// The cursor of what follows a key; of the whole list where there is none.
+/// Encodes a cursor; without a key it is the beginning of the list.
 fn cursor<K: Serialize>(scope: &str, key: Option<&K>) -> Result<String> {
     let key = serde_json::to_string(&key).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
     Ok(format!("{}{}", tie(scope, &key), base16ct::lower::encode_string(key.as_bytes())))
@@ -108,11 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_between_pages_repeats_and_loses_nothing() {
+    fn pages_of_changing_list_neither_repeat_nor_skip_items() {
         let first = page(&[9, 7, 5, 3], &query(2, None));
         assert_eq!((first.items, first.has_more), (vec![9, 7], true));
         let cursor = first.next_cursor.unwrap();
-        // 9, 8 and 7 are before the cursor: 8 came, 7 went.
+        // 9, 8 and 7 are before the cursor: 8 was added, 7 was removed.
         let next = page(&[9, 8, 5, 4, 3], &query(2, Some(&cursor)));
         assert_eq!((next.items, next.has_more), (vec![5, 4], true));
         let last = page(&[3], &query(2, next.next_cursor.as_deref()));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_and_cursors_of_other_lists_are_refused() {
+    fn invalid_and_foreign_cursors_fail() {
         let cursor = page(&[9, 7, 5], &query(1, None)).next_cursor.unwrap();
         let refused = |list: &str, filter: &str, cursor: &str| {
             let pages = Pages::<Reverse<u32>>::of(list, &filter, &query(1, Some(cursor)));
