@@ -1,4 +1,5 @@
-//! The one door to the wall clock. `CP_NOW` (an RFC 3339 time) pins printed times in tests; it never moves expiry, deadlines or budgets.
+//! Wall clock: printed times, ids and expiry. `CP_NOW` (an RFC 3339 time) pins printed times in tests; it never moves
+//! expiry, deadlines or budgets.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,7 +7,7 @@ use chrono::{DateTime, NaiveDate, SecondsFormat, TimeDelta, Utc};
 
 use crate::wire::{Error, Result};
 
-/// The time to print: UTC, microseconds, `Z`.
+/// Returns the time to print: UTC, microseconds, `Z`.
 pub fn now() -> String {
     match std::env::var("CP_NOW").ok().and_then(|pinned| DateTime::parse_from_rfc3339(&pinned).ok()) {
         Some(pinned) => rfc3339(pinned.with_timezone(&Utc)),
@@ -14,28 +15,28 @@ pub fn now() -> String {
     }
 }
 
-/// The date of [`now`] as `YYYYMMDD`, for ids.
+/// Returns the date of [`now`] as `YYYYMMDD`, for ids.
 pub fn today() -> String {
     now().chars().take(10).filter(|c| *c != '-').collect()
 }
 
-/// Seconds since 1970 by the real clock: what expiry is measured with.
+/// Returns the seconds since 1970 by the real clock, for expiry.
 pub fn unix_seconds() -> u64 {
     unix_milliseconds() / 1000
 }
 
-/// Milliseconds since 1970 by the real clock.
+/// Returns the milliseconds since 1970 by the real clock.
 pub fn unix_milliseconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A count of seconds since 1970 as a printed time.
+/// Formats a number of seconds since 1970 as a printed time.
 pub fn from_unix_seconds(seconds: u64) -> String {
     i64::try_from(seconds).ok().and_then(|s| DateTime::<Utc>::from_timestamp(s, 0)).map_or_else(now, rfc3339)
 }
 
-/// A time in the printed form, from the forms that people write: RFC 3339, a date (its midnight in UTC), `today` and `yesterday`
-/// (midnight where this machine is), and so long ago as `90s`, `30m`, `2h`, `7d`, `1w`.
+/// Parses a time that a user typed and formats it as a printed time: RFC 3339, a date (midnight UTC), `today` and
+/// `yesterday` (midnight in the local time zone), or a span before now such as `90s`, `30m`, `2h`, `7d`, `1w`.
 pub fn time_of(text: &str) -> Result<String> {
     if let Some(time) = instant_of(text) {
         return Ok(time);
@@ -56,7 +57,7 @@ pub fn time_of(text: &str) -> Result<String> {
     })
 }
 
-/// A time in the printed form, from one of RFC 3339.
+/// Converts an RFC 3339 time to the printed form; `None` if it is not valid.
 pub fn instant_of(text: &str) -> Option<String> {
     DateTime::parse_from_rfc3339(text).ok().map(|time| rfc3339(time.with_timezone(&Utc)))
 }
@@ -76,7 +77,7 @@ fn ago(span: &str) -> Option<String> {
     now.checked_sub_signed(TimeDelta::try_seconds(count.checked_mul(seconds)?)?).map(rfc3339)
 }
 
-/// The last midnight but so many, in the zone of `TZ`, else of the machine.
+/// Returns the midnight that began the day `days_before` days ago, in the time zone of `TZ`, else of the machine.
 fn local_midnight(days_before: i64) -> Option<String> {
     let now: jiff::Timestamp = now().parse().ok()?;
     let day = now.to_zoned(jiff::tz::TimeZone::system()).date();
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_people_write_them() {
+    fn time_of_human_forms_returns_utc() {
         assert_eq!(time_of("2026-11-21").unwrap(), "2026-11-21T00:00:00.000000Z");
         assert_eq!(time_of("2026-11-21T03:00:00+02:00").unwrap(), "2026-11-21T01:00:00.000000Z");
         assert_eq!(time_of("2026-11-21T03:00:00.5Z").unwrap(), "2026-11-21T03:00:00.500000Z");
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_six_digits_and_a_z() {
+    fn printed_time_has_microseconds_and_z() {
         assert_eq!(from_unix_seconds(0), "1970-01-01T00:00:00.000000Z");
         assert_eq!(now().len(), "1970-01-01T00:00:00.000000Z".len());
     }

@@ -1,4 +1,4 @@
-//! Random bytes, hashes, keys that are made at first use, and tags under them.
+//! Random bytes, hashes, message authentication codes, and key files that are created at first use.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -14,7 +14,8 @@ use crate::wire::{Code, Error, Result};
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// Reads the key of a file. If the file does not exist, it is created with random bytes; if several processes create it, one wins.
+    /// Reads a key file. A missing file is created with random bytes; if several processes create it, the first one
+    /// wins.
     pub fn of_file(path: &Path) -> Result<Self> {
         if let Some(key) = read(path)? {
             return Ok(key);
@@ -23,23 +24,23 @@ impl Key {
         read(path)?.ok_or_else(|| Error::new(Code::Io, "the key cannot be made").in_file(path))
     }
 
-    /// The key of a home, which confirm tokens are made with.
+    /// Reads the home's key for confirm tokens.
     pub fn of_home(home: &Path) -> Result<Self> {
         Self::of_file(&home.join("keys/confirm.key"))
     }
 
-    /// The tag of `parts`, one after the other: HMAC-SHA-256 (RFC 2104).
+    /// Returns the HMAC-SHA-256 (RFC 2104) of the concatenated `parts`.
     pub fn tag(&self, parts: &[&[u8]]) -> [u8; 32] {
         self.mac(parts).finalize().into_bytes().into()
     }
 
-    /// Whether `tag` is the beginning of the tag of `parts`, compared in constant time.
+    /// True if `tag` is a prefix of the tag of `parts`; compared in constant time.
     pub fn is_tag(&self, parts: &[&[u8]], tag: &[u8]) -> bool {
         self.mac(parts).verify_truncated_left(tag).is_ok()
     }
 
     fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
-        // The standard pads a short key with zeros to a block.
+        // RFC 2104 pads a short key with zeros to the block size.
         let mut block = [0; 64];
         block[..self.0.len()].copy_from_slice(&self.0);
         let mut mac = Hmac::<Sha256>::new(&block.into());
@@ -63,7 +64,7 @@ fn read(path: &Path) -> Result<Option<Key>> {
     }
 }
 
-/// Random bytes from the kernel, fit for secrets.
+/// Returns random bytes from the kernel, suitable for secrets.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
@@ -77,12 +78,12 @@ pub fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// The SHA-256 of bytes as records have it: `sha256:` and 64 hexadecimal digits.
+/// Formats the SHA-256 of `bytes` as in records: `sha256:` and 64 hexadecimal digits.
 pub fn hash(bytes: &[u8]) -> String {
     format!("sha256:{}", hex(&Sha256::digest(bytes)))
 }
 
-/// Lower-case hexadecimal digits.
+/// Formats bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     base16ct::lower::encode_string(bytes)
 }
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_made_once_and_damage_is_an_error() {
+    fn key_file_created_once_and_damaged_file_fails() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("keys/machine.key");
         let tag = Key::of_file(&path).unwrap().tag(&[b"a", b"b"]);
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_lower_case() {
+    fn hex_digits_are_lower_case() {
         assert_eq!(hex(&[0, 0xab, 0xff]), "00abff");
     }
 }

@@ -1,17 +1,18 @@
-//! The contract the cp-tools share. It holds what two programs must agree on, and nothing that belongs to one of them.
+//! The contract that the cp-tools share: everything that two programs must agree on, and nothing that belongs to a
+//! single program.
 //!
 //! Each folder uses those below it:
 //!
-//! - [`program`]: how a program starts, leaves, describes itself and gates its writes
+//! - [`program`]: start, exit, self-description, and confirmation of writes
 //! - [`coprocess`]: programs that run programs
-//! - [`stream`]: the loop of every program that reads records
-//! - [`context`]: what a verb works with: options, home, settings, standard output
+//! - [`stream`]: the item loop of every program that reads records
+//! - [`context`]: options, home, settings and standard output for a verb
 //! - [`output`]: answers, records, the closing line, the exit status
 //! - [`home`]: the home directory, its settings, its files
-//! - [`wire`]: what goes over a pipe: envelope, records, error codes, schemas
+//! - [`wire`]: the format on a pipe: envelope, records, error codes, schemas
 //!
-//! [`clock`], [`keys`], [`signals`] and [`spelling`] are single doors that any of them may use; [`json`] is strict JSON, and
-//! [`words`] the tokenizer of command strings.
+//! [`clock`], [`keys`], [`signals`] and [`spelling`] are small modules that every folder may use; [`json`] is strict
+//! JSON, and [`words`] the tokenizer of command strings.
 
 pub mod clock;
 pub mod context;

@@ -1,5 +1,6 @@
-//! SIGINT, SIGTERM and SIGHUP as a flag and a pipe: a wait wakes up, the work unwinds, a closing line is left. Work that does not
-//! unwind, because it computes or waits where no pipe wakes it, is ended from beside it.
+//! SIGINT, SIGTERM and SIGHUP as a flag and a wake-up pipe. A signal interrupts waits, the work unwinds, and a closing
+//! line is written. A watchdog thread ends work that does not unwind because it computes or waits without watching the
+//! pipe.
 
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,32 +18,32 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use crate::wire::{Code, Error, Result};
 
 struct Signals {
-    /// SIGINT, which a program with a person may outlive.
+    /// Set by SIGINT, which an interactive program may ignore.
     interrupt: Arc<AtomicBool>,
-    /// What ends the program.
+    /// Set by the signals that end the program.
     end: Arc<AtomicBool>,
     wake: UnixStream,
     sender: UnixStream,
-    /// Whether SIGHUP is noticed.
+    /// True if SIGHUP is handled.
     hangs_up: bool,
 }
 
 static SIGNALS: OnceLock<Option<Signals>> = OnceLock::new();
 
-/// How long the work has to end by itself once a signal has come.
+/// Time for the work to end by itself after a signal.
 const GRACE: Duration = Duration::from_millis(100);
-/// How often the end of an effect is looked for.
+/// Interval at which the watchdog checks for the end of an effect.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How many effects are under way.
+/// Number of effects in progress.
 static EFFECTS: Mutex<usize> = Mutex::new(0);
 
-/// Something that must not be cut in two by a signal: as long as this lives the work ends by itself, or not at all.
+/// Guard of an operation that a signal must not interrupt: while it exists, the watchdog does not end the program.
 #[derive(Debug)]
 #[must_use = "an effect is under way as long as this lives"]
 pub struct Effect(());
 
-/// Begins an effect. Whoever holds one waits only where a signal wakes it.
+/// Begins an effect. The holder must wait only in functions that a signal wakes.
 pub fn effect() -> Effect {
     *effects() += 1;
     Effect(())
@@ -58,13 +59,13 @@ fn effects() -> MutexGuard<'static, usize> {
     EFFECTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts to notice SIGINT, SIGTERM and SIGHUP. Where that fails they end the program at once, as without it. `leave` ends the program
-/// when the work does not; it comes back when there is nothing left to end.
+/// Installs handlers for SIGINT, SIGTERM and SIGHUP. If that fails, these signals end the program at once, as by
+/// default. `leave` ends the program when the work does not unwind; it returns if there is nothing left to end.
 pub(crate) fn install(leave: fn()) {
     SIGNALS.get_or_init(|| {
         let (wake, sender) = UnixStream::pair().ok()?;
         wake.set_nonblocking(true).ok()?;
-        // A program that was started with `nohup` goes on without its terminal.
+        // A program that was started with `nohup` continues without its terminal.
         let hangs_up = !comes_ignored(SIGHUP);
         let signals = Signals { interrupt: Arc::default(), end: Arc::default(), wake, sender, hangs_up };
         signals.notice(SIGINT, &signals.interrupt).ok()?;
@@ -72,15 +73,14 @@ pub(crate) fn install(leave: fn()) {
         if hangs_up {
             signals.notice(SIGHUP, &signals.end).ok()?;
         }
-        // A file at its size limit is then an error of the write, which can be reported, and not the end of the program.
+        // A file at its size limit then fails the write, which can be reported, instead of killing the program.
         signal_hook::flag::register(SIGXFSZ, Arc::default()).ok()?;
         Some(signals)
     });
     watch(leave);
 }
 
-/// Looks, from a thread of its own, whether a signal ended the work. Where that thread cannot be had, work that does not look for
-/// signals is not ended by them.
+/// Starts the watchdog thread. If the thread cannot be started, signals do not end work that does not check for them.
 fn watch(leave: fn()) {
     let Some(signals) = installed() else { return };
     let Ok((mut came, sender)) = UnixStream::pair() else { return };
@@ -97,7 +97,7 @@ fn watch(leave: fn()) {
         while !matches!(came.read(&mut [0; 64]), Ok(0)) {
             std::thread::sleep(GRACE);
             while interrupted() {
-                // Kept while the program is ended: no effect begins any more.
+                // The lock is held while the program ends, so that no effect begins.
                 let effects = effects();
                 if *effects == 0 {
                     leave();
@@ -111,7 +111,8 @@ fn watch(leave: fn()) {
     let _ = std::thread::Builder::new().name("signals".to_owned()).stack_size(256 << 10).spawn(watch);
 }
 
-/// Whether this process was started with a signal ignored. Where that cannot be known the signal stays as it is.
+/// True if this process was started with `signal` ignored, or if that is unknown: the signal then keeps its
+/// disposition.
 fn comes_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -131,14 +132,15 @@ impl Signals {
     }
 }
 
-/// From now on SIGQUIT ends the program as SIGTERM does: for one that holds a session which is to have its end.
+/// Makes SIGQUIT end the program as SIGTERM does, for a program that must close its session.
 pub fn quit_ends() {
     let Some(signals) = installed() else { return };
-    // Where that fails it ends the program at once, as before.
+    // If this fails, SIGQUIT ends the program at once, as by default.
     let _ = signals.notice(SIGQUIT, &signals.end);
 }
 
-/// Forgets a SIGINT that was handled, so that an interactive program continues. A signal that ends the program is never forgotten.
+/// Clears a SIGINT that was handled, so that an interactive program continues. A signal that ends the program is never
+/// cleared.
 pub fn forget_interrupt() {
     let Some(signals) = installed() else { return };
     signals.interrupt.store(false, Ordering::Relaxed);
@@ -152,27 +154,28 @@ fn installed() -> Option<&'static Signals> {
     SIGNALS.get().and_then(Option::as_ref)
 }
 
-/// Whether SIGINT, SIGTERM or SIGHUP has come.
+/// True if SIGINT, SIGTERM or SIGHUP has arrived.
 pub fn interrupted() -> bool {
     ending() || installed().is_some_and(|signals| signals.interrupt.load(Ordering::Relaxed))
 }
 
-/// Whether a signal has arrived that ends even an interactive program.
+/// True if a signal has arrived that ends even an interactive program.
 pub fn ending() -> bool {
     installed().is_some_and(|signals| signals.end.load(Ordering::Relaxed))
 }
 
-/// Fails with [`Code::Interrupted`] once a signal has come: to be called between steps of long work.
+/// Fails with [`Code::Interrupted`] after a signal. Call it between the steps of long work.
 pub fn check() -> Result<()> {
     if interrupted() { Err(Error::new(Code::Interrupted, "interrupted by a signal")) } else { Ok(()) }
 }
 
-/// Waits until `fd` can be read, or a signal comes, or the time is over. True when it can be read (or has ended).
+/// Waits until `fd` is readable, a signal arrives, or the limit is over. Returns true if `fd` is readable or at its
+/// end.
 pub fn wait_readable(fd: BorrowedFd<'_>, limit: Option<Duration>) -> Result<bool> {
     wait_either(fd, None, limit)
 }
 
-/// As [`wait_readable`], and `other` wakes it too. True when `fd` can be read.
+/// Like [`wait_readable`], but `other` also ends the wait. Returns true if `fd` is readable.
 pub fn wait_either(fd: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Result<bool> {
     check()?;
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
@@ -187,7 +190,7 @@ pub fn wait_either(fd: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, limit: Opt
                 check()?;
                 let woken = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
                 match signals {
-                    // The byte of a SIGINT came after the SIGINT was forgotten.
+                    // The byte of a SIGINT arrived after the SIGINT was cleared.
                     Some(signals) if woken(1) && !woken(0) && !woken(2) => {
                         signals.drain();
                         check()?;
@@ -201,7 +204,7 @@ pub fn wait_either(fd: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, limit: Opt
     }
 }
 
-/// Waits until `fd` can be read, at most so long. A signal ends the wait only where no effect is under way.
+/// Waits until `fd` is readable, at most `limit`. A signal ends the wait only if no effect is in progress.
 pub(crate) fn outlasts(fd: BorrowedFd<'_>, limit: Duration) -> Result<bool> {
     if *effects() == 0 && !interrupted() {
         return wait_readable(fd, None);
@@ -214,7 +217,7 @@ pub(crate) fn outlasts(fd: BorrowedFd<'_>, limit: Duration) -> Result<bool> {
     }
 }
 
-/// Whether `fd` has bytes (or its end) now.
+/// True if `fd` has bytes, or is at its end, now.
 pub(crate) fn readable_now(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0) && fds[0].revents().contains(PollFlags::IN)

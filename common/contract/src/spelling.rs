@@ -1,8 +1,8 @@
-//! Words that people mistype: the nearest known one.
+//! Suggestions for mistyped words.
 
 use strsim::osa_distance;
 
-/// The known word within two edits of `word` (insert, delete, replace, swap neighbours), the nearest first.
+/// Returns the known word nearest to `word`, at most two edits away (insert, delete, replace, swap neighbours).
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_slips_are_found_and_three_are_not() {
+    fn nearest_finds_words_within_two_edits() {
         let verbs = ["append", "query", "verify", "tip"];
         assert_eq!(nearest("apend", verbs), Some("append"));
         assert_eq!(nearest("qurey", verbs), Some("query"));
