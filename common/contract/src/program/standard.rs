@@ -49,14 +49,14 @@ pub(crate) fn commands(program: &Program) -> Vec<clap::Command> {
                 .help("Only this verb, or those below it, and their schemas; '' is the implicit verb"),
         ),
         clap::Command::new("context").about("Print the effective settings and the source of each"),
-        clap::Command::new("doctor").about("Check the setup and report how to fix it").args(
-            program.doctor.iter().map(|key| {
+        clap::Command::new("doctor").about("Check the setup and report how to fix it").args(program.doctor.iter().map(
+            |key| {
                 clap::Arg::new(*key)
                     .long(*key)
                     .value_name("VALUE")
                     .help(format!("The {key} to check, instead of the configured one"))
-            }),
-        ),
+            },
+        )),
         clap::Command::new("changelog")
             .about("Print the changes of each version")
             .arg(clap::Arg::new("since").long("since").value_name("VERSION").help("Only versions newer than this one")),
