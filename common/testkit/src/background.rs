@@ -1,4 +1,4 @@
-//! A process that goes on while the test speaks to it: lines in, lines out, signals.
+//! A running process that a test interacts with: lines in, lines out, signals.
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
@@ -13,9 +13,9 @@ use serde_json::Value;
 use crate::outcome::Outcome;
 use crate::wait::holds_within;
 
-/// A running process. It is killed with the test if it has not ended by then.
+/// A running process. It is killed at the end of the test if it is still running.
 ///
-/// Its output is read when the test asks for it, and not before: a process that nobody reads from waits in its pipe.
+/// Its output is read only when the test requests it: a process that nobody reads from blocks on its pipe.
 pub struct Background {
     child: Child,
     line: String,
@@ -23,7 +23,7 @@ pub struct Background {
     limit: Duration,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
-    /// All of the output so far, and how much of it the test has seen.
+    /// The output so far, and the number of bytes that the test has read.
     output: Vec<u8>,
     seen: usize,
     stderr: Option<JoinHandle<Vec<u8>>>,
@@ -56,36 +56,36 @@ impl Background {
         stdin.write_all(bytes.as_ref()).and_then(|()| stdin.flush()).expect("it reads its standard input");
     }
 
-    /// Ends its standard input.
+    /// Closes its standard input.
     pub fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Its standard input, for a thread that writes more than a pipe holds.
+    /// Returns its standard input, for a thread that writes more than a pipe holds.
     #[track_caller]
     pub fn take_stdin(&mut self) -> ChildStdin {
         self.stdin.take().expect("standard input is open")
     }
 
-    /// Stops reading, as a reader that leaves.
+    /// Stops reading its output, like a reader that exits.
     pub fn close_stdout(&mut self) {
         self.stdout = None;
     }
 
-    /// The next line of its output, without the line feed.
+    /// Returns the next line of its output, without the line feed.
     #[track_caller]
     pub fn line(&mut self) -> String {
         self.next_line().unwrap_or_else(|| panic!("the output has ended\n{self:?}"))
     }
 
-    /// The next line as JSON.
+    /// Returns the next line as JSON.
     #[track_caller]
     pub fn record(&mut self) -> Value {
         let line = self.line();
         serde_json::from_str(&line).unwrap_or_else(|e| panic!("not JSON ({e}): {line}\n{self:?}"))
     }
 
-    /// The next line, or `None` at the end of the output.
+    /// Returns the next line, or `None` at the end of the output.
     #[track_caller]
     pub fn next_line(&mut self) -> Option<String> {
         loop {
@@ -104,7 +104,7 @@ impl Background {
         }
     }
 
-    /// The next so many bytes, where there is no whole line yet.
+    /// Returns the next `length` bytes, even without a whole line.
     #[track_caller]
     pub fn read(&mut self, length: usize) -> Vec<u8> {
         while self.output.len() < self.seen + length {
@@ -114,7 +114,7 @@ impl Background {
         self.output[self.seen - length..self.seen].to_vec()
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -125,19 +125,19 @@ impl Background {
         rustix::process::kill_process(self.pid(), signal).expect("it is there to get a signal");
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("its state can be asked for").is_some()
     }
 
-    /// Ends its standard input, reads the rest of its output and waits for its end.
+    /// Closes its standard input, reads the rest of its output and waits for its exit.
     #[track_caller]
     pub fn finish(mut self) -> Outcome {
         self.close_stdin();
         self.wait()
     }
 
-    /// The same with its standard input left as it is.
+    /// Like [`Self::finish`], but leaves its standard input open.
     #[track_caller]
     pub fn wait(mut self) -> Outcome {
         while self.read_more() {}
@@ -151,7 +151,7 @@ impl Background {
         Outcome::new(self.line.clone(), Output { status, stdout, stderr: stderr.unwrap_or_default() })
     }
 
-    /// Kills it, as a crash would, and waits until it is gone.
+    /// Kills it, as a crash would, and waits for its end.
     pub fn kill(mut self) {
         self.end_at_once();
     }
@@ -161,7 +161,7 @@ impl Background {
         let _ = self.child.wait();
     }
 
-    /// Reads what there is, or waits for it. `false` at the end of the output.
+    /// Reads available output, or waits for it. Returns false at the end of the output.
     #[track_caller]
     fn read_more(&mut self) -> bool {
         let Some(stdout) = &mut self.stdout else { return false };
@@ -213,7 +213,7 @@ mod tests {
     use crate::Place;
 
     #[test]
-    fn lines_come_while_the_input_is_open() {
+    fn lines_arrive_while_input_is_open() {
         let mut cat = Place::new().program("cat").start();
         for line in ["one", "{\"two\":2}"] {
             cat.write(format!("{line}\n"));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_ends_it_with_its_status() {
+    fn signal_ends_process_with_its_status() {
         let mut sh = Place::new()
             .program("sh")
             .args(["-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done"])
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_output_is_no_line() {
+    fn end_of_output_returns_none() {
         let mut echo = Place::new().program("printf").arg("a\nb").start();
         assert_eq!([echo.next_line(), echo.next_line(), echo.next_line()], [Some("a".into()), Some("b".into()), None]);
         assert_eq!(echo.finish().stdout, "a\nb");

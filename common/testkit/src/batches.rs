@@ -1,5 +1,5 @@
-//! A provider that takes batches, in the protocols of Anthropic and of `OpenAI`: it answers what its rows say, in the wrong order, once
-//! it was asked often enough.
+//! A provider of batch jobs, in the protocols of Anthropic and `OpenAI`. It answers as its rows request, in reverse
+//! order, after a configured number of polls.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 
 use crate::server::{Reply, Request, Server, Step, json as answer, reply};
 
-/// What the provider does.
+/// The behavior of the provider.
 #[derive(Clone, Debug, Default)]
 pub struct Conduct {
-    /// How often a batch is still under way when it is asked for.
+    /// Number of polls that report a batch as in progress.
     pub rounds: usize,
-    /// Whether it makes a batch and never says so.
+    /// True if it creates a batch but never responds.
     pub is_mute: bool,
-    /// Whether it makes no batch, and never says so.
+    /// True if it creates no batch and never responds.
     pub is_deaf: bool,
-    /// Whether it refuses to make batches, and with which status.
+    /// The status with which it refuses to create batches.
     pub refuses: Option<u16>,
-    /// Whether links name the server.
+    /// True if links contain the server's address.
     pub has_absolute_links: bool,
     /// The state that batches of `OpenAI` end in, if not `completed`.
     pub ends: Option<&'static str>,
@@ -33,14 +33,14 @@ struct Kept {
 
 #[derive(Debug)]
 struct Batch {
-    /// The lines of its requests.
+    /// The rows of the request.
     rows: Vec<Value>,
     metadata: Value,
     asked: usize,
     is_cancelled: bool,
 }
 
-/// The provider. A row whose text has `expire`, `refuse`, `cancel` or `lose` in it has that status; the others are repeated.
+/// The provider. A row whose text contains `expire`, `refuse`, `cancel` or `lose` gets that status; others are echoed.
 #[derive(Debug)]
 pub struct BatchProvider {
     /// Its server.
@@ -49,7 +49,7 @@ pub struct BatchProvider {
 }
 
 impl BatchProvider {
-    /// A provider that behaves so.
+    /// Makes a provider with this behavior.
     pub fn new(conduct: Conduct) -> Self {
         let kept = Arc::new(Mutex::new(Kept { conduct, ..Kept::default() }));
         let shared = Arc::clone(&kept);
@@ -58,17 +58,17 @@ impl BatchProvider {
         Self { server, kept }
     }
 
-    /// Has it behave in another way.
+    /// Changes its behavior.
     pub fn conduct(&self, conduct: Conduct) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).conduct = conduct;
     }
 
-    /// How many batches it has made.
+    /// Returns the number of batches that it created.
     pub fn batches(&self) -> usize {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).batches.len()
     }
 
-    /// A batch that has ended, and the lines of its results, as one of the two protocols shows them.
+    /// Returns a finished batch and the lines of its results, in one of the two protocols.
     pub fn shown(&self, at: usize, is_anthropic: bool) -> (Value, String) {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let line = if is_anthropic { of_anthropic } else { of_openai };
@@ -76,7 +76,7 @@ impl BatchProvider {
         (if is_anthropic { kept.inline(at) } else { kept.filed(at) }, lines.collect())
     }
 
-    /// The lines of a file that was uploaded.
+    /// Returns the content of an uploaded file.
     pub fn file(&self, number: usize) -> String {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).files[number].clone()
     }
@@ -162,7 +162,7 @@ impl Kept {
         self.batches[at].rows.iter().filter(|row| RowStatus::of(row) == status).count()
     }
 
-    /// A batch as Anthropic shows it.
+    /// Formats a batch in Anthropic's protocol.
     fn inline(&self, at: usize) -> Value {
         let (ended, batch) = (self.has_ended(at), &self.batches[at]);
         let counts = if ended {
@@ -177,7 +177,7 @@ impl Kept {
             "archived_at": null, "cancel_initiated_at": null, "results_url": null})
     }
 
-    /// A batch as `OpenAI` shows it.
+    /// Formats a batch in the protocol of `OpenAI`.
     fn filed(&self, at: usize) -> Value {
         let (ended, batch) = (self.has_ended(at), &self.batches[at]);
         let good = if ended { self.counted(at, RowStatus::Answered) } else { 0 };
@@ -190,7 +190,7 @@ impl Kept {
             "request_counts": {"total": batch.rows.len(), "completed": good, "failed": bad}})
     }
 
-    /// The results of a batch, the last row first.
+    /// Returns the results of a batch, the last row first.
     fn lines(&self, at: usize, wanted: impl Fn(RowStatus) -> bool, line: fn(&Value, RowStatus) -> Value) -> Reply {
         let rows = self.batches[at].rows.iter().rev().map(|row| (row, RowStatus::of(row)));
         let lines = rows.filter(|(_, status)| *status != RowStatus::Lost && wanted(*status));
@@ -199,7 +199,7 @@ impl Kept {
     }
 }
 
-/// What becomes of a row.
+/// The outcome of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RowStatus {
     Answered,
@@ -218,7 +218,7 @@ impl RowStatus {
     }
 }
 
-/// The last text of a row's request.
+/// Returns the last text of a row's request.
 fn said(row: &Value) -> String {
     let body = row.get("params").or_else(|| row.get("body")).unwrap_or(&Value::Null);
     let turns = body.get("messages").or_else(|| body.get("input")).and_then(Value::as_array);
@@ -226,12 +226,12 @@ fn said(row: &Value) -> String {
     last.as_str().or_else(|| last.pointer("/0/text").and_then(Value::as_str)).unwrap_or_default().to_owned()
 }
 
-/// The number at the end of an id.
+/// Returns the number at the end of an id.
 fn number(id: &str) -> usize {
     id.rsplit(['_', '-']).next().and_then(|number| number.parse().ok()).expect("an id of this provider")
 }
 
-/// The file in a form with a file.
+/// Returns the file in a multipart form.
 fn part_of(request: &Request) -> String {
     let kind = request.header("content-type").unwrap_or_default();
     let boundary = kind.split_once("boundary=").expect("a boundary").1;

@@ -1,11 +1,12 @@
-//! What a test needs that this repository does not have: programs that others wrote, rights, features of the kernel.
+//! Requirements of a test that this repository does not provide: programs of others, permissions, features of the
+//! kernel.
 //!
-//! A test that returns early passes, and nobody reads what it printed. So where every counterpart is expected to be
-//! there (`CI=true`, or `CP_COUNTERPARTS` set), one that is missing fails the test.
+//! A test that returns early passes, and nobody reads its output. Therefore, where every counterpart is expected to
+//! exist (`CI=true`, or `CP_COUNTERPARTS` set), a missing one fails the test.
 
 use std::path::{Path, PathBuf};
 
-/// Finds a program: one of those that `.ci/run` installs, else one on `PATH`. `None` has been reported.
+/// Locates a program installed by `.ci/run`, else one on `PATH`. A missing program was reported if this returns `None`.
 ///
 /// ```
 /// # fn test() {
@@ -20,7 +21,7 @@ pub fn counterpart(name: &str) -> Option<PathBuf> {
     if required(name, found.is_some()) { found } else { None }
 }
 
-/// Whether what a test needs is there; where it is not, that has been reported.
+/// Returns `is_there`, the availability of a requirement, and reports a missing one.
 ///
 /// ```
 /// # fn test(is_root: bool) {
@@ -40,14 +41,14 @@ pub fn required(what: &str, is_there: bool) -> bool {
     is_there
 }
 
-/// Where `.ci/run` installs the packages that tests are run against.
+/// Returns the directory in which `.ci/run` installs packages for tests.
 pub fn packages() -> PathBuf {
     let elsewhere = std::env::var_os("CP_COUNTERPARTS_DIR").map(PathBuf::from);
     elsewhere.unwrap_or_else(|| crate::repository().join(".ci/packages"))
 }
 
-/// The virtual environment with the pytest that `.ci/run` installs. Its first line says where that is: a copy of it works nowhere else.
-/// `None` has been reported.
+/// Returns the virtual environment with the pytest that `.ci/run` installs. The script's first line has its path,
+/// because a copy of the environment would not work. A missing one was reported if this returns `None`.
 #[must_use = "a test without its counterpart cannot go on"]
 #[track_caller]
 pub fn pytest_environment() -> Option<PathBuf> {
@@ -73,24 +74,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_found() {
+    fn counterpart_finds_installed_program() {
         assert!(counterpart("sh").is_some_and(|path| path.is_absolute()));
     }
 
-    /// Run by the test below, in an environment that it chooses.
+    /// Run by the test below in an environment of its choice.
     #[test]
-    fn needs_what_nobody_has() {
+    fn needs_missing_program() {
         if std::env::var_os("TESTKIT_NEEDS_WHAT_NOBODY_HAS").is_some() {
             assert!(counterpart("a-program-that-nobody-has").is_none());
         }
     }
 
     #[test]
-    fn what_is_missing_is_reported_and_a_failure_only_where_all_are_expected() {
+    fn missing_program_is_reported_and_fails_only_if_expected() {
         for (variable, passes) in [("CI=", true), ("CI=true", false), ("CP_COUNTERPARTS=1", false)] {
             let mut command = std::process::Command::new("env");
             command.args(["-u", "CI", "-u", "CP_COUNTERPARTS", variable]).arg(std::env::current_exe().unwrap());
-            command.args(["--exact", "counterpart::tests::needs_what_nobody_has", "--nocapture"]);
+            command.args(["--exact", "counterpart::tests::needs_missing_program", "--nocapture"]);
             let ran = command.env("TESTKIT_NEEDS_WHAT_NOBODY_HAS", "1").output().unwrap();
             let said = String::from_utf8_lossy(&ran.stderr);
             assert_eq!(ran.status.success(), passes, "{variable}: {said}");

@@ -1,4 +1,4 @@
-//! A directory of a place: files are written with their parents and read back as text or as lines of JSON.
+//! A directory of a place. Files are written with their parent directories, and read as text or as lines of JSON.
 
 use std::io::Write as _;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::outcome::records_of;
 
-/// A directory that a test writes to and reads from. It is a [`Path`] too.
+/// A directory that a test writes to and reads from. It dereferences to [`Path`].
 #[derive(Debug)]
 pub struct Directory(PathBuf);
 
@@ -18,13 +18,13 @@ impl Directory {
         Self(path)
     }
 
-    /// The directory `below`, which need not be there.
+    /// Returns the directory `below`, which need not exist.
     #[must_use]
     pub fn at(&self, below: impl AsRef<Path>) -> Self {
         Self(self.0.join(below))
     }
 
-    /// Makes the directory `below`, and what is above it.
+    /// Creates the directory `below` and its parents.
     #[track_caller]
     #[expect(clippy::return_self_not_must_use, reason = "made for those who look for it, too")]
     pub fn directory(&self, below: impl AsRef<Path>) -> Self {
@@ -33,7 +33,7 @@ impl Directory {
         Self(path)
     }
 
-    /// Writes a file, and makes the directories above it.
+    /// Writes a file and creates its parent directories.
     #[track_caller]
     pub fn write(&self, below: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(below);
@@ -45,8 +45,8 @@ impl Directory {
 
     /// Writes a file that everybody may execute.
     ///
-    /// Another process writes it. A process that a test in another thread is starting would hold a file that this one
-    /// has open for a moment, and the kernel executes nothing that somebody may still write to.
+    /// Another process writes it, because a process that a test in another thread is forking would briefly inherit the
+    /// open file, and the kernel does not execute a file that is open for writing.
     #[track_caller]
     pub fn executable(&self, below: impl AsRef<Path>, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(below);
@@ -61,31 +61,31 @@ impl Directory {
         path
     }
 
-    /// The text of a file, which must be there.
+    /// Returns the text of a file, which must exist.
     #[track_caller]
     pub fn read(&self, below: impl AsRef<Path>) -> String {
         String::from_utf8(self.bytes(below)).expect("the file is text")
     }
 
-    /// The bytes of a file, which must be there.
+    /// Returns the bytes of a file, which must exist.
     #[track_caller]
     pub fn bytes(&self, below: impl AsRef<Path>) -> Vec<u8> {
         let path = self.0.join(below);
         std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
 
-    /// The text of a file that another process may not have written yet: empty until then.
+    /// Returns the text of a file, or an empty text if another process has not written it yet.
     pub fn read_if_there(&self, below: impl AsRef<Path>) -> String {
         std::fs::read_to_string(self.0.join(below)).unwrap_or_default()
     }
 
-    /// The lines of a file as JSON: of a ledger, its entries. Empty if the file does not exist.
+    /// Returns the lines of a file as JSON, such as the entries of a ledger. Empty if the file does not exist.
     #[track_caller]
     pub fn records(&self, below: impl AsRef<Path>) -> Vec<Value> {
         records_of(self.read_if_there(below).as_bytes())
     }
 
-    /// The names of what lies in it, in order. None where it is not there.
+    /// Returns the names in the directory, sorted. Empty if it does not exist.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

@@ -1,4 +1,4 @@
-//! A stand-in for a program: a script that keeps how it was called and prints what the test gave it.
+//! A fake program: a script that records its calls and prints output of the test's choice.
 
 use std::path::PathBuf;
 
@@ -8,32 +8,32 @@ use crate::place::Place;
 /// A fake program in `bin` of a place. A program that was [installed](Place::install) there finds it beside itself.
 #[derive(Debug)]
 pub struct Fake {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     log: Directory,
 }
 
-/// What it was called with.
+/// The recorded call of a fake.
 #[derive(Debug)]
 pub struct Call {
-    /// Its arguments, with blanks between them.
+    /// The arguments, separated by blanks.
     pub arguments: String,
-    /// Its standard input.
+    /// The standard input.
     pub input: String,
 }
 
 impl Fake {
-    /// Makes one that reads its input to the end and prints `line`. Another of the same name takes its place.
+    /// Makes a fake that reads its input to the end and prints `line`. It replaces a fake of the same name.
     #[track_caller]
     pub fn printing(place: &Place, name: &str, line: &str) -> Self {
         Self::doing(place, name, &format!("cat <<'END OF THE LINE'\n{line}\nEND OF THE LINE"))
     }
 
-    /// Makes one that reads its input to the end and then does what a script says.
+    /// Makes a fake that reads its input to the end and then runs a script.
     #[track_caller]
     pub fn doing(place: &Place, name: &str, script: &str) -> Self {
         let log = place.root.directory(format!("calls/{name}"));
-        // A call is a directory: mkdir makes each number once, however many calls there are at a time.
+        // Each call is a directory, because mkdir assigns each number once even with concurrent calls.
         let keep = format!(
             "#!/bin/sh\nn=1; until mkdir \"{0}/$n\" 2>/dev/null; do n=$((n + 1)); done\n\
              printf '%s' \"$*\" >\"{0}/$n/arguments\"\ncat >\"{0}/$n/input\"\n{script}\n",
@@ -42,7 +42,7 @@ impl Fake {
         Self { path: place.root.executable(format!("bin/{name}"), keep), log }
     }
 
-    /// The calls so far, in their order.
+    /// Returns the calls so far, in order.
     pub fn calls(&self) -> Vec<Call> {
         let mut numbers: Vec<u32> = self.log.names().iter().filter_map(|name| name.parse().ok()).collect();
         numbers.sort_unstable();
@@ -50,7 +50,7 @@ impl Fake {
         numbers.iter().map(|n| Call { arguments: read(n, "arguments"), input: read(n, "input") }).collect()
     }
 
-    /// The last call, which must have been made.
+    /// Returns the last call, which must exist.
     #[track_caller]
     pub fn last_call(&self) -> Call {
         self.calls().pop().unwrap_or_else(|| panic!("{} was not called", self.path.display()))
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_prints_its_line_and_keeps_its_calls() {
+    fn fake_prints_its_line_and_records_its_calls() {
         let place = Place::new();
         let fake = Fake::printing(&place, "fake", "a \"b\" $c");
         assert!(fake.calls().is_empty());

@@ -1,4 +1,4 @@
-//! One harness for all end-to-end tests: programs of ours, run as a user runs them, in a place where nothing else is.
+//! The harness of all end-to-end tests: it runs the programs as a user would, in an isolated place.
 //!
 //! - [`Place`] is a fresh directory with a working directory, a home for `CP_HOME` and a pinned environment; each of its
 //!   parts is a [`Directory`] that can be written to and read back.
@@ -6,20 +6,21 @@
 //!   [`Program::start`] a [`Background`] process that is spoken to line by line, [`Program::terminal`] a [`Terminal`].
 //! - [`Outcome`] is its result: status, output, records, and assertions that show all of these when they fail.
 //! - [`Server`] plays HTTP replies, byte for byte, and keeps the requests; [`server`] has the replies.
-//! - [`thinker()`] is such a server, of a provider whose answers must come back as they were given.
-//! - [`BatchProvider`] is one that takes batches.
+//! - [`thinker()`] is such a server, of a provider that requires its answers to be returned unchanged.
+//! - [`BatchProvider`] is a provider of batch jobs.
 //! - [`Fake`] replaces a program: it records its calls and prints given output.
 //! - [`Sweep`] runs a command line with a fault at each of its system calls, one after the other.
-//! - [`counterpart()`] finds a program that others wrote, and [`required`] what a test needs of the machine: a test that
-//!   cannot run says so, and fails where `CI=true`.
+//! - [`counterpart()`] locates a program of others, and [`required`] checks a requirement of the machine: a test that
+//!   cannot run reports that, and fails where `CI=true`.
 //!
-//! Pipelines are scripts ([`Place::sh`]): what users type is what is tested.
+//! Pipelines are shell scripts ([`Place::sh`]), so that tests contain what users type.
 //!
-//! No crate of ours is a dependency, so the wire is read by code that does not share the mistakes of the code under test.
+//! No crate of the workspace is a dependency, so that the code that reads the wire format does not share mistakes with
+//! the code under test.
 #![expect(
     clippy::expect_used,
     clippy::missing_panics_doc,
-    reason = "only tests call this, and whatever goes wrong in it must fail the test"
+    reason = "only tests call this, and every error in it must fail the test"
 )]
 
 mod background;

@@ -1,4 +1,4 @@
-//! What came of a command line, read as its caller reads it.
+//! The outcome of a command line, as its caller sees it.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
@@ -7,9 +7,9 @@ use std::process::Output;
 use assert_cmd::assert::Assert;
 use serde_json::Value;
 
-/// The outcome of a command line. A failed assertion shows the command, the status and all that it printed.
+/// The outcome of a command line. A failed assertion prints the command, the status and all output.
 pub struct Outcome {
-    /// The exit status, and 128 more than the signal where one ended it: what a shell calls `$?`.
+    /// The exit status, or 128 plus the number of the signal that ended it, as in a shell's `$?`.
     pub status: i32,
     /// Standard output.
     pub stdout: String,
@@ -31,24 +31,24 @@ impl Outcome {
         }
     }
 
-    /// Standard output as it is, where it need not be text.
+    /// Returns the bytes of standard output, which need not be text.
     pub fn bytes(&self) -> &[u8] {
         &self.output.stdout
     }
 
-    /// The same for `assert_cmd`: `.assert().success().stdout(contains("…"))`.
+    /// Returns the outcome for `assert_cmd`: `.assert().success().stdout(contains("…"))`.
     pub fn assert(&self) -> Assert {
         Assert::new(self.output.clone()).append_context("command", self.command.clone())
     }
 
-    /// Asserts that it ended with 0.
+    /// Asserts that the exit status is 0.
     #[track_caller]
     #[expect(clippy::return_self_not_must_use, reason = "the assertion may be all that is wanted")]
     pub fn success(self) -> Self {
         self.code(0)
     }
 
-    /// Asserts that it ended with this status.
+    /// Asserts the exit status.
     #[track_caller]
     #[expect(clippy::return_self_not_must_use, reason = "the assertion may be all that is wanted")]
     pub fn code(self, status: i32) -> Self {
@@ -56,7 +56,7 @@ impl Outcome {
         self
     }
 
-    /// The lines of standard output as JSON.
+    /// Returns the lines of standard output as JSON.
     #[track_caller]
     pub fn records(&self) -> Vec<Value> {
         let lines = self.output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -68,14 +68,14 @@ impl Outcome {
             .collect()
     }
 
-    /// The data of the records of a kind.
+    /// Returns the data of the records of a kind.
     #[track_caller]
     pub fn of(&self, kind: &str) -> Vec<Value> {
         let records = self.records().into_iter().filter(|record| record["type"] == kind);
         records.map(|mut record| record["data"].take()).collect()
     }
 
-    /// The only line.
+    /// Returns the only line as JSON.
     #[track_caller]
     pub fn only(&self) -> Value {
         let mut records = self.records();
@@ -83,7 +83,7 @@ impl Outcome {
         records.remove(0)
     }
 
-    /// The closing line: the last one, which alone has `meta`, and whose `ok` agrees with the exit status.
+    /// Returns the closing line: the last one, which must have `meta`, and whose `ok` must agree with the exit status.
     #[track_caller]
     pub fn closing(&self) -> Value {
         let closing = self.records().pop().unwrap_or_else(|| panic!("no output\n{self:?}"));
@@ -92,7 +92,7 @@ impl Outcome {
         closing
     }
 
-    /// The data of the closing line of a success.
+    /// Returns the data of the closing line of a success.
     #[track_caller]
     pub fn data(&self) -> Value {
         let mut closing = self.closing();
@@ -100,7 +100,7 @@ impl Outcome {
         closing["data"].take()
     }
 
-    /// Asserts that it failed with this status and this code, and gives the error.
+    /// Asserts that the command failed with this status and this code, and returns the error.
     #[track_caller]
     pub fn failed(&self, status: i32, code: &str) -> Value {
         let error = self.error();
@@ -108,13 +108,13 @@ impl Outcome {
         error
     }
 
-    /// The error of the closing line; null where there is none.
+    /// Returns the error of the closing line; null if there is none.
     #[track_caller]
     pub fn error(&self) -> Value {
         self.closing()["error"].take()
     }
 
-    /// The first error, which need not be that of the closing line: the error of an item is in a line of its own.
+    /// Returns the first error in any line, because the error of an item has a line of its own.
     #[track_caller]
     pub fn first_error(&self) -> Value {
         let mut records = self.records().into_iter();
@@ -130,7 +130,7 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// Lines of JSON, as a ledger has them. The end of one that is being written now is not a line yet.
+/// Parses lines of JSON, such as those of a ledger. An incomplete last line is ignored.
 #[track_caller]
 pub fn records_of(bytes: &[u8]) -> Vec<Value> {
     let (whole, begun) = bytes.split_at(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closing_line_has_the_error_and_records_have_their_kinds() {
+    fn outcome_reads_error_of_closing_line_and_records_by_kind() {
         let ran = printed(&format!("{{\"type\":\"a\",\"data\":1}}\n{{\"type\":\"b\"}}\n{CLOSED}\n"), 3);
         assert_eq!(ran.failed(3, "E_IO")["code"], "E_IO");
         assert_eq!((ran.of("a").len(), ran.records().len()), (1, 3));
@@ -164,12 +164,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "disagree")]
-    fn a_closing_line_that_disagrees_with_the_status_is_noticed() {
+    fn closing_line_that_disagrees_with_status_fails() {
         printed(CLOSED, 0).closing();
     }
 
     #[test]
-    fn a_failed_assertion_shows_all_there_is() {
+    fn failed_assertion_prints_command_status_and_output() {
         let ran = printed("{\"x\":1}\n", 4);
         let shown = format!("{ran:?}");
         for part in ["$ CP_HOME=", "exit $0", "status: 4", "{\"x\":1}", "why"] {

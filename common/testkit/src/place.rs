@@ -1,4 +1,4 @@
-//! A place for a test: directories that nobody else uses, and the environment of everything that runs there.
+//! A place for a test: private directories, and the environment of all programs that run there.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,13 +10,14 @@ use crate::program::{PROGRAMS, Program, SYSTEM_PATH, program};
 /// A fresh directory that is removed with the test.
 #[derive(Debug)]
 pub struct Place {
-    /// All of it.
+    /// The whole directory.
     pub root: Directory,
-    /// The working directory. It lies apart from the home: policy refuses to work in a directory that contains it.
+    /// The working directory. It is outside of the home, because policy refuses a working directory that contains the
+    /// home.
     pub work: Directory,
-    /// What `CP_HOME` names. Nothing has made it yet.
+    /// The directory in `CP_HOME`, which does not exist yet.
     pub home: Directory,
-    /// What `HOME` names: an empty directory.
+    /// The directory in `HOME`, which is empty.
     pub user: Directory,
     subject: Option<&'static str>,
     _removed_at_the_end: tempfile::TempDir,
@@ -29,7 +30,7 @@ impl Default for Place {
 }
 
 impl Place {
-    /// A place for programs in a pipe.
+    /// Makes a place for several programs.
     pub fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("place").tempdir().expect("a temporary directory");
         let root = Directory::new(directory.path().canonicalize().expect("the directory is there"));
@@ -44,13 +45,13 @@ impl Place {
         }
     }
 
-    /// A place for the tests of one program: what [`Place::run`] and [`Place::feed`] run.
+    /// Makes a place for one program, which [`Place::run`] and [`Place::feed`] run.
     pub fn of(program: &'static str) -> Self {
         Self { subject: Some(program), ..Self::new() }
     }
 
-    /// A command line: the name of one of our programs, of one on the path of the system, or a path. An executable of
-    /// that name in `bin` of this place comes first ([`Place::install`], [`Fake`](crate::Fake)).
+    /// Makes a command line: the name of a program of the workspace, of one on the system's path, or a path. An
+    /// executable with that name in `bin` of this place has precedence ([`Place::install`], [`Fake`](crate::Fake)).
     #[track_caller]
     pub fn program(&self, name: impl AsRef<Path>) -> Program {
         let name = name.as_ref();
@@ -68,42 +69,43 @@ impl Place {
         Program::new(command)
     }
 
-    /// The command line of the program that this place is for.
+    /// Makes a command line of this place's program.
     #[track_caller]
     pub fn subject(&self) -> Program {
         self.program(self.subject.expect("made by Place::of"))
     }
 
-    /// Runs the program that this place is for.
+    /// Runs this place's program.
     #[track_caller]
     pub fn run(&self, arguments: &[&str]) -> Outcome {
         self.subject().args(arguments).run()
     }
 
-    /// Runs it with this standard input.
+    /// Runs this place's program with standard input.
     #[track_caller]
     pub fn feed(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Outcome {
         self.subject().args(arguments).stdin(input).run()
     }
 
-    /// Runs a script of `sh` that finds all our programs.
+    /// Runs a script of `sh` with all programs of the workspace on the path.
     #[track_caller]
     pub fn sh(&self, script: &str) -> Outcome {
         self.shell("sh", script).run()
     }
 
-    /// A script of this shell that finds all our programs and `scripts/`.
+    /// Makes a script of `shell` with all programs of the workspace and `scripts/` on the path.
     #[track_caller]
     pub fn shell(&self, shell: &str, script: &str) -> Program {
         self.program(shell).args(["-c", script]).with_programs()
     }
 
-    /// Puts one of our programs into `bin` of this place, where it finds fakes beside it and not its real neighbours.
+    /// Puts a program of the workspace into `bin` of this place, so that it finds fakes beside itself instead of the
+    /// real programs.
     #[track_caller]
     pub fn install(&self, name: &str) {
         let bin = self.root.directory("bin");
-        // A link where that is possible: some programs are large. Else another process copies it, for the reason that
-        // `Directory::executable` has.
+        // A hard link if possible, because some programs are large. Otherwise another process copies it, for the reason
+        // in `Directory::executable`.
         if !bin.join(name).exists() && std::fs::hard_link(program(name), bin.join(name)).is_err() {
             let copied = Command::new("/bin/cp").arg(program(name)).arg(&bin).status().expect("cp starts");
             assert!(copied.success(), "{name} cannot be copied to {}", bin.display());
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_is_pinned_and_nothing_of_the_callers_comes_in() {
+    fn environment_has_only_pinned_variables() {
         let ran = Place::new().program("env").run();
         let mut names: Vec<&str> = ran.stdout.lines().filter_map(|line| line.split('=').next()).collect();
         names.sort_unstable();
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_working_directory_and_the_home_lie_apart() {
+    fn working_directory_is_outside_home() {
         let place = Place::new();
         let ran = place.program("pwd").run();
         assert_eq!(Path::new(ran.stdout.trim()), &*place.work);
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn files_come_back_as_they_were_written() {
+    fn files_are_read_as_written() {
         let place = Place::new();
         place.work.write("a/b.jsonl", "{\"n\":1}\n\n{\"n\":2}\n");
         assert_eq!(place.work.records("a/b.jsonl")[1]["n"], 2);

@@ -1,4 +1,4 @@
-//! A command line: one of our programs, or another, with its arguments, input and environment.
+//! A command line: a program with its arguments, input and environment.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,14 +12,14 @@ use crate::outcome::Outcome;
 use crate::terminal::Terminal;
 use crate::wait::LIMIT;
 
-/// Where programs of the system are looked for: not where the caller's `PATH` leads, which differs by machine.
+/// The search path of system programs. The caller's `PATH` is not used, because it differs by machine.
 pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Every program of the workspace.
+/// The programs of the workspace.
 pub const PROGRAMS: [&str; 9] =
     ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop", "cp-shell", "cp-report", "cp-mcp"];
 
-/// The path of one of our programs, as it was built for this test.
+/// Returns the path of a program of the workspace, as built for this test.
 #[track_caller]
 pub fn program(name: impl AsRef<Path>) -> PathBuf {
     let path = programs().join(name);
@@ -27,15 +27,15 @@ pub fn program(name: impl AsRef<Path>) -> PathBuf {
     path
 }
 
-/// The directory of the programs. Cargo tells a test only where the programs of its own package are, but puts all of
-/// them there.
+/// Returns the directory of the programs. Cargo gives a test only the paths of its own package's programs, but builds
+/// all programs into the same directory.
 fn programs() -> PathBuf {
     let test = std::env::current_exe().expect("the test has a path");
     let directory = test.parent().expect("the test lies in a directory");
     if directory.ends_with("deps") { directory.with_file_name("") } else { directory.to_owned() }
 }
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).expect("this crate lies in common/").to_owned()
@@ -68,30 +68,30 @@ impl Program {
         self
     }
 
-    /// Sets a variable.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Takes a variable away.
+    /// Removes an environment variable.
     pub fn without_env(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
     }
 
-    /// Pins the clock of our programs.
+    /// Pins the clock of the programs of the workspace.
     pub fn now(self, time: &str) -> Self {
         self.env("CP_NOW", time)
     }
 
-    /// Looks for programs among ours first, and in `scripts/` last.
+    /// Puts the programs of the workspace first on the path, and `scripts/` last.
     pub fn with_programs(self) -> Self {
         let path = format!("{}:{SYSTEM_PATH}:{}", programs().display(), repository().join("scripts").display());
         self.env("PATH", path)
     }
 
-    /// Looks for programs in this directory too, after all others.
+    /// Appends a directory to the path.
     pub fn also_on_path(self, directory: impl AsRef<Path>) -> Self {
         let path =
             self.command.get_envs().find_map(|(name, value)| value.filter(|_| name == "PATH")).unwrap_or_default();
@@ -99,45 +99,46 @@ impl Program {
         self.env("PATH", path)
     }
 
-    /// Runs it in another directory.
+    /// Sets the working directory.
     pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
         self.command.current_dir(directory);
         self
     }
 
-    /// What it reads on standard input. Without this there is nothing to read.
+    /// Sets the standard input; without it, the input is empty.
     pub fn stdin(mut self, bytes: impl AsRef<[u8]>) -> Self {
         self.input = Some(bytes.as_ref().to_owned());
         self
     }
 
-    /// Connects standard input with a file or a pipe.
+    /// Connects standard input to a file or a pipe.
     pub fn stdin_from(mut self, stdin: impl Into<Stdio>) -> Self {
         self.command.stdin(stdin);
         self.has_streams[0] = true;
         self
     }
 
-    /// Connects standard output with a file or a pipe: the outcome has none of it then.
+    /// Connects standard output to a file or a pipe; the outcome then contains no output.
     pub fn stdout_to(mut self, stdout: impl Into<Stdio>) -> Self {
         self.command.stdout(stdout);
         self.has_streams[1] = true;
         self
     }
 
-    /// How long it may take: two minutes unless this says otherwise.
+    /// Sets the time limit, which is two minutes by default.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Changes the command in ways that only one test needs, such as the user that it runs as.
+    /// Changes the command in a way that only one test needs, such as its user.
     pub fn with(mut self, change: impl FnOnce(&mut Command)) -> Self {
         change(&mut self.command);
         self
     }
 
-    /// The same as the last arguments of another program, such as `strace` or `unshare`, in the same surroundings.
+    /// Makes this command line the last arguments of another program, such as `strace` or `unshare`, in the same
+    /// environment.
     pub fn under(self, program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         let mut command = Command::new(program);
         command.args(arguments).arg(self.command.get_program()).args(self.command.get_args());
@@ -159,7 +160,8 @@ impl Program {
         }
         let mut child = self.start();
         if let Some(input) = input {
-            // Beside the reading, or both sides could wait for each other. A program that reads no more is no failure.
+            // In another thread, because otherwise both sides could wait for each other. A program that stops reading
+            // is not a failure.
             let mut stdin = child.take_stdin();
             std::thread::spawn(move || std::io::Write::write_all(&mut stdin, &input));
         }
@@ -182,14 +184,14 @@ impl Program {
         if let Some(input) = self.input { background.with_input(input) } else { background }
     }
 
-    /// Starts it at a terminal of so many columns and 24 rows.
+    /// Starts it at a terminal with `columns` columns and 24 rows.
     #[track_caller]
     pub fn terminal(self, columns: u16) -> Terminal {
         let line = self.line();
         Terminal::start(self.under("setsid", ["--ctty"]).command, line, columns)
     }
 
-    /// What a shell would need to run it again.
+    /// Formats the command line for a shell.
     pub(crate) fn line(&self) -> String {
         let variables = self.command.get_envs().filter(|(name, _)| name.to_string_lossy().starts_with("CP_"));
         let variables =
@@ -205,7 +207,8 @@ fn quoted(word: &OsStr) -> String {
     if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// A file that was just written is busy as long as a child of another test, forked meanwhile, holds it until it executes.
+/// Retries while the file is busy, because a child forked by another test may briefly hold a new file open until it
+/// executes.
 fn spawn(command: &mut Command) -> io::Result<Child> {
     for _ in 0..100 {
         match command.spawn() {
@@ -221,30 +224,30 @@ mod tests {
     use crate::Place;
 
     #[test]
-    fn more_goes_through_than_a_pipe_holds() {
+    fn run_passes_more_than_a_pipe_holds() {
         let input = "x".repeat(1 << 20);
         assert_eq!(Place::new().program("cat").stdin(&input).run().stdout, input);
     }
 
     #[test]
-    fn a_program_that_reads_nothing_is_no_failure() {
+    fn run_accepts_program_that_reads_nothing() {
         assert_eq!(Place::new().program("true").stdin("x".repeat(1 << 20)).run().status, 0);
     }
 
     #[test]
     #[should_panic(expected = "run scripts/test, which builds first")]
-    fn a_program_that_is_not_built_is_named_with_what_builds_it() {
+    fn missing_program_error_names_build_script() {
         super::program("cp-nothing-like-it");
     }
 
     #[test]
     #[should_panic(expected = "did not end within")]
-    fn a_program_that_does_not_end_is_stopped() {
+    fn program_over_time_limit_is_killed() {
         Place::new().program("sleep").arg("600").limit(std::time::Duration::from_millis(100)).run();
     }
 
     #[test]
-    fn under_keeps_the_surroundings() {
+    fn under_keeps_environment() {
         let place = Place::new();
         let ran =
             place.program("sh").args(["-c", "echo $WORD $PWD $0", "me"]).env("WORD", "hi").under("nice", ["-n", "1"]);

@@ -1,4 +1,4 @@
-//! An HTTP server on loopback whose every byte is chosen by the test, and what it was asked.
+//! An HTTP server on loopback that sends exactly the bytes that a test chooses, and records its requests.
 
 mod reply;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub use reply::{Reply, Step, chunk, events, json, reply, stream_head};
 
-/// A request that came.
+/// A request.
 #[derive(Clone)]
 pub struct Request {
     /// The request line and the headers.
@@ -23,19 +23,19 @@ pub struct Request {
 }
 
 impl Request {
-    /// Its method and target: `GET /tasks/?status=open`.
+    /// Returns its method and target: `GET /tasks/?status=open`.
     pub fn line(&self) -> &str {
         let line = self.head.lines().next().unwrap_or_default();
         line.rsplit_once(' ').map_or(line, |(line, _version)| line)
     }
 
-    /// A header, by its name in any case.
+    /// Returns a header; the case of its name is ignored.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         headers.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("the body is not JSON ({e}): {self:?}"))
@@ -48,7 +48,7 @@ impl fmt::Debug for Request {
     }
 }
 
-/// A server. It goes on until the test process ends.
+/// A server, which runs until the test process ends.
 #[derive(Debug)]
 pub struct Server {
     port: u16,
@@ -59,13 +59,13 @@ pub struct Server {
 type Choose = dyn Fn(usize, &Request) -> Reply + Send + Sync;
 
 impl Server {
-    /// Plays a reply for each request; the last of them again and again.
+    /// Starts a server that sends the replies in order, and repeats the last one.
     pub fn playing(script: Vec<Reply>) -> Self {
         assert!(!script.is_empty(), "a script has a reply");
         Self::start(Box::new(move |number, _| script[number.min(script.len() - 1)].clone()))
     }
 
-    /// Gives each request the reply that is chosen for it.
+    /// Starts a server that computes the reply to each request.
     pub fn replying(choose: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         Self::start(Box::new(move |_, request| choose(request)))
     }
@@ -86,17 +86,17 @@ impl Server {
         server
     }
 
-    /// `http://127.0.0.1:PORT`.
+    /// Returns `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The requests so far.
+    /// Returns the requests so far.
     pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many connections were opened so far.
+    /// Returns the number of connections so far.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -121,14 +121,14 @@ fn serve(mut stream: TcpStream, choose: &Choose, requests: &Mutex<Vec<Request>>)
                     let _ = stream.shutdown(Shutdown::Both);
                     return;
                 }
-                // Longer than any test waits, with the connection open.
+                // Longer than any test, with the connection open.
                 Step::Stall => std::thread::sleep(Duration::from_hours(1)),
             }
         }
     }
 }
 
-/// The next request of a connection, `None` at its end.
+/// Reads the next request of a connection; `None` at its end.
 fn read_request(stream: &mut TcpStream) -> Option<Request> {
     let mut bytes = Vec::new();
     let mut byte = [0];
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_played_in_order_and_the_last_again_and_requests_are_kept() {
+    fn server_sends_replies_in_order_and_records_requests() {
         let server = Server::playing(vec![json(500, &json!({"n": 1})), events(&[b"data: x\n\n"])]);
         assert!(
             ask(&server, "{}").starts_with("HTTP/1.1 500 ") && ask(&server, "{}").contains("9\r\ndata: x\n\n\r\n0")
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_can_depend_on_the_request_and_break_off() {
+    fn reply_can_depend_on_request_and_close_early() {
         let server = Server::replying(|request| match request.body.as_slice() {
             b"cut" => vec![Step::Bytes(b"HTTP/1.1 200 OK\r\n".to_vec()), Step::Close],
             body => reply(200, "text/plain", "", body),

@@ -1,4 +1,5 @@
-//! A command line that meets a fault at each of its system calls: the disk fails, is full, or the process dies there.
+//! Fault injection: a command line runs with a fault at each of its system calls. The disk fails, is full, or the
+//! process is killed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,48 +8,49 @@ use crate::counterpart::{counterpart, required};
 use crate::outcome::Outcome;
 use crate::place::Place;
 
-/// What may happen at a system call.
+/// The faults of a system call.
 const FAULTS: [&str; 4] = ["signal=SIGKILL", "error=EIO", "error=ENOSPC", "error=EINTR"];
 
-/// The calls that change something, or that a change waits for.
+/// System calls that change data, or that a change waits for.
 const WRITING: &str = "write,pwrite64,fdatasync,fsync,ftruncate,flock,rename,renameat,renameat2,link,linkat,unlink,unlinkat,rmdir,\
                        mkdir,mkdirat,chmod,fchmod,fchmodat,openat";
 
-/// How many faults are tried where not all are asked for.
+/// Number of faults to try if not all are requested.
 const SAMPLE: usize = 14;
 
-/// A command line in a place, whose working directory and home are as they are now before each fault.
+/// A command line in a place. The working directory and the home are restored before each fault.
 pub struct Sweep<'a> {
     place: &'a Place,
     arguments: Vec<String>,
     input: String,
-    /// Whether only the process itself meets the faults, none that it starts, and the only fault is its death.
+    /// True if the only fault is that the process itself is killed, and its children are not affected.
     dies_alone: bool,
 }
 
 impl<'a> Sweep<'a> {
-    /// A command line of the program that the place is for.
+    /// Makes a sweep for a command line of this place's program.
     pub fn new(place: &'a Place, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         Self { place, arguments, input: String::new(), dies_alone: false }
     }
 
-    /// What it reads on standard input.
+    /// Sets the standard input.
     #[must_use]
     pub fn input(mut self, text: &str) -> Self {
         text.clone_into(&mut self.input);
         self
     }
 
-    /// The only fault is that the process itself is killed, and none that it starts.
+    /// Restricts the faults to killing the process itself.
     #[must_use]
     pub fn dies_alone(mut self) -> Self {
         self.dies_alone = true;
         self
     }
 
-    /// Runs it once for each fault, and `check` after it with its outcome and the fault. A sample of the faults, or with `CP_LONG=1` all
-    /// of them, reading calls included. At the end it is run without one. Nothing is run where no process can be traced.
+    /// Runs the command line once for each fault, and calls `check` with the outcome and the fault. Tries a sample of
+    /// the faults, or with `CP_LONG=1` all faults, including those of reading calls. The last run has no fault. Does
+    /// nothing if processes cannot be traced.
     #[track_caller]
     pub fn run(self, mut check: impl FnMut(&Outcome, &str)) {
         let Some(strace) = counterpart("strace") else { return };
@@ -76,7 +78,7 @@ impl<'a> Sweep<'a> {
                 faults.extend(kinds.iter().map(|fault| format!("{call}:{fault}:when={when}")));
             }
         }
-        // An odd step meets each kind of fault in turn.
+        // An odd step reaches each kind of fault in turn.
         let step = if is_long { 1 } else { (faults.len() / SAMPLE) | 1 };
         for fault in faults.iter().step_by(step) {
             restore();
@@ -95,7 +97,7 @@ impl<'a> Sweep<'a> {
         self.place.subject().args(&self.arguments).stdin(&self.input).under(strace, &options).run()
     }
 
-    /// How often the command makes each call.
+    /// Counts the command's system calls.
     fn calls(&self, strace: &Path, set: &str) -> BTreeMap<String, usize> {
         let log = self.place.root.join("calls");
         let trace = format!("trace={set}");
@@ -103,7 +105,7 @@ impl<'a> Sweep<'a> {
         assert_eq!(done.status, 0, "{done:?}");
         let mut calls = BTreeMap::new();
         for line in std::fs::read_to_string(log).expect("strace has written").lines() {
-            // With children each line begins with the number of its process.
+            // With children, each line begins with a process id.
             let call =
                 if self.dies_alone { line } else { line.split_once(' ').map_or("", |(_, rest)| rest.trim_start()) };
             if let Some((name, _)) = call.split_once('(')
@@ -117,7 +119,7 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Copies a directory, if it is there, with the modes of its files.
+/// Copies a directory, if it exists, with the modes of its files.
 fn copy(from: &Path, to: &Path) {
     let Ok(listing) = std::fs::read_dir(from) else { return };
     std::fs::create_dir_all(to).expect("a directory for the copy");

@@ -1,4 +1,4 @@
-//! A terminal: a test types keys and reads the screen.
+//! A pseudo-terminal: a test types keys and reads the screen.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -15,14 +15,14 @@ use rustix::termios::Winsize;
 
 use crate::wait::{LIMIT, holds_within};
 
-/// The output, with and without the sequences that move the cursor and set colours.
+/// The output, with and without escape sequences.
 #[derive(Default)]
 struct Shown {
     raw: Vec<u8>,
     text: String,
 }
 
-/// A program at a pseudo-terminal. It is killed with the test if it has not ended by then.
+/// A program at a pseudo-terminal. It is killed at the end of the test if it is still running.
 pub struct Terminal {
     child: Child,
     line: String,
@@ -33,14 +33,14 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// `command` makes its standard input its controlling terminal.
+    /// Starts `command`, which makes its standard input its controlling terminal.
     #[track_caller]
     pub(crate) fn start(mut command: Command, line: String, columns: u16) -> Self {
         let (ours, theirs) = open(columns).expect("a pseudo-terminal");
         let copy = || theirs.try_clone().expect("a copy of a descriptor");
         command.stdin(copy()).stdout(copy()).stderr(copy());
         let child = command.spawn().unwrap_or_else(|e| panic!("{line}: {e}"));
-        // The command holds copies of the other side, which must be gone for the output to have an end.
+        // The command holds copies of the other side, which must be closed for the output to end.
         drop((command, theirs));
         let keys = File::from(ours);
         let output = keys.try_clone().expect("a copy of a descriptor");
@@ -50,13 +50,13 @@ impl Terminal {
         Self { child, line, keys, shown, seen: 0, reader }
     }
 
-    /// Presses keys; `\r` is Enter.
+    /// Types keys; `\r` is Enter.
     #[track_caller]
     pub fn send(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("the terminal is there");
     }
 
-    /// Waits until these words appear after those of the last wait, and returns the output up to and including them.
+    /// Waits until `words` appear after those of the last wait, and returns the output up to and including them.
     #[track_caller]
     pub fn wait_for(&mut self, words: &str) -> String {
         let (shown, changed) = &*self.shown;
@@ -73,23 +73,23 @@ impl Terminal {
         shown.text[from..end].to_owned()
     }
 
-    /// All that was ever shown, without what moves the cursor and sets colours.
+    /// Returns all output so far, without escape sequences.
     pub fn text(&self) -> String {
         self.shown.0.lock().unwrap_or_else(PoisonError::into_inner).text.clone()
     }
 
-    /// All that was ever written to it, as it came.
+    /// Returns all output so far, unchanged.
     pub fn raw(&self) -> String {
         String::from_utf8_lossy(&self.shown.0.lock().unwrap_or_else(PoisonError::into_inner).raw).into_owned()
     }
 
-    /// Changes its width, which the program learns from a signal.
+    /// Changes the width, which the program learns from a signal.
     #[track_caller]
     pub fn resize(&self, columns: u16) {
         rustix::termios::tcsetwinsize(&self.keys, size(columns)).expect("the terminal is there");
     }
 
-    /// Sends a signal to the program alone, and waits until one of its threads has taken it.
+    /// Sends a signal to the program only, and waits until one of its threads has received it.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         rustix::process::kill_process(Pid::from_child(&self.child), signal).expect("it is there to get a signal");
@@ -100,13 +100,13 @@ impl Terminal {
         assert!(holds_within(LIMIT, is_taken), "no thread takes the signal\n$ {}", self.line);
     }
 
-    /// Kills the program, as nothing that it could notice does.
+    /// Kills the program with SIGKILL, which it cannot handle.
     #[track_caller]
     pub fn kill(&mut self) {
         self.child.kill().and_then(|()| self.child.wait()).expect("it is there to be killed");
     }
 
-    /// Waits for the end, and gives the exit status; `None` where a signal ended it.
+    /// Waits for the exit and returns the status; `None` if a signal ended the program.
     #[track_caller]
     pub fn end(&mut self) -> Option<i32> {
         let mut status = None;
@@ -115,7 +115,7 @@ impl Terminal {
             status.is_some()
         });
         assert!(ended, "it did not end within {LIMIT:?}\n$ {}\n{}", self.line, self.text());
-        // What it showed last may not have been read yet. A process that it left behind can keep the terminal for ever.
+        // Its last output may not have been read yet. A process that it left behind can keep the terminal open forever.
         let _ = holds_within(Duration::from_secs(10), || self.reader.is_finished());
         status.and_then(|status| status.code())
     }
@@ -132,7 +132,7 @@ fn size(columns: u16) -> Winsize {
     Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// Both sides of a new pseudo-terminal: ours, and that of the program.
+/// Opens a pseudo-terminal: our side, and the side of the program.
 fn open(columns: u16) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let ours = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::grantpt(&ours)?;
@@ -143,7 +143,7 @@ fn open(columns: u16) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Reads until nobody has the other side any more, which the kernel reports as an error.
+/// Reads until the other side is closed, which the kernel reports as an error.
 fn keep_reading(mut output: File, shared: &(Mutex<Shown>, Condvar)) {
     let mut piece = [0; 4096];
     while let Ok(read @ 1..) = output.read(&mut piece) {
@@ -154,7 +154,7 @@ fn keep_reading(mut output: File, shared: &(Mutex<Shown>, Condvar)) {
     }
 }
 
-/// The text without what moves the cursor and sets colours, its lines ended in one way.
+/// Removes escape sequences and normalizes line ends.
 fn plain(raw: &str) -> String {
     let (mut text, mut letters) = (String::new(), raw.chars());
     while let Some(letter) = letters.next() {
@@ -177,7 +177,7 @@ mod tests {
     use crate::Place;
 
     #[test]
-    fn keys_go_in_and_what_is_shown_comes_out() {
+    fn terminal_passes_keys_and_shows_output() {
         let script = "stty size; tput -T xterm bold; read -r word; echo \"<$word>\"; test -t 1 && exit 5";
         let mut terminal = Place::new().program("sh").args(["-c", script]).terminal(77);
         terminal.wait_for("24 77\n");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_controlling_terminal_and_can_change_its_width() {
+    fn terminal_is_controlling_and_can_be_resized() {
         let script = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.01; done";
         let mut terminal = Place::new().program("sh").args(["-c", script]).terminal(80);
         terminal.wait_for("ready");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_reaches_the_program() {
+    fn signal_reaches_program() {
         let script = "trap 'echo caught; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
         let mut terminal = Place::new().program("sh").args(["-c", script]).terminal(80);
         terminal.wait_for("ready");

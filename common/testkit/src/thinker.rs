@@ -1,16 +1,16 @@
-//! A provider whose model thinks, and which refuses a conversation in which its own answers are not what it gave: as providers do where
-//! a signature is lost. Offered tools, it calls the first of them twice; then, and else, it only speaks.
+//! A provider whose model returns signed thinking. Like real providers, it rejects a conversation in which its own
+//! answers were changed. If tools are offered, it calls the first one twice; then it answers with text.
 
 use serde_json::{Value, json};
 
 use crate::server::{Reply, Request, Server, json as json_reply};
 
-/// A server that stands for this backend.
+/// Starts a server for this backend.
 pub fn thinker(backend: &'static str) -> Server {
     Server::replying(move |request| reply(backend, request))
 }
 
-/// What the server of a backend gave as its answer of this number, as its dialect has it in the next request.
+/// Returns the answer with this number, in the backend's dialect, as the next request must repeat it.
 pub fn thought(backend: &str, number: usize, calls: Option<&str>) -> Vec<Value> {
     let (text, thought) = (format!("step {number}"), format!("hm {number}"));
     let (id, signature) = (format!("call-{number}"), format!("c2lnbmF0dXJl{number:04}"));
@@ -72,7 +72,7 @@ fn reply(backend: &str, request: &Request) -> Reply {
     json_reply(200, &answered(backend, &thought(backend, number, calls(number))))
 }
 
-/// The whole body of an answer, with all that the provider's own types ask for.
+/// Returns the whole body of an answer, with all members that the provider's types require.
 pub fn answered(backend: &str, answer: &[Value]) -> Value {
     let calls = answer.iter().any(|part| part["type"] == "tool_use" || part.get("tool_calls").is_some());
     match backend {
@@ -90,7 +90,7 @@ pub fn answered(backend: &str, answer: &[Value]) -> Value {
     }
 }
 
-/// The answers in a conversation that was sent.
+/// Returns the model's answers in a request.
 fn given(backend: &str, asked: &Value) -> Vec<Vec<Value>> {
     let list = |name: &str| asked[name].as_array().cloned().unwrap_or_default();
     let list_or_one = |value: &Value| value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);

@@ -1,17 +1,17 @@
-//! Waiting for something that another process does.
+//! Waits for effects of other processes.
 
 use std::time::{Duration, Instant};
 
-/// The longest wait for anything. Only a broken program needs it, so it is long enough for a busy machine.
+/// The longest wait. Only a broken program reaches it, so it is long enough for a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(2);
 
-/// Waits until `condition` holds; `what` names it when it never does.
+/// Waits until `condition` holds; `what` describes it in the error.
 #[track_caller]
 pub fn until(what: &str, condition: impl FnMut() -> bool) {
     assert!(holds_within(LIMIT, condition), "waited {LIMIT:?} for: {what}");
 }
 
-/// Whether `condition` holds before the limit is over.
+/// True if `condition` holds before the limit is over.
 pub(crate) fn holds_within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     while !condition() {
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_is_asked_until_it_holds() {
+    fn until_polls_until_condition_holds() {
         let mut asked = 0;
         until("the third time", || {
             asked += 1;

@@ -1,4 +1,4 @@
-//! Replies, step by step: whole, in chunks, slow, or cut off.
+//! Replies in steps: whole, in chunks, slow, or truncated.
 
 use serde_json::Value;
 
@@ -7,18 +7,18 @@ use serde_json::Value;
 pub enum Step {
     /// Bytes, in one write.
     Bytes(Vec<u8>),
-    /// Nothing for so many milliseconds.
+    /// A pause in milliseconds.
     Wait(u64),
-    /// The connection is closed.
+    /// Closes the connection.
     Close,
-    /// Nothing, and no end.
+    /// A pause without end.
     Stall,
 }
 
-/// What a request is answered with.
+/// The reply to a request.
 pub type Reply = Vec<Step>;
 
-/// A whole reply; each header ends with CRLF.
+/// Makes a whole reply; each header ends with CRLF.
 pub fn reply(status: u16, content_type: &str, headers: &str, body: &[u8]) -> Reply {
     let length = body.len();
     let head =
@@ -26,24 +26,24 @@ pub fn reply(status: u16, content_type: &str, headers: &str, body: &[u8]) -> Rep
     vec![Step::Bytes([head.as_bytes(), body].concat())]
 }
 
-/// A whole reply of JSON.
+/// Makes a whole JSON reply.
 pub fn json(status: u16, body: &Value) -> Reply {
     reply(status, "application/json", "", body.to_string().as_bytes())
 }
 
-/// A stream of events in chunks, one write for each piece.
+/// Makes a stream of events in chunks, one write for each piece.
 pub fn events(pieces: &[&[u8]]) -> Reply {
     let pieces = pieces.iter().map(|piece| chunk(piece));
     std::iter::once(stream_head()).chain(pieces).chain([Step::Bytes(b"0\r\n\r\n".to_vec())]).collect()
 }
 
-/// The head of a stream of events, whose chunks are still to come.
+/// Makes the head of a chunked stream of events.
 pub fn stream_head() -> Step {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nx-request-id: req_7\r\ntransfer-encoding: chunked\r\n\r\n";
     Step::Bytes(head.as_bytes().to_vec())
 }
 
-/// A chunk of a stream.
+/// Makes a chunk of a stream.
 pub fn chunk(piece: &[u8]) -> Step {
     let length = format!("{:x}\r\n", piece.len());
     Step::Bytes([length.as_bytes(), piece, b"\r\n"].concat())
