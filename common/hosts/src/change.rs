@@ -1,4 +1,4 @@
-//! A change of a host's file: shown, confirmed, on the record, and made.
+//! A change of an agent's configuration file: previewed, confirmed, recorded in the ledger, and applied.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,18 +20,18 @@ use crate::file::{After, Pending, Present};
 use crate::host::{Host, named};
 use crate::open::open_with;
 
-/// What a verb takes that changes a host's configuration.
+/// The arguments of a verb that changes an agent's configuration.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which.
+    /// The configuration to change.
     #[command(flatten)]
     pub place: Place,
-    /// How.
+    /// The options of a write.
     #[command(flatten)]
     pub write: WriteOptions,
 }
 
-/// Whose configuration.
+/// The configuration to change.
 #[derive(clap::Args)]
 pub struct Place {
     /// The agent
@@ -42,7 +42,7 @@ pub struct Place {
     pub project: Option<PathBuf>,
 }
 
-/// What became of a configuration.
+/// The result of a change.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Changed {
@@ -50,12 +50,12 @@ pub struct Changed {
     host: String,
     /// Its file.
     file: String,
-    /// Whether the file was changed now.
+    /// True if the file was changed by this run.
     #[serde(rename = "changed")]
     is_new: bool,
     /// The hash of the file; null if it is gone.
     sha256: Option<String>,
-    /// The next step for a person.
+    /// The next step for the user.
     next: Option<String>,
 }
 
@@ -67,23 +67,23 @@ impl Reply for Changed {
     }
 }
 
-/// What a change is called.
+/// The names of a change.
 pub struct Edit<'a> {
-    /// On the command line.
+    /// The verb on the command line.
     pub verb: &'a str,
-    /// On the ledger, with the action behind its dot.
+    /// The event in the ledger; the action follows its last dot.
     pub event: &'a str,
-    /// What is put in or taken out.
+    /// The resource that is added or removed.
     pub resource: &'a str,
-    /// What the person has to do then.
+    /// The next step for the user.
     pub next: Option<&'a str>,
-    /// The directory of the person.
+    /// The user's home directory.
     pub person: PathBuf,
-    /// The file of a project, or of the person.
+    /// Returns the file of a project, or of the user.
     pub file: fn(Host, Option<&Path>, &Path) -> PathBuf,
 }
 
-/// This program and its home, as a host is to write them: absolute.
+/// Returns this program and its home as absolute paths, for an agent's configuration.
 pub fn own(context: &Context) -> Result<(String, String)> {
     let program = std::env::current_exe().map_err(|e| Error::io("finding this program", e))?;
     Ok((text_of(&program)?, text_of(&resolved(context.home.root()))?))
@@ -93,12 +93,12 @@ fn text_of(path: &Path) -> Result<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| Error::validation("the path is not UTF-8").in_file(path))
 }
 
-/// The directory of the person, as the hosts find it.
+/// Returns the user's home directory, as the agents determine it.
 pub fn person() -> Option<PathBuf> {
     named("HOME")
 }
 
-/// Makes another text of a host's file, or none, behind the gate of a write and on the record.
+/// Changes or removes an agent's file behind the gate of a write, and records the change in the ledger.
 pub fn change(
     edit: &Edit<'_>,
     Args { place, write }: &Args,
@@ -167,7 +167,7 @@ pub fn change(
     })
 }
 
-/// The file at a path without links; none if nothing is there.
+/// Opens a file at a path without links; `None` if it does not exist.
 fn present(path: &Path) -> Result<Option<Present>> {
     match open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK) {
         Err(Errno::NOENT) => Ok(None),

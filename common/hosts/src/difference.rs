@@ -1,16 +1,16 @@
-//! The difference between two texts, as whoever is asked about it reads it.
+//! The difference between two texts, as a person reads it.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use similar::{Algorithm, TextDiff};
 
-/// The most bytes that are shown.
+/// Maximum length of the output, in bytes.
 const LONGEST: usize = 256 << 10;
-/// After this long a difference is made of larger pieces.
+/// Time after which the difference consists of larger pieces.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The unified difference that a change of a file makes.
+/// Returns the unified diff of a file's content.
 pub fn difference(name: &str, before: &[u8], after: &[u8]) -> String {
     let (Ok(before), Ok(after)) = (std::str::from_utf8(before), std::str::from_utf8(after)) else {
         return format!("{} bytes become {} bytes, which are not text\n", before.len(), after.len());
@@ -34,7 +34,7 @@ mod tests {
     use super::difference;
 
     #[test]
-    fn a_difference_has_the_lines_that_change_and_some_around_them() {
+    fn difference_has_changed_lines_and_context() {
         let before = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
         let shown = difference("f", before.as_bytes(), before.replace("5\n", "five\n").as_bytes());
         assert_eq!(shown, "--- f\n+++ f\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n");

@@ -1,4 +1,4 @@
-//! A file that changes whole or not at all, and only if it is still what was looked at.
+//! Atomic changes of a file, which fail if the file was changed since it was read.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,36 +12,36 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
 
 use crate::open::open_with;
 
-/// The longest file that is changed, because all of it is kept.
+/// Maximum length of a file, because its whole content is kept.
 const LONGEST: u64 = 256 << 20;
 
-/// A regular file as it is.
+/// A regular file and its state.
 pub struct Present {
-    /// What it holds.
+    /// The content.
     pub bytes: Vec<u8>,
-    /// Of what it holds.
+    /// The hash of the content.
     pub hash: Hash,
-    /// Who may read and write it.
+    /// The permission bits.
     pub permissions: u32,
     owner: (u32, u32),
     stamp: Stamp,
 }
 
-/// What tells that it is still the same file, unchanged.
+/// Identifies an unchanged file: device, inode, size, modification time.
 type Stamp = (u64, u64, i64, i64, i64);
 
-/// What a file is to hold, with its permissions where it does not keep those it has.
+/// The new content of a file.
 pub struct After {
-    /// All of it.
+    /// The content.
     pub bytes: Vec<u8>,
-    /// Of what it will hold.
+    /// The hash of the content.
     pub hash: Hash,
-    /// None: those that the file has.
+    /// The new permission bits; `None` keeps those of the file.
     pub permissions: Option<u32>,
 }
 
 impl Present {
-    /// The file at a path, which was opened through no link.
+    /// Reads a file that was opened at `path` without following links.
     pub fn read(mut file: File, path: &Path) -> Result<Self> {
         let failed = |e: std::io::Error| Error::io("cannot be read", e).in_file(path);
         let meta = file.metadata().map_err(failed)?;
@@ -61,7 +61,7 @@ impl Present {
 }
 
 impl After {
-    /// A file that will hold these bytes.
+    /// Makes new content.
     pub fn new(bytes: Vec<u8>, permissions: Option<u32>) -> Self {
         Self { hash: Hash::of(&bytes), bytes, permissions }
     }
@@ -69,13 +69,13 @@ impl After {
 
 /// A file that is about to change.
 pub struct Pending {
-    /// Absolute, and without links.
+    /// The absolute path without links.
     pub path: PathBuf,
-    /// How, as the record says it.
+    /// The kind of change in the record.
     pub mode: &'static str,
-    /// None: it is new.
+    /// The current file; `None` if it is new.
     pub before: Option<Present>,
-    /// None: it is removed.
+    /// The new content; `None` removes the file.
     pub after: Option<After>,
 }
 
@@ -86,7 +86,7 @@ fn stamp(stat: &Stat) -> Stamp {
 }
 
 impl Pending {
-    /// Makes the change. The path was resolved before, so a link on the way to it now was put there since.
+    /// Applies the change. The path was resolved before, so a link in it now was added in the meantime.
     pub fn carry_out(&self) -> Result<()> {
         let (Some(name), Some(parent)) = (self.path.file_name(), self.path.parent()) else {
             return Err(Error::validation("not a file name").with("rule", "path"));
@@ -112,7 +112,7 @@ impl Pending {
                 self.is_unchanged(&directory, name)?;
                 rustix::fs::renameat(&directory, &temporary, &directory, name).map_err(|e| failed(e.into()))
             }
-            // Without replacing: a file that came meanwhile stays.
+            // A hard link does not replace a file that was created in the meantime.
             None => rustix::fs::linkat(&directory, &temporary, &directory, name, AtFlags::empty())
                 .map_err(|e| failed(e.into())),
         });
@@ -122,7 +122,7 @@ impl Pending {
         placed
     }
 
-    /// Writes the new content beside the file, with the owner and the permissions that it is to have.
+    /// Writes the new content to a temporary file with the final owner and permissions.
     fn write(&self, directory: impl std::os::fd::AsFd, temporary: &str, after: &After) -> std::io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(directory, temporary, flags, Mode::from_raw_mode(0o644))?;

@@ -1,8 +1,8 @@
-//! The agents, and the directories in which they look for instructions.
+//! The supported agents and their configuration directories.
 
 use std::path::{Path, PathBuf};
 
-/// An agent that people have, which runs other programs.
+/// A third-party coding agent, which runs programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -20,7 +20,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// Its name on the command line and on the ledger.
+    /// Returns the name on the command line and in the ledger.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Claude => "claude",
@@ -31,7 +31,7 @@ impl Host {
         }
     }
 
-    /// Its directory in a project, or for the person, whose own directory is `home`.
+    /// Returns its directory in a project, else that of the user, whose home directory is `home`.
     pub fn directory(self, project: Option<&Path>, home: &Path) -> PathBuf {
         let name = match self {
             Self::Claude => ".claude",
@@ -55,7 +55,7 @@ impl Host {
     }
 }
 
-/// The path in a variable of the environment.
+/// Returns the path in an environment variable; `None` if it is empty.
 pub fn named(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
 }

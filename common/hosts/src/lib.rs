@@ -1,5 +1,5 @@
-//! The configuration of other agents: where each keeps it, and how such a file is changed. It is shown as a difference, confirmed, on
-//! the record, and changes whole or not at all; of a JSON text every byte stays that is not meant.
+//! The configuration files of other agents: their paths, and changes to them. A change is shown as a diff, confirmed,
+//! recorded in the ledger, and applied atomically; in a JSON file, all other bytes are kept.
 
 mod difference;
 

@@ -1,4 +1,4 @@
-//! Paths that are opened through no link: one that is on its way was put there since the path was resolved.
+//! Opens paths without following links, because a link in a resolved path was added after the path was resolved.
 
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
@@ -6,17 +6,17 @@ use std::path::{Component, Path};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Opens an absolute path that has no links, with these flags.
+/// Opens an absolute path without links, with these flags.
 pub fn open_with(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let (flags, how) = (flags | OFlags::CLOEXEC, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS);
     match rustix::fs::openat2(CWD, path, flags, Mode::empty(), how) {
-        // Old kernels do not have the call, and a sandbox like ours hides it.
+        // Old kernels lack `openat2`, and a sandbox may deny it.
         Err(Errno::NOSYS | Errno::PERM) => open_by_steps(path, flags),
         other => other,
     }
 }
 
-/// The same, one directory after the other.
+/// Like [`open_with`], one directory after the other.
 fn open_by_steps(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let steps = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut names = path.components().filter(|part| matches!(part, Component::Normal(_))).peekable();
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_steps_the_same_is_opened_and_refused() {
+    fn open_by_steps_rejects_links_like_openat2() {
         let home = tempfile::tempdir().unwrap();
         let root = home.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("real/deep")).unwrap();

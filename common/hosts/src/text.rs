@@ -1,4 +1,4 @@
-//! A JSON text edited where it stands: what is not touched keeps every byte, and what is put in and taken out again leaves no trace.
+//! Edits JSON text in place: all other bytes are kept, and removing an added value restores the original text.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,13 +10,13 @@ use serde_json::value::RawValue;
 
 type Span = Range<usize>;
 
-/// A way down: the members and elements to go through, by their number.
+/// A path to a value: the indexes of members and elements.
 type Way<'a> = &'a [usize];
 
 /// A strict JSON text.
 pub struct Text {
     source: String,
-    /// What one level is indented by, and how its lines end.
+    /// The indentation of one level, and the line end.
     unit: String,
     newline: &'static str,
 }
@@ -28,8 +28,8 @@ struct Element {
 }
 
 impl Text {
-    /// A text that can be edited, with what it says: strict JSON, an object, in which the member of this name is an object if it is there.
-    /// `paste` is what its owner can put in, where we cannot.
+    /// Parses a text that can be edited, and its value. The text must be strict JSON and an object; the member `member`
+    /// must be an object if it exists. `paste` is shown in the error, for the user to insert by hand.
     pub fn checked(text: &str, member: &str, paste: &Value) -> Result<(Self, Value)> {
         json::check(text.as_bytes()).map_err(|fault| {
             let line = text.as_bytes()[..fault.offset.min(text.len())].split(|&byte| byte == b'\n').count();
@@ -49,22 +49,22 @@ impl Text {
         Self { source: text.to_owned(), unit: unit.to_owned(), newline }
     }
 
-    /// What became of it.
+    /// Returns the edited text.
     pub fn into_text(self) -> String {
         self.source
     }
 
-    /// The number of a member, by its name.
+    /// Returns the index of a member.
     pub fn member(&self, way: Way<'_>, name: &str) -> Option<usize> {
         self.elements(&self.span(way)).iter().position(|element| element.name.as_deref() == Some(name))
     }
 
-    /// The texts of the values that an object or array holds, in order.
+    /// Returns the texts of the values in an object or array, in order.
     pub fn children(&self, way: Way<'_>) -> Vec<&str> {
         self.elements(&self.span(way)).into_iter().map(|element| &self.source[element.span]).collect()
     }
 
-    /// Puts a value at the end of an object or an array.
+    /// Appends a value to an object or an array.
     pub fn append(&mut self, way: Way<'_>, name: Option<&str>, value: &Value) {
         let span = self.span(way);
         let name = name.map(|name| format!("{}: ", Value::from(name))).unwrap_or_default();
@@ -72,12 +72,13 @@ impl Text {
         let new = name + &pretty(value, &self.unit).replace('\n', &indent);
         match self.elements(&span).last() {
             Some(last) => self.source.insert_str(last.span.end, &format!(",{indent}{new}")),
-            // On the line of the bracket: by that it is known that the container was there before. See `is_made`.
+            // On the line of the bracket, which marks the container as existing before. See `is_made`.
             None => self.source.insert_str(span.start + 1, &new),
         }
     }
 
-    /// Takes an element away, and each container that was made for it and holds nothing else. False if that is the whole text.
+    /// Removes an element, and each container that was added for it and is empty then. Returns false if that is the
+    /// whole text.
     pub fn remove(&mut self, way: Way<'_>) -> bool {
         let Some((&number, parent)) = way.split_last() else { return false };
         let span = self.span(parent);
@@ -88,7 +89,7 @@ impl Text {
         let end = elements[number].span.end;
         let gone = match number {
             0 if elements.len() == 1 => span.start + 1..end,
-            // Up to the comma behind it.
+            // Up to the comma after the element.
             0 => span.start + 1..end + self.source[end..].find(',').map_or(0, |comma| comma + 1),
             _ => elements[number - 1].span.end..end,
         };
@@ -96,7 +97,7 @@ impl Text {
         true
     }
 
-    /// Whether a container was written by us, with all that is in it: its first element has a line of its own.
+    /// True if this program added the container with its content: its first element is on a line of its own.
     fn is_made(&self, span: &Span) -> bool {
         self.source[span.start + 1..].starts_with(['\n', '\r'])
     }
@@ -107,7 +108,7 @@ impl Text {
         way.iter().fold(whole, |span, &number| self.elements(&span)[number].span.clone())
     }
 
-    /// What an object or array holds, in order; nothing where it is neither.
+    /// Returns the content of an object or array, in order; empty for other values.
     fn elements(&self, span: &Span) -> Vec<Element> {
         let text = &self.source[span.clone()];
         let place = |raw: &RawValue| {
@@ -129,17 +130,17 @@ impl Text {
     }
 }
 
-/// The refusal of a text that only its owner can edit.
+/// Makes the error for a text that only the user can edit.
 pub fn uneditable(why: String, paste: &Value) -> Error {
     let hint = "correct the file, or put in yourself what `paste` shows; files with comments are not edited";
     Error::new(Code::Conflict, why).with("rule", "format").with("paste", paste.clone()).hint(hint)
 }
 
-/// A value over several lines.
+/// Formats a value over several lines.
 pub fn pretty(value: &Value, unit: &str) -> String {
     let mut bytes = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(unit.as_bytes()));
-    // A `Value` has no member that cannot be written, and a `Vec` takes everything.
+    // A `Value` can always be serialized, and writing to a `Vec` cannot fail.
     let _ = serde::Serialize::serialize(value, &mut serializer);
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -150,9 +151,9 @@ mod tests {
 
     use super::*;
 
-    /// Texts, and the text with a member added at the way of an object or array.
+    /// Texts, and the same texts with a member added to an object or an array.
     #[test]
-    fn a_value_is_put_in_as_the_text_is_written_and_taken_out_without_a_trace() {
+    fn append_follows_style_and_remove_restores_text() {
         let cases: [(&str, Way<'_>, Option<&str>, &str); 6] = [
             ("{}", &[], Some("a"), "{\"a\": [\n    1\n  ]}"),
             ("{\n}\n", &[], Some("a"), "{\"a\": [\n    1\n  ]\n}\n"),
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_goes_with_its_last_element_and_the_rest_stays() {
+    fn remove_of_last_element_removes_added_container() {
         let mut text = Text::new("{\n  \"a\": {\n    \"b\": [\n      1\n    ]\n  },\n  \"c\": 2\n}");
         assert!(text.remove(&[0, 0, 0]));
         assert_eq!(text.source, "{\n  \"c\": 2\n}");
