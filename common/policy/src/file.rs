@@ -1,4 +1,4 @@
-//! `config/policy.toml`. Each table is read by the programs that it is about. No option and no variable widens it.
+//! `config/policy.toml`. Each program reads its own tables. No option and no variable extends the permissions.
 
 use std::io::ErrorKind;
 
@@ -7,8 +7,8 @@ use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 
-/// A table of the policy of a home. A file or table that is not there gives the default; one that cannot be understood is an error,
-/// never an open door.
+/// Returns a table of the policy. A missing file or table gives the default; a malformed one is an error, so that it
+/// never grants permissions.
 pub fn table<T: DeserializeOwned + Default>(home: &Home, name: &str) -> Result<T> {
     let file = home.policy_file();
     match std::fs::read_to_string(&file) {
@@ -23,7 +23,7 @@ pub(crate) fn parse<T: DeserializeOwned + Default>(text: &str, name: &str) -> Re
     toml::Deserializer::parse(text).and_then(|reader| table.deserialize(reader)).map_err(|e| explain(text, &e))
 }
 
-/// Picks one table out of a file, and passes over the others.
+/// Deserializes one table of a file and ignores the others.
 struct Named<'a, T> {
     name: &'a str,
     value: std::marker::PhantomData<T>,
@@ -57,7 +57,7 @@ impl<'de, T: DeserializeOwned + Default> Visitor<'de> for Named<'_, T> {
     }
 }
 
-/// A parser's error as ours: the line, what is unknown there, and the nearest known key or value.
+/// Converts a parser's error: the line, the unknown word, and the nearest known key or value.
 pub fn explain(text: &str, error: &toml::de::Error) -> Error {
     let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() as u64 + 1);
     let message = error.message().lines().next().unwrap_or_default().to_owned();
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_named_with_its_line_and_other_tables_are_others() {
+    fn unknown_key_fails_with_line_and_other_tables_are_ignored() {
         let e = parse::<Llm>("[exec]\nanything = 1\n[llm]\nnetwrk = \"token\"\n", "llm").unwrap_err();
         assert!(e.message().contains("line 4") && e.message().contains("netwrk"), "{e}");
         assert_eq!(e.details()["nearest"], "network");

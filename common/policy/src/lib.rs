@@ -1,5 +1,5 @@
-//! What governs a prompt, for the programs that must agree on it: the `[llm]` table of `config/policy.toml`, the registry of
-//! prompts, and their templates. See cp-policy(5).
+//! The policy of prompts that several programs must agree on: the `[llm]` table of `config/policy.toml`, the registry
+//! of prompts, and their templates. See cp-policy(5).
 
 mod file;
 mod llm;

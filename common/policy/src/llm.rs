@@ -1,4 +1,4 @@
-//! The table `[llm]`: what may be sent to a model, and what it may cost.
+//! The table `[llm]`: the prompts that may be sent to a model, and the budget.
 
 use cp_common::Result;
 use cp_common::home::Home;
@@ -6,64 +6,64 @@ use serde::Deserialize;
 
 use crate::file::table;
 
-/// The policy for prompts. cp-compose and cp-llm both read it, so that neither bypasses it.
+/// The policy for prompts. Both cp-compose and cp-llm read it, so that neither bypasses it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Llm {
-    /// Which system texts may be sent.
+    /// The system texts that may be sent.
     pub governed_prompts: GovernedPrompts,
-    /// Whether `--no-redact` may be given.
+    /// The permission to use `--no-redact`.
     pub redact: Redact,
-    /// Who may use the network.
+    /// The permission to use the network.
     pub network: Network,
-    /// Whether prompts and answers go on the ledger outside of sessions and runs too.
+    /// True if the ledger also records prompts and answers outside of sessions and runs.
     pub log_content: bool,
-    /// The hosts that attachments may be fetched from: `name`, or `*.name` for those below it.
+    /// The hosts that attachments may be fetched from: `name`, or `*.name` for its subdomains.
     pub fetch: Vec<String>,
-    /// The most US dollars that one command line may spend.
+    /// The budget of one command line, in US dollars.
     pub budget_usd: Option<f64>,
 }
 
-/// Which system texts may be sent.
+/// The system texts that may be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GovernedPrompts {
-    /// Any; the hash of each is on the ledger.
+    /// Any text; the ledger records its hash.
     #[default]
     Log,
-    /// Those that are made of registered texts only.
+    /// Only texts that consist of registered prompts.
     Require,
 }
 
-/// Whether `--no-redact` may be given.
+/// The permission to use `--no-redact`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Redact {
-    /// It may.
+    /// Allowed.
     #[default]
     Default,
-    /// It may not.
+    /// Forbidden.
     Require,
 }
 
-/// Who may use the network.
+/// The permission to use the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// Everybody.
+    /// Allowed without a token.
     #[default]
     Allow,
-    /// Only who holds a token.
+    /// Allowed with a token.
     Token,
 }
 
 impl Llm {
-    /// The table of a home.
+    /// Loads the table of a home.
     pub fn load(home: &Home) -> Result<Self> {
         table(home, "llm")
     }
 
-    /// Whether attachments may be fetched from a host, its name in lower case.
+    /// True if attachments may be fetched from `host`, a name in lower case.
     pub fn fetches_from(&self, host: &str) -> bool {
         self.fetch.iter().map(|entry| entry.to_ascii_lowercase()).any(|entry| match entry.strip_prefix("*.") {
             Some(domain) => host.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_named_itself_or_lies_below_a_domain() {
+    fn fetches_from_matches_host_or_subdomain() {
         let table =
             Llm { fetch: vec!["A.example".into(), "*.b.example".into(), "*".into(), "*.".into()], ..Llm::default() };
         for (host, is_named) in [

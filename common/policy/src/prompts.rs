@@ -1,4 +1,4 @@
-//! Governed prompts: registered texts whose bytes are what the registry says. Anything else is a failure, never a fallback.
+//! Governed prompts: texts whose bytes must match the registry. A mismatch is an error; there is no fallback.
 
 use std::path::{Path, PathBuf};
 
@@ -29,12 +29,12 @@ impl Prompts {
         Ok(Self { registry, texts: home.path("governed_prompts"), table })
     }
 
-    /// The file of a prompt.
+    /// Returns the file of a prompt.
     pub fn file(&self, id: &str) -> PathBuf {
         self.texts.join(format!("{id}.md"))
     }
 
-    /// The text of an active prompt, as it was registered. Fails when it is not registered, not active, or has been changed.
+    /// Returns the text of an active prompt. Fails if the prompt is not registered, not active, or was changed.
     pub fn text(&self, id: &str) -> Result<String> {
         let Some(row) = self.table.rows().find(|row| row.get("prompt_id") == id) else { return Err(self.unknown(id)) };
         check_id(id)?;
@@ -56,13 +56,13 @@ impl Prompts {
         Ok(text)
     }
 
-    /// Whether this is the text of a prompt that is active.
+    /// True if `text` is an active prompt.
     pub fn has(&self, text: &str) -> bool {
         let found = hash_of(text);
         self.table.rows().any(|row| is_active(row) && is_hash(row.get("hash"), &found))
     }
 
-    /// Whether a system text is made of prompts that are active, as they were registered, and of nothing else.
+    /// True if a system text consists only of active prompts with their registered content.
     pub fn make_up(&self, system: &str) -> bool {
         fn made_of(rest: &str, texts: &[String]) -> bool {
             let after = |text: &String| rest.strip_prefix(text.trim_end());
@@ -76,12 +76,12 @@ impl Prompts {
             || made_of(system, &texts.into_iter().filter(|text| !text.trim_end().is_empty()).collect::<Vec<_>>())
     }
 
-    /// The registry.
+    /// Returns the registry.
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// Its file.
+    /// Returns the file of the registry.
     pub fn registry(&self) -> &Path {
         &self.registry
     }
@@ -96,7 +96,7 @@ impl Prompts {
     }
 }
 
-/// Refuses a name that cannot be that of a prompt's file and nothing more.
+/// Rejects an id that is not a valid file name of a prompt.
 pub fn check_id(id: &str) -> Result<()> {
     if id.starts_with("PRM-") && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
         return Ok(());
@@ -108,17 +108,17 @@ fn is_active(row: Row<'_>) -> bool {
     row.get("status") == "active"
 }
 
-/// The hash of a text, as the registry has it.
+/// Returns the hash of a text, as in the registry.
 pub fn hash_of(text: &str) -> String {
     format!("sha256:{}", hex(&Sha256::digest(text)))
 }
 
-/// Whether a registered hash, with or without its algorithm, is this one.
+/// True if a registered hash, with or without its algorithm, equals `found`.
 pub fn is_hash(registered: &str, found: &str) -> bool {
     registered == found || found.strip_prefix("sha256:") == Some(registered)
 }
 
-/// The text of a file.
+/// Returns the text of a file.
 pub fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_active_prompt_with_the_registered_bytes_is_given() {
+    fn text_requires_active_prompt_with_registered_bytes() {
         let row = |status: &str| format!("PRM-A-1,\"A, in\ntwo lines\",{status},{}\n", hash_of("Be brief.\n"));
         let code = |found: Result<String>| found.unwrap_err().code();
         let (_place, home) = home_with(&row("active"), "Be brief.\n");

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use csv::{ReaderBuilder, StringRecord, Trim};
 
-/// A registry. Rows that are shorter than the first have empty cells.
+/// A registry. Missing cells at the end of a row are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     columns: StringRecord,
     rows: Vec<StringRecord>,
 }
 
-/// A row by the names of its columns.
+/// A row with named cells.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     columns: &'a StringRecord,
@@ -19,13 +19,13 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The cell of a column; empty where the table has none.
+    /// Returns the cell of a column; empty if the table lacks the column.
     pub fn get(&self, column: &str) -> &str {
         let at = self.columns.iter().position(|name| name == column);
         at.and_then(|at| self.cells.get(at)).unwrap_or_default()
     }
 
-    /// The row as an object of strings, with the columns in the table's order.
+    /// Returns the row as an object of strings, in the order of the columns.
     pub fn to_value(self) -> serde_json::Value {
         let cell = |at: usize| self.cells.get(at).unwrap_or_default().into();
         let members = self.columns.iter().enumerate().map(|(at, name)| (name.to_owned(), cell(at)));
@@ -34,32 +34,33 @@ impl Row<'_> {
 }
 
 impl Table {
-    /// Reads a table. Cells in quotes hold commas, line feeds and doubled quotes.
+    /// Parses a table. Quoted cells may contain commas, line feeds and doubled quotes.
     pub fn parse(text: &str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut reader = ReaderBuilder::new().flexible(true).trim(Trim::All).from_reader(text.as_bytes());
-        // The text is in memory and is UTF-8, and rows may have any length: no row can fail.
+        // No row can fail, because the text is UTF-8 in memory and rows may have any length.
         let columns = reader.headers().cloned().unwrap_or_default();
         let rows = reader.into_records().filter_map(Result::ok).filter(|row| row.iter().any(|cell| !cell.is_empty()));
         Self { columns, rows: rows.collect() }
     }
 
-    /// The rows, in order.
+    /// Returns the rows in order.
     pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         self.rows.iter().map(|cells| Row { columns: &self.columns, cells })
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The table as text, with these cells in the row that has the first of them already, else in a new row. Other cells stay.
+    /// Returns the table as text, with these cells set in the row that matches the first of them, else in a new row.
+    /// Other cells are kept.
     pub fn with(&self, cells: &[(&str, &str)]) -> String {
         let cell = |column: &str| cells.iter().find(|(name, _)| *name == column).map(|(_, cell)| *cell);
         let is_it = |row: &Row<'_>| cells.first().is_some_and(|(name, id)| row.get(name) == *id);
@@ -67,7 +68,7 @@ impl Table {
         let is_new = !self.rows().any(|row| is_it(&row));
         let rows = self.rows().chain(is_new.then_some(Row { columns: &self.columns, cells: &new }));
         let mut writer = csv::Writer::from_writer(Vec::new());
-        // Into memory: nothing can fail.
+        // Writing to memory cannot fail.
         let _ = writer.write_record(&self.columns);
         for row in rows {
             let is_it = is_it(&row) || row.cells.is_empty();
@@ -77,7 +78,7 @@ impl Table {
         String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
     }
 
-    /// How many rows have each value of a column.
+    /// Counts the rows by the value of a column.
     pub fn counts(&self, column: &str) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for row in self.rows() {
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_hold_commas_and_lines_and_short_rows_have_empty_cells() {
+    fn quoted_cells_keep_commas_and_short_rows_have_empty_cells() {
         let table = Table::parse("\u{feff}id,title,status\r\nA,\"x, \"\"y\"\"\nz\",active\r\n\nB\n,,\n");
         let cells: Vec<_> =
             table.rows().map(|row| ["id", "title", "status"].map(|name| row.get(name).to_owned())).collect();

@@ -1,4 +1,4 @@
-//! Texts with `{variables}`: filled in by who composes a prompt, recognised by who sends it.
+//! Templates with `{variables}`, which the composing program fills in and the sending program recognizes.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use cp_common::{Error, Result};
 /// A piece of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece<'a> {
-    /// What stands as it is, other braces too.
+    /// Literal text, including other braces.
     Text(&'a str),
     /// The name between two braces, and its offset.
     Variable(&'a str, usize),
 }
 
-/// The template with each variable replaced by its value. One without a value is an error that names the line.
+/// Replaces each variable of a template by its value. A variable without a value is an error that names its line.
 pub fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
     let mut filled = String::with_capacity(template.len());
     for piece in pieces(template) {
@@ -31,7 +31,7 @@ pub fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<String>
     Ok(filled)
 }
 
-/// The names of its variables, each once, in their order.
+/// Returns the names of the variables, each once, in order.
 pub fn variables(template: &str) -> Vec<&str> {
     let mut names = Vec::new();
     for piece in pieces(template) {
@@ -44,14 +44,14 @@ pub fn variables(template: &str) -> Vec<&str> {
     names
 }
 
-/// Whether a text begins with a template, each variable of which stands for any text.
+/// True if `text` begins with `template`, whose variables match any text.
 pub fn begins_with(text: &str, template: &str) -> bool {
     let (mut rest, mut after_variable, mut has_variables) = (text, false, false);
     for piece in pieces(template) {
         match piece {
             Piece::Variable(..) => (after_variable, has_variables) = (true, true),
             Piece::Text(literal) if std::mem::take(&mut after_variable) => {
-                // The first match is as good as any: it leaves the most text for what follows.
+                // The first match is sufficient, because it leaves the most text for the rest.
                 let Some(at) = rest.find(literal) else { return false };
                 rest = &rest[at + literal.len()..];
             }
@@ -61,7 +61,7 @@ pub fn begins_with(text: &str, template: &str) -> bool {
             }
         }
     }
-    // Without variables the end is known: another part follows after a blank line, or nothing does.
+    // Without variables the end of the template is known: a blank line and another part follow, or nothing.
     has_variables || rest.is_empty() || rest.starts_with("\n\n")
 }
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_filled_in_and_other_braces_stay() {
+    fn fill_replaces_variables_and_keeps_other_braces() {
         let values = BTreeMap::from([("name".to_owned(), "{x}".to_owned())]);
         assert_eq!(fill("a {name} {\"k\":{}} {", &values).unwrap(), "a {x} {\"k\":{}} {");
         assert_eq!(variables("{b} {a} {b} {} {\"a\"}"), ["b", "a"]);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_begins_with_its_template_with_any_text_for_the_variables() {
+    fn begins_with_accepts_any_value_of_variables() {
         for (text, template, expected) in [
             ("Speak softly.\n\nAnd more.", "Speak {tone}.", true),
             ("Speak softly", "Speak {tone}.", false),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in_is_recognised() {
+    fn filled_template_is_recognized() {
         let values = BTreeMap::from([("a".to_owned(), "one {b}".to_owned()), ("b".to_owned(), String::new())]);
         for template in ["{a}", "x {a} y {b}{a}.", "{ {a} }", "{b}"] {
             assert!(begins_with(&fill(template, &values).unwrap(), template), "{template}");
