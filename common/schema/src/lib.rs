@@ -1,33 +1,33 @@
-//! JSON Schemas that are checked without a network: what a schema refers to must be in it.
+//! JSON Schema validation without network access: all references must be within the schema.
 
 use boon::{CompileError, Compiler, SchemaIndex, Schemas, UrlLoader, ValidationError};
 use serde_json::{Value, json};
 
-/// The address that a schema is given, from which its references lead.
+/// The URL of a schema, against which its references are resolved.
 const ADDRESS: &str = "schema:///root";
 
 /// The members of a schema whose values are not schemas.
 const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
 
-/// The most characters of one fault's message: it quotes the value it is about, which may be long.
+/// Maximum length of a fault's message in characters, because it quotes a value that may be long.
 const LONGEST: usize = 400;
 
-/// A JSON Schema that is ready to check values.
+/// A compiled JSON Schema.
 pub struct Schema {
     parts: Schemas,
     root: SchemaIndex,
 }
 
-/// One way in which a value does not fit a schema.
+/// A violation of a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The JSON Pointer (RFC 6901) to the value that is wrong; empty for the whole.
+    /// The JSON Pointer (RFC 6901) to the invalid value; empty for the whole.
     pub pointer: String,
-    /// What is wrong with it.
+    /// The reason.
     pub message: String,
 }
 
-/// Loads nothing.
+/// Rejects every reference outside of the schema.
 struct NoRemoteRefs;
 
 impl UrlLoader for NoRemoteRefs {
@@ -37,7 +37,7 @@ impl UrlLoader for NoRemoteRefs {
 }
 
 impl Schema {
-    /// Compiles a schema. The error says what is wrong with it.
+    /// Compiles a schema. The error is a message for people.
     pub fn compile(text: Value) -> Result<Self, String> {
         let wrong = |e: CompileError| shortened(&format!("{e:#}"));
         let (mut compiler, mut parts) = (Compiler::new(), Schemas::new());
@@ -47,8 +47,8 @@ impl Schema {
         Ok(Self { parts, root })
     }
 
-    /// As [`Schema::compile`], for a schema of others, which may have patterns in the dialect of ECMAScript that look around. Those that
-    /// cannot be checked are left out and given back.
+    /// Like [`Schema::compile`], for a schema of a third party, which may contain ECMAScript patterns with look-around.
+    /// Unsupported patterns are removed and returned.
     pub fn compile_lenient(mut text: Value) -> Result<(Self, Vec<String>), String> {
         if let Ok(schema) = Self::compile(text.clone()) {
             return Ok((schema, Vec::new()));
@@ -58,7 +58,7 @@ impl Schema {
         Self::compile(text).map(|schema| (schema, unchecked))
     }
 
-    /// The first faults of a value, at most so many: those that have no others behind them, which say what to change.
+    /// Returns the first `most` violations: those without causes, which tell what to change.
     pub fn faults(&self, value: &Value, most: usize) -> Vec<Fault> {
         let mut faults = Vec::new();
         if let Err(error) = self.parts.validate(value, self.root) {
@@ -68,7 +68,7 @@ impl Schema {
     }
 }
 
-/// Takes the patterns out of a schema that cannot be checked.
+/// Removes unsupported patterns from a schema.
 fn leave_out_patterns(schema: &mut Value, unchecked: &mut Vec<String>) {
     let cannot = |pattern: &str| Schema::compile(json!({ "pattern": pattern })).is_err();
     match schema {
@@ -82,11 +82,11 @@ fn leave_out_patterns(schema: &mut Value, unchecked: &mut Vec<String>) {
                 unchecked.extend(by_pattern.keys().filter(|pattern| cannot(pattern)).cloned());
                 by_pattern.retain(|pattern, _| !unchecked[before..].contains(pattern));
                 if unchecked.len() > before {
-                    // Which properties are additional cannot be known any more.
+                    // Without these patterns it is unknown which properties are additional.
                     members.remove("additionalProperties");
                 }
             }
-            // What is not a schema stays as it is.
+            // Values that are not schemas are kept.
             let within = members.iter_mut().filter(|(name, _)| !DATA.contains(&name.as_str()));
             within.for_each(|(_, value)| leave_out_patterns(value, unchecked));
         }
@@ -108,7 +108,7 @@ fn collect(error: &ValidationError<'_, '_>, most: usize, faults: &mut Vec<Fault>
 
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
-        // A word is left out whole: nobody would know the half of a secret for one.
+        // A whole word is removed, because a part of a secret could not be recognized.
         Some((end, _)) => format!("{}…", &text[..text[..end].rfind(' ').map_or(end, |blank| blank + 1)]),
         None => text.to_owned(),
     }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_fault_has_its_place() {
+    fn fault_has_pointer_to_value() {
         let schema = Schema::compile(json!({
             "type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}
         }));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_looks_around_is_left_out_and_the_rest_is_checked() {
+    fn compile_lenient_removes_unsupported_patterns() {
         let text = json!({
             "properties": {
                 "a": {"type": "string", "pattern": "^(?!x)y", "minLength": 2},
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_fetched() {
+    fn remote_reference_fails() {
         for outside in ["https://example.com/s.json", "http://localhost/s.json", "file:///etc/passwd"] {
             assert!(Schema::compile(json!({"$ref": outside})).is_err(), "{outside}");
         }
