@@ -1,7 +1,8 @@
-//! Where in a text a rule is worth asking: three bytes that it needs, found in one pass.
+//! Anchors: three adjacent bytes that a rule requires. One pass over a text finds the places where rules must be
+//! evaluated.
 //!
-//! A byte counts by its low five bits, so that small and capital letters are one and three bytes are a number below 2^15. The table
-//! is made when this is compiled; a process that writes one line pays nothing for it.
+//! Each byte is reduced to its low five bits, so that upper and lower case are equal and three bytes form a number
+//! below 2^15. The tables are computed at compile time, so that a process that writes one line has no startup cost.
 
 use crate::named::call::CALLS;
 use crate::named::phrase;
@@ -9,12 +10,12 @@ use crate::named::tool::TOOLS;
 use crate::rule::Rule;
 use crate::shapes::key;
 
-/// The possible bytes at three adjacent places, their offset in the text that the rule matches, and the rule.
+/// The possible bytes at three adjacent positions, their offset in the rule's match, and the rule.
 struct Anchor([&'static [u8]; 3], usize, Rule);
 
 const DIGITS: &[u8] = b"0123456789abcdef";
 
-/// The anchors of the rules that have no prefix: the rarest three bytes of each.
+/// The anchors of rules without a fixed prefix: the rarest three bytes of each.
 const ANCHORS: [Anchor; 72] = [
     Anchor([b"p", b"a", b"s"], 0, Rule::Name),
     Anchor([b"p", b"w", b"d"], 0, Rule::Name),
@@ -90,10 +91,10 @@ const ANCHORS: [Anchor; 72] = [
     Anchor([b" ", b"-", b"c"], 2, Rule::Fed),
 ];
 
-/// All codes of a byte.
+/// All five-bit codes.
 const ANY: &[u8] = b"@abcdefghijklmnopqrstuvwxyz[\\]^_";
 
-/// Where a rule begins to look, by the number of its three bytes.
+/// The three-byte code of an anchor, its offset in the match, and its rule.
 #[derive(Clone, Copy)]
 struct Node {
     code: u16,
@@ -105,10 +106,10 @@ const fn code(first: u8, second: u8, third: u8) -> u16 {
     ((first & 31) as u16) << 10 | ((second & 31) as u16) << 5 | (third & 31) as u16
 }
 
-/// How many rules look for a text that does not vary.
+/// Number of rules with a fixed prefix.
 const WORDS: usize = key::KEYS.len() + TOOLS.len() + CALLS.len() + phrase::WORDS.len();
 
-/// The text that a rule looks for.
+/// Returns the fixed prefix of a rule.
 #[expect(clippy::cast_possible_truncation, reason = "no table has 256 rows")]
 const fn word(at: usize) -> (&'static [u8], Rule) {
     if at < key::KEYS.len() {
@@ -138,7 +139,7 @@ const fn count() -> usize {
     count
 }
 
-/// The nodes, by their code; those of one code in the order in which they are asked.
+/// The nodes, sorted by code; nodes with the same code are in the order of evaluation.
 static NODES: [Node; COUNT] = nodes();
 
 #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 256 keys, and prefixes are shorter")]
@@ -171,7 +172,7 @@ const fn nodes() -> [Node; COUNT] {
     nodes
 }
 
-/// Puts a node where its code belongs, behind those that are there.
+/// Inserts a node after those with the same or a smaller code.
 const fn insert(nodes: &mut [Node; COUNT], length: usize, node: Node) {
     let mut at = length;
     while at > 0 && nodes[at - 1].code > node.code {
@@ -181,7 +182,7 @@ const fn insert(nodes: &mut [Node; COUNT], length: usize, node: Node) {
     nodes[at] = node;
 }
 
-/// A bit for each code that has a node, and how many such codes are below those of its word.
+/// A bitmap of the codes that have a node, and the number of such codes in all preceding words.
 static KNOWN: [(u64, u16); 1 << 9] = known();
 
 const fn known() -> [(u64, u16); 1 << 9] {
@@ -202,7 +203,7 @@ const fn known() -> [(u64, u16); 1 << 9] {
     known
 }
 
-/// The first node of each code that has one, in the order of the codes; then how many nodes there are.
+/// The index of the first node of each code, in the order of the codes, then the number of nodes.
 static FIRST: [u16; COUNT + 1] = first();
 
 #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 65536 nodes")]
@@ -221,14 +222,14 @@ const fn first() -> [u16; COUNT + 1] {
 
 const NODES_FOR_TABLES: [Node; COUNT] = nodes();
 
-/// A place where rules are to be asked.
+/// A place at which rules must be evaluated.
 pub(crate) struct Hit {
-    /// Where the three bytes stand.
+    /// The offset of the anchor.
     pub(crate) at: usize,
     code: u16,
 }
 
-/// The next place from `from` on.
+/// Returns the next anchor at or after `from`.
 pub(crate) fn next(text: &[u8], from: usize) -> Option<Hit> {
     let rest = text.get(from..)?;
     let [first, second, ..] = *rest else { return None };
@@ -241,7 +242,7 @@ pub(crate) fn next(text: &[u8], from: usize) -> Option<Hit> {
 }
 
 impl Hit {
-    /// The rules to ask, and where each begins to look.
+    /// Returns the rules to evaluate, each with the offset of its match.
     pub(crate) fn rules(&self) -> impl Iterator<Item = (Rule, usize)> + use<> {
         let (at, code) = (self.at, self.code);
         let (bits, below) = KNOWN[usize::from(code >> 6)];

@@ -1,19 +1,20 @@
-//! Texts that are cut. What is cut before its secrets are taken out ends in a part of one, which no rule knows; so whoever cuts a
-//! text that others see does it here.
+//! Truncation of texts. A text that is truncated before it is redacted may end in a part of a secret, which no rule
+//! recognizes. Therefore texts for others must be truncated here.
 
 use crate::Redactor;
 
-/// The kept part of a text that was too long, without secrets.
+/// The kept part of a text that was too long, redacted.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Its beginning; all of it, where without its secrets it is short enough.
+    /// The beginning, or the whole text if it is short enough after redaction.
     pub head: String,
-    /// How many bytes are left out, and the end behind them.
+    /// Number of omitted bytes, and the end of the text.
     pub tail: Option<(usize, String)>,
 }
 
 impl Redactor {
-    /// The first `head` and the last `tail` bytes of a text, without secrets; `None` where it is not longer, and so not cut.
+    /// Redacts a text and keeps its first `head` and last `tail` bytes; `None` if the text is short enough already, and
+    /// so not redacted.
     pub fn cut(&self, text: &str, head: usize, tail: usize) -> Option<Cut> {
         if text.len() <= head + tail {
             return None;
@@ -29,7 +30,7 @@ impl Redactor {
         Some(Cut { head: text, tail: Some((tail - head, end)) })
     }
 
-    /// The first bytes of a text, without secrets if it had to be cut, and `…` for the rest.
+    /// Returns the first `most` bytes of a text, redacted and followed by `…` if the text is longer.
     pub fn shortened(&self, text: &str, most: usize) -> String {
         match self.cut(text, most, 0) {
             None => text.to_owned(),
@@ -48,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_of_a_secret_is_left_wherever_the_cut_is() {
+    fn cut_leaves_no_part_of_a_secret() {
         let text = format!("{} password={} {}", "word ".repeat(20), key(), "more ".repeat(20));
         for head in 0..text.len() - 10 {
             let cut = Redactor::default().cut(&text, head, 9).unwrap();
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_is_left_out_between_characters_and_what_is_short_stays() {
+    fn cut_omits_middle_at_character_boundaries() {
         let redactor = Redactor::default();
         assert_eq!(redactor.cut(&key(), 50, 0), None);
         let cut = redactor.cut(&"ä".repeat(100), 33, 11).unwrap();

@@ -1,11 +1,12 @@
-//! Each rule's own examples: what it must find, by its name, and what it must leave. The marks are those of the corpus.
+//! Examples of each rule: texts that it must match, with its name, and texts that it must not match. The placeholders
+//! are those of the corpus.
 
 use crate::Redactor;
 use crate::corpus::Draw;
 use crate::rule::Rule;
 use crate::shapes::key;
 
-/// A rule, what it finds, what it leaves.
+/// A rule, examples that it matches, and examples that it does not match.
 type Examples = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const EXAMPLES: &[Examples] = &[
@@ -161,7 +162,7 @@ const EXAMPLES: &[Examples] = &[
     ),
 ];
 
-/// What each kind of key is like, where the prefix and a drawn rest do not say it.
+/// Generates a key of this kind.
 fn key_like(draw: &mut Draw, (_, prefix, of, least): key::Key) -> String {
     let mark = match of {
         key::Rest::Upper => format!("«U{least}»"),
@@ -184,7 +185,7 @@ fn key_like(draw: &mut Draw, (_, prefix, of, least): key::Key) -> String {
 }
 
 #[test]
-fn each_rule_finds_its_examples_and_leaves_the_others() {
+fn rules_match_only_their_examples() {
     let (mut draw, redactor) = (Draw::new(5), Redactor::default());
     for (rule, found, left) in EXAMPLES {
         for example in *found {
@@ -200,7 +201,7 @@ fn each_rule_finds_its_examples_and_leaves_the_others() {
 }
 
 #[test]
-fn each_key_is_found_and_its_prefix_alone_is_left() {
+fn keys_are_redacted_and_bare_prefixes_are_kept() {
     let (mut draw, redactor) = (Draw::new(6), Redactor::default());
     for key in key::KEYS {
         let (rule, prefix, _, _) = key;
@@ -216,7 +217,7 @@ fn each_key_is_found_and_its_prefix_alone_is_left() {
 }
 
 #[test]
-fn each_rule_has_examples() {
+fn every_rule_has_examples() {
     for rule in Rule::OTHERS {
         for name in rule.names() {
             assert!(
@@ -228,7 +229,7 @@ fn each_rule_has_examples() {
 }
 
 impl Rule {
-    /// All but the keys.
+    /// The rules other than keys.
     const OTHERS: [Self; 36] = [
         Self::Name,
         Self::PrivateKey,
@@ -268,7 +269,7 @@ impl Rule {
         Self::Mnemonic,
     ];
 
-    /// The names of the marks that replace its matches.
+    /// Returns the names in the marks of its matches.
     const fn names(self) -> &'static [&'static str] {
         match self {
             Self::Key(_) => &[],

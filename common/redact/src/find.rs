@@ -1,4 +1,4 @@
-//! Where secrets are in a text, without taking them out.
+//! Locates secrets in a text without redacting them.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use crate::{Redactor, shapes};
 /// A secret in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where, in bytes.
+    /// Its byte range.
     pub at: Range<usize>,
-    /// The rule that found it, as its mark names it.
+    /// The rule that matched, as in its mark.
     pub rule: &'static str,
-    /// How it begins, if all of its kind do; this much may be shown.
+    /// The prefix of all secrets of its kind, which may be shown; empty if there is none.
     pub prefix: &'static str,
 }
 
 impl Redactor {
-    /// The secrets in a text, in their order; none lies in another.
+    /// Returns the secrets in a text, in order and without overlap.
     pub fn find(&self, text: &str) -> Vec<Found> {
         let mut quoted = Vec::with_capacity(text.len() + text.len() / 16 + 2);
         json::string(text, &mut quoted);
@@ -42,7 +42,7 @@ impl Redactor {
     }
 }
 
-/// A place in a text and in its spelling as a string of JSON. It only goes on.
+/// A position in a text and in its encoding as a JSON string. It only moves forward.
 struct Place<'a> {
     quoted: &'a [u8],
     at: usize,
@@ -50,7 +50,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Where in the text that is which in its spelling is here.
+    /// Converts an offset in the encoding to an offset in the text.
     fn plain_of(&mut self, spelt: usize) -> usize {
         while self.at < spelt.min(self.quoted.len() - 1) {
             self.at += match (self.quoted[self.at], self.quoted[self.at + 1]) {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_those_in_the_text_whatever_its_spelling() {
+    fn find_returns_offsets_in_plain_text() {
         let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
         let text = format!("\u{1}\"ü\"\t\\\n{key} and password=hunter22\nmy correct horse battery");
         let redactor = Redactor::knowing(["correct horse battery".to_owned()]);

@@ -1,5 +1,5 @@
-//! Laws that hold for every document and for all secrets of the process: JSON stays JSON of the same structure, with the same
-//! numbers; names stay distinct; redacting twice gives the same as redacting once.
+//! Properties of all documents and secrets: JSON remains JSON with the same structure and numbers; member names remain
+//! distinct; redaction is idempotent.
 
 use cp_json as json;
 use proptest::prelude::*;
@@ -74,7 +74,7 @@ fn document() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The document without what its strings say.
+/// Returns the document with empty strings.
 fn shape(document: &Value) -> Value {
     match document {
         Value::String(_) => "".into(),
@@ -94,7 +94,7 @@ fn names(document: &Value) -> Vec<String> {
     }
 }
 
-/// What the strings of a document say that are not names.
+/// Returns the strings of a document that are not member names.
 fn said(document: &Value) -> Vec<String> {
     match document {
         Value::String(text) => vec![text.clone()],
@@ -111,9 +111,9 @@ fn normal(text: &[u8]) -> Result<Value, TestCaseError> {
 
 proptest! {
     #[test]
-    fn documents_keep_their_structure(document in document(), secrets in prop::collection::vec(text(), 0..3), cut in any::<prop::sample::Index>()) {
+    fn redaction_keeps_document_structure(document in document(), secrets in prop::collection::vec(text(), 0..3), cut in any::<prop::sample::Index>()) {
         let mut text = document.to_string().into_bytes();
-        // A secret that stands somewhere in the bytes: also across strings, names and escapes.
+        // A secret at any place in the bytes, even across strings, names and escapes.
         let from = cut.index(text.len());
         let slice = String::from_utf8_lossy(&text[from..text.len().min(from + 14)]).into_owned();
         let redactor = Redactor::knowing(secrets.into_iter().chain([slice]));
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn own_secrets_leave_every_value_and_no_name(document in document(), secret in "[a-z\"\\\\\n]{12,20}", place in text()) {
+    fn own_secrets_are_removed_from_values_and_kept_in_names(document in document(), secret in "[a-z\"\\\\\n]{12,20}", place in text()) {
         let whole = serde_json::json!({"data": document, "message": format!("{place}{secret}"), secret.clone(): 1});
         let mut text = whole.to_string().into_bytes();
         let redactor = Redactor { own: crate::own::Own::new([secret.clone()]) };
@@ -145,7 +145,7 @@ fn redacted(secrets: &[&str], text: &str) -> String {
 }
 
 #[test]
-fn own_secrets_are_not_looked_for_in_numbers_names_escapes_and_our_own_members() {
+fn own_secrets_in_numbers_names_escapes_and_reserved_members_are_kept() {
     for (secret, text) in [
         ("123456789012", r#"{"event":"log","data":{"account":123456789012}}"#),
         ("nothing12345", r#"{"message":"a\nothing12345"}"#),
@@ -164,7 +164,7 @@ fn own_secrets_are_not_looked_for_in_numbers_names_escapes_and_our_own_members()
 }
 
 #[test]
-fn own_secrets_are_found_in_json_within_a_string_and_the_longest_wins() {
+fn own_secrets_in_nested_json_are_redacted_longest_first() {
     let nested = r#"{"content":"{\"p\":\"correct \\\"horse\\\" battery\"}"}"#;
     assert_eq!(redacted(&["correct \"horse\" battery"], nested), r#"{"content":"{\"p\":\"[REDACTED:own_secret]\"}"}"#);
     let longer = ["correct horse", "correct horse battery"];
@@ -174,13 +174,13 @@ fn own_secrets_are_found_in_json_within_a_string_and_the_longest_wins() {
 }
 
 #[test]
-fn a_number_is_never_taken_for_the_value_of_a_name() {
+fn number_after_name_is_kept() {
     let text = r#"{"":{"--password value":1000},"password":12345678,"a":["--password",12345678]}"#;
     assert_eq!(redacted(&[], text), text);
 }
 
 #[test]
-fn names_that_are_secrets_stay_apart() {
+fn redacted_names_remain_distinct() {
     let key = |last: char| format!("ghp_{}{last}", "a1B2c3D4e5".repeat(3) + "a1B2c");
     let text = format!(r#"{{"{}":1,"{}":2,"[REDACTED:github_token#2]":3}}"#, key('x'), key('y'));
     let clean = redacted(&[], &text);

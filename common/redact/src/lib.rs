@@ -1,11 +1,12 @@
-//! Finds secrets in text and replaces them. Works on JSON text in normal form and leaves JSON text.
+//! Finds secrets in text and replaces them. The input is JSON text in normal form, and so is the output.
 //!
-//! One pass over the bytes looks for three-byte anchors ([`anchor`]); only where one stands is a [`rule`] asked. No pattern is
-//! compiled, so a process that writes one line pays nothing. Each folder uses those below it:
+//! One pass over the bytes finds three-byte anchors ([`anchor`]), and only there the [`rule`]s are evaluated. No
+//! regular expression is compiled, so that a process that writes one line has no startup cost. Each folder uses those
+//! below it:
 //!
-//! - [`named`]: secrets that a name before them promises: assignments, options of commands, the context of a key
-//! - [`mod@shapes`]: secrets with a form of their own: keys of providers, tokens, private keys, addresses, headers
-//! - [`words`]: what names, values and random text look like
+//! - [`named`]: secrets after a name that announces them: assignments, options of commands, keys in a sentence
+//! - [`mod@shapes`]: secrets with a recognizable form: keys of providers, tokens, private keys, URLs, headers
+//! - [`words`]: recognition of names, values and random text
 
 mod anchor;
 #[cfg(test)]
@@ -36,21 +37,21 @@ use self::own::Own;
 use self::secret::Secret;
 use self::words::name;
 
-/// No text needs more: each round takes out what the one before made visible.
+/// Maximum number of passes; each pass redacts secrets that the previous pass exposed.
 const ROUNDS: usize = 16;
 
-/// Knows what secrets look like, and the ones this process holds.
+/// Redacts secrets of known forms, and the secrets of this process.
 #[derive(Debug, Default)]
 pub struct Redactor {
     own: Own,
 }
 
 impl Redactor {
-    /// A redactor that also knows the secrets in this process's environment.
+    /// Makes a redactor that also recognizes the secrets in this process's environment.
     pub fn from_environment() -> Self {
         let secrets = std::env::vars_os().filter_map(|(name, value)| {
             let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
-            // `$PWD` is not a password, and the path of a secret is not a secret.
+            // `$PWD` is not a password, and a path to a secret is not a secret.
             let secret =
                 name::kind_of(name.as_bytes()).is_some_and(|kind| kind != name::Kind::Key) && !value.starts_with('/');
             secret.then_some(value)
@@ -58,13 +59,14 @@ impl Redactor {
         Self::knowing(secrets)
     }
 
-    /// A redactor that knows these values besides the shapes.
+    /// Makes a redactor that also recognizes these values.
     pub fn knowing(secrets: impl IntoIterator<Item = String>) -> Self {
         Self { own: Own::new(secrets) }
     }
 
-    /// Replaces every secret in `text[from..]`, JSON in normal form, by `[REDACTED:rule]`; returns how many there were. Only what
-    /// strings say changes: structure, numbers and names stay, but for a name that is a secret by its shape.
+    /// Replaces every secret in `text[from..]`, JSON in normal form, by `[REDACTED:rule]` and returns the number of
+    /// replacements. Only the content of strings changes; structure, numbers and names are kept, except names that are
+    /// secrets by their form.
     pub fn redact(&self, text: &mut Vec<u8>, from: usize) -> u32 {
         let mut count = self.own.redact(text, from);
         for _ in 0..ROUNDS {
@@ -92,7 +94,7 @@ impl Redactor {
     }
 }
 
-/// The secrets in a text, in their order; none lies in another.
+/// Returns the secrets in a text, in order and without overlap.
 fn shapes(text: &[u8]) -> Vec<Secret> {
     let mut found: Vec<Secret> = Vec::new();
     let mut from = 0;
@@ -121,13 +123,13 @@ mod tests {
         clean
     }
 
-    /// Fakes, made here so that no scanner takes this file for a leak.
+    /// Makes a fake key here, so that no scanner reports this file as a leak.
     fn fake(prefix: &str, length: usize) -> String {
         prefix.to_owned() + &"a1B2c3D4e5".repeat(10)[..length]
     }
 
     #[test]
-    fn known_shapes_are_taken_out_wherever_they_stand() {
+    fn known_forms_are_redacted_in_any_context() {
         for (prefix, length, rule) in [
             ("sk-ant-api03-", 40, "anthropic_key"),
             ("sk-proj-", 40, "openai_key"),
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_words_stay() {
+    fn ordinary_words_are_kept() {
         for text in [
             "the task-force asked for sk-learn and a risk-averse-solution",
             "token: expected identifier, found keyword",
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn assignments_lose_their_value_only() {
+    fn assignments_keep_their_name() {
         for (text, clean) in [
             ("password=hunter22 next", "password=[REDACTED:assignment] next"),
             ("DB_PASSWORD: hunter22", "DB_PASSWORD: [REDACTED:assignment]"),
@@ -189,21 +191,21 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_goes_to_its_end_line_or_to_the_end() {
+    fn private_key_is_redacted_to_its_end_line_or_last_line() {
         let key = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\nabc=\n-----END EC PRIVATE KEY-----";
         assert_eq!(redacted(&format!("a {key} b")), "a [REDACTED:private_key] b");
         assert_eq!(redacted(&format!("a {}", &key[..45])), "a [REDACTED:private_key]\n");
     }
 
     #[test]
-    fn a_signed_token_needs_three_parts() {
+    fn jwt_requires_three_parts() {
         let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl";
         assert_eq!(redacted(jwt), "[REDACTED:jwt]");
         assert_eq!(redacted("eyJhbGciOiJIUzI1NiJ9"), "eyJhbGciOiJIUzI1NiJ9");
     }
 
     #[test]
-    fn our_own_secrets_go_first_whatever_they_look_like() {
+    fn own_secrets_of_any_form_are_redacted() {
         let redactor = Redactor::knowing(["correct horse \"battery\"".to_owned(), "short".to_owned()]);
         let (clean, count) =
             redactor.redact_text("say correct horse \"battery\" twice: correct horse \"battery\", short");
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(count, 2);
     }
 
-    /// Pieces of which documents are made that lead to the edge of a string.
+    /// Fragments of documents that lead to the edge of a string.
     const EDGES: [&str; 24] = [
         "password",
         "enter password:",
@@ -255,7 +257,7 @@ mod tests {
         })
     }
 
-    /// The document without what its strings say.
+    /// Returns the document with empty strings.
     fn shape(document: &serde_json::Value) -> serde_json::Value {
         match document {
             serde_json::Value::String(_) => "".into(),
@@ -267,7 +269,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_what_strings_say_is_taken_out(document in document()) {
+        fn redaction_changes_only_strings(document in document()) {
             let mut text = document.to_string().into_bytes();
             Redactor::default().redact(&mut text, 0);
             let clean: serde_json::Value = serde_json::from_slice(&text).map_err(|e| {
@@ -277,7 +279,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_json_stays_json(text in r#"([a-z"'\\:= /@.,;<>(){}\n]|password|--token |api key|auth|pw:|Cookie: |Basic |value=|sk-|://|:5432:|curl -u |Bearer |-----BEGIN PRIVATE KEY-----|-----END |eyJ|0123456789abcdef|k3J9xQ2mZ8vB4nR7tY1w){0,40}"#) {
+        fn redacted_json_remains_json(text in r#"([a-z"'\\:= /@.,;<>(){}\n]|password|--token |api key|auth|pw:|Cookie: |Basic |value=|sk-|://|:5432:|curl -u |Bearer |-----BEGIN PRIVATE KEY-----|-----END |eyJ|0123456789abcdef|k3J9xQ2mZ8vB4nR7tY1w){0,40}"#) {
             let mut quoted = Vec::new();
             json::string(&text, &mut quoted);
             Redactor::default().redact(&mut quoted, 0);

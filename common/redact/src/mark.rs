@@ -8,7 +8,8 @@ use memchr::memmem;
 use crate::own::{MARK_START, mark_length, string_end};
 use crate::secret::Secret;
 
-/// The text with a mark for each secret. In names of members the marks are numbered where two names would become one.
+/// Returns the text with a mark for each secret. In member names the marks are numbered if two names would become
+/// equal.
 pub(crate) fn replaced(text: &[u8], found: &[Secret]) -> Vec<u8> {
     let mut clean = Vec::with_capacity(text.len());
     let mut names = HashSet::new();
@@ -47,14 +48,14 @@ fn mark(rule: &str, number: u32, out: &mut Vec<u8>) {
     out.push(b']');
 }
 
-/// The rest of the member's name in which a secret ends here, with its quote and colon; `None` in anything else, and where another
-/// secret is in the same name.
+/// Returns the rest of the member name in which a secret ends here, with its quote and colon; `None` outside of names,
+/// and if the same name contains another secret.
 fn name_rest(text: &[u8], at: usize, until: usize) -> Option<&[u8]> {
     let end = string_end(&text[..until], at)?;
     (text.get(end) == Some(&b':')).then(|| &text[at..=end])
 }
 
-/// Leaves only what is within one string of the JSON: no rule changes numbers or structure, whatever it takes for a value.
+/// Keeps only matches within one JSON string, because no rule may change numbers or structure.
 pub(crate) fn keep_within_strings(text: &[u8], found: &mut Vec<Secret>) {
     let mut string = 0..0;
     found.retain(|secret| {
@@ -63,7 +64,7 @@ pub(crate) fn keep_within_strings(text: &[u8], found: &mut Vec<Secret>) {
             let start = string.end + quote + 1;
             let Some(end) = string_end(text, start) else { return false };
             if start > secret.at.start {
-                // It begins between two strings; the next may begin within this one.
+                // It begins between two strings; the next match may begin within this one.
                 return false;
             }
             string = start..end;
@@ -72,7 +73,7 @@ pub(crate) fn keep_within_strings(text: &[u8], found: &mut Vec<Secret>) {
     });
 }
 
-/// Whether a match is a mark already, or begins or ends within one.
+/// True if a match consists of marks, or begins or ends within a mark.
 pub(crate) fn is_marked(text: &[u8], at: &Range<usize>) -> bool {
     let near = at.start.saturating_sub(80)..text.len().min(at.end + 80);
     let (mut from, mut outside) = (near.start, at.len());

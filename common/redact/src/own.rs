@@ -1,17 +1,17 @@
-//! The secrets that this process holds. They are looked for in what the strings of JSON say: decoded, one by one. Names of members,
-//! numbers, and what the ledger itself says are left alone.
+//! The secrets of this process. They are searched for in each decoded JSON string. Member names, numbers, and members
+//! that the ledger itself writes are excluded.
 
 use crate::find::Found;
 use cp_json as json;
 use memchr::{memchr, memchr2, memmem::Finder};
 
-/// Values shorter than this are not looked for: they would hide ordinary words.
+/// Minimum length of a secret, because shorter values would redact ordinary words.
 const SHORTEST: usize = 12;
 const MARK: &str = "[REDACTED:own_secret]";
-/// What the ledger, and not its user, says: the members of a line whose values are names, times and hashes.
+/// Members of a line that the ledger, not its user, writes: names, times and hashes.
 const RESERVED: [&[u8]; 9] = [b"event", b"ts", b"agent", b"session", b"run", b"role", b"prev", b"hash", b"seq"];
 
-/// What every mark begins with.
+/// The beginning of every mark.
 pub const MARK_START: &str = "[REDACTED:";
 
 #[derive(Debug, Default)]
@@ -19,11 +19,11 @@ pub(crate) struct Own {
     needles: Vec<Needle>,
 }
 
-/// A secret, or the secret as it is spelt in JSON that is itself the text of a string.
+/// A secret, or its encoding in JSON that is itself the content of a string.
 #[derive(Debug)]
 struct Needle {
     plain: String,
-    /// How it is spelt in JSON: where this is not, the secret is not.
+    /// Its encoding as a JSON string; text without it does not contain the secret.
     spelt: Finder<'static>,
 }
 
@@ -34,14 +34,15 @@ impl Own {
             let nested = spelt(&secret);
             plain.extend([secret, nested]);
         }
-        // The longest first: of one that is part of another nothing may be left.
+        // The longest first, so that no part of a secret is left if it contains another.
         plain.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         plain.dedup();
         let needle = |plain: String| Needle { spelt: Finder::new(&spelt(&plain)).into_owned(), plain };
         Self { needles: plain.into_iter().map(needle).collect() }
     }
 
-    /// Replaces them in the strings of `text[from..]`: JSON in normal form, or some members of an object in it.
+    /// Redacts the secrets in the strings of `text[from..]`: JSON in normal form, or members of an object without the
+    /// braces.
     pub(crate) fn redact(&self, text: &mut Vec<u8>, from: usize) -> u32 {
         if !self.needles.iter().any(|needle| needle.spelt.find(&text[from..]).is_some()) {
             return 0;
@@ -64,7 +65,7 @@ impl Own {
         count
     }
 
-    /// Where they are in a text.
+    /// Returns the ranges of the secrets in a text.
     pub(crate) fn find(&self, text: &str) -> Vec<Found> {
         let mut found: Vec<Found> = Vec::new();
         for needle in &self.needles {
@@ -112,8 +113,8 @@ fn spelt(text: &str) -> String {
     String::from_utf8_lossy(&quoted[1..quoted.len() - 1]).into_owned()
 }
 
-/// A text as marks and the pieces between them. No secret is searched for in a mark or across one, so that redacting twice gives the same
-/// as redacting once.
+/// Splits a text into marks and the pieces between them. Secrets are not searched for in a mark or across one, so that
+/// redaction is idempotent.
 struct Pieces<'a>(&'a str);
 
 enum Piece<'a> {
@@ -145,7 +146,7 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// The length of the mark that begins here.
+/// Returns the length of the mark that begins here.
 pub(crate) fn mark_length(text: &[u8]) -> Option<usize> {
     let name = text.strip_prefix(MARK_START.as_bytes())?;
     let name = &name[..name.len().min(64)];
@@ -153,12 +154,12 @@ pub(crate) fn mark_length(text: &[u8]) -> Option<usize> {
     (length > 0 && name[length] == b']').then_some(MARK_START.len() + length + 1)
 }
 
-/// The strings of JSON that are values, but for those of the ledger's own members.
+/// Iterates over the JSON strings that are values, except those of the ledger's own members.
 struct Strings<'a> {
     text: &'a [u8],
     at: usize,
     depth: usize,
-    /// How deep the members of a line are: 0 if the text is members without their braces.
+    /// The depth of a line's members: 0 if the text is members without braces.
     members: usize,
 }
 
@@ -175,7 +176,7 @@ impl<'a> Strings<'a> {
                 match byte {
                     b'{' | b'[' => self.depth += 1,
                     b'}' | b']' => self.depth = self.depth.saturating_sub(1),
-                    // A value that was not a string.
+                    // The value was not a string.
                     b',' => is_reserved = false,
                     _ => {}
                 }
@@ -192,7 +193,7 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// Where the string ends whose text starts at `from`: behind its closing quote.
+/// Returns the offset after the closing quote of the string whose content starts at `from`.
 pub(crate) fn string_end(text: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     loop {

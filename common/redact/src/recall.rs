@@ -1,10 +1,10 @@
-//! Recall and precision over texts that no rule was written for: the public formats of secrets, drawn, each in the places where
-//! texts lie; and the texts of every day, in which nothing is secret. The marks are those of [`Draw::fill`].
+//! Recall and precision over texts that no rule was written for: generated secrets in their public formats and in
+//! typical contexts, and ordinary texts without secrets. The placeholders are those of [`Draw::fill`].
 
 use crate::Redactor;
 use crate::corpus::Draw;
 
-/// Values that are known wherever they stand: prefix, alphabet and length as their makers publish them.
+/// Values that are recognized in any context: prefix, alphabet and length as documented by their providers.
 const VALUES: &[&str] = &[
     "AKIA«U16»",
     "ghp_«A36»",
@@ -84,7 +84,7 @@ const VALUES: &[&str] = &[
     "«A14».atlasv1.«A64»",
 ];
 
-/// Where such a value stands.
+/// Contexts of such values.
 const PLACES: [&str; 8] = [
     "2026-03-01T10:00:00Z INFO upstream answered with {} after 3 ms",
     r#"{"id":7,"note":"{}","ok":true}"#,
@@ -96,7 +96,7 @@ const PLACES: [&str; 8] = [
     "I used {} yesterday, and it worked.",
 ];
 
-/// Names that promise a secret, and one for each.
+/// Names that announce a secret, and a secret for each.
 const NAMED: &[(&str, &str)] = &[
     ("password", "«P»"),
     ("db_password", "«A16»"),
@@ -233,7 +233,7 @@ const TEXTS: &[&str] = &[
     "-----BEGIN RSA PRIVATE KEY-----\nMIIE«B60»\n«B64»\n-----END RSA PRIVATE KEY-----",
 ];
 
-/// Where a line lies. `LINE` is as it is, `JSON` as the text of a string.
+/// Contexts of a line. `LINE` is the line itself, `JSON` its encoding as a string.
 const LINES: [&str; 8] = [
     "LINE",
     "2026-03-01 10:00:00 sh[311]: LINE",
@@ -245,7 +245,7 @@ const LINES: [&str; 8] = [
     "> LINE\n> and so on",
 ];
 
-/// Lines of every day.
+/// Ordinary lines.
 const INNOCENT: &[&str] = &[
     "commit «H40»",
     "Merge «H7» into main, reviewed by ada",
@@ -365,7 +365,7 @@ fn spelt(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// Each text with the piece that must not be left, and the template it was made from.
+/// Returns each text with the piece that must be redacted, and the template that it was made from.
 fn planted() -> Vec<(String, String, String)> {
     let mut draw = Draw::new(0x5eed);
     let mut all = Vec::new();
@@ -402,7 +402,7 @@ fn planted() -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn of_planted_values_nearly_all_are_found() {
+fn planted_secrets_have_high_recall() {
     let planted = planted();
     assert!(planted.len() >= 2000, "{}", planted.len());
     let missed: Vec<_> = planted.iter().filter(|(text, secret, _)| redacted(text).contains(secret)).collect();
@@ -412,7 +412,7 @@ fn of_planted_values_nearly_all_are_found() {
 }
 
 #[test]
-fn of_innocent_lines_nothing_is_taken() {
+fn innocent_lines_are_kept() {
     let mut draw = Draw::new(0x1ace);
     let mut lines = 0;
     let mut taken = Vec::new();

@@ -1,15 +1,15 @@
-//! The rules: which shape or name is asked about at an anchor.
+//! The rules that are evaluated at an anchor.
 
 use crate::named::{assignment, call, command, phrase, tool};
 use crate::secret::Secret;
 use crate::shapes::{file, hash, header, key, private, token, url};
 
-/// What is looked for at an anchor.
+/// A rule.
 #[derive(Clone, Copy)]
 pub(crate) enum Rule {
-    /// A key of a provider, by its place among [`key::KEYS`].
+    /// A key of a provider, by its index in [`key::KEYS`].
     Key(u8),
-    /// A name, and its value.
+    /// A name and its value.
     Name,
     PrivateKey,
     Putty,
@@ -30,17 +30,17 @@ pub(crate) enum Rule {
     Signature,
     /// `-u name:password`.
     User,
-    /// A password behind one letter.
+    /// A one-letter password option.
     Letter,
     /// `IDENTIFIED BY`.
     Identified,
-    /// A program that takes a secret, by its place among [`tool::TOOLS`].
+    /// A program that takes a secret, by its index in [`tool::TOOLS`].
     Tool(u8),
-    /// What is fed to a program.
+    /// The standard input of a program.
     Fed,
-    /// A call, by its place among [`call::CALLS`].
+    /// A call, by its index in [`call::CALLS`].
     Call(u8),
-    /// A word of another language, by its place among [`phrase::WORDS`].
+    /// A word for a password, by its index in [`phrase::WORDS`].
     Phrase(u8),
     Crypt,
     FrameworkHash,
@@ -58,7 +58,7 @@ pub(crate) enum Rule {
 impl Rule {
     pub(crate) fn secret(self, text: &[u8], start: usize) -> Option<Secret> {
         match self {
-            // Where two prefixes begin alike, the anchor of the shorter may come first.
+            // If two prefixes begin alike, the anchor of the shorter one may come first.
             Self::Key(at) => key::at(text, start, key::KEYS[usize::from(at)]).and_then(|_| key::any_at(text, start)),
             Self::Name => assignment::at(text, start),
             Self::PrivateKey => private::block(text, start),

@@ -1,4 +1,4 @@
-//! A name that promises a secret, and its value, in the ways that files, code and people write it.
+//! Assignments: a name that announces a secret, and its value, in the notations of files, code and prose.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::words::scan;
 use crate::words::scan::{Quote, blanks, is_line_end, is_line_start, line_before, run, white, word_before};
 use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
 
-/// The value of the name around this place.
+/// Returns the value of the name around this offset.
 pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
     if let Some(at) = command::piped(text, inside) {
         return Some(Secret { at, rule: "flag" });
@@ -31,7 +31,7 @@ pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
         .map(|value| (value, "assignment"))
         .or_else(|| command::operand(text, &name).map(|value| (value, "flag")));
     match value {
-        // What a key is called says more than where it stands.
+        // The kind of a key is more informative than its context.
         Some((at, rule)) => match key::any_at(text, at.start) {
             Some(key) if key.at == at => Some(key),
             _ => Some(Secret { at, rule }),
@@ -40,7 +40,7 @@ pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
     }
 }
 
-/// `name = value` and `"name": "value"`, with any of the signs for it.
+/// `name = value` and `"name": "value"`, with any assignment sign.
 fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let quote = Quote::at(text, name.at.end);
     let mut at = name.at.end + quote.map_or(0, Quote::length);
@@ -51,7 +51,7 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
     at += sign.len();
     let after = blanks(text, at);
     at += after;
-    // Letters that languages put before a string.
+    // Prefixes of string literals in several languages.
     if matches!(text.get(at), Some(b'@' | b'b' | b'r' | b'f' | b'u' | b'L' | b'$')) && Quote::at(text, at + 1).is_some()
     {
         at += 1;
@@ -62,7 +62,7 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
         return in_quotes(text, at, name).filter(|_| !ends_name);
     }
     if quote.is_some_and(Quote::is_of_json) {
-        // A number, a list, or nothing at all.
+        // A number, a list, or nothing.
         return None;
     }
     if let Some(hashed) = hash::directory(text, at) {
@@ -71,7 +71,7 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let is_setting = sign == b"=" && before + after == 0 && begins_line(text, name.at.start);
     let mut value = bare(text, at, is_setting, name.kind);
     if matches!(text[value.clone()], [.., b',' | b';' | b')']) {
-        // An argument or a statement on a line of its own.
+        // An argument, or a statement on its own line.
         value = bare(text, at, false, name.kind);
     }
     let secret = &text[value.clone()];
@@ -101,19 +101,19 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
     Some(value)
 }
 
-/// Whether this looks chosen: not a number with its unit, and not the name of a test.
+/// True if this resembles a chosen password: not a number with its unit, and not the name of a test.
 fn is_chosen(secret: &[u8]) -> bool {
     let letters = secret.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
     letters > 1 && letters < secret.len() && secret.len() >= 6
 }
 
-/// Whether a name is the first of its line, but for the words that set variables.
+/// True if a name is the first on its line, except for words that set variables.
 fn begins_line(text: &[u8], start: usize) -> bool {
     is_line_start(text, start)
         || [&b"export"[..], b"set", b"SET", b"ENV", b"ARG", b"-e", b"--env"].contains(&word_before(text, start))
 }
 
-/// The length of an index: the rest of `["name"]`, or `[32]`.
+/// Returns the length of an index: the rest of `["name"]`, or `[32]`.
 fn index(text: &[u8], at: usize) -> usize {
     match text.get(at) {
         Some(b']') => 1,
@@ -125,7 +125,7 @@ fn index(text: &[u8], at: usize) -> usize {
     }
 }
 
-/// The sign between a name and its value.
+/// Returns the sign between a name and its value.
 fn sign(text: &[u8], at: usize) -> Option<&[u8]> {
     const SIGNS: [&[u8]; 10] = [b"||=", b"%3D", b"%3d", b"%3A", b":=", b"=>", b":-", b"?=", b"=", b":"];
     let rest = text.get(at..)?;
@@ -136,14 +136,14 @@ fn sign(text: &[u8], at: usize) -> Option<&[u8]> {
     (!compared && !path).then_some(&rest[..sign.len()])
 }
 
-/// `<name>value</name>`, also with attributes or a section of character data, and `<entry key="name">value</entry>`.
+/// `<name>value</name>`, also with attributes or a CDATA section, and `<entry key="name">value</entry>`.
 fn element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     const DATA: &[u8] = b"<![CDATA[";
     let opened = opens_tag(text, name.at.start);
     let quote = Quote::at(text, name.at.end);
     let mut at = name.at.end + quote.map_or(0, Quote::length);
     if opened {
-        // Attributes: up to the end of the tag, on the same line.
+        // Attributes, up to the end of the tag on the same line.
         at += run(&text[..text.len().min(at + 80)], at, |byte| !matches!(byte, b'<' | b'>' | b'/' | b'(' | b','));
     }
     if !(opened || quote.is_some()) || text.get(at) != Some(&b'>') {
@@ -152,11 +152,11 @@ fn element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     at += 1;
     at += white(text, at);
     at += if text[at..].starts_with(DATA) { DATA.len() } else { 0 };
-    // `<label for="password">`: what it holds is mostly a word.
+    // The content of `<label for="password">` is usually a word.
     secret_before_tag(text, at, name.kind).filter(|value| opened || !is_wordy(&text[value.clone()]))
 }
 
-/// Whether a tag begins with the name here; a prefix that ends with a colon or a full stop is its namespace.
+/// True if a tag begins with the name here; a prefix that ends with a colon or a full stop is its namespace.
 fn opens_tag(text: &[u8], start: usize) -> bool {
     let space = text[..start].iter().rev().take(32);
     let space = space.take_while(|byte| scan::is_token(**byte) || matches!(byte, b':' | b'.')).count();
@@ -169,8 +169,8 @@ fn secret_before_tag(text: &[u8], at: usize, kind: Kind) -> Option<Range<usize>>
     (closed && is_quoted_secret(&text[value.clone()], kind)).then_some(value)
 }
 
-/// A name that is a value itself, with its own value beside it: `name="…" value="…"`, `<key>…</key><string>…`,
-/// `expect "…:"; send "…"`.
+/// A name that is itself a value, followed by its own value: `name="…" value="…"`, `<key>…</key><string>…`, `expect
+/// "…:"; send "…"`.
 fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let colon = usize::from(text.get(name.at.end) == Some(&b':'));
     let mut at = name.at.end + colon;
@@ -213,7 +213,7 @@ fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
         return in_quotes(text, at, name);
     }
     if closing.is_some_and(Quote::is_of_json) {
-        // A number, a list, or nothing at all.
+        // A number, a list, or nothing.
         return None;
     }
     let value = bare(text, at, true, name.kind);
@@ -232,7 +232,7 @@ fn called(text: &[u8], name: &Name) -> Option<Range<usize>> {
     (text.get(after) == Some(&b')')).then_some(value)
 }
 
-/// `define('name', 'value')`, `getenv("name", "value")`: not any list of words.
+/// `define('name', 'value')`, `getenv("name", "value")`, but not every list of words.
 fn listed(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let quote = Quote::at(text, name.at.end)?;
     let before = text[..name.at.start.checked_sub(quote.length())?].trim_ascii_end();
@@ -291,7 +291,7 @@ fn quoted(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let sql = line_before(text, name.at.start).to_ascii_lowercase();
     let sets =
         sql.ends_with(b"with ") || sql.ends_with(b"encrypted ") || sql.ends_with(b"define ") || sql.ends_with(b":");
-    // `pass` is a verb as well.
+    // `pass` is also a verb.
     let verb = text[name.at.clone()].eq_ignore_ascii_case(b"pass");
     (gap > 0 && !verb && !secret.contains(&b' ') && (sets || !is_wordy(secret))).then_some(value)
 }
@@ -311,7 +311,7 @@ fn typed(text: &[u8], name: &Name) -> Option<Range<usize>> {
     in_quotes(text, at, name)
 }
 
-/// `password: env.PASSWORD || "value"`: what counts where nothing else is set.
+/// `password: env.PASSWORD || "value"`: the fallback value.
 fn fallback(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let rest = &text[name.at.end..text.len().min(name.at.end + 80)];
     let line = &rest[..run(rest, 0, |byte| !matches!(byte, b';' | b'\\' | b'{' | b'"'))];

@@ -1,10 +1,10 @@
-//! Calls that take a secret by its place among their arguments.
+//! Function calls with a secret at a known position among their arguments.
 
 use crate::secret::Secret;
 use crate::words::scan::{Quote, is_token, run, white};
 use crate::words::value::{is_placeholder, is_prose};
 
-/// What is written before the arguments, and which of them is the secret. The first three bytes are an anchor each.
+/// The text before the arguments, and the index of the secret argument. The first three bytes are an anchor.
 pub(crate) const CALLS: [(&str, usize); 20] = [
     ("auth=(", 1),
     ("auth = (", 1),
@@ -28,10 +28,10 @@ pub(crate) const CALLS: [(&str, usize); 20] = [
     ("pika.PlainCredentials(", 1),
 ];
 
-/// The secret of the call that begins here.
+/// Returns the secret in a call that begins here.
 pub(crate) fn at(text: &[u8], start: usize, (call, number): (&str, usize)) -> Option<Secret> {
     let before = start.checked_sub(1).map(|at| text[at]);
-    // `HTTPBasicAuth` may follow its module, `.login` its object, and any the letter of an escape.
+    // `HTTPBasicAuth` may follow its module, `.login` its object, and any name the letter of an escape.
     let begins = !call.starts_with(|first: char| first.is_ascii_lowercase())
         || before.is_none_or(|byte| !is_token(byte))
         || start > 1 && text[start - 2] == b'\\';
@@ -47,7 +47,7 @@ pub(crate) fn at(text: &[u8], start: usize, (call, number): (&str, usize)) -> Op
         at += run(text, at, |byte| byte.is_ascii_alphabetic() || matches!(byte, b':' | b'&' | b'@' | b'(' | b'_'))
             .min(20);
         let Some(quote) = Quote::at(text, at) else {
-            // A variable: what it holds stands elsewhere.
+            // A variable, whose value is elsewhere.
             let length = run(&text[..text.len().min(at + 120)], at, |byte| {
                 is_token(byte) || matches!(byte, b'.' | b'(' | b')' | b'[' | b']' | b'$' | b'>')
             });

@@ -1,4 +1,4 @@
-//! Secrets on command lines, and in the files of programs that write a setting without a sign.
+//! Secrets on command lines, and in configuration files that separate a setting's name and value by a blank.
 
 use std::ops::Range;
 
@@ -9,7 +9,8 @@ use crate::words::random::is_random;
 use crate::words::scan::{Quote, blanks, is_line_start, line_before, piece_before, run, white, word_before};
 use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
 
-/// The operand after a name: `--password value`, `setx NAME value`, `login ada password value`, `requirepass value`.
+/// Returns the operand after a name: `--password value`, `setx NAME value`, `login ada password value`, `requirepass
+/// value`.
 pub(crate) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let flag = is_flag(text, name.at.start);
     if flag && let Some(value) = next_element(text, name) {
@@ -21,7 +22,7 @@ pub(crate) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
     }
     let mut at = name.at.end + gap;
     if text[name.at.clone()].ends_with(b"auth-pass") {
-        // The name of the server comes first.
+        // The name of the server precedes it.
         at += run(text, at, |byte| byte > b' ' && byte != b'"' && byte != b'\\');
         at += blanks(text, at);
     }
@@ -38,19 +39,19 @@ pub(crate) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
     (is_operand && fits).then_some(value)
 }
 
-/// Whether the operand is a value, and not a piece of code or of a synopsis.
+/// True if the operand is a value, and not a piece of code or of a synopsis.
 fn is_plain(secret: &[u8]) -> bool {
     !secret.iter().any(|byte| matches!(byte, b'(' | b'[' | b'<' | b'{' | b'|')) || is_random(secret)
 }
 
-/// Whether a name is a long option: one or two dashes where a word begins.
+/// True if a name is a long option: one or two dashes at the beginning of a word.
 fn is_flag(text: &[u8], start: usize) -> bool {
     let before = start.checked_sub(1).map(|before| text[before]);
     text[start] == b'-'
         && (is_line_start(text, start) || matches!(before, Some(b' ' | b'\'' | b'"' | b'`' | b'[' | b'(')))
 }
 
-/// `"--password", "value"`: the next element of a list.
+/// Returns the next element of a list: `"--password", "value"`.
 fn next_element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let mut at = name.at.end + Quote::at(text, name.at.end)?.length();
     if text.get(at) != Some(&b',') {
@@ -64,7 +65,8 @@ fn next_element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     (text[value.start] != b'-' && text.get(after) != Some(&b':')).then_some(value)
 }
 
-/// Whether this name has its value after a blank: in what is set so, and in the files of some programs.
+/// True if the value of this name follows after a blank: after a command that sets variables, and in the files of some
+/// programs.
 fn takes_operand(text: &[u8], name: &Name) -> bool {
     const SETTERS: [&[u8]; 7] = [b"setx", b"setenv", b"ENV", b"ARG", b"export", b"SETX", b"set-env"];
     const TOLD: [&[u8]; 4] = [b"login", b"username", b"user", b"account"];
@@ -73,13 +75,13 @@ fn takes_operand(text: &[u8], name: &Name) -> bool {
     if OWN.iter().any(|own| word.eq_ignore_ascii_case(own)) || SETTERS.contains(&word_before(text, name.at.start)) {
         return true;
     }
-    // `login ada password value`: the word before the user's name says so, also on a line before.
+    // `login ada password value`: the word before the user's name decides, even if it is on the previous line.
     let user = piece_before(text, name.at.start);
     let said = user.and_then(|user| piece_before(text, user.start)).map(|said| &text[said]);
     name.kind == Kind::Password && word != b"pass" && said.is_some_and(|said| TOLD.contains(&said))
 }
 
-/// Words that follow the name of an option where people write about it.
+/// True for words that follow the name of an option in prose.
 fn is_connective(word: &[u8]) -> bool {
     const WORDS: [&str; 34] = [
         "flag",
@@ -121,7 +123,7 @@ fn is_connective(word: &[u8]) -> bool {
     WORDS.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// What is typed here, with or without quotes. The end of a JSON string is not a quote.
+/// Returns the word that was typed here, with or without quotes. The end of a JSON string is not a quote.
 fn typed(text: &[u8], at: usize) -> Option<Range<usize>> {
     match Quote::at(text, at) {
         Some(quote) if quote.is_of_json() => None,
@@ -130,7 +132,8 @@ fn typed(text: &[u8], at: usize) -> Option<Range<usize>> {
     }
 }
 
-/// `name:password` after `-u` or `--user` of a program that fetches. `dash` is where `-user` or ` -u` stands.
+/// Returns the password in `name:password` after `-u` or `--user` of a network client. `dash` is the offset of `-user`
+/// or ` -u`.
 pub(crate) fn user(text: &[u8], dash: usize) -> Option<Secret> {
     const PROGRAMS: [(&[u8], u8); 6] = [
         (b"curl", b':'),
@@ -154,7 +157,7 @@ pub(crate) fn user(text: &[u8], dash: usize) -> Option<Secret> {
     (plain.len() >= 3 && !numbers && !is_placeholder(plain)).then_some(Secret { at: secret, rule: "flag" })
 }
 
-/// How a program takes a password behind one letter.
+/// The notation of a one-letter password option.
 enum Letter {
     /// `-pVALUE`.
     Attached,
@@ -162,7 +165,7 @@ enum Letter {
     Apart,
 }
 
-/// The programs, the letter and how.
+/// The programs with a one-letter password option, and its notation.
 const PROGRAMS: [(&[u8], u8, Letter); 24] = [
     (b"mysql", b'p', Letter::Attached),
     (b"mariadb", b'p', Letter::Attached),
@@ -190,11 +193,12 @@ const PROGRAMS: [(&[u8], u8, Letter); 24] = [
     (b"ldapmodify", b'w', Letter::Apart),
 ];
 
-/// A password behind one letter, where the line names a program that takes it so. `blank` is where ` -p` stands.
+/// Returns the value of a one-letter password option, if the line names a program that has one. `blank` is the offset
+/// of ` -p`.
 pub(crate) fn letter(text: &[u8], blank: usize) -> Option<Secret> {
     let letter = *text.get(blank + 2)?;
     let line = line_before(text, blank);
-    // Of several commands on a line the last one counts.
+    // If a line has several commands, the last one counts.
     let line = line.rsplit(|byte| matches!(byte, b'|' | b';' | b'&')).next().unwrap_or(line);
     let at = blank + 3;
     let gap = blanks(text, at);
@@ -216,7 +220,7 @@ pub(crate) fn letter(text: &[u8], blank: usize) -> Option<Secret> {
     (!option && secret.len() >= 3 && !is_placeholder(secret)).then_some(Secret { at: value, rule: "flag" })
 }
 
-/// `echo value | docker login --password-stdin`, `echo name:value | chpasswd`.
+/// Returns the value in `echo value | docker login --password-stdin` and `echo name:value | chpasswd`.
 pub(crate) fn piped(text: &[u8], inside: usize) -> Option<Range<usize>> {
     let rest = text.get(inside..)?;
     if !rest.starts_with(b"password-stdin") && !rest.starts_with(b"passwd") {
@@ -237,7 +241,7 @@ pub(crate) fn piped(text: &[u8], inside: usize) -> Option<Range<usize>> {
     (value.end <= offset + pipe && secret.len() >= 3 && !is_placeholder(secret)).then_some(value)
 }
 
-/// `IDENTIFIED BY 'value'` of SQL. `blank` is where the blank before `BY` stands.
+/// Returns the value in `IDENTIFIED BY 'value'` of SQL. `blank` is the offset of the blank before `BY`.
 pub(crate) fn identified(text: &[u8], blank: usize) -> Option<Secret> {
     let start = blank.checked_sub(10)?;
     if !text.get(start..blank + 4)?.eq_ignore_ascii_case(b"identified by ") {

@@ -1,4 +1,4 @@
-//! What looks like a key where the words before it speak of one.
+//! Random text that is a key because the preceding words mention one.
 
 use crate::secret::Secret;
 use crate::shapes::key;
@@ -6,20 +6,20 @@ use crate::words::name::Name;
 use crate::words::random::is_random_key;
 use crate::words::scan::{is_base64, run};
 
-/// How far behind the word a key may stand.
+/// Maximum distance between the word and the key, in bytes.
 const REACH: usize = 48;
-/// What is longer is a file, not a key.
+/// Maximum length of a key; longer text is a file.
 const LONGEST: usize = 256;
 
-/// Whether anything as long as a key stands near: words such as `key` are all over, and what they promise is long.
+/// True if text as long as a key is near. This check is necessary because words such as `key` are frequent.
 pub(crate) fn is_near(text: &[u8], at: usize) -> bool {
     let near = &text[at..text.len().min(at + 2 * REACH)];
     near.split(|byte| !is_base64(*byte)).any(|piece| piece.len() >= 20)
 }
 
-/// The drawn text that follows a name in the same clause.
+/// Returns the random text that follows a name in the same clause.
 pub(crate) fn after(text: &[u8], name: &Name) -> Option<Secret> {
-    // Base 64 contains every word somewhere.
+    // Base64 text contains every short word somewhere.
     let joins = |byte: Option<&u8>| matches!(byte, Some(b'/' | b'+'));
     let before = text[..name.at.start].last();
     if joins(before) || before == Some(&b'=') || joins(text.get(name.at.end)) {
@@ -46,7 +46,7 @@ pub(crate) fn after(text: &[u8], name: &Name) -> Option<Secret> {
     None
 }
 
-/// Public keys of SSH begin so, and sums that are named.
+/// True for the beginnings of SSH public keys and of labelled checksums.
 fn is_known(value: &[u8]) -> bool {
     value.starts_with(b"AAAA") || value.starts_with(b"sha") || value.starts_with(b"md5")
 }

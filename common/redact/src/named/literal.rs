@@ -1,4 +1,4 @@
-//! A value as it is written after its name: in quotes, or bare.
+//! The value after a name: in quotes, or bare.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use crate::words::name::{Kind, Name};
 use crate::words::scan::{Quote, run};
 use crate::words::value::is_quoted_secret;
 
-/// The value in quotes that begins here, if it is the secret that the name promises. A name in quotes of JSON has its value in
-/// such; what a string contains ends with it.
+/// Returns the value in quotes that begins here, if it is the announced secret. If the name is a JSON string, so is the
+/// value; a value within a string ends with the string.
 pub(crate) fn in_quotes(text: &[u8], at: usize, name: &Name) -> Option<Range<usize>> {
     let kind = name.kind;
     let quote = Quote::at(text, at)?;
@@ -21,9 +21,10 @@ pub(crate) fn in_quotes(text: &[u8], at: usize, name: &Name) -> Option<Range<usi
     (is_quoted_secret(secret, kind) || kind == Kind::Basic && is_name_and_password(secret)).then_some(value)
 }
 
-/// The value without quotes that begins here; a setting alone on its line goes to the next blank.
+/// Returns the value without quotes that begins here. If the setting is alone on its line, the value extends to the
+/// next blank.
 pub(crate) fn bare(text: &[u8], at: usize, is_setting: bool, kind: Kind) -> Range<usize> {
-    // Nobody types a longer password, and of other secrets an equals sign is the end.
+    // A password has at most 256 bytes; other secrets end at an equals sign.
     let text = if kind == Kind::Password { &text[..text.len().min(at + 256)] } else { text };
     let mut length = run(text, at, |byte| match byte {
         b'"' | b'\\' | 0..=b' ' => false,

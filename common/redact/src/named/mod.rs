@@ -1,4 +1,4 @@
-//! Secrets that a name before them promises.
+//! Secrets after a name that announces them.
 
 pub(crate) mod assignment;
 pub(crate) mod call;

@@ -1,4 +1,4 @@
-//! Passwords in sentences of other languages than English: what they are called there, and what stands between that and the value.
+//! Passwords in sentences of several languages: the words for a password, and the words between them and the value.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::words::name::Kind;
 use crate::words::scan::{Quote, blanks, is_line_end, line_before, run, white};
 use crate::words::value::{is_bare_secret, is_placeholder, is_wordy};
 
-/// What a password, a key or a secret is called. Directly behind one that ends in a blank only the value can stand.
+/// Words for a password, a key or a secret. If one ends in a blank, only the value can follow it.
 pub(crate) const WORDS: [&str; 45] = [
     "password",
     "pass ",
@@ -56,7 +56,7 @@ pub(crate) const WORDS: [&str; 45] = [
     "비밀번호",
 ];
 
-/// What says that the value follows.
+/// Words that introduce the value.
 const VERBS: [&str; 48] = [
     " has been set to ",
     " was set to ",
@@ -108,10 +108,10 @@ const VERBS: [&str; 48] = [
     " - ",
 ];
 
-/// How far from the word the verb may be: `das Passwort für den Server lautet …`.
+/// Maximum distance between the word and the verb, in bytes: `das Passwort für den Server lautet …`.
 const REACH: usize = 72;
 
-/// The value that a sentence names whose word for it stands here.
+/// Returns the value in a sentence whose word for it begins here.
 pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
     let here = text.get(start..start + word.len())?;
     let before = start.checked_sub(1).map(|at| text[at]);
@@ -139,11 +139,11 @@ pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
     if english && !clause.iter().any(u8::is_ascii_digit) {
         return None;
     }
-    // `the password Xy12!abc`, and what English has many words for: only what nothing but a password looks like.
+    // `the password Xy12!abc`, and English words with many meanings: only strong passwords match.
     if clause.starts_with(b" ") && value(text, from + 1, true, false).is_some_and(|at| is_strong(&text[at])) {
         return value(text, from + 1, true, false).map(|at| Secret { at, rule: "assignment" });
     }
-    // A sentence may have several: the value is behind one of them.
+    // A sentence may contain several verbs; the value follows one of them.
     let mut places: Vec<usize> = VERBS
         .iter()
         .flat_map(|verb| memchr::memmem::find_iter(clause, verb.as_bytes()).map(move |at| at + verb.len()))
@@ -158,14 +158,14 @@ pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
         .map(|at| Secret { at, rule: "assignment" })
 }
 
-/// The value of `VALUE is the root password`.
+/// Returns the value in `VALUE is the root password`.
 fn said_before(text: &[u8], start: usize) -> Option<Range<usize>> {
     const VERBS: [&str; 9] = [" is ", " was ", " ist ", " war ", " est ", " es ", " é ", "が", "は"];
     let line = line_before(text, start);
     let near = &line[line.len().saturating_sub(REACH)..];
     let (at, verb) =
         VERBS.iter().filter_map(|verb| Some((memchr::memmem::rfind(near, verb.as_bytes())?, verb))).max()?;
-    // An article, and whose password it is.
+    // An article, and the owner of the password.
     let between = &near[at + verb.len()..];
     let is_name = |byte: &u8| byte.is_ascii_alphabetic() || *byte >= 128 || matches!(byte, b' ' | b'-' | b'\'');
     if !between.iter().all(is_name) {
@@ -180,7 +180,7 @@ fn said_before(text: &[u8], start: usize) -> Option<Range<usize>> {
     is_chosen(&text[value.clone()]).then_some(value)
 }
 
-/// `the password is:`, and the value alone on the next line, or after an empty one.
+/// Returns a value that is alone on the next line after `the password is:`, perhaps after an empty line.
 fn on_the_next_line(text: &[u8], end: usize, clause: &[u8]) -> Option<Range<usize>> {
     let clause = clause.trim_ascii_end();
     if !clause.is_empty() && ![":", "：", "。"].iter().any(|sign| clause.ends_with(sign.as_bytes())) {
@@ -193,7 +193,7 @@ fn on_the_next_line(text: &[u8], end: usize, clause: &[u8]) -> Option<Range<usiz
     (begins && start > end && is_line_end(text, value.end) && is_chosen(&text[value.clone()])).then_some(value)
 }
 
-/// What nothing but a password looks like: no option, no setting, no address.
+/// True if this can only be a password: not an option, a setting or an address.
 fn is_chosen(value: &[u8]) -> bool {
     is_strong(value)
         && value.is_ascii()
@@ -202,7 +202,7 @@ fn is_chosen(value: &[u8]) -> bool {
         && !(value.contains(&b'@') && value.contains(&b'.'))
 }
 
-/// Letters, digits and a sign that no name of code has.
+/// True if this has letters, digits and a sign that does not occur in identifiers.
 fn is_strong(value: &[u8]) -> bool {
     let signs = value.iter().any(|byte| b"!@#$%^&*?~+=".contains(byte));
     value.len() >= 8
@@ -212,7 +212,7 @@ fn is_strong(value: &[u8]) -> bool {
         && !value.iter().any(|byte| matches!(byte, b'(' | b'[' | b'{' | b'<' | b'/'))
 }
 
-/// The value here: in quotes of any language, or bare and of mixed characters.
+/// Returns the value here: in quotes of any language, or bare with mixed characters.
 fn value(text: &[u8], at: usize, is_direct: bool, weak: bool) -> Option<Range<usize>> {
     const QUOTES: [(&str, &str); 9] = [
         ("«", "»"),

@@ -1,4 +1,4 @@
-//! Programs that take a secret at a place of their own, where no name says so.
+//! Programs that take a secret at a fixed position without a name.
 
 use std::ops::Range;
 
@@ -7,22 +7,22 @@ use crate::words::line;
 use crate::words::scan::is_token;
 use crate::words::value::is_placeholder;
 
-/// Where a program has its secret.
+/// The position of a program's secret.
 #[derive(Clone, Copy)]
 enum Place {
     /// The word after this option.
     After(&'static str),
-    /// The rest of the word that begins so.
+    /// The rest of a word with this prefix.
     In(&'static str),
-    /// What follows the sign in the word after this option.
+    /// The text after the sign in the word after this option.
     Behind(&'static str, u8),
-    /// This operand, counted from 0, options aside; at least so many there must be.
+    /// The operand with this index, not counting options.
     Operand(usize),
-    /// This operand, if one of the options has this letter.
+    /// The operand with this index, if an option contains this letter.
     With(u8, usize),
-    /// What follows the second sign `=` of a word that begins so.
+    /// The text after the second `=` of a word with this prefix.
     Literal(&'static str),
-    /// What follows the slash, and goes to `@` or to the end: `name/password@place`.
+    /// The text after the slash, up to `@` or the end: `name/password@place`.
     Slash,
     /// The operand after the share, which may be the first.
     Share,
@@ -32,7 +32,7 @@ enum Place {
 
 use Place::{After, Behind, In, Literal, Operand, Share, Slash, Token, With};
 
-/// How a command begins, the words that follow the program, and where its secrets are.
+/// The beginning of a command, the words that follow the program, and the positions of its secrets.
 pub(crate) struct Tool(&'static str, &'static [&'static str], &'static [Place]);
 
 /// The programs.
@@ -102,11 +102,11 @@ impl Tool {
     }
 }
 
-/// The secret of a program whose name stands here.
+/// Returns the secret of a program whose name begins here.
 pub(crate) fn at(text: &[u8], start: usize, tool: &Tool) -> Option<Secret> {
     let Tool(name, then, places) = tool;
     let before = start.checked_sub(1).map(|at| text[at]);
-    // `/usr/bin/mysql`, and not `my-mysql`; the letter of an escape may precede.
+    // `/usr/bin/mysql`, but not `my-mysql`; the letter of an escape may precede.
     let begins = before.is_none_or(|byte| !is_token(byte)) || start > 1 && text[start - 2] == b'\\';
     let after = text.get(start + name.len()).copied();
     let ends = after.is_some_and(|byte| matches!(byte, b' ' | b'"' | b'\'' | b'\\' | b'.'));
@@ -125,7 +125,7 @@ pub(crate) fn at(text: &[u8], start: usize, tool: &Tool) -> Option<Secret> {
     Some(Secret { at: value, rule: "flag" })
 }
 
-/// Where the path of the program begins: a list has it in one string.
+/// Returns the beginning of the program's path, because a list contains the path in one string.
 fn whole(text: &[u8], start: usize) -> usize {
     let path =
         text[..start].iter().rev().take(128).take_while(|byte| is_token(**byte) || matches!(byte, b'/' | b'.')).count();
@@ -198,7 +198,8 @@ fn is_switch(word: &[u8]) -> bool {
     word.starts_with(b"/")
 }
 
-/// `echo value | sudo -S`, `sudo -S <<< value`, `printf value | cryptsetup …`. `start` is where `sudo` or `cryptsetup` stands.
+/// Returns the value in `echo value | sudo -S`, `sudo -S <<< value`, `printf value | cryptsetup …`. `start` is the
+/// offset of `sudo` or `cryptsetup`.
 pub(crate) fn fed(text: &[u8], start: usize) -> Option<Secret> {
     let rest = text.get(start..)?;
     if rest.starts_with(b"sudo ") {

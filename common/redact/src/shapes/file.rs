@@ -1,4 +1,4 @@
-//! Secrets in files that hold nothing else: keys of JOSE, tables of credentials, blocks in base 64, keys of wallets.
+//! Secrets in files of credentials: JSON Web Keys, tables, base64 blocks, wallet keys.
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 
@@ -6,11 +6,11 @@ use crate::secret::Secret;
 use crate::words::random::is_random;
 use crate::words::scan::{Quote, blanks, is_base64, is_token, is_word_start, run};
 
-/// How far from a member the key type of its object is looked for.
+/// Maximum distance between a member and the key type of its object, in bytes.
 const OBJECT: usize = 4096;
 
-/// A private member of a JSON Web Key: `"d":"…"` beside `"kty"`. `start` is where the quote before the name stands, behind the
-/// backslashes of text in text.
+/// Returns a private member of a JSON Web Key: `"d":"…"` beside `"kty"`. `start` is the offset of the quote before the
+/// name, after the backslashes of nested text.
 pub(crate) fn web_key(text: &[u8], start: usize) -> Option<Secret> {
     let names = [&b"d"[..], b"p", b"q", b"dp", b"dq", b"qi", b"k"];
     let name =
@@ -37,14 +37,14 @@ fn is_token_at(text: &[u8], at: usize) -> bool {
     text.get(at).is_some_and(|byte| is_token(*byte))
 }
 
-/// The secret behind the ID of a key in a table: `AKIA…,secret`. The ID was taken out in the round before, and `y]` of its mark
-/// stands here.
+/// Returns the secret after the ID of a key in a table: `AKIA…,secret`. The previous pass redacted the ID, and `start`
+/// is the offset of `y]` in its mark.
 pub(crate) fn aws_table(text: &[u8], start: usize) -> Option<Secret> {
     if !text[..start].ends_with(b"[REDACTED:aws_ke") {
         return None;
     }
     let mut at = start + 2;
-    // Both may be in quotes of their own.
+    // Each may be quoted.
     at += Quote::at(text, at).map_or(0, Quote::length);
     let gap = blanks(text, at);
     let sign = matches!(text.get(at + gap), Some(b',' | b';' | b':' | b'|' | b'/'));
@@ -58,7 +58,7 @@ pub(crate) fn aws_table(text: &[u8], start: usize) -> Option<Secret> {
     (length == 40 && is_random(&text[at..at + length])).then_some(Secret { at: at..at + length, rule: "aws_secret" })
 }
 
-/// A block of a private key, in base 64 as a whole. `start` is where `LS0tLS1CRUdJTi` stands.
+/// Returns a private key block that is encoded in base64 as a whole. `start` is the offset of `LS0tLS1CRUdJTi`.
 pub(crate) fn encoded_block(text: &[u8], start: usize) -> Option<Secret> {
     if !text[start..].starts_with(b"LS0tLS1CRUdJTi") {
         return None;
@@ -73,8 +73,8 @@ const fn is_base58(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() && !matches!(byte, b'0' | b'O' | b'I' | b'l')
 }
 
-/// A private key in the format that wallets import: 51 characters from `5H`, `5J`, `5K`, or 52 from `K` or `L`. `start` is where it
-/// begins.
+/// Returns a private key in wallet import format: 51 characters from `5H`, `5J`, `5K`, or 52 from `K` or `L`. `start`
+/// is its offset.
 pub(crate) fn wallet(text: &[u8], start: usize) -> Option<Secret> {
     let length = run(text, start, is_base58);
     let fits = match text.get(start..start + 2)? {
@@ -91,7 +91,8 @@ pub(crate) fn wallet(text: &[u8], start: usize) -> Option<Secret> {
     (fits && whole && apart && is_random(value)).then_some(Secret { at: start..start + length, rule: "wallet_key" })
 }
 
-/// The words of a wallet's phrase: twelve or more, behind a word that says so. `start` is where that word stands.
+/// Returns the words of a wallet's seed phrase: twelve or more, after a word that announces them. `start` is the offset
+/// of that word.
 pub(crate) fn mnemonic(text: &[u8], start: usize) -> Option<Secret> {
     let names = [
         &b"mnemonic"[..],
@@ -109,7 +110,7 @@ pub(crate) fn mnemonic(text: &[u8], start: usize) -> Option<Secret> {
         .find(|name| text.get(start..start + name.len()).is_some_and(|here| here.eq_ignore_ascii_case(name)))?;
     let from = start + name.len();
     let is_word = |text: &[u8], at: usize| run(text, at, |byte| byte.is_ascii_lowercase());
-    // The first word of the phrase is near; what stands between says or assigns.
+    // The phrase begins near the word that announces it.
     let near = text.len().min(from + 48);
     let mut at = from;
     while at < near {

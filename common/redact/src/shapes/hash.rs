@@ -1,9 +1,9 @@
-//! Hashes of passwords: whoever has one can try passwords against it, so it is kept like one.
+//! Password hashes, which are secrets because passwords can be tested against them.
 
 use crate::secret::Secret;
 use crate::words::scan::{is_base64, is_token, run};
 
-/// `$scheme$…$hash` of crypt(3), PHC and their kin. `dollar` is where the first `$` stands.
+/// `$scheme$…$hash` of crypt(3), PHC and similar formats. `dollar` is the offset of the first `$`.
 pub(crate) fn crypt(text: &[u8], dollar: usize) -> Option<Secret> {
     const SCHEMES: [(&[u8], usize); 16] = [
         (b"$1$", 22),
@@ -25,7 +25,7 @@ pub(crate) fn crypt(text: &[u8], dollar: usize) -> Option<Secret> {
     ];
     let rest = text.get(dollar..)?;
     let (scheme, shortest) = SCHEMES.iter().find(|(scheme, _)| rest.starts_with(scheme))?;
-    // In shells that expand variables a dollar sign is written twice or behind a backslash; that is not looked for.
+    // Hashes with doubled or escaped dollar signs, as in shells, are not searched for.
     let length = run(text, dollar, |byte| is_base64(byte) || matches!(byte, b'$' | b'.' | b',' | b'='));
     let value = text[dollar..dollar + length].trim_ascii_end();
     let value = value.strip_suffix(b".").filter(|_| !scheme.starts_with(b"$2")).unwrap_or(value);
@@ -35,7 +35,8 @@ pub(crate) fn crypt(text: &[u8], dollar: usize) -> Option<Secret> {
     (hashed && parts >= 2).then_some(Secret { at: dollar..dollar + value.len(), rule: "password_hash" })
 }
 
-/// `pbkdf2_sha256$600000$salt$hash` of Django, `scrypt:32768:8:1$salt$hash` of Werkzeug. `start` is where `pbk` or `scr` stands.
+/// `pbkdf2_sha256$600000$salt$hash` of Django, `scrypt:32768:8:1$salt$hash` of Werkzeug. `start` is the offset of `pbk`
+/// or `scr`.
 pub(crate) fn framework(text: &[u8], start: usize) -> Option<Secret> {
     let rest = text.get(start..)?;
     let known = [&b"pbkdf2_sha"[..], b"pbkdf2:sha", b"scrypt:", b"scrypt$", b"bcrypt_sha256$", b"argon2$"];
@@ -47,7 +48,7 @@ pub(crate) fn framework(text: &[u8], start: usize) -> Option<Secret> {
     (parts >= 2 && last.len() >= 20).then_some(Secret { at: start..start + length, rule: "password_hash" })
 }
 
-/// `{SSHA}…` of directories. `start` is where the brace stands.
+/// `{SSHA}…` of LDAP directories. `start` is the offset of the brace.
 pub(crate) fn directory(text: &[u8], start: usize) -> Option<Secret> {
     let rest = text.get(start..)?;
     let schemes = [&b"{SSHA}"[..], b"{SHA}", b"{SMD5}", b"{MD5}", b"{SSHA256}", b"{SSHA512}", b"{SHA256}", b"{SHA512}"];
@@ -57,7 +58,7 @@ pub(crate) fn directory(text: &[u8], start: usize) -> Option<Secret> {
     (length >= 20).then_some(Secret { at: start..from + length, rule: "password_hash" })
 }
 
-/// `user:number:32 digits:32 digits:::` of Windows, as tools print it. `colons` is where `:::` stands.
+/// `user:number:32 digits:32 digits:::` of Windows, as printed by tools. `colons` is the offset of `:::`.
 pub(crate) fn windows(text: &[u8], colons: usize) -> Option<Secret> {
     let start = colons.checked_sub(65)?;
     let hex = |range: std::ops::Range<usize>| text[range].iter().all(u8::is_ascii_hexdigit);

@@ -1,4 +1,4 @@
-//! Credentials in the headers of requests.
+//! Credentials in HTTP headers.
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 
@@ -7,19 +7,19 @@ use crate::words::random::is_random;
 use crate::words::scan::{Quote, is_base64, is_token, is_word_start, run};
 use crate::words::value::{is_code, is_placeholder};
 
-/// Browsers keep no more in one.
+/// Maximum length of a cookie header; browsers store no longer cookie.
 const LONGEST_COOKIE: usize = 4096;
 
 fn is_credential(byte: u8) -> bool {
     is_base64(byte) || matches!(byte, b'.' | b'~')
 }
 
-/// Whether a word stands here, in any case.
+/// True if the word begins here, in any case.
 fn is_word(text: &[u8], start: usize, word: &[u8]) -> bool {
     text.get(start..start + word.len()).is_some_and(|here| here.eq_ignore_ascii_case(word))
 }
 
-/// The credentials after `Bearer`.
+/// Returns the credentials after `Bearer`.
 pub(crate) fn bearer(text: &[u8], start: usize) -> Option<Secret> {
     if !is_word(text, start, b"bearer ") || !is_word_start(text, start) {
         return None;
@@ -31,7 +31,7 @@ pub(crate) fn bearer(text: &[u8], start: usize) -> Option<Secret> {
     drawn.then(|| Secret { at: start..start + length, rule: "bearer" })
 }
 
-/// The credentials after `Basic`: a name and a password in base 64.
+/// Returns the credentials after `Basic`: a name and a password in base64.
 pub(crate) fn basic(text: &[u8], start: usize) -> Option<Secret> {
     if !is_word(text, start, b"basic ") || !is_word_start(text, start) {
         return None;
@@ -41,7 +41,7 @@ pub(crate) fn basic(text: &[u8], start: usize) -> Option<Secret> {
     is_name_and_password(&text[at.clone()]).then_some(Secret { at, rule: "basic" })
 }
 
-/// Whether this is `name:password` in base 64.
+/// True if this is `name:password` in base64.
 pub(crate) fn is_name_and_password(text: &[u8]) -> bool {
     if text.len() < 8 || text.len() > 1024 {
         return false;
@@ -52,13 +52,13 @@ pub(crate) fn is_name_and_password(text: &[u8]) -> bool {
     printable && colon.is_some_and(|colon| colon + 1 < bytes.len())
 }
 
-/// What this is in base 64; the padding may be missing.
+/// Decodes base64; the padding may be missing.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let padding = "=".repeat(text.len().wrapping_neg() % 4);
     BASE64.decode(format!("{text}{padding}")).ok()
 }
 
-/// The credentials in an `Authorization` header, whatever their scheme.
+/// Returns the credentials in an `Authorization` header of any scheme.
 pub(crate) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
     const NAME: &[u8] = b"authorization";
     if !is_word(text, start, NAME) {
@@ -101,7 +101,7 @@ pub(crate) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
     (secret && !code && !is_placeholder(value)).then_some(Secret { at, rule })
 }
 
-/// The cookies of a request or an answer, if one of them is drawn. `inside` is where `kie` stands.
+/// Returns the cookies of a request or a response if one of them is random. `inside` is the offset of `kie`.
 pub(crate) fn cookie(text: &[u8], inside: usize) -> Option<Secret> {
     let start = inside.checked_sub(3)?;
     if !is_word(text, start, b"cookie") {
@@ -125,7 +125,7 @@ pub(crate) fn cookie(text: &[u8], inside: usize) -> Option<Secret> {
     text[at.clone()].split(|byte| *byte == b';').any(is_session).then_some(Secret { at, rule: "cookie" })
 }
 
-/// Whether this is `name=value` with a value that is drawn.
+/// True if this is `name=value` with a random value.
 fn is_session(pair: &[u8]) -> bool {
     let Some(sign) = memchr::memchr(b'=', pair) else { return false };
     let (name, value) = (&pair[..sign], &pair[sign + 1..]);

@@ -1,50 +1,50 @@
-//! Keys of providers, which begin as no word does.
+//! Keys of providers, recognized by their prefix.
 
 use crate::secret::Secret;
 use crate::shapes::token;
 use crate::words::random::{is_hexadecimal, is_random};
 use crate::words::scan::{is_base64, is_token, is_word_start, run};
 
-/// What follows the prefix of a key.
+/// The format of the text after the prefix of a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// Letters, digits, `-`, `_` and `.`.
     Token,
-    /// The same, and somewhere a digit: for prefixes that words have too.
+    /// Like `Token`, with at least one digit, for prefixes that also begin words.
     Mixed,
-    /// The same, and drawn: for prefixes that names have too.
+    /// Like `Token`, but random, for prefixes that also begin names.
     Random,
     /// Letters and digits.
     Alnum,
-    /// Capital letters and digits, exactly so many.
+    /// Upper-case letters and digits, of the exact length.
     Upper,
-    /// Digits of hexadecimal, in small letters.
+    /// Lower-case hexadecimal digits.
     Hex,
-    /// Base 64, in either alphabet.
+    /// Base64 in either alphabet.
     Base64,
-    /// The path of a URL that is a secret itself.
+    /// The path of a URL that is a secret.
     Path,
-    /// Parts between dollar signs.
+    /// Parts separated by dollar signs.
     Dollar,
-    /// Letters and digits, with escapes of URLs.
+    /// Letters and digits with URL escapes.
     Percent,
-    /// Capital letters and digits, at least so many.
+    /// Upper-case letters and digits, of the minimum length.
     UpperFrom,
     /// A UUID.
     Uuid,
-    /// 14 letters and digits, a full stop, 64 digits of hexadecimal.
+    /// 14 letters and digits, a full stop, 64 hexadecimal digits.
     Airtable,
 }
 
 use Rest::{Airtable, Alnum, Base64, Dollar, Hex, Mixed, Path, Percent, Random, Token, Upper, UpperFrom, Uuid};
 
-/// A key: its rule, its prefix, what follows, and at least how much of it.
+/// A key: its rule, its prefix, the format of the rest, and the minimum length of the rest.
 pub(crate) type Key = (&'static str, &'static str, Rest, usize);
 
-/// How much of a key is looked at; the longest have some hundred bytes.
+/// Maximum number of bytes that are examined; the longest keys have some hundred bytes.
 const LONGEST: usize = 2048;
 
-/// The keys. Of two prefixes that begin alike the longer comes first.
+/// The keys. If two prefixes begin alike, the longer one is first.
 pub(crate) const KEYS: [Key; 219] = [
     ("anthropic_key", "sk-ant-", Token, 20),
     ("openai_key", "sk-proj-", Token, 20),
@@ -267,7 +267,8 @@ pub(crate) const KEYS: [Key; 219] = [
     ("lob_key", "live_", Random, 35),
 ];
 
-/// Where the rarest three bytes of a prefix begin: signs and digits are rarer than letters, some letters than others.
+/// Returns the offset of the rarest three bytes of a prefix: signs and digits are rarer than letters, and some letters
+/// than others.
 pub(crate) const fn rarest_of(prefix: &[u8]) -> usize {
     let (mut best, mut best_weight, mut at) = (0, 0, 0);
     while at + 3 <= prefix.len() {
@@ -289,13 +290,13 @@ const fn weight(byte: u8) -> u32 {
     }
 }
 
-/// The key that starts here, if it is this one.
+/// Returns the key of this kind that begins here.
 pub(crate) fn at(text: &[u8], start: usize, (rule, prefix, of, least): Key) -> Option<Secret> {
     if !text.get(start..)?.starts_with(prefix.as_bytes()) || !is_word_start(text, start) {
         return None;
     }
     if start > 0 && matches!(text[start - 1], b'+' | b'/') && prefix.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        // In base 64 every such prefix is met at some place.
+        // Base64 text contains every such prefix somewhere.
         return None;
     }
     let tail = start + prefix.len();
@@ -312,7 +313,7 @@ pub(crate) fn at(text: &[u8], start: usize, (rule, prefix, of, least): Key) -> O
     // A full stop ends the sentence, not the key.
     let end = end - usize::from(text[tail..end].ends_with(b"."));
     let body = &text[tail..end];
-    // `ghp_xxxx…` says what a key looks like.
+    // `ghp_xxxx…` illustrates the format of a key.
     let fits = body.len() >= least
         && body.iter().any(|byte| *byte != body[0])
         && match of {
@@ -345,7 +346,7 @@ fn is_uuid(body: &[u8]) -> bool {
     body.len() == 36 && dashes && is_hexadecimal(body)
 }
 
-/// The key that starts here, whichever it is.
+/// Returns the key of any kind that begins here.
 pub(crate) fn any_at(text: &[u8], start: usize) -> Option<Secret> {
     let key = KEYS.iter().find_map(|key| at(text, start, *key));
     key.or_else(|| token::jwt(text, start)).or_else(|| token::discord(text, start))

@@ -1,4 +1,4 @@
-//! Secrets with a form of their own.
+//! Secrets with a recognizable form.
 
 pub(crate) mod file;
 pub(crate) mod hash;

@@ -1,14 +1,14 @@
-//! Private keys: blocks from their first line to their last.
+//! Private key blocks.
 
 use std::ops::Range;
 
 use crate::secret::Secret;
 use crate::words::scan::{Quote, is_base64, run, white};
 
-/// No block is longer.
+/// Maximum length of a block.
 const LONGEST: usize = 64 << 10;
 
-/// A block of a private key through its end line, or through its last line if the end was cut off.
+/// Returns a private key block through its end line, or through its last line if the end was truncated.
 pub(crate) fn block(text: &[u8], start: usize) -> Option<Secret> {
     const BEGIN: &[u8] = b"-----BEGIN ";
     if !text[start..].starts_with(BEGIN) {
@@ -25,7 +25,7 @@ pub(crate) fn block(text: &[u8], start: usize) -> Option<Secret> {
     Some(Secret { at: start..end, rule: "private_key" })
 }
 
-/// Where the end line ends that is in the same string.
+/// Returns the offset after the end line, if it is in the same string.
 fn end_line(text: &[u8], body: usize) -> Option<usize> {
     let near = &text[body..text.len().min(body + LONGEST)];
     let end = body + memchr::memmem::find(near, b"-----END ")? + 9;
@@ -34,7 +34,7 @@ fn end_line(text: &[u8], body: usize) -> Option<usize> {
     string_end(text, body..end).is_none().then_some(end)
 }
 
-/// Where the lines of a block end that has no end line; `None` where nothing of it is there.
+/// Returns the offset after the lines of a block without an end line; `None` if it has no lines.
 fn cut_off(text: &[u8], body: usize) -> Option<usize> {
     let mut end = body;
     loop {
@@ -52,7 +52,7 @@ fn cut_off(text: &[u8], body: usize) -> Option<usize> {
     }
 }
 
-/// The private lines of a key file of `PuTTY`.
+/// Returns the private lines of a `PuTTY` key file.
 pub(crate) fn putty(text: &[u8], start: usize) -> Option<Secret> {
     const LINES: &[u8] = b"Private-Lines: ";
     if !text[start..].starts_with(LINES) {
@@ -63,7 +63,7 @@ pub(crate) fn putty(text: &[u8], start: usize) -> Option<Secret> {
     Some(Secret { at: body..end, rule: "private_key" })
 }
 
-/// Where the string of JSON ends, if it does within.
+/// Returns the end of the JSON string, if it is within the range.
 fn string_end(text: &[u8], within: Range<usize>) -> Option<usize> {
     let mut at = within.start;
     loop {

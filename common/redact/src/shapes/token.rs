@@ -1,10 +1,10 @@
-//! Tokens that are known by their build and not by a prefix.
+//! Tokens with a recognizable structure but without a prefix.
 
 use crate::secret::Secret;
 use crate::words::random::{is_hexadecimal, is_random};
 use crate::words::scan::{is_token, is_word_start, run};
 
-/// A signed token: three dotted parts in base 64, the first of which starts an object.
+/// Returns a JSON Web Token: three dotted parts in base64url, the first of which begins an object.
 pub(crate) fn jwt(text: &[u8], start: usize) -> Option<Secret> {
     if !text[start..].starts_with(b"eyJ") || !is_word_start(text, start) {
         return None;
@@ -23,14 +23,14 @@ pub(crate) fn jwt(text: &[u8], start: usize) -> Option<Secret> {
             at += 1;
         }
     }
-    // An encrypted one has five parts.
+    // An encrypted token has five parts.
     while text.get(at) == Some(&b'.') && run(text, at + 1, is_token) >= 8 {
         at += 1 + run(text, at + 1, is_token);
     }
     Some(Secret { at: start..at, rule: "jwt" })
 }
 
-/// A bot's token at Telegram: its number, `:AA`, 33 characters. `colon` is where the colon stands.
+/// Returns a bot token of Telegram: digits, `:AA`, 33 characters. `colon` is the offset of the colon.
 pub(crate) fn telegram(text: &[u8], colon: usize) -> Option<Secret> {
     let digits = text[..colon].iter().rev().take(17).take_while(|byte| byte.is_ascii_digit()).count();
     let length = run(text, colon + 1, is_token);
@@ -38,7 +38,7 @@ pub(crate) fn telegram(text: &[u8], colon: usize) -> Option<Secret> {
     fits.then(|| Secret { at: colon - digits..colon + 1 + length, rule: "telegram_token" })
 }
 
-/// A bot's token at Discord: its number in base 64, six characters of time, the rest.
+/// Returns a bot token of Discord: an id in base64, six characters of time, the rest.
 pub(crate) fn discord(text: &[u8], start: usize) -> Option<Secret> {
     if !is_word_start(text, start) || !matches!(text[start], b'M' | b'N' | b'O') {
         return None;
@@ -55,7 +55,8 @@ pub(crate) fn discord(text: &[u8], start: usize) -> Option<Secret> {
     fits.then(|| Secret { at: start..rest + length, rule: "discord_token" })
 }
 
-/// A key of Firebase's messages: eleven characters, `:APA91b`, many more. `colon` is where the colon stands.
+/// Returns a key of Firebase Cloud Messaging: eleven characters, `:APA91b`, many more. `colon` is the offset of the
+/// colon.
 pub(crate) fn firebase(text: &[u8], colon: usize) -> Option<Secret> {
     let start = colon.checked_sub(11)?;
     let length = run(text, colon + 1, is_token);
@@ -64,7 +65,7 @@ pub(crate) fn firebase(text: &[u8], colon: usize) -> Option<Secret> {
     fits.then(|| Secret { at: start..colon + 1 + length, rule: "firebase_key" })
 }
 
-/// A key of Twilio: `SK` and 32 hexadecimal digits.
+/// Returns a key of Twilio: `SK` and 32 hexadecimal digits.
 pub(crate) fn twilio(text: &[u8], start: usize) -> Option<Secret> {
     let length = run(text, start, is_token);
     let fits = text[start..].starts_with(b"SK")
@@ -74,7 +75,7 @@ pub(crate) fn twilio(text: &[u8], start: usize) -> Option<Secret> {
     fits.then(|| Secret { at: start..start + length, rule: "twilio_key" })
 }
 
-/// A client secret of Azure: three characters, a digit, `Q~`, 31 to 34 more. `mark` is where `Q~` stands.
+/// Returns a client secret of Azure: three characters, a digit, `Q~`, 31 to 34 more. `mark` is the offset of `Q~`.
 pub(crate) fn azure(text: &[u8], mark: usize) -> Option<Secret> {
     let start = mark.checked_sub(4)?;
     let of = |byte: u8| is_token(byte) || matches!(byte, b'~' | b'.');
@@ -86,7 +87,7 @@ pub(crate) fn azure(text: &[u8], mark: usize) -> Option<Secret> {
     fits.then(|| Secret { at: start..mark + 2 + length, rule: "azure_secret" })
 }
 
-/// A key of Mailchimp: 32 hexadecimal digits and the name of a data centre. `mark` is where `-us` stands.
+/// Returns a key of Mailchimp: 32 hexadecimal digits and the name of a data center. `mark` is the offset of `-us`.
 pub(crate) fn mailchimp(text: &[u8], mark: usize) -> Option<Secret> {
     let start = mark.checked_sub(32)?;
     let centre = run(text, mark + 3, |byte| byte.is_ascii_digit());
@@ -97,7 +98,7 @@ pub(crate) fn mailchimp(text: &[u8], mark: usize) -> Option<Secret> {
     fits.then(|| Secret { at: start..mark + 3 + centre, rule: "mailchimp_key" })
 }
 
-/// A token of Terraform's cloud: 14 characters, `.atlasv1.`, the rest. `mark` is where `.atlasv1.` stands.
+/// Returns a token of Terraform Cloud: 14 characters, `.atlasv1.`, the rest. `mark` is the offset of `.atlasv1.`.
 pub(crate) fn terraform(text: &[u8], mark: usize) -> Option<Secret> {
     const MARK: &[u8] = b".atlasv1.";
     let start = mark.checked_sub(14)?;
@@ -107,7 +108,7 @@ pub(crate) fn terraform(text: &[u8], mark: usize) -> Option<Secret> {
     fits.then(|| Secret { at: start..mark + MARK.len() + length, rule: "terraform_token" })
 }
 
-/// The signature of a URL that anyone may use who has it: `sig=…`, `X-Amz-Signature=…`. `sign` is where `ig=` or `re=` stands.
+/// Returns the signature of a presigned URL: `sig=…`, `X-Amz-Signature=…`. `sign` is the offset of `ig=` or `re=`.
 pub(crate) fn signature(text: &[u8], sign: usize) -> Option<Secret> {
     let before = &text[sign.saturating_sub(16)..sign];
     let name = before.iter().rposition(|byte| matches!(byte, b'?' | b'&' | b';')).map(|at| &before[at + 1..])?;
@@ -118,7 +119,7 @@ pub(crate) fn signature(text: &[u8], sign: usize) -> Option<Secret> {
     fits.then(|| Secret { at: start..start + length, rule: "url_signature" })
 }
 
-/// A token of Asana: `1/` or `2/`, numbers, a colon, 32 hexadecimal digits. `slash` is where the slash stands.
+/// Returns a token of Asana: `1/` or `2/`, digits, a colon, 32 hexadecimal digits. `slash` is the offset of the slash.
 pub(crate) fn asana(text: &[u8], slash: usize) -> Option<Secret> {
     let start = slash.checked_sub(1)?;
     if !matches!(text[start], b'0'..=b'2') || !is_word_start(text, start) {

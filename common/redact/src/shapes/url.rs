@@ -1,11 +1,12 @@
-//! Secrets in URLs and in lines that name a server: `scheme://user:password@host`, `host:port:database:user:password`.
+//! Secrets in URLs and in lines of connection parameters: `scheme://user:password@host`,
+//! `host:port:database:user:password`.
 
 use crate::secret::Secret;
 use crate::words::random::is_hexadecimal;
 use crate::words::scan::{is_line_end, is_line_start, is_token, run};
 use crate::words::value::is_placeholder;
 
-/// The password, or the token alone, in the authority of a URL. `start` is where `://` stands.
+/// Returns the password, or a token without a user name, in the authority of a URL. `start` is the offset of `://`.
 pub(crate) fn password(text: &[u8], start: usize) -> Option<Secret> {
     if !text[start..].starts_with(b"://") {
         return None;
@@ -14,7 +15,8 @@ pub(crate) fn password(text: &[u8], start: usize) -> Option<Secret> {
     let is_part = |byte| !matches!(byte, b'/' | b'"' | b'\\' | b'?' | b'#' | b'<' | b'>' | b'\'' | b'`' | 0..=b' ');
     let mut authority = &text[from..from + run(text, from, is_part)];
     if !authority.contains(&b'@') {
-        // A password may contain a slash or a hash, which the standard forbids; where a port and a path may follow, only a hash.
+        // A password may contain a slash or a hash although the standard forbids them; in web URLs only a hash, because
+        // a port and a path may follow.
         let scheme = text[..start].iter().rev().take_while(|byte| byte.is_ascii_alphabetic()).count();
         let is_web = text[start - scheme..start].starts_with(b"http");
         let near = &text[..text.len().min(from + 512)];
@@ -28,9 +30,9 @@ pub(crate) fn password(text: &[u8], start: usize) -> Option<Secret> {
     let at = memchr::memrchr(b'@', authority)?;
     let secret = match memchr::memchr(b':', &authority[..at]) {
         Some(colon) => from + colon + 1..from + at,
-        // A name of no letters but many characters is a token.
+        // Random text without a password is a token.
         None if crate::words::random::is_random_key(&authority[..at]) => from..from + at,
-        // So are 32 digits of hexadecimal: the key in an address of Sentry.
+        // 32 hexadecimal digits are the key in a URL of Sentry.
         None if at >= 32 && is_hexadecimal(&authority[..at]) => from..from + at,
         None => return None,
     };
@@ -39,8 +41,8 @@ pub(crate) fn password(text: &[u8], start: usize) -> Option<Secret> {
     (!is_placeholder(value) && !number).then_some(Secret { at: secret, rule: "url_password" })
 }
 
-/// A line of a password file of `PostgreSQL`. The host is before `:54`, the port, or is the
-/// `*` that stands here.
+/// Returns the password in a line of a `PostgreSQL` password file. `start` is the offset of `:54`, the port, or of `*`,
+/// the host.
 pub(crate) fn pgpass(text: &[u8], start: usize) -> Option<Secret> {
     let colon = start + usize::from(text[start] == b'*');
     let is_part = |byte: u8| is_token(byte) || matches!(byte, b'.' | b'*');
@@ -63,7 +65,7 @@ pub(crate) fn pgpass(text: &[u8], start: usize) -> Option<Secret> {
     fits.then(|| Secret { at: start..start + length, rule: "pgpass" })
 }
 
-/// `jdbc:oracle:thin:name/password@…`. `start` is where `oracle:` stands.
+/// Returns the password in `jdbc:oracle:thin:name/password@…`. `start` is the offset of `oracle:`.
 pub(crate) fn oracle(text: &[u8], start: usize) -> Option<Secret> {
     let rest = text.get(start..)?;
     let scheme =

@@ -1,15 +1,15 @@
-//! The words of a command, as a shell splits them, or as a list of JSON has them.
+//! Splits a command into words, as a shell or as a JSON list.
 
 use std::ops::Range;
 
 use crate::words::scan::{Quote, blanks, slashes};
 
-/// No command that a secret is looked for in has more.
+/// Maximum number of words.
 const MOST: usize = 40;
-/// How far a command is followed.
+/// Maximum length of a command, in bytes.
 const LONGEST: usize = 2048;
 
-/// The words from `start` to the end of the command, without their quotes.
+/// Returns the words from `start` to the end of the command, without quotes.
 pub(crate) fn words(text: &[u8], start: usize) -> Vec<Range<usize>> {
     let text = &text[..text.len().min(start + LONGEST)];
     let before = text[..start.saturating_sub(1)].iter().rev().take(8).take_while(|byte| **byte == b'\\').count();
@@ -35,14 +35,14 @@ pub(crate) fn words(text: &[u8], start: usize) -> Vec<Range<usize>> {
     words
 }
 
-/// Blanks, and the end of a line that goes on.
+/// Returns the length of blanks and continued line ends.
 fn gap(text: &[u8], at: usize) -> usize {
     let gap = blanks(text, at);
     let rest = &text[at + gap..];
     if rest.starts_with(b"\\\\\\n") { gap + 4 + blanks(text, at + gap + 4) } else { gap }
 }
 
-/// The word here; `None` at the end of the command.
+/// Returns the word here; `None` at the end of the command.
 fn word(text: &[u8], at: usize) -> Option<Range<usize>> {
     if let Some(quote) = Quote::at(text, at) {
         if quote.is_of_json() {
@@ -56,7 +56,7 @@ fn word(text: &[u8], at: usize) -> Option<Range<usize>> {
     while end < text.len() {
         let slashes = slashes(text, end);
         if slashes > 0 && slashes.is_multiple_of(2) && !matches!(text.get(end + slashes), Some(b'"')) {
-            // A backslash that the command has.
+            // A backslash of the command itself.
             end += slashes;
             continue;
         }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_ends_with_its_line_its_string_or_a_sign() {
+    fn words_end_at_line_string_or_operator() {
         assert_eq!(split(r#""a -b 'c d' e | f""#, 1), ["a", "-b", "c d", "e"]);
         assert_eq!(split(r"a b\nc", 0), ["a", "b"]);
         assert_eq!(split(r#""a \"b c\" d""#, 1), ["a", "b c", "d"]);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_its_words_in_strings() {
+    fn words_of_list_are_its_strings() {
         assert_eq!(split(r#"["a","-p","c d","e"]"#, 2), ["a", "-p", "c d", "e"]);
         assert_eq!(split(r#""[\"a\", \"b\"]""#, 4), ["a", "b"]);
     }

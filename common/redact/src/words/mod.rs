@@ -1,4 +1,4 @@
-//! What names, values and random text look like.
+//! Recognition of names, values and random text.
 
 pub(crate) mod line;
 pub(crate) mod name;

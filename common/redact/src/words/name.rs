@@ -1,30 +1,30 @@
-//! The kind of value that a name announces.
+//! The kind of secret that a name announces.
 
 use std::ops::Range;
 
 use crate::words::scan::{word_around, word_before};
 
-/// What kind of secret a name promises, the plainest first.
+/// The kind of secret that a name announces, the most explicit first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A password: any text may be one.
+    /// A password, which may be any text.
     Password,
-    /// A secret: a text that is not a word.
+    /// A secret, which is not a word.
     Secret,
-    /// A token or a key of a service: long, and drawn.
+    /// A token or an API key, which is long and random.
     Token,
-    /// `auth`: name and password in base 64.
+    /// `auth`: name and password in base64.
     Basic,
-    /// Some key: of a service, a table or a door.
+    /// A key of any sort: an API key, a table key or a door key.
     Key,
 }
 
 /// A name in a text.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
-    /// Where it stands.
+    /// Its range.
     pub(crate) at: Range<usize>,
-    /// What it promises.
+    /// The kind of secret that it announces.
     pub(crate) kind: Kind,
 }
 
@@ -42,7 +42,7 @@ const PASSWORDS: [&str; 12] = [
     "requirepass",
     "masterauth",
 ];
-/// Words for a password that other words end in as well: `DB_PASS` and `dbPass` say it, `bypass` does not.
+/// Words for a password in which other words end too: `DB_PASS` and `dbPass` match, `bypass` does not.
 const PASSWORD_WORDS: [&str; 4] = ["pass", "pwd", "psk", "pw"];
 const SECRETS: [&str; 18] = [
     "secret",
@@ -94,7 +94,7 @@ const TOKENS: [&str; 28] = [
     "bearer",
     "jwt",
 ];
-/// Names that end like those above and promise nothing.
+/// Names that end like those above but announce no secret.
 const OPEN: [&str; 23] = [
     "websocketkey",
     "pagetoken",
@@ -120,7 +120,7 @@ const OPEN: [&str; 23] = [
     "publicaccesskey",
     "oldpwd",
 ];
-/// What makes some key a key of a table or of a door that is open.
+/// Words that make a key a table key or a public key.
 const OPEN_KEYS: [&str; 20] = [
     "public",
     "pub",
@@ -144,7 +144,7 @@ const OPEN_KEYS: [&str; 20] = [
     "i18n",
 ];
 
-/// A name as it is compared: small letters and digits, no trailing number.
+/// A normalized name: lower-case letters and digits, without a trailing number.
 struct Plain {
     bytes: [u8; 96],
     length: usize,
@@ -172,7 +172,7 @@ impl Plain {
     }
 }
 
-/// What a name promises of its value; `None` for an ordinary name.
+/// Returns the kind of secret that a name announces; `None` for an ordinary name.
 pub(crate) fn kind_of(name: &[u8]) -> Option<Kind> {
     kind(name, b"")
 }
@@ -199,7 +199,7 @@ fn name_of<'a>(qualifier: &'a [u8], name: &'a [u8]) -> &'a [u8] {
     if name.is_empty() { qualifier } else { name }
 }
 
-/// Whether a name ends in one of these as a word of its own: after `_`, `-`, or where capitals begin.
+/// True if a name ends in one of these as a separate word: after `_`, `-`, or at a capital letter.
 fn ends_in_word(name: &[u8], words: &[&str]) -> bool {
     let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let name = &name[..name.len() - digits];
@@ -212,7 +212,7 @@ fn ends_in_word(name: &[u8], words: &[&str]) -> bool {
     })
 }
 
-/// Whether this is what people put before `pass` without a sign between.
+/// True if this is a typical prefix of `pass` without a separator.
 fn is_account(head: &[u8]) -> bool {
     ["user", "db", "smtp", "my", "root", "admin", "ftp", "mail", "auth", "key", "store", "ssh", "ldap", "pg"]
         .iter()
@@ -221,7 +221,7 @@ fn is_account(head: &[u8]) -> bool {
         })
 }
 
-/// Whether a value is nothing but the word for a secret: a label, or the name of a variable.
+/// True if a value is only the word for a secret: a label, or the name of a variable.
 pub(crate) fn is_the_word(value: &[u8]) -> bool {
     const WORDS: [&str; 10] =
         ["password", "passwd", "passphrase", "pass", "pwd", "secret", "token", "apikey", "key", "auth"];
@@ -235,7 +235,7 @@ pub(crate) fn is_the_word(value: &[u8]) -> bool {
 }
 
 impl Name {
-    /// The name around a place in it, if it promises a secret. `API key` is one name of two words.
+    /// Returns the name around an offset, if it announces a secret. `API key` is one name of two words.
     pub(crate) fn around(text: &[u8], inside: usize) -> Option<Self> {
         let at = word_around(text, inside)?;
         let word = &text[at.clone()];
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_what_their_value_is() {
+    fn kind_of_classifies_names() {
         for (name, expected) in [
             ("DB_PASSWORD", Some(Kind::Password)),
             ("password2", Some(Kind::Password)),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_may_be_qualified_by_the_word_before() {
+    fn key_is_qualified_by_preceding_word() {
         let kind = |text: &str, at| Name::around(text.as_bytes(), at).map(|name| name.kind);
         assert_eq!(kind("the API key: x", 8), Some(Kind::Token));
         assert_eq!(kind("Secret access key: x", 14), Some(Kind::Token));

@@ -1,39 +1,40 @@
-//! Whether a text was drawn rather than written.
+//! Distinguishes random text from written text.
 
-/// Shorter texts prove nothing.
+/// Minimum length; shorter texts are inconclusive.
 const SHORTEST: usize = 16;
 
-/// Whether the text looks drawn: its letters vary, and their kinds change more often than in words and names.
+/// True if the text is probably random: its letters vary, and character classes alternate more often than in words and
+/// names.
 pub(crate) fn is_random(text: &[u8]) -> bool {
     let kinds = kinds(text);
     let often = if kinds.digit {
         kinds.changes * 100 >= text.len() * 18
     } else {
-        // Without digits fewer changes are left to count, so it takes more text.
+        // Without digits there are fewer alternations, so more text is required.
         text.len() >= 24 && kinds.changes * 100 >= text.len() * 15
     };
     text.len() >= SHORTEST && often && entropy(text) >= 3.0
 }
 
-/// Whether the text looks like a key: drawn, of small and capital letters and digits.
+/// True if the text resembles a key: random, with upper-case and lower-case letters and digits.
 pub(crate) fn is_random_key(text: &[u8]) -> bool {
     let kinds = kinds(text);
     let varied = kinds.capital && kinds.small && kinds.digit;
     text.len() >= 20 && varied && kinds.changes * 100 >= text.len() * 18 && entropy(text) >= 3.5
 }
 
-/// Whether it is a number in hexadecimal, with or without dashes: a hash, a UUID.
+/// True if this is hexadecimal, with or without dashes, such as a hash or a UUID.
 pub(crate) fn is_hexadecimal(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-')
 }
 
-/// What kinds of characters there are, and how often the kind changes from one to the next.
+/// The character classes in a text, and how often they alternate.
 #[derive(Default)]
 struct Kinds {
     capital: bool,
     small: bool,
     digit: bool,
-    /// From one kind to another, but not from a capital to a small letter.
+    /// Number of changes of the class, except from upper case to lower case.
     changes: usize,
 }
 
@@ -49,14 +50,14 @@ fn kinds(text: &[u8]) -> Kinds {
         kinds.capital |= kind == 1;
         kinds.small |= kind == 2;
         kinds.digit |= kind == 3;
-        // A capital before small letters begins a word.
+        // An upper-case letter before lower-case letters begins a word.
         kinds.changes += usize::from(before != 0 && kind != before && (before, kind) != (1, 2));
         before = kind;
     }
     kinds
 }
 
-/// Shannon's measure, in bits a byte.
+/// Returns the Shannon entropy in bits per byte.
 fn entropy(text: &[u8]) -> f64 {
     let mut counts = [0_u32; 256];
     for byte in text {
@@ -67,8 +68,8 @@ fn entropy(text: &[u8]) -> f64 {
     if all == 0 { 0.0 } else { binary_logarithm(all) - known.sum::<f64>() / f64::from(all) }
 }
 
-/// The logarithm of a number above 0, to some millionths: the one of the standard library would load the system's library of
-/// mathematics into every program.
+/// Returns the binary logarithm of a positive number, accurate to a few millionths. The standard library's function
+/// would load the system's math library into every program.
 fn binary_logarithm(number: u32) -> f64 {
     let whole = number.ilog2();
     let mut rest = f64::from(number) / f64::from(1_u32 << whole);
@@ -89,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_logarithm_is_the_one_of_the_standard_library() {
+    fn binary_logarithm_matches_standard_library() {
         for number in (1..2000).chain([1 << 20, u32::MAX]) {
             assert!((binary_logarithm(number) - f64::from(number).log2()).abs() < 1e-5, "{number}");
         }
     }
 
     #[test]
-    fn keys_are_random_and_names_are_not() {
+    fn is_random_accepts_keys_and_rejects_names() {
         for text in ["k3J9xQ2mZ8vB4nR7tY1w", "9f86d081884c7d659a2feaa0c55ad015", "Zk9xPq3LmN7vRt2YwB5cDf8H"] {
             assert!(is_random(text.as_bytes()), "{text}");
         }

@@ -1,37 +1,40 @@
-//! Where words, quotes and lines are in JSON text, whose strings may hold quoted text again: JSON in JSON, code in JSON.
+//! Words, quotes and lines in JSON text, whose strings may contain quoted text again: JSON in JSON, code in JSON.
 //!
-//! A quote there stands behind 0, 1, 3, 7… backslashes, a line feed is `\n` behind any number of them.
+//! A quote there follows 0, 1, 3, 7… backslashes; a line feed is `
+//! ` after any number of them.
 
 use std::ops::Range;
 
-/// No value is longer; what looks longer is not a value.
+/// Maximum length of a value; longer text is not a value.
 const LONGEST_VALUE: usize = 16 << 10;
-/// How far what has no quotes is followed.
+/// Maximum length of text without quotes that is examined.
 const LONGEST_RUN: usize = 8 << 10;
-/// How far names and words are followed: what is longer is data.
+/// Maximum length of names and words; longer text is data.
 const LONGEST_WORD: usize = 64;
 
-/// How many bytes from `at` on are so, as far as any key goes: what repeats for longer would be looked at again and again.
+/// Counts the bytes from `at` on that satisfy `of`, up to the length of any key, because longer repetitions would be
+/// examined again and again.
 pub(crate) fn run(text: &[u8], at: usize, of: impl Fn(u8) -> bool) -> usize {
     text.get(at..).map_or(0, |rest| rest.iter().take(LONGEST_RUN).take_while(|byte| of(**byte)).count())
 }
 
-/// How many bytes before `at` are so, up to the length of a word.
+/// Counts the bytes before `at` that satisfy `of`, up to the length of a word.
 fn run_back(text: &[u8], at: usize, of: impl Fn(u8) -> bool) -> usize {
     text[..at].iter().rev().take(LONGEST_WORD).take_while(|byte| of(**byte)).count()
 }
 
-/// What names and most keys are made of.
+/// True for bytes of names and of most keys.
 pub(crate) const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
 }
 
-/// What base 64 is made of, in both alphabets.
+/// True for bytes of base64, in both alphabets.
 pub(crate) const fn is_base64(byte: u8) -> bool {
     is_token(byte) || matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// Whether a word starts here; the letter of an escape such as `\n` is not part of it.
+/// True if a word starts here; the letter of an escape such as `
+/// ` is not part of it.
 pub(crate) fn is_word_start(text: &[u8], start: usize) -> bool {
     match start.checked_sub(1).map(|before| text[before]) {
         None => true,
@@ -40,7 +43,7 @@ pub(crate) fn is_word_start(text: &[u8], start: usize) -> bool {
     }
 }
 
-/// The word around a place in it; `None` where it is longer than words are.
+/// Returns the word around an offset; `None` if it is too long.
 pub(crate) fn word_around(text: &[u8], inside: usize) -> Option<Range<usize>> {
     let before = run_back(text, inside, is_token);
     let mut start = inside - before;
@@ -52,13 +55,13 @@ pub(crate) fn word_around(text: &[u8], inside: usize) -> Option<Range<usize>> {
     (end - start < LONGEST_WORD).then_some(start..end)
 }
 
-/// The word that ends before the blanks here.
+/// Returns the word that ends before the blanks here.
 pub(crate) fn word_before(text: &[u8], at: usize) -> &[u8] {
     let end = at - run_back(text, at, |byte| byte == b' ');
     &text[end - run_back(text, end, is_token)..end]
 }
 
-/// The word before this place, also one on the line before.
+/// Returns the word before this offset, even if it is on the previous line.
 pub(crate) fn piece_before(text: &[u8], at: usize) -> Option<Range<usize>> {
     let mut end = at;
     loop {
@@ -75,17 +78,17 @@ pub(crate) fn piece_before(text: &[u8], at: usize) -> Option<Range<usize>> {
     (start < end).then_some(start..end)
 }
 
-/// How many backslashes stand here.
+/// Counts the backslashes here.
 pub(crate) fn slashes(text: &[u8], at: usize) -> usize {
     run(text, at, |byte| byte == b'\\')
 }
 
-/// The length of the blanks here, all on one line.
+/// Returns the length of the blanks here, on one line.
 pub(crate) fn blanks(text: &[u8], at: usize) -> usize {
     gap(text, at, b"t")
 }
 
-/// The length of the blanks and line ends here.
+/// Returns the length of the blanks and line ends here.
 pub(crate) fn white(text: &[u8], at: usize) -> usize {
     gap(text, at, b"tnr")
 }
@@ -102,7 +105,7 @@ fn gap(text: &[u8], at: usize, letters: &[u8]) -> usize {
     }
 }
 
-/// Whether a line, or the string that holds it, ends here.
+/// True if a line, or the string that contains it, ends here.
 pub(crate) fn is_line_end(text: &[u8], at: usize) -> bool {
     let at = at + blanks(text, at);
     let escape = slashes(text, at);
@@ -112,7 +115,7 @@ pub(crate) fn is_line_end(text: &[u8], at: usize) -> bool {
     }
 }
 
-/// Whether a line, or the string that holds it, starts here, but for blanks.
+/// True if only blanks precede this offset on its line, or in the string that contains it.
 pub(crate) fn is_line_start(text: &[u8], at: usize) -> bool {
     let at = at - run_back(text, at, |byte| byte == b' ');
     match at.checked_sub(1).map(|before| text[before]) {
@@ -121,14 +124,14 @@ pub(crate) fn is_line_start(text: &[u8], at: usize) -> bool {
     }
 }
 
-/// The text before this place on its line, up to the length of a command line.
+/// Returns the text before this offset on its line, up to the length of a command line.
 pub(crate) fn line_before(text: &[u8], at: usize) -> &[u8] {
     let text = &text[at.saturating_sub(512)..at];
     let line = memchr::memmem::rfind(text, b"\\n").map_or(0, |feed| feed + 2);
     &text[line..]
 }
 
-/// A quote and how deep it is.
+/// A quote and its nesting depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quote {
     mark: u8,
@@ -136,7 +139,7 @@ pub(crate) struct Quote {
 }
 
 impl Quote {
-    /// The quote that stands here.
+    /// Returns the quote here.
     pub(crate) fn at(text: &[u8], at: usize) -> Option<Self> {
         let slashes = slashes(text, at);
         let mark = *text.get(at + slashes)?;
@@ -148,22 +151,22 @@ impl Quote {
         is_quote.then_some(Self { mark, slashes })
     }
 
-    /// How many bytes it takes.
+    /// Returns its length in bytes.
     pub(crate) const fn length(self) -> usize {
         self.slashes + 1
     }
 
-    /// Whether a name and its value are both strings of JSON, or both text within one.
+    /// True if a name and its value are both JSON strings, or both text within one.
     pub(crate) fn are_of_one_level(name: Option<Self>, value: Option<Self>) -> bool {
         name.is_some_and(Self::is_of_json) == value.is_some_and(Self::is_of_json)
     }
 
-    /// Whether JSON itself is quoted here, and not a text in it.
+    /// True if this is a quote of the JSON itself, not of text within a string.
     pub(crate) const fn is_of_json(self) -> bool {
         self.mark == b'"' && self.slashes == 0
     }
 
-    /// Where the text that starts at `from` ends; where it is cut off, it ends with the string that holds it.
+    /// Returns the end of the text that starts at `from`; truncated text ends with the string that contains it.
     pub(crate) fn closing(self, text: &[u8], from: usize) -> Option<usize> {
         let text = &text[..text.len().min(from + LONGEST_VALUE)];
         let mut at = from;
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_is_closed_by_one_as_deep() {
+    fn quote_is_closed_at_same_depth() {
         assert_eq!(quoted(r#""a" b"#), Some("a"));
         assert_eq!(quoted(r#""a\"b\\" c"#), Some(r#"a\"b\\"#));
         assert_eq!(quoted(r#"\"a\" b"#), Some("a"));
@@ -210,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_ends_with_its_string_but_an_apostrophe_is_no_quote() {
+    fn truncated_text_ends_with_string_and_apostrophe_is_not_a_quote() {
         assert_eq!(quoted(r#"\"abc","next":1"#), Some("abc"));
         assert_eq!(quoted(r#"'abc","next":'1'"#), None);
         assert_eq!(quoted(r#"'say \"a\" b'"#), Some(r#"say \"a\" b"#));
     }
 
     #[test]
-    fn a_word_is_found_from_within() {
+    fn word_around_finds_word_from_inside() {
         let word = |text: &'static str, at| word_around(text.as_bytes(), at).map(|word| &text[word]);
         assert_eq!(word("a DB_PASS=x", 6), Some("DB_PASS"));
         assert_eq!(word(r"line\npassword: x", 6), Some("password"));

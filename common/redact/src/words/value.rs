@@ -1,9 +1,9 @@
-//! Whether a value is a secret, or stands for one: a variable, a mark, a piece of code, a sentence.
+//! Distinguishes secrets from text that stands for one: a variable, a mark, a piece of code, a sentence.
 
 use crate::words::name::{Kind, is_the_word, kind_of};
 use crate::words::random::{is_random, is_random_key};
 
-/// Whether a value stands for a secret instead of being one.
+/// True if a value stands for a secret instead of being one.
 pub(crate) fn is_placeholder(value: &[u8]) -> bool {
     const WORDS: [&str; 36] = [
         "string",
@@ -57,7 +57,7 @@ pub(crate) fn is_placeholder(value: &[u8]) -> bool {
         || is_instruction(value)
 }
 
-/// Whether this refers to a value elsewhere: `$NAME`, `${…}`, `{{…}}`, `<…>`, `%NAME%`, `[…]`, `@name`, `!Ref`, `#{…}`.
+/// True if this refers to a value elsewhere: `$NAME`, `${…}`, `{{…}}`, `<…>`, `%NAME%`, `[…]`, `@name`, `!Ref`, `#{…}`.
 fn is_reference(value: &[u8]) -> bool {
     let is_name = |name: &[u8]| {
         !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
@@ -86,7 +86,7 @@ fn is_reference(value: &[u8]) -> bool {
     }
 }
 
-/// Whether this is a placeholder that asks for a value: `YOUR_API_KEY`, `insert-token-here`.
+/// True if this is a placeholder that requests a value: `YOUR_API_KEY`, `insert-token-here`.
 fn is_instruction(value: &[u8]) -> bool {
     const SAID: [&str; 14] = [
         "your",
@@ -111,7 +111,7 @@ fn is_instruction(value: &[u8]) -> bool {
     SAID.iter().any(|word| memchr::memmem::find(&small, word.as_bytes()).is_some())
 }
 
-/// Whether the value is a path to a file.
+/// True if the value is a path to a file.
 fn is_path(value: &[u8]) -> bool {
     let rooted = [&b"/"[..], b"./", b"../", b"~/", b"file:", b"C:"].iter().any(|start| value.starts_with(start));
     let named = [&b".pem"[..], b".key", b".json", b".crt", b".p12", b".jks", b".txt", b".yml", b".yaml", b".env"]
@@ -124,7 +124,7 @@ fn is_path(value: &[u8]) -> bool {
     (rooted || named || file) && !is_random(value)
 }
 
-/// Whether a value without quotes is a piece of code: a call, an index, a member, a type.
+/// True if a value without quotes is a piece of code: a call, an index, a member, a type.
 pub(crate) fn is_code(value: &[u8], next: Option<u8>) -> bool {
     if matches!(value[0], b'&' | b'(' | b'[')
         || value.starts_with(b"__")
@@ -145,13 +145,13 @@ pub(crate) fn is_code(value: &[u8], next: Option<u8>) -> bool {
     }
 }
 
-/// Whether this is the name of a variable that holds a secret.
+/// True if this is the name of a variable that holds a secret.
 fn is_variable(value: &[u8]) -> bool {
     let humps = value.windows(2).any(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
     is_wordy(value) && (humps || value.contains(&b'_')) && kind_of(value).is_some()
 }
 
-/// Whether this is `a.b` as code has it: names joined by dots, no numbers in them.
+/// True if this is `a.b` as in code: names joined by dots, without numbers.
 fn is_member(value: &[u8]) -> bool {
     const ROOTS: [&str; 18] = [
         "self", "this", "args", "config", "settings", "process", "os", "env", "req", "request", "params", "user",
@@ -165,7 +165,7 @@ fn is_member(value: &[u8]) -> bool {
     more && (known || secret || !value.iter().any(u8::is_ascii_digit))
 }
 
-/// Whether this is a sentence or a label, and no pass phrase.
+/// True if this is a sentence or a label, not a passphrase.
 pub(crate) fn is_prose(value: &[u8]) -> bool {
     const SAID: [&str; 16] = [
         "password",
@@ -193,14 +193,14 @@ pub(crate) fn is_prose(value: &[u8]) -> bool {
     sentence || SAID.iter().any(|word| memchr::memmem::find(&small, word.as_bytes()).is_some())
 }
 
-/// Whether this is made of letters only, as words are.
+/// True if this consists of letters only, like words.
 pub(crate) fn is_wordy(value: &[u8]) -> bool {
     value.iter().all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_' | b'.' | b'\'') || *byte >= 128)
 }
 
-/// Whether a value that a name of this kind has in quotes is the secret.
+/// True if a quoted value of a name of this kind is the secret.
 pub(crate) fn is_quoted_secret(value: &[u8], kind: Kind) -> bool {
-    // What begins or ends with a blank lies between two strings.
+    // Text that begins or ends with a blank is between two strings.
     let between = matches!(value, [b' ' | b',' | b';' | b')', ..] | [.., b' ']);
     if is_placeholder(value) || is_prose(value) || between {
         return false;
@@ -218,7 +218,7 @@ pub(crate) fn is_quoted_secret(value: &[u8], kind: Kind) -> bool {
     }
 }
 
-/// Whether a value that a name of this kind has without quotes is the secret; `next` is what follows it.
+/// True if an unquoted value of a name of this kind is the secret; `next` is the byte after it.
 pub(crate) fn is_bare_secret(value: &[u8], kind: Kind, next: Option<u8>) -> bool {
     if value.is_empty() || is_placeholder(value) || is_code(value, next) || is_path(value) {
         return false;
@@ -235,7 +235,7 @@ pub(crate) fn is_bare_secret(value: &[u8], kind: Kind, next: Option<u8>) -> bool
     }
 }
 
-/// Whether this is long and varied enough for a token; a word or a number is none.
+/// True if this is long and varied enough for a token; words and numbers are not.
 fn is_token(value: &[u8]) -> bool {
     let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
     let numeric = value.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b':' | b'%'));
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_for_a_secret_is_none() {
+    fn placeholders_are_recognized() {
         for value in [
             "$PASSWORD",
             "${DB_PASSWORD}",
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_not_a_value() {
+    fn code_is_recognized() {
         for value in
             ["get_password(", "os.environ[", "req.body.password", "self.password2", "Option<", "&str", "std::env"]
         {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_are_not_pass_phrases() {
+    fn sentences_are_prose() {
         for value in ["Enter your password", "Must be at least 8 characters", "Wrong user or password."] {
             assert!(is_prose(value.as_bytes()), "{value}");
         }
