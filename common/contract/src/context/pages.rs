@@ -6,8 +6,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
 use crate::context::options::QueryOptions;
-use crate::wire::page::Page;
-use crate::wire::{Code, Error, Result};
+use crate::wire::{Code, Error, Page, Result};
 
 /// Number of hex digits that bind a cursor to its list.
 const TIE: usize = 12;

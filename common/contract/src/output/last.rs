@@ -9,8 +9,7 @@ use rustix::stdio::{stderr, stdout};
 use rustix::termios::isatty;
 use serde_json::{Map, Value};
 
-use super::printable::printable_line;
-use super::sink::{write_all, write_last};
+use super::sink::{printable_line, write_all, write_last};
 use super::{Counts, Format, Shape};
 use crate::wire::record::{self, Kind};
 use crate::wire::{Code, Error, Result};

@@ -1,13 +1,10 @@
 //! Standard output: answers, records, the closing line, and the matching exit status. No other module writes it.
 
-mod closed;
 mod closing;
 mod items;
 mod last;
-mod printable;
 mod sink;
 mod update;
-mod writing;
 
 use std::time::Instant;
 
@@ -15,10 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-pub(crate) use self::closed::check_open;
 pub(crate) use self::last::{bug, fail_closed, fails_closed, has_owner, last_words, names_no_format, status_of};
-pub use self::printable::{printable, printable_line};
-pub use self::sink::{line_to_stderr, to_stderr};
+pub(crate) use self::sink::check_open;
+pub use self::sink::{line_to_stderr, printable, printable_line, to_stderr};
 pub use self::update::{Newest, number};
 use crate::wire::fields::Fields;
 use crate::wire::record::{self, Kind};

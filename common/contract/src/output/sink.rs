@@ -1,13 +1,22 @@
-//! Writes to the standard streams: all bytes or an error.
+//! Writes to the standard streams: all bytes or an error. Untrusted text is escaped for a terminal. Also detects a process
+//! that was started without standard output (`>&-`).
+//!
+//! Before `main`, Rust's runtime opens `/dev/null` in place of a closed standard stream; from then on every write
+//! succeeds but the output is lost. The replacement cannot be distinguished from a redirection, because Python, Node
+//! and daemons also open `/dev/null` for reading and writing. Therefore the check runs before the runtime, in a
+//! function that the loader calls first. It does not detect a descriptor that is open but not writable; the first write
+//! reports that.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_getfd};
 
-use super::printable::{printable, printable_line};
-use crate::wire::{Error, Result};
+use crate::wire::{Code, Error, Result};
 
 /// Writes to standard output.
 pub(super) fn write_all(bytes: &[u8]) -> Result<()> {
@@ -84,4 +93,95 @@ pub(super) fn erase_stderr_line() {
 /// Writes one line to standard error. Line feeds are escaped, so that quoted text cannot forge a second line.
 pub fn line_to_stderr(line: &str) {
     to_stderr(&format!("{}\n", printable_line(line)));
+}
+
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn look() {
+    // Only one system call and one store, because nothing else is initialized yet.
+    if fcntl_getfd(rustix::stdio::stdout()) == Err(Errno::BADF) {
+        CLOSED.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[used]
+#[expect(unsafe_code, reason = "the only place that is before the runtime; the function needs nothing of it")]
+#[unsafe(link_section = ".init_array")]
+static FIRST: extern "C" fn() = look;
+
+/// Fails if standard output is closed, because nobody could read the result.
+pub(crate) fn check_open() -> Result<()> {
+    if CLOSED.load(Ordering::Relaxed) {
+        let error = Error::new(Code::Io, "standard output is closed, so nothing is done");
+        return Err(error.hint("send it to /dev/null if nobody needs it").fatal());
+    }
+    Ok(())
+}
+
+/// Escapes everything that controls a terminal. C0 controls are shown with a caret (`^[`), C1 controls and
+/// bidirectional marks by their number (`<U+202E>`). Line feeds and tabs are kept, and `\r
+/// ` becomes a line feed.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\r' if letters.peek() == Some(&'\n') => {}
+            '\x7f' => shown.push_str("^?"),
+            '\0'..='\x1f' if acts(letter) => shown.extend(['^', char::from(letter as u8 + 0x40)]),
+            letter if acts(letter) => drop(write!(shown, "<U+{:04X}>", u32::from(letter))),
+            letter => shown.push(letter),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Like [`printable`] for a single line: line feeds and tabs are escaped too.
+#[must_use]
+pub fn printable_line(text: &str) -> String {
+    printable(text).replace('\n', "^J").replace('\t', "^I")
+}
+
+/// True if a terminal does not just display this character: the C0 and C1 controls of ECMA-48, and Unicode's
+/// bidirectional marks.
+fn acts(letter: char) -> bool {
+    match letter {
+        '\n' | '\t' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' => true,
+        _ => letter.is_control(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn printable_escapes_terminal_controls() {
+        assert_eq!(printable("a\x1b[31mred\x07\r\nb\tc"), "a^[[31mred^G\nb\tc");
+        assert_eq!(printable("x\u{9b}2J\u{202e}y\x7f\rz"), "x<U+009B>2J<U+202E>y^?^Mz");
+        assert_eq!(printable("\x1b]0;title\x1b\\\u{61c}\u{2067}"), "^[]0;title^[\\<U+061C><U+2067>");
+        assert_eq!(printable_line("a\n\tb"), "a^J^Ib");
+    }
+
+    #[test]
+    fn printable_borrows_plain_text() {
+        assert!(matches!(printable("grüße 日本 👍\n\tשלום"), Cow::Borrowed("grüße 日本 👍\n\tשלום")));
+    }
+
+    proptest! {
+        #[test]
+        fn printable_is_idempotent_and_leaves_no_controls(text in any::<String>()) {
+            let once = printable(&text);
+            prop_assert!(!once.chars().any(acts));
+            prop_assert_eq!(printable(&once), once.clone());
+        }
+    }
 }

@@ -2,7 +2,6 @@
 
 pub mod approval;
 mod arguments;
-mod circumstances;
 mod command;
 mod completion;
 pub mod confirm;
@@ -10,14 +9,12 @@ pub mod describe;
 mod help;
 pub mod idempotency;
 mod identity;
-mod not_text;
-mod projection;
 pub mod recording;
 mod standard;
 mod start;
 
+pub use self::arguments::require_text;
 pub use self::identity::{
     Audit, AuditSink, Check, Class, CredentialSource, Credentials, Finished, Input, Program, Status, VERSION, VerbDoc,
 };
-pub use self::not_text::require_text;
 pub use self::start::{main, without_home};

@@ -22,7 +22,7 @@ use crate::program::arguments::{Parsed, command_of, parse, usage_error, verb_of}
 use crate::program::completion;
 use crate::program::describe;
 use crate::program::identity::{Class, Finished, Program, VerbDoc};
-use crate::program::{projection, standard};
+use crate::program::standard;
 use crate::signals;
 use crate::wire::{Code, Error, Result, bytes_of};
 
@@ -150,7 +150,7 @@ fn with_options<C: Parser>(
     if program.implicit == Some(verb.as_str()) {
         context.out.filtering();
     }
-    let asked = projection::asked(program, &verb, matches);
+    let asked = standard::selected_fields(program, &verb, matches);
     let result = if format.is_none() {
         Err(Error::config("the format is not json, text or raw").hint("see CP_FORMAT and `format` in config/cp.toml"))
     } else if let Err(error) = asked.map(|fields| context.out.choose(fields)) {

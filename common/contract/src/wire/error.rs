@@ -11,7 +11,7 @@ use cp_redact::Redactor;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::wire::bytes::bytes_of;
+use crate::wire::reply::bytes_of;
 
 /// The result of every fallible function.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -5,15 +5,12 @@
 mod approval;
 mod block;
 pub mod bundle;
-mod bytes;
 pub mod error;
 mod exec;
 pub mod fields;
 pub mod media;
 mod message;
-pub mod page;
 mod prompt;
-mod receipt;
 pub mod record;
 mod reply;
 pub mod schemas;
@@ -27,16 +24,13 @@ use serde_json::value::RawValue;
 
 pub use self::approval::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, quoted};
 pub use self::block::{Block, BlockView, Origin};
-pub use self::bytes::bytes_of;
 pub(crate) use self::error::without_secrets;
 pub use self::error::{Code, Error, Result};
 pub use self::exec::{ChangeKind, DeniedStep, ExecResult, Executable, FileChange, FileKind, FileState, FilesChanged};
 pub use self::message::{Delta, Extracted, Message, Usage};
-pub use self::page::Page;
 pub use self::prompt::{Params, Prompt, estimated_tokens};
-pub use self::receipt::Receipt;
 pub use self::record::{Kind, Record};
-pub use self::reply::Reply;
+pub use self::reply::{Page, Receipt, Reply, bytes_of};
 pub use self::tool::{ToolCall, ToolResult, ToolSpec};
 pub use self::turn::{Content, Turn};
 

@@ -1,10 +1,19 @@
-//! An approver program: it reads an approval record and answers by its exit status.
+//! The approvers: a program that answers by its exit status, or a person at the terminal.
 
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::time::Instant;
 
+use rustix::process::getpgrp;
+use rustix::termios::{QueueSelector, tcflush, tcgetpgrp};
+
 use crate::coprocess::{Said, question, reason};
-use crate::program::circumstances::encoded;
-use crate::wire::{Approval, Result};
+use crate::output::{printable, printable_line};
+use crate::program::idempotency::encoded;
+use crate::signals;
+use crate::wire::{Approval, Error, Level, Result, Scope};
 
 /// The outcome of an approver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,4 +37,99 @@ pub fn ask(argv: &[String], approval: &Approval, until: Option<Instant>) -> Resu
         }
         Said::Nothing(why) => Verdict::Undecided(format!("the approver {why}")),
     })
+}
+
+/// The answer of a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Granted, with its scope.
+    Yes(Scope),
+    /// Denied.
+    No,
+}
+
+impl Answer {
+    /// Parses the typed answer; `None` if it is not one of the choices.
+    pub fn of(typed: &str, approval: &Approval) -> Option<Self> {
+        match typed.trim().to_lowercase().as_str() {
+            "y" | "yes" => Some(Self::Yes(Scope::Once)),
+            "n" | "no" => Some(Self::No),
+            "a" | "always" if approval.scopes.contains(&Scope::Run) => Some(Self::Yes(Scope::Run)),
+            _ => None,
+        }
+    }
+}
+
+/// Describes the request. Control characters are escaped, and no quoted text can forge a line.
+pub fn description(approval: &Approval) -> String {
+    let shown = &approval.shown;
+    let mut text = format!("{}\n", printable_line(&approval.subject()));
+    for line in shown.diff.iter().flat_map(|diff| diff.lines()) {
+        let _ = writeln!(text, "    {}", printable(line));
+    }
+    for command in &shown.ran {
+        let _ = writeln!(text, "  ran before: {}", printable_line(command));
+    }
+    if !shown.variables.is_empty() {
+        let _ =
+            writeln!(text, "  with {} set, to values that are not shown", printable_line(&shown.variables.join(", ")));
+    }
+    if let Some(cwd) = &shown.cwd {
+        let _ = writeln!(text, "  in {}", printable_line(cwd));
+    }
+    let _ = writeln!(text, "  risk {}, {}: {}", shown.risk, printable_line(&shown.rule), printable_line(&shown.why));
+    let asked_by = &approval.asked_by;
+    let _ = write!(text, "  asked by {} at {}", printable_line(&asked_by.agent), approval.asked_at);
+    for (name, value) in [("run", &asked_by.run), ("call", &asked_by.call_id)] {
+        if let Some(value) = value {
+            let _ = write!(text, ", {name} {}", printable_line(value));
+        }
+    }
+    if approval.level == Level::Owner {
+        text.push_str("\n  The policy leaves this to its owner.");
+    }
+    text
+}
+
+/// Returns the question with the possible answers.
+pub fn prompt(approval: &Approval) -> String {
+    let always = if approval.scopes.contains(&Scope::Run) { ", a = always for this run" } else { "" };
+    format!("Allow it? y = yes, n = no{always}: ")
+}
+
+/// Asks at the terminal and waits until `until`. `None` if there is no terminal or no decision.
+pub fn at_terminal(approval: &Approval, until: Option<Instant>) -> Result<Option<Answer>> {
+    let Some(mut terminal) = terminal() else { return Ok(None) };
+    let failed = |e: std::io::Error| Error::io("asking at the terminal", e);
+    // Input that was typed before the question does not answer it.
+    let _ = tcflush(&terminal, QueueSelector::IFlush);
+    let question = format!("{}\n{}", description(approval), prompt(approval));
+    terminal.write_all(question.as_bytes()).map_err(failed)?;
+    let (mut typed, mut bytes) = (Vec::new(), [0; 256]);
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if !signals::wait_readable(terminal.as_fd(), left)? {
+            return Ok(None);
+        }
+        match terminal.read(&mut bytes).map_err(failed)? {
+            0 => return Ok(None),
+            read => typed.extend_from_slice(&bytes[..read]),
+        }
+        if typed.ends_with(b"\n") {
+            if let Some(answer) = Answer::of(&String::from_utf8_lossy(&typed), approval) {
+                return Ok(Some(answer));
+            }
+            typed.clear();
+            terminal.write_all(b"Type one of the letters: ").map_err(failed)?;
+        }
+    }
+}
+
+/// Opens the controlling terminal; `None` in a pipeline without one, and in the background.
+fn terminal() -> Option<File> {
+    if !std::io::stdin().is_terminal() && !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
+    (tcgetpgrp(&terminal).ok()? == getpgrp()).then_some(terminal)
 }

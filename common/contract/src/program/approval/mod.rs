@@ -4,20 +4,18 @@
 //! bound to the hashes of the record, so that only the command that was shown can start.
 
 mod approver;
-mod person;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::approver::{Verdict, ask};
-pub use self::person::{Answer, at_terminal, description, prompt};
+pub use self::approver::{Answer, Verdict, ask, at_terminal, description, prompt};
 use crate::clock;
 use crate::home::write_whole;
 use crate::keys::hash;
-use crate::program::circumstances::encoded;
 use crate::program::confirm::{Bound, fingerprint, issue, recall, redeem};
+use crate::program::idempotency::encoded;
 use crate::wire::{Action, Approval, AskedBy, Binds, Code, Error, Grant, Level, Result, Scope, Shown};
 
 /// Lifetime of a pending request, in seconds: a week.

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::context::Context;
 use crate::context::options::WriteOptions;
 use crate::output::Severity;
-use crate::program::circumstances::policy;
+use crate::program::idempotency::policy;
 use crate::program::idempotency::{self, Begun};
 use crate::signals;
 use crate::wire::{Code, Error, Reply, Result};

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::clock;
 use crate::home::make_directory;
 use crate::keys::{Key, hex};
-use crate::program::circumstances::{account, encoded, place};
+use crate::program::idempotency::{account, encoded, place};
 use crate::wire::{Code, Error, Result};
 
 /// Lifetime of a token, in seconds.

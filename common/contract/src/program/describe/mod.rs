@@ -2,23 +2,26 @@
 
 mod changelog;
 mod doctor;
-mod minimum;
 mod reference;
-mod settings;
-
-use clap::{ArgMatches, CommandFactory};
 
 pub use self::changelog::{Changelog, Release};
 pub use self::doctor::Doctor;
 pub use self::reference::Reference;
-pub use self::settings::ContextAnswer;
+
+pub use crate::program::completion::Completions;
+
+use std::collections::BTreeMap;
+
+use clap::{ArgMatches, CommandFactory};
+use serde::Serialize;
 
 use crate::context::Context;
+use crate::home::config::{Origin, SETTINGS};
+use crate::output::Notice;
 use crate::program::arguments::command_of;
 use crate::program::completion;
-pub use crate::program::completion::Completions;
-use crate::program::identity::Program;
-use crate::wire::{Error, Result};
+use crate::program::identity::{Credentials, Program, VERSION};
+use crate::wire::{Error, Reply, Result, bytes_of};
 
 /// Runs one of these verbs.
 pub(super) fn run<C: CommandFactory>(
@@ -38,7 +41,7 @@ pub(super) fn run<C: CommandFactory>(
             context.out.answer(&whole.narrowed(verb.map(String::as_str))?)
         }
         "context" => {
-            let answer = settings::settings(program, context);
+            let answer = settings(program, context);
             context.out.answer(&answer)
         }
         "doctor" => {
@@ -59,5 +62,69 @@ pub(super) fn run<C: CommandFactory>(
             let shell = shell.ok_or_else(|| Error::usage("completions needs a shell"))?;
             context.out.answer(&completion::script(program, shell))
         }
+    }
+}
+
+/// The effective settings.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ContextAnswer {
+    /// The program's version.
+    pub version: &'static str,
+    /// The home directory.
+    pub home: String,
+    /// Base64 of the path, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home_bytes: Option<String>,
+    /// The source of the home directory.
+    pub home_origin: String,
+    /// The agent.
+    pub account: String,
+    /// The settings that have a value.
+    pub config: BTreeMap<String, SettingAnswer>,
+    /// The availability of credentials, never the credentials.
+    pub credentials: Credentials,
+    /// Notices about these settings.
+    pub notices: Vec<Notice>,
+}
+
+/// An effective setting.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SettingAnswer {
+    /// Its value.
+    pub value: String,
+    /// The source of the value.
+    pub origin: Origin,
+}
+
+impl Reply for ContextAnswer {
+    fn text(&self) -> String {
+        let mut lines = vec![format!("home = {} ({})", self.home, self.home_origin)];
+        lines.extend(
+            self.config
+                .iter()
+                .map(|(key, setting)| format!("{key} = {} ({:?})", setting.value, setting.origin).to_lowercase()),
+        );
+        lines.extend(
+            self.credentials.sources.iter().map(|found| format!("{}: key in {}", found.provider, found.source)),
+        );
+        lines.join("\n")
+    }
+}
+
+fn settings(program: &Program, context: &Context) -> ContextAnswer {
+    let in_force = |key: &str| {
+        context.config.get(key, None).map(|value| SettingAnswer { value: value.text, origin: value.origin })
+    };
+    ContextAnswer {
+        version: VERSION,
+        home: context.home.root().display().to_string(),
+        home_bytes: bytes_of(context.home.root()),
+        home_origin: context.home.origin().to_owned(),
+        account: context.agent(None),
+        config: SETTINGS.iter().filter_map(|s| in_force(s.key).map(|answer| (s.key.to_owned(), answer))).collect(),
+        credentials: (program.credentials)(context),
+        notices: context.out.notices().to_vec(),
     }
 }
