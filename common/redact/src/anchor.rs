@@ -58,10 +58,10 @@ const ANCHORS: [Anchor; 72] = [
     Anchor([b" ", b"-", b"p"], 0, Rule::Letter),
     Anchor([b" ", b"-", b"awkx"], 0, Rule::Letter),
     Anchor([b" ", b"b", b"y"], 0, Rule::Identified),
-    Anchor([b"d", b"o", b" "], 2, Rule::Fed),
-    Anchor([b"y", b"p", b"t"], 2, Rule::Fed),
-    Anchor([b"g", b"p", b"g"], 0, Rule::Fed),
-    Anchor([b"m", b"b", b"p"], 1, Rule::Fed),
+    Anchor([b"d", b"o", b" "], 2, Rule::Stdin),
+    Anchor([b"y", b"p", b"t"], 2, Rule::Stdin),
+    Anchor([b"g", b"p", b"g"], 0, Rule::Stdin),
+    Anchor([b"m", b"b", b"p"], 1, Rule::Stdin),
     Anchor([b"$", b"1567y", b"$"], 0, Rule::Crypt),
     Anchor([b"$", b"2", b"abxy"], 0, Rule::Crypt),
     Anchor([b"$", b"a", b"pr"], 0, Rule::Crypt),
@@ -88,7 +88,7 @@ const ANCHORS: [Anchor; 72] = [
     Anchor([b"s", b"e", b"e"], 0, Rule::Mnemonic),
     Anchor([b"w", b"a", b"l"], 0, Rule::Mnemonic),
     Anchor([b"o", b"v", b"e"], 3, Rule::Mnemonic),
-    Anchor([b" ", b"-", b"c"], 2, Rule::Fed),
+    Anchor([b" ", b"-", b"c"], 2, Rule::Stdin),
 ];
 
 /// All five-bit codes.

@@ -37,7 +37,7 @@ pub(crate) enum Rule {
     /// A program that takes a secret, by its index in [`tool::TOOLS`].
     Tool(u8),
     /// The standard input of a program.
-    Fed,
+    Stdin,
     /// A call, by its index in [`call::CALLS`].
     Call(u8),
     /// A word for a password, by its index in [`phrase::WORDS`].
@@ -82,7 +82,7 @@ impl Rule {
             Self::Letter => command::letter(text, start),
             Self::Identified => command::identified(text, start),
             Self::Tool(at) => tool::at(text, start, &tool::TOOLS[usize::from(at)]),
-            Self::Fed => tool::fed(text, start),
+            Self::Stdin => tool::piped_secret(text, start),
             Self::Call(at) => call::at(text, start, call::CALLS[usize::from(at)]),
             Self::Phrase(at) => phrase::at(text, start, phrase::WORDS[usize::from(at)]),
             Self::Crypt => hash::crypt(text, start),

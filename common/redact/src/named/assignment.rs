@@ -24,7 +24,7 @@ pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
     if name.kind == Kind::Key && !context::is_near(text, name.at.end) {
         return None;
     }
-    let forms = [assigned, element, paired, called, listed, said, quoted, typed, fallback];
+    let forms = [assigned, element, paired, called, listed, stated, quoted, typed, fallback];
     let value = forms
         .iter()
         .find_map(|form| form(text, &name))
@@ -248,7 +248,7 @@ fn listed(text: &[u8], name: &Name) -> Option<Range<usize>> {
 }
 
 /// `the password is value`, `password for the server: value`.
-fn said(text: &[u8], name: &Name) -> Option<Range<usize>> {
+fn stated(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let mut at = name.at.end;
     let rest = text.get(at..text.len().min(at + 64))?;
     let line = &rest[..run(rest, 0, |byte| !matches!(byte, b'"' | b'\\' | b',' | b'.' | b';' | b'='))];

@@ -132,7 +132,7 @@ pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
         let at = value(text, from, true, false)?;
         return is_chosen(&text[at.clone()]).then_some(Secret { at, rule: "assignment" });
     }
-    if let Some(at) = said_before(text, start).or_else(|| on_the_next_line(text, from + clause.len(), clause)) {
+    if let Some(at) = value_before(text, start).or_else(|| on_the_next_line(text, from + clause.len(), clause)) {
         return Some(Secret { at, rule: "assignment" });
     }
     let english = word.starts_with("pass") && word != "passwort";
@@ -159,7 +159,7 @@ pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
 }
 
 /// Returns the value in `VALUE is the root password`.
-fn said_before(text: &[u8], start: usize) -> Option<Range<usize>> {
+fn value_before(text: &[u8], start: usize) -> Option<Range<usize>> {
     const VERBS: [&str; 9] = [" is ", " was ", " ist ", " war ", " est ", " es ", " é ", "が", "は"];
     let line = line_before(text, start);
     let near = &line[line.len().saturating_sub(REACH)..];

@@ -200,7 +200,7 @@ fn is_switch(word: &[u8]) -> bool {
 
 /// Returns the value in `echo value | sudo -S`, `sudo -S <<< value`, `printf value | cryptsetup …`. `start` is the
 /// offset of `sudo` or `cryptsetup`.
-pub(crate) fn fed(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn piped_secret(text: &[u8], start: usize) -> Option<Secret> {
     let rest = text.get(start..)?;
     if rest.starts_with(b"sudo ") {
         let is_short = |word: &[u8]| word.starts_with(b"-") && !word.starts_with(b"--");
