@@ -98,7 +98,7 @@ impl Pending {
             e => Error::io("cannot be opened", e).in_file(parent),
         })?;
         let failed = |e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::AlreadyExists => self.overtaken(),
+            std::io::ErrorKind::AlreadyExists => self.changed_in_the_meantime(),
             _ => Error::io("cannot be written", e).in_file(&self.path),
         };
         let Some(after) = &self.after else {
@@ -144,10 +144,14 @@ impl Pending {
 
     fn is_unchanged(&self, directory: impl std::os::fd::AsFd, name: &std::ffi::OsStr) -> Result<()> {
         let now = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stamp(&stat));
-        if now == self.before.as_ref().map(|before| before.stamp) { Ok(()) } else { Err(self.overtaken()) }
+        if now == self.before.as_ref().map(|before| before.stamp) {
+            Ok(())
+        } else {
+            Err(self.changed_in_the_meantime())
+        }
     }
 
-    fn overtaken(&self) -> Error {
+    fn changed_in_the_meantime(&self) -> Error {
         Error::new(Code::Conflict, format!("{} was changed meanwhile", self.path.display()))
             .with("rule", "changed")
             .with("path", self.path.display().to_string())

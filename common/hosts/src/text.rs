@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 type Span = Range<usize>;
 
 /// A path to a value: the indexes of members and elements.
-type Way<'a> = &'a [usize];
+type ValuePath<'a> = &'a [usize];
 
 /// A strict JSON text.
 pub struct Text {
@@ -55,17 +55,17 @@ impl Text {
     }
 
     /// Returns the index of a member.
-    pub fn member(&self, way: Way<'_>, name: &str) -> Option<usize> {
+    pub fn member(&self, way: ValuePath<'_>, name: &str) -> Option<usize> {
         self.elements(&self.span(way)).iter().position(|element| element.name.as_deref() == Some(name))
     }
 
     /// Returns the texts of the values in an object or array, in order.
-    pub fn children(&self, way: Way<'_>) -> Vec<&str> {
+    pub fn children(&self, way: ValuePath<'_>) -> Vec<&str> {
         self.elements(&self.span(way)).into_iter().map(|element| &self.source[element.span]).collect()
     }
 
     /// Appends a value to an object or an array.
-    pub fn append(&mut self, way: Way<'_>, name: Option<&str>, value: &Value) {
+    pub fn append(&mut self, way: ValuePath<'_>, name: Option<&str>, value: &Value) {
         let span = self.span(way);
         let name = name.map(|name| format!("{}: ", Value::from(name))).unwrap_or_default();
         let indent = format!("{}{}", self.newline, self.unit.repeat(way.len() + 1));
@@ -79,11 +79,11 @@ impl Text {
 
     /// Removes an element, and each container that was added for it and is empty then. Returns false if that is the
     /// whole text.
-    pub fn remove(&mut self, way: Way<'_>) -> bool {
+    pub fn remove(&mut self, way: ValuePath<'_>) -> bool {
         let Some((&number, parent)) = way.split_last() else { return false };
         let span = self.span(parent);
         let elements = self.elements(&span);
-        if elements.len() == 1 && self.is_made(&span) {
+        if elements.len() == 1 && self.was_added(&span) {
             return self.remove(parent);
         }
         let end = elements[number].span.end;
@@ -98,11 +98,11 @@ impl Text {
     }
 
     /// True if this program added the container with its content: its first element is on a line of its own.
-    fn is_made(&self, span: &Span) -> bool {
+    fn was_added(&self, span: &Span) -> bool {
         self.source[span.start + 1..].starts_with(['\n', '\r'])
     }
 
-    fn span(&self, way: Way<'_>) -> Span {
+    fn span(&self, way: ValuePath<'_>) -> Span {
         let start = self.source.len() - self.source.trim_start().len();
         let whole = start..self.source.trim_end().len();
         way.iter().fold(whole, |span, &number| self.elements(&span)[number].span.clone())
@@ -154,7 +154,7 @@ mod tests {
     /// Texts, and the same texts with a member added to an object or an array.
     #[test]
     fn append_follows_style_and_remove_restores_text() {
-        let cases: [(&str, Way<'_>, Option<&str>, &str); 6] = [
+        let cases: [(&str, ValuePath<'_>, Option<&str>, &str); 6] = [
             ("{}", &[], Some("a"), "{\"a\": [\n    1\n  ]}"),
             ("{\n}\n", &[], Some("a"), "{\"a\": [\n    1\n  ]\n}\n"),
             ("{\r\n\t\"b\": 1e2\r\n}", &[], Some("a"), "{\r\n\t\"b\": 1e2,\r\n\t\"a\": [\r\n\t\t1\r\n\t]\r\n}"),
