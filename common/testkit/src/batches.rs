@@ -25,7 +25,7 @@ pub struct Conduct {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct State {
     conduct: Conduct,
     files: Vec<String>,
     batches: Vec<Batch>,
@@ -45,13 +45,13 @@ struct Batch {
 pub struct BatchProvider {
     /// Its server.
     pub server: Server,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<State>>,
 }
 
 impl BatchProvider {
     /// Makes a provider with this behavior.
     pub fn new(conduct: Conduct) -> Self {
-        let kept = Arc::new(Mutex::new(Kept { conduct, ..Kept::default() }));
+        let kept = Arc::new(Mutex::new(State { conduct, ..State::default() }));
         let shared = Arc::clone(&kept);
         let server =
             Server::replying(move |request| shared.lock().unwrap_or_else(PoisonError::into_inner).reply(request));
@@ -82,7 +82,7 @@ impl BatchProvider {
     }
 }
 
-impl Kept {
+impl State {
     fn reply(&mut self, request: &Request) -> Reply {
         let line = request.line().to_owned();
         let words: Vec<&str> = line.split([' ', '/', '?']).filter(|word| !word.is_empty()).collect();
@@ -211,7 +211,7 @@ enum RowStatus {
 
 impl RowStatus {
     fn of(row: &Value) -> Self {
-        let text = said(row);
+        let text = last_text(row);
         let statuses =
             [("expire", Self::Expired), ("refuse", Self::Refused), ("cancel", Self::Cancelled), ("lose", Self::Lost)];
         statuses.into_iter().find(|(word, _)| text.contains(word)).map_or(Self::Answered, |(_, status)| status)
@@ -219,7 +219,7 @@ impl RowStatus {
 }
 
 /// Returns the last text of a row's request.
-fn said(row: &Value) -> String {
+fn last_text(row: &Value) -> String {
     let body = row.get("params").or_else(|| row.get("body")).unwrap_or(&Value::Null);
     let turns = body.get("messages").or_else(|| body.get("input")).and_then(Value::as_array);
     let last = turns.and_then(|turns| turns.last()).map_or(&Value::Null, |turn| &turn["content"]);
@@ -248,7 +248,7 @@ fn of_anthropic(row: &Value, status: RowStatus) -> Value {
     let result = match status {
         RowStatus::Answered => {
             json!({"type": "succeeded", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "m-1",
-            "content": [{"type": "text", "text": said(row)}], "stop_reason": "end_turn", "stop_sequence": null,
+            "content": [{"type": "text", "text": last_text(row)}], "stop_reason": "end_turn", "stop_sequence": null,
             "usage": {"input_tokens": 7, "output_tokens": 3}}})
         }
         RowStatus::Refused => json!({"type": "errored", "error": {"type": "error", "request_id": "req_1",
@@ -260,7 +260,7 @@ fn of_anthropic(row: &Value, status: RowStatus) -> Value {
 }
 
 fn of_openai(row: &Value, status: RowStatus) -> Value {
-    let text = said(row);
+    let text = last_text(row);
     let body = if row["url"] == "/v1/responses" {
         json!({"id": "r_1", "object": "response", "created_at": 1, "model": "m-1", "status": "completed", "parallel_tool_calls": true,
             "tool_choice": "auto", "tools": [], "output": [{"id": "i_1", "type": "message", "role": "assistant", "status": "completed",
