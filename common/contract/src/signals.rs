@@ -33,7 +33,7 @@ static SIGNALS: OnceLock<Option<Signals>> = OnceLock::new();
 /// Time for the work to end by itself after a signal.
 const GRACE: Duration = Duration::from_millis(100);
 /// Interval at which the watchdog checks for the end of an effect.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Number of effects in progress.
 static EFFECTS: Mutex<usize> = Mutex::new(0);
@@ -104,7 +104,7 @@ fn watch(leave: fn()) {
                     break;
                 }
                 drop(effects);
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     };

@@ -9,7 +9,7 @@ use crate::context::options::QueryOptions;
 use crate::wire::{Code, Error, Page, Result};
 
 /// Number of hex digits that bind a cursor to its list.
-const TIE: usize = 12;
+const TAG_DIGITS: usize = 12;
 
 /// The pages of one list, whose items are in the order of their keys `K`.
 pub struct Pages<K> {
@@ -69,14 +69,14 @@ impl<K: Serialize + DeserializeOwned + Ord> Pages<K> {
 /// Encodes a cursor; without a key it is the beginning of the list.
 fn cursor<K: Serialize>(scope: &str, key: Option<&K>) -> Result<String> {
     let key = serde_json::to_string(&key).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-    Ok(format!("{}{}", tie(scope, &key), base16ct::lower::encode_string(key.as_bytes())))
+    Ok(format!("{}{}", tag(scope, &key), base16ct::lower::encode_string(key.as_bytes())))
 }
 
-fn tie(scope: &str, key: &str) -> String {
+fn tag(scope: &str, key: &str) -> String {
     let digest = Sha256::new().chain_update(scope).chain_update(key).finalize();
-    let mut tie = base16ct::lower::encode_string(&digest);
-    tie.truncate(TIE);
-    tie
+    let mut tag = base16ct::lower::encode_string(&digest);
+    tag.truncate(TAG_DIGITS);
+    tag
 }
 
 fn key_of<K: DeserializeOwned>(cursor: &str, scope: &str) -> Result<Option<K>> {
@@ -84,9 +84,9 @@ fn key_of<K: DeserializeOwned>(cursor: &str, scope: &str) -> Result<Option<K>> {
         Error::validation("the cursor is not one of this list: it is damaged, or from another verb, file or filter")
             .hint("give the next_cursor of the page before, with the same options")
     };
-    let (given, key) = cursor.split_at_checked(TIE).ok_or_else(wrong)?;
+    let (given, key) = cursor.split_at_checked(TAG_DIGITS).ok_or_else(wrong)?;
     let key = base16ct::lower::decode_vec(key).ok().and_then(|key| String::from_utf8(key).ok()).ok_or_else(wrong)?;
-    if tie(scope, &key) != given {
+    if tag(scope, &key) != given {
         return Err(wrong());
     }
     serde_json::from_str(&key).map_err(|_| wrong())

@@ -15,7 +15,7 @@ use crate::wire::record::Record;
 use crate::wire::{Code, Error, Result};
 
 /// The longest silence before `each` is called without a line.
-const MOMENT: Duration = Duration::from_millis(100);
+const SILENCE: Duration = Duration::from_millis(100);
 
 /// The answer of a program that has exited.
 pub struct Answer {
@@ -77,7 +77,7 @@ pub fn ask_each(
     }
     let mut line = Vec::new();
     loop {
-        while !is_interrupted && !child.wait_line(MOMENT)? {
+        while !is_interrupted && !child.wait_line(SILENCE)? {
             each(None)?;
         }
         let Some(next) = child.next_line()? else { break };
@@ -124,7 +124,7 @@ impl Answer {
 /// or was killed.
 const NO_ANSWER: i32 = 126;
 /// Interval at which its exit is checked after its output has ended.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The result of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,7 +159,7 @@ pub fn question(argv: &[String], line: &[u8], until: Option<Instant>) -> Result<
         if left().is_zero() {
             return nothing("did not answer in time".to_owned());
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     let status = child.wait()?;
     // A key that interrupts reaches every process of the terminal, so an exit because of it is not an answer.

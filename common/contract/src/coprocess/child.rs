@@ -17,14 +17,14 @@ use crate::stream::lines::{Lines, Next};
 use crate::wire::{Code, Error, Result};
 
 /// Number of bytes kept from the end of a child's standard error, usually whole lines.
-const KEPT: usize = 64 << 10;
+const ERROR_TEXT_LIMIT: usize = 64 << 10;
 /// Maximum length of its excerpt in an error message, in bytes.
-const SAID: usize = 2000;
+const EXCERPT_LIMIT: usize = 2000;
 /// Time for a foreign program to exit after SIGTERM while this process is being ended. Programs of this suite get their
 /// full grace to finish their work.
-const BRIEF: Duration = Duration::from_millis(50);
+const SHORT_GRACE: Duration = Duration::from_millis(50);
 /// Interval at which waits check for a child's exit.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Time for a child to exit before it is forced to.
 #[derive(Clone, Copy, Debug)]
@@ -59,15 +59,15 @@ impl Child {
     /// Starts a command with pipes for its standard input and output. If standard error is a pipe, its end is kept for
     /// error messages.
     pub fn start(command: &mut Command, grace: Grace) -> Result<Self> {
-        Self::heard(command, grace, false)
+        Self::start_with_stderr(command, grace, false)
     }
 
     /// Like [`Child::start`], and copies its standard error to ours.
     pub fn start_aloud(command: &mut Command, grace: Grace) -> Result<Self> {
-        Self::heard(command.stderr(Stdio::piped()), grace, true)
+        Self::start_with_stderr(command.stderr(Stdio::piped()), grace, true)
     }
 
-    fn heard(command: &mut Command, grace: Grace, is_aloud: bool) -> Result<Self> {
+    fn start_with_stderr(command: &mut Command, grace: Grace, copies_stderr: bool) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let name =
             Path::new(&program).file_name().map_or_else(|| program.clone(), |name| name.to_string_lossy().into_owned());
@@ -79,7 +79,7 @@ impl Child {
         let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(Error::new(Code::Io, format!("starting {name}: no pipes")).fatal());
         };
-        let errors = process.stderr.take().map(|stderr| ErrorText::of(stderr, is_aloud));
+        let errors = process.stderr.take().map(|stderr| ErrorText::of(stderr, copies_stderr));
         let input = Some(BufWriter::with_capacity(64 << 10, stdin));
         let is_ours = name.starts_with("cp-");
         Ok(Self { is_ours, name, process, input, output: Some(Lines::new(stdout)), errors, grace, leads_group: false })
@@ -206,7 +206,7 @@ impl Child {
         if !self.leaves_within(asked) {
             self.signal(Signal::TERM);
             let is_brief = signals::interrupted() && !self.is_ours;
-            let left = if is_brief { self.grace.after_term.min(BRIEF) } else { self.grace.after_term };
+            let left = if is_brief { self.grace.after_term.min(SHORT_GRACE) } else { self.grace.after_term };
             if !self.leaves_within(left) {
                 self.signal(Signal::KILL);
             }
@@ -231,8 +231,8 @@ impl Child {
             }
             // Its remaining output is discarded, so that a full pipe does not block it.
             unread.clear();
-            if !matches!(self.read_some(&mut unread, LOOK), Ok(Some(1..))) {
-                std::thread::sleep(LOOK);
+            if !matches!(self.read_some(&mut unread, POLL_INTERVAL), Ok(Some(1..))) {
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }
@@ -246,25 +246,25 @@ impl Drop for Child {
     }
 }
 
-/// The end of a child's standard error, at most [`KEPT`] bytes; a thread reads it to the end.
+/// The end of a child's standard error, at most [`ERROR_TEXT_LIMIT`] bytes; a thread reads it to the end.
 struct ErrorText {
     kept: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
 }
 
 impl ErrorText {
-    fn of(mut stderr: ChildStderr, is_aloud: bool) -> Self {
+    fn of(mut stderr: ChildStderr, copies_stderr: bool) -> Self {
         let kept = Arc::<Mutex<Vec<u8>>>::default();
         let into = Arc::clone(&kept);
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = stderr.read(&mut buffer) {
-                if is_aloud {
+                if copies_stderr {
                     let _ = std::io::stderr().write_all(&buffer[..length]);
                 }
                 let mut kept = into.lock().unwrap_or_else(PoisonError::into_inner);
                 kept.extend_from_slice(&buffer[..length]);
-                let gone = kept.len().saturating_sub(KEPT);
+                let gone = kept.len().saturating_sub(ERROR_TEXT_LIMIT);
                 kept.drain(..gone);
             }
         });
@@ -274,11 +274,15 @@ impl ErrorText {
     fn last_lines(&self, most: usize) -> String {
         let kept = self.read();
         // A partial line may contain a part of a secret that cannot be recognized.
-        let whole = if kept.len() < KEPT { 0 } else { memchr(b'\n', &kept).map_or(KEPT, |end| end + 1) };
+        let whole = if kept.len() < ERROR_TEXT_LIMIT {
+            0
+        } else {
+            memchr(b'\n', &kept).map_or(ERROR_TEXT_LIMIT, |end| end + 1)
+        };
         let text = String::from_utf8_lossy(&kept[whole..]);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let said = lines[lines.len().saturating_sub(most)..].join("; ").replace(char::is_control, " ");
-        match Redactor::from_environment().cut(&said, SAID / 2, SAID / 2) {
+        match Redactor::from_environment().cut(&said, EXCERPT_LIMIT / 2, EXCERPT_LIMIT / 2) {
             None => said,
             Some(Cut { head, tail: None }) => head,
             Some(Cut { head, tail: Some((_, tail)) }) => format!("{head}…{tail}"),
@@ -292,7 +296,7 @@ impl ErrorText {
             if self.reader.is_finished() {
                 break;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -336,7 +340,7 @@ mod tests {
     fn error_text_contains_no_part_of_a_secret() {
         let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
         // A secret across the middle of a long line, and one at which the kept bytes begin.
-        for (before, after) in [(980, 5000), (0, KEPT - 20)] {
+        for (before, after) in [(980, 5000), (0, ERROR_TEXT_LIMIT - 20)] {
             let line = format!("{} {key} {}", "x".repeat(before), "y".repeat(after));
             let mut child = shell("cat >&2", Grace::default());
             child.feed(format!("{line}\nthe end\n").as_bytes()).unwrap();

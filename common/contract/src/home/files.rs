@@ -60,8 +60,8 @@ fn staged(directory: &Path, bytes: &[u8]) -> std::io::Result<NamedTempFile> {
 }
 
 /// Time that an effect in progress waits for a lock after a signal, because it must be recorded.
-const LAST: Duration = Duration::from_millis(500);
-const SLICE: Duration = Duration::from_millis(20);
+const EFFECT_LIMIT: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Locks an open file, waiting until it is unlocked. Fails if a signal arrives first, or, in an effect, shortly after
 /// it.
@@ -69,7 +69,7 @@ pub fn lock(file: impl AsFd) -> Result<()> {
     let file = file.as_fd();
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK | Errno::INTR) => waited(file),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => wait_in_thread(file),
         Err(e) => Err(Error::io("cannot lock", e)),
     }
 }
@@ -92,31 +92,31 @@ pub fn locked(path: &Path, open: impl Fn() -> Result<File>) -> Result<File> {
 /// Waits for the lock in a thread, because the kernel queues waiters in order, but the wait cannot be combined with the
 /// signal pipe. An abandoned thread releases the lock as soon as it acquires it, because it then drops the last handle
 /// of the file.
-fn waited(file: BorrowedFd<'_>) -> Result<()> {
+fn wait_in_thread(file: BorrowedFd<'_>) -> Result<()> {
     let failed = |e: Errno| Error::io("waiting for a lock", e);
     let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?;
-    let (theirs, told) = (file.try_clone_to_owned()?, done.try_clone()?);
-    let waiter = std::thread::Builder::new().stack_size(64 << 10).spawn(move || take(&theirs, &told))?;
+    let (shared_file, done_writer) = (file.try_clone_to_owned()?, done.try_clone()?);
+    let waiter = std::thread::Builder::new().stack_size(64 << 10).spawn(move || take(&shared_file, &done_writer))?;
     let mut signalled = None;
-    while !signals::outlasts(done.as_fd(), SLICE)? {
+    while !signals::outlasts(done.as_fd(), POLL_INTERVAL)? {
         let since = signalled.get_or_insert_with(Instant::now);
         if !signals::interrupted() {
             signalled = None;
-        } else if since.elapsed() >= LAST {
+        } else if since.elapsed() >= EFFECT_LIMIT {
             signals::check()?;
         }
     }
     waiter.join().unwrap_or(Err(Errno::IO)).map_err(failed)
 }
 
-fn take(file: &OwnedFd, told: &OwnedFd) -> Result<(), Errno> {
+fn take(file: &OwnedFd, done_writer: &OwnedFd) -> Result<(), Errno> {
     let outcome = loop {
         match flock(file, FlockOperation::LockExclusive) {
             Err(Errno::INTR) => {}
             outcome => break outcome,
         }
     };
-    let _ = rustix::io::write(told, &1_u64.to_ne_bytes());
+    let _ = rustix::io::write(done_writer, &1_u64.to_ne_bytes());
     outcome
 }
 

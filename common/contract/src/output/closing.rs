@@ -9,13 +9,13 @@ use crate::wire::{Code, Error, Result};
 impl Output {
     /// Writes the closing line and returns the matching exit status.
     pub(crate) fn close(&mut self, result: Result<()>) -> u8 {
-        self.say_rest();
+        self.report_remaining_failures();
         let result = result.map_err(Error::without_secrets);
         match self.write_closing(result).and_then(|status| self.flush().map(|()| status)) {
             Ok(status) => status,
             Err(e) if e.is_reader_gone() && !last::fails_closed() => 0,
             Err(e) => {
-                self.say_error(&e);
+                self.report_error(&e);
                 e.code().row().exit
             }
         }
@@ -42,7 +42,7 @@ impl Output {
                 return Err(error);
             }
             if self.ended.is_some() {
-                self.say_error(&error);
+                self.report_error(&error);
                 return Ok(error.code().row().exit);
             }
             if self.held.is_some() {
@@ -84,7 +84,7 @@ impl Output {
             (None, None) => None,
             (None, Some(_)) if self.fails == Fails::Never => None,
             (None, Some(error)) if self.counts.succeeded == 0 => Some(error.code()),
-            (None, Some(_)) => (self.fails == Fails::WhereOneDid).then_some(Code::Partial),
+            (None, Some(_)) => (self.fails == Fails::IfAnyFailed).then_some(Code::Partial),
         }
     }
 
@@ -138,7 +138,7 @@ impl Output {
 
     /// Writes the closing line of a failure, in the shape that the reader expects.
     pub(super) fn fail_closed(&mut self, error: &Error) -> Result<()> {
-        self.fail_in_words();
+        self.use_text_for_person();
         if self.format == Format::Json {
             match self.shape {
                 Shape::Stream => self.fail_summary(&self.with_counts(error))?,
@@ -150,7 +150,7 @@ impl Output {
                 }
             }
         }
-        self.say_error(error);
+        self.report_error(error);
         Ok(())
     }
 

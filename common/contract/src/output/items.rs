@@ -61,7 +61,7 @@ impl Output {
         }
         self.own_failures += 1;
         if self.own_failures <= FAILURES_SHOWN {
-            self.say_error(&error);
+            self.report_error(&error);
         }
         self.first_failure.get_or_insert(error);
         Ok(())
@@ -112,7 +112,7 @@ impl Output {
             Sink::Memory => Ok(()),
         };
         match outcome {
-            Err(e) if e.is_reader_gone() && self.reader == Reader::IsOutlived => {
+            Err(e) if e.is_reader_gone() && self.reader == Reader::Ignored => {
                 self.reader = Reader::Gone;
                 Ok(())
             }
@@ -147,7 +147,7 @@ impl Output {
 
     pub(super) fn set_shape(&mut self, shape: Shape) {
         self.shape = shape;
-        last::stand().shape = shape;
+        last::state().shape = shape;
     }
 
     pub(super) fn put_text(&mut self, text: &str) -> Result<()> {

@@ -15,7 +15,7 @@ use crate::wire::record::{self, Kind};
 use crate::wire::{Code, Error, Result};
 
 /// The state of standard output, for code that must close it from another thread.
-pub(super) struct Stand {
+pub(super) struct StdoutState {
     pub(super) program: &'static str,
     pub(super) format: Format,
     pub(super) shape: Shape,
@@ -23,7 +23,7 @@ pub(super) struct Stand {
     /// True if the calling program reports the end of this one.
     pub(super) is_part: bool,
     /// The reader of both streams.
-    reader: Reads,
+    reader: Audience,
     started: Option<Instant>,
     /// True if the last write ended in the middle of a line.
     inside: bool,
@@ -33,20 +33,20 @@ pub(super) struct Stand {
 
 /// The reader of the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reads {
+enum Audience {
     /// A program, or a user who requested a format.
-    AsAsked,
+    Program,
     /// A person at a terminal who requested no format.
     Person,
 }
 
-static STAND: Mutex<Stand> = Mutex::new(Stand {
+static STATE: Mutex<StdoutState> = Mutex::new(StdoutState {
     program: "",
     format: Format::Json,
     shape: Shape::Answer,
     counts: Counts { succeeded: 0, failed: 0, skipped: 0 },
     is_part: false,
-    reader: Reads::AsAsked,
+    reader: Audience::Program,
     started: None,
     inside: false,
     closed: false,
@@ -76,19 +76,19 @@ pub(crate) fn status_of(status: u8) -> u8 {
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Locks the state of standard output. While the lock is held, no other thread writes.
-pub(super) fn stand() -> MutexGuard<'static, Stand> {
-    STAND.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn state() -> MutexGuard<'static, StdoutState> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Begins an output.
 pub(super) fn begin(program: &'static str, format: Format, started: Instant) {
-    *stand() = Stand {
+    *state() = StdoutState {
         program,
         format,
         shape: Shape::Answer,
         counts: Counts::default(),
         is_part: false,
-        reader: Reads::AsAsked,
+        reader: Audience::Program,
         started: Some(started),
         inside: false,
         closed: false,
@@ -97,33 +97,33 @@ pub(super) fn begin(program: &'static str, format: Format, started: Instant) {
 
 /// Sets whether the calling program reports the end of this one, so that a signal that ends both is reported once.
 pub(crate) fn has_owner(is_part: bool) {
-    stand().is_part = is_part;
+    state().is_part = is_part;
 }
 
 /// Records that no format was requested: a failure at a terminal is then reported once, as text.
 pub(crate) fn names_no_format() {
     if isatty(stdout()) && isatty(stderr()) {
-        stand().reader = Reads::Person;
+        state().reader = Audience::Person;
     }
 }
 
-impl Stand {
+impl StdoutState {
     /// True if a failure is written as a record.
     pub(super) fn records_failure(&self) -> bool {
-        self.format == Format::Json && (self.reader == Reads::AsAsked || self.shape == Shape::Stream)
+        self.format == Format::Json && (self.reader == Audience::Program || self.shape == Shape::Stream)
     }
 }
 
 /// Writes finished bytes to standard output; `closes` tells that they end with the closing line.
 pub(super) fn deliver(bytes: &[u8], counts: Counts, closes: bool) -> Result<()> {
     let Some(last) = bytes.last() else { return Ok(()) };
-    let mut stand = stand();
-    stand.counts = counts;
+    let mut state = state();
+    state.counts = counts;
     // Also if the write fails in the middle: only a line end can follow a partial line.
-    stand.inside = true;
+    state.inside = true;
     write_all(bytes)?;
-    stand.inside = *last != b'\n';
-    stand.closed |= closes;
+    state.inside = *last != b'\n';
+    state.closed |= closes;
     Ok(())
 }
 
@@ -131,53 +131,53 @@ pub(super) fn deliver(bytes: &[u8], counts: Counts, closes: bool) -> Result<()> 
 /// line was already written, because the program is about to exit by itself. Nothing can be written afterwards.
 pub(crate) fn last_words(error: &Error) -> bool {
     let until = Instant::now() + PATIENCE;
-    let stand = loop {
-        match STAND.try_lock() {
-            Ok(stand) => break Some(stand),
-            Err(TryLockError::Poisoned(stand)) => break Some(stand.into_inner()),
+    let state = loop {
+        match STATE.try_lock() {
+            Ok(state) => break Some(state),
+            Err(TryLockError::Poisoned(state)) => break Some(state.into_inner()),
             // If the reader is stuck, the work blocks in its write; the closing line could not be delivered either.
             Err(TryLockError::WouldBlock) if Instant::now() >= until => break None,
             Err(TryLockError::WouldBlock) => std::thread::sleep(PATIENCE / 10),
         }
     };
-    let is_json = match &stand {
-        Some(stand) if stand.closed => return false,
-        Some(stand) => {
-            if stand.records_failure() {
-                write_last(stdout(), &closing_line(stand, error));
+    let is_json = match &state {
+        Some(state) if state.closed => return false,
+        Some(state) => {
+            if state.records_failure() {
+                write_last(stdout(), &closing_line(state, error));
             }
-            stand.records_failure()
+            state.records_failure()
         }
         None => true,
     };
-    let program = stand.as_ref().map_or("", |stand| stand.program);
+    let program = state.as_ref().map_or("", |state| state.program);
     let words = match (is_json, program) {
         (true, "") => error.to_string(),
         (true, program) => format!("{program}: {error}"),
         (false, _) => format!("✗ {error}"),
     };
-    let is_said = error.code() == Code::Interrupted && stand.as_ref().is_some_and(|stand| stand.is_part);
+    let is_said = error.code() == Code::Interrupted && state.as_ref().is_some_and(|state| state.is_part);
     if !is_said {
         write_last(stderr(), format!("{}\n", printable_line(&words)).as_bytes());
     }
-    std::mem::forget(stand);
+    std::mem::forget(state);
     true
 }
 
-fn closing_line(stand: &Stand, error: &Error) -> Vec<u8> {
+fn closing_line(state: &StdoutState, error: &Error) -> Vec<u8> {
     let mut value = error.to_value();
-    let kind = match stand.shape {
+    let kind = match state.shape {
         Shape::Answer => None,
         Shape::Filter => Some(Kind::Error.name()),
         Shape::Stream => Some(Kind::Summary.name()),
     };
-    if let (Shape::Stream, Some(Value::Object(details))) = (stand.shape, value.get_mut("details")) {
-        details.extend(stand.counts.members());
+    if let (Shape::Stream, Some(Value::Object(details))) = (state.shape, value.get_mut("details")) {
+        details.extend(state.counts.members());
     }
-    let took = stand.started.map_or(0, |started| u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX));
+    let took = state.started.map_or(0, |started| u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX));
     let mut meta = Map::new();
     meta.insert("duration_ms".to_owned(), took.into());
-    let mut line = if stand.inside { b"\n".to_vec() } else { Vec::new() };
+    let mut line = if state.inside { b"\n".to_vec() } else { Vec::new() };
     line.extend(record::head(false, kind));
     record::member(&mut line, "error", value.to_string().as_bytes());
     record::member(&mut line, "meta", Value::Object(meta).to_string().as_bytes());

@@ -119,8 +119,8 @@ enum Shape {
 /// The condition under which a stream fails because of its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fails {
-    WhereAllDid,
-    WhereOneDid,
+    IfAllFailed,
+    IfAnyFailed,
     Never,
 }
 
@@ -135,9 +135,9 @@ enum ClosingLine {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     /// The program ends without an error.
-    EndsUs,
+    StopsProgram,
     /// The program continues, to finish an effect.
-    IsOutlived,
+    Ignored,
     /// The reader has closed the pipe, and the program continues.
     Gone,
 }
@@ -207,8 +207,8 @@ impl Output {
             notices: Vec::new(),
             extras: Map::new(),
             fields: None,
-            fails: Fails::WhereAllDid,
-            reader: Reader::EndsUs,
+            fails: Fails::IfAllFailed,
+            reader: Reader::StopsProgram,
         }
     }
 
@@ -218,8 +218,8 @@ impl Output {
     }
 
     /// Selects text for a failure that a person at a terminal reads, so that it is printed once, with its hint.
-    fn fail_in_words(&mut self) {
-        if self.format == Format::Json && !last::stand().records_failure() {
+    fn use_text_for_person(&mut self) {
+        if self.format == Format::Json && !last::state().records_failure() {
             self.format = Format::Text;
         }
     }
@@ -259,16 +259,16 @@ impl Output {
     /// status.
     pub fn refuse<T: Reply + ?Sized>(&mut self, data: &T, error: Error) -> Result<()> {
         let error = &error.without_secrets();
-        self.fail_in_words();
+        self.use_text_for_person();
         match self.format {
             Format::Json => self.fail_closed(error)?,
             Format::Text => {
                 self.put_text(&data.text())?;
-                self.say_error(error);
+                self.report_error(error);
             }
             Format::Raw => {
                 self.put(&data.raw())?;
-                self.say_error(error);
+                self.report_error(error);
             }
         }
         self.ended = Some(error.code().row().exit);
@@ -371,7 +371,7 @@ impl Output {
 
     /// Continues after the reader closes the pipe, to finish the effect.
     pub fn outlive_reader(&mut self) {
-        self.reader = Reader::IsOutlived;
+        self.reader = Reader::Ignored;
     }
 
     /// Adds a notice to the closing line.
@@ -445,8 +445,8 @@ impl Output {
     }
 
     /// Prints the number of failed items that were not reported individually.
-    fn say_rest(&self) {
-        let Some(rest) = self.unsaid().filter(|rest| *rest > 0) else { return };
+    fn report_remaining_failures(&self) {
+        let Some(rest) = self.unreported_failures().filter(|rest| *rest > 0) else { return };
         let where_they_are = match self.format {
             Format::Json => "each is a record on standard output",
             Format::Text | Format::Raw => "--format json prints each",
@@ -455,12 +455,12 @@ impl Output {
     }
 
     /// Returns the number of our failed items that were not reported; `None` if all were.
-    fn unsaid(&self) -> Option<u64> {
+    fn unreported_failures(&self) -> Option<u64> {
         self.own_failures.checked_sub(FAILURES_SHOWN)
     }
 
-    fn say_error(&self, error: &Error) {
-        if error.code() == Code::Interrupted && last::stand().is_part {
+    fn report_error(&self, error: &Error) {
+        if error.code() == Code::Interrupted && last::state().is_part {
             return;
         }
         line_to_stderr(&match self.format {

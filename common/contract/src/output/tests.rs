@@ -68,7 +68,7 @@ fn every_failure_is_a_record_and_few_are_reported() {
     for _ in 0..FAILURES_SHOWN + 3 {
         out.item_failed(Error::not_found("no a")).unwrap();
     }
-    assert_eq!(out.unsaid(), Some(3));
+    assert_eq!(out.unreported_failures(), Some(3));
     assert_eq!(closed(out, Ok(())).0.len(), 9);
 }
 
@@ -76,7 +76,7 @@ fn every_failure_is_a_record_and_few_are_reported() {
 fn stream_with_some_items_failed_is_ok_unless_strict() {
     for (strict, expected) in [(false, 0), (true, 1)] {
         let mut out = output();
-        out.fails = if strict { Fails::WhereOneDid } else { Fails::WhereAllDid };
+        out.fails = if strict { Fails::IfAnyFailed } else { Fails::IfAllFailed };
         out.streaming().unwrap();
         out.item_succeeded();
         out.item_failed(Error::not_found("no a")).unwrap();

@@ -49,7 +49,7 @@ pub(super) enum Parsed {
 }
 
 pub(super) fn parse(program: &'static Program, command: &clap::Command, arguments: &[OsString]) -> Result<Parsed> {
-    if let Some(words) = asked_for_words(program, command, arguments)? {
+    if let Some(words) = requested_text(program, command, arguments)? {
         return Ok(words);
     }
     let arguments = with_texts_attached(command, with_verb_first(program, command, arguments)?);
@@ -68,7 +68,9 @@ pub(super) fn parse(program: &'static Program, command: &clap::Command, argument
         }
         Err(e) if e.kind() == ErrorKind::DisplayVersion => Ok(version(program)),
         Err(e) if is_verb_missing(&e) => Err(no_verb(program, command, &arguments)),
-        Err(e) if e.kind() == ErrorKind::InvalidUtf8 => Err(not_text(&arguments, |option| takes_path(command, option))),
+        Err(e) if e.kind() == ErrorKind::InvalidUtf8 => {
+            Err(not_utf8_error(&arguments, |option| takes_path(command, option)))
+        }
         Err(e) => Err(usage_error(program, &e)),
     }
 }
@@ -79,7 +81,7 @@ fn version(program: &Program) -> Parsed {
 
 /// Returns the help or the version if the command line requests it: by an option, by the words `help` and `version`, or
 /// by being empty at a terminal. Words after `--` are data.
-fn asked_for_words(program: &Program, command: &clap::Command, arguments: &[OsString]) -> Result<Option<Parsed>> {
+fn requested_text(program: &Program, command: &clap::Command, arguments: &[OsString]) -> Result<Option<Parsed>> {
     let show = |path: &[String], length| Ok(Some(Parsed::Words(help(program, command, path, length), 0)));
     let words = words_before_dashes(command, arguments);
     let operands: Vec<String> = words.iter().filter(|word| !is_option(word)).cloned().collect();
@@ -300,7 +302,7 @@ pub fn require_text<'a>(option: &str, paths: impl IntoIterator<Item = &'a Path>)
 
 /// Makes the error for the first argument that is not UTF-8 and does not name a file. `is_path` is true for options
 /// that name files.
-pub(super) fn not_text(arguments: &[OsString], is_path: impl Fn(&str) -> bool) -> Error {
+pub(super) fn not_utf8_error(arguments: &[OsString], is_path: impl Fn(&str) -> bool) -> Error {
     let mut before: Option<&OsStr> = None;
     let mut is_data = false;
     for word in arguments {
@@ -311,8 +313,8 @@ pub(super) fn not_text(arguments: &[OsString], is_path: impl Fn(&str) -> bool) -
             let separate = before.and_then(OsStr::to_str).filter(|name| !is_data && name.starts_with('-'));
             match attached.or(separate) {
                 Some(option) if is_path(option) => {}
-                Some(option) => return error(&format!("the value of {option}")).with("option", option),
-                None => return error(&format!("`{}`", word.to_string_lossy())),
+                Some(option) => return not_utf8(&format!("the value of {option}")).with("option", option),
+                None => return not_utf8(&format!("`{}`", word.to_string_lossy())),
             }
         }
         before = Some(word);
@@ -320,7 +322,7 @@ pub(super) fn not_text(arguments: &[OsString], is_path: impl Fn(&str) -> bool) -
     Error::usage("an argument is not UTF-8")
 }
 
-fn error(what: &str) -> Error {
+fn not_utf8(what: &str) -> Error {
     Error::usage(format!("{what} is not UTF-8")).hint("write it as UTF-8; only the paths of files may be any bytes")
 }
 
@@ -372,7 +374,7 @@ mod tests {
         let command = command_of::<Cli>(&PROGRAM);
         let asks = |line: &str| {
             let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            matches!(asked_for_words(&PROGRAM, &command, &arguments), Ok(Some(Parsed::Words(_, 0))))
+            matches!(requested_text(&PROGRAM, &command, &arguments), Ok(Some(Parsed::Words(_, 0))))
         };
         let data =
             ["-- git --version", "-- df -h", "-- sort -V f", "-- --help", "--name x -- -h", "-- check", "-- help"];
@@ -414,9 +416,9 @@ mod tests {
     }
 
     #[test]
-    fn not_text_names_option_and_skips_paths() {
+    fn not_utf8_error_names_option_and_skips_paths() {
         let bad = |prefix: &str| OsStr::from_bytes(&[prefix.as_bytes(), b"\xe9"].concat()).to_owned();
-        let of = |words: &[OsString]| not_text(words, |option| option == "--ledger").message().to_owned();
+        let of = |words: &[OsString]| not_utf8_error(words, |option| option == "--ledger").message().to_owned();
         assert_eq!(of(&["--ledger".into(), bad(""), "-m".into(), bad("x")]), "the value of -m is not UTF-8");
         assert_eq!(of(&[bad("--ledger="), bad("--model=")]), "the value of --model is not UTF-8");
         assert_eq!(of(&["--model".into(), "--".into(), bad("t")]), "`t\u{fffd}` is not UTF-8");

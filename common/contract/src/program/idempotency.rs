@@ -57,14 +57,14 @@ struct Open {
     file: File,
     key: Key,
     /// The arguments, account and home, without the policy.
-    told: Vec<u8>,
+    bound_request: Vec<u8>,
     began: String,
 }
 
 /// Returns the keyed hash of the request under the current policy.
-fn asked_under(key: &Key, told: &[u8], context: &Context) -> Result<String> {
+fn request_hash(key: &Key, bound_request: &[u8], context: &Context) -> Result<String> {
     let policy = encoded(&policy(context)?)?;
-    Ok(hex(&key.tag(&[b"request\0", &policy, b"\0", told])))
+    Ok(hex(&key.tag(&[b"request\0", &policy, b"\0", bound_request])))
 }
 
 /// Looks up a request id and records on disk that the request begins. Fails with [`Code::Conflict`] if the id was used
@@ -74,15 +74,15 @@ pub fn begin<T: DeserializeOwned>(id: Option<&str>, arguments: &impl Serialize, 
     let Some(id) = id else { return Ok(Begun::First(Request(None))) };
     let home = context.home.root();
     let key = Key::of_home(home)?;
-    let told = encoded(&(account(), place(home), context.program, arguments))?;
-    let asked = asked_under(&key, &told, context)?;
-    let mut file = opened(&key, id, context)?;
+    let bound_request = encoded(&(account(), place(home), context.program, arguments))?;
+    let asked = request_hash(&key, &bound_request, context)?;
+    let mut file = open_record(&key, id, context)?;
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(|e| Error::io("reading a request id", e))?;
     if !text.is_empty() {
         return first_outcome(id, &text, &asked).map(Begun::Again);
     }
-    let mut open = Open { file, key, told, began: clock::now() };
+    let mut open = Open { file, key, bound_request, began: clock::now() };
     open.store(asked, None::<&()>, None)?;
     Ok(Begun::First(Request(Some(open))))
 }
@@ -93,7 +93,7 @@ impl Request {
     pub fn keep<T: Serialize>(self, outcome: Result<T>, context: &Context) -> Result<T> {
         let Some(mut open) = self.0 else { return outcome };
         // The policy is read again, because the request may have changed it.
-        let asked = asked_under(&open.key, &open.told, context)?;
+        let asked = request_hash(&open.key, &open.bound_request, context)?;
         match &outcome {
             Ok(answer) => open.store(asked, Some(answer), None)?,
             Err(error) if is_final(error.code()) => open.store(asked, None::<&T>, Some(error.to_value()))?,
@@ -216,7 +216,7 @@ fn damaged(id: &str) -> Error {
 }
 
 /// Opens and locks the record of an id, and truncates it if it has expired.
-fn opened(key: &Key, id: &str, context: &Context) -> Result<File> {
+fn open_record(key: &Key, id: &str, context: &Context) -> Result<File> {
     static SWEPT: Once = Once::new();
     let directory = context.home.state(DIRECTORY);
     make_directory(&directory)?;

@@ -125,8 +125,8 @@ pub fn text_of(bytes: &[u8]) -> Result<&str> {
 pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, context: &mut Context) -> Result<()> {
     context.out.fails = match options.row_failures {
         RowFailures::Ok => Fails::Never,
-        RowFailures::Count if options.strict_exit => Fails::WhereOneDid,
-        RowFailures::Count => Fails::WhereAllDid,
+        RowFailures::Count if options.strict_exit => Fails::IfAnyFailed,
+        RowFailures::Count => Fails::IfAllFailed,
     };
     has_owner(options.closed);
     context.out.filtering();
@@ -202,11 +202,11 @@ pub(super) fn empty() -> Error {
 }
 
 fn one(filter: &mut dyn Filter, body: Body<'_>, context: &mut Context) -> Result<()> {
-    take_item(filter, body, context)?;
+    process_item(filter, body, context)?;
     filter.finish(context)
 }
 
-fn take_item(filter: &mut dyn Filter, body: Body<'_>, context: &mut Context) -> Result<()> {
+fn process_item(filter: &mut dyn Filter, body: Body<'_>, context: &mut Context) -> Result<()> {
     let outcome = filter.item(body, context);
     let status = context.out.take_item_status();
     outcome?;
@@ -399,7 +399,7 @@ fn take_record(filter: &mut dyn Filter, line: &[u8], seen: &mut Seen, context: &
 
 fn handle(filter: &mut dyn Filter, body: Body<'_>, seen: &mut Seen, context: &mut Context) -> Result<()> {
     seen.handled += 1;
-    take_item(filter, body, context)
+    process_item(filter, body, context)
 }
 
 pub(super) fn row_of(line: &[u8]) -> Result<&RawValue> {

@@ -19,14 +19,14 @@ use crate::program::idempotency::encoded;
 use crate::wire::{Action, Approval, AskedBy, Binds, Code, Error, Grant, Level, Result, Scope, Shown};
 
 /// Lifetime of a pending request, in seconds: a week.
-const LISTED: u64 = 7 * 24 * 60 * 60;
+const PENDING_LIFETIME: u64 = 7 * 24 * 60 * 60;
 
 /// Maximum size of a record that is read, in bytes.
-const LONGEST: u64 = 16 << 20;
+const RECORD_LIMIT: u64 = 16 << 20;
 
 /// A grant that is not spent yet. It contains no token.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredGrant {
     /// Expiry, in seconds since 1970.
     expires: u64,
     /// The keyed hash of the token.
@@ -57,7 +57,7 @@ pub fn new(
     let id = format!("APR-{}", &hash(&encoded(&(action, level, &binds))?)["sha256:".len()..][..16]);
     let now = clock::unix_seconds();
     let resume = ["cp-exec", "approve", &id].map(str::to_owned).to_vec();
-    let [asked_at, expires_at] = [now, now + LISTED].map(clock::from_unix_seconds);
+    let [asked_at, expires_at] = [now, now + PENDING_LIFETIME].map(clock::from_unix_seconds);
     Ok(Approval { id, asked_by, action, level, scopes: scopes.to_vec(), shown, binds, asked_at, expires_at, resume })
 }
 
@@ -124,7 +124,7 @@ pub fn find(home: &Path, id: &str) -> Result<Approval> {
 /// Stores a grant for the next start of exactly this request. Returns its token and the expiry.
 pub fn grant(home: &Path, approval: &Approval, grant: &Grant) -> Result<(String, u64)> {
     let (token, expires) = issue(home, &bound(approval)?)?;
-    let kept = Kept { expires, token: fingerprint(home, &token)?, grant: grant.clone() };
+    let kept = StoredGrant { expires, token: fingerprint(home, &token)?, grant: grant.clone() };
     write_whole(&file(home, &approval.id, "granted"), &encoded(&kept)?)?;
     answered(home, &approval.id)?;
     Ok((token, expires))
@@ -142,7 +142,7 @@ pub fn withdraw(home: &Path, id: &str) -> Result<()> {
 
 /// True if exactly this request was granted and the grant is not spent. Only [`take`] spends it.
 pub fn is_granted(home: &Path, approval: &Approval) -> Result<bool> {
-    let Some(Kept { expires, token, grant }) = kept(home, approval)? else { return Ok(false) };
+    let Some(StoredGrant { expires, token, grant }) = kept(home, approval)? else { return Ok(false) };
     let counts = approval.level.takes(grant.how) && expires > clock::unix_seconds();
     Ok(counts && recall(home, expires, &token, &bound(approval)?)?.is_some())
 }
@@ -150,7 +150,7 @@ pub fn is_granted(home: &Path, approval: &Approval) -> Result<bool> {
 /// Spends the grant for exactly this request: of several callers, one gets it. A grant that has expired, belongs to
 /// another request, or came by an insufficient channel is ignored.
 pub fn take(home: &Path, approval: &Approval) -> Result<Option<Spent>> {
-    let Some(Kept { expires, token: kept, grant }) = kept(home, approval)? else { return Ok(None) };
+    let Some(StoredGrant { expires, token: kept, grant }) = kept(home, approval)? else { return Ok(None) };
     if !approval.level.takes(grant.how) || !remove(&file(home, &approval.id, "granted"))? {
         return Ok(None);
     }
@@ -163,7 +163,7 @@ pub fn take(home: &Path, approval: &Approval) -> Result<Option<Spent>> {
     }
 }
 
-fn kept(home: &Path, approval: &Approval) -> Result<Option<Kept>> {
+fn kept(home: &Path, approval: &Approval) -> Result<Option<StoredGrant>> {
     let path = file(home, &approval.id, "granted");
     match std::fs::read(&path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
@@ -181,7 +181,7 @@ fn file(home: &Path, id: &str, kind: &str) -> PathBuf {
 
 fn read(path: &Path) -> Result<Approval> {
     let bytes = match std::fs::metadata(path) {
-        Ok(meta) if meta.len() <= LONGEST => std::fs::read(path),
+        Ok(meta) if meta.len() <= RECORD_LIMIT => std::fs::read(path),
         Ok(_) => Err(ErrorKind::FileTooLarge.into()),
         Err(e) => Err(e),
     };

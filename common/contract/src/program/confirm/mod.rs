@@ -119,7 +119,7 @@ pub fn write<A: Serialize, T: Reply + DeserializeOwned>(
 ) -> Result<()> {
     let spent = Rc::new(Cell::new(false));
     let gate = Gate { asked, options, spent: Rc::clone(&spent) };
-    gate.is_meant()?;
+    gate.check_dangerous()?;
     if options.dry_run || options.confirm.is_none() {
         return write(gate, context)?.map_or(Ok(()), |answer| context.out.answer(&answer));
     }
@@ -158,13 +158,13 @@ impl<'a, A: Serialize> Gate<'a, A> {
     /// Makes the gate of a write that prints its own answer. Call it before the write reads anything.
     pub fn before(asked: &'a Write<'a, A>, options: &'a WriteOptions, context: &Context) -> Result<Self> {
         let gate = Self { asked, options, spent: Rc::default() };
-        gate.is_meant()?;
+        gate.check_dangerous()?;
         gate.inspect(context)?;
         Ok(gate)
     }
 
     /// Checks for `--dangerous` first.
-    fn is_meant(&self) -> Result<()> {
+    fn check_dangerous(&self) -> Result<()> {
         if self.asked.dangerous && !self.options.dangerous {
             let message = format!("{} cannot be undone", self.asked.verb);
             return Err(Error::new(Code::ConfirmationRequired, message).hint("add --dangerous if it is meant"));
@@ -184,7 +184,7 @@ impl<'a, A: Serialize> Gate<'a, A> {
         target.map_err(|error| match error.code() {
             Code::NotFound if confirms => {
                 let message = format!("what the confirm token was made for is gone: {}", error.message());
-                token::refused("changed", &message).with("changed", "target")
+                token::token_error("changed", &message).with("changed", "target")
             }
             _ => error,
         })

@@ -38,18 +38,18 @@ impl Bound {
         Ok(Self { request: encoded(&(account(), request))?, target: encoded(target)? })
     }
 
-    fn requested(&self, expires: u64) -> Vec<u8> {
+    fn request_message(&self, expires: u64) -> Vec<u8> {
         message("request", expires, &[&self.request])
     }
 
-    fn met(&self, expires: u64) -> Vec<u8> {
+    fn target_message(&self, expires: u64) -> Vec<u8> {
         message("target", expires, &[&self.request, &self.target])
     }
 }
 
 /// Makes a token. Returns it with its expiry.
 pub fn issue(home: &Path, bound: &Bound) -> Result<(String, u64)> {
-    let (key, marks) = (Keyed::of(home)?, home.join(MARKS));
+    let (key, marks) = (HomeKey::of(home)?, home.join(MARKS));
     let mut token = Token::of(&key, clock::unix_seconds() + LIFETIME, bound);
     // If an equal token was issued in the same second and used, the expiry is increased to make a different one.
     while marks.join(key.mark(&token)).exists() {
@@ -63,17 +63,17 @@ pub fn inspect(home: &Path, given: &str) -> Result<()> {
     inspected(home, given).map(drop)
 }
 
-fn inspected(home: &Path, given: &str) -> Result<(Keyed, Token)> {
-    let key = Keyed::of(home)?;
+fn inspected(home: &Path, given: &str) -> Result<(HomeKey, Token)> {
+    let key = HomeKey::of(home)?;
     let token = Token::parse(given)
         .filter(|token| key.is(&token.sealed(), &token.seal))
-        .ok_or_else(|| refused("forged", "the confirm token was not made here"))?;
+        .ok_or_else(|| token_error("forged", "the confirm token was not made here"))?;
     // Checked before the expiry, because a mark is kept longer and gives the more precise error.
     if home.join(MARKS).join(key.mark(&token)).exists() {
-        return Err(used());
+        return Err(already_used());
     }
     if clock::unix_seconds() > token.expires {
-        return Err(refused("expired", "the confirm token has expired"));
+        return Err(token_error("expired", "the confirm token has expired"));
     }
     Ok((key, token))
 }
@@ -82,11 +82,11 @@ fn inspected(home: &Path, given: &str) -> Result<(Keyed, Token)> {
 /// `details.reason` tells which.
 pub fn redeem(home: &Path, given: &str, bound: &Bound) -> Result<()> {
     let (key, token) = inspected(home, given)?;
-    let changed = |what: &str, message: &str| refused("changed", message).with("changed", what);
-    if !key.is(&bound.requested(token.expires), &token.request) {
+    let changed = |what: &str, message: &str| token_error("changed", message).with("changed", what);
+    if !key.is(&bound.request_message(token.expires), &token.request) {
         return Err(changed("request", "the confirm token was made for another request"));
     }
-    if !key.is(&bound.met(token.expires), &token.target) {
+    if !key.is(&bound.target_message(token.expires), &token.target) {
         return Err(changed("target", "the confirm token does not belong to this: what it showed has changed"));
     }
     let marks = home.join(MARKS);
@@ -96,35 +96,35 @@ pub fn redeem(home: &Path, given: &str, bound: &Bound) -> Result<()> {
     let mark = marks.join(key.mark(&token));
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&mark) {
         Ok(file) => file.sync_all().map_err(|e| Error::io("recording the spent token", e)),
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(used()),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(already_used()),
         Err(e) => Err(Error::io("recording the spent token", e).in_file(&mark)),
     }
 }
 
 /// Returns a hash of a token under the home's key, which may be stored.
 pub fn fingerprint(home: &Path, token: &str) -> Result<String> {
-    let key = Keyed::of(home)?;
+    let key = HomeKey::of(home)?;
     Ok(format!("hmac-sha256:{}", hex(&key.tag::<32>(&message("fingerprint", 0, &[token.as_bytes()])))))
 }
 
 /// Recomputes the token for `bound` with this expiry, if `kept` is its [`fingerprint`]. A grant can thus be used later
 /// although no file contains its token.
 pub fn recall(home: &Path, expires: u64, kept: &str, bound: &Bound) -> Result<Option<String>> {
-    let token = Token::of(&Keyed::of(home)?, expires, bound).to_text();
+    let token = Token::of(&HomeKey::of(home)?, expires, bound).to_text();
     Ok((fingerprint(home, &token)? == kept).then_some(token))
 }
 
 /// Directory of marks for spent tokens, below the home.
 const MARKS: &str = "state/tokens";
 
-pub(super) fn refused(reason: &str, message: &str) -> Error {
+pub(super) fn token_error(reason: &str, message: &str) -> Error {
     Error::new(Code::Conflict, message.to_owned())
         .with("reason", reason)
         .hint("run it with --dry-run again for a new token")
 }
 
-fn used() -> Error {
-    refused("replayed", "the confirm token has been used")
+fn already_used() -> Error {
+    token_error("replayed", "the confirm token has been used")
 }
 
 struct Token {
@@ -135,8 +135,8 @@ struct Token {
 }
 
 impl Token {
-    fn of(key: &Keyed, expires: u64, bound: &Bound) -> Self {
-        let (request, target) = (key.tag(&bound.requested(expires)), key.tag(&bound.met(expires)));
+    fn of(key: &HomeKey, expires: u64, bound: &Bound) -> Self {
+        let (request, target) = (key.tag(&bound.request_message(expires)), key.tag(&bound.target_message(expires)));
         let open = Self { expires, request, target, seal: [0; SEAL] };
         Self { seal: key.tag(&open.sealed()), ..open }
     }
@@ -166,9 +166,9 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
 }
 
 /// The key of a home and the home's path, so that a copy of a home accepts no tokens of the original.
-struct Keyed(Key, String);
+struct HomeKey(Key, String);
 
-impl Keyed {
+impl HomeKey {
     fn of(home: &Path) -> Result<Self> {
         Ok(Self(Key::of_home(home)?, place(home)))
     }
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn forged_and_expired_tokens_fail() {
         let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let key = Keyed::of(home.path()).unwrap();
+        let key = HomeKey::of(home.path()).unwrap();
         let good = Token::of(&key, clock::unix_seconds() + 5, &bound("x", "")).to_text();
         let longer = good.replacen("ct_00", "ct_01", 1);
         for forged in ["", "ct_", "ct_zz", &good[1..], &format!("{good}0"), &good.to_uppercase(), &longer] {
