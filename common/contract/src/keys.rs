@@ -21,7 +21,7 @@ impl Key {
             return Ok(key);
         }
         create_whole(path, &random::<32>()?)?;
-        read(path)?.ok_or_else(|| Error::new(Code::Io, "the key cannot be made").in_file(path))
+        read(path)?.ok_or_else(|| Error::new(Code::Io, "the key cannot be created").in_file(path))
     }
 
     /// Reads the home's key for confirm tokens.
@@ -57,7 +57,7 @@ fn read(path: &Path) -> Result<Option<Key>> {
             Ok(key) => Ok(Some(Key(key))),
             Err(_) => Err(Error::new(Code::Integrity, "the key is damaged: it does not have 32 bytes")
                 .in_file(path)
-                .hint("remove it: a new one is made, and what the old one signed becomes void")),
+                .hint("remove it: a new key is created, and everything signed with the old key becomes invalid")),
         },
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(Error::io("reading the key", e).in_file(path)),

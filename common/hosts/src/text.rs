@@ -132,7 +132,7 @@ impl Text {
 
 /// Makes the error for a text that only the user can edit.
 pub fn uneditable(why: String, paste: &Value) -> Error {
-    let hint = "correct the file, or put in yourself what `paste` shows; files with comments are not edited";
+    let hint = "correct the file, or add the JSON in `paste` by hand; files with comments are not edited";
     Error::new(Code::Conflict, why).with("rule", "format").with("paste", paste.clone()).hint(hint)
 }
 

@@ -166,7 +166,7 @@ pub fn question(argv: &[String], line: &[u8], until: Option<Instant>) -> Result<
     signals::check()?;
     match status.code() {
         Some(code) if code < NO_ANSWER => Ok(Said::Answer(code, output)),
-        Some(code) => nothing(format!("exited with status {code}, which decides nothing")),
+        Some(code) => nothing(format!("exited with status {code}, which is not a decision")),
         None => nothing(format!("was killed before it answered ({status})")),
     }
 }

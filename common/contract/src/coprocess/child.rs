@@ -110,7 +110,7 @@ impl Child {
         let sent = input.write_all(bytes).and_then(|()| input.flush());
         sent.map_err(|e| match signals::check() {
             Err(interrupted) => interrupted,
-            Ok(()) => Error::new(Code::Io, format!("{} takes no more input: {e}", self.name)).fatal(),
+            Ok(()) => Error::new(Code::Io, format!("{} accepts no more input: {e}", self.name)).fatal(),
         })
     }
 

@@ -112,6 +112,7 @@ impl Output {
             self.fail_summary(&in_order(error, end.code))?;
         } else if let (Some(error), Some(code)) = (&self.first_failure, failure) {
             let message = match self.counts.failed {
+                1 if code == Code::Partial => "1 item failed".to_owned(),
                 failed if code == Code::Partial => format!("{failed} items failed"),
                 1 => error.message().to_owned(),
                 failed => format!("all {failed} items failed, the first: {}", error.message()),

@@ -114,7 +114,7 @@ static FIRST: extern "C" fn() = look;
 pub(crate) fn check_open() -> Result<()> {
     if CLOSED.load(Ordering::Relaxed) {
         let error = Error::new(Code::Io, "standard output is closed, so nothing is done");
-        return Err(error.hint("send it to /dev/null if nobody needs it").fatal());
+        return Err(error.hint("redirect it to /dev/null to discard it").fatal());
     }
     Ok(())
 }

@@ -297,7 +297,7 @@ pub fn require_text<'a>(option: &str, paths: impl IntoIterator<Item = &'a Path>)
     }
     Err(Error::usage(format!("the value of {option} is not UTF-8"))
         .with("option", option)
-        .hint("this path is handed on as text; give the file another name, or a link to it"))
+        .hint("this path is passed on as text; rename the file, or link to it"))
 }
 
 /// Makes the error for the first argument that is not UTF-8 and does not name a file. `is_path` is true for options

@@ -203,16 +203,16 @@ fn first_outcome<T: DeserializeOwned>(id: &str, text: &str, asked: &str) -> Resu
             let message = format!("the first attempt of request `{id}` did not finish: it may have had its effect");
             Err(conflict("unfinished", message)
                 .with("began", slot.began)
-                .hint("look whether it had its effect; if not, repeat it with a new id"))
+                .hint("check whether the effect happened; if not, repeat the request with a new id"))
         }
     }
 }
 
 fn damaged(id: &str) -> Error {
-    Error::new(Code::Conflict, format!("what is kept for the request id `{id}` cannot be read"))
+    Error::new(Code::Conflict, format!("the record of the request id `{id}` cannot be read"))
         .with("request_id", id)
         .with("reason", "damaged")
-        .hint("look whether the request had its effect; if not, repeat it with a new id")
+        .hint("check whether the effect happened; if not, repeat the request with a new id")
 }
 
 /// Opens and locks the record of an id, and truncates it if it has expired.
@@ -283,6 +283,5 @@ pub(super) fn place(home: &Path) -> String {
 
 /// Encodes a bound value as bytes.
 pub(super) fn encoded(what: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(what)
-        .map_err(|e| Error::new(Code::Unknown, format!("what is asked cannot be written down: {e}")))
+    serde_json::to_vec(what).map_err(|e| Error::new(Code::Unknown, format!("the request cannot be encoded: {e}")))
 }

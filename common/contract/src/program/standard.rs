@@ -46,10 +46,9 @@ pub(crate) const SCHEMAS: [(&str, &str); 8] = [
 pub(crate) fn commands(program: &Program) -> Vec<clap::Command> {
     vec![
         clap::Command::new("reference").about("Print every verb, option, schema, exit status and error code").arg(
-            clap::Arg::new("verb")
-                .long("verb")
-                .value_name("VERB")
-                .help("Only this verb, or those below it, and their schemas; '' is the implicit verb"),
+            clap::Arg::new("verb").long("verb").value_name("VERB").help(
+                "Only this verb, or those below it, and their schemas; '' is the verb that runs if none is named",
+            ),
         ),
         clap::Command::new("context").about("Print the effective settings and the source of each"),
         clap::Command::new("doctor").about("Check the setup and report how to fix it").args(program.doctor.iter().map(

@@ -423,7 +423,7 @@ fn item_failed(error: Error, options: StreamOptions, context: &mut Context) -> R
     }
     let fatal = Error::new(error.code(), error.message().to_owned());
     context.out.item_failed(error)?;
-    Err(fatal.hint("--continue-on-error true goes on after a failed item").fatal())
+    Err(fatal.hint("--continue-on-error true continues after a failed item").fatal())
 }
 
 fn end_of(

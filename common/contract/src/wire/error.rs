@@ -271,7 +271,7 @@ impl Error {
     pub fn from_value(error: &Value) -> Self {
         let code = error["code"].as_str().and_then(Code::from_name).unwrap_or(Code::Unknown);
         let message = error["message"].as_str().filter(|message| !message.is_empty());
-        let mut found = Self::new(code, message.unwrap_or("it failed and did not say why"));
+        let mut found = Self::new(code, message.unwrap_or("the program failed without a message"));
         for (name, value) in error["details"].as_object().into_iter().flatten().filter(|(name, _)| *name != "index") {
             found = match value.as_str().filter(|_| name == "hint") {
                 Some(hint) => found.hint(hint),

@@ -173,7 +173,7 @@ impl<'a> Known<'a> {
         }
         let error = Error::usage(format!("no field `{path}`")).with("known", known.clone());
         if known.is_empty() {
-            return error.hint("there is nothing below it");
+            return error.hint("it has no members");
         }
         error.hint(match nearest(name, known.iter().copied()) {
             Some(near) => format!("did you mean `{near}`? there are {}", known.join(", ")),

@@ -117,8 +117,7 @@ pub fn find(home: &Path, id: &str) -> Result<Approval> {
     if path.is_file() && plain {
         return read(&path);
     }
-    Err(Error::not_found(format!("nothing waits for approval under the id `{id}`"))
-        .hint("`cp-exec approve` lists the ids"))
+    Err(Error::not_found(format!("no approval with the id `{id}` is pending")).hint("`cp-exec approve` lists the ids"))
 }
 
 /// Stores a grant for the next start of exactly this request. Returns its token and the expiry.

@@ -167,7 +167,7 @@ impl<'a, A: Serialize> Gate<'a, A> {
     fn check_dangerous(&self) -> Result<()> {
         if self.asked.dangerous && !self.options.dangerous {
             let message = format!("{} cannot be undone", self.asked.verb);
-            return Err(Error::new(Code::ConfirmationRequired, message).hint("add --dangerous if it is meant"));
+            return Err(Error::new(Code::ConfirmationRequired, message).hint("add --dangerous to do it anyway"));
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl<'a, A: Serialize> Gate<'a, A> {
         let confirms = self.options.confirm.is_some() && !self.options.dry_run;
         target.map_err(|error| match error.code() {
             Code::NotFound if confirms => {
-                let message = format!("what the confirm token was made for is gone: {}", error.message());
+                let message = format!("the target of the confirm token is gone: {}", error.message());
                 token::token_error("changed", &message).with("changed", "target")
             }
             _ => error,

@@ -67,7 +67,7 @@ fn inspected(home: &Path, given: &str) -> Result<(HomeKey, Token)> {
     let key = HomeKey::of(home)?;
     let token = Token::parse(given)
         .filter(|token| key.is(&token.sealed(), &token.seal))
-        .ok_or_else(|| token_error("forged", "the confirm token was not made here"))?;
+        .ok_or_else(|| token_error("forged", "the confirm token was not issued by this home"))?;
     // Checked before the expiry, because a mark is kept longer and gives the more precise error.
     if home.join(MARKS).join(key.mark(&token)).exists() {
         return Err(already_used());
@@ -84,10 +84,10 @@ pub fn redeem(home: &Path, given: &str, bound: &Bound) -> Result<()> {
     let (key, token) = inspected(home, given)?;
     let changed = |what: &str, message: &str| token_error("changed", message).with("changed", what);
     if !key.is(&bound.request_message(token.expires), &token.request) {
-        return Err(changed("request", "the confirm token was made for another request"));
+        return Err(changed("request", "the confirm token was issued for another request"));
     }
     if !key.is(&bound.target_message(token.expires), &token.target) {
-        return Err(changed("target", "the confirm token does not belong to this: what it showed has changed"));
+        return Err(changed("target", "the target has changed since the confirm token was issued"));
     }
     let marks = home.join(MARKS);
     make_directory(&marks)?;
