@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use cp_common::{Code, Context, Error, Result, keys};
+use cp_common::{Code, Context, Error, Result, keys, signals};
 use cp_mcp_wire::{
     Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Message, failure, read, result,
 };
@@ -104,6 +104,8 @@ impl Server<'_> {
 
     /// Stops the active calls, and waits until their processes are killed.
     fn leave(&mut self, inbox: &Receiver<Event>) -> Result<()> {
+        // A signal must not end this program before its calls.
+        let _effect = signals::effect();
         self.waiting.clear();
         self.running.iter().for_each(|ticket| ticket.stop.store(true, Relaxed));
         while self.running.iter().any(|ticket| ticket.answer.get().is_none()) {

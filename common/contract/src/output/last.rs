@@ -27,8 +27,18 @@ pub(super) struct StdoutState {
     started: Option<Instant>,
     /// True if the last write ended in the middle of a line.
     inside: bool,
-    /// True if the closing line was written.
-    closed: bool,
+    pub(super) ending: Ending,
+}
+
+/// The end of standard output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The closing line is not written yet.
+    Open,
+    /// The closing line was written.
+    Closed,
+    /// The output has no closing line, because it carries another protocol or the bytes of a command.
+    Unmarked,
 }
 
 /// The reader of the output.
@@ -49,7 +59,7 @@ static STATE: Mutex<StdoutState> = Mutex::new(StdoutState {
     reader: Audience::Program,
     started: None,
     inside: false,
-    closed: false,
+    ending: Ending::Open,
 });
 
 /// True if every failure exits with [`REFUSED`].
@@ -91,7 +101,7 @@ pub(super) fn begin(program: &'static str, format: Format, started: Instant) {
         reader: Audience::Program,
         started: Some(started),
         inside: false,
-        closed: false,
+        ending: Ending::Open,
     };
 }
 
@@ -123,7 +133,9 @@ pub(super) fn deliver(bytes: &[u8], counts: Counts, closes: bool) -> Result<()> 
     state.inside = true;
     write_all(bytes)?;
     state.inside = *last != b'\n';
-    state.closed |= closes;
+    if closes {
+        state.ending = Ending::Closed;
+    }
     Ok(())
 }
 
@@ -141,9 +153,9 @@ pub(crate) fn last_words(error: &Error) -> bool {
         }
     };
     let is_json = match &state {
-        Some(state) if state.closed => return false,
+        Some(state) if state.ending == Ending::Closed => return false,
         Some(state) => {
-            if state.records_failure() {
+            if state.records_failure() && state.ending == Ending::Open {
                 write_last(stdout(), &closing_line(state, error));
             }
             state.records_failure()

@@ -367,6 +367,7 @@ impl Output {
     /// Records that the last line was written, and the exit status.
     pub fn ended_with(&mut self, status: u8) {
         self.ended = Some(status);
+        last::state().ending = last::Ending::Unmarked;
     }
 
     /// Continues after the reader closes the pipe, to finish the effect.
