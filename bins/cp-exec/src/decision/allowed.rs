@@ -1,4 +1,4 @@
-//! The base command against the lists of the policy: its name, and the file that the name leads to.
+//! Checks the base command against the lists of the policy: its name, and the file that the name resolves to.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::policy::{Access, Policy};
 use crate::refusal::{owner_decides, refuse};
 use crate::rules::{Arguments, escalation};
 
-/// The base command against the lists. What is restricted stays restricted, whatever allows it.
+/// Checks the base command. A restricted command stays restricted even if another list allows it.
 pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result<()> {
     let exec = policy.exec();
     let Some(word) = arguments.command() else {
@@ -46,7 +46,7 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
         .hint(policy.remedy(&format!("allowed_commands = [..., {}]", serde_json::json!(word)))))
 }
 
-/// The refusal of every command.
+/// The refusal of every command, if the policy allows none.
 pub(super) fn no_commands(policy: &Policy) -> Error {
     let reason = match &policy.loaded.file {
         None => "there is no policy, so no command is allowed",
@@ -55,8 +55,8 @@ pub(super) fn no_commands(policy: &Policy) -> Error {
     refuse("not_allowed", reason).hint(policy.remedy("exec.allowed_commands"))
 }
 
-/// The canonical file of the command's first word. A path must lead to the file that its name leads to, or be allowed
-/// as it is written and lie in an execute path.
+/// The canonical file of the command's first word. A path must resolve to the same file as its name, or be listed as
+/// a path and lie in an execute path.
 pub(super) fn canonical_program(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<PathBuf> {
     let names = Names::of(policy);
     let word = arguments.command().unwrap_or_default();
@@ -83,7 +83,7 @@ pub(super) fn canonical_program(policy: &Policy, arguments: &Arguments<'_>, cwd:
         .hint(format!("write `{name}`; {}", owner_decides("exec.pin, or exec.allowed_commands and paths.execute"))))
 }
 
-/// A link with an allowed name to a restricted program is that program.
+/// Refuses a link whose allowed name hides a restricted program.
 pub(super) fn restricted_target(policy: &Policy, path: &Path) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let restricted = policy.exec().restricted_commands.iter().any(|restricted| *restricted == name);

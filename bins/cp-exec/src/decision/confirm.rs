@@ -1,4 +1,5 @@
-//! What needs to be confirmed: a token proves that exactly this was shown before; an approval, that somebody who may said yes to it.
+//! Confirmations. A token proves that the same request was previewed before; an approval proves that an authorized
+//! person agreed to it.
 
 use std::path::Path;
 
@@ -16,16 +17,16 @@ use crate::policy::{Confirm, Policy};
 use crate::rules::{Finding, hash_of_lost_files};
 use crate::sandbox::plan::{Network, Profile};
 
-/// How a command gets its token.
+/// The hint that describes how to get a token for a command.
 pub(crate) const HOW: &str = "run it with --dry-run for a token, then again with --confirm TOKEN";
 
-/// The request that a confirmation is bound to, beside the program and the policy.
+/// The request that a confirmation is bound to, in addition to the program and the policy.
 #[derive(Serialize)]
 struct Request<'a, What> {
     /// The words of a command and its limits.
     what: What,
     cwd: &'a Path,
-    /// Hashes of the values: what waits for approval is kept in a file.
+    /// Hashes of the values, because a pending approval is stored in a file.
     env: serde_json::Map<String, serde_json::Value>,
     timeout_ms: u128,
     profile: Profile,
@@ -34,7 +35,7 @@ struct Request<'a, What> {
     uid: u32,
 }
 
-/// Everything a confirmation of a ruling is bound to.
+/// Everything that a confirmation of a ruling is bound to.
 pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
     let plan = &ruling.plan;
     let request = Request {
@@ -91,7 +92,7 @@ pub(super) fn of_step(
     asked(policy, Action::Run, finding.is_final, shown, binds)
 }
 
-/// The record of a change to a file that is there. `before` is what it holds.
+/// The approval for a change to an existing file. `before` is its content.
 pub(crate) fn of_change(policy: &Policy, action: Action, path: &Path, before: &[u8], after: &[u8]) -> Result<Approval> {
     let name = path.display().to_string();
     let request = (action, &name, sha256(after));
@@ -106,7 +107,7 @@ pub(crate) fn of_change(policy: &Policy, action: Action, path: &Path, before: &[
     asked(policy, action, false, shown, binds(policy, &request, None, Some(sha256(before)))?)
 }
 
-/// The record of a tool of another agent that the policy lists.
+/// The approval for a tool of another agent that the policy lists.
 pub(crate) fn of_hosted(policy: &Policy, tool: &str, input: &serde_json::Value, cwd: &Path) -> Result<Approval> {
     let shown = Shown {
         tool: Some(tool.to_owned()),
@@ -121,7 +122,7 @@ pub(crate) fn of_hosted(policy: &Policy, tool: &str, input: &serde_json::Value, 
     asked(policy, Action::Tool, true, shown, binds)
 }
 
-/// An approval that this program asks for. One for a deletion or a publication holds for one start only.
+/// Creates an approval. An approval of a deletion or a publication is valid for one start only.
 fn asked(policy: &Policy, action: Action, is_final: bool, shown: Shown, binds: Binds) -> Result<Approval> {
     let actor = &policy.actor;
     let asked_by = AskedBy {
@@ -140,8 +141,8 @@ fn asked(policy: &Policy, action: Action, is_final: bool, shown: Shown, binds: B
     approval::new(asked_by, action, level, scopes, shown, binds)
 }
 
-/// Lets a ruling go on: it needs no confirmation, or has it. A token is redeemed before anything starts, also where none is needed,
-/// because it was made for something else then.
+/// Confirms a ruling, if it needs confirmation. A token is redeemed before the command starts. It is redeemed even if
+/// none is needed, because then it was issued for another request.
 pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, token: Option<&str>) -> Result<()> {
     if ruling.confirm.is_none() && token.is_none() {
         return Ok(());
@@ -152,7 +153,7 @@ pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, token: Option<&str>) 
         ruling.confirmed = Some(confirm::fingerprint(&policy.cp_home, token)?);
         return Ok(());
     }
-    // A model cannot ask for a token, so a person is asked.
+    // A model cannot request a token, so a person is asked.
     if ruling.level == Confirm::Agent && policy.actor.call.is_none() {
         let Shown { rule, why, .. } = asked.shown;
         return Err(Error::new(Code::ConfirmationRequired, why.clone())
@@ -166,7 +167,7 @@ pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, token: Option<&str>) 
     Ok(())
 }
 
-/// The approval that was given for exactly this, spent now. Without one, the error that requires it.
+/// Spends the approval that was granted for this request. Without one, returns the error that requires it.
 pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
     match approval::take(&policy.cp_home, approval)? {
         Some(spent) => Ok(spent),
@@ -174,12 +175,12 @@ pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
     }
 }
 
-/// A token for exactly this, with its expiry. An owner's approval is not given this way.
+/// Issues a token for a ruling, with its expiry. Approvals of the owner are not issued here.
 pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, String)>> {
     if ruling.confirm.is_none() { Ok(None) } else { token_for(policy, &of_ruling(policy, ruling)?) }
 }
 
-/// The same for an approval.
+/// Issues a token for an approval, with its expiry.
 pub(crate) fn token_for(policy: &Policy, asked: &Approval) -> Result<Option<(String, String)>> {
     if policy.exec().confirm == Confirm::Owner {
         return Ok(None);

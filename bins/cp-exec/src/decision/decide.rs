@@ -1,4 +1,4 @@
-//! From a request to a ruling: arguments, rules, program, directory and limits, and then the plan of the sandbox.
+//! Decides about a request: arguments, rules, program, directory and limits, and then the plan of the sandbox.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,23 +19,24 @@ use crate::policy::{Policy, Verdict};
 use crate::request::{Command, Form};
 use crate::rules::{Arguments, Finding, Risk, Scope, judge, served};
 
-/// What is decided about a command, before its sandbox is planned.
+/// The decision about a command before its sandbox is planned.
 #[derive(Clone)]
 pub(crate) struct Considered {
-    /// The words it gets.
+    /// The command's arguments, starting with its name.
     pub argv: Vec<String>,
     pub finding: Finding,
-    /// The file it would be.
+    /// The file that would be executed.
     pub pinned: Pinned,
     pub cwd: PathBuf,
     pub timeout: Duration,
     pub notices: Vec<String>,
-    /// The line, where the command is a shell that runs one: each program is decided about when it is started.
+    /// The command line, if the command is a shell that runs one. Each program of the line is decided about when it
+    /// starts.
     pub line: Option<String>,
 }
 
 impl Considered {
-    /// Whether it needs to be confirmed before it starts.
+    /// True if the command must be confirmed before it starts.
     pub(crate) fn asks(&self) -> bool {
         self.finding.verdict == Verdict::Confirm && self.line.is_none()
     }
@@ -73,7 +74,7 @@ pub(crate) fn decide(policy: &Policy, hashes: &mut Hashes, command: &Command) ->
     consider(policy, hashes, command)?.rule(policy, command)
 }
 
-/// Decides about a command whose string is read.
+/// Decides about a command whose string is already parsed.
 pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Considered> {
     let cwd = asked_cwd(policy, command)?;
     match &command.form {
@@ -94,7 +95,7 @@ pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command) 
     }
 }
 
-/// Decides about a line: where its shell runs, and how long.
+/// Decides about a command line: the shell, its directory and its time limit.
 fn consider_line(
     policy: &Policy,
     hashes: &mut Hashes,
@@ -126,10 +127,10 @@ fn consider_words(
     let arguments = Arguments::read(argv);
     let mut notices = command.notices.clone();
     let served = served(&arguments);
-    // Before what the policy allows: what a tree governs no policy can allow.
+    // This check comes before the lists of the policy, because no policy can allow writes to governed paths.
     governed_stays(policy, &arguments, &cwd)?;
     allowed_name(policy, &arguments).map_err(|error| point_to(error, policy, served))?;
-    // A tool call replaces a whole request only, and one that names a file.
+    // A tool call can replace a whole request only, and only one that names a file.
     let replaces = command.words().is_some() && arguments.operands().next().is_some();
     redirect(policy, served.filter(|_| replaces), &mut notices).map_err(|error| point_to(error, policy, served))?;
 
@@ -148,7 +149,7 @@ fn consider_words(
     Ok(Considered { argv: argv.to_vec(), finding, pinned, cwd, timeout, notices, line: None })
 }
 
-/// The time limit of what asks for one, or for none.
+/// The time limit of a request, or the default of the policy.
 pub(crate) fn timeout_of(policy: &Policy, asked: Option<f64>) -> Result<Duration> {
     let seconds = asked.unwrap_or(policy.exec().timeout);
     if !seconds.is_finite() || seconds <= 0.0 || seconds > policy.longest {

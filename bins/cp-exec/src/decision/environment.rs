@@ -1,4 +1,4 @@
-//! The environment of a command, made from nothing.
+//! Builds the environment of a command. Nothing is inherited.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use cp_common::Result;
 use crate::glob::name_matches;
 use crate::refusal::{owner_decides, refuse};
 
-/// Variables a request may set without a policy that says so.
+/// Variables that a request may set under any policy.
 const ALLOWED: [&str; 6] = ["CI", "LANG", "LC_*", "TZ", "RUST_BACKTRACE", "RUST_LOG"];
 
-/// Variables that change what a program loads or runs. No policy can hand them to a request.
+/// Variables that change which code a program loads or runs. No policy allows a request to set them.
 const NEVER: [&str; 30] = [
     "LD_*",
     "DYLD_*",
@@ -44,7 +44,7 @@ const NEVER: [&str; 30] = [
     "npm_config_*",
 ];
 
-/// What every command gets: no terminal, no colour, no pager, no prompts, no user's git configuration.
+/// Variables of every command: no terminal, no colour, no pager, no prompts, and no git configuration of the user.
 const FIXED: [(&str, &str); 13] = [
     ("LANG", "C.UTF-8"),
     ("TZ", "UTC"),
@@ -61,8 +61,8 @@ const FIXED: [(&str, &str); 13] = [
     ("npm_config_update_notifier", "false"),
 ];
 
-/// Settings of git for every command: no program that watches files, and nothing that ordinary commands write into what is read-only of
-/// a repository.
+/// Git settings of every command: no file system monitor, and no writes to read-only parts of a repository by
+/// ordinary commands.
 const GIT_CONFIG: [(&str, &str); 8] = [
     ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
     ("GIT_CONFIG_VALUE_0", "false"),
@@ -74,7 +74,7 @@ const GIT_CONFIG: [(&str, &str); 8] = [
     ("GIT_CONFIG_VALUE_3", "false"),
 ];
 
-/// The environment but HOME and TMPDIR, sorted by name.
+/// Builds the environment except HOME and TMPDIR, sorted by name.
 pub(crate) fn build(
     path: &str,
     user: &str,
@@ -105,7 +105,8 @@ pub(crate) fn check_all(allowed_by_policy: &[String], asked: &BTreeMap<String, S
     asked.iter().try_for_each(|(name, value)| check(name, value, allowed_by_policy))
 }
 
-/// A name that is not allowed is a refusal, not a drop: a command without its variable may do something else.
+/// Checks one variable. A variable that is not allowed is an error, because the command could behave differently
+/// without it.
 fn check(name: &str, value: &str, allowed: &[String]) -> Result<()> {
     if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
         return Err(cp_common::Error::validation(format!("`{name}` is not a valid environment variable"))

@@ -1,5 +1,5 @@
-//! Hashes of programs, cached by what distinguishes one file from another: device, inode, size, modification and change time.
-//! Those of large files are kept in the home, since reading a whole interpreter for each command takes longer than starting it.
+//! Hashes of programs, cached by device, inode, size, modification and change time. Hashes of large files are also
+//! stored in the home, because reading a whole interpreter for each command takes longer than starting it.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -14,25 +14,25 @@ use crate::digest::sha256_of;
 use crate::policy::others_write;
 use crate::sandbox::plan::Identity;
 
-/// Files of this size and more are kept track of beyond this process.
+/// Hashes of files of at least this size are stored in the home.
 const LARGE: u64 = 1 << 20;
-/// A file of kept hashes that has grown to this is begun anew.
+/// A cache file that reaches this size is truncated.
 const FULL: u64 = 256 << 10;
-/// A file that changed more lately than this, in nanoseconds, could change again without its times telling.
+/// A file that changed within this time, in nanoseconds, could change again without a new time stamp.
 const SETTLED: i64 = 2_000_000_000;
 
-/// Hashes by identity.
+/// Hashes of files by their identity.
 #[derive(Clone, Default)]
 pub(crate) struct Hashes {
     known: HashMap<Key, String>,
-    /// The interpreters that first lines name.
+    /// The interpreters that the first lines of scripts name.
     interpreters: HashMap<Key, Interpreter>,
-    /// Where those of large files are kept; none where nothing is kept.
+    /// The cache file for large files; `None` if nothing is stored.
     kept: Option<PathBuf>,
     loaded: bool,
 }
 
-/// What the first line of a script names, with its one argument; none for a program.
+/// The interpreter that the first line of a script names, with its one argument; `None` for a program.
 pub(crate) type Interpreter = Option<(String, Option<String>)>;
 
 /// Device, inode, size, modification and change time.
@@ -43,12 +43,12 @@ fn key(identity: &Identity) -> Option<Key> {
 }
 
 impl Hashes {
-    /// Those known to a home.
+    /// The cache of a home.
     pub(crate) fn of_home(home: &Path) -> Self {
         Self { kept: Some(home.join("state/program-hashes")), ..Self::default() }
     }
 
-    /// The hash of a file, and whether it was known.
+    /// The hash of a file, and whether the hash was cached.
     pub(crate) fn of(&mut self, identity: &Identity) -> Result<(String, bool)> {
         self.of_file(identity, || File::open(&identity.path))
     }
@@ -78,7 +78,7 @@ impl Hashes {
         Ok((text, false))
     }
 
-    /// The interpreter of a file, which `read` looks for in one not seen before.
+    /// The interpreter of a file. `read` determines it if it is not cached.
     pub(crate) fn interpreter(
         &mut self,
         identity: &Identity,
@@ -95,7 +95,7 @@ impl Hashes {
         Ok(found)
     }
 
-    /// Reads what is kept. A file that others could have written is not believed.
+    /// Reads the cache file, unless other users could have written it.
     fn load(&mut self) {
         self.loaded = true;
         let Some(file) = &self.kept else { return };
@@ -118,7 +118,7 @@ impl Hashes {
         }
     }
 
-    /// Keeps a hash for the processes to come. One that cannot be kept is made again.
+    /// Appends a hash to the cache file. Errors are ignored, because the hash can be computed again.
     fn keep(&self, key: Key, hash: &str) {
         let (dev, ino, size, modified, changed) = key;
         let now = i64::try_from(clock::unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
@@ -156,7 +156,7 @@ mod tests {
         let long_ago = std::time::SystemTime::now() - std::time::Duration::from_mins(1);
         File::options().write(true).open(&large).unwrap().set_modified(long_ago).unwrap();
         let mut old = identity(&large);
-        // The time of change cannot be set, so the identity is given another.
+        // The change time cannot be set, so the test replaces it in the identity.
         let (size, modified, _) = old.content.unwrap();
         old.content = Some((size, modified, modified));
         let (hash, known) = Hashes::of_home(home.path()).of(&old).unwrap();
@@ -165,7 +165,7 @@ mod tests {
         fs::write(&large, vec![8; 2 << 20]).unwrap();
         let (other, known) = Hashes::of_home(home.path()).of(&identity(&large)).unwrap();
         assert!(!known && other != hash);
-        // It changed just now, so nothing of it is kept.
+        // The file changed just now, so its hash is not stored.
         assert!(!Hashes::of_home(home.path()).of(&identity(&large)).unwrap().1);
     }
 }

@@ -1,4 +1,5 @@
-//! Read-only intent: a command that a tool call replaces is refused with that call, since a tool call starts no process.
+//! Read-only intent: a command that a tool call can replace is refused in favour of that call, because the call
+//! starts no process.
 
 use cp_common::context::options::Origin;
 use cp_common::{Code, Error, Result};
@@ -10,7 +11,7 @@ use crate::rules::Served;
 /// Refuses a program's or a model's read-only command, and names the tool call that replaces it.
 pub(super) fn redirect(policy: &Policy, served: Option<&Served>, notices: &mut Vec<String>) -> Result<()> {
     let Some(served) = served.filter(|served| served.reads) else { return Ok(()) };
-    // Another agent has none of these tools.
+    // Another agent does not have these tools.
     let is_exempt = policy.actor.origin == Origin::Person || policy.actor.host.is_some();
     match policy.exec().intent {
         Intent::Off => Ok(()),
@@ -25,11 +26,11 @@ pub(super) fn redirect(policy: &Policy, served: Option<&Served>, notices: &mut V
     }
 }
 
-/// Adds the tool call that replaces a refused command to its refusal.
+/// Adds the tool call that replaces a refused command to the refusal.
 pub(super) fn point_to(error: Error, policy: &Policy, served: Option<&Served>) -> Error {
     match served {
         Some(served) if error.code() == Code::Forbidden && !(served.reads && policy.exec().intent == Intent::Off) => {
-            // Without a policy the first thing to do is to make one.
+            // Without a policy the first step is to create one.
             let hint = match error.hint_text() {
                 Some(hint) if policy.loaded.file.is_none() => hint.to_owned(),
                 Some(hint) => format!("{}; {hint}", served.hint),

@@ -1,7 +1,7 @@
-//! The decision about one command: may it run, as which file, where, and under which limits.
+//! The decision about one command: if it may run, which file is executed, in which directory, and under which limits.
 //!
-//! [`crate::rules`] judge the arguments; their finding and the policy become a ruling, and the ruling holds the plan that the
-//! sandbox is built from. Nothing here starts a process or writes to the ledger.
+//! [`crate::rules`] judges the arguments. A finding and the policy become a ruling, which holds the plan of the
+//! sandbox. This module starts no process and does not write to the ledger.
 
 mod allowed;
 pub(crate) mod confirm;

@@ -1,4 +1,4 @@
-//! Where a command runs, and which paths its arguments name.
+//! The working directory of a command, and the paths that its arguments name.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -10,9 +10,9 @@ use crate::refusal::{denied, denied_by};
 use crate::request::Command;
 use crate::rules::{Arguments, written_paths};
 
-/// The directory that a command asks for, without links.
+/// The directory that a command requests, without links.
 pub(super) fn asked_cwd(policy: &Policy, command: &Command) -> Result<PathBuf> {
-    // The kernel's own answer has no links in it.
+    // The kernel returns this path without links.
     let here = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
     let Some(asked) = &command.cwd else { return Ok(here) };
     let asked = here.join(policy.expand(asked));
@@ -25,7 +25,7 @@ pub(super) fn asked_cwd(policy: &Policy, command: &Command) -> Result<PathBuf> {
     Err(Error::validation(format!("{} is not a directory", real.display())).with("rule", "cwd"))
 }
 
-/// Whether commands may run in a directory.
+/// Refuses a working directory that the policy does not allow.
 pub(super) fn cwd_allowed(policy: &Policy, cwd: &Path) -> Result<()> {
     if !policy.bounds.lists(Access::Read, cwd) {
         return Err(denied("execute", cwd)
@@ -38,7 +38,8 @@ pub(super) fn cwd_allowed(policy: &Policy, cwd: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a module runs of its root, it declares, and it is run where the module may look.
+/// Checks that a module declares the programs that it runs from its root, and that the working directory is readable
+/// for the module.
 pub(crate) fn declared_by_modules(policy: &Policy, cwd: &Path, program: &Path, arguments: &[String]) -> Result<()> {
     for module in policy.modules_at(&[cwd, program]) {
         module.check(Access::Read, cwd)?;
@@ -49,22 +50,23 @@ pub(crate) fn declared_by_modules(policy: &Policy, cwd: &Path, program: &Path, a
     Ok(())
 }
 
-/// A script that an interpreter is to run is held to what its module, and that of the working directory, declares: the same with
-/// `python3 scripts/a.py`, `sh scripts/a.sh` and `scripts/a.sh`.
+/// Checks a script that an interpreter runs against the declarations of its module and of the module of the working
+/// directory. The result is the same for `python3 scripts/a.py`, `sh scripts/a.sh` and `scripts/a.sh`.
 pub(super) fn script_declared(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let Some((script, arguments)) = arguments.script() else { return Ok(()) };
     let full = reached(cwd, &policy.expand(script));
     policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, arguments))
 }
 
-/// Refuses a command whose arguments name a governed file that it would write. The sandbox holds such files whatever a command does;
-/// this gives the reason before anything runs.
+/// Refuses a command whose arguments name a governed file that it would write. The sandbox makes these files
+/// read-only; this check reports the reason before the command starts.
 pub(super) fn governed_stays(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let Some(governed) = &policy.governed else { return Ok(()) };
     written_paths(policy, arguments, cwd).iter().try_for_each(|path| governed.check_writable(path))
 }
 
-/// No argument may name what is forbidden; the kernel hides what it can, and this says it before anything runs.
+/// Refuses arguments that name a forbidden path. The sandbox hides these paths; this check reports the reason before
+/// the command starts.
 pub(super) fn arguments_allowed(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let modules = policy.modules_that_forbid(&[cwd]);
     if policy.bounds.forbidden.is_empty() && modules.is_empty() {
@@ -84,7 +86,7 @@ pub(super) fn arguments_allowed(policy: &Policy, arguments: &Arguments<'_>, cwd:
     Ok(())
 }
 
-/// Where a word leads from a canonical directory, as far as it is there.
+/// Resolves a word from a canonical directory, as far as the path exists.
 pub(super) fn reached(cwd: &Path, word: &str) -> PathBuf {
     if word.starts_with('/') {
         return cp_common::home::resolved(Path::new(word));

@@ -1,4 +1,4 @@
-//! The plan of one run: program, environment, files, limits and layers, as the policy gives them.
+//! The plan of one run, derived from the policy: program, environment, files, limits and layers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,16 +19,16 @@ use crate::refusal::refuse;
 use crate::request::Command;
 use crate::sandbox::plan::{Identity, Layer, Limits, Plan, Profile, View};
 
-/// Runs planned by this process, which numbers their scratch directories.
+/// Counts the runs of this process, to number their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
-/// A plan, and what is guarded in the trees that it may write.
+/// A plan, and the guarded paths in the trees that it may write.
 pub(crate) struct Planned {
     pub plan: Plan,
     pub watched: Watched,
 }
 
-/// Everything the helper needs, from a policy and a pinned file.
+/// Builds the plan of a run from a policy and a pinned program.
 pub(crate) fn plan(
     policy: &Policy,
     command: &Command,
@@ -86,7 +86,7 @@ pub(crate) fn plan(
     Ok(Planned { plan, watched })
 }
 
-/// PATH. A pinned program looks beside itself last; the shell of a line must find pinned programs first.
+/// The value of PATH. The directory of a pinned program comes last; for the shell of a line it comes first.
 fn search_path(policy: &Policy, line: bool) -> String {
     let beside = policy.pins.iter().filter_map(|(_, path)| path.parent());
     let listed = policy.exec().path.iter().map(PathBuf::as_path);
@@ -94,7 +94,7 @@ fn search_path(policy: &Policy, line: bool) -> String {
     let mut path: Vec<String> = Vec::new();
     for directory in directories {
         let directory = directory.display().to_string();
-        // PATH cannot name a directory with a colon.
+        // A directory with a colon cannot be in PATH.
         if !directory.contains(':') && !path.contains(&directory) {
             path.push(directory);
         }
@@ -102,7 +102,7 @@ fn search_path(policy: &Policy, line: bool) -> String {
     path.join(":")
 }
 
-/// The words the program gets: its own name, or an interpreter and the script, before the arguments.
+/// The arguments of the program: its own name, or an interpreter and the script, before the command's arguments.
 fn words(policy: &Policy, argv: &[String], pinned: &Pinned) -> Vec<String> {
     let mut words = pinned.prefix.clone();
     if words.is_empty() {
@@ -112,7 +112,8 @@ fn words(policy: &Policy, argv: &[String], pinned: &Pinned) -> Vec<String> {
     words
 }
 
-/// Which files the command sees, and how: the policy's bounds, narrowed by the modules it runs in. And what is guarded in them.
+/// The files that the command sees: the policy's bounds, narrowed by the modules that it runs in. Also returns the
+/// guarded paths.
 fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -> Result<(View, Guarded)> {
     let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.executable(&write));
     let mut mask = policy.masks();
@@ -148,7 +149,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
         kept: Vec::new(),
         nodes: BTreeMap::new(),
     };
-    // What is forbidden wins over what is declared.
+    // A forbidden path stays hidden even if another list declares it.
     let hidden: Vec<PathBuf> = view.mask.iter().chain(&view.mask_found).cloned().collect();
     for paths in [&mut view.read, &mut view.write, &mut view.execute] {
         paths.retain(|path| !hidden.iter().any(|mask| path.starts_with(mask)));
@@ -156,11 +157,11 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
     Ok((view, guarded))
 }
 
-/// Which files and directories the paths of a view are now. One that a link leads away from is refused.
+/// The device and inode of each path of a view. Fails if a path goes through a link.
 fn nodes(view: &View, pinned: &Pinned) -> Result<BTreeMap<PathBuf, Node>> {
     let mut nodes = BTreeMap::new();
     for path in view.read.iter().chain(&view.write).chain(&view.execute).chain(&view.protect) {
-        // Of a script its text is known, and covers whatever is there.
+        // A script is covered with the text that was hashed, so its inode does not matter.
         let is_script = pinned.script.as_ref().is_some_and(|script| script.path == *path);
         if !is_script && let Some(node) = node_of(path)? {
             nodes.insert(path.clone(), node);
@@ -169,7 +170,7 @@ fn nodes(view: &View, pinned: &Pinned) -> Result<BTreeMap<PathBuf, Node>> {
     Ok(nodes)
 }
 
-/// The text of a script, if it is still the one that was hashed.
+/// The text of a script. Fails if its hash changed.
 fn script_text(pinned: &Pinned) -> Result<Option<Vec<u8>>> {
     let Some(script) = &pinned.script else { return Ok(None) };
     let text = fs::read(&script.path).map_err(|e| Error::io("cannot be read", e).in_file(&script.path))?;

@@ -1,5 +1,5 @@
-//! From the name of a command to the one file that will be executed: looked up on the policy's own path, checked,
-//! hashed, and for a script together with its interpreter.
+//! Resolves the name of a command to the file that will be executed. The name is looked up in `exec.path` of the
+//! policy, and the file is checked and hashed; a script is resolved together with its interpreter.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,43 +13,43 @@ use crate::policy::{Policy, check_directory, others_write};
 use crate::refusal::{owner_decides, refuse};
 use crate::sandbox::plan::Identity;
 
-/// How deep scripts may have scripts as interpreters.
+/// The most scripts that may be interpreters of each other.
 const DEPTH: u8 = 4;
 
-/// A file that may be executed, as it was when it was checked.
+/// A file that may be executed, with its identity at the time of the check.
 #[derive(Clone, Debug)]
 pub(crate) struct Pinned {
-    /// What the kernel executes: the file itself, or the interpreter of a script.
+    /// The file that the kernel executes: the program itself, or the interpreter of a script.
     pub exe: Identity,
-    /// The file that was named, where the kernel executes another for it.
+    /// The script, if the kernel executes an interpreter for it.
     pub script: Option<Identity>,
-    /// The hash of the file that was named: the script's, where it is one.
+    /// The hash of the program or script.
     pub sha256: String,
-    /// The file that was named.
+    /// The path of the program or script.
     pub path: PathBuf,
-    /// Whether the hash was known from before.
+    /// True if the hash was cached.
     pub cached: bool,
-    /// The words that go before the command's own arguments: the interpreter's, and the script.
+    /// Arguments before the command's own: those of the interpreter, and the script.
     pub prefix: Vec<String>,
 }
 
-/// Where names are looked for, and whose files are trusted.
+/// The directories in which names are looked up, and the user whose files are trusted.
 pub(crate) struct Names<'a> {
     pub path: &'a [PathBuf],
-    /// Names with one fixed file.
+    /// Names that are pinned to one file.
     pub pins: &'a [(String, PathBuf)],
     pub owner: u32,
 }
 
 impl<'a> Names<'a> {
-    /// As a policy has it.
+    /// The lookup that a policy defines.
     pub(crate) fn of(policy: &'a Policy) -> Self {
         Self { path: &policy.exec().path, pins: &policy.pins, owner: policy.loaded.owner }
     }
 }
 
 impl Names<'_> {
-    /// The file of a bare name.
+    /// Resolves a name without slashes to a file.
     pub(crate) fn resolve(&self, name: &str) -> Result<PathBuf> {
         if let Some((_, path)) = self.pins.iter().find(|(pinned, _)| pinned == name) {
             return path.canonicalize().map_err(|e| Error::io("the pinned file", e).in_file(path));
@@ -70,7 +70,8 @@ impl Names<'_> {
             .hint(owner_decides("its directory in exec.path, or its file in exec.pin")))
     }
 
-    /// The files of names, each as it is found on the path and without links. Names that lead nowhere are left out.
+    /// The files of some names, each with its path before and after links are resolved. Names that are not found are
+    /// omitted.
     pub(super) fn listed(&self, names: &[String]) -> Vec<(PathBuf, PathBuf)> {
         let found = |name: &String| {
             let pins = self.pins.iter().filter(|(pinned, _)| pinned == name).map(|(_, path)| path.clone());
@@ -80,14 +81,15 @@ impl Names<'_> {
         names.iter().filter_map(found).collect()
     }
 
-    /// The name that a program gets as its first word. A pinned one gets its pin: a virtual environment is found by that path.
+    /// The `argv[0]` of a program. For a pinned program it is the pinned path, because Python finds its virtual
+    /// environment by that path.
     pub(super) fn argv0(&self, name: &str) -> String {
         let pin = self.pins.iter().find(|(pinned, _)| pinned == name);
         pin.map_or_else(|| name.to_owned(), |(_, path)| path.display().to_string())
     }
 
-    /// Checks and pins a canonical file. `writable` says whether a command could have written it, outside every
-    /// execute path.
+    /// Checks a canonical file and pins it. `writable` is true for a path that a command can write and that lies
+    /// outside of every execute path.
     pub(crate) fn pin(&self, path: &Path, hashes: &mut Hashes, writable: &dyn Fn(&Path) -> bool) -> Result<Pinned> {
         self.pin_at(path, hashes, writable, DEPTH)
     }
@@ -126,7 +128,7 @@ impl Names<'_> {
         }
     }
 
-    /// A script together with what its first line names.
+    /// Combines a script with the interpreter that its first line names.
     fn with_interpreter(
         &self,
         script: Pinned,
@@ -154,7 +156,7 @@ impl Names<'_> {
     }
 }
 
-/// The interpreter and the one argument of a script's first line, if the file begins with one.
+/// The interpreter and its one argument from the first line of a script; `None` if the file is not a script.
 fn shebang(path: &Path) -> Result<Interpreter> {
     let mut start = Vec::new();
     let failed = |e| Error::io("cannot be read", e).in_file(path);
@@ -171,7 +173,7 @@ fn shebang(path: &Path) -> Result<Interpreter> {
     Ok(Some((interpreter.to_owned(), (!rest.is_empty()).then(|| rest.to_owned()))))
 }
 
-/// `env NAME` and `env -S NAME ARG…` stand for the program they would look up; we look it up instead.
+/// Resolves `env NAME` and `env -S NAME ARG…` to the program that `env` would run.
 fn through_env(interpreter: &str, argument: Option<String>, script: &Path) -> Result<(String, Vec<String>)> {
     let is_env = Path::new(interpreter).file_name().is_some_and(|name| name == "env");
     if !is_env {

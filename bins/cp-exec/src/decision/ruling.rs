@@ -11,13 +11,13 @@ use crate::policy::Confirm;
 use crate::rules::Risk;
 use crate::sandbox::plan::Plan;
 
-/// A command that may run: now, or when it is confirmed.
+/// A command that may run now, or after confirmation.
 pub(crate) struct Ruling {
-    /// What the helper gets.
+    /// The plan for the sandbox helper.
     pub plan: Plan,
-    /// The words the command was asked for with.
+    /// The arguments of the request.
     pub argv: Vec<String>,
-    /// The line that its shell runs, where it is one.
+    /// The line that its shell runs, if it is a command line.
     pub line: Option<String>,
     pub pinned: Pinned,
     /// The names of the variables that the request sets.
@@ -25,24 +25,24 @@ pub(crate) struct Ruling {
     pub timeout: Duration,
     /// The rule that decided.
     pub rule: String,
-    /// What to confirm, and why, where it is not simply allowed.
+    /// The reason why confirmation is required; `None` if the command is allowed.
     pub confirm: Option<String>,
     pub level: Confirm,
-    /// The yes that was spent for it.
+    /// The approval that was spent for this run.
     pub approved: Option<Spent>,
-    /// The tool call of a model that asks for it.
+    /// The id of the model's tool call that requests the command.
     pub call: Option<String>,
-    /// Whether it deletes or publishes: no yes to it is for more than once.
+    /// True if the command deletes or publishes: an approval is valid for one run only.
     pub is_final: bool,
-    /// The existing file that it destroys.
+    /// The existing file that the command destroys.
     pub target: Option<PathBuf>,
-    /// The hash of the token that was spent for it.
+    /// The hash of the token that was spent for this run.
     pub confirmed: Option<String>,
-    /// The hash of what it reads, where that came with the request.
+    /// The hash of the standard input, if the request contains it.
     pub stdin: Option<String>,
     pub risk: Risk,
-    /// Worth reporting, though not a reason to refuse.
+    /// Remarks to report that are not a reason to refuse.
     pub notices: Vec<String>,
-    /// What is guarded in what it may write.
+    /// The guarded paths in the trees that the run may write.
     pub watched: Watched,
 }

@@ -1,4 +1,4 @@
-//! The decision about a program when it is started, with its final words.
+//! The decision about a program at the time it is started, when its arguments are final.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,27 +18,27 @@ use crate::rules::{Arguments, Finding, Risk, Scope, judge};
 use crate::sandbox::ExecRequest;
 use crate::sandbox::plan::TMP;
 
-/// Variables by which code is loaded into a program, or run before a shell's line. A line may not change them.
+/// Variables that load code into a program or run it before a shell's line. A line may not change them.
 const LOADERS: [&str; 4] = ["LD_*", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV"];
 
-/// Files up to this size are hashed while a program waits to be started.
+/// Files up to this size are hashed while the start of a program is delayed.
 const HASHED: u64 = 64 << 20;
 
 /// The rule about commands that write the configuration of the repository.
 const WRITES_CONFIG: &str = "git.config";
 
-/// Who starts a program.
+/// The kind of process that starts a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// The line itself: its shell, or a program that only starts others, such as `env` and `xargs`.
+    /// The line: its shell, or a program that only starts other programs, such as `env` and `xargs`.
     Line,
     /// A program that the line started, such as `make`.
     Program,
-    /// git, which carries out some of its commands by starting others of its own.
+    /// git, which implements some of its commands by starting other git programs.
     Git,
 }
 
-/// A decided start.
+/// A start of a program that was decided about.
 pub(crate) struct StepRuling {
     pub argv: Vec<String>,
     pub cwd: PathBuf,
@@ -50,12 +50,12 @@ pub(crate) struct StepRuling {
 
 pub(crate) enum StepVerdict {
     Allow,
-    /// It needs this approval.
+    /// This approval is required.
     Ask(Box<Approval>),
     Deny(Error),
 }
 
-/// Decides about a start. `given` is the environment that the run was started with.
+/// Decides about a start of a program. `given` is the environment of the run.
 pub(crate) fn decide_step(
     policy: &Policy,
     hashes: &mut Hashes,
@@ -67,7 +67,7 @@ pub(crate) fn decide_step(
     let name = request.named.file_name().or_else(|| file.file_name()).unwrap_or_default();
     let mut argv = request.argv.clone();
     match argv.first_mut() {
-        // The first word may say anything; the file is what runs.
+        // A caller can set any `argv[0]`, so the rules use the name of the file.
         Some(first) => *first = name.to_string_lossy().into_owned(),
         None => argv.push(name.to_string_lossy().into_owned()),
     }
@@ -97,7 +97,7 @@ pub(crate) fn decide_step(
     (StepRuling { argv, cwd: request.cwd.clone(), file, sha256, rule, reason }, verdict)
 }
 
-/// Refuses a variable that loads code, where the line changed it.
+/// Refuses a variable that loads code if the line changed it.
 fn check_environment(request: &ExecRequest, given: &BTreeMap<String, String>) -> Result<()> {
     for variable in &request.env {
         let mut parts = variable.splitn(2, |byte| *byte == b'=');
@@ -113,7 +113,7 @@ fn check_environment(request: &ExecRequest, given: &BTreeMap<String, String>) ->
     Ok(())
 }
 
-/// A program that the line starts: its name and file against the policy, then the rules.
+/// Checks a program that the line starts: its name and file against the policy, then the rules.
 fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Finding> {
     let arguments = Arguments::read(argv);
     let file = &request.file.path;
@@ -130,26 +130,27 @@ fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Fi
     finding.or_refused()
 }
 
-/// Whether a file lies in the private `/tmp` of the run, which holds only what the run or its session made. The kernel decides whether that
-/// can be executed.
+/// True if a file lies in the private `/tmp` of the run, which contains only files of the run or its session. The
+/// kernel decides if the file is executable.
 fn is_in_own_tmp(policy: &Policy, file: &Path) -> bool {
     file.starts_with(TMP) && ![Access::Read, Access::Write].iter().any(|access| policy.bounds.lists(*access, file))
 }
 
-/// Whether a git command is about a repository that the run made: its configuration is not bound read-only, and is checked after the run.
+/// True if a git command targets a repository that the run created. The configuration of such a repository is not
+/// read-only, and is checked after the run.
 fn is_in_new_repository(argv: &[String], request: &ExecRequest) -> bool {
     let options = argv.windows(2).filter(|words| words[0] == "-C");
     let directory = options.fold(request.cwd.clone(), |directory, words| directory.join(&words[1]));
     directory.ancestors().find_map(|above| request.sees_read_only(&above.join(".git/config"))) == Some(false)
 }
 
-/// Whether the policy allows a program by its path.
+/// True if the policy allows a program by its path.
 fn is_allowed_path(policy: &Policy, file: &Path) -> bool {
     let mut paths = policy.exec().allowed_commands.iter().filter(|allowed| allowed.contains('/'));
     paths.any(|allowed| policy.base.join(policy.expand(allowed)).canonicalize().is_ok_and(|path| path == file))
 }
 
-/// A file that bears an allowed name must lie where the policy looks for names.
+/// Checks that a file with an allowed name lies in `exec.path` or is pinned.
 fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
     let names = Names::of(policy);
     let on_path = names.path.iter().map(|directory| directory.join(name));

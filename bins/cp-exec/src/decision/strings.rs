@@ -1,4 +1,5 @@
-//! Command strings: the words of one program by the strict tokenizer, or a line for a shell in the sandbox.
+//! Command strings: either the arguments of one program, split by the strict tokenizer, or a line for a shell in the
+//! sandbox.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +9,10 @@ use cp_common::{Error, Result, words};
 use crate::policy::{Policy, Strings};
 use crate::request::{Command, Form};
 
-/// The shells that run a line, the first that is there.
+/// The shells for command lines; the first that exists is used.
 const SHELLS: [&str; 3] = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
 
-/// Reads the string of a command as the policy says.
+/// Parses the string of a command according to `exec.strings` of the policy.
 pub(crate) fn read_string(policy: &Policy, mut command: Command) -> Result<Command> {
     command.form = match command.form {
         Form::Line(text) if policy.exec().strings == Strings::Single => strict(policy, &text, &mut command.notices)?,
@@ -29,10 +30,11 @@ fn strict(policy: &Policy, text: &str, notices: &mut Vec<String>) -> Result<Form
     Ok(Form::Words(words.with_home(&policy.tilde())))
 }
 
-/// Has a pipeline fail with its first stage that fails. A stage whose reader closed the pipe (128 + SIGPIPE) did its work.
+/// Shell code that makes a pipeline return the status of the first stage that fails. The status of SIGPIPE (141) is
+/// not a failure.
 const FIRST_FAILURE: &str = r#"; for s in "${PIPESTATUS[@]}"; do [ $s = 0 ] || [ $s = 141 ] || exit $s; done"#;
 
-/// The shell of this machine, and the words that have it run a line.
+/// The shell of this machine, and the arguments with which it runs a line.
 pub(crate) fn shell_words(line: &str, is_pipeline: bool) -> Result<(PathBuf, Vec<String>)> {
     let shell = SHELLS.iter().find_map(|path| Path::new(path).canonicalize().ok());
     let shell = shell.ok_or_else(|| Error::not_found("this machine has neither bash nor sh").with("rule", "shell"))?;
@@ -42,7 +44,7 @@ pub(crate) fn shell_words(line: &str, is_pipeline: bool) -> Result<(PathBuf, Vec
         line.push_str(FIRST_FAILURE);
     }
     let mut words = vec![name, "-c".to_owned()];
-    // A shell would take such a line for an option.
+    // A shell would parse such a line as an option.
     if line.starts_with(['-', '+']) {
         words.push("--".to_owned());
     }
@@ -50,7 +52,7 @@ pub(crate) fn shell_words(line: &str, is_pipeline: bool) -> Result<(PathBuf, Vec
     Ok((shell, words))
 }
 
-/// The line that runs a pipeline, each word quoted.
+/// The command line of a pipeline, with each word quoted.
 pub(crate) fn line_of(stages: &[Vec<String>]) -> String {
     let stage = |argv: &Vec<String>| argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
     stages.iter().map(stage).collect::<Vec<_>>().join(" | ")

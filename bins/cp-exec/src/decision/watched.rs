@@ -1,4 +1,4 @@
-//! What a run could leave behind that runs later: what was there before it, so that what it makes can be distinguished.
+//! The state of guarded paths before a run, to find files of the run that other programs would execute later.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::guard::Guarded;
 use crate::policy::Policy;
 use crate::sandbox::plan::{Identity, View, any_bytes, path_bytes};
 
-/// A symbolic link and what it says.
+/// A symbolic link and its target.
 #[derive(Clone, Deserialize, Serialize)]
 pub(crate) struct KnownLink {
     pub link: Identity,
@@ -19,32 +19,32 @@ pub(crate) struct KnownLink {
     pub target: PathBuf,
 }
 
-/// The trees that a run may write, and what is guarded in them.
+/// The trees that a run may write, and the guarded paths in them.
 #[derive(Clone, Default, Deserialize, Serialize)]
 pub(crate) struct Watched {
     #[serde(with = "any_bytes")]
     pub trees: Vec<PathBuf>,
-    /// What is there, as it is.
+    /// The guarded paths that exist before the run.
     pub known: Vec<Identity>,
-    /// Repositories that it may write.
+    /// Repositories that the run may write.
     #[serde(skip)]
     pub repositories: Vec<Repository>,
-    /// Repositories that are hidden or read-only as a whole, and what is dangerous in them, as it is.
+    /// Dangerous parts of repositories that are hidden or read-only as a whole.
     pub closed: Vec<Identity>,
-    /// What the policy keeps as it is, and that is not there.
+    /// Pristine paths of the policy that do not exist.
     #[serde(with = "any_bytes")]
     pub absent: Vec<PathBuf>,
-    /// Paths that the policy lets commands write by name.
+    /// Paths that the policy explicitly makes writable.
     #[serde(with = "any_bytes")]
     pub listed: Vec<PathBuf>,
-    /// Symbolic links with a guarded name, and what they say. A link cannot be made read-only, so it is put back after the run.
+    /// Symbolic links with a guarded name. A link cannot be made read-only, so it is restored after the run.
     pub links: Vec<KnownLink>,
     /// Files and directories whose names begin with a dot and that are not guarded.
     #[serde(with = "any_bytes")]
     pub hidden: Vec<PathBuf>,
-    /// A moment before the run.
+    /// The start time of the run.
     pub since: Option<SystemTime>,
-    /// How many entries are looked at when the run has ended.
+    /// The most entries that are read after the run.
     pub walk: u64,
 }
 
@@ -53,11 +53,11 @@ impl Watched {
     pub(super) fn of(policy: &Policy, view: &View, mut found: Guarded) -> Self {
         let (trees, listed) = (&view.write, policy.written_by_name());
         let (links, hidden) = (std::mem::take(&mut found.links), std::mem::take(&mut found.hidden));
-        // A tree that turned out to be hidden cannot be written.
+        // A hidden tree is not writable.
         let writable = |path: &PathBuf| trees.iter().any(|root| path.starts_with(root));
         found.paths.retain(writable);
         found.repositories.retain(writable);
-        // In what is hidden or read-only as a whole nothing has to be read-only.
+        // A directory that is hidden or read-only as a whole needs no read-only parts.
         let closed = |path: &Path| view.mask.iter().chain(&view.protect).any(|closed| path.starts_with(closed));
         let (without, within) = found.repositories.into_iter().partition(|path| closed(path));
         found.repositories = within;
@@ -87,7 +87,7 @@ impl Watched {
         }
     }
 
-    /// Puts what it holds into a view: what is read-only, and the repositories of linked working trees.
+    /// Adds the read-only paths and the repositories of linked working trees to a view.
     pub(super) fn add_to(&self, view: &mut View) {
         view.protect.extend(self.known.iter().map(|known| known.path.clone()));
         for repository in &self.repositories {
@@ -98,14 +98,14 @@ impl Watched {
         }
     }
 
-    /// Gives up the trees and repositories of what the run may not write after all: what is there is then not taken for the run's.
+    /// Removes trees and repositories that the view does not make writable, so that their content is not attributed to the run.
     pub(crate) fn only_in(&mut self, view: &View) {
         self.trees.retain(|tree| view.write.contains(tree));
         self.repositories.retain(|repository| view.write.iter().any(|root| repository.path.starts_with(root)));
     }
 }
 
-/// What a path is now, without following a link.
+/// The current identity of a path, without following a link.
 pub(crate) fn identity(path: &Path) -> Option<Identity> {
     fs::symlink_metadata(path).ok().map(|meta| Identity::of(path, &meta))
 }
