@@ -1,5 +1,5 @@
-//! After a run: guarded names that it made, and what it made in repositories that would run later, are moved into quarantine before
-//! anything is reported. A repository that it made stays, where nothing in it would run later.
+//! Checks after a run. New files with guarded names, and new parts of repositories that git would execute later, are
+//! moved into quarantine before the result is reported. A new repository stays if git executes nothing in it.
 
 use std::path::{Path, PathBuf};
 
@@ -12,18 +12,18 @@ use crate::place;
 use crate::sandbox::plan::Identity;
 use crate::sandbox::report::Quarantined;
 
-/// How many new hidden files a result lists.
+/// The most new hidden files that a result lists.
 const MOST_HIDDEN: usize = 100;
 
-/// What the guard found and did after a run.
+/// The findings of the guard after a run.
 pub(crate) struct Findings {
     pub quarantined: Vec<Quarantined>,
     pub new_hidden: Vec<String>,
     pub repositories_made: Vec<String>,
 }
 
-/// Moves away the files of a run that other programs would execute, with the findings in repositories. `private`: the run had mounts of its own,
-/// so that what was there could not be changed.
+/// Quarantines files of a run that other programs would execute, together with the findings in repositories.
+/// `private`: the run had its own mounts, so that existing guarded files could not be changed.
 pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Finding>, home: &Path, private: bool) -> Findings {
     let mut quarantine = Quarantine::of(home);
     let mut undone = Vec::new();
@@ -43,23 +43,23 @@ pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Finding>, home: &Pa
     Findings { quarantined: after.undone, new_hidden, repositories_made }
 }
 
-/// What is there after a run, against what was there before.
+/// Compares the file system after a run with the state before it.
 struct After<'a> {
     watched: &'a Watched,
-    /// Whether the run had mounts of its own, so that what was there could not be changed.
+    /// True if the run had its own mounts, so that existing guarded files could not be changed.
     private: bool,
     quarantine: Quarantine<'a>,
     undone: Vec<Quarantined>,
 }
 
 impl After<'_> {
-    /// Repositories that still are where they were. Another one in the place of one that was moved is not known.
+    /// Repositories that are still at their path. A repository that replaced a moved one is not included.
     fn in_place(&self) -> Vec<PathBuf> {
         let there = self.watched.repositories.iter().filter(|repository| repository.is_at(&repository.path));
         there.map(|repository| repository.path.clone()).collect()
     }
 
-    /// Moves away what was to stay as it was, and was not there.
+    /// Quarantines pristine paths that did not exist before the run.
     fn undo_pristine(&mut self) {
         for path in self.watched.absent.iter().filter(|path| identity(path).is_some()) {
             let reason = "is kept as it was by the policy, and was not there".to_owned();
@@ -67,13 +67,13 @@ impl After<'_> {
         }
     }
 
-    /// Puts back links with guarded names that the run removed or replaced.
+    /// Restores links with guarded names that the run removed or replaced.
     fn restore_links(&mut self) {
         for KnownLink { link: before, target } in &self.watched.links {
             let path = &before.path;
             let now = identity(path);
             let parent = path.parent().and_then(|parent| place::open(parent).ok().flatten());
-            // Where the directory is gone, no program reads the name any more.
+            // If the directory no longer exists, no program reads the name.
             let (false, Some(parent), Some(name)) = (now.as_ref() == Some(before), parent, path.file_name()) else {
                 continue;
             };
@@ -90,8 +90,8 @@ impl After<'_> {
         }
     }
 
-    /// Searches the trees. A directory that the run made and that has too many entries to be searched is moved away as a whole. What
-    /// cannot be searched all the same is a finding of its own.
+    /// Searches the trees. A directory of the run with too many entries is quarantined as a whole. A directory that
+    /// still cannot be searched becomes a finding.
     fn search(&mut self) -> Guarded {
         let links: Vec<PathBuf> = self.watched.links.iter().map(|known| known.link.path.clone()).collect();
         loop {
@@ -111,7 +111,7 @@ impl After<'_> {
         }
     }
 
-    /// The outermost directory around a path that the run made.
+    /// The outermost directory around a path that the run created.
     fn made_around(&self, path: &Path) -> Option<PathBuf> {
         let is_inside = |path: &&Path| self.watched.trees.iter().any(|tree| path.starts_with(tree) && *path != tree);
         let is_made = |path: &&Path| {
@@ -121,7 +121,7 @@ impl After<'_> {
         path.ancestors().filter(is_inside).filter(is_made).last().map(Path::to_owned)
     }
 
-    /// New hidden files and directories that git would show, with a bound on how many.
+    /// New hidden files and directories that git does not ignore, up to a limit.
     fn new_hidden(&self, hidden: Vec<PathBuf>) -> Vec<String> {
         let is_new = |path: &PathBuf| self.watched.hidden.binary_search(path).is_err() && identity(path).is_some();
         let tree = |path: &Path| self.watched.trees.iter().find(|tree| path.starts_with(tree));
@@ -136,7 +136,7 @@ impl After<'_> {
         new
     }
 
-    /// Moves away what the run made and would run later. Gives the repositories that it made and that stay.
+    /// Quarantines guarded files that the run created. Returns the new repositories that stay.
     fn undo(&mut self, found: Guarded) -> Vec<String> {
         let is_known = |link: &PathBuf| self.watched.links.iter().any(|known| known.link.path == *link);
         for link in found.links.iter().filter(|link| !self.watched.listed.contains(link) && !is_known(link)) {
@@ -158,7 +158,8 @@ impl After<'_> {
         made.into_iter().chain(bare).map(|path| path.display().to_string()).collect()
     }
 
-    /// Looks through a repository that the run made, of one without a working tree only at what is new there. True if all of it stays.
+    /// Inspects a repository that the run created. In a bare repository only the paths in `only` are inspected. True
+    /// if the whole repository stays.
     fn look(&mut self, repository: &Path, only: Option<&[PathBuf]>) -> bool {
         let mut left = match git_dir::inspect(repository, &self.watched.trees) {
             Ok(left) => left,
@@ -180,7 +181,7 @@ impl After<'_> {
         !self.undone.iter().any(|undone| Path::new(&undone.path).starts_with(repository))
     }
 
-    /// Whether this repository was there before the run, wherever the run moved it.
+    /// True if this repository existed before the run, even if the run moved it.
     fn was_there(&self, repository: &Path) -> bool {
         let closed = &self.watched.closed;
         self.watched.repositories.iter().any(|known| known.is_at(repository))
@@ -188,14 +189,14 @@ impl After<'_> {
                 .is_some_and(|now| closed.iter().any(|before| before.path == now.path && is_same(before, &now)))
     }
 
-    /// Whether this is what may be harmless of a repository without a working tree that the run made.
+    /// True if a path is a possibly harmless part of a bare repository that the run created.
     fn is_of_made(&self, path: &Path) -> bool {
         let Some(parent) = path.parent().filter(|_| git_dir::may_be_harmless(path)) else { return false };
         let known = self.watched.known.iter().chain(&self.watched.closed);
         git_dir::is_bare(parent) && !known.map(|known| &known.path).any(|path| path.starts_with(parent))
     }
 
-    /// Whether a path was not there before. Where nothing could be made read-only, what was changed counts too.
+    /// True if a path did not exist before the run. If nothing could be made read-only, a changed path counts as new.
     fn is_new(&self, path: &Path) -> bool {
         let Some(now) = identity(path) else { return false };
         !self.watched.known.iter().chain(&self.watched.closed).any(|before| {

@@ -1,4 +1,5 @@
-//! What a search through trees finds of guarded names, of links by which other places get such a name, and of repositories.
+//! The results of a search through trees: guarded names, links that give a guarded name to other paths, and
+//! repositories.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +10,7 @@ use rustix::fs::FileType;
 use super::names::{REPOSITORY, Step, Within};
 use crate::place::follow;
 
-/// What of a repository names programs, or leads git elsewhere.
+/// Parts of a repository that name programs or redirect git to other directories.
 const OF_REPOSITORY: [&str; 8] = [
     "commondir",
     "config",
@@ -21,37 +22,37 @@ const OF_REPOSITORY: [&str; 8] = [
     "worktrees",
 ];
 
-/// What is guarded in some trees.
+/// Guarded paths in some trees.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guarded {
     /// Files and directories.
     pub paths: Vec<PathBuf>,
-    /// Symbolic links with a guarded name, or with that of a directory in which names are guarded.
+    /// Symbolic links with a guarded name, or with the name of a directory that contains guarded names.
     pub links: Vec<PathBuf>,
     /// Directories named `.git`.
     pub repositories: Vec<PathBuf>,
-    /// The outermost other files and directories whose names begin with a dot.
+    /// Other files and directories whose names begin with a dot; the outermost ones only.
     pub hidden: Vec<PathBuf>,
 }
 
 impl Guarded {
-    /// What it is made of, repositories by what is dangerous in them.
+    /// All paths. A repository is listed by its dangerous parts.
     pub(crate) fn into_paths(self) -> Vec<PathBuf> {
         let inside = self.repositories.iter().flat_map(|repository| parts_of_repository(repository));
         self.paths.iter().cloned().chain(inside).collect()
     }
 }
 
-/// What is guarded, as a walk finds it.
+/// Collects guarded paths during a walk.
 pub(crate) struct Guards<'a> {
     found: Guarded,
     /// Repositories that are not searched.
     known: &'a [PathBuf],
-    /// The links that are followed; none means all. A link that a run made gives no other place a guarded name.
+    /// The links that are followed; `None` means all. A link of the run does not give a guarded name to another path.
     followed: Option<&'a [PathBuf]>,
-    /// The trees that may be written. What lies elsewhere, no command can change.
+    /// The writable trees. Commands cannot change other paths.
     pub trees: Vec<PathBuf>,
-    /// Where links lead to, and which names were begun with the link.
+    /// Targets of links, with the partial names that continue there.
     linked: Vec<(PathBuf, Within)>,
 }
 
@@ -60,7 +61,7 @@ impl<'a> Guards<'a> {
         Self { found: Guarded::default(), known, followed, trees, linked: Vec::new() }
     }
 
-    /// Records an entry if it is guarded. Of a directory that is not, what to look for in it.
+    /// Records an entry if it is guarded. Otherwise returns the names to search for in it, if it is a directory.
     pub(crate) fn take(&mut self, step: Step, name: &[u8], kind: FileType, path: &Path) -> Option<Within> {
         let is_repository = name == REPOSITORY.as_bytes();
         match step {
@@ -108,7 +109,7 @@ impl<'a> Guards<'a> {
             return;
         }
         let target = follow(path).0;
-        // A tree as a whole stays writable, whatever a link says.
+        // A tree as a whole stays writable, even if a link points to it.
         if !self.trees.iter().any(|tree| target != *tree && target.starts_with(tree)) {
             return;
         }
@@ -119,17 +120,17 @@ impl<'a> Guards<'a> {
         }
     }
 
-    /// The next place that a link leads to.
+    /// The next target of a link.
     pub(crate) fn next_linked(&mut self) -> Option<(PathBuf, Within)> {
         self.linked.pop()
     }
 
-    /// A directory that cannot be searched.
+    /// Records a directory that cannot be searched.
     pub(crate) fn closed(&mut self, directory: &Path) {
         self.found.paths.push(directory.to_owned());
     }
 
-    /// A repository without a working tree.
+    /// Records a bare repository.
     pub(crate) fn bare(&mut self, directory: &Path) {
         self.found.paths.extend(parts_of_repository(directory));
     }
@@ -145,7 +146,7 @@ impl<'a> Guards<'a> {
     }
 }
 
-/// Whether an entry that is not a directory may matter. It spares most entries a path.
+/// True if an entry that is not a directory may be guarded. Other entries need no path, which saves time.
 pub(crate) fn may_matter(step: &Step, name: &[u8], kind: FileType) -> bool {
     matches!(step, Step::Guarded)
         || is_dotted(name)
@@ -161,7 +162,7 @@ fn is_device(kind: FileType) -> bool {
     matches!(kind, FileType::BlockDevice | FileType::CharacterDevice)
 }
 
-/// The parts of a repository that name programs or lead git out of it.
+/// The parts of a repository that name programs or redirect git.
 fn parts_of_repository(repository: &Path) -> impl Iterator<Item = PathBuf> {
     let parts = OF_REPOSITORY.map(|part| repository.join(part));
     parts.into_iter().filter(|path| fs::symlink_metadata(path).is_ok())

@@ -1,4 +1,4 @@
-//! Ignore rules of git: ignored paths are not reported.
+//! Ignore rules of git, so that ignored paths are not reported.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +6,11 @@ use std::path::Path;
 use ignore::Match;
 use ignore::gitignore::GitignoreBuilder;
 
-/// Whether git ignores a path by the rules of the directories around it, up to a tree, or has nothing to show in it.
+/// True if git ignores a path by the rules of its directories up to a tree, or if the path is a directory without
+/// visible files.
 pub(crate) fn is_ignored(tree: &Path, path: &Path) -> bool {
     let is_directory = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    // The directory of a cache has a file that ignores all that is in it.
+    // A cache directory often has a `.gitignore` that ignores its whole content.
     if is_directory && decide(path, ".gitignore", &path.join("content"), false) == Some(true) {
         return true;
     }
@@ -20,10 +21,10 @@ pub(crate) fn is_ignored(tree: &Path, path: &Path) -> bool {
         .unwrap_or_default()
 }
 
-/// What one file of rules for a directory says about a path, if anything.
+/// The decision of one file of rules about a path, if any.
 fn decide(directory: &Path, file: &str, path: &Path, is_directory: bool) -> Option<bool> {
     let file = directory.join(file);
-    // Anything else could keep its reader waiting.
+    // Opening a pipe could block.
     fs::symlink_metadata(&file).ok().filter(fs::Metadata::is_file)?;
     let mut rules = GitignoreBuilder::new(directory);
     rules.add(file);

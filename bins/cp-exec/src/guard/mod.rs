@@ -1,5 +1,6 @@
-//! What other programs run later: the names of it ([`names`]), the search for it ([`find`]), what a run made of it ([`after`]), where that
-//! is kept ([`quarantine`]), and runs that were killed before anybody looked ([`settle`]). And the directory that outlasts a command.
+//! Guards against files that other programs execute later: guarded names ([`names`]), the search for them ([`find`]),
+//! the comparison after a run ([`after`]), the quarantine ([`quarantine`]), and the cleanup after killed runs
+//! ([`settle`]). Also the `/tmp` directory of a session.
 
 mod after;
 mod find;

@@ -1,5 +1,5 @@
-//! Guarded names: what other programs execute, or take commands from, without their users naming it. The names are data, see
-//! `names.toml`.
+//! Guarded names: files that other programs execute, or read commands from, without being asked to by name. The names
+//! are listed in `names.toml`.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -30,16 +30,16 @@ const fn in_packages() -> bool {
     true
 }
 
-/// What a repository lies in.
+/// The name of the directory of a repository.
 pub(super) const REPOSITORY: &str = ".git";
 
-/// A node of the tree that the components of all names make.
+/// A node of the tree of name components.
 #[derive(Default)]
 struct Node {
     plain: HashMap<String, usize>,
-    /// Components with `*`.
+    /// Components with wildcards.
     patterns: Vec<(String, usize)>,
-    /// A name ends here: guarded everywhere, or everywhere but in packages.
+    /// Set if a name ends at this node: the name is guarded everywhere, or everywhere except in packages.
     guards: Option<Scope>,
 }
 
@@ -91,7 +91,7 @@ impl Names {
         new
     }
 
-    /// The nodes that an entry of this name reaches from a node.
+    /// The nodes that an entry with this name reaches from a node.
     fn reached<'a>(&'a self, at: usize, name: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
         let Node { plain, patterns, .. } = &self.nodes[at];
         let exact = std::str::from_utf8(name).ok().and_then(|name| plain.get(name)).copied();
@@ -103,45 +103,45 @@ impl Names {
     }
 }
 
-/// A directory in which guarded names are looked for: how much of each name the path to it has.
+/// The state of the search in one directory: the beginnings of guarded names that match the path so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Within {
-    /// Nodes that were reached and have names below them.
+    /// Nodes that were reached and have children.
     begun: Vec<usize>,
     pub(super) in_packages: bool,
-    /// Only names that were begun count: the directory itself is searched as what it is elsewhere.
+    /// True if only names that have begun count, because the directory is searched separately under its own path.
     only_begun: bool,
 }
 
-/// What an entry is by its name.
+/// The classification of an entry by its name.
 pub(crate) enum Step {
     Guarded,
-    /// Not guarded; as a directory this is what to look for in it.
+    /// Not guarded. If the entry is a directory, this is the state of the search in it.
     Inside(Within),
 }
 
 impl Within {
-    /// The directory that a search begins with: its own name counts for nothing.
+    /// The directory at which a search starts. Its own name does not count.
     pub(crate) fn root() -> Self {
         Self::default()
     }
 
-    /// The same directory for who reaches it through a link and only looks for the names that were begun.
+    /// The state for a directory that is reached through a link: only names that have begun are searched for.
     pub(crate) fn linked(self) -> Self {
         Self { only_begun: true, in_packages: false, ..self }
     }
 
-    /// Whether any name is begun.
+    /// True if the beginning of any name matched.
     pub(crate) fn is_begun(&self) -> bool {
         !self.begun.is_empty()
     }
 
-    /// Whether a search in this directory can find anything.
+    /// True if a search in this directory can find anything.
     pub(crate) fn is_open(&self) -> bool {
         !self.only_begun || self.is_begun()
     }
 
-    /// What an entry of this directory is.
+    /// Classifies an entry of this directory.
     pub(crate) fn step(&self, name: &[u8]) -> Step {
         let root = (!self.only_begun).then_some(0);
         let reached = root.into_iter().chain(self.begun.iter().copied()).flat_map(|at| NAMES.reached(at, name));
@@ -158,7 +158,7 @@ impl Within {
     }
 }
 
-/// Whether a path has a guarded name, or lies in a guarded directory or a repository.
+/// True if a path has a guarded name, or lies in a guarded directory or a repository.
 pub(crate) fn is_guarded(path: &Path) -> bool {
     is_guarded_in(Within::root(), path)
 }
@@ -174,8 +174,8 @@ fn is_guarded_in(mut within: Within, path: &Path) -> bool {
     })
 }
 
-/// Whether a link with a guarded name, in one of the directories around a path and below `root`, makes the path guarded: the link
-/// leads to the path, to a directory around it, or to a directory in which the path has a guarded name.
+/// True if a link with a guarded name makes a path guarded. The link lies in a directory around the path, below
+/// `root`, and points to the path, to a directory around it, or to a directory in which the path has a guarded name.
 pub(crate) fn is_guarded_by_link(root: &Path, path: &Path) -> bool {
     let around = path.ancestors().skip(1).take_while(|directory| directory.starts_with(root));
     around.into_iter().any(|directory| has_link_to(directory, 0, path))

@@ -1,4 +1,4 @@
-//! Where what a run left behind is kept: `state/quarantine` of the home, each thing in a directory of its own.
+//! The quarantine, `state/quarantine` of the home. Each quarantined file has its own directory.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,15 +10,15 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use crate::place::{copy, names, open_directory, remove};
 use crate::sandbox::report::Quarantined;
 
-/// How deep directories are copied where they cannot be moved.
+/// The maximum depth to which directories are copied if they cannot be moved.
 const DEEPEST: usize = 64;
 
-/// Runs that left something in quarantine.
+/// Counts the runs of this process that quarantined something.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
 pub(super) struct Quarantine<'a> {
     home: &'a Path,
-    /// The directory of this run, and how many things are in it.
+    /// The directory of this run, its descriptor, and the number of entries in it.
     place: Option<(PathBuf, OwnedFd, u32)>,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Quarantine<'a> {
         Self { home, place: None }
     }
 
-    /// A directory of its own for one thing.
+    /// Creates a directory for one entry.
     fn slot(&mut self) -> io::Result<(PathBuf, OwnedFd)> {
         let (path, directory, count) = match &mut self.place {
             Some(place) => place,
@@ -46,7 +46,7 @@ impl<'a> Quarantine<'a> {
         Ok((path.join(&name), open_directory(directory.as_fd(), Path::new(&name))?))
     }
 
-    /// Moves a path away.
+    /// Moves a path into quarantine.
     pub(super) fn take(&mut self, path: &Path, reason: Option<String>) -> Quarantined {
         let mut moved = || -> io::Result<PathBuf> {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -76,12 +76,12 @@ fn said(path: &Path, moved: io::Result<PathBuf>, reason: Option<String>) -> Quar
     Quarantined { path: path.display().to_string(), reason, moved_to, error }
 }
 
-/// What could not even be looked through.
+/// Reports a path that could not be inspected.
 pub(super) fn failed(path: &Path, error: io::Error) -> Quarantined {
     said(path, Err(error), None)
 }
 
-/// Copies files and directories. Of a link its target is kept as text, of anything else its name.
+/// Copies files and directories. The target of a link is stored as text; of other entries only the name is stored.
 fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &Path, deep: usize) -> io::Result<()> {
     if deep == 0 {
         return Err(io::Error::other("nested too deeply to be kept"));

@@ -1,4 +1,5 @@
-//! The `/tmp` of a session: a directory below the home that lasts for the session's commands, and is bounded in size.
+//! The `/tmp` of a session: a directory below the home that is shared by the commands of the session and bounded in
+//! size.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,10 +14,10 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW};
 use crate::policy::Policy;
 use crate::refusal::refuse;
 
-/// A directory that no command used for this long is removed.
+/// A directory that was not used for this long is removed.
 const LIFETIME: Duration = Duration::from_hours(7 * 24);
 
-/// Makes the directory ready for a command, and removes the directories of sessions that are over.
+/// Prepares the directory for a command, and removes the directories of ended sessions.
 pub(crate) fn prepare(directory: &Path, most_bytes: u64, most_entries: u64) -> Result<()> {
     make_directory(directory)?;
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
@@ -35,10 +36,10 @@ pub(crate) fn prepare(directory: &Path, most_bytes: u64, most_entries: u64) -> R
     .hint("begin a new session; the owner can remove files from that directory, or raise exec.scratch"))
 }
 
-/// Removes the directory of a host's session that has ended, unless a session or run of this home outlasts it.
+/// Removes the directory of an agent's session that has ended, unless a session or run of this home still uses it.
 pub(crate) fn remove_of_host(policy: &Policy) {
     if policy.actor.session.is_none() && policy.actor.run.is_none() {
-        // A directory that cannot be removed now is removed when it is unused for long enough.
+        // If removal fails now, the directory is removed later because it is unused.
         policy.session_tmp().map(fs::remove_dir_all).into_iter().for_each(drop);
     }
 }
@@ -49,23 +50,23 @@ fn remove_unused(all: &Path) {
         modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > LIFETIME))
     };
     for entry in fs::read_dir(all).into_iter().flatten().flatten().filter(is_unused) {
-        // What cannot be removed now is tried again at the next start.
+        // If removal fails now, the next start tries again.
         drop(fs::remove_dir_all(entry.path()));
     }
 }
 
-/// Whether everything in a directory fits into so many bytes and entries, which are counted down.
+/// True if everything in a directory fits into the remaining bytes and entries, which are decreased.
 fn fits(directory: &Path, left: &mut (u64, u64)) -> std::io::Result<bool> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
-        // Another command removed it meanwhile, or made it unreadable.
+        // Another command removed the directory in the meantime, or made it unreadable.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => return Ok(true),
         Err(e) => return Err(e),
     };
     for entry in entries {
         let entry = entry?;
         let meta = match entry.metadata() {
-            // Another command of the session removed it meanwhile.
+            // Another command of the session removed the entry in the meantime.
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
             meta => meta?,
         };
