@@ -1,4 +1,4 @@
-//! The state of the writable trees before a run, and what the run changed in them.
+//! The state of the writable trees before a run, and the changes of the run.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -14,10 +14,10 @@ use super::store::{LARGEST, Pins, Session, Stamp, Store};
 use super::tree::{Entry, Tree, open};
 use crate::place::Node;
 
-/// Changes that are recorded with hashes, and those of them that a result shows.
+/// The most changes that are recorded with hashes, and the most that a result shows.
 const RECORDED: usize = 10_000;
 const SHOWN: usize = 1000;
-/// Paths that are named because their contents are not kept.
+/// The most paths that are listed because their contents are not kept.
 const NAMED: usize = 20;
 
 /// The writable trees before a run.
@@ -34,12 +34,12 @@ pub(crate) struct Before<'a> {
 #[derive(Default)]
 struct Kept<'a> {
     hashes: HashMap<Stamp, Hash>,
-    /// Device and inode of what is not kept: ignored directories, large files and the like.
+    /// Device and inode of entries that are not kept, such as ignored directories and large files.
     missing: HashSet<Node>,
     pins: Option<Pins<'a>>,
     /// The time of the capture, in nanoseconds.
     now: i64,
-    /// Why nothing is kept.
+    /// The reason why no contents are kept.
     error: Option<String>,
 }
 
@@ -48,17 +48,17 @@ struct Kept<'a> {
 pub(crate) struct Changes {
     #[serde(flatten)]
     pub files: FilesChanged,
-    /// How many changed or removed files are not kept, and the first of them.
+    /// The number of changed or removed files that are not kept, and the first of their paths.
     not_kept: u64,
     #[serde(rename = "not_kept_paths")]
     named: Vec<String>,
-    /// Where something is now that was not kept where it was before.
+    /// New paths of entries whose contents were not kept at their old path.
     #[serde(skip)]
     moved: Vec<PathBuf>,
 }
 
 impl<'a> Before<'a> {
-    /// Walks through the trees and keeps the contents of their files.
+    /// Walks the trees and keeps the contents of their files.
     pub(crate) fn capture(
         trees: &[PathBuf],
         exclude: &'a dyn Fn(&Path) -> bool,
@@ -77,7 +77,7 @@ impl<'a> Before<'a> {
         Self { store, trees, exclude, walk_limit, tree, kept }
     }
 
-    /// Walks through the trees again.
+    /// Walks the trees again and lists the changes.
     pub(crate) fn compare(self) -> Changes {
         let mut after = Tree::of(&self.trees, self.exclude, self.walk_limit, Some(&self.tree));
         let mut found = Changes::default();
@@ -97,13 +97,13 @@ impl<'a> Before<'a> {
             found.named.push(format!("nothing: {error}"));
         }
         if let Some(pins) = self.kept.pins {
-            // Pins that remain are removed by a later sweep.
+            // Pins that cannot be removed now are removed by a later sweep.
             drop(pins.keep_only(&pinned));
         }
         found
     }
 
-    /// Adds the change of one path, if there is one, and the content that it needs.
+    /// Adds the change of one path, if any, and the content that the change needs.
     fn compared(
         &self,
         path: &OsStr,
@@ -125,11 +125,11 @@ impl<'a> Before<'a> {
             (None, Some(now)) if self.is_moved(path, now, found) => return,
             (None, Some(now)) => (ChangeKind::Created, found.hash_after(path, now)),
             (Some(_), None) if is_gone(path) => (ChangeKind::Removed, None),
-            // It lies in a directory that cannot be searched any more.
+            // The path lies in a directory that cannot be searched any more.
             (_, None) => return,
         };
         let kept = before.and_then(|before| self.kept_of(before));
-        // Of a file that cannot be read any more, only the permissions are known to be new.
+        // If a file can no longer be read, only its permissions are known to have changed.
         let after = after.or(kept.filter(|_| change == ChangeKind::Mode));
         if let Some(before) = before
             && change != ChangeKind::Mode
@@ -152,7 +152,7 @@ impl<'a> Before<'a> {
         });
     }
 
-    /// Whether nothing happened to an entry. Times that are as new as the capture prove nothing: the content is compared.
+    /// True if an entry did not change. Time stamps as new as the capture prove nothing, so the content is compared.
     fn is_same(&self, before: &Entry, now: &Entry) -> bool {
         (before.kind, before.mode, &before.target) == (now.kind, now.mode, &now.target)
             && match before.kind {
@@ -183,7 +183,8 @@ impl<'a> Before<'a> {
         }
     }
 
-    /// Whether something that is not kept was moved here, or could not be seen before: it is not new, and must not be removed.
+    /// True if an entry was moved here without kept contents, or could not be seen before. Such an entry is not new
+    /// and must not be removed.
     fn is_moved(&self, path: &Path, now: &Entry, found: &mut Changes) -> bool {
         let is_unseen = |directories: &[PathBuf]| directories.iter().any(|directory| path.starts_with(directory));
         if is_unseen(&self.tree.unseen) || is_unseen(&found.moved) {
@@ -204,7 +205,7 @@ impl<'a> Before<'a> {
 }
 
 impl<'a> Kept<'a> {
-    /// Keeps the contents of all files that were found.
+    /// Keeps the contents of all files of the walk.
     fn of(trees: &[PathBuf], tree: &Tree, mut session: Session<'a>) -> io::Result<Self> {
         let now = session.now;
         let mut hashes = HashMap::new();
@@ -235,14 +236,14 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// Keeps the content of a file, unless the file changed since it was found or while it was copied.
+/// Keeps the content of a file, unless the file changed after the walk or during the copy.
 fn keep(session: &mut Session<'_>, path: &Path, stamp: &Stamp) -> io::Result<Option<Hash>> {
     let mut file = open(path, stamp)?;
     let hash = session.keep(&mut file)?;
     Ok(hash.filter(|_| rustix::fs::fstat(&file).is_ok_and(|stat| Stamp::of(&stat) == *stamp)))
 }
 
-/// Why a path cannot be put back.
+/// The reason why a path cannot be restored.
 fn not_kept(before: &Entry, kept: Option<Hash>) -> Option<&'static str> {
     match before.kind {
         FileKind::File if kept.is_some() => None,
@@ -265,7 +266,7 @@ impl Changes {
         self.files.files.is_empty() && self.named.is_empty()
     }
 
-    /// The changes as a result shows them.
+    /// The changes in the form of a result.
     pub(crate) fn shown(&self) -> Option<FilesChanged> {
         let mut shown = self.files.clone();
         shown.truncated |= shown.files.len() > SHOWN;
@@ -273,12 +274,12 @@ impl Changes {
         (!shown.files.is_empty()).then_some(shown)
     }
 
-    /// The entries of `enforcement.missing` about contents that are not kept.
+    /// The entry of `enforcement.missing` about contents that are not kept.
     pub(crate) fn missing(&self) -> Option<String> {
         (!self.named.is_empty()).then(|| format!("undo: {} not kept: {}", self.not_kept, self.named.join(", ")))
     }
 
-    /// The hash of what a path holds, as long as changes are recorded.
+    /// The hash of the content of a path, as long as hashes are recorded.
     fn hash_after(&self, path: &Path, now: &Entry) -> Option<Hash> {
         (self.files.files.len() < RECORDED).then(|| hash_of(path, now).ok()).flatten()
     }

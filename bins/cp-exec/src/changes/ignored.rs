@@ -1,4 +1,4 @@
-//! The files that git ignores: `.gitignore` of each directory up to the repository, and `info/exclude` of the repository.
+//! Files that git ignores: `.gitignore` of each directory up to the repository, and `info/exclude` of the repository.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 /// The longest file of patterns that is read.
 const LONGEST: u64 = 1 << 20;
 
-/// The patterns of a directory and of those above it.
+/// The patterns of a directory and of the directories above it.
 #[derive(Clone, Default)]
 pub(super) struct Ignored(Option<Arc<Level>>);
 
@@ -20,7 +20,7 @@ struct Level {
 }
 
 impl Ignored {
-    /// The patterns that apply in a directory because of those above it, in the same repository.
+    /// The patterns that the directories above, in the same repository, define for a directory.
     pub(super) fn above(directory: &Path) -> Self {
         let is_repository = |directory: &Path| directory.join(".git").symlink_metadata().is_ok();
         if is_repository(directory) || !directory.ancestors().any(is_repository) {
@@ -29,7 +29,7 @@ impl Ignored {
         directory.parent().map_or_else(Self::default, |parent| Self::above(parent).within(parent))
     }
 
-    /// The patterns that apply in a directory, with its own.
+    /// The patterns for a directory, including its own.
     pub(super) fn within(&self, directory: &Path) -> Self {
         let of_repository = directory.join(".git");
         let is_repository = of_repository.symlink_metadata().is_ok();
@@ -41,7 +41,7 @@ impl Ignored {
             for line in
                 is_short.then(|| fs::read(&file).ok()).flatten().unwrap_or_default().split(|byte| *byte == b'\n')
             {
-                // Git ignores a pattern that is not valid too.
+                // Git also ignores invalid patterns.
                 is_empty &= builder.add_line(None, &String::from_utf8_lossy(line)).is_err() || line.is_empty();
             }
         }
@@ -51,7 +51,7 @@ impl Ignored {
         }
     }
 
-    /// Whether git ignores an entry of the directory.
+    /// True if git ignores an entry of the directory.
     pub(super) fn contains(&self, path: &Path, is_directory: bool) -> bool {
         let mut level = &self.0;
         while let Some(Level { patterns, above }) = level.as_deref() {

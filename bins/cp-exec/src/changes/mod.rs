@@ -1,4 +1,5 @@
-//! File changes of a run: contents are kept before the run, the trees are compared after it, and `cp-exec undo` puts files back.
+//! File changes of a run: contents are kept before the run, the trees are compared after it, and `cp-exec undo`
+//! restores files.
 //!
 //! - [`Store`] keeps the contents of regular files under the home, by their SHA-256.
 //! - [`Before`] walks the writable trees before a run and keeps the contents of their files.

@@ -1,4 +1,4 @@
-//! The state of one path, as records have it.
+//! The state of one path, in the form of records.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use super::store::LARGEST;
 use super::tree::{self, Entry};
 use crate::place;
 
-/// What a path is now; none: nothing is there. A file that is too large or cannot be read has no hash.
+/// The current state of a path; `None` if nothing exists there. A file that is too large or unreadable has no hash.
 pub(crate) fn state_of(path: &Path) -> io::Result<Option<FileState>> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -37,7 +37,7 @@ impl Entry {
     }
 }
 
-/// The hash of the content of a file that was found.
+/// The hash of the content of a file of the walk.
 pub(super) fn hash_of(path: &Path, entry: &Entry) -> io::Result<Hash> {
     if entry.kind != FileKind::File || entry.stamp.size > LARGEST {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -21,7 +21,8 @@ use rustix::io::Errno;
 pub(crate) const LARGEST: u64 = 16 << 20;
 /// The size of all objects together.
 const CAPACITY: u64 = 512 << 20;
-/// A sweep runs when the objects need more than this, and removes the least recently used snapshots until less is in use.
+/// A sweep runs if the objects need more than this. It removes the least recently used snapshots until less is in
+/// use.
 const NEARLY_FULL: u64 = CAPACITY / 8 * 7;
 /// Contents that older runs overwrote are kept for this long, and those of the newest runs even longer.
 const RETENTION_SECONDS: i64 = 7 * 24 * 3600;
@@ -29,7 +30,8 @@ const NEWEST_RUNS: usize = 50;
 /// The time between two sweeps, and between two sweeps of a store that is nearly full.
 const SWEEP_SECONDS: i64 = 3600;
 const FULL_SWEEP_SECONDS: i64 = 600;
-/// A file that changed within this time before a capture could change again without new times: file systems count as coarsely as 2 s.
+/// A file that changed within this time before a capture could change again with the same time stamps, because some
+/// file systems have a resolution of 2 s.
 const SETTLED_NANOSECONDS: i64 = 2_000_000_000;
 
 /// The length of a boot id with padding, and of a row: the stamp and the hash.
@@ -63,7 +65,7 @@ impl Stamp {
         }
     }
 
-    /// Whether a later change of the file is certain to change the stamp too.
+    /// True if a later change of the file is certain to change the stamp.
     pub(super) fn is_settled(&self, now: i64) -> bool {
         self.mtime.max(self.ctime) < now.saturating_sub(SETTLED_NANOSECONDS)
     }
@@ -79,7 +81,7 @@ impl Store {
         Self { root: home.join("state/kept") }
     }
 
-    /// The bytes of an object, verified by their hash.
+    /// Reads an object and verifies its hash.
     pub(crate) fn load(&self, hash: &Hash) -> io::Result<Vec<u8>> {
         let bytes = fs::read(self.object(hash))?;
         if Hash::of(&bytes) == *hash { Ok(bytes) } else { Err(io::Error::other("the object is damaged")) }
@@ -93,7 +95,7 @@ impl Store {
         fs::metadata(self.object(hash)).ok().map(|meta| meta.len())
     }
 
-    /// Begins to add contents. Sweeps first if a sweep is due.
+    /// Starts to add contents. Sweeps first if a sweep is due.
     pub(crate) fn session(&self) -> io::Result<Session<'_>> {
         for part in ["objects", "runs", "trees", "tmp"] {
             make_directory(&self.root.join(part)).map_err(|e| io::Error::other(e.message().to_owned()))?;
@@ -123,13 +125,14 @@ impl Store {
         self.root.join("tmp").join(format!("{}-{}", std::process::id(), number()))
     }
 
-    /// The size of all objects: what the last sweep counted, and what each session since then added.
+    /// The size of all objects: the result of the last sweep, and the additions of each session since then.
     fn size(&self) -> u64 {
         let bytes = fs::read(self.root.join("size")).unwrap_or_default();
         bytes.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok()).map(u64::from_le_bytes).sum()
     }
 
-    /// Removes what no run needs any more, and the least recently used snapshots beyond `most` bytes. No session is open meanwhile.
+    /// Removes objects that no run needs, and the least recently used snapshots beyond `most` bytes. Waits until no
+    /// session is open.
     pub(super) fn sweep(&self, now: i64, most: u64) -> io::Result<()> {
         let mut runs = names(&self.root.join("runs"))?;
         runs.sort_by(|one, other| other.cmp(one));
@@ -186,7 +189,7 @@ pub(crate) struct Session<'a> {
     pub(super) now: i64,
     size: u64,
     added: u64,
-    /// Whether the file system may share blocks between files.
+    /// True if the file system may share blocks between files.
     clones: bool,
     /// The name of the run among the pins.
     run: String,
@@ -194,7 +197,7 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Keeps the content of a regular file. None if the store is full.
+    /// Keeps the content of a regular file. `None` if the store is full.
     pub(crate) fn keep(&mut self, file: &mut File) -> io::Result<Option<Hash>> {
         let clone = self.clone_of(file)?;
         let mut bytes = Vec::new();
@@ -224,7 +227,7 @@ impl<'a> Session<'a> {
         Ok(Some(hash))
     }
 
-    /// A file that shares the blocks of another one, where the file system can.
+    /// Creates a file that shares the blocks of another file, if the file system supports it.
     fn clone_of(&mut self, file: &File) -> io::Result<Option<PathBuf>> {
         if !self.clones {
             return Ok(None);
@@ -252,7 +255,7 @@ impl<'a> Session<'a> {
             return HashMap::new();
         }
         if let Ok(file) = File::open(&pin) {
-            // The least recently used snapshot is the first that a sweep removes.
+            // A sweep removes the least recently used snapshot first, so the time of use is updated.
             drop(touch(&file));
         }
         let (boot, rows) = read_rows(&pin);
@@ -265,7 +268,7 @@ impl<'a> Session<'a> {
 
     /// Replaces the snapshot of a tree, and pins the new one.
     pub(super) fn publish(&mut self, tree: &Path, kept: &[(Stamp, Hash)]) -> io::Result<()> {
-        // A row that another file could match too names only the content.
+        // A stamp that another file could match is omitted from the row; only the content is listed.
         let row = |(stamp, hash): &(Stamp, Hash)| {
             let stamp =
                 if stamp.is_settled(self.now) { *stamp } else { Stamp { size: stamp.size, ..Stamp::default() } };
@@ -280,7 +283,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Ends the additions. The pins remain.
+    /// Ends the session. The pins remain.
     pub(super) fn finish(self) -> io::Result<Pins<'a>> {
         if self.added > 0 {
             let mut size =
@@ -290,7 +293,7 @@ impl<'a> Session<'a> {
         Ok(Pins { store: self.store, run: self.run, snapshots: self.pins })
     }
 
-    /// Ends the additions, and pins only these contents.
+    /// Ends the session, and pins only these contents.
     pub(crate) fn finish_with(self, kept: &[Hash]) -> io::Result<()> {
         self.finish()?.keep_only(kept)
     }
@@ -332,7 +335,7 @@ fn number() -> u64 {
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Writes a file that only its owner may read.
+/// Writes a file that only its owner can read.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
 }
@@ -341,7 +344,7 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Sets the times of a file to those of the kernel, which are those that it gives to changed files, and returns them.
+/// Sets the times of a file to the current time of the kernel, which also stamps changed files, and returns it.
 fn touch(file: &File) -> io::Result<i64> {
     use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
@@ -353,7 +356,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// The id of this boot. Where the kernel does not give one, it is zero on each boot.
+/// The id of this boot, or zeros if the kernel does not provide one.
 fn boot_id() -> [u8; HEADER] {
     let mut header = [0; HEADER];
     let id = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -372,7 +375,7 @@ fn rows(rows: impl Iterator<Item = (Stamp, Hash)>) -> Vec<u8> {
     bytes
 }
 
-/// The boot id and the rows of a file. A file that is damaged has none.
+/// The boot id and the rows of a file. A damaged file has no rows.
 fn read_rows(path: &Path) -> ([u8; HEADER], Vec<(Stamp, Hash)>) {
     let bytes = fs::read(path).unwrap_or_default();
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return ([0; HEADER], Vec::new()) };

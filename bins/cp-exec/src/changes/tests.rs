@@ -32,7 +32,7 @@ impl Project {
         path
     }
 
-    /// What a run changes.
+    /// The changes of a simulated run.
     fn run(&self, run: impl FnOnce()) -> Changes {
         let before = Before::capture(std::slice::from_ref(&self.root), &|_| false, &self.store, WALK);
         run();
@@ -73,7 +73,7 @@ fn contents(directory: &Path, into: &mut Contents) {
     }
 }
 
-/// One step of a run. Names are few, so that steps meet.
+/// One edit of a simulated run. There are few names, so that edits affect the same paths.
 #[derive(Clone, Debug)]
 enum Edit {
     Write(u8, Vec<u8>),
@@ -104,7 +104,7 @@ fn apply(root: &Path, edits: &[Edit]) {
         1 => root.join("d").join(at.to_string()),
         _ => root.join("d/e").join(at.to_string()),
     };
-    // A step that is not possible changes nothing.
+    // An edit that is not possible changes nothing.
     for edit in edits {
         drop(match edit {
             Edit::Write(at, bytes) => fs::create_dir_all(path(*at).parent().unwrap())
@@ -169,7 +169,7 @@ fn a_change_with_the_size_and_times_of_before_is_found() {
         fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
     });
     assert_eq!(listed(&changes), [("a".to_owned(), ChangeKind::Changed)]);
-    // The control: a file that is only touched is not listed.
+    // The control: a file whose times changed but not its content is not listed.
     let touched = project.run(|| fs::write(&path, "two").unwrap());
     assert!(touched.is_empty(), "{touched:?}");
 }

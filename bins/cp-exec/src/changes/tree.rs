@@ -1,4 +1,4 @@
-//! The walk through writable trees: what each entry is. No link is followed, and `.git`, other file systems and what git ignores are
+//! The walk through writable trees. Links are not followed; `.git`, other file systems and ignored directories are
 //! not entered.
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,14 +17,14 @@ use super::ignored::Ignored;
 use super::store::Stamp;
 use crate::place;
 
-/// An entry as it was found.
+/// An entry of the walk.
 pub(super) struct Entry {
     pub kind: FileKind,
     pub stamp: Stamp,
     pub mode: u32,
-    /// The text of a link.
+    /// The target of a link.
     pub target: Option<OsString>,
-    /// Whether git ignores it.
+    /// True if git ignores the entry.
     pub is_ignored: bool,
 }
 
@@ -54,16 +54,17 @@ impl Entry {
 /// The entries of some trees.
 #[derive(Default)]
 pub(super) struct Tree {
-    /// By path. The order is that of bytes, so what a directory holds comes after it.
+    /// Entries by path in byte order, so a directory comes before its content.
     pub entries: BTreeMap<OsString, Entry>,
-    /// What git ignores in each directory.
+    /// The ignore rules of each directory.
     ignored: HashMap<PathBuf, Ignored>,
-    /// Directories that were not entered, though a run may have changed something in them.
+    /// Directories that were not entered, although a run may have changed something in them.
     pub unseen: Vec<PathBuf>,
 }
 
 impl Tree {
-    /// Walks through some trees, up to `most` entries. What git ignores is what it ignored in `before`: a run may change the patterns.
+    /// Walks some trees, up to `most` entries. If `before` is given, its ignore rules apply, because a run may change
+    /// the patterns.
     pub(super) fn of(trees: &[PathBuf], exclude: &dyn Fn(&Path) -> bool, most: u64, before: Option<&Self>) -> Self {
         let mut walk = Walk { exclude, left: most, before, tree: Self::default(), waiting: Vec::new() };
         for root in trees {
@@ -78,7 +79,7 @@ struct Walk<'a> {
     left: u64,
     before: Option<&'a Tree>,
     tree: Tree,
-    /// Directories to be read, with what git ignores above them.
+    /// Directories that are still to be read, with the ignore rules of the directories above them.
     waiting: Vec<(PathBuf, Ignored)>,
 }
 
@@ -103,7 +104,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A root that is a file.
+    /// Adds a root that is a file.
     fn file(&mut self, root: &Path) {
         if let (Some(parent), Some(name)) = (root.parent(), root.file_name())
             && let Ok(parent) = place::open_with(parent, OFlags::PATH | OFlags::DIRECTORY)
@@ -135,7 +136,7 @@ impl Walk<'_> {
                 continue;
             }
             self.left = self.left.checked_sub(1).ok_or(io::ErrorKind::QuotaExceeded)?;
-            // What was removed meanwhile is not there.
+            // The entry was removed in the meantime.
             let Ok(mut entry) = Entry::at(directory, name) else { continue };
             let is_directory = entry.kind == FileKind::Directory;
             entry.is_ignored = ignored.contains(&below, is_directory);
@@ -153,7 +154,7 @@ impl Walk<'_> {
     }
 }
 
-/// Opens a regular file for reading, if its identity has not changed.
+/// Opens a regular file for reading, unless its identity changed.
 pub(super) fn open(path: &Path, stamp: &Stamp) -> io::Result<std::fs::File> {
     let file = place::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
     if Stamp::of(&rustix::fs::fstat(&file)?) == *stamp { Ok(file.into()) } else { Err(io::Error::other("it changed")) }
