@@ -1,5 +1,6 @@
-//! The repositories that a run may write. Each `.git` is the real one, so git's own locks work between the run and its owner. Read-only in
-//! it is whatever names programs or leads git elsewhere, also what the configuration names in the working tree.
+//! The repositories that a run may write. Each `.git` is the real directory, so git's own locks work between the run
+//! and its owner. Every part that names programs or redirects git is read-only, including paths in the working tree
+//! that the configuration names.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,12 +11,12 @@ use super::placeholder::{self, Placeholder};
 use super::settings::Settings;
 use crate::place;
 
-/// Directories of submodules and linked working trees are looked for this deep.
+/// The maximum depth at which directories of submodules and linked working trees are searched.
 const DEEPEST: usize = 8;
-/// Configuration files include each other this deep, as in git.
+/// The maximum depth of included configuration files, as in git.
 const INCLUDES: usize = 10;
 
-/// What of a repository names programs, or leads git elsewhere, and what takes its place where it is not there.
+/// Parts of a repository that name programs or redirect git, and the placeholder for each if it does not exist.
 const PARTS: [(&str, Option<Placeholder>); 9] = [
     ("config", None),
     ("config.worktree", Some(Placeholder::File(""))),
@@ -28,7 +29,7 @@ const PARTS: [(&str, Option<Placeholder>); 9] = [
     ("remotes", None),
 ];
 
-/// The same of a linked working tree.
+/// The same for a linked working tree.
 const PARTS_OF_WORKTREE: [(&str, Option<Placeholder>); 3] =
     [("commondir", None), ("gitdir", None), ("config.worktree", Some(Placeholder::File("")))];
 
@@ -67,22 +68,23 @@ const HOOKS: [&str; 28] = [
 /// A repository that a run may write.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Repository {
-    /// The directory named `.git`, or the one that the `.git` file of a linked working tree leads to.
+    /// The directory named `.git`, or the target of the `.git` file of a linked working tree.
     pub path: PathBuf,
     pub node: Node,
-    /// It lies outside what the policy lets a run write, and a working tree in it belongs to it.
+    /// True if the repository lies outside of the writable paths of the policy and belongs to a working tree in them.
     pub is_outside: bool,
-    /// What is there and read-only.
+    /// Existing parts that are read-only.
     pub read_only: Vec<PathBuf>,
-    /// Directories with hooks, and what hooks that are links lead to.
+    /// Directories of hooks, and the targets of hooks that are links.
     pub hooks: Vec<PathBuf>,
-    /// What git would read and is not there. It is made before the run and removed after it.
+    /// Parts that git would read and that do not exist. Placeholders for them are created before the run and removed
+    /// after it.
     pub(super) absent: Vec<(PathBuf, Placeholder)>,
-    /// What git would read in the working tree and is not there: nothing is made there.
+    /// Paths in the working tree that git would read and that do not exist. They get no placeholder.
     pub(super) unmade: Vec<PathBuf>,
-    /// Links to what is read-only: a run can replace them.
+    /// Links to read-only parts. A run can replace such links.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
-    /// Its own directory, and those of submodules and linked working trees that the run may write.
+    /// The directory of the repository, and those of submodules and linked working trees that the run may write.
     pub(super) directories: Vec<PathBuf>,
     /// The directories of all submodules and linked working trees.
     pub(super) inner: Vec<PathBuf>,
@@ -91,18 +93,18 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
-    /// The paths of its parts that the run sees read-only, also those that are still to be made.
+    /// The paths of all read-only parts, including placeholders that are still to be created.
     pub(crate) fn protected(&self) -> impl Iterator<Item = &PathBuf> {
         self.read_only.iter().chain(self.absent.iter().map(|(path, _)| path))
     }
 
-    /// Whether it is at a path, also where it was moved to.
+    /// True if this repository is at a path, even if it was moved there.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         super::node_of(path).is_some_and(|now| now == self.node)
     }
 }
 
-/// Finds out what is to be read-only in repositories: directories named `.git`, and those that `.git` files lead to.
+/// Finds the read-only parts of repositories: of directories named `.git`, and of the targets of `.git` files.
 pub(crate) fn find(directories: &[PathBuf], files: &[PathBuf], writable: &[PathBuf]) -> Vec<Repository> {
     let is_writable = |path: &Path| writable.iter().any(|root| path.starts_with(root));
     let mut found: Vec<Repository> = Vec::new();
@@ -114,7 +116,7 @@ pub(crate) fn find(directories: &[PathBuf], files: &[PathBuf], writable: &[PathB
         if is_writable(&directory) {
             continue;
         }
-        // One that has several working trees here is found with the first of them.
+        // A repository with several working trees is found with the first of them.
         if !found.iter().any(|known| known.path == directory) {
             let outside = Finder::new(writable).find(&directory, Some(top));
             found.extend(outside.map(|repository| Repository { is_outside: true, ..repository }));
@@ -123,8 +125,8 @@ pub(crate) fn find(directories: &[PathBuf], files: &[PathBuf], writable: &[PathB
     found
 }
 
-/// Where the `.git` file of a linked working tree or a submodule leads, if what lies there says that this is its working tree. A run could
-/// write such a file, but not what lies outside.
+/// The target of the `.git` file of a linked working tree or a submodule. The target must refer back to the working
+/// tree, because a run could write such a file, but not its target.
 pub(super) fn common_directory(file: &Path) -> Option<(PathBuf, PathBuf)> {
     let top = file.parent()?;
     let named = super::read_small(file)?;
@@ -199,7 +201,7 @@ impl<'a> Finder<'a> {
         for (name, placeholder) in parts {
             let path = directory.join(name);
             match placeholder {
-                // One that another run has made may be gone before this run begins.
+                // A placeholder of another run may be removed before this run begins.
                 Some(placeholder) if placeholder::may_be_made(&path, *placeholder) => {
                     self.found.absent.push((path, *placeholder));
                 }
@@ -209,7 +211,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Takes down a path that git reads.
+    /// Records a path that git reads.
     fn add(&mut self, path: &Path) {
         let (real, links) = place::follow(path);
         let links = links.into_iter().filter(|link| self.is_writable(&link.at)).map(|link| (link.at, link.to));
@@ -225,7 +227,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// A directory with hooks, and what those that are links lead to.
+    /// Records a directory of hooks, and the targets of hooks that are links.
     fn add_hooks(&mut self, directory: &Path) {
         let Ok(entries) = fs::read_dir(directory) else { return };
         let hooks = entries.flatten().filter(|entry| entry.path().extension() != Some(OsStr::new("sample")));
@@ -237,7 +239,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// What a configuration file names.
+    /// Records the paths that a configuration file names.
     fn add_named(&mut self, config: &Path, tops: &[PathBuf], depth: usize) {
         let Some(text) = super::read_small(config).filter(|_| depth > 0) else { return };
         let settings = Settings::read(&text);
@@ -252,7 +254,7 @@ impl<'a> Finder<'a> {
                 self.add(&top.join(with_home(named)));
             }
             for directory in settings.values("core", "hookspath").map(|value| top.join(with_home(value))) {
-                // One that holds the working tree cannot be read-only as a whole.
+                // A directory that contains the working tree cannot be read-only as a whole.
                 if top.starts_with(place::follow(&directory).0) {
                     for name in HOOKS {
                         self.add(&directory.join(name));
@@ -266,7 +268,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// A path of a configuration file, with the home that it may begin with.
+/// A path of a configuration file, with a leading `~/` expanded.
 fn with_home(path: &str) -> PathBuf {
     match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
         (Some(below), Some(home)) => Path::new(&home).join(below),
@@ -274,7 +276,7 @@ fn with_home(path: &str) -> PathBuf {
     }
 }
 
-/// The directories of linked working trees in a repository, each with its working tree if that is there.
+/// The directories of linked working trees in a repository, each with its working tree if that exists.
 fn linked_worktrees(repository: &Path) -> Vec<(PathBuf, Option<PathBuf>)> {
     let entries = fs::read_dir(repository.join("worktrees")).into_iter().flatten().flatten();
     let top = |directory: &Path| {
@@ -285,18 +287,18 @@ fn linked_worktrees(repository: &Path) -> Vec<(PathBuf, Option<PathBuf>)> {
     entries.map(|entry| entry.path()).map(|directory| (directory.clone(), top(&directory))).collect()
 }
 
-/// The names of what a repository, or a linked working tree, can have.
+/// The names of all parts of a repository or a linked working tree.
 pub(super) fn names_of_parts() -> impl Iterator<Item = &'static str> {
     PARTS.iter().chain(&PARTS_OF_WORKTREE).map(|(name, _)| *name)
 }
 
-/// The directories of submodules and linked working trees that are there now.
+/// The existing directories of submodules and linked working trees.
 pub(super) fn inner_directories(repository: &Path) -> Vec<PathBuf> {
     let worktrees = linked_worktrees(repository).into_iter().map(|(directory, _)| directory);
     worktrees.chain(modules_below(&repository.join("modules"), DEEPEST)).collect()
 }
 
-/// The repositories of submodules: their names may have several parts.
+/// The repositories of submodules. Their names may have several components.
 fn modules_below(directory: &Path, depth: usize) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {

@@ -1,5 +1,5 @@
-//! What a run put into a repository where no walk finds it: commits, the stash and the index are searched for guarded names. Git reads
-//! them, with no setting of its own that names a program.
+//! Searches commits, the stash and the index of a repository for guarded names that a run added, because a walk
+//! through files does not find them. Git reads the repository without any setting of it that names a program.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::keep::Kept;
 use crate::guard::is_guarded;
 
-/// How long git may take, and how much it may print.
+/// The time limit of git, and the limit of its output.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const LONGEST: u64 = 16 << 20;
 
@@ -42,7 +42,7 @@ const ENVIRONMENT: [(&str, &str); 9] = [
     ("GIT_TERMINAL_PROMPT", "0"),
 ];
 
-/// What a run changed in the history and the index of a directory that git reads, as far as it can be of harm.
+/// The harmful changes of a run to the history and the index of a git directory.
 pub(super) fn search(git: &Path, repository: &Path, directory: &Path, kept: &Kept) -> io::Result<Vec<String>> {
     let relative = directory.strip_prefix(repository).unwrap_or(directory);
     let before = kept.snapshot.join(relative);

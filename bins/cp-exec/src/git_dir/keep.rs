@@ -1,4 +1,4 @@
-//! What is kept of a repository before a run, so that its history can be brought back: in a directory of the repository that is covered
+//! Copies of a repository's history that are kept before a run, in a directory of the repository that is hidden
 //! inside the run. Objects are kept once and never change; references, logs and indexes are kept as dated snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,56 +15,57 @@ use serde::{Deserialize, Serialize};
 use super::{Repository, give_to_owner_of};
 use crate::place::{self, names, open_directory};
 
-/// Its name in the repository.
+/// The name of the directory in the repository.
 pub(crate) const DIRECTORY: &str = "cp-keep";
-/// Objects that are in the repository, and those that no longer are, by the day on which that was noticed.
+/// Objects that exist in the repository, and objects that no longer exist, by the day on which they were found
+/// missing.
 pub(super) const OBJECTS: &str = "kept";
 pub(super) const GONE: &str = "gone";
 pub(super) const SNAPSHOTS: &str = "snapshots";
-/// What is known of all this.
+/// The file with the state of the directory.
 const STATE: &str = "state.json";
 
-/// So much is copied where the file system cannot share the bytes of two files.
+/// The most bytes that are copied if the file system cannot share blocks between files.
 const COPIED: u64 = 256 << 20;
-/// The snapshots that are always kept; of older ones the newest of each day.
+/// The number of snapshots that are always kept. Of older ones the newest of each day is kept.
 const NEWEST: usize = 10;
-/// How long objects that are no longer in the repository, and older snapshots, are kept.
+/// The time for which removed objects and older snapshots are kept.
 const DAYS: u64 = 7;
-/// A directory that was changed so recently may be changed again without another time.
+/// A directory that changed within this time may change again without a new time stamp.
 const RACY: Duration = Duration::from_millis(50);
 
-/// What of a repository changes while its owner works, beside its objects.
+/// Parts of a repository, besides its objects, that ordinary work changes.
 const CHANGING: [&str; 6] = ["HEAD", "index", "packed-refs", "shallow", "refs", "logs"];
 
-/// A file of the repository by size and time of change.
+/// Size and change time of a file of the repository.
 type Stamp = (u64, i64);
 
 #[derive(Default, Serialize, Deserialize)]
 struct State {
-    /// When each directory of objects was last changed, as of when it was last read.
+    /// The change time of each directory of objects when it was last read.
     directories: BTreeMap<PathBuf, i64>,
-    /// Whether the file system can share the bytes of two files.
+    /// True if the file system can share blocks between files.
     shares: Option<bool>,
-    /// Bytes that were copied.
+    /// The number of bytes that were copied.
     copied: u64,
-    /// Objects that are second names of the repository's files.
+    /// The number of objects that are hard links to files of the repository.
     linked: u64,
-    /// The newest snapshot, and the files that it has.
+    /// The newest snapshot, and its files.
     snapshot: String,
     files: BTreeMap<PathBuf, Stamp>,
 }
 
-/// A repository as it is kept.
+/// The kept history of a repository.
 pub(super) struct Kept {
-    /// Its references, logs and indexes.
+    /// The snapshot of references, logs and indexes.
     pub snapshot: PathBuf,
-    /// How many objects a run can spoil together with what is kept of them.
+    /// The number of objects that share their file with the repository, so that a run can damage both.
     pub linked: u64,
     files: BTreeMap<PathBuf, Stamp>,
 }
 
 impl Kept {
-    /// Whether references, logs or the index in a directory are others by now.
+    /// True if references, logs or the index in a directory have changed.
     pub(super) fn is_changed(&self, repository: &Path, directory: &Path) -> io::Result<bool> {
         let now = files_of(repository, directory)?;
         let relative = directory.strip_prefix(repository).unwrap_or(directory);
@@ -73,7 +74,7 @@ impl Kept {
     }
 }
 
-/// The directory of one repository in which things are kept.
+/// The directory with the kept history of one repository.
 pub(super) struct Keep<'a> {
     repository: &'a Repository,
     path: PathBuf,
@@ -84,7 +85,7 @@ impl<'a> Keep<'a> {
         Self { repository, path: repository.path.join(DIRECTORY) }
     }
 
-    /// Opens the directory, and makes it first if it does not exist.
+    /// Opens the directory, and creates it if it does not exist.
     pub(super) fn open(&self) -> io::Result<OwnedFd> {
         match rustix::fs::mkdirat(CWD, &self.path, Mode::RWXU) {
             Ok(()) => self.give_to_owner(&self.path)?,
@@ -99,7 +100,8 @@ impl<'a> Keep<'a> {
         give_to_owner_of(&self.repository.path, made)
     }
 
-    /// Keeps what is new. Where nothing is, it costs a look at each directory of objects and each reference.
+    /// Keeps new objects and references. If nothing changed, this costs one stat per directory of objects and per
+    /// reference.
     pub(super) fn update(&self) -> io::Result<Kept> {
         let file = self.path.join(STATE);
         let text = super::read_bounded(&file, u64::MAX);
@@ -114,7 +116,7 @@ impl<'a> Keep<'a> {
         Ok(Kept { snapshot, linked: state.linked, files: state.files })
     }
 
-    /// Keeps objects that are new, and puts those aside that are gone. True if anything changed.
+    /// Keeps new objects, and moves removed ones aside. True if anything changed.
     fn objects(&self, state: &mut State) -> io::Result<bool> {
         let (mut changed, mut seen) = (false, BTreeSet::new());
         for directory in &self.repository.directories {
@@ -137,7 +139,7 @@ impl<'a> Keep<'a> {
                 }
             }
         }
-        // A directory that is gone as a whole is not seen above.
+        // A directory that was removed as a whole is not seen above.
         for relative in state.directories.keys().filter(|known| !seen.contains(*known)).cloned().collect::<Vec<_>>() {
             changed = true;
             state.directories.remove(&relative);
@@ -162,7 +164,7 @@ impl<'a> Keep<'a> {
         self.put_aside(path, relative)
     }
 
-    /// Puts kept objects aside that are no longer in the repository.
+    /// Moves kept objects aside that no longer exist in the repository.
     fn put_aside(&self, path: &Path, relative: &Path) -> io::Result<()> {
         let kept = self.path.join(OBJECTS).join(relative);
         let Some(held) = open_plain(&kept)? else { return Ok(()) };
@@ -174,7 +176,7 @@ impl<'a> Keep<'a> {
         Ok(())
     }
 
-    /// Keeps references, logs and indexes, if one of them changed. True if so.
+    /// Keeps references, logs and indexes if any of them changed. True if so.
     fn snapshot(&self, state: &mut State) -> io::Result<bool> {
         let mut files = BTreeMap::new();
         for directory in &self.repository.directories {
@@ -205,7 +207,7 @@ impl<'a> Keep<'a> {
         Ok(true)
     }
 
-    /// Removes what was kept long enough.
+    /// Removes copies that have expired.
     fn expire(&self, state: &State) -> io::Result<()> {
         for day in numbers(&self.path.join(GONE)).into_iter().filter(|day| day + DAYS < today()) {
             fs::remove_dir_all(self.path.join(GONE).join(day.to_string()))?;
@@ -220,7 +222,7 @@ impl<'a> Keep<'a> {
         Ok(())
     }
 
-    /// Makes directories, and gives them to the owner of the repository.
+    /// Creates directories, and gives them to the owner of the repository.
     fn make_directories(&self, path: &Path) -> io::Result<()> {
         if path.is_dir() {
             return Ok(());
@@ -231,7 +233,7 @@ impl<'a> Keep<'a> {
     }
 }
 
-/// Keeps an object: as a file that shares its bytes, else as a copy, else as a second name.
+/// Keeps an object: as a clone of the file, else as a copy, else as a hard link.
 fn keep_file(from: std::os::fd::BorrowedFd<'_>, to: &OwnedFd, name: &Path, state: &mut State) -> io::Result<()> {
     const NEW: &str = ".new";
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -272,7 +274,7 @@ pub(super) fn numbers(directory: &Path) -> Vec<u64> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Opens a directory through no link; none if there is none.
+/// Opens a directory without following links; `None` if it does not exist.
 fn open_plain(path: &Path) -> io::Result<Option<OwnedFd>> {
     match place::open_with(path, OFlags::RDONLY | OFlags::DIRECTORY) {
         Ok(directory) => Ok(Some(directory)),
@@ -291,7 +293,7 @@ fn files_of(repository: &Path, directory: &Path) -> io::Result<BTreeMap<PathBuf,
     Ok(files)
 }
 
-/// The files at and below a path, each by size and time of change.
+/// The files at and below a path, with size and change time.
 fn stamps(root: &Path, path: &Path, files: &mut BTreeMap<PathBuf, Stamp>) -> io::Result<()> {
     let Ok(meta) = fs::symlink_metadata(path) else { return Ok(()) };
     if meta.is_dir() {

@@ -1,5 +1,6 @@
-//! A repository that a run made, looked through when the run has ended: it stays where its settings are those that git writes itself or
-//! a run may make, its hooks are samples, and no link leads out of it. Files that git does not make are removed.
+//! Inspects a repository that a run created. The repository stays if its settings are harmless, its hooks are
+//! samples, and no link points out of it. Files that are not part of git stay if the repository does not refer to
+//! them.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,7 +16,7 @@ use super::settings::wrong_in_new;
 use super::{Finding, LONGEST};
 use crate::place::{names, open_directory};
 
-/// What git makes in a repository beside its settings and hooks.
+/// Entries that git creates in a repository, besides settings and hooks.
 const ENTRIES: [&str; 24] = [
     "objects",
     "shallow",
@@ -43,44 +44,44 @@ const ENTRIES: [&str; 24] = [
     "branches",
 ];
 
-/// What names programs, and stays where it names none.
+/// The settings file, which stays if it names no programs.
 const SETTINGS: &str = "config";
-/// Programs that git starts.
+/// The directory of programs that git starts.
 const HOOKS: &str = "hooks";
-/// Leads to objects elsewhere.
+/// Files that point to objects elsewhere.
 const ALTERNATES: [&str; 2] = ["objects/info/alternates", "objects/info/http-alternates"];
-/// A rebase in progress, and why it may have to go.
+/// A rebase in progress, and the reason why it may have to be removed.
 pub(super) const REBASE: &str = "rebase-merge";
 pub(super) const COMMANDS: &str = "names commands to execute";
-/// The longest list of a rebase that is read.
+/// The longest rebase list that is read.
 const LONGEST_LIST: u64 = 16 << 20;
-/// The depth to which directories are searched; git does not make references with more parts.
+/// The maximum depth of a search. Git does not create references with more components.
 const DEEPEST: usize = 64;
 
-/// Files that git makes, and that say nothing to it.
+/// Files that git creates and does not read.
 const SILENT: [&str; 2] = ["description", "gitweb.owner"];
-/// What git makes in `info`; `attributes` can name filters.
+/// Files that git creates in `info`. `attributes` is not among them, because it can name filters.
 const INFO: [&str; 3] = ["exclude", "refs", "sparse-checkout"];
-/// What makes a directory a repository.
+/// The entries by which git recognizes a repository.
 const ESSENTIAL: [&str; 3] = ["HEAD", "objects", "refs"];
 
-/// Whether a directory is a repository without a working tree.
+/// True if a directory is a bare repository.
 pub(crate) fn is_bare(directory: &Path) -> bool {
     directory.file_name() != Some(OsStr::new(".git"))
         && ESSENTIAL.iter().all(|part| directory.join(part).symlink_metadata().is_ok())
 }
 
-/// Whether this part of a repository can be harmless.
+/// True if this part of a repository can be harmless.
 pub(crate) fn may_be_harmless(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == SETTINGS || name == HOOKS)
 }
 
-/// Whether a path in a repository is git's own, also where other files lie beside it.
+/// True if a path in a repository is git's own, even if other files lie beside it.
 pub(crate) fn is_of_git(path: &Path) -> bool {
     ESSENTIAL.iter().any(|part| path.starts_with(part))
 }
 
-/// What must not stay of a repository.
+/// The parts of a repository that must not stay.
 pub(crate) fn inspect(repository: &Path, trees: &[PathBuf]) -> io::Result<Vec<Finding>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::openat2(CWD, repository, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
@@ -104,7 +105,7 @@ pub(crate) fn inspect(repository: &Path, trees: &[PathBuf]) -> io::Result<Vec<Fi
     Ok(left)
 }
 
-/// What is wrong with the settings. One that has another name could be changed by it later.
+/// The fault of the settings. A settings file that has another name could be changed by it later.
 fn settings(directory: &OwnedFd, trees: &[PathBuf]) -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let text = || -> io::Result<String> {
@@ -132,7 +133,7 @@ fn info(directory: &OwnedFd, left: &mut Vec<Finding>) -> io::Result<()> {
     Ok(())
 }
 
-/// Searches files and directories: nothing else may lie below, and no link out of the repository.
+/// Searches files and directories. Other kinds of entries, and links that point out of the repository, must not stay.
 fn below(directory: &OwnedFd, path: &Path, left: &mut Vec<Finding>) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default();
     let kind = kind_of(directory, name)?;
@@ -141,7 +142,7 @@ fn below(directory: &OwnedFd, path: &Path, left: &mut Vec<Finding>) -> io::Resul
         return Ok(());
     }
     match kind {
-        // What is in it names remotes.
+        // Files in `branches` name remotes.
         FileType::RegularFile if path.starts_with("branches") => left.push(Finding::unknown(path.to_owned())),
         FileType::RegularFile => {}
         FileType::Directory if path == Path::new(REBASE) && runs_commands(directory.as_fd(), Path::new(name)) => {
@@ -161,12 +162,12 @@ fn below(directory: &OwnedFd, path: &Path, left: &mut Vec<Finding>) -> io::Resul
     Ok(())
 }
 
-/// Whether a file is there only while git works.
+/// True if a file exists only while git runs.
 fn is_transient(name: &OsStr) -> bool {
     name.as_bytes().ends_with(b".lock") || name.as_bytes().starts_with(b"gc.")
 }
 
-/// Whether going on with a rebase would run commands that its list names. A list that cannot be read may name any.
+/// True if continuing a rebase would run commands of its list. An unreadable list counts as one with commands.
 pub(super) fn runs_commands(at: BorrowedFd<'_>, rebase: &Path) -> bool {
     let list = rebase.join("git-rebase-todo");
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -189,7 +190,7 @@ fn kind_of(directory: &OwnedFd, name: &OsStr) -> io::Result<FileType> {
     Ok(FileType::from_raw_mode(stat.st_mode))
 }
 
-/// What is wrong with the hooks. Git runs none whose name ends so.
+/// The fault of the hooks. Git does not run files that end in `.sample`.
 fn hooks(directory: &OwnedFd) -> Option<String> {
     let sample = |hooks: &OwnedFd, name: &OsStr| {
         name.as_bytes().ends_with(b".sample") && kind_of(hooks, name).is_ok_and(|kind| kind == FileType::RegularFile)

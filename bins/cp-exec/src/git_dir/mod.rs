@@ -1,6 +1,6 @@
-//! The repositories of a run's writable trees. `.git` is bound writable, so that git's own locks work between the run and its owner;
-//! what names programs in it, or leads git elsewhere, is read-only ([`find`]). A [`Session`] begins before a run and says after it what
-//! must not stay.
+//! The repositories of a run's writable trees. `.git` is bound writable, so that git's own locks work between the run
+//! and its owner. Parts that name programs or redirect git are read-only ([`find`]). A [`Session`] starts before a
+//! run and reports afterwards which parts must not stay.
 
 mod binds;
 mod history;
@@ -32,12 +32,12 @@ use crate::place::Node;
 /// The longest configuration file that is read.
 const LONGEST: u64 = 1 << 20;
 
-/// Something in a repository that must not stay.
+/// A part of a repository that must not stay.
 pub(crate) struct Finding {
     pub path: PathBuf,
-    /// What is wrong with it, where its name does not say so.
+    /// The fault; `None` if the name shows it.
     pub reason: Option<String>,
-    /// What the file held before the run.
+    /// The content of the file before the run.
     pub put_back: Option<String>,
 }
 
@@ -46,28 +46,28 @@ impl Finding {
         Self { path, reason: Some(reason.into()), put_back: None }
     }
 
-    /// Something that a run has no business with.
+    /// A part that a run has no reason to create.
     fn unknown(path: PathBuf) -> Self {
         Self { path, reason: None, put_back: None }
     }
 }
 
-/// The repositories of one run, from before it to after it.
+/// The repositories of one run, from its start to its end.
 pub(crate) struct Session<'a> {
     befores: Vec<Before<'a>>,
     watch: Option<Watch>,
-    /// What could not be done for the repositories.
+    /// Protection that could not be provided.
     missing: Vec<String>,
 }
 
-/// A repository as it was before a run.
+/// The state of a repository before a run.
 struct Before<'a> {
     repository: &'a Repository,
-    /// Held until the run has ended.
+    /// The placeholders are held until the run has ended.
     _placeholders: Option<Placeholders>,
-    /// Its references and indexes as they were.
+    /// The kept references and indexes.
     kept: Option<Kept>,
-    /// What is not there of what names programs.
+    /// Parts that name programs and do not exist.
     absent: Vec<PathBuf>,
     files: Vec<(PathBuf, String)>,
     /// Entries that are neither files nor directories.
@@ -77,7 +77,7 @@ struct Before<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Makes the repositories ready for a run.
+    /// Prepares the repositories for a run.
     pub(crate) fn begin(repositories: &'a [Repository]) -> Self {
         let mut missing = Vec::new();
         let befores: Vec<_> = repositories.iter().map(|repository| Before::of(repository, &mut missing)).collect();
@@ -89,12 +89,13 @@ impl<'a> Session<'a> {
         Self { befores, watch, missing }
     }
 
-    /// Notices when something that is read-only to the run is replaced beside it.
+    /// The watch for read-only parts that are replaced during the run.
     pub(crate) fn watch(&mut self) -> Option<&mut Watch> {
         self.watch.as_mut()
     }
 
-    /// What a run left behind. `private`: the run had mounts of its own. `git`: the program that reads what is new in the history.
+    /// Compares the repositories with their state before the run. `private`: the run had its own mounts. `git`: the
+    /// program that reads new commits.
     pub(crate) fn finish(mut self, private: bool, git: Option<&Path>) -> After {
         let is_replaced = self.watch.as_mut().is_some_and(|watch| watch.replaced().is_some()) && private;
         let may_be_written =
@@ -114,13 +115,13 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What a run left behind in repositories.
+/// The changes of a run in repositories.
 pub(crate) struct After {
-    /// What must not stay.
+    /// Parts that must not stay.
     pub findings: Vec<Finding>,
-    /// A setting was replaced beside the run.
+    /// True if a setting was replaced by another process during the run.
     pub is_replaced: bool,
-    /// What is new in the history or the index, and may be of harm when it is checked out.
+    /// New commits or index entries that are harmful if they are checked out.
     pub history: Vec<String>,
     pub missing: Vec<String>,
 }
@@ -159,7 +160,7 @@ impl<'a> Before<'a> {
         }
     }
 
-    /// Searches what is new in the history and the index.
+    /// Searches new commits and index entries.
     fn search(&self, git: Option<&Path>) -> io::Result<Vec<String>> {
         let (Some(kept), repository) = (&self.kept, self.repository) else { return Ok(Vec::new()) };
         let mut found = Vec::new();
@@ -201,7 +202,7 @@ impl<'a> Before<'a> {
         found.extend(special.map(|path| Finding::new(path, "leads out of the repository")));
         let rebases = rebases(repository).filter(|path| !self.rebases.contains(path));
         found.extend(rebases.map(|path| Finding::new(path, made::COMMANDS)));
-        // What lies in something that is moved away goes with it.
+        // The content of a directory is moved together with the directory.
         found.sort_by(|a, b| a.path.cmp(&b.path));
         found.dedup_by(|below, above| below.path.starts_with(&above.path));
         found
@@ -217,7 +218,7 @@ fn rebases(repository: &Repository) -> impl Iterator<Item = PathBuf> {
     lists.filter(|path| path.symlink_metadata().is_ok() && made::runs_commands(CWD, path))
 }
 
-/// Links and pipes in a repository. Of the directories of objects, which are many, only those themselves can be one.
+/// Links, pipes and other special files in a repository. The many fan-out directories of objects are not entered.
 fn special_entries(repository: &Path) -> BTreeSet<PathBuf> {
     let (mut found, mut waiting) = (BTreeSet::new(), vec![repository.to_owned()]);
     while let Some(directory) = waiting.pop() {
@@ -235,7 +236,7 @@ fn special_entries(repository: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// A small plain file as text. Opening waits for nobody, and goes through no link at its end.
+/// The text of a small regular file. Does not block, and does not follow a link.
 fn read_small(path: &Path) -> Option<String> {
     read_bounded(path, LONGEST)
 }
@@ -249,12 +250,12 @@ fn read_bounded(path: &Path, longest: u64) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// What distinguishes a path from another, without following a link.
+/// Device and inode of a path, without following a link.
 fn node_of(path: &Path) -> Option<Node> {
     fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Writes a file that appears whole, as the owner of its directory.
+/// Writes a file atomically, with the owner of its directory.
 pub(crate) fn put_back(path: &Path, text: &str) -> io::Result<()> {
     let temporary = path.with_extension("cp-exec");
     fs::write(&temporary, text)?;
@@ -262,7 +263,7 @@ pub(crate) fn put_back(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-/// Gives what this program made, as root, to whom the directory belongs.
+/// Gives a file that this program created as root to the owner of a directory.
 fn give_to_owner_of(directory: &Path, made: &Path) -> io::Result<()> {
     let meta = fs::symlink_metadata(directory)?;
     if rustix::process::geteuid().as_raw() != meta.uid() {

@@ -1,5 +1,5 @@
-//! What git would read in a repository and is not there: it is made before a run, so that it can be read-only to it, and removed when the
-//! last run in the repository has ended.
+//! Placeholders for parts of a repository that git would read and that do not exist. They are created before a run,
+//! so that they can be read-only, and removed after the last run in the repository.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use super::Repository;
 use super::keep::{Keep, Kept};
 
-/// Something that says nothing to git.
+/// A file or directory without effect on git.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placeholder {
     File(&'static str),
@@ -29,7 +29,7 @@ impl Placeholder {
         };
         match made {
             Ok(()) => Ok(true),
-            // Nothing to cover either: what a run makes there is found after it.
+            // The part exists now, or its directory does not. A part that the run creates is found after the run.
             Err(e) if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => Ok(false),
             Err(e) => Err(e),
         }
@@ -47,19 +47,19 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Whether a placeholder may be needed: nothing is there, or what another run has made.
+/// True if a placeholder may be needed: nothing exists at the path, or a placeholder of another run.
 pub(super) fn may_be_made(path: &Path, placeholder: Placeholder) -> bool {
     path.symlink_metadata().is_err() || placeholder.is_at(path)
 }
 
-/// The placeholders of a repository, which stay while this lives.
+/// The placeholders of a repository. They exist as long as this value.
 pub(super) struct Placeholders {
     keep: OwnedFd,
     users: OwnedFd,
 }
 
 impl Placeholders {
-    /// Makes those that are missing, and keeps what is new meanwhile: no other run begins.
+    /// Creates missing placeholders, and keeps new history while no other run can start.
     pub(super) fn make(repository: &Repository, keep: &Keep<'_>) -> io::Result<(Self, io::Result<Kept>)> {
         let directory = keep.open()?;
         let gate = lock(&directory, GATE, FlockOperation::LockExclusive)?;
@@ -80,11 +80,11 @@ impl Placeholders {
     }
 }
 
-/// Held while placeholders are made or removed.
+/// The lock that is held while placeholders are created or removed.
 const GATE: &str = "gate";
-/// Held by every run in the repository.
+/// The lock that every run in the repository holds.
 const USERS: &str = "users";
-/// The placeholders that were made, each with a byte of zero behind it.
+/// The paths of the placeholders that were created, each with a NUL byte at its end.
 const LIST: &str = "placeholders";
 
 fn lock(directory: &OwnedFd, name: &str, operation: FlockOperation) -> io::Result<OwnedFd> {
@@ -116,7 +116,7 @@ impl Drop for Placeholders {
             }
             list.set_len(0)
         };
-        // What stays is empty, and the next run removes it.
+        // A placeholder that remains is empty, and the next run removes it.
         drop(remove_all());
     }
 }

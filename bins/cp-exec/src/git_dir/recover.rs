@@ -1,4 +1,5 @@
-//! Brings the history of a repository back from what was kept of it: objects that are missing or damaged, and what refers to them.
+//! Restores the history of a repository from its kept copies: missing or damaged objects, and the references
+//! to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -18,14 +19,14 @@ use super::keep::{DIRECTORY, GONE, OBJECTS, SNAPSHOTS, numbers, snapshots};
 use super::{binds, give_to_owner_of};
 use crate::place;
 
-/// What is to be put back into a repository.
+/// The files that are restored in a repository.
 pub(crate) struct Recovery {
     pub repository: PathBuf,
     pub objects: Vec<Restored>,
     pub files: Vec<Restored>,
 }
 
-/// A file of the repository that is put back.
+/// A file of the repository that is restored.
 pub(crate) struct Restored {
     /// Its path in the repository.
     pub path: PathBuf,
@@ -37,7 +38,7 @@ const MISSING: &str = "missing";
 const DAMAGED: &str = "damaged";
 
 impl Recovery {
-    /// Finds what is missing. `all`: references that have another value now are put back too.
+    /// Finds missing files. `all`: references whose value has changed are restored too.
     pub(crate) fn find(directory: &Path, snapshot: Option<&str>, all: bool) -> Result<Self> {
         let repository = repository_of(directory)
             .filter(|repository| repository.join(DIRECTORY).is_dir())
@@ -57,7 +58,7 @@ impl Recovery {
         Ok(Self { repository, objects, files })
     }
 
-    /// Puts it back, objects first.
+    /// Restores the files, objects first.
     pub(crate) fn apply(&self) -> Result<()> {
         for directory in ["objects", "refs"] {
             fs::create_dir_all(self.repository.join(directory)).map_err(|e| Error::io("the repository", e))?;
@@ -69,7 +70,7 @@ impl Recovery {
             let to = self.repository.join(&restored.path);
             self.restore(&restored.from, &to, mode).map_err(|e| Error::io("cannot be put back", e).in_file(&to))?;
         }
-        // What git derives from objects may be damaged too, and it makes it again.
+        // Files that git derives from objects may be damaged too. Git creates them again.
         for derived in ["objects/info/commit-graph", "objects/pack/multi-pack-index"] {
             drop(fs::remove_file(self.repository.join(derived)));
         }
@@ -86,7 +87,7 @@ impl Recovery {
         fs::rename(&temporary, to)
     }
 
-    /// Makes directories, none of which may be a link.
+    /// Creates directories. Fails at a link.
     fn make_directories(&self, path: &Path) -> io::Result<()> {
         match place::open_with(path, OFlags::PATH | OFlags::DIRECTORY) {
             Ok(_) => Ok(()),
@@ -116,7 +117,7 @@ fn repository_of(directory: &Path) -> Option<PathBuf> {
         .or_else(|| directory.join(DIRECTORY).is_dir().then_some(directory))
 }
 
-/// The references in a `packed-refs`.
+/// The references in a `packed-refs` file.
 fn packed(directory: &Path) -> Vec<(String, String)> {
     let text = super::read_bounded(&directory.join("packed-refs"), u64::MAX).unwrap_or_default();
     let lines = text.lines().filter_map(|line| line.split_once(' ')).filter(|(id, _)| is_id(id));
@@ -129,7 +130,7 @@ pub(super) fn is_id(text: &str) -> bool {
 
 struct Finder<'a> {
     repository: &'a Path,
-    /// Objects that are files of their own, and the indexes of packs.
+    /// Loose objects, and the indexes of packs.
     loose: BTreeSet<String>,
     indexes: Vec<Vec<u8>>,
     found: Vec<Restored>,
@@ -147,7 +148,7 @@ impl Finder<'_> {
                 self.indexes.extend(fs::read(self.repository.join(relative)));
             }
         }
-        // Most of what is no longer there lies in packs by now.
+        // Most objects that were removed have been packed since.
         let mut days = numbers(&keep.join(GONE));
         days.sort_unstable();
         for day in days.into_iter().rev().map(|day| keep.join(GONE).join(day.to_string())) {
@@ -170,7 +171,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Takes an object or a file of a pack that was kept, if the repository's own is not whole.
+    /// Restores an object or a file of a pack from its copy, if the repository's own file is not intact.
     fn find_object(&mut self, kept: &Path, relative: &Path) {
         let (from, to) = (kept.join(relative), self.repository.join(relative));
         let is_there = is_whole(&to);
@@ -194,7 +195,8 @@ impl Finder<'_> {
         self.loose.contains(id) || self.indexes.iter().any(|index| holds(index, &bytes)) || is_whole(&file)
     }
 
-    /// References, logs and indexes that are missing or lead to nothing, each from the newest snapshot in which it is whole.
+    /// References, logs and indexes that are missing or refer to missing objects, each from the newest snapshot in
+    /// which it is intact.
     fn find_files(&self, snapshots: &[PathBuf], all: bool) -> Vec<Restored> {
         let paths: BTreeSet<PathBuf> = snapshots.iter().flat_map(|snapshot| files_below(snapshot)).collect();
         let restored = |path: PathBuf| {
@@ -228,7 +230,7 @@ impl Finder<'_> {
         now.is_some() && now != packed(snapshot)
     }
 
-    /// Whether a reference, a log or an index is there, and leads to what is there.
+    /// True if a reference, a log or an index exists and all objects that it names exist.
     fn is_whole_file(&self, path: &Path, file: &Path) -> bool {
         let Ok(held) = fs::read(file) else { return false };
         let (name, text) = (path.file_name().and_then(OsStr::to_str), String::from_utf8_lossy(&held));
@@ -245,7 +247,7 @@ impl Finder<'_> {
     }
 }
 
-/// The files below a directory, but for what is kept in it.
+/// The files below a directory, except for the kept history.
 fn files_below(root: &Path) -> Vec<PathBuf> {
     let (mut found, mut waiting) = (Vec::new(), vec![root.to_owned()]);
     while let Some(directory) = waiting.pop() {
@@ -261,13 +263,13 @@ fn files_below(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The id of an object that is a file of its own.
+/// The id of a loose object.
 fn loose_id(path: &Path) -> Option<String> {
     let id = format!("{}{}", path.parent()?.file_name()?.to_str()?, path.file_name()?.to_str()?);
     is_id(&id).then_some(id)
 }
 
-/// Whether a file of objects is what its name or its last bytes say.
+/// True if the hash of an object, pack or index matches its name or its last bytes.
 fn is_whole(path: &Path) -> bool {
     let Ok(file) = place::open_with(path, OFlags::RDONLY | OFlags::NONBLOCK).map(File::from) else { return false };
     let Ok(meta) = file.metadata() else { return false };
@@ -289,7 +291,7 @@ fn is_whole(path: &Path) -> bool {
     (&file).read_to_end(&mut last).is_ok() && found.is_ok_and(|found| found == hex(&last))
 }
 
-/// Whether the last bytes of an index are its hash. Git may have been told to leave that out.
+/// True if the last bytes of an index are its hash. Git can be configured to omit the hash.
 fn is_index(held: &[u8]) -> bool {
     held.starts_with(b"DIRC")
         && [40, 64].iter().any(|digits| {
@@ -300,7 +302,7 @@ fn is_index(held: &[u8]) -> bool {
         })
 }
 
-/// The hash that has so many digits.
+/// The digest with this number of hex digits: SHA-1 or SHA-256.
 fn digest(mut source: impl Read, digits: usize) -> io::Result<String> {
     let (mut sha1, mut sha256, mut buffer) = (Sha1::new(), Sha256::new(), vec![0; 64 * 1024]);
     loop {
@@ -322,7 +324,7 @@ fn table(index: &[u8]) -> Option<(&[u8], usize)> {
     const TABLE: usize = 8 + 256 * 4;
     index.strip_prefix(b"\xfftOc\0\0\0\x02")?;
     let count = usize::try_from(u32::from_be_bytes(index.get(TABLE - 4..TABLE)?.try_into().ok()?)).ok()?;
-    // Behind the ids each object has a checksum and an offset of four bytes; two hashes end it.
+    // After the ids, each object has a checksum and an offset of four bytes. Two hashes end the file.
     let width = if index.len() >= TABLE + count * (32 + 8) + 64 { 32 } else { 20 };
     Some((index.get(TABLE..TABLE + count * width)?, width))
 }

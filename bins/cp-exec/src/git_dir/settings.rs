@@ -1,9 +1,9 @@
-//! A repository's `config`: what it names that git executes or reads from elsewhere, and the one table of settings that are harmless in
-//! a repository that a run made.
+//! The `config` of a repository: the programs and paths that it names, and the table of settings that are harmless in
+//! a repository that a run created.
 
 use std::path::{Path, PathBuf};
 
-/// Keys of one value that are harmless.
+/// Harmless keys without a subsection.
 const PLAIN: [&str; 8] = [
     "fetch.prune",
     "merge.conflictstyle",
@@ -15,7 +15,7 @@ const PLAIN: [&str; 8] = [
     "user.name",
 ];
 
-/// Keys that git writes itself when it makes a repository. Most values are true or false.
+/// Keys that git writes when it creates a repository. Most values are true or false.
 const INITIAL: [&str; 8] = [
     "core.bare",
     "core.filemode",
@@ -27,15 +27,16 @@ const INITIAL: [&str; 8] = [
     "extensions.objectformat",
 ];
 
-/// The settings of a file, in their order.
+/// The settings of a file, in order.
 pub(super) struct Settings {
     entries: Vec<(String, String)>,
-    /// Every line is one setting, a section or a comment, without quotes and escapes: nobody can read it in another way.
+    /// True if every line is a single setting, a section or a comment without quotes and escapes, so that all parsers
+    /// agree on it.
     is_plain: bool,
 }
 
 impl Settings {
-    /// Reads a file as git does.
+    /// Parses a file as git does.
     pub(super) fn read(text: &str) -> Self {
         let (mut settings, mut section) = (Self { entries: Vec::new(), is_plain: true }, String::new());
         let is_odd = |c: char| c.is_control() && !matches!(c, '\t' | '\n');
@@ -49,7 +50,7 @@ impl Settings {
             }
             let mut line = line.trim();
             if let Some(header) = line.strip_prefix('[') {
-                // Between quotes a bracket is part of the name.
+                // Within quotes a bracket is part of the name.
                 let quoted = header.find('"').filter(|at| header.find(']').is_none_or(|end| *at < end));
                 let end = quoted.map_or_else(|| header.find(']'), |_| header.find("\"]").map(|at| at + 1));
                 let Some(end) = end else {
@@ -79,7 +80,7 @@ impl Settings {
         self.entries.push((format!("{section}.{}", key.to_ascii_lowercase()), unquoted(value)));
     }
 
-    /// The values of a key, of its section and all that is named below it.
+    /// The values of a key in a section and all of its subsections.
     pub(super) fn values<'a>(&'a self, section: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
         let is_it =
             move |(name, _): &&(String, String)| matches!(parts(name), (of, _, last) if of == section && last == key);
@@ -101,8 +102,8 @@ fn unquoted(value: &str) -> String {
     text.trim().to_owned()
 }
 
-/// Why a repository that a run made may not have these settings, if it may not. `trees` are those in which every guarded name is found:
-/// from there it may have been cloned.
+/// The reason why a repository that a run created may not have these settings, if any. `trees` are the trees that are
+/// searched for guarded names: the repository may have been cloned from there.
 pub(super) fn wrong_in_new(text: &str, trees: &[PathBuf]) -> Option<String> {
     wrong(&Settings::read(text), |key, value| {
         let initial = INITIAL.contains(&key) && ["true", "false", "0", "1", "sha1", "sha256"].contains(&value);
@@ -113,7 +114,7 @@ pub(super) fn wrong_in_new(text: &str, trees: &[PathBuf]) -> Option<String> {
     })
 }
 
-/// Why the settings that are new in `after` may come from a run and are not harmless, if so. A setting that was there may not change.
+/// The reason why the new settings in `after` are not harmless, if any. An existing setting may not change.
 pub(super) fn wrong_in_change(before: &str, after: &str) -> Option<String> {
     let (before, after) = (Settings::read(before), Settings::read(after));
     let gone = before.entries.iter().find(|entry| !after.entries.contains(entry));
@@ -139,7 +140,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
 }
 
-/// `remote "origin"` as `remote.origin`, where it is plain.
+/// Normalizes `remote "origin"` to `remote.origin`, if it has no escapes.
 fn section_of(head: &str) -> Option<String> {
     match head.split_once(' ') {
         None => is_name(head).then(|| head.to_ascii_lowercase()),
@@ -151,14 +152,14 @@ fn section_of(head: &str) -> Option<String> {
     }
 }
 
-/// The section, what is named below it, and the key.
+/// The section, the subsection and the key.
 fn parts(key: &str) -> (&str, &str, &str) {
     let (section, rest) = key.split_once('.').unwrap_or((key, ""));
     let (below, last) = rest.rsplit_once('.').unwrap_or(("", rest));
     (section, below, last)
 }
 
-/// Whether a key is in the table.
+/// True if a key is in the table.
 fn is_known(key: &str) -> bool {
     let (section, below, last) = parts(key);
     let named = match section {
@@ -169,7 +170,7 @@ fn is_known(key: &str) -> bool {
     named && !below.is_empty() && is_word(below)
 }
 
-/// Whether a key is in the table with this value.
+/// True if a key is in the table and this value is harmless.
 fn is_harmless(key: &str, value: &str) -> bool {
     if !is_known(key) {
         return false;
@@ -188,20 +189,20 @@ fn is_harmless(key: &str, value: &str) -> bool {
     }
 }
 
-/// A name without anything that a path, an address or an option would begin with.
+/// True for a name that cannot be a path, an address or an option.
 fn is_word(word: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"._/*-".contains(&c);
     !word.is_empty() && !word.starts_with(['-', '/']) && !word.contains("..") && word.bytes().all(plain)
 }
 
-/// Whether it is the plain path, or file address, of a directory in one of these trees, through no link.
+/// True for the plain path, or file address, of a directory in one of these trees, without links.
 fn lies_in(value: &str, trees: &[PathBuf]) -> bool {
     let plain = value.bytes().all(|c| c.is_ascii_alphanumeric() || b"._/+-".contains(&c));
     let path = Path::new(value);
     plain && trees.iter().any(|tree| path.starts_with(tree)) && path.canonicalize().is_ok_and(|real| real == path)
 }
 
-/// An address that git reaches over https or ssh: no path of this machine, and no program that would be run to get there.
+/// True for an address that git reaches over https or ssh. A local path or a remote helper program is not one.
 fn is_address(value: &str) -> bool {
     let plain = value.bytes().all(|c| c.is_ascii_alphanumeric() || b"._/~:@%+-".contains(&c));
     let begins = |text: &str| text.starts_with(|c: char| c.is_ascii_alphanumeric());

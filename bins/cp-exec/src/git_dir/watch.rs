@@ -1,5 +1,5 @@
-//! Watches what is read-only to a run while it runs. A mount on a file ends when somebody outside replaces the file, as `git config` does:
-//! the run then sees the new one, and could write it.
+//! Watches the read-only parts of a repository during a run. If another process replaces a file, as `git config`
+//! does, a mount on that file ends, and the run could write the new file.
 
 use std::ffi::OsStr;
 use std::io;
@@ -22,11 +22,11 @@ pub(crate) struct Watch {
 struct Bound {
     path: PathBuf,
     node: Option<Node>,
-    /// The watch of its directory.
+    /// The watch descriptor of its directory.
     directory: i32,
-    /// Something else was put at its path.
+    /// True if something else was put at its path.
     replaced: bool,
-    /// That was changed afterwards.
+    /// True if the replacement was changed afterwards.
     written: bool,
 }
 
@@ -44,7 +44,7 @@ impl Watch {
                 if node.is_none() {
                     continue;
                 }
-                // In a working tree everything is written all the time.
+                // In a working tree files are written all the time.
                 let writing = if parent.starts_with(&repository.path) {
                     WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE
                 } else {
@@ -57,7 +57,7 @@ impl Watch {
         Ok(Self { inotify, bound })
     }
 
-    /// Takes what has happened, and gives the first path that was replaced.
+    /// Processes pending events, and returns the first path that was replaced.
     pub(crate) fn replaced(&mut self) -> Option<&Path> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
@@ -74,7 +74,7 @@ impl Watch {
         self.bound.iter().find(|bound| bound.replaced).map(|bound| bound.path.as_path())
     }
 
-    /// Whether the run may have written what is at a path now.
+    /// True if the run may have written the current content of a path.
     pub(super) fn may_be_written(&self, path: &Path) -> bool {
         self.bound.iter().any(|bound| bound.path == path && bound.written)
     }
