@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-/// The name of a user, or the number of one that is not listed.
+/// The name of a user, or the uid if the user is not listed.
 pub(crate) fn name_of(uid: u32) -> String {
     field(uid, 0).unwrap_or_else(|| uid.to_string())
 }
 
-/// The home directory of a user, or else the environment's.
+/// The home directory of a user, or `$HOME` if the user is not listed.
 pub(super) fn home_of(uid: u32) -> PathBuf {
     field(uid, 5)
         .map(PathBuf::from)

@@ -1,4 +1,4 @@
-//! What may be read, written and executed, and what is forbidden: of a policy, and of each module.
+//! The bounds of a policy or a module: paths that may be read, written and executed, and forbidden paths.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use super::patterns::{Anchors, Pattern, covering};
 use crate::place::{self, Link};
 use crate::refusal::linked;
 
-/// What is done with a path.
+/// The kind of access to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -15,7 +15,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// The word for it in a refusal.
+    /// The verb of a refusal.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -30,9 +30,9 @@ pub(crate) struct Bounds {
     pub read: Vec<Pattern>,
     pub write: Vec<Pattern>,
     pub execute: Vec<Pattern>,
-    /// Neither read nor written; this wins.
+    /// Paths that may be neither read nor written, even if another list contains them.
     pub forbidden: Vec<Pattern>,
-    /// Nothing may be written now. What is listed counts all the same where it says what others may have written.
+    /// True if nothing may be written now. The write list still tells which paths other commands may have written.
     pub read_only: bool,
 }
 
@@ -46,7 +46,7 @@ impl Bounds {
         }
     }
 
-    /// Whether a path is listed for this access. What is forbidden is another question.
+    /// True if a path is listed for this access. Forbidden paths are checked separately.
     pub(crate) fn lists(&self, access: Access, path: &Path) -> bool {
         self.of(access).iter().any(|pattern| pattern.matches(path))
     }
@@ -56,13 +56,13 @@ impl Bounds {
         covering(&self.forbidden, path)
     }
 
-    /// Every pattern, and whether it grants something.
+    /// Every pattern, and true if it grants access.
     pub(super) fn all(&self) -> impl Iterator<Item = (&Pattern, bool)> {
         let granting = self.read.iter().chain(&self.write).chain(&self.execute).map(|pattern| (pattern, true));
         granting.chain(self.forbidden.iter().map(|pattern| (pattern, false)))
     }
 
-    /// The links on the way to what is granted. Programs know these paths by their names.
+    /// The links on the granted paths. Programs use these paths by their names.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {
         self.all().filter(|(_, grants)| *grants).flat_map(|(pattern, _)| pattern.links())
     }
@@ -72,8 +72,8 @@ impl Bounds {
         trees(self.of(access))
     }
 
-    /// The trees that may be executed. Kernel rules can only name what exists, so an absent tree in a writable one is represented by
-    /// the nearest directory above it that exists.
+    /// The trees that may be executed. Kernel rules need an existing path, so a missing tree below a writable one is
+    /// represented by its nearest existing ancestor.
     pub(crate) fn executable(&self, writable: &[PathBuf]) -> Vec<PathBuf> {
         let is_writable = |path: &Path| writable.iter().any(|root| path.starts_with(root));
         let declared = self.execute.iter().filter_map(Pattern::tree);
@@ -82,8 +82,8 @@ impl Bounds {
         self.trees(Access::Execute).into_iter().chain(above).collect()
     }
 
-    /// Removes the patterns that grant access through a hostile link, and returns one sentence for each: the link lies where commands
-    /// can write, or leads out of the directory that the pattern was declared under.
+    /// Removes patterns that grant access through a hostile link, and returns one message for each. A link is hostile
+    /// if commands can write to its directory, or if it leaves the directory under which the pattern was declared.
     pub(super) fn remove_linked(&mut self) -> Vec<String> {
         let roots: Vec<PathBuf> = self.write.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect();
         let mut removed = Vec::new();
@@ -104,17 +104,17 @@ impl Bounds {
     }
 }
 
-/// Whether anything is at a path, with no link on the way to it.
+/// True if a path exists and has no link on it.
 fn is_there(path: &Path) -> bool {
     place::open(path).is_ok_and(|file| file.is_some())
 }
 
-/// The patterns that some texts stand for.
+/// Parses patterns.
 pub(super) fn patterns(texts: &[String], anchors: &Anchors) -> Vec<Pattern> {
     texts.iter().map(|text| Pattern::new(text, anchors)).collect()
 }
 
-/// Everything that some patterns name and that is there.
+/// All existing paths that some patterns match.
 pub(super) fn present(patterns: &[Pattern]) -> Vec<PathBuf> {
     patterns.iter().flat_map(Pattern::present).collect()
 }

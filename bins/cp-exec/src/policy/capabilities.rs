@@ -1,5 +1,5 @@
-//! `modules/<m>/capabilities.json` of a control plane root: what a module declares about itself. It narrows what the policy
-//! allows to whatever is asked for from inside the module, or as a program of it; it never widens anything.
+//! `modules/<m>/capabilities.json` of a control plane root, in which a module declares its capabilities. They narrow
+//! the policy for requests from inside the module or for its programs, and never widen it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ struct Manifest {
     capabilities: Lists,
 }
 
-/// What is not listed is not declared: an empty list allows nothing.
+/// An empty list allows nothing.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Lists {
@@ -31,16 +31,16 @@ struct Lists {
 
 /// A module and its bounds.
 pub(crate) struct Module {
-    /// Its directory, canonical.
+    /// Its canonical directory.
     directory: PathBuf,
     file: PathBuf,
-    /// What it declares; a manifest that cannot be read says why.
+    /// The declared bounds, or the error of a manifest that cannot be read.
     bounds: Result<Bounds>,
-    /// The arguments that it declares for what it executes, where a pattern has some: `scripts/a.sh --*`.
+    /// The declared arguments of executables, for patterns with arguments: `scripts/a.sh --*`.
     arguments: Vec<(Pattern, String)>,
 }
 
-/// The modules of a root that declare their capabilities. Most roots have none.
+/// The modules of a root that declare capabilities. Most roots have none.
 pub(super) fn modules(root: &Path, anchors: &Anchors) -> Vec<Module> {
     let anchors = Anchors { base: root.to_owned(), ..anchors.clone() };
     let entries = fs::read_dir(root.join("modules")).into_iter().flatten().flatten();
@@ -69,7 +69,7 @@ fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds,
     let manifest: Manifest = serde_json::from_slice(text).map_err(|e| Error::config(e.to_string()))?;
     let lists = manifest.capabilities;
     let mut read = patterns(&lists.read, anchors);
-    // What it runs in, it can see.
+    // A module can read its own directory.
     read.push(Pattern::new(&escaped(&directory.to_string_lossy()), anchors));
     let (mut execute, mut arguments) = (Vec::new(), Vec::new());
     for text in &lists.execute {
@@ -90,12 +90,12 @@ fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds,
 }
 
 impl Module {
-    /// Whether its bounds hold for something that is done in, or with, one of these paths.
+    /// True if the bounds of the module apply to one of these paths.
     pub(super) fn contains_any(&self, paths: &[&Path]) -> bool {
         paths.iter().any(|path| path.starts_with(&self.directory))
     }
 
-    /// The bounds. Under a manifest that cannot be read nothing is done.
+    /// The bounds. If the manifest cannot be read, everything is refused.
     fn bounds(&self) -> Result<&Bounds> {
         self.bounds.as_ref().map_err(|error| {
             denied("execute", &self.directory).with("rule", "capabilities").hint(format!(
@@ -106,7 +106,7 @@ impl Module {
         })
     }
 
-    /// Refuses what the module does not declare. Its `forbidden` wins.
+    /// Refuses access that the module does not declare, or forbids.
     pub(crate) fn check(&self, access: Access, path: &Path) -> Result<()> {
         let bounds = self.bounds()?;
         if let Some(pattern) = bounds.forbidding(path) {
@@ -123,7 +123,7 @@ impl Module {
         )))
     }
 
-    /// Refuses to execute a file, with these arguments, that the module does not declare.
+    /// Refuses to execute a file with arguments that the module does not declare.
     pub(crate) fn check_execute(&self, path: &Path, arguments: &[String]) -> Result<()> {
         let words = arguments.join(" ");
         let declared = |(pattern, with): &(Pattern, String)| pattern.matches(path) && name_matches(with, &words);
@@ -134,7 +134,7 @@ impl Module {
         self.check(Access::Execute, path)
     }
 
-    /// Refuses what the module forbids.
+    /// Refuses a path that the module forbids.
     pub(crate) fn check_not_forbidden(&self, path: &Path) -> Result<()> {
         match self.bounds()?.forbidding(path) {
             Some(_) => self.check(Access::Read, path),
@@ -142,7 +142,7 @@ impl Module {
         }
     }
 
-    /// What remains of some paths inside the bounds, whole trees only: the kernel knows no other.
+    /// The parts of some paths inside the bounds. Only whole trees, because the kernel supports no other patterns.
     pub(crate) fn narrow(&self, access: Access, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let mut bounds = self.bounds()?.trees(access);
         if access == Access::Execute {
@@ -159,7 +159,7 @@ impl Module {
         Ok(left)
     }
 
-    /// What it forbids, to be hidden.
+    /// The forbidden paths, which are hidden.
     pub(crate) fn hidden(&self) -> Result<Vec<PathBuf>> {
         Ok(present(&self.bounds()?.forbidden))
     }

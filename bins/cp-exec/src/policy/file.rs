@@ -1,4 +1,4 @@
-//! The policy file: what may run, be read and be written. See cp-policy(5).
+//! The policy file: programs that may run, and paths that may be read and written. See cp-policy(5).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use super::trust::others_write;
 use crate::digest::sha256;
 use crate::sandbox::plan::{Layer, Network, Profile};
 
-/// A policy as its file says it; what the file leaves out is built in.
+/// The settings of a policy file. Missing settings have built-in values.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
@@ -22,11 +22,11 @@ pub(crate) struct Settings {
     pub paths: Paths,
     /// Tools of a `--tools` directory.
     pub tools: Tools,
-    /// What cp-llm may do; read and checked there.
+    /// Settings of cp-llm, which parses and checks them.
     pub llm: toml::Table,
-    /// Who may answer for the owner.
+    /// Programs that may approve for the owner.
     pub approval: Approvers,
-    /// Servers of tools; read and checked by cp-toolloop.
+    /// Tool servers, parsed and checked by cp-toolloop.
     pub mcp: toml::Table,
 }
 
@@ -34,23 +34,23 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Exec {
-    /// The names that may run; `*` is every program of the path. Empty: none.
+    /// The names of programs that may run; `*` matches every program in `path`. Empty: none.
     pub allowed_commands: Vec<String>,
-    /// The names that may not run, even if they are allowed elsewhere.
+    /// The names of programs that may not run, even if another list allows them.
     pub restricted_commands: Vec<String>,
-    /// Where a name is looked for.
+    /// The directories in which names are looked up.
     pub path: Vec<PathBuf>,
-    /// What a command line is.
+    /// The interpretation of a command line.
     pub strings: Strings,
-    /// What happens to a read-only command that another tool serves.
+    /// The reaction to a read-only command that a tool call can replace.
     pub intent: Intent,
-    /// Whether the built-in argument rules hold.
+    /// The built-in argument rules: on or off.
     pub argument_rules: ArgumentRules,
-    /// Seconds a command may take.
+    /// The time limit of a command in seconds.
     pub timeout: f64,
-    /// Which network commands see.
+    /// The network that commands see.
     pub network: Network,
-    /// Layers without which nothing runs.
+    /// Layers that a run requires.
     pub require: Vec<Layer>,
     /// The reaction to a missing layer that no other layer replaces.
     pub degraded: Degraded,
@@ -58,24 +58,24 @@ pub(crate) struct Exec {
     pub env_allow: Vec<String>,
     /// Variables every command gets.
     pub env_set: BTreeMap<String, String>,
-    /// How much may be executed.
+    /// The executables that a run may start.
     pub profile: Profile,
-    /// Names with one fixed file.
+    /// Names that are pinned to one file.
     pub pin: BTreeMap<String, String>,
     /// The user commands run as, when cp-exec runs as root: a uid, or `owner-of-cwd`.
     pub run_as: Option<RunAs>,
-    /// Who confirms what needs to be confirmed.
+    /// The person who confirms commands that need confirmation.
     pub confirm: Confirm,
-    /// Whether each run gets a control group of its own.
+    /// True if each run gets its own control group.
     pub cgroup: bool,
-    /// Bytes of output after which a command is killed.
+    /// The number of output bytes after which a command is killed.
     pub output_limit: Option<u64>,
     pub memory: u64,
-    /// Processes at once.
+    /// The most processes at once.
     pub processes: u64,
-    /// Bytes in the private `/tmp`.
+    /// The size of the private `/tmp` in bytes.
     pub scratch: u64,
-    /// Rules of this policy, before the built-in ones.
+    /// Rules of this policy. They are checked before the built-in ones.
     pub rule: Vec<Rule>,
 }
 
@@ -111,13 +111,13 @@ impl Default for Exec {
 }
 
 impl Exec {
-    /// Whether every program of the path may run, unless it is restricted.
+    /// True if every program in `path` may run, unless it is restricted.
     pub(crate) fn allows_all(&self) -> bool {
         self.allowed_commands.iter().any(|allowed| allowed == "*")
     }
 }
 
-/// What a command line is.
+/// The interpretation of a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Strings {
@@ -127,40 +127,40 @@ pub(crate) enum Strings {
     Single,
 }
 
-/// What happens to a read-only command that another tool serves.
+/// The reaction to a read-only command that a tool call can replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Intent {
-    /// It is refused with the tool that serves it.
+    /// It is refused, and the error names the tool call.
     Enforce,
-    /// It runs, with a notice.
+    /// It runs, and a notice names the tool call.
     Warn,
     Off,
 }
 
-/// Whether the built-in argument rules hold.
+/// The built-in argument rules: on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ArgumentRules {
-    /// They do.
+    /// The built-in rules apply.
     Default,
     /// Only the base command is checked.
     Off,
 }
 
-/// What happens where a layer is missing that confines what a command reads, hides a path, or kills all it starts.
+/// The reaction if a layer is missing that confines reads, hides a path, or kills all processes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Degraded {
     Refuse,
-    /// It runs, and the record has a note.
+    /// The command runs, and its record lists the missing layer.
     Allow,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Confirm {
-    /// Whoever asks, with the token of a dry run.
+    /// The caller, with the token of a dry run.
     Agent,
     /// A person, with `cp-exec approve`.
     Owner,
@@ -181,13 +181,13 @@ pub(crate) enum RunAs {
 pub(crate) struct Paths {
     pub read: Vec<String>,
     pub write: Vec<String>,
-    /// What may be executed, beside programs of the system.
+    /// Paths that may be executed, in addition to programs of the system.
     pub execute: Vec<String>,
-    /// What is never written, although it lies in something writable.
+    /// Paths that are never written, even inside a writable tree.
     pub pristine: Vec<String>,
-    /// What is neither read nor written.
+    /// Paths that are neither read nor written.
     pub forbidden: Vec<String>,
-    /// How many entries are looked at, before a run, for what is hidden by its name.
+    /// The most entries that are searched before a run for names that are hidden.
     pub walk: u64,
 }
 
@@ -203,7 +203,7 @@ impl Default for Paths {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Tools {
-    /// Tools that may run; `*` stands for any run of characters.
+    /// Tools that may run; `*` matches any run of characters.
     pub allow: Vec<String>,
     /// Tools that a person must approve.
     pub approve: Vec<String>,
@@ -219,24 +219,24 @@ impl Default for Tools {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Approvers {
-    /// The program, with its arguments, that answers in the owner's place.
+    /// The program, with its arguments, that answers approvals for the owner.
     pub owner_approver: Vec<String>,
 }
 
-/// A policy, and where it came from.
+/// A policy and its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
     pub settings: Settings,
-    /// Its file, absent where the built-in policy holds.
+    /// Its file; `None` for the built-in policy.
     pub file: Option<PathBuf>,
-    /// The hash of its text.
+    /// The hash of the file's text.
     pub sha256: String,
-    /// Who owns the file: `~` is this user's home, and directories of programs may belong to them.
+    /// The uid of the file's owner. `~` is this user's home, and directories of programs may belong to this user.
     pub owner: u32,
     pub home: PathBuf,
 }
 
-/// Reads the policy of a home. Without a file the built-in one holds, which allows no command.
+/// Reads the policy of a home. Without a file the built-in policy applies, which allows no command.
 pub(crate) fn load(file: &Path) -> Result<Loaded> {
     let me = rustix::process::getuid().as_raw();
     let (text, owner) = match std::fs::read_to_string(file) {
@@ -267,7 +267,7 @@ pub(crate) fn load(file: &Path) -> Result<Loaded> {
     })
 }
 
-/// Reads the text of a policy, and checks what its types cannot.
+/// Parses the text of a policy, and checks constraints that the types do not express.
 pub(crate) fn parse(text: &str) -> Result<Settings> {
     let line = |key: &str| {
         let at = text.lines().position(|line| line.trim_start().starts_with(key));
@@ -314,7 +314,7 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
     Ok(settings)
 }
 
-/// The longest time a command may be given, in seconds.
+/// The highest time limit of a command, in seconds.
 pub(crate) const LONGEST: f64 = 600.0;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The rules about a file that is read or written by name, for a tool.
+//! Rules for files that a tool reads or writes by name.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use super::patterns::covering;
 use super::resolved::Policy;
 use crate::refusal::{denied, denied_by};
 
-/// A path that may be read.
+/// Checks that a path may be read.
 pub(crate) fn readable(policy: &Policy, path: &Path) -> Result<()> {
     visible(policy, &policy.hidden(), path, Access::Read)
 }
 
-/// The same for each of many paths, with what is hidden resolved once.
+/// Checks one of many paths. `hidden` is resolved once by the caller.
 pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Access) -> Result<()> {
     for module in policy.modules_at(&[&policy.base]) {
         module.check(access, path)?;
@@ -40,8 +40,8 @@ pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Acc
     Ok(())
 }
 
-/// A path that may be written: declared, and neither pristine nor forbidden nor something that runs later. `asked` is the same path
-/// before links were followed.
+/// Checks that a path may be written: it must be listed, and neither pristine nor forbidden nor guarded. `asked` is
+/// the same path before links were resolved.
 pub(crate) fn writable(policy: &Policy, path: &Path, asked: &Path) -> Result<()> {
     visible(policy, &policy.hidden(), path, Access::Write)?;
     let hint = policy.remedy("[paths] lists what may be written");

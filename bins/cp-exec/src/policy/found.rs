@@ -1,5 +1,5 @@
-//! What a policy hides or keeps by its name, such as `**/.env`: looked for at any depth before every run, since a command can move
-//! what an earlier one left in its place.
+//! Paths that a policy hides or keeps read-only by name, such as `**/.env`. They are searched at any depth before
+//! every run, because a command can move a file that an earlier command left.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,8 @@ use super::patterns::Pattern;
 use super::resolved::Policy;
 use crate::glob::name_matches;
 
-/// The paths that match names of the policy, by what is done with them. A `pinned` path would leave its pattern if a directory on the way were
-/// renamed.
+/// The paths that match names of the policy. A path is `pinned` if its pattern would no longer match after a
+/// directory on the path was renamed.
 #[derive(Default)]
 pub(crate) struct Found {
     pub hidden: Vec<PathBuf>,
@@ -27,7 +27,7 @@ pub(super) struct Names {
 }
 
 impl Policy {
-    /// The names that this policy hides or keeps.
+    /// The names that this policy hides or keeps read-only.
     pub(super) fn names(&self) -> Names {
         let by_words = |patterns: &'_ [Pattern]| -> Vec<Pattern> {
             patterns.iter().filter(|pattern| pattern.tree().is_none()).cloned().collect()
@@ -38,7 +38,7 @@ impl Policy {
 }
 
 impl Names {
-    /// Whether an entry with this name could be meant. It spares most entries a path.
+    /// True if an entry with this name could match. Other entries need no path, which saves time.
     pub(super) fn may_mean(&self, name: &[u8]) -> bool {
         is_environment_file(name)
             || self
@@ -48,7 +48,7 @@ impl Names {
                 .any(|pattern| pattern.last().is_none_or(|word| name_matches(word, name)))
     }
 
-    /// Takes an entry down if it is meant; true if it is hidden with everything in it.
+    /// Records an entry if it matches. True if it is hidden with everything in it.
     pub(super) fn take(&mut self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         let meant = |patterns: &[Pattern]| {
@@ -56,7 +56,7 @@ impl Names {
                 Some(word) => name_matches(word, name),
                 None => pattern.matches(path),
             });
-            // It is found again wherever it is moved if its name alone decides.
+            // A path whose name alone decides matches again wherever it is moved.
             meant.map(|pattern| pattern.anywhere().is_none()).min()
         };
         let hidden = is_environment_file(name).then_some(false).or_else(|| meant(&self.hidden));

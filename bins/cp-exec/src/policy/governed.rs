@@ -1,4 +1,4 @@
-//! A tree that governs itself, named with `--root`: what of it is pristine and what is only appended to, commands do not write.
+//! A governed tree, named with `--root`: commands do not write its pristine paths and its append-only ledgers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use cp_common::home::{PathClass, classify, governed_roots};
 
 use crate::refusal::denied;
 
-/// A control plane root and the roots in it that are governed.
+/// A control plane root and its governed roots.
 #[derive(Clone)]
 pub(crate) struct Governed {
     root: PathBuf,
@@ -21,12 +21,12 @@ impl Governed {
         Self { root: root.to_owned(), roots: governed_roots(root) }
     }
 
-    /// Its governed roots and its ledgers, whether they are there or not.
+    /// Its governed roots and ledgers, including those that do not exist.
     pub(super) fn protected(&self) -> Vec<PathBuf> {
         self.pristine().into_iter().chain(self.ledgers()).collect()
     }
 
-    /// Its governed roots. A prefix that leads out of the tree governs nothing in it.
+    /// Its governed roots. A prefix that points out of the tree is ignored.
     fn pristine(&self) -> Vec<PathBuf> {
         let roots = self.roots.iter().map(|prefix| self.root.join(prefix));
         roots.filter(|path| path.starts_with(&self.root) && *path != self.root).collect()
@@ -39,7 +39,7 @@ impl Governed {
         std::iter::once(self.root.join("ledger")).chain(below).collect()
     }
 
-    /// Refuses to write what is pristine, or a ledger.
+    /// Refuses to write a pristine path or a ledger.
     pub(crate) fn check_writable(&self, path: &Path) -> Result<()> {
         let class = classify(&self.root, path, &self.roots);
         let (rule, hint) = match class {

@@ -1,4 +1,4 @@
-//! What a policy hides from every command, and what it keeps read-only inside what may be written.
+//! Paths that a policy hides from every command, and paths that it keeps read-only inside writable trees.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ const SECRETS: [&str; 16] = [
     ".local/share/keyrings",
 ];
 
-/// Secrets of the machine, and sockets that are as good as root.
+/// Secrets of the machine, and sockets that give root access.
 const SYSTEM_SECRETS: [&str; 9] = [
     "/etc/shadow",
     "/etc/gshadow",
@@ -45,31 +45,31 @@ const SYSTEM_SECRETS: [&str; 9] = [
     "/run/podman",
 ];
 
-/// What of the cp home no command sees.
+/// The directories of the cp home that are hidden from commands.
 const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
 
 impl Policy {
-    /// Everything to hide from every command, by its path, whether it is there or not. What is hidden for its name is looked for
-    /// with [`Policy::look_through`].
+    /// All paths that are hidden from every command, including those that do not exist. Names that are hidden at any
+    /// depth are found by [`Policy::look_through`].
     pub(crate) fn masks(&self) -> Vec<PathBuf> {
         let mut masks: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         masks.extend(SECRETS.iter().map(|name| self.loaded.home.join(name)));
         masks.extend(HOME_PARTS.iter().map(|name| self.cp_home.join(name)));
         masks.extend([self.ledger.clone(), blob::directory(&self.ledger)]);
         masks.extend(self.bounds.forbidden.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)));
-        // What a tool needs of its own directory stays visible; the rest of the list is hidden wherever it lies.
+        // The directories of tools stay visible. Everything else in the list is hidden wherever it lies.
         masks.retain(|mask| !self.tools.iter().any(|tools| tools.starts_with(mask)));
         masks.sort();
         masks.dedup();
         masks
     }
 
-    /// Where some paths lead by links that no command can make. Through another one they are refused.
+    /// Resolves links that no command can create. A path through any other link is refused.
     pub(crate) fn followed(&self, paths: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
         let writable = self.written_by_name();
         let mut followed = Vec::new();
         for path in paths {
-            // Most have no link on their way, and one look shows it.
+            // Most paths have no link, and one call to `open` shows it.
             if place::open(&path).is_ok() {
                 followed.push(path);
                 continue;
@@ -84,12 +84,12 @@ impl Policy {
         Ok(followed)
     }
 
-    /// What the policy lets commands write by its name, guarded or not.
+    /// The trees that the policy makes writable by name, even if they are guarded.
     pub(crate) fn written_by_name(&self) -> Vec<PathBuf> {
         self.bounds.write.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect()
     }
 
-    /// Whether other programs run something from a path later, so that it is not written.
+    /// True if other programs execute something from a path later, so that it must not be written.
     pub(crate) fn is_guarded(&self, path: &Path) -> bool {
         let below = self
             .written_by_name()
@@ -101,10 +101,11 @@ impl Policy {
         })
     }
 
-    /// Everything to keep read-only inside what a command may write, by its path, beside what is guarded there.
+    /// Paths to keep read-only inside writable trees, in addition to guarded paths.
     pub(crate) fn protected(&self) -> Result<Vec<PathBuf>> {
         let mut paths: Vec<PathBuf> = self.declared_pristine().chain(self.tools.iter().cloned()).collect();
-        // Parts of the cp home that do not exist cannot be hidden, so a writable tree around the home must not let a command make them.
+        // Missing parts of the cp home cannot be hidden, so commands must not create them in a writable tree around
+        // the home.
         let writable = self.bounds.trees(Access::Write);
         paths.extend(writable.iter().any(|root| self.cp_home.starts_with(root)).then(|| self.cp_home.clone()));
         paths.extend(self.governed.iter().flat_map(Governed::protected));
@@ -117,9 +118,9 @@ impl Policy {
         Ok(there)
     }
 
-    /// What is to stay as it is and is not there, so that nothing can be made read-only: a command could make it.
+    /// Pristine paths that do not exist. They cannot be made read-only, so a command could create them.
     pub(crate) fn pristine_and_absent(&self) -> Vec<PathBuf> {
-        // This program may make its own ledger while the command runs.
+        // This program may create its own ledger while the command runs.
         let governed = self.governed.iter().flat_map(Governed::protected).filter(|path| !self.ledger.starts_with(path));
         self.declared_pristine().chain(governed).filter(|path| path.symlink_metadata().is_err()).collect()
     }
@@ -128,20 +129,20 @@ impl Policy {
         self.pristine.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned))
     }
 
-    /// What is hidden from every command and tool, to be asked about many paths.
+    /// The hidden paths, resolved once to check many paths.
     pub(crate) fn hidden(&self) -> Hidden {
         Hidden { masks: self.masks().iter().map(|mask| follow(mask).0).collect(), tools: self.tools.clone() }
     }
 }
 
-/// What is hidden, with the links of each path followed.
+/// Hidden paths with resolved links.
 pub(crate) struct Hidden {
     masks: Vec<PathBuf>,
     tools: Vec<PathBuf>,
 }
 
 impl Hidden {
-    /// Whether a path is hidden, by where it lies or by its name.
+    /// True if a path is hidden by its directory or by its name.
     pub(crate) fn hides(&self, path: &Path) -> bool {
         let by_name = |above: &Path| above.file_name().is_some_and(|name| is_environment_file(name.as_encoded_bytes()));
         !self.tools.iter().any(|tools| path.starts_with(tools))
@@ -149,7 +150,7 @@ impl Hidden {
     }
 }
 
-/// The device and inode of a path, if anything is there. A link on the way is refused.
+/// The device and inode of a path; `None` if it does not exist. A link on the path is refused.
 pub(crate) fn node_of(path: &Path) -> Result<Option<Node>> {
     let failed = |e: std::io::Error| match place::first_link(path) {
         Some(link) => linked(&path.display().to_string(), &link, "which was not there when the policy was read"),
@@ -158,7 +159,7 @@ pub(crate) fn node_of(path: &Path) -> Result<Option<Node>> {
     place::open(path).and_then(|file| file.map(|file| place::node(&file)).transpose()).map_err(failed)
 }
 
-/// Whether a name is that of a file with an environment's secrets, and not of an example of one.
+/// True for a file with secrets of an environment, such as `.env`, but not for an example of one.
 pub(super) fn is_environment_file(name: &[u8]) -> bool {
     let Some(rest) = name.strip_prefix(b".env") else { return false };
     let example = [".example", ".sample", ".template", ".dist"].iter().any(|end| rest.ends_with(end.as_bytes()));

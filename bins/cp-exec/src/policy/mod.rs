@@ -1,6 +1,7 @@
-//! The policy: what its file says, what the modules of a root declare, and both resolved for one start of the program.
+//! The policy: the settings of its file, the declarations of the modules of a root, and both resolved for one start
+//! of the program.
 //!
-//! Everything here is fixed once it is read. What a decision or a sandbox needs to know about a path is asked here.
+//! A policy does not change after it is read. Decisions and the sandbox query paths here.
 
 mod accounts;
 mod bounds;

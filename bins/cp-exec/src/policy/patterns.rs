@@ -1,18 +1,18 @@
-//! Path patterns of a policy: what they name, and which paths they match.
+//! Path patterns of a policy.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::glob::{is_pattern, name_matches, unescaped};
 use crate::place::{Link, follow};
 
-/// What the variable parts of a pattern stand for.
+/// The values of the variable parts of patterns.
 #[derive(Clone, Debug)]
 pub(crate) struct Anchors {
-    /// What `.` means: the directory in which the outermost program was started.
+    /// The value of `.`: the directory in which the outermost program was started.
     pub base: PathBuf,
-    /// What `~` means: the home directory of the policy's owner.
+    /// The value of `~`: the home directory of the policy's owner.
     pub home: PathBuf,
-    /// What `<session_id>` means.
+    /// The value of `<session_id>`.
     pub session: Option<String>,
 }
 
@@ -20,9 +20,9 @@ pub(crate) struct Anchors {
 pub(crate) struct Pattern {
     text: String,
     kind: Kind,
-    /// The links on the way to what it names.
+    /// The links on the path of the pattern.
     links: Vec<Link>,
-    /// The directory it was declared under, if it leads out of that by a link.
+    /// The directory under which the pattern was declared, if a link leaves it.
     left: Option<PathBuf>,
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct Pattern {
 enum Kind {
     /// A path and everything below it: the kernel can enforce this.
     Tree(PathBuf),
-    /// Words with `*` and `?`, by component: only we can look.
+    /// Components with `*` and `?`. The kernel cannot enforce these.
     Glob(Vec<String>),
 }
 
 impl Pattern {
-    /// Reads a pattern. Relative ones begin at `.`, those that begin with `**` anywhere.
+    /// Parses a pattern. A relative pattern starts at `.`, and one that starts with `**` matches at any depth.
     pub(crate) fn new(text: &str, anchors: &Anchors) -> Self {
         let session = anchors.session.as_deref().map(escaped);
         let mut path = text.replace("<session_id>", session.as_deref().unwrap_or("<session_id>"));
@@ -44,7 +44,7 @@ impl Pattern {
             path.replace_range(..1, &escaped(&anchors.home.to_string_lossy()));
             root = Some(anchors.home.clone());
         }
-        // What comes before the first wildcard is there to be followed; what comes after it matches words.
+        // Links are resolved in the components before the first wildcard only.
         let is_literal = |part: &Component<'_>| !is_pattern(&part.as_os_str().to_string_lossy());
         let fixed: PathBuf = Path::new(&path).components().take_while(is_literal).collect();
         let fixed = PathBuf::from(unescaped(&fixed.to_string_lossy()));
@@ -63,27 +63,27 @@ impl Pattern {
         Self { text: text.to_owned(), kind, links, left }
     }
 
-    /// The links on the way to what it names.
+    /// The links on the path of the pattern.
     pub(super) fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// The first link on its way that a command could have made in one of these trees.
+    /// The first link on the path that a command could have created in one of these trees.
     pub(super) fn hostile_link(&self, writable: &[PathBuf]) -> Option<&Link> {
         self.links.iter().find(|link| writable.iter().any(|root| link.at != *root && link.at.starts_with(root)))
     }
 
-    /// The directory it was declared under, if a link on its way leads out of that.
+    /// The directory under which the pattern was declared, if a link leaves it.
     pub(super) fn left(&self) -> Option<&Path> {
         self.left.as_deref()
     }
 
-    /// The pattern as the policy has it.
+    /// The text of the pattern in the policy.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The path whose whole tree this is, where it is one.
+    /// The path of the tree, if the pattern is a whole tree.
     pub(crate) fn tree(&self) -> Option<&Path> {
         match &self.kind {
             Kind::Tree(path) => Some(path),
@@ -91,7 +91,7 @@ impl Pattern {
         }
     }
 
-    /// The last component of a pattern `**/name`: what decides by that alone.
+    /// The last component of a pattern `**/name`, which alone decides.
     pub(super) fn anywhere(&self) -> Option<&str> {
         match &self.kind {
             Kind::Glob(parts) => match parts.as_slice() {
@@ -102,7 +102,7 @@ impl Pattern {
         }
     }
 
-    /// The word that the name of whatever it means must match; none if any name will do.
+    /// The pattern for the last component of matching paths; `None` if any name matches.
     pub(super) fn last(&self) -> Option<&str> {
         match &self.kind {
             Kind::Glob(parts) => parts.last().map(String::as_str).filter(|last| *last != "**"),
@@ -110,7 +110,7 @@ impl Pattern {
         }
     }
 
-    /// What of it is there. A pattern that begins anywhere is not looked for.
+    /// The existing paths that the pattern matches. A pattern that starts with `**` is not searched for.
     pub(crate) fn present(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         match &self.kind {
@@ -121,7 +121,7 @@ impl Pattern {
         found
     }
 
-    /// Whether a path, already normal, is meant.
+    /// True if the pattern matches a normalized path.
     pub(crate) fn matches(&self, path: &Path) -> bool {
         match &self.kind {
             Kind::Tree(root) => path.starts_with(root),
@@ -129,24 +129,24 @@ impl Pattern {
         }
     }
 
-    /// Whether a path or a directory it lies in is meant.
+    /// True if the pattern matches a path or one of its ancestors.
     pub(crate) fn covers(&self, path: &Path) -> bool {
         path.ancestors().any(|above| self.matches(above))
     }
 }
 
-/// The first of some patterns that covers a path.
+/// The first pattern that covers a path.
 pub(crate) fn covering<'a>(patterns: &'a [Pattern], path: &Path) -> Option<&'a Pattern> {
     patterns.iter().find(|pattern| pattern.covers(path))
 }
 
-/// A path as a pattern that matches no other path.
+/// Quotes a path, so that it is a pattern that matches this path only.
 pub(crate) fn escaped(path: &str) -> String {
     let special = |c: char| matches!(c, '*' | '?' | '\\' | '>');
     path.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// A value with a leading `~` replaced.
+/// Expands a leading `~`.
 pub(crate) fn expand(text: &str, home: &str) -> String {
     match text.strip_prefix('~') {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}"),
@@ -154,7 +154,7 @@ pub(crate) fn expand(text: &str, home: &str) -> String {
     }
 }
 
-/// A path without `.` and `..`, without looking at the disk.
+/// Removes `.` and `..` from a path without reading the file system.
 pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -174,7 +174,7 @@ fn components(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Finds what a pattern names below a directory. Links are found and not followed.
+/// Finds the paths below a directory that match a pattern. Links are found but not followed.
 fn look(directory: &Path, pattern: &[String], found: &mut Vec<PathBuf>) {
     let Some((first, rest)) = pattern.split_first() else { return };
     if !is_pattern(first) {

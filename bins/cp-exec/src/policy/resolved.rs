@@ -1,4 +1,5 @@
-//! The policy and paths in force: every pattern resolved against the base, the home and the session of one start of the program.
+//! The policy in force: every pattern resolved against the base, the home and the session of one start of the
+//! program.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -18,49 +19,49 @@ use crate::place::{Link, first_link, follow};
 use crate::refusal::{linked, owner_decides, refuse};
 use crate::sandbox::plan::Network;
 
-/// What every decision and every sandbox of this process is made from. It does not change, but for the call that is answered.
+/// The input of every decision and every sandbox of this process. Only the current call changes.
 #[derive(Clone)]
 pub(crate) struct Policy {
     pub loaded: Loaded,
-    /// What the paths of the policy mean here.
+    /// The resolved paths of the policy.
     pub bounds: Bounds,
     pub pristine: Vec<Pattern>,
-    /// Why some paths of the policy are not granted: one sentence for each.
+    /// One message for each path of the policy that is not granted.
     not_granted: Vec<String>,
-    /// What `.` means: the directory in which the outermost program was started.
+    /// The value of `.`: the directory in which the outermost program was started.
     pub base: PathBuf,
     /// Directories of executable tools.
     pub tools: Vec<PathBuf>,
-    /// Names with one fixed file.
+    /// Names that are pinned to one file.
     pub pins: Vec<(String, PathBuf)>,
     /// The home of the cp programs.
     pub cp_home: PathBuf,
     pub ledger: PathBuf,
     pub actor: Actor,
-    /// The tree that was named as the root, which governs itself.
+    /// The governed tree that was named as the root.
     pub governed: Option<Governed>,
-    /// What modules of the root declare about themselves.
+    /// The modules of the root that declare capabilities.
     modules: Arc<[Module]>,
-    /// Links on the way to the home and to programs, by which they are known too.
+    /// Links on the paths of the home and of programs, which programs use as well.
     pub links: Vec<Link>,
-    /// The longest time that a command may be given, in seconds.
+    /// The highest time limit that a command may request, in seconds.
     pub longest: f64,
 }
 
-/// Who acts, as every entry on the ledger names them.
+/// The actor, as entries of the ledger name it.
 #[derive(Clone, Debug)]
 pub(crate) struct Actor {
     pub agent: String,
     pub session: Option<String>,
     pub run: Option<String>,
-    /// The tool call of a model that is answered now.
+    /// The tool call of a model that is being answered.
     pub call: Option<String>,
-    /// The host whose hook asks.
+    /// The tool call of another agent, if a hook is the caller.
     pub host: Option<Hosted>,
     pub origin: Origin,
 }
 
-/// The tool call of another agent that is decided about or run.
+/// A tool call of another agent that is being decided about or run.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosted {
     pub host: String,
@@ -69,7 +70,7 @@ pub(crate) struct Hosted {
 }
 
 impl Hosted {
-    /// Reads HOST/SESSION/CALL.
+    /// Parses HOST/SESSION/CALL.
     pub(crate) fn of(word: &str) -> Result<Self> {
         let mut parts = word.splitn(3, '/').map(str::to_owned);
         match (parts.next(), parts.next(), parts.next()) {
@@ -78,14 +79,14 @@ impl Hosted {
         }
     }
 
-    /// The same in one word.
+    /// Formats HOST/SESSION/CALL.
     pub(crate) fn word(&self) -> String {
         format!("{}/{}/{}", self.host, self.session, self.call)
     }
 }
 
 impl Policy {
-    /// Reads the policy of the home, and what the modules of `root`, or else of the home, declare.
+    /// Resolves the policy of the home, with the modules of `root`, or else of the home.
     pub(crate) fn resolve(context: &Context, tools: &[PathBuf], root: Option<&Path>) -> Result<Self> {
         let loaded = load(&context.home.policy_file())?;
         let session = context.session();
@@ -140,18 +141,18 @@ impl Policy {
         })
     }
 
-    /// Lets a command run for a day.
+    /// Allows a command to run for a day.
     pub(crate) fn allow_long_running(&mut self) {
         self.longest = 86_400.0;
     }
 
-    /// Takes away everything by which a command could change something: what may be written, and the network.
+    /// Removes write access and the network.
     pub(crate) fn set_read_only(&mut self) {
         self.bounds.read_only = true;
         self.loaded.settings.exec.network = Network::None;
     }
 
-    /// The directory that commands of the session, or else of the run, see as `/tmp`; none outside of both.
+    /// The directory that commands of the session, or else of the run, see as `/tmp`; `None` outside of both.
     pub(crate) fn session_tmp(&self) -> Option<PathBuf> {
         let Actor { session, run, host, .. } = &self.actor;
         let host = || host.as_ref().map(|host| ("host", format!("{}/{}", host.host, host.session)));
@@ -170,17 +171,17 @@ impl Policy {
         &self.loaded.sha256
     }
 
-    /// The home directory that `~` means, as text.
+    /// The value of `~` as text.
     pub(crate) fn tilde(&self) -> Cow<'_, str> {
         self.loaded.home.to_string_lossy()
     }
 
-    /// A value with a leading `~` replaced.
+    /// Expands a leading `~`.
     pub(crate) fn expand(&self, text: &str) -> String {
         expand(text, &self.tilde())
     }
 
-    /// The value of a variable that the policy sets: a leading `./` is the base too.
+    /// Expands the value of a variable that the policy sets: `~` is the home, and a leading `./` is the base.
     pub(crate) fn value(&self, text: &str) -> String {
         match text.strip_prefix("./") {
             Some(below) => self.base.join(below).display().to_string(),
@@ -188,7 +189,7 @@ impl Policy {
         }
     }
 
-    /// The hint of a refusal that a setting would lift: without a policy, how to begin one.
+    /// The hint of a refusal that a setting would lift. Without a policy, the hint is to create one.
     pub(crate) fn remedy(&self, setting: &str) -> String {
         match &self.loaded.file {
             None => "`cp-exec policy init` writes a policy that allows the programs of this machine; with --for DIR also what a project needs".to_owned(),
@@ -196,23 +197,23 @@ impl Policy {
         }
     }
 
-    /// Whether approvals are advisory: the user who asks can read the key that signs them.
+    /// True if approvals are advisory, because the user who requests them can read the key that signs them.
     pub(crate) fn approvals_are_advisory(&self) -> bool {
         let owner = self.exec().confirm == Confirm::Owner || !self.loaded.settings.tools.approve.is_empty();
         owner && rustix::fs::access(self.cp_home.join("keys"), rustix::fs::Access::READ_OK).is_ok()
     }
 
-    /// The modules whose bounds hold for what is done in, or with, these paths.
+    /// The modules whose bounds apply to these paths.
     pub(crate) fn modules_at(&self, paths: &[&Path]) -> Vec<&Module> {
         self.modules.iter().filter(|module| module.contains_any(paths)).collect()
     }
 
-    /// The modules whose `forbidden` holds for what is done in these paths: of a tree that was named as the root, all of them.
+    /// The modules whose `forbidden` list applies to these paths: all modules of an explicit root.
     pub(crate) fn modules_that_forbid(&self, paths: &[&Path]) -> Vec<&Module> {
         self.modules.iter().filter(|module| self.governed.is_some() || module.contains_any(paths)).collect()
     }
 
-    /// Refuses a policy whose forbidden or pristine paths lead through a link that a command could have made.
+    /// Refuses a policy whose forbidden or pristine paths go through a link that a command could have created.
     fn check_links(&self) -> Result<()> {
         let writable = self.written_by_name();
         for pattern in self.bounds.forbidden.iter().chain(&self.pristine) {
@@ -223,7 +224,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Refuses `.` where it would mean too much, unless the policy lists that directory by name, and paths that links lead astray.
+    /// Refuses a base directory that would grant too much, unless the policy lists that directory by name. Also
+    /// refuses hostile links.
     pub(crate) fn check_base(&self) -> Result<()> {
         self.check_links()?;
         let base = &self.base;
@@ -250,18 +252,19 @@ impl Policy {
         )))
     }
 
-    /// Whether a path lies in a directory of executable tools.
+    /// True if a path lies in a directory of executable tools.
     pub(crate) fn is_tool(&self, path: &Path) -> bool {
         self.tools.iter().any(|tools| path.starts_with(tools))
     }
 
-    /// Whether a command could write a path that is not declared as executable.
+    /// True if a command could write a path that is not declared as executable.
     pub(crate) fn writable_only(&self, path: &Path) -> bool {
         let written = self.bounds.write.iter().any(|pattern| pattern.matches(path));
         written && !self.bounds.lists(Access::Execute, path) && !self.is_tool(path)
     }
 
-    /// Paths that are not granted because of a link, and patterns that the kernel does not enforce, as the record names them.
+    /// Paths that are not granted because of a link, and patterns that the kernel does not enforce, as they are
+    /// recorded.
     pub(crate) fn not_kernel_enforced(&self) -> Vec<String> {
         let mut missing: Vec<String> = self.not_granted.iter().map(|why| format!("not_granted: {why}")).collect();
         for (pattern, _) in self.bounds.all().filter(|(_, grants)| *grants) {

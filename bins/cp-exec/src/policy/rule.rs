@@ -1,4 +1,4 @@
-//! `[[exec.rule]]`: a policy's own rules about arguments, with the command lines they must and must not be about.
+//! `[[exec.rule]]`: a policy's own rules about arguments, with examples and counterexamples.
 
 use cp_common::{Error, Result, words};
 use serde::{Deserialize, Serialize};
@@ -10,21 +10,21 @@ use crate::rules::Arguments;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
-    /// The command it is about.
+    /// The command to which the rule applies.
     pub command: String,
-    /// Only with one of these as the first operand.
+    /// The rule applies only if one of these is the first operand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subcommands: Vec<String>,
-    /// Only with one of these options.
+    /// The rule applies only if one of these options is given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     pub decision: Verdict,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Command lines it must be about.
+    /// Command lines to which the rule must apply.
     #[serde(default, rename = "match", skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,
-    /// Command lines it must not be about.
+    /// Command lines to which the rule must not apply.
     #[serde(default, rename = "not_match", skip_serializing_if = "Vec::is_empty")]
     pub counterexamples: Vec<String>,
 }
@@ -33,14 +33,14 @@ pub(crate) struct Rule {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     Allow,
-    /// It may run when confirmed. `ask` is the usual word; `confirm` is read as well.
+    /// The command may run after confirmation. `ask` is the usual word; `confirm` is accepted as well.
     #[serde(alias = "ask")]
     Confirm,
     Deny,
 }
 
 impl Rule {
-    /// Whether this is about a command line.
+    /// True if the rule applies to a command line.
     pub(crate) fn is_about(&self, arguments: &Arguments<'_>) -> bool {
         let has_subcommand = || self.subcommands.is_empty() || arguments.is_command(&self.subcommands);
         name_matches(&self.command, arguments.name())
@@ -49,7 +49,7 @@ impl Rule {
     }
 }
 
-/// Checks that each rule is about its examples and not about its counterexamples.
+/// Checks that each rule applies to its examples and not to its counterexamples.
 pub(super) fn check_examples(rules: &[Rule]) -> Result<()> {
     for (at, rule) in rules.iter().enumerate() {
         let wrong = |line: &String, is: &str| {

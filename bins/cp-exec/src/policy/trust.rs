@@ -1,4 +1,4 @@
-//! Which files are trusted: those that no other user can replace or write.
+//! Trusted files: files that no other user can replace or write.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,19 +9,20 @@ use cp_common::{Error, Result};
 
 use crate::refusal::refuse;
 
-/// Whether other users than its owner can write to a file or directory.
+/// True if users other than the owner can write to a file or directory.
 pub(crate) fn others_write(meta: &fs::Metadata) -> bool {
-    // A group with the owner's own number is the owner's private group.
+    // A group whose id is the owner's uid is the private group of the owner.
     meta.mode() & 0o002 != 0 || (meta.mode() & 0o020 != 0 && meta.gid() != 0 && meta.gid() != meta.uid())
 }
 
-/// Refuses a directory of programs that users other than root and `owner` can write to: they would decide what runs.
+/// Refuses a directory of programs that users other than root and `owner` can write to, because they could replace
+/// programs.
 pub(crate) fn check_directory(directory: &Path, owner: u32) -> Result<()> {
     const STICKY: u32 = 0o1000;
     for above in directory.ancestors() {
         let meta = fs::metadata(above).map_err(|e| Error::io("cannot read the attributes", e).in_file(above))?;
         let trusted = meta.uid() == root_as_seen() || meta.uid() == owner;
-        // On the way to it, what others may add to but not replace in does no harm.
+        // A sticky directory above it is safe, because other users can add entries but not replace them.
         let shared = above != directory && meta.mode() & STICKY != 0;
         if !trusted || (others_write(&meta) && !shared) {
             return Err(refuse("path_unsafe", format!("other users can write to {}", above.display())).hint(
@@ -32,13 +33,13 @@ pub(crate) fn check_directory(directory: &Path, owner: u32) -> Result<()> {
     Ok(())
 }
 
-/// The uid that root's files show here, looked up once.
+/// The uid of files of root in this user namespace, computed once.
 fn root_as_seen() -> u32 {
     static ROOT: OnceLock<u32> = OnceLock::new();
     *ROOT.get_or_init(look_for_root)
 }
 
-/// In a user namespace that does not know root its files show nobody's uid.
+/// In a user namespace that does not map root, files of root have the overflow uid.
 fn look_for_root() -> u32 {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let knows_root = map.lines().any(|line| line.split_whitespace().next() == Some("0"));

@@ -1,5 +1,6 @@
-//! The one walk through trees: before a run for what the policy hides or keeps by its name and for what is guarded, after it for what
-//! is guarded. Each tree is read once, by descriptor and through no link, and only entries that can matter are given a path.
+//! The walk through trees. Before a run it searches for names that the policy hides or keeps read-only and for
+//! guarded names; after a run, for guarded names. Each tree is read once by descriptor without following links, and
+//! paths are built only for entries that can match.
 
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
@@ -18,15 +19,16 @@ use crate::guard::{Guarded, Guards, Within, may_matter};
 use crate::place;
 use crate::refusal::refuse;
 
-/// The longest path of a directory that is searched. The kernel takes no path over 4096 bytes, so nothing below could be covered.
+/// The longest path of a directory that is searched. The kernel accepts no path over 4096 bytes, so deeper paths
+/// could not be covered.
 const LONGEST: usize = 4096 - 256;
 
-/// How deep directories stay open for those in them to be opened from. Runs that end at once walk at once, and descriptors are few.
+/// The depth up to which directories stay open, so that their subdirectories can be opened from them. The bound
+/// exists because several runs can walk at the same time and descriptors are limited.
 const HELD: usize = 16;
 
 impl Policy {
-    /// Looks for what is hidden or kept for its name, everywhere in these trees, and for what is guarded in those of them that may be
-    /// written.
+    /// Searches all trees for names that are hidden or kept read-only, and the writable ones also for guarded names.
     pub(crate) fn look_through(&self, roots: &[&Path], writable: &[PathBuf]) -> Result<(Found, Guarded)> {
         let guarded = outermost(writable.iter().map(PathBuf::as_path));
         let trees = guarded.iter().map(|tree| tree.to_path_buf()).collect();
@@ -45,8 +47,8 @@ impl Policy {
 }
 
 impl Guarded {
-    /// Looks through trees for what is guarded, and at no more entries than these. Repositories that are known are not searched, and
-    /// only these links are followed. An error comes with the findings so far.
+    /// Searches trees for guarded names, up to a number of entries. Known repositories are not searched, and only the
+    /// given links are followed. An error comes with the findings so far.
     pub(crate) fn in_trees(
         trees: &[PathBuf],
         known: &[PathBuf],
@@ -63,12 +65,12 @@ impl Guarded {
     }
 }
 
-/// Trees of programs that the system's owner keeps, and no command can write.
+/// True for a tree of system programs, which no command can write.
 fn is_of_the_system(path: &Path) -> bool {
     ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"].iter().any(|tree| path.starts_with(tree))
 }
 
-/// Some paths without those that lie in others.
+/// Removes paths that lie in other paths of the list.
 fn outermost<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<&'a Path> {
     let mut paths: Vec<&Path> = paths.collect();
     paths.sort_unstable();
@@ -76,17 +78,17 @@ fn outermost<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<&'a Path> {
     paths
 }
 
-/// What is looked for in a directory.
+/// The names to search for in a directory.
 #[derive(Clone)]
 struct Wanted {
     names: bool,
     guarded: Option<Within>,
 }
 
-/// A directory still to be read.
+/// A directory that is still to be read.
 struct Waiting {
     path: PathBuf,
-    /// The directory that it lies in, unless that lies too deep to be held open.
+    /// The descriptor of its parent, unless the parent lies too deep to stay open.
     above: Option<Rc<OwnedFd>>,
     depth: usize,
     wanted: Wanted,
@@ -95,14 +97,14 @@ struct Waiting {
 struct Walk<'a> {
     names: Option<Names>,
     guards: Guards<'a>,
-    /// Hidden by their paths, with everything in them.
+    /// Directories that are hidden by their paths, with everything in them.
     skipped: Vec<PathBuf>,
-    /// What may be written, inside the tree that is walked.
+    /// Writable trees inside the tree of the current walk.
     inner: Vec<&'a Path>,
-    /// How many entries may still be looked at, and how many there could be at first.
+    /// The number of entries that may still be read, and the limit.
     left: u64,
     most: u64,
-    /// Deepest last.
+    /// The deepest directory is last.
     waiting: Vec<Waiting>,
 }
 
@@ -125,7 +127,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Searches the places that links with guarded names lead to.
+    /// Searches the targets of links with guarded names.
     fn linked(&mut self) -> Result<()> {
         while let Some((place, within)) = self.guards.next_linked() {
             self.tree(&place, Wanted { names: false, guarded: Some(within) })?;
@@ -133,7 +135,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A root that is a file.
+    /// Adds a root that is a file.
     fn file(&mut self, root: &Path, wanted: &Wanted) -> Result<()> {
         let there = place::open(root).map_err(|e| unseen(root, &e))?.is_some();
         if let Some(names) = self.names.as_mut().filter(|_| there && wanted.names) {
@@ -142,7 +144,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A directory that cannot be read.
+    /// Handles a directory that cannot be read.
     fn closed(&mut self, directory: Waiting, error: Errno) -> Result<()> {
         if error != Errno::ACCESS && self.names.is_some() && directory.wanted.names {
             return Err(unseen(&directory.path, &error.into()));
@@ -151,7 +153,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Hides a directory as a whole that cannot be searched: its owner could change its mode, and git finds a repository in it.
+    /// Hides a directory that cannot be searched, because its owner could change its mode, and git could find a
+    /// repository in it.
     fn hide(&mut self, directory: PathBuf, wanted: &Wanted) {
         if wanted.guarded.is_some() {
             self.guards.closed(&directory);
@@ -168,7 +171,7 @@ impl<'a> Walk<'a> {
         while let Some(entry) = entries.next() {
             let entry = match entry {
                 Ok(entry) => entry,
-                // What goes away while it is read holds nothing.
+                // A directory that was removed during the walk has no entries.
                 Err(Errno::NOENT) => break,
                 Err(e) => return Err(unseen(&directory.path, &e.into())),
             };
@@ -186,7 +189,7 @@ impl<'a> Walk<'a> {
             };
             self.entry(directory, held.as_ref(), name, kind);
         }
-        // A repository without a working tree is found by git in its own directory, also one whose parts lie elsewhere.
+        // Git recognizes a bare repository by its entries, even if some of them are links to other directories.
         if let [true, true, true, _] | [true, _, _, true] = parts
             && directory.wanted.guarded.is_some()
         {
@@ -197,7 +200,7 @@ impl<'a> Walk<'a> {
 
     fn entry(&mut self, directory: &Waiting, above: Option<&Rc<OwnedFd>>, name: &CStr, kind: FileType) {
         let (name, is_directory) = (name.to_bytes(), kind == FileType::Directory);
-        // A link is not what it leads to, and that is looked at where it lies.
+        // A link is not an alternative name of its target here; the target is checked at its own path.
         let names = self.names.as_mut().filter(|_| directory.wanted.names && kind != FileType::Symlink);
         let may_be_meant = names.as_ref().is_some_and(|names| names.may_mean(name));
         let step = directory.wanted.guarded.as_ref().map(|within| within.step(name));
@@ -228,12 +231,12 @@ impl<'a> Walk<'a> {
 }
 
 impl Waiting {
-    /// Opens it to be read, through no link.
+    /// Opens the directory for reading, without following links.
     fn open(&self) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         match (&self.above, self.path.file_name()) {
             (Some(above), Some(name)) => {
-                // A directory that a link replaced meanwhile is not entered.
+                // If the directory was replaced by a link in the meantime, it is not entered.
                 let opened = rustix::fs::openat(above, name, flags | OFlags::CLOEXEC, Mode::empty());
                 opened.map_err(|e| if e == Errno::LOOP { Errno::NOTDIR } else { e })
             }
@@ -242,13 +245,13 @@ impl Waiting {
     }
 }
 
-/// What an entry is where the file system does not say it with the name.
+/// The type of an entry, if the file system does not return it with the name.
 fn kind_of(directory: &OwnedFd, name: &CStr) -> FileType {
     let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
     stat.map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
 }
 
-/// What cannot be looked into may hold anything, so nothing runs beside it.
+/// The error for a directory that cannot be searched. It may contain hidden names, so the command does not run.
 fn unseen(directory: &Path, error: &std::io::Error) -> Error {
     let shown: String = directory.display().to_string().chars().take(200).collect();
     refuse("paths.walk", format!("{shown} cannot be searched for what the policy hides by its name: {error}"))
@@ -357,7 +360,7 @@ mod tests {
         assert_eq!(trees.below(&found.links), [".husky", ".profile", "a/.vscode"]);
         assert_eq!(trees.below(&found.repositories), ["a/.git"]);
         assert_eq!(trees.below(&found.hidden), [".new"]);
-        // A link that is not followed gives no other place a guarded name.
+        // A link that is not followed does not give a guarded name to other paths.
         let (found, _) = Guarded::in_trees(&roots, &found.repositories, &[], 100);
         assert!(found.repositories.is_empty() && !found.paths.contains(&trees.root.join("cfg/tasks.json")));
     }
