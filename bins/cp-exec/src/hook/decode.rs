@@ -1,4 +1,4 @@
-//! From a host's JSON to what it tells. Members that are not known are left alone: hosts add some with each version.
+//! Decodes the JSON of a host. Unknown members are ignored, because hosts add members with new versions.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use super::{Event, Host, Moment, Output, Tool};
 
 type Members = Map<String, Value>;
 
-/// Reads the one object that a host sends. Strict where two readers could differ: a member that is there twice is refused. `asked` is who
-/// asks by the command line, which decides where the members fit several.
+/// Decodes the one object that a host sends. A duplicate member is an error, because parsers could differ. `asked` is
+/// the host that the command line names; it decides if the members fit several hosts.
 pub(crate) fn decode(bytes: &[u8], asked: Host) -> Result<Event> {
     let unclear = |why: String| Error::validation(format!("the host's question cannot be read: {why}"));
     json::check(bytes).map_err(|fault| unclear(fault.to_string()))?;
@@ -23,13 +23,13 @@ pub(crate) fn decode(bytes: &[u8], asked: Host) -> Result<Event> {
     event.ok_or_else(|| unclear("no host that is known writes it so".to_owned()))
 }
 
-/// Claude Code, Codex, Gemini CLI, and Copilot under a name of Claude's.
+/// Decodes an event of Claude Code, Codex, Gemini CLI, or Copilot with the event names of Claude Code.
 fn named(members: &Members, name: &str, asked: Host) -> Option<Event> {
     let host = match (name, asked) {
         ("BeforeTool" | "AfterTool", _) => Host::Gemini,
         (_, Host::Codex) => Host::Codex,
         _ if members.contains_key("turn_id") => Host::Codex,
-        // Its tools have other moments.
+        // Events of Copilot's own tools have other names.
         (name, Host::Gemini) if !name.contains("ToolUse") => Host::Gemini,
         (_, Host::Claude | Host::Gemini | Host::Copilot | Host::Opencode) => Host::Claude,
     };
@@ -57,7 +57,7 @@ fn named(members: &Members, name: &str, asked: Host) -> Option<Event> {
     })
 }
 
-/// Copilot under its own names: which event it is, only the members say.
+/// Decodes an event of Copilot with its own member names. The members determine the kind of event.
 fn copilot(members: &Members, session: String) -> Option<Event> {
     let moment = match (text(members, "toolName"), members.get("toolResult"), members.get("error")) {
         (Some(name), result, error) => {
@@ -79,7 +79,7 @@ fn copilot(members: &Members, session: String) -> Option<Event> {
     Some(Event { host: Host::Copilot, moment, session, call: None, cwd, mode: None })
 }
 
-/// The plugin in opencode: the two arguments that it gets, and where it is.
+/// Decodes a call of the plugin in opencode: its two arguments, and the working directory.
 fn opencode(members: &Members) -> Option<Event> {
     let (input, output) = (members.get("input")?.as_object()?, members.get("output")?.as_object()?);
     let tool = |arguments: Option<&Value>| Some(Tool { name: text(input, "tool")?, input: object(arguments?)? });
@@ -100,7 +100,7 @@ fn opencode(members: &Members) -> Option<Event> {
     })
 }
 
-/// An object, also one that came as its text: older versions send that.
+/// An object, or the text of one, which older versions send.
 fn object(value: &Value) -> Option<Members> {
     match value {
         Value::Object(members) => Some(members.clone()),

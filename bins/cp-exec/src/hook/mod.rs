@@ -1,4 +1,5 @@
-//! Hooks of other agents: what their JSON says, and an answer in their words. Nothing here decides or touches the world.
+//! Hooks of other agents: decodes their JSON events, and encodes answers for them. This module decides nothing and
+//! has no side effects.
 
 mod decode;
 mod rewrite;
@@ -17,64 +18,64 @@ pub(crate) use self::rewrite::{Line, Rewriting, candidate};
 pub(crate) use self::tools::{ToolEffect, command, effect_of, told};
 pub(crate) use self::words::{Verdict, reported, words};
 
-/// What a host tells.
+/// An event of a host.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    /// Who tells it, found by the members.
+    /// The host, recognized by the members.
     pub host: Host,
     pub moment: Moment,
     /// The host's id of the conversation.
     pub session: String,
     /// The host's id of the tool call, if it has one.
     pub call: Option<String>,
-    /// Where the conversation is.
+    /// The working directory of the conversation.
     pub cwd: Option<PathBuf>,
-    /// How far the host asks its person, in its own word.
+    /// The permission mode of the host, in its own word.
     pub mode: Option<String>,
 }
 
-/// When in a conversation.
+/// The kind of event.
 #[derive(Clone, Debug)]
 pub(crate) enum Moment {
     /// A tool is about to run.
     Before(Tool),
-    /// It has run.
+    /// The tool has run.
     After(Tool, Output),
-    /// The conversation starts or goes on.
+    /// The conversation starts or is resumed.
     Start,
     End,
-    /// Nothing runs by it.
+    /// An event without a tool call.
     Other,
 }
 
-/// A tool with what it is called with.
+/// A tool call: the tool's name and its input.
 #[derive(Clone, Debug)]
 pub(crate) struct Tool {
     pub name: String,
     pub input: Map<String, Value>,
 }
 
-/// What came of a tool.
+/// The result of a tool call.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     pub value: Value,
     pub failed: bool,
 }
 
-/// How a host's person can be asked about a tool.
+/// The way in which the user of a host can be asked about a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {
-    /// By the host, at once.
+    /// The host asks immediately.
     Now,
-    /// The host stops, and asks again when it is resumed.
+    /// The host stops, and asks again when its session is resumed.
     Later,
-    /// Not by the host.
+    /// The host cannot ask.
     Never,
 }
 
 impl Event {
-    /// How its person can be asked. Only Claude Code takes what is asked for a no where nobody answers, and it asks only where it asks
-    /// for itself too; where it does not tell, nobody is asked.
+    /// The way in which the user can be asked. Only Claude Code treats an unanswered question as a denial, and only
+    /// in modes in which it asks for itself. Without `attended`, the host is not asked.
     pub(crate) fn asks(&self, named: Host, attended: Option<bool>) -> Asks {
         let is_claude = self.host == Host::Claude && named == Host::Claude && self.call.is_some();
         match (attended.filter(|_| is_claude), self.mode.as_deref()) {
@@ -86,7 +87,7 @@ impl Event {
 }
 
 impl Output {
-    /// All texts in it, one a line.
+    /// All texts of the value, one per line.
     pub(crate) fn texts(&self) -> String {
         let (mut texts, mut rest) = (Vec::new(), vec![&self.value]);
         while let Some(value) = rest.pop() {

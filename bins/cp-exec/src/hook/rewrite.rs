@@ -1,4 +1,4 @@
-//! The command that a host runs instead: this program, with the original as one word that no shell looks into.
+//! The command that a host runs instead of the original: this program, with the original as one quoted word.
 
 use std::path::{Path, PathBuf};
 
@@ -9,23 +9,23 @@ use cp_common::wire::quoted;
 pub(crate) struct Line {
     pub command: String,
     pub cwd: PathBuf,
-    /// The host's own limit, in seconds.
+    /// The time limit of the host, in seconds.
     pub timeout: Option<f64>,
 }
 
-/// What every rewritten command of an event has in common.
+/// The common parts of all rewritten commands of an event.
 #[derive(Debug)]
 pub(crate) struct Rewriting<'a> {
-    /// This program.
+    /// The path of this program.
     pub program: &'a Path,
-    /// The options that hand the context on.
+    /// The options that pass the context on.
     pub context: &'a [String],
-    /// Who asks, as one word of `--hosted`.
+    /// The value of `--hosted`.
     pub hosted: &'a str,
 }
 
 impl Rewriting<'_> {
-    /// The command line for the host's shell.
+    /// The rewritten command line for the host's shell.
     pub(crate) fn of(&self, line: &Line, token: Option<&str>) -> String {
         let program = self.program.display().to_string();
         let cwd = line.cwd.display().to_string();
@@ -40,7 +40,7 @@ impl Rewriting<'_> {
     }
 }
 
-/// The original of a command line that looks like one that was rewritten. Whether it is exactly that, its maker says.
+/// The original of a command line that may be a rewritten one. The caller verifies it by rewriting it again.
 pub(crate) fn candidate(line: &Line) -> Option<Line> {
     let (_, word) = line.command.split_once(" -c '")?;
     let command = word.strip_suffix('\'')?.replace(r"'\''", "'");

@@ -1,4 +1,4 @@
-//! Questions as the hosts asked them, and answers in their words.
+//! Recorded questions of hosts, and the answers to them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! What a host's tool does, by its name and input: which command it would run, which files it would look at or change.
+//! The effect of a host's tool, by its name and input: the command that it would run, and the files that it would
+//! read or change.
 
 use std::path::{Path, PathBuf};
 
@@ -10,20 +11,20 @@ use super::rewrite::{Line, candidate};
 use crate::policy::Access;
 use crate::refusal::refuse;
 
-/// What a tool would do.
+/// The effect of a tool call.
 #[derive(Debug)]
 pub(crate) enum ToolEffect {
     /// Run a command line.
     Shell(Line),
-    /// Look at files or change them.
+    /// Read or change files.
     Files(Vec<(Access, PathBuf)>),
-    /// Something that only its name tells.
+    /// Unknown; only the name of the tool is known.
     Other,
 }
 
 const SHELLS: [&str; 7] =
     ["bash", "shell", "local_shell", "shell_command", "exec_command", "run_shell_command", "run_terminal_command"];
-/// They give text to a command that runs already, which nobody could decide about.
+/// Tools that write to the standard input of a running command, which cannot be checked.
 const TYPES: [&str; 3] = ["write_bash", "write_powershell", "write_stdin"];
 const READS: [&str; 14] = [
     "read",
@@ -56,9 +57,9 @@ const PATCHES: [&str; 2] = ["apply_patch", "patch"];
 
 /// The members that name a file or directory.
 const PATHS: [&str; 6] = ["file_path", "filePath", "notebook_path", "path", "dir_path", "absolute_path"];
-/// The members of what reads that hold patterns of paths.
+/// The members of read tools that hold path patterns.
 const PATTERNS: [&str; 2] = ["paths", "include"];
-/// The members that name a directory to run in.
+/// The members that name a working directory.
 const PLACES: [&str; 4] = ["workdir", "cwd", "dir_path", "directory"];
 
 /// The command line that a tool would run.
@@ -67,14 +68,14 @@ pub(crate) fn command(tool: &Tool) -> Option<&str> {
     ["command", "cmd"].iter().filter(|_| is_shell).find_map(|member| text_of(&tool.input, member))
 }
 
-/// What a call is known by: its original command line, or its name and input.
+/// The identity of a call: its original command line, or its name and input.
 pub(crate) fn told(tool: &Tool) -> String {
     let Some(command) = command(tool) else { return format!("{} {}", tool.name, Value::Object(tool.input.clone())) };
     let line = Line { command: command.to_owned(), cwd: PathBuf::new(), timeout: None };
     candidate(&line).unwrap_or(line).command
 }
 
-/// What a tool would do in a directory. What should name a command or file and does not is refused.
+/// The effect of a tool call in a directory. A call without the expected command or file is refused.
 pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
     let Tool { name, input } = tool;
     let known = name.to_lowercase();
@@ -99,7 +100,7 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
         let mut paths = named(input, Access::Read);
         let globs = PATTERNS.iter().chain((known == "glob").then_some(&"pattern"));
         paths.extend(texts(input, globs).map(|pattern| (Access::Read, fixed(pattern))));
-        // Where they look when nothing is named.
+        // These tools use the working directory if they name no path.
         let looks_here =
             !matches!(known, "read" | "notebookread" | "view" | "view_image" | "read_file" | "read_many_files");
         if paths.is_empty() && looks_here {
@@ -125,7 +126,7 @@ fn line_of(tool: &Tool, cwd: &Path) -> Result<Line> {
     };
     let place = PLACES.iter().find_map(|member| text_of(input, member)).unwrap_or_default();
     let timeout = input.get("timeout").and_then(Value::as_f64).filter(|limit| *limit >= 1.0);
-    // All that have one count in milliseconds.
+    // All hosts with such a member count in milliseconds.
     Ok(Line { command: command.to_owned(), cwd: below(cwd, place), timeout: timeout.map(|limit| limit / 1000.0) })
 }
 
@@ -133,7 +134,7 @@ fn named(input: &Map<String, Value>, access: Access) -> Vec<(Access, String)> {
     texts(input, PATHS.iter()).map(|path| (access, path.to_owned())).collect()
 }
 
-/// The texts of these members, one by one where they are lists.
+/// The texts of these members; a list gives several.
 fn texts<'a>(
     input: &'a Map<String, Value>,
     members: impl Iterator<Item = &'a &'static str>,
@@ -143,8 +144,8 @@ fn texts<'a>(
     all.filter_map(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// The directory that a pattern searches: the whole names before its first wildcard. One that may leave it
-/// again looks everywhere.
+/// The directory that a pattern searches: the components before its first wildcard. A pattern that may leave the
+/// directory searches everywhere.
 fn fixed(pattern: &str) -> String {
     let Some(at) = pattern.find(['*', '?', '[', '{']) else { return pattern.to_owned() };
     let leaves = ["..", "{/", ",/", "{~", ",~"].iter().any(|part| pattern[at..].contains(part));
@@ -161,7 +162,7 @@ fn patched(input: &Map<String, Value>) -> Vec<(Access, String)> {
     paths.map(|path| (Access::Write, path.trim().to_owned())).collect()
 }
 
-/// A path of a tool from where the host is. A leading `~` stays for the policy to read.
+/// Resolves a path of a tool against the host's working directory. A leading `~` is kept for the policy to expand.
 fn below(cwd: &Path, path: &str) -> PathBuf {
     match path {
         "" => cwd.to_owned(),

@@ -1,26 +1,26 @@
-//! An answer in the words of each host.
+//! Encodes answers in the format of each host.
 
 use serde_json::{Map, Value, json};
 
 use super::Host;
 
-/// The decision about a tool that is about to run.
+/// The decision about a tool call.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
-    /// It goes on by the host's own rules.
+    /// The host applies its own rules.
     Pass,
-    /// It runs with this input.
+    /// The tool runs with this input.
     Rewrite(Map<String, Value>),
-    /// It runs with this input once the host's person says yes.
+    /// The tool runs with this input if the user agrees.
     Ask(Map<String, Value>, String),
-    /// The host stops here, and asks again when its session is resumed.
+    /// The host stops, and asks again when its session is resumed.
     Defer(String),
-    /// It does not run.
+    /// The tool does not run.
     Deny(String),
 }
 
 impl Verdict {
-    /// Its name on the ledger.
+    /// The name of the decision on the ledger.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -32,14 +32,14 @@ impl Verdict {
     }
 }
 
-/// The line that the host reads from our standard output; empty where it gets none. A denial is also exit status 2 with a text on
-/// standard error, which all of them take for one.
+/// The line that the host reads from standard output; empty if it expects none. For a denial the exit status is also
+/// 2, with a message on standard error, which all hosts accept as a denial.
 pub(crate) fn words(host: Host, verdict: &Verdict) -> String {
     let words = match host {
         Host::Claude | Host::Codex => match verdict {
             Verdict::Pass => return String::new(),
             Verdict::Rewrite(input) => permission("allow", "cp-exec runs it in its sandbox", Some(input)),
-            // Only Claude Code is ever asked this.
+            // Only Claude Code receives this.
             Verdict::Ask(input, why) => permission("ask", why, Some(input)),
             Verdict::Defer(why) => permission("defer", why, None),
             Verdict::Deny(why) => permission("deny", why, None),
@@ -60,7 +60,7 @@ pub(crate) fn words(host: Host, verdict: &Verdict) -> String {
                 json!({ "permissionDecision": "deny", "permissionDecisionReason": why })
             }
         },
-        // Our plugin there takes nothing but a clear yes for one.
+        // Our plugin for opencode accepts only an explicit `allow`.
         Host::Opencode => match verdict {
             Verdict::Pass => json!({ "decision": "allow" }),
             Verdict::Rewrite(input) => json!({ "decision": "allow", "args": input }),
@@ -72,7 +72,7 @@ pub(crate) fn words(host: Host, verdict: &Verdict) -> String {
     format!("{words}\n")
 }
 
-/// The same for what its person should read after a tool ran; empty where only standard error reaches them.
+/// The message to the user after a tool ran; empty if only standard error is shown to the user.
 pub(crate) fn reported(host: Host, report: &str) -> String {
     match host {
         Host::Claude | Host::Codex | Host::Gemini => format!("{}\n", json!({ "systemMessage": report })),

@@ -1,4 +1,5 @@
-//! The proof that a host asks its hook: the real program, a model on loopback, and one command that the policy refuses.
+//! Tests that a host calls its hook: runs the real program with a local model that requests one command which the
+//! policy refuses.
 
 use std::fs;
 use std::path::Path;
@@ -13,36 +14,36 @@ use serde_json::{Value, json};
 
 use super::model::{Call, Model};
 
-/// How long a host may take.
+/// The time limit of a host.
 const LIMIT: Duration = Duration::from_mins(1);
 const PROMPT: &str = "do it";
 
-/// What came of the command.
+/// The observations of a canary run.
 pub(crate) struct Seen {
-    /// It ran.
+    /// True if the command ran.
     pub ran: bool,
     /// The tool results that the model received; empty if it received none.
     pub told: Vec<String>,
-    /// What the host said last on standard error.
+    /// The last line of the host on standard error.
     pub said: String,
 }
 
-/// What is to be tried.
+/// The parameters of a canary run.
 pub(crate) struct Canary<'a> {
     pub host: Host,
     pub program: &'a Path,
-    /// Where the host is started.
+    /// The directory in which the host is started.
     pub cwd: &'a Path,
-    /// The host's file of the person.
+    /// The host's configuration file of the user.
     pub file: &'a Path,
-    /// A directory of our own.
+    /// A temporary directory of the test.
     pub place: &'a Path,
-    /// The file in it that the command makes if it runs.
+    /// The file in it that the command creates if it runs.
     pub mark: &'a str,
     pub string: &'a str,
 }
 
-/// Has the host run, and its model ask for the command.
+/// Runs the host, with a model that requests the command.
 pub(crate) fn fire(canary: &Canary<'_>) -> Result<Seen> {
     let &Canary { host, program, cwd, place, mark, string, .. } = canary;
     let (tool, name) = match host {
@@ -73,7 +74,7 @@ pub(crate) fn fire(canary: &Canary<'_>) -> Result<Seen> {
     Ok(Seen { ran: place.join(mark).exists(), told: model.told(), said: child.error_text() })
 }
 
-/// Has a host speak to the model at `url`, without its questions to the person, and with the configuration that it has.
+/// Configures a host to use the model at `url`, without questions to the user, and with its existing configuration.
 fn to(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) -> Result<()> {
     let v1 = format!("{url}/v1");
     match host {
@@ -97,7 +98,7 @@ fn to(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) -> Resu
             command.args(["-c", &provider, "-c", "model_provider=\"canary\"", "-c", "model=\"gpt-5\"", PROMPT]);
         }
         Host::Gemini => {
-            // The settings have the way of signing in and cannot be overruled, so a copy of them is changed.
+            // The settings select the login and cannot be overridden, so a changed copy of them is used.
             let text = fs::read_to_string(canary.file).unwrap_or_else(|_| "{}".to_owned());
             let mut settings: Value = serde_json::from_str(&text)
                 .map_err(|e| Error::config(format!("not strict JSON: {e}")).in_file(canary.file))?;

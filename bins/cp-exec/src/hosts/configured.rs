@@ -1,4 +1,4 @@
-//! Where a host keeps its hooks, in which shape, and what becomes of that text when ours is put in or taken out.
+//! The hook configuration of each host: its file and format, and edits that add or remove our hook.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +7,15 @@ use cp_common::{Code, Error, Result, words};
 use cp_hosts::{Host, Text, pretty, uneditable};
 use serde_json::{Map, Value, json};
 
-/// Seconds that a host waits for us, several times what we give ourselves.
+/// The time limit that the host applies to the hook, in seconds. It is several times our own limit.
 const LIMIT: u64 = 30;
-/// What a closed hook says last, so that no refusal is silent: some hosts go on then.
+/// The message after a hook failed, so that a refusal is never silent. Some hosts continue without a message.
 const FAILED: &str = "cp-exec hook failed";
 const PLUGIN: &str = include_str!("opencode.js");
-/// The text before the words in that file.
+/// The text before the command words in that file.
 const WORDS: &str = "const [program, ...words] = ";
 
-/// The file in which a host looks for hooks: of a project, or of the person.
+/// The file in which a host looks for hooks, of a project or of the user.
 pub(crate) fn file_of(host: Host, project: Option<&Path>, home: &Path) -> PathBuf {
     host.directory(project, home).join(match host {
         Host::Claude | Host::Gemini => "settings.json",
@@ -25,7 +25,7 @@ pub(crate) fn file_of(host: Host, project: Option<&Path>, home: &Path) -> PathBu
     })
 }
 
-/// The events that a host asks us about, or tells us of.
+/// The events for which a host calls the hook.
 fn events(host: Host) -> &'static [&'static str] {
     match host {
         Host::Claude => &["PreToolUse", "PostToolUse", "PostToolUseFailure", "SessionStart", "SessionEnd"],
@@ -36,7 +36,7 @@ fn events(host: Host) -> &'static [&'static str] {
     }
 }
 
-/// What a host is to run: this program with its home, which no variable that a project sets can change.
+/// The hook command: this program with its home, which no variable of a project can change.
 pub(crate) struct Command<'a> {
     pub host: Host,
     pub program: &'a str,
@@ -48,14 +48,14 @@ impl Command<'_> {
         vec![self.program, "--home", self.home, "hook", self.host.name()]
     }
 
-    /// The line for the host's shell. A program that is missing or killed ends it with 2, which is the one status that hosts refuse
-    /// by; a refusal of the hook has said why and keeps its text.
+    /// The command line for the host's shell. If the program is missing or killed, the line exits with 2, which is
+    /// the only status that hosts accept as a refusal. After a refusal of the hook its own message is kept.
     pub(crate) fn line(&self) -> String {
         let words: Vec<String> = self.words().into_iter().map(quoted).collect();
         format!("{} || {{ [ $? -eq 2 ] || echo '{FAILED}' >&2; exit 2; }}", words.join(" "))
     }
 
-    /// What stands under an event of the host.
+    /// The configuration entry for one event of the host.
     fn entry(&self) -> Value {
         let line = self.line();
         match self.host {
@@ -75,7 +75,7 @@ fn group(handler: &Value) -> Value {
     json!({"matcher": "*", "hooks": [handler]})
 }
 
-/// The text with our hook in it, once for each event, whatever there was of it before.
+/// Returns the text with our hook, once for each event. Replaces earlier entries of our hook.
 pub(crate) fn with_ours(command: &Command<'_>, text: Option<&str>) -> Result<String> {
     let host = command.host;
     if host == Host::Opencode {
@@ -118,13 +118,13 @@ pub(crate) fn with_ours(command: &Command<'_>, text: Option<&str>) -> Result<Str
     Ok(text.into_text())
 }
 
-/// The text without our hook; none if nothing is left of the file.
+/// Returns the text without our hook; `None` if the file would be empty.
 pub(crate) fn without_ours(host: Host, text: &str) -> Result<Option<String>> {
     if host == Host::Opencode {
         return Ok((!is_plugin(text)).then(|| text.to_owned()));
     }
     let mut edited = checked(text, &Value::Null)?;
-    // From the end, so that the numbers of those before stay true.
+    // In reverse order, so that the indexes of earlier entries stay valid.
     for (way, _) in ours(host, &edited).into_iter().rev() {
         if !edited.remove(&way) {
             return Ok(None);
@@ -135,7 +135,7 @@ pub(crate) fn without_ours(host: Host, text: &str) -> Result<Option<String>> {
     Ok((host != Host::Copilot || !is_bare).then_some(text))
 }
 
-/// What of a text runs us: lines for a shell, or a whole plugin.
+/// The parts of a text that run this program: command lines, or a whole plugin.
 pub(crate) fn lines(host: Host, text: &str) -> Result<Vec<String>> {
     if host == Host::Opencode {
         return Ok(is_plugin(text).then(|| text.to_owned()).into_iter().collect());
@@ -143,7 +143,7 @@ pub(crate) fn lines(host: Host, text: &str) -> Result<Vec<String>> {
     Ok(ours(host, &checked(text, &Value::Null)?).into_iter().map(|(_, line)| line).collect())
 }
 
-/// The entries of ours: the way to what has to go with each, and its line.
+/// Our entries: the path of the element to remove for each, and its command line.
 fn ours(host: Host, text: &Text) -> Vec<(Vec<usize>, String)> {
     let Some(hooks) = text.member(&[], "hooks") else { return Vec::new() };
     let mut all = Vec::new();
@@ -157,7 +157,7 @@ fn ours(host: Host, text: &Text) -> Vec<(Vec<usize>, String)> {
             let Some(list) = text.member(&way, "hooks") else { continue };
             let handlers = text.children(&[&way[..], &[list]].concat());
             let mine: Vec<_> = handlers.into_iter().map(|raw| line_of(host, raw)).collect();
-            // A group of nothing else goes whole.
+            // A group that contains only our handlers is removed as a whole.
             let is_whole = mine.iter().all(Option::is_some);
             let mine = mine.into_iter().enumerate().filter_map(|(at, line)| Some((at, line?)));
             all.extend(mine.take(if is_whole { 1 } else { usize::MAX }).map(|(handler, line)| {
@@ -168,7 +168,7 @@ fn ours(host: Host, text: &Text) -> Vec<(Vec<usize>, String)> {
     all
 }
 
-/// The line of a handler that runs `cp-exec hook HOST`, wherever that lies and however it is closed.
+/// The command line of a handler that runs `cp-exec hook HOST`, at any path and with any ending.
 fn line_of(host: Host, raw: &str) -> Option<String> {
     let handler: Value = serde_json::from_str(raw).ok()?;
     let line = handler["command"].as_str().or_else(|| handler["bash"].as_str())?;
@@ -189,7 +189,7 @@ fn is_plugin(text: &str) -> bool {
     PLUGIN.lines().next().is_some_and(|first| text.starts_with(first))
 }
 
-/// A text that can be edited. `paste` is what its owner can put in, where we cannot.
+/// Parses a text that can be edited. `paste` is the text for the user to insert if it cannot be edited.
 fn checked(text: &str, paste: &Value) -> Result<Text> {
     let (text, value) = Text::checked(text, "hooks", paste)?;
     let mut lists = value["hooks"].as_object().into_iter().flatten();

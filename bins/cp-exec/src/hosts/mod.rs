@@ -1,4 +1,5 @@
-//! The configuration of the hosts: where each keeps its hooks, ours put in and taken out, and the proof that a host asks it.
+//! The configuration of the hosts: the files of their hooks, edits that add and remove our hook, and the test that a
+//! host calls it.
 
 mod canary;
 mod configured;

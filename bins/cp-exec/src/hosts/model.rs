@@ -1,4 +1,5 @@
-//! A model on loopback, in the four languages that hosts speak: it asks for one command, and keeps the results that it gets.
+//! A local model server for tests of hosts, in the four APIs that they use. It requests one command, and records the
+//! results that it receives.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,25 +10,25 @@ use serde_json::Value;
 
 /// The longest request that is read.
 const LONGEST: u64 = 64 << 20;
-/// How long a connection may be silent.
+/// The time after which an idle connection is closed.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A tool call that the model asks for.
+/// A tool call that the model requests.
 pub(super) struct Call {
     pub tool: &'static str,
     pub arguments: Value,
-    /// A word of the arguments that nothing else has: what has it comes after the call.
+    /// A unique word of the arguments. A request that contains it follows the call.
     pub mark: String,
 }
 
-/// The model: its address, and the results of the command that it got.
+/// The model server: its address, and the recorded results of the command.
 pub(super) struct Model {
     pub address: SocketAddr,
     told: Arc<Mutex<Vec<String>>>,
 }
 
 impl Model {
-    /// Serves until the program ends.
+    /// Starts the server, which runs until the program ends.
     pub(super) fn start(call: Call) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let (address, told) = (listener.local_addr()?, Arc::<Mutex<Vec<String>>>::default());
@@ -35,14 +36,14 @@ impl Model {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (call, told) = (Arc::clone(&call), Arc::clone(&into));
-                // A host that closes the connection needs no answer.
+                // If the host closed the connection, no answer is needed.
                 std::thread::spawn(move || serve(&stream, &call, &told).ok());
             }
         });
         Ok(Self { address, told })
     }
 
-    /// The texts of the last request that came after the call: the result is among the first of them.
+    /// The texts of the last request after the call. The result of the command is among the first of them.
     pub(super) fn told(&self) -> Vec<String> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -84,14 +85,14 @@ fn serve(mut stream: &TcpStream, call: &Call, told: &Mutex<Vec<String>>) -> std:
     if let Some(at) = asked {
         *told.lock().unwrap_or_else(PoisonError::into_inner) = texts.split_off(at + 1);
     }
-    // What has no tools is a question beside the conversation, such as its title.
+    // A request without tools is not part of the conversation; it asks for a title, for example.
     let asks = request["tools"].as_array().is_some_and(|tools| !tools.is_empty()) && asked.is_none();
     let (kind, answer) = answer(&path, asks.then_some(call));
     let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type:";
     write!(stream, "{head} {kind}\r\ncontent-length: {}\r\n\r\n{answer}", answer.len())
 }
 
-/// Every text in a value.
+/// Collects every text in a value.
 fn texts_of(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::String(text) => texts.push(text.clone()),
@@ -101,8 +102,8 @@ fn texts_of(value: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// What the languages say, one event a line: the end of a path, a call, and the last word. `TOOL`, `OBJECT` and `STRING` stand for the
-/// call's tool and its arguments, as an object and as a text of it.
+/// The answers in each API, one event per line: the end of the path, the call, and the final message. `TOOL`,
+/// `OBJECT` and `STRING` are replaced by the tool, and by its arguments as an object and as text.
 const LANGUAGES: [(&str, &str, &str); 4] = [
     (
         "/messages",
@@ -140,7 +141,7 @@ const LANGUAGES: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// The answer in the language of the path: the call, or the last word.
+/// The answer for a path: the call, or the final message.
 fn answer(path: &str, call: Option<&Call>) -> (&'static str, String) {
     let path = path.split('?').next().unwrap_or_default();
     let Some((_, asks, ends)) = LANGUAGES.iter().find(|(end, ..)| path.ends_with(end)) else {

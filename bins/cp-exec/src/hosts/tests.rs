@@ -1,4 +1,4 @@
-//! Laws of putting the hook into a host's text and taking it out, over texts as people write them.
+//! Property tests of adding and removing the hook, with texts as users write them.
 
 use cp_hosts::Host;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn leaf() -> impl Strategy<Value = String> {
     .prop_map(str::to_owned)
 }
 
-/// Handlers and groups of others, also ones that only look like ours.
+/// Handlers and groups of other tools, some of which resemble ours.
 fn group() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(r#"{"matcher": "Bash", "hooks": [{"type": "command", "command": "lint || exit 2"}]}"#),
@@ -41,7 +41,7 @@ fn group() -> impl Strategy<Value = String> {
     .prop_map(str::to_owned)
 }
 
-/// A container over lines of its own, or on one.
+/// Formats a container on several lines or on one.
 fn written(open: char, parts: &[String], close: char, style: usize, depth: usize) -> String {
     let (newline, unit) = [("", ""), ("\n", "  "), ("\n", "\t"), ("\r\n", "    "), ("\n\n", " ")][style];
     let comma = if newline.is_empty() { ", ".to_owned() } else { format!(",{newline}{}", unit.repeat(depth + 1)) };
@@ -71,7 +71,7 @@ fn text() -> impl Strategy<Value = String> {
     )
 }
 
-/// Everything but our entries.
+/// All entries except ours.
 fn of_others(host: Host, text: &str) -> Value {
     let mut value: Value = serde_json::from_str(text).unwrap();
     let Some(hooks) = value["hooks"].as_object_mut() else { return value };
@@ -93,7 +93,7 @@ proptest! {
         let count = lines(host, &with).unwrap().len();
         prop_assert!(count >= 4, "{with}");
         prop_assert_eq!(&with_ours(&own, Some(&with)).unwrap(), &with, "twice is once");
-        // The entries of others come before ours, in the same order; new ones are empty without ours.
+        // Other entries come before ours in the same order. New lists contain only our entry.
         let (before, mut after) = (serde_json::from_str::<Value>(&text).unwrap(), of_others(host, &with));
         if let Some(hooks) = after["hooks"].as_object_mut() {
             hooks.retain(|event, list| list != &json!([]) || before["hooks"].get(event).is_some());

@@ -1,4 +1,4 @@
-//! The operations of the tool `filesystem`, and what each may be asked.
+//! The operations of the tool `filesystem`, and their arguments.
 
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ pub(crate) enum FileOperation {
     RestoreFiles(RestoreFiles),
 }
 
-/// Their names.
+/// The names of the operations.
 pub(super) const FILE_OPERATIONS: [&str; 8] =
     ["read_file", "list_directory", "write_file", "edit_file", "remove_file", "search", "find", "restore_files"];
 
@@ -25,25 +25,25 @@ pub(crate) struct ReadFile {
     pub path: String,
     #[serde(default)]
     pub offset: u64,
-    /// At most so many bytes.
+    /// The most bytes to return.
     pub limit: Option<u64>,
     pub encoding: Option<Encoding>,
-    /// The first line, from 1. With this or one of the next two it is read by lines.
+    /// The first line, from 1. This or one of the next two members selects reading by lines.
     pub line: Option<u64>,
-    /// At most so many lines.
+    /// The most lines to return.
     pub lines: Option<u64>,
-    /// Whether each line has its number before it.
+    /// True if each line starts with its number.
     #[serde(default)]
     pub numbered: bool,
 }
 
-/// How bytes are written as text.
+/// The encoding of bytes as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) enum Encoding {
-    /// As they are; they must be UTF-8.
+    /// The text itself, which must be UTF-8.
     #[serde(rename = "utf-8")]
     Utf8,
-    /// In base64.
+    /// Base64.
     #[serde(rename = "base64")]
     Base64,
 }
@@ -52,9 +52,9 @@ pub(crate) enum Encoding {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListDirectory {
     pub path: String,
-    /// At most so many entries.
+    /// The most entries to return.
     pub limit: Option<usize>,
-    /// Where the last page ended.
+    /// The position at which the last page ended.
     pub cursor: Option<String>,
 }
 
@@ -69,14 +69,14 @@ pub(crate) struct WriteFile {
     pub confirm: Option<String>,
 }
 
-/// Whether a file may be there already.
+/// The behaviour if the file already exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WriteMode {
-    /// It must not.
+    /// An existing file is an error.
     #[default]
     Create,
-    /// It is replaced.
+    /// An existing file is replaced.
     Overwrite,
 }
 
@@ -85,16 +85,16 @@ pub(crate) enum WriteMode {
 #[serde(deny_unknown_fields)]
 pub(crate) struct EditFile {
     pub path: String,
-    /// What is replaced.
+    /// The text to replace.
     pub old: Option<String>,
-    /// By what.
+    /// The new text.
     pub new: Option<String>,
-    /// Whether every occurrence is replaced; else it must be the only one.
+    /// True if every occurrence is replaced. Otherwise there must be exactly one.
     #[serde(default)]
     pub all: bool,
-    /// A unified difference, instead of `old` and `new`.
+    /// A unified diff, instead of `old` and `new`.
     pub patch: Option<String>,
-    /// The hash of the file as the caller knows it.
+    /// The hash of the file that the caller expects.
     pub expected_sha256: Option<String>,
 }
 
@@ -102,33 +102,33 @@ pub(crate) struct EditFile {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RemoveFile {
     pub path: String,
-    /// The hash of the file as the caller knows it.
+    /// The hash of the file that the caller expects.
     pub expected_sha256: Option<String>,
 }
 
-/// Looks for lines in files.
+/// Searches the lines of files.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Search {
     pub pattern: String,
     #[serde(default = "here")]
     pub path: String,
-    /// Whether the pattern is text and not a regular expression.
+    /// True if the pattern is literal text and not a regular expression.
     #[serde(default)]
     pub literal: bool,
-    /// The files that are looked into.
+    /// The files to search.
     pub glob: Option<String>,
-    /// Lines to show before and after each that matches.
+    /// The number of context lines around each match.
     #[serde(default)]
     pub context: usize,
-    /// Whether files are looked into whose names begin with a dot.
+    /// True if files whose names begin with a dot are searched.
     #[serde(default)]
     pub hidden: bool,
-    /// At most so many lines.
+    /// The most lines to return.
     pub limit: Option<usize>,
 }
 
-/// Looks for files by their names.
+/// Searches files by name.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Find {
@@ -136,14 +136,14 @@ pub(crate) struct Find {
     #[serde(default = "here")]
     pub path: String,
     pub kind: Option<EntryKind>,
-    /// Whether names that begin with a dot are found too.
+    /// True if names that begin with a dot are included.
     #[serde(default)]
     pub hidden: bool,
-    /// At most so many.
+    /// The most files to return.
     pub limit: Option<usize>,
 }
 
-/// What a path can be.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EntryKind {
@@ -152,23 +152,23 @@ pub(crate) enum EntryKind {
     Symlink,
 }
 
-/// Puts files back to contents that the ledger keeps: all of them, or none if one is not as the caller says.
+/// Restores files to contents that the ledger keeps: all of them, or none if one differs from its expected state.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RestoreFiles {
     pub files: Vec<Restore>,
 }
 
-/// One file, as it is and as it is to be.
+/// One file with its current and its restored state.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Restore {
     pub path: String,
-    /// The hash of what it holds now; none: it is not there.
+    /// The hash of the current content; `None` if the file does not exist.
     pub from: Option<String>,
-    /// The hash of what it is to hold; none: it is removed.
+    /// The hash of the restored content; `None` if the file is removed.
     pub to: Option<String>,
-    /// Its permissions then, in octal; those that it has if not given.
+    /// The restored permissions, in octal. By default they are unchanged.
     pub permissions: Option<String>,
 }
 

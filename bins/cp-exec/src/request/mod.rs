@@ -1,4 +1,4 @@
-//! Requests: what comes in on a line or on the command line, read strictly before anything is decided.
+//! Requests from a line or from the command line, parsed strictly before any decision.
 
 mod file;
 
@@ -22,7 +22,7 @@ const LONGEST: usize = 1 << 20;
 pub(crate) enum Request {
     Command(Command),
     File(FileOperation),
-    /// Tell about this machine, or about this program's state.
+    /// Return facts about this machine, or the state of this program.
     System(SystemOperation),
     /// Call or describe an executable of a `--tools` directory.
     Tool(ToolCall),
@@ -35,20 +35,20 @@ pub(crate) struct Command {
     pub env: BTreeMap<String, String>,
     pub timeout: Option<f64>,
     pub stdin: Option<String>,
-    /// A token that confirms it.
+    /// The token that confirms the command.
     pub confirm: Option<String>,
-    /// Remarks about its string.
+    /// Remarks about the command string.
     pub notices: Vec<String>,
 }
 
-/// How a command is written.
+/// The form of a command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Form {
-    /// The words of one program.
+    /// The arguments of one program.
     Words(Vec<String>),
-    /// Programs of which each reads what the one before it writes.
+    /// Programs connected by pipes.
     Pipeline(Vec<Vec<String>>),
-    /// A string with the words of one program, as the tool `shell` takes it: no shell ever reads it.
+    /// A string with the arguments of one program, from the tool `shell`. No shell parses it.
     Strict(String),
     /// A line for a shell in the sandbox.
     Line(String),
@@ -63,12 +63,12 @@ impl Default for Form {
 /// A call of an executable tool.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolCall {
-    /// Its name: a file in a `--tools` directory.
+    /// The name of the tool: a file in a `--tools` directory.
     pub name: String,
-    /// Whether it is asked to describe itself.
+    /// True if the tool describes itself instead of running.
     pub describe: bool,
     pub arguments: Box<RawValue>,
-    /// How many seconds it may take; none: as many as the policy gives a command.
+    /// The time limit in seconds. The default is that of a command.
     pub timeout: Option<f64>,
 }
 
@@ -103,7 +103,7 @@ struct Shell {
 
 const SYSTEM_OPERATIONS: [&str; 2] = ["get_info", "get_status"];
 
-/// Reads a bare request: `{"tool":…,"operation":…,"arguments":{…}}`.
+/// Parses a bare request: `{"tool":…,"operation":…,"arguments":{…}}`.
 pub(crate) fn of_row(row: &RawValue) -> Result<Request> {
     check_length(row)?;
     let envelope: Envelope = read(row.get(), "request")?;
@@ -114,7 +114,8 @@ pub(crate) fn of_row(row: &RawValue) -> Result<Request> {
     of(&envelope.tool, envelope.operation.as_deref(), arguments)
 }
 
-/// Reads the input of a tool call by its tool's name. For filesystem and system the operation is a member of the input.
+/// Parses the input of a tool call by the name of its tool. For filesystem and system the operation is a member of
+/// the input.
 pub(crate) fn of_call(name: &str, input: &RawValue) -> Result<Request> {
     check_length(input)?;
     if !matches!(name, "filesystem" | "system") {
@@ -200,7 +201,7 @@ fn shell(operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
     Ok(Request::Command(command))
 }
 
-/// A line for a shell, with the members of the tool `shell`.
+/// Parses a line for a shell, with the members of the tool `shell`.
 fn bash(operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -220,7 +221,7 @@ fn bash(operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
 }
 
 impl Command {
-    /// Checks what words and lines may hold.
+    /// Checks that there is a command without NUL bytes.
     pub(crate) fn check(&self) -> Result<()> {
         let stages = match &self.form {
             Form::Strict(_) => return Ok(()),
@@ -240,7 +241,7 @@ impl Command {
         Ok(())
     }
 
-    /// The words, where the command is one program.
+    /// The arguments, if the command is one program.
     pub(crate) fn words(&self) -> Option<&[String]> {
         if let Form::Words(argv) = &self.form { Some(argv) } else { None }
     }
@@ -251,7 +252,7 @@ fn wrong_words(rule: &str) -> Error {
     Error::validation(message).with("rule", rule)
 }
 
-/// The operation, if the tool has it.
+/// Checks that the tool has the operation.
 fn known<'a>(tool: &str, operation: Option<&'a str>, known: &[&'static str]) -> Result<&'a str> {
     let Some(operation) = operation else {
         return Err(Error::validation(format!("the request to the tool `{tool}` has no `operation`"))
