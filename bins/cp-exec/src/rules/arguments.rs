@@ -1,13 +1,14 @@
-//! The arguments of a program, read by the program's own grammar: clusters of letters, attached values, abbreviations, `--`.
+//! Parses the arguments of a program by the program's own grammar: clusters of letters, attached values,
+//! abbreviations, `--`.
 
 use super::data;
 use super::grammar::{Grammar, Program, Takes};
 use crate::glob::name_matches;
 
-/// Programs that contain others: their first operand is the name of the one that runs.
+/// Programs that contain other programs. Their first operand names the one that runs.
 const MULTICALL: [&str; 2] = ["busybox", "toybox"];
 
-/// The words of a command, and what they are to its program.
+/// The words of a command, classified by the grammar of its program.
 pub(crate) struct Arguments<'a> {
     argv: &'a [String],
     name: &'a str,
@@ -60,7 +61,7 @@ impl Name<'_> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Reads a command line, its own name first.
+    /// Parses a command line, starting with the program's name.
     pub(crate) fn read(argv: &'a [String]) -> Self {
         let base = |at: usize| argv.get(at).map_or("", |word| word.rsplit('/').next().unwrap_or(word));
         let applet = MULTICALL.contains(&base(0)) && argv.get(1).is_some_and(|word| !word.starts_with('-'));
@@ -203,9 +204,9 @@ struct Reader<'a, 'g> {
     at: usize,
     grammar: Grammar<'g>,
     items: Vec<Item<'a>>,
-    /// The place of the operand at which a grammar that stops has stopped.
+    /// The index of the operand at which option parsing stopped, for a grammar that stops.
     stopped: Option<usize>,
-    /// The rest are operands.
+    /// True if all remaining words are operands.
     ended: bool,
     doubt: bool,
 }

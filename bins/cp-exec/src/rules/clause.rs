@@ -1,4 +1,4 @@
-//! The tests of rules over arguments, as the data has them.
+//! The tests over arguments that the data of the rules contains.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +27,11 @@ pub(super) struct Clause {
     pub(super) after_dashes: bool,
     /// An operand names an existing file, or is a pattern.
     pub(super) existing: bool,
-    /// An operand leads to one of these places.
+    /// An operand resolves to one of these places.
     pub(super) places: Vec<Place>,
 }
 
-/// A place whose removal destroys more than files of a run.
+/// A place whose removal destroys more than the files of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Place {

@@ -1,4 +1,5 @@
-//! The data of the rules: one file for each program or small family, parsed when one of its programs is asked about.
+//! The data of the rules: one file for each program or small family, parsed when a rule is needed for one of its
+//! programs.
 //!
 //! The first line of a file lists its programs. The file then has the grammar of their options (`[[program]]`), the rules
 //! (`[[rule]]`) and the files that a program writes (`[[write]]`). Roles that need no arguments are in `roles.toml`.
@@ -27,7 +28,7 @@ const TEXTS: [&str; 12] = [
     include_str!("data/system.toml"),
 ];
 
-/// What is known about some programs.
+/// The rules and grammars of some programs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Family {
@@ -43,44 +44,44 @@ pub(crate) struct Family {
 pub(crate) struct Rule {
     /// Its name on the record.
     pub id: String,
-    /// The programs that it is about; `*` matches any run of characters. Empty: every program of the file.
+    /// The programs to which it applies; `*` matches any run of characters. Empty: every program of the file.
     #[serde(default)]
     commands: Vec<String>,
-    /// It is about a command line for which one of these holds. Empty: any command line.
+    /// It applies to a command line that matches one of these clauses. Empty: any command line.
     #[serde(default)]
     when: Vec<Clause>,
     pub decision: Verdict,
     pub kind: Kind,
-    /// It also holds for what other programs start.
+    /// It also applies to programs that other programs start.
     #[serde(default = "yes")]
     pub in_children: bool,
-    /// A confirmation holds for one run only.
+    /// A confirmation is valid for one run only.
     #[serde(default = "yes", rename = "final")]
     pub is_final: bool,
     pub reason: String,
-    /// What to do instead.
+    /// The recommended alternative.
     pub hint: Option<String>,
-    /// Command lines that it is about.
+    /// Command lines to which it applies.
     #[serde(default)]
     #[cfg_attr(not(test), expect(dead_code, reason = "only the tests run them"))]
     pub examples: Vec<String>,
-    /// Command lines that it is not about.
+    /// Command lines to which it does not apply.
     #[serde(default)]
     #[cfg_attr(not(test), expect(dead_code, reason = "only the tests run them"))]
     pub counterexamples: Vec<String>,
 }
 
-/// What a command does that has to be confirmed or denied.
+/// The effect of a command that must be confirmed or denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// Data or history that cannot be brought back.
+    /// Destroys data or history that cannot be restored.
     Destroys,
-    /// Changes what others see.
+    /// Changes data that other people see.
     Publishes,
-    /// Drops changes that exist nowhere else.
+    /// Discards changes that exist nowhere else.
     Discards,
-    /// Writes over or removes files of the write paths, which a run keeps for undo.
+    /// Overwrites or removes files of the write paths, which a run keeps for undo.
     Overwrites,
     /// Gains privileges, leaves the sandbox, or changes the machine.
     Escalates,
@@ -88,7 +89,7 @@ pub(crate) enum Kind {
     WritesConfig,
 }
 
-/// Which of its operands a program writes.
+/// The operands that a program writes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Write {
@@ -100,9 +101,9 @@ pub(super) struct Write {
     /// Options whose value is a file that is written.
     #[serde(default)]
     pub options: Vec<String>,
-    /// The beginning of an operand whose rest is a file that is written.
+    /// The prefix of an operand whose rest names a file that is written.
     pub prefix: Option<String>,
-    /// A file that exists is lost.
+    /// An existing file is overwritten.
     #[serde(default)]
     pub loses: bool,
 }
@@ -113,21 +114,21 @@ pub(super) enum Operands {
     #[default]
     None,
     All,
-    /// The last, or the operands' names in it if it is a directory.
+    /// The last operand, or the operands' names in it if it is a directory.
     Last,
     Second,
 }
 
-/// Programs by what they are for, whatever their arguments.
+/// Programs by their role, independent of their arguments.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Roles {
-    /// They start the program that their operands name.
+    /// Programs that start the program that their operands name.
     pub wrappers: Vec<String>,
     pub shells: Vec<String>,
-    /// They run code of the repository by design.
+    /// Programs that run code of the repository by design.
     pub builders: Vec<String>,
-    /// Commands within programs that publish or delete, whatever the program.
+    /// Subcommands of any program that publish or delete.
     pub final_commands: Vec<String>,
     pub served: Vec<Served>,
 }
@@ -137,10 +138,10 @@ pub(super) struct Roles {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Served {
     pub commands: Vec<String>,
-    /// With these options no tool call replaces it.
+    /// With these options no tool call can replace it.
     #[serde(default)]
     pub unless: Vec<String>,
-    /// It only reads, so that the tool call is preferred wherever it is possible.
+    /// The command only reads, so the tool call is preferred wherever it is possible.
     #[serde(default)]
     pub reads: bool,
     /// The operation that replaces it.
@@ -152,7 +153,7 @@ const fn yes() -> bool {
     true
 }
 
-/// True if a name is one of some patterns.
+/// True if a name matches one of some patterns.
 pub(super) fn is_named(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| name_matches(pattern, name))
 }
@@ -163,12 +164,12 @@ impl Family {
         self.program.iter().find(|program| is_named(&program.names, name))
     }
 
-    /// The rules about one of its programs.
+    /// The rules for one of its programs.
     pub(super) fn rules_of(&self, name: &str) -> impl Iterator<Item = &Rule> {
         self.rule.iter().filter(move |rule| rule.commands.is_empty() || is_named(&rule.commands, name))
     }
 
-    /// A file that cannot be parsed denies its programs.
+    /// The rule for a file that cannot be parsed: it denies the programs of the file.
     fn unreadable(error: &toml::de::Error) -> Self {
         let rule = Rule {
             id: "built_in_rules".to_owned(),
@@ -188,7 +189,7 @@ impl Family {
 }
 
 impl Rule {
-    /// True if the rule is about any of these arguments of one of its programs.
+    /// True if the rule applies to one of these arguments of its program.
     pub(super) fn holds(&self, is: impl Fn(&Clause) -> bool) -> bool {
         self.when.is_empty() || self.when.iter().any(is)
     }

@@ -7,14 +7,14 @@ use cp_common::Result;
 use crate::policy::Verdict;
 use crate::refusal::refuse;
 
-/// How much harm a command can do.
+/// The harm that a command can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Risk {
-    /// It reads, or writes what it may.
+    /// It reads, or writes to allowed paths.
     Low,
-    /// It runs code of the repository, or reaches others.
+    /// It runs code of the repository, or reaches other systems.
     Medium,
     /// It destroys, overwrites or publishes.
     High,
@@ -42,14 +42,14 @@ pub(crate) struct Finding {
     pub risk: Risk,
     /// The command deletes or publishes: a confirmation holds for one run.
     pub is_final: bool,
-    /// What to do instead.
+    /// The recommended alternative.
     pub hint: Option<String>,
     /// The existing file that the command destroys.
     pub target: Option<PathBuf>,
 }
 
 impl Finding {
-    /// A line, of which nothing is decided yet.
+    /// The finding for a line. Its programs are decided about when they start.
     pub(crate) fn contained(reason: &str) -> Self {
         Self { rule: "shell".to_owned(), reason: reason.to_owned(), ..Self::allowed(Risk::Medium) }
     }

@@ -1,10 +1,11 @@
-//! How the options of one program are written. The data of a family holds one [`Program`] for each program with options of its own.
+//! The syntax of the options of one program. The data of a family contains a [`Program`] for each program that has
+//! its own options.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// Programs that read their arguments alike.
+/// Programs that parse their arguments in the same way.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Program {
@@ -30,7 +31,7 @@ pub(super) struct Program {
     pub directory: Option<char>,
 }
 
-/// How an interpreter gets its script.
+/// The ways in which an interpreter gets its script.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Script {
@@ -61,7 +62,7 @@ impl Program {
         Grammar { letters: &self.letters, long: &self.long, one_dash: self.one_dash, stops: self.stops }
     }
 
-    /// How the words behind a command read; `None` if they read as those before it.
+    /// The grammar of the words after a command; `None` if it is the same as before the command.
     pub(super) fn grammar_of(&self, command: &str) -> Option<Grammar<'_>> {
         let canonical = self.canonical(command).unwrap_or(command);
         let own = self.commands.get(canonical).or_else(|| self.commands.get("*"));
@@ -84,7 +85,7 @@ impl Program {
 }
 
 impl Grammar<'_> {
-    /// The value of a letter; `None` if the letter is not known.
+    /// The kind of value of a letter; `None` if the letter is unknown.
     pub(super) fn letter(&self, letter: char) -> Option<Takes> {
         let at = self.letters.find(letter).filter(|_| letter != ':')?;
         let rest = &self.letters[at + letter.len_utf8()..];

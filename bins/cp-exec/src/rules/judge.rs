@@ -10,14 +10,14 @@ use super::written::lost_files;
 use crate::policy::{Access, ArgumentRules, Policy, Rule, Verdict};
 use crate::refusal::{denied, owner_decides};
 
-/// Who starts a command.
+/// The origin of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// A request for this one command: all rules hold.
+    /// A request for this one command: all rules apply.
     Single,
-    /// A command line: its overwrites are contained and kept for undo, so they are not asked about.
+    /// A command line: overwritten files are kept for undo, so overwriting needs no confirmation.
     Line,
-    /// Another program, such as make or npm: only rules about destruction, publication and escalation hold.
+    /// Another program, such as make or npm: only rules about destruction, publication and escalation apply.
     Child,
 }
 
@@ -31,7 +31,7 @@ impl Scope {
     }
 }
 
-/// Judges the arguments of a command whose name is allowed. In [`Scope::Child`] the policy's own rules hold too.
+/// Judges the arguments of a command whose name is allowed. In [`Scope::Child`] the policy's own rules apply too.
 pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) -> Finding {
     let arguments = Arguments::read(argv);
     let home = policy.tilde();
@@ -60,7 +60,7 @@ pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) 
     finding
 }
 
-/// The findings of the built-in rules that hold.
+/// The findings of the built-in rules that apply.
 pub(super) fn of_data<'a>(
     arguments: &'a Arguments<'_>,
     places: &'a Places<'_>,
@@ -103,7 +103,7 @@ fn overwrites(arguments: &Arguments<'_>, path: &Path) -> Finding {
     }
 }
 
-/// A script that an interpreter runs must be in an execute path.
+/// Refuses a script outside of the execute paths.
 fn script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Finding {
     let Some((path, _)) = arguments.script() else { return Finding::allowed(Risk::Low) };
     let full = cp_common::home::resolved(&cwd.join(policy.expand(path)));

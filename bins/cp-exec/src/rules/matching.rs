@@ -20,12 +20,12 @@ impl<'a> Places<'a> {
         Self { cwd, project: &policy.base, home }
     }
 
-    /// The directory in which a command works, after the options that change it.
+    /// The working directory of a command, after the options that change it.
     pub(super) fn directory(&self, arguments: &Arguments<'_>) -> PathBuf {
         arguments.directories().fold(self.cwd.to_owned(), |path, next| path.join(next))
     }
 
-    /// The path of a word, through links.
+    /// The resolved path of a word.
     pub(super) fn path(&self, directory: &Path, word: &str) -> PathBuf {
         cp_common::home::resolved(&directory.join(expand(word, self.home)))
     }

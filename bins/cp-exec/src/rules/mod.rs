@@ -30,7 +30,8 @@ pub(crate) fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
     families().flat_map(|family| &family.rule)
 }
 
-/// The rule by which no policy can allow a program: it gains privileges, leaves the sandbox, or changes the machine.
+/// The rule that refuses a program under any policy, because it gains privileges, leaves the sandbox, or changes the
+/// machine.
 pub(crate) fn escalation(name: &str) -> Option<&'static BuiltIn> {
     let is_escalation = |rule: &&BuiltIn| rule.kind == Kind::Escalates && rule.holds(|_| false);
     family_of(name)?.rules_of(name).find(is_escalation)
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
     use crate::policy::Verdict;
 
-    /// The rules that are wrong about one of their own command lines, with that line.
+    /// Rules that do not match their own examples, with the command line.
     fn wrong_examples() -> impl Iterator<Item = (&'static str, &'static str)> {
         let places = Places { cwd: Path::new("/project"), project: Path::new("/project"), home: "/home/me" };
         let is_about = move |rule: &BuiltIn, line: &str| {

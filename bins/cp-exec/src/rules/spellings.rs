@@ -1,4 +1,4 @@
-//! However an option is spelled, the same rule decides.
+//! Property tests: every spelling of an option leads to the same rule.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use super::arguments::Arguments;
 use super::judge::of_data;
 use super::matching::Places;
 
-/// An option of a command, and the rule that it makes decide.
+/// An option of a command, and the rule that applies because of it.
 struct Meaning {
     command: &'static str,
     /// Letters without a value, which may precede the letter in a cluster.
     flags: &'static str,
     letter: &'static str,
     long: &'static str,
-    /// The shortest beginning of the long option that the program accepts.
+    /// The shortest abbreviation of the long option that the program accepts.
     least: &'static str,
     value: &'static str,
     operands: &'static str,
@@ -51,7 +51,8 @@ static MEANINGS: [Meaning; 16] = [
     meaning(("gh api", "i"), ("X", "method", "method", "DELETE"), "x", "github"),
 ];
 
-/// The option in one of its spellings: by its letter or its name, in full or not, its value attached or not, in a cluster.
+/// Spells the option: by letter or name, complete or abbreviated, with the value attached or separate, alone or in a
+/// cluster.
 fn spell(meaning: &Meaning, way: u8, length: Index) -> Vec<String> {
     let Meaning { flags, letter, long, least, value, .. } = meaning;
     let name = &long[..least.len() + length.index(long.len() - least.len() + 1)];
@@ -71,7 +72,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
     text.split_ascii_whitespace().map(str::to_owned)
 }
 
-/// The ids of the rules that are about a command line.
+/// The ids of the rules that apply to a command line.
 fn rules(argv: &[String]) -> Vec<String> {
     let places = Places { cwd: Path::new("/project"), project: Path::new("/project"), home: "/home/me" };
     of_data(&Arguments::read(argv), &places, |_| true).map(|finding| finding.rule).collect()
@@ -93,7 +94,7 @@ proptest! {
         let at = if last { argv.len() } else { at };
         argv.splice(at..at, option);
         prop_assert!(rules(&argv).iter().any(|rule| rule == meaning.rule), "{argv:?}");
-        // The control: without the option the rule is about something else.
+        // The control: without the option the rule does not apply.
         let without: Vec<String> = words(meaning.command).chain(words(meaning.operands)).collect();
         prop_assert!(!rules(&without).iter().any(|rule| rule == meaning.rule), "{without:?}");
     }

@@ -13,7 +13,7 @@ use super::matching::Places;
 use crate::digest::{finished, sha256_of};
 use crate::policy::{Access, Policy};
 
-/// The most entries of directories that are compared or hashed.
+/// The most directory entries that are compared or hashed.
 const ENTRIES: usize = 10_000;
 
 /// Paths that a command writes by its arguments.
@@ -23,8 +23,8 @@ pub(crate) fn written_paths(policy: &Policy, arguments: &Arguments<'_>, cwd: &Pa
     writes(arguments, &places).flat_map(|write| targets(write, arguments, &places)).map(|(_, to)| to).collect()
 }
 
-/// The hash of the files in the write paths that a command destroys: of the content of one file; of the names, sizes and times of
-/// change of several, and of what is in a directory.
+/// The hash of the files in the write paths that a command destroys. It covers the content of a single file; for
+/// several files, and for entries of directories, it covers names, sizes and change times.
 pub(crate) fn hash_of_lost_files(policy: &Policy, argv: &[String], cwd: &Path) -> Result<String> {
     let home = policy.tilde();
     let mut lost = lost_files(&Arguments::read(argv), &Places::of(policy, &home, cwd));
@@ -97,7 +97,7 @@ fn targets(write: &Write, arguments: &Arguments<'_>, places: &Places<'_>) -> Vec
             let target = match into {
                 Some(into) => path(into),
                 None if operands.len() > 1 => path(operands.pop().unwrap_or_default()),
-                // `ln -f a/b` makes `b`.
+                // `ln -f a/b` creates `b`.
                 None => directory.clone(),
             };
             let is_whole =
@@ -115,7 +115,7 @@ fn targets(write: &Write, arguments: &Arguments<'_>, places: &Places<'_>) -> Vec
     found
 }
 
-/// Finds the files below `to` that a copy of the directory `from` writes over.
+/// Collects the files below `to` that a copy of the directory `from` overwrites.
 fn collect_collisions(from: &Path, to: &Path, lost: &mut Vec<PathBuf>) {
     let (mut left, mut next) = (ENTRIES, vec![(from.to_owned(), to.to_owned())]);
     while let Some((from, to)) = next.pop() {

@@ -1,4 +1,4 @@
-//! What a command writes: the beginning and the end are kept, everything is counted and hashed.
+//! Captures the output of a command. The beginning and the end are kept; all bytes are counted and hashed.
 
 use sha2::{Digest, Sha256};
 
@@ -6,29 +6,29 @@ use crate::digest::finished;
 
 /// Bytes kept from the beginning of a stream.
 const HEAD: usize = 768 * 1024;
-/// Bytes kept from its end.
+/// Bytes kept from the end of a stream.
 const TAIL: usize = 256 * 1024;
 
 /// One output stream of a command.
 pub(crate) struct Capture {
     head: Vec<u8>,
-    /// A ring of the last bytes after the head; `turn` is where the next byte goes.
+    /// A ring buffer of the last bytes after the head; `turn` is the position of the next byte.
     tail: Vec<u8>,
     turn: usize,
     total: u64,
     hash: Sha256,
 }
 
-/// What is known of a stream when it has ended.
+/// A stream after its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Captured {
-    /// The bytes kept; where some are left out, the beginning and the end.
+    /// The kept bytes: the beginning and the end if some bytes are omitted.
     pub bytes: Vec<u8>,
-    /// Where in `bytes` something is left out, and how much.
+    /// The position in `bytes` at which bytes are omitted, and their number.
     pub gap: Option<(usize, u64)>,
-    /// All the bytes there were.
+    /// The number of all bytes.
     pub total: u64,
-    /// The hash of all of them, `sha256:…`.
+    /// The digest of all bytes, `sha256:…`.
     pub sha256: String,
 }
 
@@ -37,12 +37,12 @@ impl Capture {
         Self { head: Vec::new(), tail: Vec::new(), turn: 0, total: 0, hash: Sha256::new() }
     }
 
-    /// Bytes seen so far.
+    /// The number of bytes so far.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Takes the next bytes of the stream.
+    /// Adds the next bytes of the stream.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         self.hash.update(bytes);
@@ -64,7 +64,7 @@ impl Capture {
         }
     }
 
-    /// The stream as far as it was kept.
+    /// Ends the capture.
     pub(crate) fn finish(self) -> Captured {
         let sha256 = finished(self.hash);
         let mut bytes = self.head;

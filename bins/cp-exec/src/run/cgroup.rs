@@ -1,5 +1,5 @@
-//! A control group for one run: an end to its processes and memory together. Made only when the policy asks for one:
-//! moving a process into a group can take the kernel tens of milliseconds.
+//! A control group for one run, which limits its processes and memory together. It is created only if the policy
+//! requests it, because moving a process into a group can take the kernel tens of milliseconds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,31 @@ use rustix::process::{Pid, Signal};
 use crate::sandbox::plan::Limits;
 
 const ROOT: &str = "/sys/fs/cgroup";
-/// How long killing goes on before it gives up on the unkillable.
+/// The time after which killing gives up.
 const KILL: Duration = Duration::from_millis(500);
 
-/// Groups made by this process, which numbers them.
+/// Counts the groups of this process, to number them.
 static GROUPS: AtomicU64 = AtomicU64::new(0);
 
-/// The directories of a group: one in version 2, one for each controller in version 1.
+/// The directories of a group: one for cgroup v2, one for each controller for v1.
 pub(crate) struct Group(Vec<PathBuf>);
 
 impl Group {
-    /// Makes a group with these limits, below the one this process is in; none where that may not be written.
+    /// Creates a group with these limits below the group of this process; `None` if that group is not writable.
     pub(crate) fn make(limits: &Limits) -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let name = format!("cp-exec-{}-{}", std::process::id(), GROUPS.fetch_add(1, Ordering::Relaxed));
-        // The helper and the init are in it too.
+        // The helper and the init are also members.
         let (processes, memory) = ((limits.processes + 2).to_string(), limits.memory_bytes.to_string());
         Self::version_1(&own, &name, &processes, &memory).or_else(|| Self::version_2(&own, &name, &processes, &memory))
     }
 
-    /// Where the processes of the run are to be put.
+    /// The directories to which the processes of the run are added.
     pub(crate) fn directories(&self) -> &[PathBuf] {
         &self.0
     }
 
-    /// Kills whatever is left in it. In a process namespace that is nothing.
+    /// Kills all processes of the group. With a process namespace there are none left.
     pub(crate) fn kill(&self) {
         let Some(directory) = self.0.first() else { return };
         let end = Instant::now() + KILL;
@@ -44,8 +44,8 @@ impl Group {
             if left.is_empty() {
                 return;
             }
-            // Version 2 ends them all at once, also those that fork meanwhile. Version 1 has no such file, but a limit of processes
-            // that ends the forking.
+            // Version 2 kills all processes at once, including those that fork in the meantime. Version 1 has no such
+            // file, so a process limit of 0 stops forks first.
             if fs::write(directory.join("cgroup.kill"), "1").is_err() {
                 drop(fs::write(directory.join("pids.max"), "0"));
                 for pid in left.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
@@ -57,7 +57,7 @@ impl Group {
     }
 
     fn version_1(own: &str, name: &str, processes: &str, memory: &str) -> Option<Self> {
-        // The groups made so far are removed when they are dropped.
+        // If an error occurs, `Drop` removes the groups that were created.
         let mut group = Self(Vec::new());
         for (controller, file, limit) in [("pids", "pids.max", processes), ("memory", "memory.limit_in_bytes", memory)]
         {
@@ -95,7 +95,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         for directory in &self.0 {
-            // Everything in it is dead, but the kernel may still be taking it apart.
+            // All processes are dead, but the kernel may not have removed them yet.
             for _ in 0..50 {
                 match fs::remove_dir(directory) {
                     Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {

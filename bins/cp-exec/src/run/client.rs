@@ -1,5 +1,5 @@
-//! The client: cp-exec inside the sandbox of another cp-exec. The supervisor decides and records; the command runs in the sandbox
-//! that exists.
+//! The client: cp-exec inside the sandbox of another cp-exec. The supervisor decides and records; the command runs in
+//! the existing sandbox.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,10 +24,10 @@ use crate::request::Form;
 use crate::sandbox;
 use crate::sandbox::report::Status;
 
-/// How long the supervisor may take to answer.
+/// The time limit for an answer of the supervisor.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks the supervisor.
+/// Sends a message to the supervisor and returns the answer.
 pub(crate) fn ask(message: &Message) -> Result<Answer> {
     let exchange = || -> io::Result<Answer> {
         let mut stream = sandbox::connect()?;
@@ -46,13 +46,13 @@ pub(crate) fn ask(message: &Message) -> Result<Answer> {
     }
 }
 
-/// Enters the directory of a command: the supervisor decides about the command where this process is.
+/// Changes to the directory of a command, because the supervisor decides for the working directory of this process.
 pub(crate) fn enter(base: &Path, directory: Option<&str>) -> Result<()> {
     let directory = base.join(directory.unwrap_or_default());
     std::env::set_current_dir(&directory).map_err(|e| Error::io("cwd", e).in_file(&directory))
 }
 
-/// Asks for a decision.
+/// Requests a decision.
 pub(crate) fn decision(message: &Message) -> Result<Decided> {
     match ask(message)? {
         Answer::Decided(decided) => Ok(*decided),
@@ -60,7 +60,7 @@ pub(crate) fn decision(message: &Message) -> Result<Decided> {
     }
 }
 
-/// The programs that were refused since the last request, and the error about the first.
+/// The programs that were refused since the last request, and the error of the first one.
 fn report() -> Result<(Vec<DeniedStep>, Option<Error>)> {
     match ask(&Message::Report)? {
         Answer::Report { denied, error } => Ok((denied, error.as_ref().map(Error::from_value))),
@@ -68,14 +68,14 @@ fn report() -> Result<(Vec<DeniedStep>, Option<Error>)> {
     }
 }
 
-/// A command that the supervisor knows of.
+/// A command that is registered with the supervisor.
 pub(crate) struct Requested {
     decided: Decided,
     command: Command,
 }
 
 impl Requested {
-    /// Has the supervisor record that this process is about to run a command.
+    /// Registers a command that this process is about to run.
     pub(crate) fn new(form: Form, env: &BTreeMap<String, String>, stdin: Stdio) -> Result<Self> {
         let decided = decision(&Message::Run(form))?;
         let (name, arguments) = decided.argv.split_first().ok_or_else(|| Error::validation("there is no command"))?;
@@ -84,7 +84,7 @@ impl Requested {
         Ok(Self { decided, command })
     }
 
-    /// Becomes the command. Returns only if it cannot be executed.
+    /// Replaces this process by the command. Returns only if the command cannot be executed.
     pub(crate) fn replace_process(mut self) -> Error {
         let failed = self.command.exec();
         self.not_started(&failed)
@@ -98,7 +98,7 @@ impl Requested {
         let (err, err_writer) = Pipe::new(Stream::Err)?;
         self.command.stdout(out_writer).stderr(err_writer).process_group(0);
         let child = self.command.spawn().map_err(|failed| self.not_started(&failed))?;
-        // The command holds writers of the pipes.
+        // The command holds writers of the pipes, so it is dropped.
         self.command = Command::new("");
         let mut running = Running { child, pipes: [out, err], status: None, ended: None };
         running.follow(timeout.map(|timeout| started + timeout), &mut watch);
@@ -130,7 +130,7 @@ impl Requested {
         Ok(Done { result, failure, refusal })
     }
 
-    /// Why the command did not start: its refusal, or what the kernel says.
+    /// The error for a command that did not start: its refusal, or the error of the kernel.
     fn not_started(&self, failed: &io::Error) -> Error {
         if failed.kind() == ErrorKind::PermissionDenied
             && let Ok((_, Some(error))) = report()
@@ -142,7 +142,7 @@ impl Requested {
     }
 }
 
-/// A child that runs.
+/// A running child.
 struct Running {
     child: Child,
     pipes: [Pipe; 2],
@@ -173,7 +173,7 @@ impl Running {
             }
             let is_closed = self.pipes.iter().all(|pipe| pipe.source.is_none());
             if self.status.is_some() && (is_closed || is_over(drained)) {
-                // Processes that outlive the command are not wanted, as outside.
+                // Processes that outlive the command are killed, as outside of the sandbox.
                 self.kill();
                 return;
             }
@@ -184,7 +184,7 @@ impl Running {
         let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
         let mut fds: Vec<_> = sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)).collect();
         let left = deadline.map_or(LOOK, |at| at.saturating_duration_since(Instant::now()).min(LOOK));
-        // A child whose pipes are closed wakes nothing.
+        // The end of a child without open pipes does not wake the poll.
         let left = if fds.is_empty() { left.min(Duration::from_millis(2)) } else { left };
         let _ = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() }));
     }

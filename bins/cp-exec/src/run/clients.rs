@@ -1,6 +1,7 @@
-//! Clients of a run: programs inside its sandbox that ask the supervisor. A connection carries one message and one answer.
+//! Clients of a run: programs inside its sandbox that send messages to the supervisor. A connection carries one
+//! message and one answer.
 //!
-//! Nothing here waits, and nothing grows without bound: a client that is slow or silent delays neither the run nor other clients.
+//! All operations are non-blocking and bounded, so a slow client delays neither the run nor other clients.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,24 +18,24 @@ use serde_json::Value;
 use crate::request::Form;
 use crate::sandbox::Process;
 
-/// The most connections that are open at once; one more closes the oldest.
+/// The most open connections. One more closes the oldest.
 const OPEN: usize = 16;
-/// The most connections that are accepted before the run is looked after again.
+/// The most connections that are accepted before other events of the run are handled.
 const ACCEPTED: usize = 64;
 /// The longest message, in bytes.
 const LONGEST: usize = 1 << 20;
-/// After this time a connection is closed.
+/// The time after which a connection is closed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a client asks for.
+/// A message of a client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
-    /// The decision about a command.
+    /// Requests the decision about a command.
     Check(Form),
-    /// The same, for a command that the client is about to run.
+    /// Registers a command that the client is about to run, and requests the decision.
     Run(Form),
-    /// The programs that were refused since the client asked to run a command.
+    /// Requests the programs that were refused since the client registered a command.
     Report,
 }
 
@@ -45,7 +46,7 @@ pub(crate) enum Answer {
     Decided(Box<Decided>),
     Report {
         denied: Vec<DeniedStep>,
-        /// The first refusal, or the first approval that is awaited.
+        /// The first refusal, or the first pending approval.
         error: Option<Value>,
     },
     Failed(Value),
@@ -54,12 +55,12 @@ pub(crate) enum Answer {
 /// A decision about the command of a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Decided {
-    /// The words that run it.
+    /// The arguments with which it is executed.
     pub argv: Vec<String>,
-    /// The line that they run.
+    /// The command line, if it is one.
     pub line: Option<String>,
     pub cwd: String,
-    /// The path to execute, as the client finds it.
+    /// The path to execute, as the client sees it.
     pub file: PathBuf,
     /// The file at this path.
     pub exe: Executable,
@@ -85,7 +86,7 @@ struct Connection {
     peer: Process,
     since: Instant,
     received: Vec<u8>,
-    /// What is not sent yet of the answer.
+    /// The part of the answer that is not sent yet.
     answer: Option<Vec<u8>>,
 }
 
@@ -98,7 +99,7 @@ impl Clients {
         Ok(Self { listener, open: VecDeque::new() })
     }
 
-    /// What to wait for.
+    /// The descriptors to poll.
     pub(super) fn sources(&self) -> impl Iterator<Item = PollFd<'_>> {
         let listener = PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN);
         let open = self.open.iter().map(|connection| {
@@ -108,7 +109,7 @@ impl Clients {
         std::iter::once(listener).chain(open)
     }
 
-    /// Receives and answers as much as can be done without waiting.
+    /// Receives and answers messages without blocking.
     pub(super) fn serve(&mut self, answer: Answerer<'_>) {
         self.open.retain_mut(|connection| connection.since.elapsed() < PATIENCE && connection.goes_on(answer));
         for _ in 0..ACCEPTED {
@@ -132,7 +133,7 @@ impl Connection {
         Some(Self { stream, peer, since: Instant::now(), received: Vec::new(), answer: None })
     }
 
-    /// Receives, and answers a whole message. False after the answer, and after any failure.
+    /// Receives a message and answers it. False after the answer or a failure.
     fn goes_on(&mut self, answer: Answerer<'_>) -> bool {
         loop {
             let done = match &mut self.answer {
@@ -157,7 +158,7 @@ impl Connection {
         }
     }
 
-    /// Receives what there is. A message ends where the client closes its side.
+    /// Receives available bytes. A message ends when the client shuts down its side.
     fn receive(&mut self, answer: Answerer<'_>) -> io::Result<()> {
         let mut buffer = [0; 16 * 1024];
         let length = self.stream.read(&mut buffer)?;

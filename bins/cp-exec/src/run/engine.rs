@@ -1,4 +1,4 @@
-//! The policy in force, and what changes while requests are answered.
+//! The engine: the policy in force, and the state that changes between requests.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::decision::Hashes;
 use crate::guard::settle::settle;
 use crate::policy::{Hosted, Policy};
 
-/// What one start of the program works with.
+/// The state of one start of the program.
 pub(crate) struct Engine {
     pub policy: Policy,
-    /// Hashes of programs already seen.
+    /// Hashes of known programs.
     pub hashes: Hashes,
     pub journal: Journal,
     helper: Option<Arc<Helper>>,
 }
 
 impl Engine {
-    /// Reads the policy that holds here. Nothing is started and nothing written yet.
+    /// Reads the policy. Starts and writes nothing yet.
     pub(crate) fn new(context: &Context, tools: &[PathBuf], root: Option<&Path>) -> Result<Self> {
         let policy = Policy::resolve(context, tools, root)?;
         let hashes = Hashes::of_home(&policy.cp_home);
@@ -29,7 +29,8 @@ impl Engine {
         Ok(Self { policy, hashes, journal, helper: None })
     }
 
-    /// Undoes what killed runs left behind, and gives the paths. It comes before any decision, which would take them for the owner's.
+    /// Cleans up after killed runs, and returns the quarantined paths. This happens before any decision, because
+    /// decisions would attribute the files to the owner.
     pub(crate) fn settle_killed_runs(&mut self) -> Result<Vec<String>> {
         let mut paths = Vec::new();
         for killed in settle(&self.policy.cp_home, &self.policy.ledger) {
@@ -39,14 +40,14 @@ impl Engine {
         Ok(paths)
     }
 
-    /// Serves a tool call of another agent: every entry names it from now on.
+    /// Serves a tool call of another agent. All following entries name the call.
     pub(crate) fn serve(&mut self, hosted: Hosted) {
         self.policy.actor.call = Some(hosted.call.clone());
         self.policy.actor.host = Some(hosted);
         self.journal = Journal::new(&self.policy);
     }
 
-    /// What starts runs. To be called on the main thread.
+    /// The helper that starts runs. Must be called on the main thread.
     pub(crate) fn helper(&mut self) -> Result<Arc<Helper>> {
         match &self.helper {
             Some(helper) if helper.is_alive() => Ok(Arc::clone(helper)),

@@ -1,4 +1,4 @@
-//! The helper: the process that starts every run in a sandbox of its own.
+//! The helper: the process that starts each run in its own sandbox.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,38 +16,40 @@ use crate::git_dir;
 use crate::sandbox;
 use crate::sandbox::plan::Plan;
 
-/// What one run takes beside its plan.
+/// The parameters of one run, in addition to its plan.
 pub(crate) struct Run<'a, 'r> {
-    /// What the command reads on its standard input; none is `/dev/null`.
+    /// The standard input of the command; `None` is `/dev/null`.
     pub stdin: Option<OwnedFd>,
     pub timeout: Duration,
-    /// How long before that it is asked to end.
+    /// The time before the deadline at which the command gets SIGTERM.
     pub grace: Duration,
-    /// More output than this kills it; none means no limit.
+    /// The output size at which the command is killed; `None` means no limit.
     pub output_limit: Option<u64>,
     pub watch: Option<Watch<'a>>,
-    /// Notices when a setting of a repository is replaced.
+    /// Reports a setting of a repository that is replaced during the run.
     pub repositories: Option<&'r mut git_dir::Watch>,
-    /// Whether this program got a signal to stop.
+    /// True if this program received a signal to stop.
     pub interrupted: fn() -> bool,
-    /// What decides about the programs that it starts; none allows them.
+    /// Decides about the programs that the command starts; `None` allows all.
     pub steps: Option<Steps>,
 }
 
-/// The process that starts runs: this program once more, single-threaded and with nothing of ours in it. It ends with this.
+/// The process that starts runs: this program, started again as a single-threaded process without inherited state. It
+/// ends with this program.
 pub(crate) struct Helper {
-    /// Closed first: its end is what the process ends by. An outer sandbox may refuse to shut it down.
+    /// Declared first, so that it is closed first: the process ends when this socket closes. An outer sandbox may
+    /// refuse to shut the socket down.
     control: OwnedFd,
     process: Ending,
 }
 
-/// A process that ends by itself in a moment, and is killed when it does not.
+/// A process that ends by itself after a moment, or is killed.
 struct Ending(duct::Handle);
 
 const MOMENT: Duration = Duration::from_secs(1);
 
 impl Helper {
-    /// Starts it. The kernel ends it with the thread that calls this, which must be the main one.
+    /// Starts the helper. The kernel kills it when the calling thread ends, so that must be the main thread.
     pub(crate) fn start() -> Result<Self> {
         let (control, theirs) = socket_pair()?;
         let process = duct::cmd("/proc/self/exe", [sandbox::VERB])
@@ -61,18 +63,18 @@ impl Helper {
         Ok(Self { control, process: Ending(process) })
     }
 
-    /// The session of processes that the first process of every run belongs to.
+    /// The process session of the first process of every run.
     pub(super) fn session(&self) -> u32 {
         self.process.0.pids().first().copied().unwrap_or_default()
     }
 
-    /// Whether it is there to be asked.
+    /// True if the helper still accepts runs.
     pub(super) fn is_alive(&self) -> bool {
         let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|events| events == 0)
     }
 
-    /// Runs a planned command to the end of everything it started.
+    /// Runs a planned command until all of its processes have ended.
     pub(crate) fn run(&self, plan: &Plan, run: Run<'_, '_>) -> std::result::Result<Outcome, NotRun> {
         let started = Instant::now();
         let group = if plan.wants_cgroup { Group::make(&plan.limits) } else { None };

@@ -1,4 +1,4 @@
-//! Clients inside the sandbox of a run, and the refusals of what they started.
+//! Clients inside the sandbox of a run, and the refusals of their programs.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,46 +11,47 @@ use super::provenance::{is_alive, lineage};
 use crate::refusal::refuse;
 use crate::sandbox::{ExecCall, ExecRequest, Process};
 
-/// The most requests of one run, which are all recorded.
+/// The most client requests of one run. All of them are recorded.
 const REQUESTS: u64 = 10_000;
-/// Clients above this number are looked through for those that have ended.
+/// Above this number of clients, those that have ended are removed.
 const CLIENTS: usize = 256;
-/// The most refused steps that an answer names.
+/// The most refused steps that an answer lists.
 pub(super) const NAMED: usize = 100;
-/// The most characters of a command in a message.
+/// The most characters of a command line in a message.
 const SHOWN: usize = 120;
 
 /// The clients of one run.
 #[derive(Default)]
 pub(super) struct Inside {
-    /// The init of the run, once the run has begun.
+    /// The init of the run, after it has started.
     init: Option<Process>,
     clients: HashMap<Process, Client>,
     requests: u64,
 }
 
-/// A program that asked to run a command.
+/// A program that requested a command.
 #[derive(Default)]
 struct Client {
-    /// The shell of its line, until it was started.
+    /// The shell of its command line, until it was started.
     shell: Option<(PathBuf, Vec<String>)>,
     denied: Vec<DeniedStep>,
     error: Option<Value>,
 }
 
 impl Inside {
-    /// Notes the init of a run that begins.
+    /// Records the init of a run.
     pub(super) fn begin(&mut self, init: i32) {
         self.init = Process::find(init).map(|(init, _)| init);
     }
 
-    /// Whether a process belongs to the run: the number of a client that has ended may belong to a process outside by now.
+    /// True if a process belongs to the run. The pid of a client that has ended may belong to a process outside by
+    /// now.
     pub(super) fn contains(&self, process: Process) -> bool {
         let found = Process::find(process.pid).filter(|(found, _)| *found == process);
         found.is_some_and(|(_, parent)| lineage(process, parent).any(|ancestor| Some(ancestor) == self.init))
     }
 
-    /// Refuses more requests than a run may contain.
+    /// Counts a request. Fails above the limit.
     pub(super) fn count_request(&mut self) -> Result<()> {
         if self.requests >= REQUESTS {
             return Err(refuse("requests", format!("a run may contain {REQUESTS} requests at most")));
@@ -59,7 +60,7 @@ impl Inside {
         Ok(())
     }
 
-    /// Notes that a client is about to run a command, with the shell of a line.
+    /// Records that a client is about to run a command, with the shell of a command line.
     pub(super) fn accept(&mut self, process: Process, shell: Option<(PathBuf, Vec<String>)>) {
         if self.clients.len() > CLIENTS {
             self.clients.retain(|process, _| is_alive(process));
@@ -67,7 +68,7 @@ impl Inside {
         self.clients.insert(process, Client { shell, ..Client::default() });
     }
 
-    /// Whether a client, or its child, starts the shell of the line that it asked for.
+    /// True if a client, or its child, starts the shell of its command line.
     pub(super) fn starts_shell(&mut self, call: &ExecCall, request: &ExecRequest) -> bool {
         if self.clients.is_empty() {
             return false;
@@ -79,7 +80,7 @@ impl Inside {
         })
     }
 
-    /// Notes a refusal for each client that the refused process descends from.
+    /// Records a refusal for each client that is an ancestor of the refused process.
     pub(super) fn refused(&mut self, call: &ExecCall, error: &Error, denied: &DeniedStep) {
         if self.clients.is_empty() {
             return;
@@ -95,19 +96,19 @@ impl Inside {
         }
     }
 
-    /// The refusals of a client and the error to report, once.
+    /// Takes the refusals of a client and the error to report.
     pub(super) fn take_refusals(&mut self, process: Process) -> (Vec<DeniedStep>, Option<Value>) {
         self.clients.remove(&process).map(|client| (client.denied, client.error)).unwrap_or_default()
     }
 }
 
-/// Whether the error about a refusal replaces the known one. A step that awaits approval comes before one that is refused for good,
-/// because somebody can act on it.
+/// True if the error of a refusal replaces the known one. A step with a pending approval takes precedence over a
+/// final refusal, because a person can act on it.
 pub(super) fn comes_first(known: Option<&Error>, denied: &DeniedStep) -> bool {
     known.is_none_or(|known| known.code() != Code::HumanRequired && denied.approval.is_some())
 }
 
-/// An error for a client, without the paths of the home.
+/// The error for a client, without paths of the home.
 fn for_client(error: &Error, denied: &DeniedStep) -> Error {
     let message = format!("{}: {}", shown(&denied.argv), denied.reason);
     let plain =
@@ -121,7 +122,7 @@ fn for_client(error: &Error, denied: &DeniedStep) -> Error {
     }
 }
 
-/// The words of a command, for a message of one line.
+/// The words of a command as one line of a message.
 pub(super) fn shown(argv: &[String]) -> String {
     let line = argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

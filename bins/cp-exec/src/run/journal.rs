@@ -1,4 +1,4 @@
-//! What goes on the ledger: the intent before, the result after, and every refusal.
+//! Entries of the ledger: the intent before a run, the result after it, and every refusal.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ use crate::sandbox::report::Quarantined;
 /// Declared files up to this size are hashed.
 const HASHED: u64 = 16 << 20;
 
-/// The writer of this program's entries. The ledger is opened with the first of them.
+/// Writes the entries of this program. The ledger is opened with the first entry.
 pub(crate) struct Journal {
     path: PathBuf,
     ledger: Option<Ledger>,
@@ -38,7 +38,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// A journal of what is done under a policy.
+    /// The journal for actions under a policy.
     pub(crate) fn new(policy: &Policy) -> Self {
         Self {
             path: policy.ledger.clone(),
@@ -50,7 +50,7 @@ impl Journal {
         }
     }
 
-    /// Records that a command is about to run, on the disk before it does.
+    /// Records the intent to run a command. The entry is synced before the command starts.
     pub(crate) fn intend(&mut self, tool: &str, ruling: &Ruling) -> Result<Receipt> {
         let entry = self.entry("exec.intent").with("tool", tool).with("call", &ruling.call).with("line", &ruling.line);
         let entry = self
@@ -69,7 +69,7 @@ impl Journal {
         self.durably(entry)
     }
 
-    /// Records how a command ended.
+    /// Records the result of a command.
     pub(crate) fn conclude(&mut self, ruling: &Ruling, intent: &Receipt, outcome: &Outcome) -> Result<Receipt> {
         let entry = self.entry("exec.result").with("intent", &intent.seq).with("call", &ruling.call);
         let steps = &outcome.steps;
@@ -88,7 +88,7 @@ impl Journal {
         Ok(receipts.swap_remove(0))
     }
 
-    /// What a command was declared to read and write: files with their hashes, directories by name.
+    /// The declared inputs and outputs of a command: files with their hashes, directories by name.
     fn evidence(&self, intent: &Receipt, ruling: &Ruling) -> Entry {
         let (reads, writes) = (&ruling.plan.view.read, &ruling.plan.view.write);
         let pinned = &ruling.pinned;
@@ -107,7 +107,7 @@ impl Journal {
             .with("external_calls", &Vec::<String>::new())
     }
 
-    /// What a command is, on an entry.
+    /// Adds the members of a command to an entry.
     fn command(&mut self, entry: Entry, ruling: &Ruling) -> Result<Entry> {
         let pinned = &ruling.pinned;
         let names: Vec<&str> = ruling.plan.env.iter().map(|(name, _)| name.as_str()).collect();
@@ -124,7 +124,7 @@ impl Journal {
         Ok(entry.with("env", &self.keyed.of_all(&ruling.plan.env)))
     }
 
-    /// An entry for a program that a run starts or was kept from starting.
+    /// An entry for a program that a run starts or that is refused.
     pub(crate) fn step(
         &self,
         intent: u64,
@@ -139,7 +139,7 @@ impl Journal {
             .with("intent", &intent)
             .with("step", &number)
             .with("by", by)
-            // The memory of the caller held these words; another thread may have changed them after that.
+            // The arguments as read from the caller's memory. Another thread may have changed them afterwards.
             .with("argv_as_asked", &ruling.argv)
             .with("cwd", &ruling.cwd.display().to_string())
             .with("exe", &exe)
@@ -149,7 +149,7 @@ impl Journal {
             .with("approval", &approval)
     }
 
-    /// Records what a client inside the run asks for.
+    /// Records the request of a client.
     pub(crate) fn request(&mut self, intent: u64, decided: &Decided) -> Result<Receipt> {
         let entry = self
             .entry("exec.request")
@@ -181,7 +181,7 @@ impl Journal {
         self.ledger()?.append(entry).map_err(Error::fatal)
     }
 
-    /// Records what the run of an intent had left behind, whose process was killed before it could record a result.
+    /// Records the quarantined files of a run that was killed before its result was recorded.
     pub(crate) fn settle(&mut self, intent: u64, quarantined: &[Quarantined]) -> Result<()> {
         if quarantined.is_empty() && self.has_result(intent)? {
             return Ok(());
@@ -212,7 +212,7 @@ impl Journal {
         Ok(false)
     }
 
-    /// Records a refusal: what was asked, and by which rule it was refused.
+    /// Records a refusal: the request, and the rule that refused it.
     pub(crate) fn refused(&mut self, asked: &impl Serialize, error: &Error) -> Result<Receipt> {
         let details = error.details();
         let entry = self
@@ -226,7 +226,7 @@ impl Journal {
         self.ledger()?.append(entry).map_err(Error::fatal)
     }
 
-    /// Records what happened to an approval, on the disk before what comes after it.
+    /// Records an event of an approval. The entry is synced before any consequence.
     pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
         let entry = said.about(approval, self.entry(said.event()));
         self.durably(entry)
@@ -238,15 +238,16 @@ impl Journal {
         self.durably(entry)
     }
 
-    /// Records what another agent told, on the disk before it is answered.
+    /// Records an event of another agent. The entry is synced before the answer.
     pub(crate) fn told(&mut self, event: &str, data: &impl Serialize) -> Result<Receipt> {
         let entry = self.entry(event).data(data).with("policy", &self.policy);
         self.durably(entry)
     }
 
-    /// Whether the newest entry about a tool call that has one of these events has this one, and names all of this.
+    /// True if the newest entry about the current tool call, among entries of the events `among`, has this event and
+    /// contains all of these texts.
     pub(crate) fn has(&mut self, event: &str, among: &[&str], named: &[&str]) -> Result<bool> {
-        /// How far back an event is looked for: two hooks of one call come together.
+        /// The number of entries that are searched. Two hooks of one call follow each other closely.
         const LINES: usize = 500;
         let Some(Hosted { call, .. }) = self.actor.host.clone() else { return Ok(false) };
         let quoted = |text: &str| {
@@ -267,7 +268,7 @@ impl Journal {
         Ok(false)
     }
 
-    /// How many secrets of each kind a text holds.
+    /// The number of secrets of each kind in a text.
     pub(crate) fn secrets_in(&mut self, text: &str) -> Result<BTreeMap<&'static str, u64>> {
         let mut kinds = BTreeMap::new();
         for found in self.ledger()?.redactor().find(text) {
@@ -276,7 +277,7 @@ impl Journal {
         Ok(kinds)
     }
 
-    /// Keeps bytes, whose hash this is, as they are beside the ledger: on the disk when this returns.
+    /// Stores bytes with this hash as a blob of the ledger. They are synced on return.
     pub(crate) fn keep(&mut self, hash: &Hash, bytes: &[u8]) -> Result<()> {
         blob::store_as(self.ledger()?.path(), hash, bytes)
     }
@@ -288,7 +289,7 @@ impl Journal {
         Ok(receipt)
     }
 
-    /// The hash of what is to run, under its name: with a secret in it, the keyed one.
+    /// The member name and hash of a command. If the command contains a secret, the hash is keyed.
     fn claim(&mut self, value: &[u8]) -> Result<(&'static str, Option<String>)> {
         let mut shown = value.to_vec();
         if self.ledger()?.redactor().redact(&mut shown, 0) == 0 {
@@ -297,7 +298,7 @@ impl Journal {
         Ok(("command_hmac", self.keyed.of_command(value)))
     }
 
-    /// An entry that names who acts.
+    /// Creates an entry that names the actor.
     fn entry(&self, event: &str) -> Entry {
         let Actor { agent, session, run, host, .. } = &self.actor;
         let mut entry = Entry::new(event).agent(agent.clone());
@@ -313,13 +314,13 @@ impl Journal {
         entry
     }
 
-    /// The ledger. Without it nothing runs.
+    /// Opens the ledger. If it cannot be opened, nothing runs.
     fn ledger(&mut self) -> Result<&mut Ledger> {
         Ledger::once(&mut self.ledger, &self.path, Sync::Batch)
     }
 }
 
-/// How a command ended, on an entry.
+/// Adds the result of a command to an entry.
 fn ended(entry: Entry, outcome: &Outcome) -> Entry {
     let result = claims::ExecResult {
         return_code: outcome.status.code,

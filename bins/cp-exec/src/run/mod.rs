@@ -1,4 +1,4 @@
-//! Runs what is decided: intent on the ledger, sandbox helper, captured output, result on the ledger.
+//! Runs commands after a decision: intent on the ledger, sandbox helper, captured output, result on the ledger.
 
 mod capture;
 mod cgroup;

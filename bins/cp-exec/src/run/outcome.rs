@@ -1,4 +1,4 @@
-//! What became of a run.
+//! The outcome of a run.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::capture::Captured;
 use crate::changes::Changes;
 use crate::sandbox::report::{Enforcement, Failure, Status};
 
-/// Sees the bytes of a command as they come.
+/// A callback that receives the output of a command as it arrives.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(Stream, &[u8]);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,19 +18,19 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// Why a command was ended before its own end.
+/// The reason why a run was ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     TimedOut,
     OutputLimit,
-    /// This program got a signal to stop.
+    /// This program received a signal to stop.
     Interrupted,
-    /// A file that is read-only to it was replaced beside it.
+    /// A read-only file of a repository was replaced during the run.
     Conflict,
 }
 
 impl Ended {
-    /// The word for it on the record.
+    /// The name on the ledger.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::TimedOut => "timed_out",
@@ -41,18 +41,18 @@ impl Ended {
     }
 }
 
-/// What became of a command that started.
+/// The outcome of a command that started.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// How its own process ended.
+    /// The exit status of the command's own process.
     pub status: Status,
-    /// Why it was ended, if it did not end by itself.
+    /// The reason why it was ended early; `None` if it ended by itself.
     pub ended: Option<Ended>,
-    /// How many processes were left and killed, where that is known.
+    /// The number of remaining processes that were killed, if known.
     pub killed_processes: Option<u32>,
     pub stdout: Captured,
     pub stderr: Captured,
-    /// From the start of the helper to the end of everything.
+    /// The time from the start of the helper to the end of all processes.
     pub duration: Duration,
     /// The layers it ran under.
     pub enforcement: Enforcement,
@@ -62,12 +62,12 @@ pub(crate) struct Outcome {
     pub changes: Changes,
 }
 
-/// Why there was no outcome.
+/// The reason why there is no outcome.
 #[derive(Debug)]
 pub(crate) enum NotRun {
-    /// The helper says why.
+    /// The helper reported a failure.
     Failed(Failure),
-    /// It was ended before it had started.
+    /// The run was ended before the command started.
     Ended(Ended),
     /// The helper could not be started or was lost.
     Lost(Error),
@@ -84,16 +84,16 @@ impl From<Error> for NotRun {
 pub(crate) struct StepsReport {
     /// Programs that the line started.
     pub line: u64,
-    /// Programs that these started.
+    /// Programs that those programs started.
     pub programs: u64,
-    /// Steps beyond the most that are recorded.
+    /// The number of steps above the limit of recorded steps.
     pub unrecorded: u64,
     /// Steps that were refused or await approval.
     pub denied: Vec<DeniedStep>,
-    /// How many there were.
+    /// The number of denied steps.
     pub denied_count: u64,
-    /// The first refusal, or the first approval that is awaited.
+    /// The first refusal, or the first pending approval.
     pub error: Option<Error>,
-    /// The ledger failed, and nothing was let through after that.
+    /// The error of the ledger. All later steps are refused.
     pub failed: Option<Error>,
 }

@@ -1,4 +1,4 @@
-//! A decided command, from its intent on the ledger to its result.
+//! A command after its decision, from the intent on the ledger to the result.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -24,36 +24,36 @@ use crate::guard::{self, session_tmp};
 use crate::refusal::refuse;
 use crate::sandbox::plan::Layer;
 
-/// The longest grace: from the request to end to the kill.
+/// The longest grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// What became of a command.
+/// The result of a run.
 pub(crate) type Ran = std::result::Result<Outcome, NotRun>;
 
-/// A command that is decided about, with its intent on the ledger: ready to run on any thread.
+/// A command with a decision and an intent on the ledger. It can run on any thread.
 pub(crate) struct Prepared {
     ruling: Ruling,
     intent: Receipt,
     steps: Option<Steps>,
     stdin: Option<OwnedFd>,
     helper: Arc<Helper>,
-    /// How long before the deadline it is asked to end.
+    /// The time before the deadline at which the command gets SIGTERM.
     grace: Duration,
-    /// More output than this kills it.
+    /// The output size at which the command is killed.
     output_limit: Option<u64>,
     home: PathBuf,
     ledger: PathBuf,
-    /// The note that this run has no result yet, for the next start if this program is killed.
+    /// The marker of a run without a result. The next start reads it if this program is killed.
     open: Option<OpenRun>,
     /// The program that reads the history of repositories.
     git: Option<PathBuf>,
-    /// The most entries that are looked at in what it may write.
+    /// The most entries that are searched in the writable trees.
     walk: u64,
     _effect: signals::Effect,
 }
 
 impl Prepared {
-    /// Puts the intent on the ledger. When this returns it is on the disk.
+    /// Records the intent. The entry is synced on return.
     pub(crate) fn new(
         engine: &mut Engine,
         tool: &'static str,
@@ -93,7 +93,7 @@ impl Prepared {
         })
     }
 
-    /// Runs it to the end of everything it started.
+    /// Runs the command until all of its processes have ended.
     pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> Ran {
         let helper = self.helper.session();
         match OpenRun::begin(&self.home, &self.ledger, self.intent.seq, helper, &self.ruling.watched) {
@@ -125,7 +125,8 @@ impl Prepared {
         ran
     }
 
-    /// Quarantines what the run made that other programs execute later, also where it is not known if the command started.
+    /// Quarantines files of the run that other programs execute later, even if it is unknown whether the command
+    /// started.
     fn guard(&self, session: Session<'_>, ran: &mut Ran) {
         let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.has(Layer::Mount));
         let after = session.finish(private, self.git.as_deref());
@@ -151,7 +152,7 @@ impl Prepared {
         }
     }
 
-    /// Puts the result on the ledger, and makes the answer.
+    /// Records the result, and builds the answer.
     pub(crate) fn settle(self, engine: &mut Engine, ran: Ran) -> Result<Done> {
         match ran {
             Ok(mut outcome) => {
@@ -171,7 +172,7 @@ impl Prepared {
         }
     }
 
-    /// Puts on the ledger that it did not run after all.
+    /// Records that the command did not run.
     pub(crate) fn abandon(self, engine: &mut Engine, error: &Error) -> Result<()> {
         engine.journal.abandon(&self.intent, error).map(drop)
     }

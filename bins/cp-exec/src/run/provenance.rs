@@ -1,4 +1,4 @@
-//! Provenance of processes: whether a program is started by the line itself or by a program that the line started.
+//! Provenance of processes: if a program is started by the command line itself or by a program that the line started.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,36 +7,37 @@ use crate::decision::Caller;
 use crate::rules::{is_shell, is_wrapper};
 use crate::sandbox::Process;
 
-/// Processes above this number are looked through for those that have ended.
+/// Above this number of processes, those that have ended are removed.
 const MANY: usize = 4096;
 
-/// The farthest ancestor that is looked at.
+/// The most ancestors that are searched.
 const GENERATIONS: usize = 64;
 
-/// What runs in each process that has executed something.
+/// The kind of program in each process that has executed one.
 #[derive(Default)]
 pub(super) struct Provenance {
     known: HashMap<Process, Caller>,
 }
 
 impl Provenance {
-    /// What runs in a process: what it executed last, or what the process that it was forked from did. An unknown one is a program.
+    /// The kind of program in a process: the last one that it executed, or that of the process from which it was
+    /// forked. Unknown ones count as programs.
     pub(super) fn of(&self, process: Process, parent: i32) -> Caller {
         lineage(process, parent).find_map(|process| self.known.get(&process).copied()).unwrap_or(Caller::Program)
     }
 
-    /// Notes that the line decides what a process starts, because the process asked for that.
+    /// Records that the line controls the programs that a process starts, because the process requested this.
     pub(super) fn serves_line(&mut self, process: Process) {
         self.known.insert(process, Caller::Line);
     }
 
-    /// Notes that a process executes a program.
+    /// Records that a process executes a program.
     pub(super) fn executes(&mut self, process: Process, caller: Caller, name: &str, argv: &[String]) {
         if self.known.len() > MANY {
             self.known.retain(|process, _| is_alive(process));
         }
         if caller == Caller::Line {
-            // What the line forked in this process before stays the line's.
+            // Processes that the line forked from this process before still belong to the line.
             for child in children(process.pid) {
                 self.known.entry(child).or_insert(Caller::Line);
             }
@@ -61,18 +62,18 @@ pub(super) fn lineage(process: Process, parent: i32) -> impl Iterator<Item = Pro
     processes.map(|(process, _)| process).take(GENERATIONS)
 }
 
-/// The children of a process that waits for a decision, and so makes no more of them now.
+/// The children of a process that is waiting for a decision, so that it cannot create more of them now.
 fn children(pid: i32) -> Vec<Process> {
     let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     listed.split_ascii_whitespace().filter_map(|pid| Some(Process::find(pid.parse().ok()?)?.0)).collect()
 }
 
-/// Whether what a program starts is chosen by the line: a wrapper, or a shell without a script.
+/// True if the line determines which programs a program starts: for a wrapper, or for a shell without a script.
 fn starts_others(name: &str, argv: &[String]) -> bool {
     is_wrapper(name) || (is_shell(name) && !has_script(argv))
 }
 
-/// Whether a shell is given a script as an operand, and not a line with `-c` or on its standard input.
+/// True if a shell has a script as an operand, instead of a line after `-c` or on its standard input.
 fn has_script(argv: &[String]) -> bool {
     let mut words = argv.iter().skip(1);
     while let Some(word) = words.next() {
@@ -84,7 +85,7 @@ fn has_script(argv: &[String]) -> bool {
                 if cluster.starts_with('-') && cluster.contains('c') {
                     return false;
                 }
-                // `-o` and `-O` take the next word.
+                // `-o` and `-O` have the next word as their value.
                 if cluster.ends_with(['o', 'O']) {
                     words.next();
                 }

@@ -1,4 +1,5 @@
-//! Questions to the approver of the policy or to the terminal. A step waits for its answer; other steps go on meanwhile.
+//! Questions to the approver of the policy or to the terminal. A step waits for its answer while other steps
+//! continue.
 
 use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -11,7 +12,7 @@ use crate::decision::{Caller, StepRuling};
 use crate::policy::Policy;
 use crate::sandbox::ExecCall;
 
-/// The questions of one run that are not answered yet.
+/// The open questions of one run.
 #[derive(Default)]
 pub(super) struct Questions(Vec<Waiting>);
 
@@ -23,7 +24,7 @@ pub(super) struct Question {
     pub approval: Approval,
 }
 
-/// A question that was asked.
+/// A question that was sent.
 struct Waiting {
     question: Question,
     answer: Receiver<Result<(How, Verdict)>>,
@@ -34,7 +35,7 @@ impl Questions {
         self.0.is_empty()
     }
 
-    /// Takes over the call of a process that a question waits with, because a signal restarted it. Gives other calls back.
+    /// Replaces the call of a waiting question if a signal restarted it. Returns other calls.
     pub(super) fn restart(&mut self, call: ExecCall, argv: &[String]) -> Option<ExecCall> {
         let is_same = |question: &Question| question.call.process == call.process && question.ruling.argv == argv;
         let Some(waiting) = self.0.iter_mut().find(|waiting| is_same(&waiting.question)) else { return Some(call) };
@@ -42,7 +43,7 @@ impl Questions {
         None
     }
 
-    /// Asks the approver of the policy, or the terminal. Gives the question back if there is neither.
+    /// Asks the approver of the policy, or the terminal. Returns the question if there is neither.
     pub(super) fn ask(&mut self, policy: &Policy, question: Question) -> Option<Question> {
         match ask(policy, &question.approval) {
             Some(answer) => {
@@ -53,7 +54,7 @@ impl Questions {
         }
     }
 
-    /// The questions that have an answer now.
+    /// The questions that were answered since the last call.
     pub(super) fn answered(&mut self) -> Vec<(Question, Result<(How, Verdict)>)> {
         let mut answered = Vec::new();
         for Waiting { question, answer } in std::mem::take(&mut self.0) {
@@ -70,7 +71,7 @@ impl Questions {
     }
 }
 
-/// The receiver of the answer, if there is somebody to ask.
+/// The receiver of the answer, if there is an approver or a terminal.
 fn ask(policy: &Policy, approval: &Approval) -> Option<Receiver<Result<(How, Verdict)>>> {
     let argv = policy.loaded.settings.approval.owner_approver.clone();
     let by_approver = !argv.is_empty() && approval.level == Level::Owner;
@@ -86,7 +87,7 @@ fn ask(policy: &Policy, approval: &Approval) -> Option<Receiver<Result<(How, Ver
         } else {
             at_terminal(&approval, None).map(|answer| (How::Terminal, verdict_of(answer)))
         };
-        // The run may have ended meanwhile.
+        // The run may have ended in the meantime.
         drop(sender.send(answer));
     });
     asked.ok().map(|_| receiver)

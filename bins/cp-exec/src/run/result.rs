@@ -1,4 +1,4 @@
-//! From the outcome of a run to its answer.
+//! Builds the answer of a run from its outcome.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,27 +13,27 @@ use crate::refusal::with_members;
 use crate::sandbox;
 use crate::sandbox::report::{Cause, Failure, Quarantined, Status};
 
-/// What became of a command that ran.
+/// A command that ran, with its answer.
 pub(crate) struct Done {
     pub result: ExecResult,
-    /// Why it counts as a failure, if it does.
+    /// The failure that the answer reports, if any.
     pub failure: Option<(Code, String)>,
-    /// The first program that was refused, or that awaits approval.
+    /// The first program that was refused or awaits approval.
     pub refusal: Option<Error>,
 }
 
 impl Done {
-    /// Whether a step of it awaits approval, and nothing else cut it short.
+    /// True if a step awaits approval and the run has no other failure.
     pub(crate) fn awaits_approval(&self) -> bool {
         self.is_ordinary() && self.refusal.as_ref().is_some_and(|error| error.code() == Code::HumanRequired)
     }
 
-    /// A run that was cut short, or that left guarded files, is not ordinary: its answer names that first.
+    /// False if the run was cut short or left guarded files. The answer reports that failure first.
     fn is_ordinary(&self) -> bool {
         self.failure.as_ref().is_none_or(|(code, _)| *code == Code::CommandFailed)
     }
 
-    /// The result, or the failure with the same members in its details.
+    /// The result, or an error with the members of the result in its details.
     pub(crate) fn into_answer(self) -> Result<ExecResult> {
         let is_ordinary = self.is_ordinary();
         if let Some(error) = self.refusal.filter(|_| is_ordinary) {
@@ -89,7 +89,7 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
     }
 }
 
-/// The members of a result that hold what a command wrote or chose.
+/// The members of a result that contain output or names from a command.
 pub(super) fn untrusted(denied: &[DeniedStep], has_files: bool) -> Vec<String> {
     let denied = (!denied.is_empty()).then_some("/denied");
     let files = has_files.then_some("/files_changed");
@@ -136,7 +136,7 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
     Ok(Done { result, failure, refusal: outcome.steps.error })
 }
 
-/// Why a command failed, if it did.
+/// The failure of a command, if any.
 pub(super) fn failure_of(name: &str, ended: Option<Ended>, status: Status, seconds: f64) -> Option<(Code, String)> {
     match (ended, status.code, status.signal) {
         (Some(ended), ..) => Some(cut_short(name, ended, seconds)),
@@ -160,14 +160,14 @@ fn cut_short(name: &str, ended: Ended, seconds: f64) -> (Code, String) {
     }
 }
 
-/// What is wrong with the first few things that were undone, where their names do not say so.
+/// The reasons of the first quarantined files, if their names do not show them.
 fn reasons(undone: &[Quarantined]) -> String {
     const TOLD: usize = 3;
     let with_reason = undone.iter().filter_map(|undone| Some((&undone.path, undone.reason.as_ref()?)));
     with_reason.take(TOLD).fold(String::new(), |told, (path, reason)| format!("{told}; {path}: {reason}"))
 }
 
-/// A stream as text. Bytes that are not UTF-8 are replaced, and omissions are marked.
+/// The text of a stream. Invalid UTF-8 is replaced, and omissions are marked.
 pub(super) fn text(captured: &Captured) -> String {
     let Some((at, left_out)) = captured.gap else { return String::from_utf8_lossy(&captured.bytes).into_owned() };
     let (head, tail) = captured.bytes.split_at(at);
@@ -176,17 +176,17 @@ pub(super) fn text(captured: &Captured) -> String {
     format!("{}\n[… {left_out} bytes left out …]\n{}", String::from_utf8_lossy(head), String::from_utf8_lossy(tail))
 }
 
-/// The longest word that is left out whole where it is cut: keys and tokens are shorter.
+/// The longest word that is removed at a cut. Keys and tokens are shorter.
 const LONGEST_WORD: usize = 4096;
 
-/// A beginning without the word in which it ends: nobody would know the half of a secret for one.
+/// Removes the last, incomplete word of a beginning, because half of a secret would not be recognized.
 fn whole_words(head: &[u8]) -> &[u8] {
     let from = head.len().saturating_sub(LONGEST_WORD);
     let blank = head[from..].iter().rposition(u8::is_ascii_whitespace);
     &head[..blank.map_or(head.len(), |blank| from + blank + 1)]
 }
 
-/// An end without the word in which it begins.
+/// Removes the first, incomplete word of an end.
 fn whole_words_of_end(tail: &[u8]) -> &[u8] {
     let blank = tail.iter().take(LONGEST_WORD).position(u8::is_ascii_whitespace);
     &tail[blank.unwrap_or(0)..]

@@ -1,5 +1,5 @@
-//! What a command reads on its standard input: bytes, and never a file of ours. Through the descriptor of a file a command could
-//! change its mode, and on some machines open it again for writing, wherever the sandbox ends.
+//! The standard input of a command, always a copy. Through the descriptor of a file a command could change the mode
+//! of the file, and on some machines open it again for writing, even outside of the sandbox.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,23 +10,23 @@ use cp_common::{Error, Result};
 
 use crate::sandbox;
 
-/// Files up to this size are copied, so that the command can seek in its input; longer ones, pipes, terminals and sockets come in a
-/// new pipe.
+/// Files up to this size are copied into memory, so that the command can seek. Longer files, pipes, terminals and
+/// sockets are copied through a new pipe.
 const COPIED: u64 = 16 << 20;
 
-/// A file with these bytes, to be a command's standard input.
+/// A file in memory with these bytes.
 pub(crate) fn holding(bytes: &[u8]) -> Result<OwnedFd> {
     sandbox::memory_file("stdin", bytes).map_err(|e| Error::io("cannot prepare the standard input", e))
 }
 
-/// What a file holds, for a command that is to read it.
+/// The content of a file.
 pub(crate) fn of_file(path: &Path) -> Result<OwnedFd> {
     let file = File::open(path).map_err(|e| Error::io("--stdin", e).in_file(path))?;
     contents(file).map_err(|e| Error::io("--stdin", e).in_file(path))
 }
 
-/// What comes on our own standard input, for a command that is to read it. A pipe is not passed on, because a command could open it
-/// for writing through `/proc/self/fd/0`, and others may read from the same pipe.
+/// The content of our own standard input. A pipe is not passed on, because a command could open it for writing
+/// through `/proc/self/fd/0`, and other processes may read from the same pipe.
 pub(crate) fn own() -> Result<OwnedFd> {
     let failed = |e| Error::io("cannot pass the standard input on", e);
     let ours = rustix::stdio::stdin().try_clone_to_owned().map_err(failed)?;
@@ -38,7 +38,7 @@ fn contents(mut file: File) -> std::io::Result<OwnedFd> {
     if meta.is_file() && meta.len() <= COPIED {
         let mut bytes = Vec::new();
         (&mut file).take(COPIED + 1).read_to_end(&mut bytes)?;
-        // One that grows meanwhile goes on in a pipe.
+        // A file that grows in the meantime is passed through a pipe.
         if bytes.len() as u64 <= COPIED {
             return sandbox::memory_file("stdin", &bytes);
         }
@@ -52,7 +52,7 @@ fn fed(mut from: impl Read + Send + 'static) -> std::io::Result<OwnedFd> {
     let (reader, mut writer) = os_pipe::pipe()?;
     std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
         let mut buffer = vec![0; 64 * 1024];
-        // A command that stopped reading wants no more, and what cannot be read has ended.
+        // The loop ends if the command stops reading, or if the input cannot be read.
         while let Ok(length @ 1..) = from.read(&mut buffer) {
             if writer.write_all(&buffer[..length]).is_err() {
                 return;

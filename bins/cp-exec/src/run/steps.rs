@@ -1,7 +1,7 @@
-//! The steps of a run: each program that it starts is decided about, recorded and let through or refused.
+//! The steps of a run: each program that it starts is decided about, recorded, and allowed or refused.
 //!
-//! A step that requires approval waits while an approver or the terminal is asked. Other steps go on meanwhile, and the waiting time
-//! does not count against the run's time limit.
+//! A step that requires approval waits while an approver or the terminal is asked. Other steps continue, and the
+//! waiting time does not count against the time limit of the run.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -26,11 +26,11 @@ use crate::refusal::refuse;
 use crate::request::{Command, Form};
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Process, Waiting};
 
-/// The most steps that are recorded one by one.
+/// The most steps that are recorded individually.
 const RECORDED: u64 = 10_000;
-/// Steps that need no sync are written so many at once.
+/// The batch size of entries that need no sync.
 const BATCH: usize = 64;
-/// The most commands that an approval names as run already.
+/// The most preceding commands that an approval lists.
 const RAN: usize = 20;
 
 /// Decides about the steps of one run and records them.
@@ -39,16 +39,17 @@ pub(crate) struct Steps {
     hashes: Hashes,
     journal: Journal,
     intent: u64,
-    /// The environment that the run was started with.
+    /// The environment of the run.
     given: BTreeMap<String, String>,
-    /// The words of the planned program, until it was started.
+    /// The arguments of the planned program, until it was started.
     planned: Option<(String, Vec<String>)>,
     provenance: Provenance,
     /// The last commands that the line ran.
     ran: VecDeque<String>,
     pending: Vec<Entry>,
     questions: Questions,
-    /// Decisions that were made by an answer, or were refusals: a signal restarts a call, and a shell that searches PATH repeats it.
+    /// Steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats it for
+    /// each directory of PATH.
     answered: HashMap<(Process, Vec<String>), bool>,
     inside: Inside,
     report: StepsReport,
@@ -74,12 +75,13 @@ impl Steps {
         }
     }
 
-    /// Whether a step waits for an answer.
+    /// True if a step waits for an answer.
     pub(super) fn is_waiting(&self) -> bool {
         !self.questions.is_empty()
     }
 
-    /// Decides about every step that waits. False if no more can come. Messages for the standard error of the run go to `say`.
+    /// Decides about every waiting step. False if there can be no more. `say` writes to the standard error of the
+    /// run.
     pub(super) fn serve(&mut self, listener: &Listener, say: &mut dyn FnMut(&str)) -> bool {
         loop {
             match listener.next() {
@@ -92,7 +94,7 @@ impl Steps {
         true
     }
 
-    /// Writes what is not written yet, and gives the report. Questions that nobody answered stay open.
+    /// Writes pending entries, and returns the report. Unanswered questions stay open.
     pub(super) fn finish(mut self) -> StepsReport {
         self.write_pending();
         self.report
@@ -107,7 +109,7 @@ impl Steps {
         }
         let request = match listener.read(&call) {
             Ok(Some(request)) => request,
-            // The kernel answers that there is no such file.
+            // The kernel reports that the file does not exist.
             Ok(None) => return listener.allow(&call),
             Err(_) => return listener.deny(&call),
         };
@@ -149,7 +151,7 @@ impl Steps {
         listener.allow(call);
     }
 
-    /// Lets a step through that was approved before, asks whoever can be asked, or refuses it until it is approved.
+    /// Allows a step that was approved before, asks the approver or terminal, or refuses it until it is approved.
     fn ask(
         &mut self,
         listener: &Listener,
@@ -209,7 +211,7 @@ impl Steps {
         approval::take(&self.policy.cp_home, approval)
     }
 
-    /// Lets an approved step through, once that is on the disk.
+    /// Allows an approved step after the approval is synced.
     fn approved(&mut self, listener: &Listener, call: &ExecCall, ruling: &StepRuling, caller: Caller, spent: &Spent) {
         self.record(ruling, caller, "ask", Some(&spent.approval.id));
         self.write_pending();
@@ -267,7 +269,7 @@ impl Steps {
         }
     }
 
-    /// Answers a client inside.
+    /// Answers a message of a client.
     pub(super) fn answer(&mut self, process: Process, message: &[u8]) -> Vec<u8> {
         let read = || serde_json::from_slice(message).map_err(|e| Error::validation(format!("message: {e}")));
         if !self.inside.contains(process) {
@@ -285,7 +287,8 @@ impl Steps {
         serde_json::to_vec(&reply).unwrap_or_default()
     }
 
-    /// The decision about a command of a client. Nothing depends on it: each program is decided about when it is started.
+    /// The decision about the command of a client. It is only informative, because each program is decided about when
+    /// it starts.
     fn consider(&mut self, process: Process, form: Form) -> Result<Decided> {
         let (line, argv, name) = match read_string(&self.policy, Command { form, ..Command::default() })?.form {
             Form::Words(argv) => (None, argv.clone(), PathBuf::from(&argv[0])),
@@ -298,7 +301,7 @@ impl Steps {
         };
         let (ruling, verdict) = decide_step(&self.policy, &mut self.hashes, Caller::Line, &request, &self.given);
         let (decision, hint) = match &verdict {
-            // The shell is chosen by this program.
+            // This program selects the shell.
             _ if line.is_some() => ("allow", None),
             StepVerdict::Allow => ("allow", None),
             StepVerdict::Ask(_) => ("ask", Some("request it, then approve it with `cp-exec approve` outside")),
@@ -323,13 +326,14 @@ impl Steps {
         })
     }
 
-    /// Decides about a command that a client is about to run, and records the request. What the client starts is the line's.
+    /// Records the request of a client that is about to run a command. Programs that the client starts count as
+    /// started by the line.
     fn accept(&mut self, process: Process, form: Form) -> Result<Decided> {
         self.inside.count_request()?;
         let mut decided = self.consider(process, form)?;
         self.write_pending();
         let receipt = self.journal.request(self.intent, &decided)?;
-        // The path of the ledger stays outside.
+        // The path of the ledger is not revealed to the client.
         decided.receipt = Some(Receipt { ledger: String::new(), ledger_bytes: None, ..receipt });
         self.inside.accept(process, decided.line.is_some().then(|| (decided.file.clone(), decided.argv.clone())));
         self.provenance.serves_line(process);
@@ -374,13 +378,13 @@ const fn by(how: How) -> &'static str {
     }
 }
 
-/// A line, the words of the shell that runs the line, and the path of the shell.
+/// A command line, the arguments of its shell, and the path of the shell.
 fn of_shell(line: String, is_pipeline: bool) -> Result<(Option<String>, Vec<String>, PathBuf)> {
     let (shell, argv) = shell_words(&line, is_pipeline)?;
     Ok((Some(line), argv, shell))
 }
 
-/// An error in one sentence.
+/// The text of an error, with its hint.
 fn text_of(error: &Error) -> String {
     match error.hint_text() {
         Some(hint) => format!("{}; {hint}", error.message()),

@@ -1,4 +1,5 @@
-//! Supervises one run: takes its output and the helper's reports, keeps the deadline, and leaves nothing alive.
+//! Supervises one run: reads its output and the helper's reports, enforces the deadline, and kills all remaining
+//! processes.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -19,13 +20,14 @@ use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener, Received, Waiting};
 
-/// After the command itself has ended, how long its output may still be held open by what it left behind.
+/// The time after the end of the command during which other processes may keep its output open.
 pub(super) const DRAIN: Duration = Duration::from_millis(200);
-/// How long the init may take to count and kill, before it is killed itself.
+/// The time in which the init must count and kill the processes before it is killed itself.
 const INIT_KILLS: Duration = Duration::from_millis(30);
-/// The same where it kills process by process: if it were killed in between, the remaining processes would live on.
+/// The same without a process namespace. A longer time, because the init kills each process, and the rest would
+/// survive if it were killed before.
 const INIT_WALKS: Duration = Duration::from_millis(300);
-/// How often a wait looks for a signal, which wakes only the one thread that the kernel hands it to.
+/// The interval at which a wait checks for signals, because a signal wakes only one thread.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 /// A run in progress.
@@ -38,24 +40,24 @@ pub(super) struct Supervised {
     clients: Option<Clients>,
     steps: Option<Steps>,
     failure: Option<Failure>,
-    /// Why a report of the helper could not be read.
+    /// The reason why a report of the helper could not be read.
     lost: Option<String>,
     status: Option<Status>,
     killed: Option<u32>,
-    /// The helper and everything it started have closed the socket.
+    /// True if the helper and all of its processes have closed the socket.
     closed: bool,
     deadlines: Deadlines,
 }
 
-/// When something has to happen, and what has happened.
+/// The deadlines of a run, and the actions that were taken.
 pub(super) struct Deadlines {
     terminate: Option<Instant>,
     kill: Instant,
-    /// The order to kill was given; by this time the init must have carried it out.
+    /// The order to kill was sent; the init must have carried it out by this time.
     abandon: Option<Instant>,
     output_limit: Option<u64>,
     ended: Option<Ended>,
-    /// The command was asked to end, because its time is nearly up.
+    /// The command got SIGTERM because its time is nearly over.
     asked: bool,
     ordered: bool,
 }
@@ -67,7 +69,7 @@ impl Deadlines {
         Self { terminate, kill, abandon: None, output_limit, ended: None, asked: false, ordered: false }
     }
 
-    /// Lets the time stand still that somebody took to answer.
+    /// Extends the deadlines by the time that an answer took.
     fn postpone(&mut self, by: Duration) {
         self.kill += by;
         self.terminate = self.terminate.map(|at| at + by);
@@ -99,7 +101,7 @@ impl Supervised {
         }
     }
 
-    /// Follows the command until everything has ended, or was killed.
+    /// Follows the run until all processes have ended.
     pub(super) fn follow(
         &mut self,
         mut watch: Option<Watch<'_>>,
@@ -130,13 +132,13 @@ impl Supervised {
             };
             self.enforce(Instant::now(), ended);
         }
-        // All writers are dead; what they wrote may still be in the pipes.
+        // All writers are dead, but the pipes may still contain output.
         for pipe in &mut self.pipes {
             while pipe.read(&mut buffer, &mut watch) {}
         }
     }
 
-    /// Decides about the programs that wait to be started. Messages about refused ones appear on the standard error of the run.
+    /// Decides about the programs that wait to be started. Refusals are written to the standard error of the run.
     fn decide_steps(&mut self, watch: &mut Option<Watch<'_>>) {
         let Some(listener) = &self.listener else { return };
         let [_, err] = &mut self.pipes;
@@ -154,13 +156,13 @@ impl Supervised {
         }
     }
 
-    /// Does what is due: ends a command that may not go on, and what outlives one that has ended.
+    /// Ends a command that must not continue, and processes that outlive the command.
     fn enforce(&mut self, now: Instant, ended: Option<Ended>) {
         if ended.is_some() && self.deadlines.ended.is_none() {
             self.deadlines.ended = ended;
             self.order_kill(now);
         }
-        // What outlives the command is no longer wanted, once its output can no longer grow.
+        // Remaining processes are killed after all output is closed.
         if self.status.is_some() && self.pipes.iter().all(|pipe| pipe.source.is_none()) {
             self.order_kill(now);
         }
@@ -194,7 +196,7 @@ impl Supervised {
         let _ = rustix::event::poll(&mut fds, Some(&timeout));
     }
 
-    /// Takes the reports that have come.
+    /// Reads the reports that have arrived.
     fn receive(&mut self) {
         loop {
             match sandbox::receive_report(self.socket.as_fd()) {
@@ -204,14 +206,14 @@ impl Supervised {
                     Report::Listener => self.listener = fd.map(Listener::from),
                     Report::Clients => self.clients = fd.and_then(|fd| Clients::new(fd).ok()),
                     Report::Ready(enforcement) => {
-                        // Without a listener nothing would decide about what a client starts.
+                        // Without a listener nothing would decide about the programs of a client.
                         self.clients = self.clients.take().filter(|_| enforcement.listener);
                         self.ready = Some(*enforcement);
                     }
                     Report::Failed(failure) => self.failure = Some(failure),
                     Report::Exited(status) => {
                         self.status = Some(status);
-                        // Whatever it made of the request, it did not end by itself.
+                        // The command received SIGTERM, so it counts as timed out regardless of its exit status.
                         if self.deadlines.asked && self.deadlines.ended.is_none() {
                             self.deadlines.ended = Some(Ended::TimedOut);
                         }
@@ -225,7 +227,8 @@ impl Supervised {
                     self.closed = true;
                     return;
                 }
-                // What it reported is not known, so it must not go on. The end comes when everything is killed.
+                // The state of the helper is unknown, so the run is killed. The loop ends when all processes are
+                // dead.
                 Err(e) => self.lose(e.to_string()),
             }
         }
@@ -247,11 +250,11 @@ impl Supervised {
         }
     }
 
-    /// Kills the init of the namespace, and the namespace with it.
+    /// Kills the init of the namespace, and with it the namespace.
     fn kill_init(&self) {
         match &self.init {
             Some(init) => drop(rustix::process::pidfd_send_signal(init, Signal::KILL)),
-            // An init that can no longer be reached ends everything.
+            // If the init cannot be reached, closing the socket ends the run.
             None => {
                 let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
             }
@@ -259,7 +262,8 @@ impl Supervised {
     }
 
     pub(super) fn finish(self, plan: &Plan, started: Instant) -> std::result::Result<Outcome, NotRun> {
-        // The helper held its end of the socket until the first process of the run was gone, and with it the whole namespace.
+        // The helper keeps its end of the socket open until the first process of the run, and with it the namespace,
+        // has ended.
         let private = self.ready.as_ref().is_some_and(|ready| ready.namespaces.iter().any(|name| name == "mount"));
         if !private && fs::remove_dir(&plan.view.scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
             drop(fs::remove_dir_all(&plan.view.scratch));
@@ -268,7 +272,8 @@ impl Supervised {
             let message = format!("a report of the sandbox helper could not be read: {why}; the command may have run");
             return Err(NotRun::Lost(Error::new(cp_common::Code::Unknown, message)));
         }
-        // What is ended in the middle of its start may fail at whatever it was doing; that is neither its fault nor a bug.
+        // A run that is ended during its setup can fail at any step. That failure is neither an error of the command
+        // nor a bug.
         let own_fault = self.failure.as_ref().is_some_and(|failure| failure.cause != Cause::Setup);
         if let (None, Some(ended), false) = (&self.ready, self.deadlines.ended, own_fault) {
             return Err(NotRun::Ended(ended));
@@ -297,7 +302,7 @@ impl Supervised {
     }
 }
 
-/// Lets every program through. False if no more can come.
+/// Allows every program. False if there can be no more.
 fn allow_all(listener: &Listener) -> bool {
     loop {
         match listener.next() {
@@ -308,7 +313,7 @@ fn allow_all(listener: &Listener) -> bool {
     }
 }
 
-/// One output stream of the command, as far as it is captured.
+/// One captured output stream of the command.
 pub(super) struct Pipe {
     stream: Stream,
     pub(super) source: Option<File>,
@@ -316,7 +321,7 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// A stream and the end that the command writes to.
+    /// Creates a stream, and the end to which the command writes.
     pub(super) fn new(stream: Stream) -> Result<(Self, os_pipe::PipeWriter)> {
         let (reader, writer) = os_pipe::pipe().map_err(|e| Error::io("cannot make a pipe", e))?;
         let source = File::from(OwnedFd::from(reader));
@@ -332,7 +337,7 @@ impl Pipe {
         }
     }
 
-    /// Takes what is there; true if there may be more.
+    /// Reads available bytes. True if there may be more.
     pub(super) fn read(&mut self, buffer: &mut [u8], watch: &mut Option<Watch<'_>>) -> bool {
         let Some(source) = &mut self.source else { return false };
         match source.read(buffer) {
