@@ -1,7 +1,7 @@
-//! The init of the sandbox: it builds the mount view, starts the command, reaps, and kills the remaining processes.
+//! The init of the sandbox: builds the mount view, starts the command, reaps processes, and kills the remaining ones.
 //!
-//! In a process namespace its end is the end of everything in it. Without one it is a subreaper: what a command leaves
-//! behind becomes its child, so that a walk over its descendants finds all of them.
+//! In a process namespace, the end of the init ends all other processes. Without one the init is a subreaper: orphans
+//! of the command become its children, so a walk over its descendants finds them all.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,10 +18,10 @@ use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::{leader, mounts, wire};
 
-/// How long the walk over descendants goes on killing before it gives up on the unkillable.
+/// The time after which killing descendants gives up.
 const WALK: Duration = Duration::from_millis(200);
 
-/// Runs the init. It never returns: this process ends when the command and all it started have.
+/// Runs the init. Does not return: this process ends after the command and all of its processes.
 pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
     let prepared = prepare(plan, &mut enforcement).and_then(|clients| match clients {
         Some(clients) => {
@@ -39,13 +39,13 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         Err(e) => give_up(socket, Failure::setup("fork", e)),
     };
     let tree = Tree { owns_namespace: enforcement.has(Layer::Pid), leader };
-    // Standard streams belong to the command: held here too, they would never reach their end.
+    // Standard streams belong to the command. If the init kept them open, they would never reach their end.
     close_streams();
     tree.supervise(socket, signals.as_fd());
     sys::leave(0)
 }
 
-/// Takes the layers. Returns the socket of the supervisor, if there is a mount view to hold it.
+/// Applies the layers. Returns the socket of the supervisor, if the mount view contains it.
 fn prepare(plan: &Plan, enforcement: &mut Enforcement) -> Result<Option<OwnedFd>, Failure> {
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
@@ -87,7 +87,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// Reaps and obeys until nothing is left, or the order to kill has been carried out.
+    /// Reaps processes and follows orders until no child is left, or the order to kill was carried out.
     fn supervise(&self, socket: BorrowedFd<'_>, signals: BorrowedFd<'_>) {
         loop {
             if !self.reap(socket) {
@@ -113,7 +113,7 @@ impl Tree {
         }
     }
 
-    /// Collects the ended; false when no child is left.
+    /// Reaps ended processes. False if no child is left.
     fn reap(&self, socket: BorrowedFd<'_>) -> bool {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
@@ -135,13 +135,13 @@ impl Tree {
         }
     }
 
-    /// Kills everything but this process, and says how many there were.
+    /// Kills all processes except this one, and returns their number.
     fn kill(&self, socket: BorrowedFd<'_>) -> u32 {
         let end = Instant::now() + WALK;
         let mut killed = 0;
         if self.owns_namespace {
             sys::signal_all(libc::SIGKILL);
-            // Every orphan becomes a child of this process, so collecting the ended counts them all.
+            // Orphans become children of this process, so reaping counts all processes.
             loop {
                 match rustix::process::wait(WaitOptions::empty()) {
                     Ok(Some(ended)) => {
@@ -153,7 +153,7 @@ impl Tree {
                 }
             }
         }
-        // A child may fork between the walk and the kill, so walk until nothing is found.
+        // A child may fork between the walk and the kill, so the walk is repeated until it finds nothing.
         loop {
             let left = descendants();
             if left.is_empty() || Instant::now() > end {
@@ -169,7 +169,7 @@ impl Tree {
         }
     }
 
-    /// Reports the command's own end.
+    /// Reports the exit status of the command.
     fn report(&self, socket: BorrowedFd<'_>, (pid, status): (Pid, WaitStatus)) {
         if pid == self.leader {
             let status = Status { code: status.exit_status(), signal: status.terminating_signal() };
@@ -209,7 +209,7 @@ fn processes() -> Vec<Process> {
     let read = |entry: fs::DirEntry| {
         let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name may hold anything, also parentheses; what follows the last one is regular.
+        // The name may contain any characters, including parentheses. The fields after the last one are well-formed.
         let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
         let zombie = matches!(fields.next()?, "Z" | "X");
         Some(Process { pid, parent: Pid::from_raw(fields.next()?.parse().ok()?), zombie })

@@ -1,5 +1,5 @@
-//! Landlock: which files the command may read, write and execute, and that it cannot reach anything outside by TCP,
-//! signals or abstract sockets.
+//! Landlock rules: the files that the command may read, write and execute. TCP, signals and abstract sockets to
+//! processes outside are denied.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -14,20 +14,20 @@ use super::plan::{Network, Plan, Profile, TMP};
 use super::report::{Failure, Landlock};
 use super::system;
 
-/// The newest interface whose rights are requested; an older kernel enforces those it knows.
+/// The newest Landlock ABI whose rights are requested. An older kernel enforces the rights that it supports.
 const NEWEST: ABI = ABI::V6;
 
-/// Restricts this thread, and says how much of it the kernel enforces. `private`: it has a view of its own.
+/// Restricts this thread, and returns the level of enforcement. `private`: the run has its own mount view.
 pub(super) fn restrict(plan: &Plan, scratch: &[&Path], private: bool) -> Result<Landlock, Refusal> {
     let status = ruleset(plan, scratch, private)?.restrict_self()?;
     Ok(describe(&status))
 }
 
-/// Why there is no ruleset.
+/// The reason why there is no ruleset.
 pub(super) enum Refusal {
-    /// The kernel would not have it.
+    /// The kernel refused it.
     Kernel(String),
-    /// A path is not what was decided about, so nothing may run.
+    /// A path is not the file that was decided about, so nothing may run.
     Path(Failure),
 }
 
@@ -62,7 +62,7 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let run = read | AccessFs::Execute;
     let write = AccessFs::from_all(NEWEST) & !AccessFs::Execute;
-    // Programs and libraries lie in the same trees, so one rule says both.
+    // Programs and libraries lie in the same trees, so one rule covers both.
     let trees = system::trees(plan.profile);
     let rights = if plan.profile == Profile::Strict { read } else { run };
     for path in trees.iter().filter(|path| !leads_into(path, trees)) {
@@ -71,7 +71,7 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
     for path in settings(private) {
         rules = allow(rules, Path::new(path), read)?;
     }
-    // The kernel opens a program's loader with the right to execute it.
+    // The kernel opens the dynamic loader of a program with the right to execute it.
     for path in system::loaders() {
         rules = allow(rules, &path, AccessFs::ReadFile | AccessFs::Execute)?;
     }
@@ -99,8 +99,8 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
     Ok(rules)
 }
 
-/// Settings that may be read. A view of the run's own holds nothing else in their directories but what is declared, and a rule for a
-/// directory covers what is mounted in it: so there a few do.
+/// Settings that may be read. A private view contains only declared paths in the directories of settings, and a rule
+/// for a directory covers its mounts, so a few rules for directories are sufficient there.
 fn settings(private: bool) -> Vec<&'static str> {
     if private {
         return system::HOLD_SETTINGS.to_vec();
@@ -108,14 +108,14 @@ fn settings(private: bool) -> Vec<&'static str> {
     system::SETTINGS.into_iter().chain(system::MACHINE).collect()
 }
 
-/// Whether a path is a link into another tree, as `/lib` is on most systems.
+/// True if a path is a link into another tree, as `/lib` is on most systems.
 fn leads_into(path: &str, trees: &[&str]) -> bool {
     let target = std::fs::read_link(path).map(|target| Path::new("/").join(target));
     target.is_ok_and(|target| trees.iter().any(|tree| *tree != path && target.starts_with(tree)))
 }
 
-/// Adds a rule for a path that exists. A file gets only the rights of files: with one of directories among them the
-/// kernel would count the whole as partial.
+/// Adds a rule for an existing path. A file gets only the rights that apply to files, because otherwise the kernel
+/// would report the ruleset as partially enforced.
 fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
     let Ok(file) = PathFd::new(path) else { return Ok(rules) };
     allow_file(rules, file, access)

@@ -1,4 +1,4 @@
-//! The command's own process: from the init's child to the execution of the pinned file.
+//! The process of the command, from the fork in the init to the execution of the pinned file.
 
 use std::ffi::CString;
 use std::fs;
@@ -18,7 +18,7 @@ use super::sys::Words;
 use super::{landlock, listener, sys, wire};
 use crate::place;
 
-/// Becomes the command, or says why not.
+/// Executes the command, or reports why it cannot.
 pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
     match become_command(plan, enforcement, socket, filters) {
         Err(failure) => give_up(socket, failure),
@@ -26,10 +26,10 @@ pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>,
     }
 }
 
-/// How many sentences about missing layers a result has.
+/// The most messages about missing layers in a result.
 const MOST_MISSING: usize = 100;
 
-/// A value that cannot be: executing does not return.
+/// The result of a successful execution, which never returns.
 enum Never {}
 
 fn become_command(
@@ -47,7 +47,7 @@ fn become_command(
     rustix::process::fchdir(&directory).map_err(|e| Failure::setup("cwd", e))?;
     let open_files = most_open_files(plan);
     let file = above(&open_same(&plan.exe)?, open_files).map_err(|e| Failure::setup("exe", e))?;
-    // In a view of its own the script is a copy of what was hashed.
+    // In a private view the script is a copy of the text that was hashed.
     if let Some(script) = plan.script.as_ref().filter(|_| !enforcement.has(Layer::Mount)) {
         open_same(script)?;
     }
@@ -84,7 +84,7 @@ fn become_command(
     let env = words(env).map_err(|e| Failure::setup("env", std::io::Error::other(e)))?;
     let words = Words::lay_out(argv, env).map_err(|e| Failure::setup("words", e))?;
     if plan.profile == Profile::Strict && !plan.line {
-        // Nothing is executed after the first program, so there is nothing to decide.
+        // No other execution is allowed after the first program, so no listener is needed.
         if let Err(e) = allow_one_execution(file.as_raw_fd(), &words) {
             enforcement.seccomp = false;
             enforcement.missing.push(format!("seccomp: {e}"));
@@ -100,7 +100,7 @@ fn become_command(
     required(plan, &enforcement)?;
 
     bound(&mut enforcement.missing);
-    // The command must not run if nobody knows how.
+    // The command must not run if its enforcement cannot be reported.
     wire::send_report(socket, &Report::Ready(Box::new(enforcement)), None).map_err(|e| Failure::setup("report", e))?;
     sys::close_on_exec().map_err(|e| Failure::setup("close", e))?;
     let error = sys::execute(file.as_fd(), &words);
@@ -108,7 +108,7 @@ fn become_command(
     Err(Failure { step: "exec".to_owned(), message, cause: Cause::Exec })
 }
 
-/// Shortens a list of sentences that grows with what is in the project.
+/// Truncates a list of messages whose length depends on the project.
 fn bound(missing: &mut Vec<String>) {
     let more = missing.len().saturating_sub(MOST_MISSING);
     if more > 0 {
@@ -117,7 +117,7 @@ fn bound(missing: &mut Vec<String>) {
     }
 }
 
-/// The command's own places to write.
+/// The command's private writable directories.
 struct Scratch {
     tmp: PathBuf,
     home: PathBuf,
@@ -128,7 +128,7 @@ impl Scratch {
         if private {
             return Ok(Self { tmp: "/tmp".into(), home: "/tmp/home".into() });
         }
-        // Others can write beside it, so it must not have been there before.
+        // Other users can write to the parent, so the directory must not exist yet.
         let make = || -> std::io::Result<()> {
             fs::DirBuilder::new().mode(0o700).create(&plan.view.scratch)?;
             match plan.run_as {
@@ -140,20 +140,21 @@ impl Scratch {
         Ok(Self { tmp: plan.view.scratch.clone(), home: plan.view.scratch.clone() })
     }
 
-    /// The memory shared by name is the command's own only in a view of its own.
+    /// `/dev/shm` is private only in a private view.
     fn writable(&self, private: bool) -> Vec<&Path> {
         let shared = private.then(|| Path::new("/dev/shm"));
         [self.tmp.as_path()].into_iter().chain(shared).collect()
     }
 }
 
-/// How many descriptors the command may have open. One less than this process may, so that one is left beyond them.
+/// The limit of open files for the command. It is one less than that of this process, so that one descriptor remains
+/// above the limit.
 fn most_open_files(plan: &Plan) -> u64 {
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     plan.limits.open_files.min(most.map_or(u64::MAX, |most| most.saturating_sub(1)))
 }
 
-/// The same file behind a number that no descriptor of the command can have.
+/// Duplicates a descriptor to a number above the limit of the command.
 fn above(file: &OwnedFd, open_files: u64) -> std::io::Result<OwnedFd> {
     let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
@@ -163,7 +164,7 @@ fn above(file: &OwnedFd, open_files: u64) -> std::io::Result<OwnedFd> {
 
 fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<(), Failure> {
     let set = |resource, value: u64| {
-        // Never above what this process was given.
+        // A limit is never raised above that of this process.
         let value = rustix::process::getrlimit(resource).maximum.map_or(value, |most| most.min(value));
         rustix::process::setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
             .map_err(|e| Failure::setup("limits", e))
@@ -174,7 +175,7 @@ fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<
     set(Resource::Nofile, open_files)?;
     if plan.cgroups.is_empty() {
         set(Resource::Data, plan.limits.memory_bytes)?;
-        // It counts all processes of the user, and does not bind root.
+        // The limit counts all processes of the user, and does not apply to root.
         let own_user = enforcement.has(Layer::User) || plan.run_as.is_some();
         if own_user {
             set(Resource::Nproc, plan.limits.processes)?;
@@ -203,7 +204,7 @@ fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<
     Ok(())
 }
 
-/// Opens what a path names now, and checks that it is the file that was decided about.
+/// Opens a path, and checks that it is the file that was decided about.
 fn open_same(identity: &Identity) -> Result<OwnedFd, Failure> {
     let open = || -> std::io::Result<(OwnedFd, Identity)> {
         let fd = place::open(&identity.path)?.ok_or(std::io::ErrorKind::NotFound)?;
@@ -225,7 +226,7 @@ fn become_user(uid: u32, gid: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Empties every capability set, so that even uid 0 is an ordinary user to the kernel.
+/// Drops every capability, so that even uid 0 has the rights of an ordinary user.
 fn drop_capabilities() -> Result<(), Failure> {
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
@@ -233,7 +234,8 @@ fn drop_capabilities() -> Result<(), Failure> {
         | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-    // Both need a capability, which an ordinary user without namespaces has not, and then has none to lose.
+    // Both calls need CAP_SETPCAP. Without user namespaces an ordinary user has no capabilities, so there is nothing
+    // to drop.
     let _ = rustix::thread::set_capabilities_secure_bits(bits);
     empty_bounding_set();
     let _ = rustix::thread::clear_ambient_capability_set();
@@ -245,23 +247,23 @@ fn drop_capabilities() -> Result<(), Failure> {
     rustix::thread::set_capabilities(None, none).map_err(|e| Failure::setup("capabilities", e))
 }
 
-/// Empties the set of capabilities that executing a file can give. The helper does it once, as far as it may; a new user namespace
-/// fills it again.
+/// Empties the bounding set, which limits the capabilities that execution can grant. The helper does this once, as
+/// far as it is permitted; a new user namespace has a full set again.
 pub(super) fn empty_bounding_set() {
     if rustix::thread::capability_is_in_bounding_set(CapabilitySet::CHOWN).is_ok_and(|there| !there) {
         return;
     }
     for bit in 0..64 {
         let Some(capability) = CapabilitySet::from_bits(1 << bit) else { continue };
-        // The kernel knows no capability beyond the first that it refuses.
+        // The kernel supports no capability above the first one that it refuses.
         if rustix::thread::remove_capability_from_bounding_set(capability).is_err() {
             break;
         }
     }
 }
 
-/// Refuses to go on without a layer that the policy requires, and, unless the policy says otherwise in words, without one that
-/// confines what the command reads, hides what is masked, and kills whatever it starts.
+/// Fails if a layer is missing that the policy requires. Unless the policy allows degraded runs, also fails without a
+/// layer that confines reads, hides masked paths, or kills all processes of the run.
 fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
     let missing = |layer: &Layer| match layer {
         Layer::NoNewPrivs => !enforcement.no_new_privs,

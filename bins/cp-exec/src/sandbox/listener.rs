@@ -1,7 +1,9 @@
-//! The execve listener: the kernel holds each `execve` and `execveat` of a run until the program outside has decided about it.
+//! The execve listener: the kernel suspends each `execve` and `execveat` of a run until the supervisor has decided
+//! about it.
 //!
-//! The filter is installed by the command's own process right before its first execution; the descriptor goes to the supervisor.
-//! A notification is answered with EPERM, and never with EACCES, after which `execvp` would try the next directory of PATH.
+//! The command's own process installs the filter just before its first execution, and sends the descriptor to the
+//! supervisor. A refused call fails with EPERM and never with EACCES, because after EACCES `execvp` would try the
+//! next directory of PATH.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -19,10 +21,10 @@ use seccompiler::sock_filter;
 use super::plan::Identity;
 use super::sys::{self, Notification};
 
-/// The most bytes of arguments, or of environment, that are read: what the kernel takes at most.
+/// The most bytes of arguments, or of the environment, that are read. The kernel accepts no more.
 const LONGEST: usize = 6 << 20;
 const PAGE: usize = 4096;
-/// The pages of another process that are kept.
+/// The number of cached pages of another process.
 const PAGES: usize = 8;
 const POINTER: usize = size_of::<u64>();
 
@@ -43,7 +45,7 @@ pub(super) fn install() -> io::Result<OwnedFd> {
     ])
 }
 
-/// A process: its number as this namespace has it, and when it started, because numbers are used again.
+/// A process: its pid in this namespace and its start time, because pids are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Process {
     pub pid: i32,
@@ -52,10 +54,10 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The process with this number, and the number of its parent.
+    /// The process with this pid, and the pid of its parent.
     pub(crate) fn find(pid: i32) -> Option<(Self, i32)> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name may hold anything, also parentheses; the fields after the last one are regular.
+        // The name may contain any characters, including parentheses. The fields after the last one are well-formed.
         let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
         let parent = fields.nth(1)?.parse().ok()?;
         let started = fields.nth(17)?.parse().ok()?;
@@ -63,40 +65,40 @@ impl Process {
     }
 }
 
-/// An execution that waits for its decision.
+/// A suspended execution.
 pub(crate) struct ExecCall {
     notification: Notification,
     pub process: Process,
-    /// The number of the parent.
+    /// The pid of the parent.
     pub parent: i32,
 }
 
-/// What an execution asks for, as its caller's memory has it. Another thread may still change that memory, so the request guides
-/// and records; the sandbox contains.
+/// The arguments of an execution, read from the memory of its caller. Another thread may still change that memory, so
+/// the request is used for decisions and records, and the sandbox enforces the policy.
 pub(crate) struct ExecRequest {
-    /// The process that waits, or for which the request was found.
+    /// The suspended process, or the process for which the request was built.
     process: i32,
-    /// The words, `argv[0]` first; bytes that are not UTF-8 are replaced.
+    /// The arguments, `argv[0]` first. Invalid UTF-8 is replaced.
     pub argv: Vec<String>,
     pub env: Vec<Vec<u8>>,
-    /// The directory of the caller.
+    /// The working directory of the caller.
     pub cwd: PathBuf,
-    /// The path that the caller named.
+    /// The path as the caller wrote it.
     pub named: PathBuf,
-    /// The file that would be executed, at its path in the sandbox.
+    /// The file that would be executed, with its path in the sandbox.
     pub file: Identity,
-    /// The same file, where it can be read.
+    /// The same file, opened if it is readable.
     pub opened: Option<File>,
 }
 
 /// The descriptor on which the kernel reports executions.
 pub(crate) struct Listener(OwnedFd);
 
-/// What a listener has to report.
+/// The state of a listener.
 pub(crate) enum Waiting {
     Call(ExecCall),
     Nothing,
-    /// No process is left that the filter covers.
+    /// All processes that the filter covers have ended.
     End,
 }
 
@@ -113,7 +115,7 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// The next execution that waits, without blocking.
+    /// The next suspended execution, without blocking.
     pub(crate) fn next(&self) -> Waiting {
         loop {
             let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
@@ -122,7 +124,7 @@ impl Listener {
             if polled.is_err() || !events.contains(PollFlags::IN) {
                 return if events.contains(PollFlags::HUP) { Waiting::End } else { Waiting::Nothing };
             }
-            // The caller may have been killed meanwhile.
+            // The caller may have been killed in the meantime.
             let Ok(notification) = sys::receive_notification(self.as_fd()) else { continue };
             match thread_group(notification.thread).and_then(Process::find) {
                 Some((process, parent)) => return Waiting::Call(ExecCall { notification, process, parent }),
@@ -131,19 +133,20 @@ impl Listener {
         }
     }
 
-    /// Reads what an execution asks for; none if its file does not exist, because a search along PATH tries many that do not.
+    /// Reads the arguments of an execution. `None` if its file does not exist, because a search along PATH tries many
+    /// paths that do not exist.
     pub(crate) fn read(&self, call: &ExecCall) -> io::Result<Option<ExecRequest>> {
         let request = call.read();
-        // What was read belongs to the caller only if the caller waited all the time.
+        // The memory belongs to the caller only if the caller was suspended during the whole read.
         if !sys::notification_is_valid(self.as_fd(), call.notification.id) {
             return Err(io::ErrorKind::NotFound.into());
         }
         request
     }
 
-    /// Lets the kernel carry an execution out.
+    /// Allows an execution.
     pub(crate) fn allow(&self, call: &ExecCall) {
-        // A caller that is gone needs no answer.
+        // If the caller was killed, no answer is needed.
         drop(sys::answer_notification(self.as_fd(), call.notification.id, None));
     }
 
@@ -153,7 +156,7 @@ impl Listener {
     }
 }
 
-/// The number of the process that a thread belongs to.
+/// The pid of the process that a thread belongs to.
 fn thread_group(thread: i32) -> Option<i32> {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
@@ -167,7 +170,7 @@ impl ExecCall {
         let (directory, path, argv, env) = if *number == libc::SYS_execve {
             (None, arguments[0], arguments[1], arguments[2])
         } else {
-            // The kernel takes the lower half of it.
+            // The kernel uses the lower half of the argument.
             let [a, b, c, d, ..] = arguments[0].to_le_bytes();
             let descriptor = i32::from_le_bytes([a, b, c, d]);
             (Some(descriptor).filter(|fd| *fd != libc::AT_FDCWD), arguments[1], arguments[2], arguments[3])
@@ -194,7 +197,8 @@ impl ExecCall {
 }
 
 impl ExecRequest {
-    /// The execution of a program with the directory and the environment of a process; none if the process finds no such program.
+    /// The execution of a program with the directory and the environment of a process; `None` if the process cannot
+    /// find the program.
     pub(crate) fn find(process: Process, name: &Path, argv: Vec<String>) -> io::Result<Option<Self>> {
         let of_process = |name: &str| PathBuf::from(format!("/proc/{}/{name}", process.pid));
         let cwd = fs::read_link(of_process("cwd"))?;
@@ -216,7 +220,7 @@ impl ExecRequest {
         Ok(None)
     }
 
-    /// Whether the caller sees a file on a read-only mount; none if it does not exist.
+    /// True if the caller sees a file on a read-only mount; `None` if the file does not exist.
     pub(crate) fn sees_read_only(&self, path: &Path) -> Option<bool> {
         let file = open_in_root(self.process, path).ok()?;
         let mount = rustix::fs::fstatvfs(file).ok()?;
@@ -224,14 +228,14 @@ impl ExecRequest {
     }
 }
 
-/// Opens a path as a process sees it.
+/// Opens a path within the root directory of a process.
 fn open_in_root(process: i32, path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::open(format!("/proc/{process}/root"), flags | OFlags::DIRECTORY, Mode::empty())?;
     rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
 }
 
-/// What a file is, and the file opened where it can be read.
+/// The identity of a file, and the file opened for reading if possible.
 fn identify(file: &OwnedFd) -> io::Result<(Identity, Option<File>)> {
     let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let meta = File::from(file.try_clone()?).metadata()?;
@@ -240,10 +244,10 @@ fn identify(file: &OwnedFd) -> io::Result<(Identity, Option<File>)> {
     Ok((identity, opened))
 }
 
-/// The memory of another process, read by pages because its strings lie beside each other.
+/// The memory of another process, read and cached by pages because its strings are adjacent.
 struct Memory {
     file: File,
-    /// The pages that were read last, by their addresses.
+    /// The pages that were read last, with their addresses.
     pages: VecDeque<(u64, [u8; PAGE])>,
 }
 
@@ -278,7 +282,7 @@ impl Memory {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// A string that ends at a zero byte.
+    /// Reads a string up to its NUL byte.
     fn string(&mut self, mut address: u64) -> io::Result<Vec<u8>> {
         let mut string = Vec::new();
         loop {
@@ -295,7 +299,8 @@ impl Memory {
         }
     }
 
-    /// A list of pointers to strings, which ends at a null pointer. A null pointer counts as an empty list, as it does for the kernel.
+    /// Reads a list of pointers to strings up to its null pointer. A null pointer to the list counts as an empty
+    /// list, as in the kernel.
     fn list(&mut self, address: u64) -> io::Result<Vec<Vec<u8>>> {
         let (mut list, mut total, mut at) = (Vec::new(), 0, address);
         if address == 0 {

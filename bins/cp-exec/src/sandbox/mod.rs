@@ -1,7 +1,8 @@
-//! The sandbox: what the program becomes when it starts itself again as a helper, and what both of them say.
+//! The sandbox: the helper that this program becomes when it starts itself again, and the messages between both.
 //!
-//! The helper is a fresh, single-threaded process that closes what it inherited. For each run it makes an init in namespaces of its
-//! own, which builds the mount view and starts the command behind rlimits, empty capabilities, Landlock and seccomp.
+//! The helper is a single-threaded process that closes all inherited descriptors. For each run it creates an init in
+//! new namespaces, which builds the mount view and starts the command with rlimits, empty capabilities, Landlock and
+//! seccomp.
 
 mod init;
 mod landlock;
@@ -27,10 +28,10 @@ pub(crate) use listener::{ExecCall, ExecRequest, Listener, Process, Waiting};
 pub(crate) use mounts::SUPERVISOR;
 pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan, send_run};
 
-/// The one argument that makes this program the helper. The rest comes over the socket on standard input.
+/// The argument that starts this program as the helper. Everything else is sent over the socket on standard input.
 pub(crate) const VERB: &str = "--sandbox-helper";
 
-/// Becomes the helper if that is what this process was started for; returns its exit status then.
+/// Runs the helper if this process was started as one, and returns its exit status.
 pub fn enter() -> Option<std::process::ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next()? != VERB || args.next().is_some() {
@@ -39,12 +40,12 @@ pub fn enter() -> Option<std::process::ExitCode> {
     Some(spawner::run())
 }
 
-/// The kernel's Landlock interface, 0 where there is none.
+/// The Landlock ABI version of the kernel, or 0.
 pub(crate) fn landlock_abi() -> u32 {
     sys::landlock_abi()
 }
 
-/// Connects to the supervisor, if this process is inside a cp-exec sandbox that has one.
+/// Connects to the supervisor, if this process is inside a cp-exec sandbox with one.
 pub(crate) fn connect() -> std::io::Result<UnixStream> {
     if !is_nested() {
         return Err(std::io::ErrorKind::NotFound.into());
@@ -52,13 +53,13 @@ pub(crate) fn connect() -> std::io::Result<UnixStream> {
     UnixStream::connect(SUPERVISOR)
 }
 
-/// Whether this program is a client: a supervisor outside of the sandbox decides and records.
+/// True if this program is a client: a supervisor outside of the sandbox decides and records.
 pub fn is_client() -> bool {
     static CLIENT: OnceLock<bool> = OnceLock::new();
     *CLIENT.get_or_init(|| connect().is_ok())
 }
 
-/// Whether this process already is in a sandbox: something forbade it system calls or the rights of the files it executes.
+/// True if this process is in a sandbox already: system calls are filtered, or execution cannot grant rights.
 pub(crate) fn is_nested() -> bool {
     use rustix::thread::{SecureComputingMode, no_new_privs, secure_computing_mode};
     no_new_privs().unwrap_or_default()

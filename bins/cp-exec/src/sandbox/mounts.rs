@@ -1,5 +1,5 @@
-//! The mount view: built from nothing, of the system's programs and settings, the declared paths, and private scratch. What is not
-//! in it is not there: the old root is detached when the view is complete.
+//! The mount view, built on an empty root from the system's programs and settings, the declared paths, and private
+//! scratch directories. Other paths do not exist in it, because the old root is detached after the view is complete.
 
 use std::ffi::CString;
 use std::fs;
@@ -22,30 +22,30 @@ use super::report::{Enforcement, Failure};
 use super::sys::{self, NO_SUID_NO_DEV};
 use crate::place;
 
-/// Directories that are private to the command: what others keep there is not its business.
+/// Directories that are private to the command, because other programs use them as well.
 const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 
-/// Memory shared by name. It lies in the private `/dev`.
+/// Shared memory. It is part of the private `/dev`.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The devices of the private `/dev`.
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
-/// Where the old root is while the new one is being built.
+/// The path of the old root during the construction of the new one.
 const OLD: &str = "/.old";
-/// Empty things that cannot be opened, to cover others with.
+/// Empty entries without permissions, used to cover masked paths.
 const EMPTY_DIRECTORY: &str = "/.empty-directory";
 const EMPTY_KEEP: &str = "/.empty-keep";
 const EMPTY_FILE: &str = "/.empty-file";
 const SCRIPT: &str = "/.script";
 
-/// The socket at which a program inside reaches the supervisor.
+/// The socket of the supervisor inside the sandbox.
 pub(crate) const SUPERVISOR: &str = "/run/cp-exec/supervisor";
 
-/// The lowest limit of process numbers that the kernel takes: it reserves the first 300.
+/// The lowest `pid_max` that the kernel accepts: it reserves the first 300 pids.
 pub(super) const LEAST_PID_MAX: u64 = 301;
 
-/// Builds the view in this mount namespace, which belongs to this run alone. Returns the listening socket at [`SUPERVISOR`].
+/// Builds the view in the private mount namespace of this run. Returns the listening socket at [`SUPERVISOR`].
 pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Failure> {
     build_view(plan, enforcement).map_err(|failure| failure.of_layer(Layer::Mount))
 }
@@ -54,7 +54,7 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     let setup = |step: &'static str| move |e: io::Error| Failure::setup(step, e);
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|e| Failure::setup("mount_private", e))?;
-    // Everything is taken from the old root before there is a new one, which has none of its paths.
+    // All pieces are cloned from the old root first, because the new root does not contain their paths.
     let (pieces, links) = pieces(plan)?;
     let devices = DEVICES.iter().map(|name| Ok((*name, take_system(&Path::new("/dev").join(name))?)));
     let devices = devices.collect::<io::Result<Vec<_>>>().map_err(setup("dev"))?;
@@ -74,7 +74,7 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     }
     private_dev(devices, plan.limits.scratch_bytes).map_err(setup("dev"))?;
     places.directories.push((SHARED_MEMORY.into(), false));
-    // A declared path in a private directory comes back in the private one.
+    // Declared paths in a private directory are mounted inside it.
     for piece in pieces.iter().filter(is_private) {
         places.attach(piece)?;
     }
@@ -85,7 +85,7 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     if let (Some(script), Some(text)) = (&plan.script, text) {
         copy_script(&script.path, text)?;
     }
-    // In the `/tmp` of a session an earlier command may have made something else of it, so only a new one gets this mode.
+    // In the `/tmp` of a session an earlier command may have replaced it, so the mode is set only on creation.
     match fs::create_dir("/tmp/home") {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
         made => made
@@ -100,10 +100,10 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     Ok(clients)
 }
 
-/// Makes an empty root and enters it. The old one stays within reach until [`finish`].
+/// Creates an empty root and enters it. The old root stays mounted until [`finish`].
 fn enter(script: usize) -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    // Places to mount on, a few links, and the copy of the script.
+    // Mount points, a few links, and the copy of the script.
     let size = (4 << 20) + 2 * script;
     for (name, value) in [("mode", "755".to_owned()), ("size", size.to_string()), ("nr_inodes", "65536".to_owned())] {
         rustix::mount::fsconfig_set_string(&context, name, value)?;
@@ -119,7 +119,7 @@ fn enter(script: usize) -> io::Result<OwnedFd> {
     Ok(root)
 }
 
-/// Makes the socket of the supervisor. Every user of the sandbox may connect to it.
+/// Creates the socket of the supervisor. Every user inside the sandbox may connect to it.
 fn listen() -> io::Result<OwnedFd> {
     let at = Path::new(SUPERVISOR);
     fs::create_dir_all(at.parent().unwrap_or(at))?;
@@ -128,7 +128,7 @@ fn listen() -> io::Result<OwnedFd> {
     Ok(listener.into())
 }
 
-/// Lets go of the old root, and makes the new one read-only.
+/// Detaches the old root, and makes the new one read-only.
 fn finish(root: &OwnedFd) -> io::Result<()> {
     rustix::mount::unmount(OLD, UnmountFlags::DETACH)?;
     fs::remove_dir(OLD)?;
@@ -136,17 +136,17 @@ fn finish(root: &OwnedFd) -> io::Result<()> {
     sys::set_mount_attributes(root.as_fd(), libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV, 0)
 }
 
-/// What was put into the new root so far.
+/// The contents of the new root so far.
 #[derive(Default)]
 struct Places {
-    /// Directories, and whether each is one of the old root, whose insides are not ours to make.
+    /// Directories, and true for those of the old root, in which nothing is created.
     directories: Vec<(PathBuf, bool)>,
     files: Vec<PathBuf>,
 }
 
 impl Places {
     fn in_a_tree(&self, path: &Path) -> bool {
-        // A private directory is in none, though it lies in one.
+        // A private directory is separate from the tree around it.
         let holds = |(directory, old): &&(PathBuf, bool)| path.starts_with(directory) && (path != directory || !old);
         let around = self.directories.iter().filter(holds);
         around.max_by_key(|(directory, _)| directory.as_os_str().len()).is_some_and(|(_, old)| *old)
@@ -158,7 +158,7 @@ impl Places {
         if self.in_a_tree(&piece.path) {
             put(&piece.tree, &there(piece)?).map_err(bind)?;
         } else {
-            // Only the `/tmp` of a session can have links of an earlier command in it.
+            // Only the `/tmp` of a session can contain links of an earlier command.
             if let Some(link) = place::first_link(&piece.path) {
                 return Err(Failure::changed(&link, "it is a link that an earlier command made"));
             }
@@ -174,15 +174,15 @@ impl Places {
         Ok(())
     }
 
-    /// Whether anything can be at a path but places to mount on.
+    /// True if a path can show more than mount points.
     fn shows(&self, path: &Path) -> bool {
         let directories = self.directories.iter().map(|(directory, _)| directory.as_path());
         let all = directories.chain(["/dev", "/proc"].map(Path::new)).chain(self.files.iter().map(PathBuf::as_path));
         all.into_iter().any(|shown| path.starts_with(shown))
     }
 
-    /// A directory of the command's own, where it has one at all: always `/tmp`, another where a declared directory has it. One that
-    /// lasts for the session is mounted instead of an empty one.
+    /// Mounts a private directory, if the view contains it: `/tmp` always, others if a declared path lies in them.
+    /// The directory of a session is mounted instead of an empty one.
     fn private(&mut self, plan: &Plan, path: &str, lasting: Option<&OwnedFd>) -> io::Result<()> {
         let at = Path::new(path);
         let bytes = if path == "/tmp" { plan.limits.scratch_bytes } else { 1 << 20 };
@@ -191,7 +191,7 @@ impl Places {
         if path == "/tmp" && !self.in_a_tree(at) {
             fs::create_dir_all(at)?;
         }
-        // What is not there needs no other in its place, and a link leads to another of them.
+        // A missing directory needs no replacement, and a link points to another private directory.
         if fs::symlink_metadata(at).is_ok_and(|meta| meta.is_dir()) {
             match lasting {
                 Some(tree) => {
@@ -207,7 +207,7 @@ impl Places {
         Ok(())
     }
 
-    /// A link, where there is nothing and none of the old root's directories.
+    /// Creates a link, unless the path exists or lies in a directory of the old root.
     fn link(&self, at: &Path, to: &Path) -> io::Result<()> {
         if self.in_a_tree(at) {
             return Ok(());
@@ -223,7 +223,7 @@ impl Places {
     }
 }
 
-/// What lies at the path of a piece in a tree of the old root, if it is still what it was.
+/// Opens the path of a piece in a tree of the old root, and checks that it is unchanged.
 fn there(piece: &Piece) -> Result<OwnedFd, Failure> {
     let fault = |e: io::Error| Failure::changed(&piece.path, &e.to_string());
     let Some(target) = place::open(&piece.path).map_err(fault)? else {
@@ -235,7 +235,7 @@ fn there(piece: &Piece) -> Result<OwnedFd, Failure> {
     Ok(target)
 }
 
-/// Makes a place to mount on, in the new root.
+/// Creates a mount point in the new root.
 fn make_place(path: &Path, directory: bool) -> io::Result<()> {
     let place = || -> rustix::io::Result<()> {
         if directory {
@@ -245,7 +245,7 @@ fn make_place(path: &Path, directory: bool) -> io::Result<()> {
         }
     };
     let made = place().or_else(|e| match path.parent() {
-        // The first of its directory.
+        // The parent directory does not exist yet.
         Some(parent) if e == Errno::NOENT => {
             fs::create_dir_all(parent)?;
             Ok(place()?)
@@ -255,7 +255,7 @@ fn make_place(path: &Path, directory: bool) -> io::Result<()> {
     made.or_else(|e| if e.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
 }
 
-/// The same for a path of the system, which no command can change.
+/// Clones the mounts at a path of the system, which no command can change.
 fn take_system(path: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     Ok(rustix::mount::open_tree(CWD, path, flags)?)
@@ -269,13 +269,13 @@ fn take_session_tmp(path: &Path, runs: bool) -> io::Result<OwnedFd> {
     Ok(tree)
 }
 
-/// Puts a detached mount on a file or directory.
+/// Attaches a detached mount to an open file or directory.
 fn put(tree: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(rustix::mount::move_mount(tree, "", target, "", flags)?)
 }
 
-/// Puts a detached mount on a place in the new root.
+/// Attaches a detached mount to a path in the new root.
 fn put_at(tree: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(rustix::mount::move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
@@ -303,14 +303,14 @@ fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Result<()> {
     scratch(SHARED_MEMORY, "1777", bytes, 4096, MountFlags::NOEXEC)
 }
 
-/// A `/proc` that shows nothing of other processes.
+/// Mounts a `/proc` that shows no other processes.
 fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     fs::create_dir_all("/proc").map_err(|e| Failure::setup("proc", e))?;
     if enforcement.has(Layer::Pid) {
         let Err(e) = own_proc(plan) else { return Ok(()) };
         enforcement.missing.push(format!("proc: {e}"));
     } else if sys::landlock_abi() > 0 {
-        // The machine's own. Landlock keeps the command from following it into other processes.
+        // The `/proc` of the machine. Landlock denies access to other processes through it.
         let machine = take_system(&Path::new(OLD).join("proc")).and_then(|tree| {
             sys::set_mount_attributes(tree.as_fd(), libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV, libc::AT_RECURSIVE)?;
             let target = place::open(Path::new("/proc"))?.ok_or(io::ErrorKind::NotFound)?;
@@ -325,12 +325,12 @@ fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).map_err(|e| Failure::setup("proc", e))
 }
 
-/// Mounts a `/proc` that knows only this namespace, sets the namespace's own limit, and makes it read-only: without
-/// any capability root could still write to `/proc/sys`.
+/// Mounts a `/proc` for this namespace, sets the pid limit of the namespace, and makes the mount read-only, because
+/// root could write to `/proc/sys` even without capabilities.
 fn own_proc(plan: &Plan) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount("proc", "/proc", "proc", flags, None)?;
-    // Older kernels have one limit for all.
+    // Older kernels have one global limit.
     if own_pid_limit() {
         drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(LEAST_PID_MAX).to_string()));
     }
@@ -339,7 +339,7 @@ fn own_proc(plan: &Plan) -> io::Result<()> {
     sys::set_mount_attributes(proc.as_fd(), libc::MOUNT_ATTR_RDONLY, libc::AT_RECURSIVE)
 }
 
-/// Whether this kernel keeps the limit of process numbers by namespace: from 6.14 on.
+/// True if `pid_max` is per namespace in this kernel, which holds from 6.14 on.
 pub(super) fn own_pid_limit() -> bool {
     let release = rustix::system::uname();
     let mut parts = release.release().to_str().unwrap_or_default().split(['.', '-']).map(str::parse::<u32>);
@@ -347,7 +347,7 @@ pub(super) fn own_pid_limit() -> bool {
     (major, minor) >= (6, 14)
 }
 
-/// Covers a script with a copy of the text that was hashed: whatever becomes of the file, this is what runs.
+/// Covers a script with a copy of the text that was hashed, so that later changes of the file have no effect.
 fn copy_script(path: &Path, text: &[u8]) -> Result<(), Failure> {
     let fault = |e: io::Error| Failure::changed(path, &e.to_string());
     let Some(target) = place::open(path).map_err(fault)? else {
@@ -364,8 +364,8 @@ fn copy_script(path: &Path, text: &[u8]) -> Result<(), Failure> {
     copied().map_err(|e| Failure::setup("script", e))
 }
 
-/// Makes every directory on the way to what is protected or hidden a mount of its own: one that could be renamed would leave its
-/// place free for another, and take what lies in it along.
+/// Makes each directory above a protected or hidden path a mount point. A directory that is not a mount point could
+/// be renamed, together with its protected content, and replaced.
 fn pin(plan: &Plan) -> Result<(), Failure> {
     let view = &plan.view;
     let inside = |path: &&Path| view.write.iter().any(|root| path.starts_with(root) && *path != root);
@@ -376,14 +376,14 @@ fn pin(plan: &Plan) -> Result<(), Failure> {
     way.into_iter().try_for_each(|directory| cover(directory, None, 0))
 }
 
-/// Makes what is protected read-only.
+/// Makes protected paths read-only.
 fn protect(plan: &Plan) -> Result<(), Failure> {
     let protected = plan.view.protect.iter().chain(&plan.view.protect_found);
     protected.into_iter().try_for_each(|path| cover(path, None, libc::MOUNT_ATTR_RDONLY))
 }
 
-/// Covers each masked path with something empty that cannot be opened. The directories of repositories in which things are kept are
-/// listed as empty, because programs that search a whole tree fail at one that they may not read.
+/// Covers each masked path with an empty entry without permissions. Directories with kept history appear empty but
+/// readable, because programs that search a whole tree fail at an unreadable directory.
 fn masks(plan: &Plan, places: &Places) -> Result<(), Failure> {
     let made = || -> io::Result<()> {
         fs::create_dir(EMPTY_DIRECTORY)?;
@@ -409,7 +409,7 @@ fn masks(plan: &Plan, places: &Places) -> Result<(), Failure> {
     removed().map_err(|e| Failure::setup("mask", e))
 }
 
-/// Covers what is at a path, if anything is there in this view, with itself or with one of two others: a directory and a file.
+/// Covers an existing path with itself, or with an empty directory or file. The attributes apply to the new mount.
 fn cover(path: &Path, with: Option<[&str; 2]>, attributes: u64) -> Result<(), Failure> {
     let target = place::open(path).map_err(|e| Failure::changed(path, &e.to_string()))?;
     let Some(target) = target else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! The first process of a run on a machine that does not give every namespace at once: outside the process namespace, it takes
-//! what it can get, one after the other, starts the init and waits.
+//! The first process of a run, if not all namespaces can be created at once. It stays outside of the process
+//! namespace, creates namespaces one by one, starts the init and waits for it.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,7 +14,7 @@ use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::{init, wire};
 
-/// The namespaces that a run gets beside one for users.
+/// The namespaces of a run, besides the user namespace.
 pub(super) const NAMESPACES: [(Layer, i32); 5] = [
     (Layer::Mount, libc::CLONE_NEWNS),
     (Layer::Pid, libc::CLONE_NEWPID),
@@ -23,7 +23,7 @@ pub(super) const NAMESPACES: [(Layer, i32); 5] = [
     (Layer::Uts, libc::CLONE_NEWUTS),
 ];
 
-/// The user and group that the helper runs as, looked at before any user namespace hides them.
+/// The user and group of the helper, determined before any user namespace hides them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
     uid: u32,
@@ -31,7 +31,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Those of this process.
+    /// The account of this process.
     pub(super) fn own() -> Self {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
     }
@@ -40,7 +40,7 @@ impl Account {
         self.uid == 0
     }
 
-    /// Makes this user itself in the user namespace that this process is in.
+    /// Maps this user to itself in the current user namespace.
     pub(super) fn map_into_user_namespace(self) -> std::io::Result<()> {
         let Self { uid, gid } = self;
         fs::write("/proc/self/setgroups", "deny")?;
@@ -48,8 +48,8 @@ impl Account {
         fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
     }
 
-    /// Whether a user namespace would give anything. A machine or an outer sandbox may let it be made and then refuse what it is
-    /// made for, and who is in it cannot leave: so another process tries.
+    /// True if a user namespace is useful. A machine or an outer sandbox may allow its creation and then refuse
+    /// mounts in it, and a process cannot leave it, so a child process tries.
     pub(super) fn gets_user_namespace(self) -> bool {
         match sys::fork_into(libc::CLONE_NEWUSER) {
             Ok(Forked::Child) => {
@@ -75,11 +75,11 @@ impl Account {
     }
 }
 
-/// Takes namespaces, starts the init and ends with it.
+/// Creates namespaces, starts the init, and ends with it.
 pub(super) fn run(plan: &Plan, account: Account, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
     let enforcement = namespaces(plan, account);
     if !enforcement.has(Layer::Pid) {
-        // Only a child would be in another process namespace; without one this process can be the init itself.
+        // Only a child would be in a new process namespace. Without one this process is the init itself.
         introduce(rustix::process::getpid(), socket);
         init::run(plan, enforcement, socket, filters);
     }
@@ -94,14 +94,14 @@ pub(super) fn run(plan: &Plan, account: Account, socket: BorrowedFd<'_>, filters
     }
 }
 
-/// Hands the program a descriptor of the init, to kill it by.
+/// Sends a pidfd of the init, with which the supervisor can kill it.
 pub(super) fn introduce(init: Pid, socket: BorrowedFd<'_>) {
     if let Ok(fd) = rustix::process::pidfd_open(init, PidfdFlags::empty()) {
         drop(wire::send_report(socket, &Report::Init, Some(fd.as_fd())));
     }
 }
 
-/// What there is before the first layer.
+/// The enforcement before the first layer.
 pub(super) fn bare(plan: &Plan, account: Account) -> Enforcement {
     Enforcement {
         profile: Some(plan.profile),
@@ -113,10 +113,11 @@ pub(super) fn bare(plan: &Plan, account: Account) -> Enforcement {
     }
 }
 
-/// Takes every namespace that this machine gives, and records which.
+/// Creates every namespace that this machine allows, and records them.
 fn namespaces(plan: &Plan, account: Account) -> Enforcement {
     let mut got = bare(plan, account);
-    // Without a right to the others, a user namespace gives it. Root needs none, unless its rights were taken.
+    // A user namespace grants the right to create the others. Root does not need one, unless its capabilities were
+    // dropped.
     if (!account.is_root() || sys::unshare(libc::CLONE_NEWUTS).is_err())
         && account.gets_user_namespace()
         && sys::unshare(libc::CLONE_NEWUSER).and_then(|()| account.map_into_user_namespace()).is_ok()

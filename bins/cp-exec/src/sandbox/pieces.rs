@@ -1,4 +1,4 @@
-//! The pieces of the machine that a view is made of, taken by descriptor before there is a view.
+//! The pieces of the machine from which a view is built, cloned by descriptor before the view exists.
 
 use std::fs;
 use std::io;
@@ -14,22 +14,22 @@ use super::sys::{self, NO_SUID_NO_DEV};
 use super::system;
 use crate::place::Node;
 
-/// A file or directory that comes back in the view.
+/// A file or directory that is mounted in the view.
 pub(super) struct Piece {
     pub path: PathBuf,
-    /// A detached copy of its mounts.
+    /// A detached clone of its mounts.
     pub tree: OwnedFd,
     pub node: Node,
-    /// What its mount forbids.
+    /// Restrictions of its mount.
     pub attributes: u64,
     pub directory: bool,
 }
 
-/// Where a link lies, and what it says.
+/// The path and the target of a link.
 pub(super) type Link = (PathBuf, PathBuf);
 
-/// Every piece, outermost first, and the links among the system's trees and settings. A piece that lies in another with the same
-/// attributes is not there twice.
+/// Every piece, outermost first, and the links among the system's trees and settings. A piece inside another one with
+/// the same attributes is omitted.
 pub(super) fn pieces(plan: &Plan) -> Result<(Vec<Piece>, Vec<Link>), Failure> {
     let System { paths, links } = system(plan.profile);
     let mut pieces = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn pieces(plan: &Plan) -> Result<(Vec<Piece>, Vec<Link>), Failure> {
     Ok((pieces, links))
 }
 
-/// A detached copy of the mounts at a file or directory.
+/// A detached clone of the mounts at a file or directory.
 pub(super) fn detached(file: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -59,11 +59,12 @@ fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, u64)> {
     });
     let mut paths: Vec<(PathBuf, u64)> = system.collect();
     let alone = [&plan.exe.path, &plan.cwd.path].into_iter().chain(&plan.programs);
-    // The strict profile executes nothing of these.
+    // The strict profile executes none of these paths.
     let execute: &[PathBuf] = if plan.profile == Profile::Strict { &[] } else { &view.execute };
     let declared = view.write.iter().chain(&view.read).chain(execute).chain(alone);
     paths.extend(declared.map(|path| (path.clone(), attributes(plan, path))));
-    // Where two say something of the same path, the system's piece is the wider one: what it runs is there to be run.
+    // If a path occurs twice, the system's piece is used, because its attributes are less strict: its programs must
+    // be executable.
     paths.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.count_ones().cmp(&b.1.count_ones())));
     paths.dedup_by(|later, first| later.0 == first.0);
     let mut kept: Vec<(PathBuf, u64)> = Vec::new();
@@ -76,19 +77,20 @@ fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, u64)> {
     kept
 }
 
-/// What the mount of a declared path forbids.
+/// The restrictions of the mount of a declared path.
 fn attributes(plan: &Plan, path: &Path) -> u64 {
     let within = |roots: &[PathBuf]| roots.iter().any(|root| path.starts_with(root));
     let (writes, executes) = (within(&plan.view.write), within(&plan.view.execute) || plan.exe.path.starts_with(path));
     if plan.profile == Profile::Strict {
-        // A program that commands may write is a mount of its own: what lies beside it does not run, and nothing changes it now.
+        // A program in a writable directory becomes a separate read-only mount. Other files beside it are not
+        // executable.
         let runs = plan.is_program(path) || executes && !writes;
         let exec = if runs { 0 } else { libc::MOUNT_ATTR_NOEXEC };
         let read_only = if writes && !runs { 0 } else { libc::MOUNT_ATTR_RDONLY };
         return NO_SUID_NO_DEV | exec | read_only;
     }
-    // A writable directory with execute paths in it cannot be noexec; there Landlock alone says what may run. Without Landlock
-    // each of them is a mount of its own.
+    // A writable directory that contains execute paths cannot be noexec. There only Landlock restricts execution;
+    // without Landlock each execute path is a separate mount.
     let holds = || sys::landlock_abi() > 0 && plan.view.execute.iter().any(|held| held.starts_with(path));
     let in_system = || system::PROGRAMS.iter().any(|tree| path.starts_with(tree));
     let runs = executes || holds() || in_system();
@@ -102,12 +104,12 @@ fn attributes(plan: &Plan, path: &Path) -> u64 {
     attributes
 }
 
-/// What is there of the system's trees and settings.
+/// The system's trees and settings that exist.
 #[derive(Default)]
 struct System {
-    /// Those that are no links, and where links lead, if that is elsewhere; and whether they hold programs.
+    /// Paths that are not links, and targets of links that lie elsewhere; true if they contain programs.
     paths: Vec<(PathBuf, bool)>,
-    /// Where each link lies, and what it says.
+    /// The path and the target of each link.
     links: Vec<Link>,
 }
 
@@ -122,12 +124,12 @@ fn system(profile: Profile) -> System {
                 found.paths.extend(fs::canonicalize(path).ok().filter(elsewhere).map(|path| (path, runs)));
                 found.links.push((path.into(), to));
             }
-            // It is there, and no link.
+            // The path exists and is not a link.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => found.paths.push((path.into(), runs)),
             Err(_) => {}
         }
     }
-    // Programs are found by their links also where only libraries are trees.
+    // Programs can be found through their links even if only libraries are in the view.
     let others = system::PROGRAMS.iter().filter(|path| !system::trees(profile).contains(path));
     found.links.extend(others.filter_map(|path| Some((PathBuf::from(path), fs::read_link(path).ok()?))));
     found

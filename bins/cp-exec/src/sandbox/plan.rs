@@ -1,4 +1,4 @@
-//! The plan of one run: everything the helper needs, sent as JSON over a socket and never in argv.
+//! The plan of one run: the input of the helper, sent as JSON over a socket and never in argv.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,52 +9,52 @@ use serde::{Deserialize, Serialize};
 
 use crate::place::Node;
 
-/// Everything the helper needs to build the sandbox and start one command.
+/// Everything that the helper needs to build the sandbox and start one command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// The words the command gets, its own name first.
+    /// The arguments of the command, its own name first.
     pub argv: Vec<String>,
-    /// The whole environment but HOME and TMPDIR, which depend on the scratch directory obtained.
+    /// The environment except HOME and TMPDIR, which depend on the scratch directory.
     pub env: Vec<(String, String)>,
-    /// The file to execute, as it was when it was decided about.
+    /// The file to execute, with its identity at the time of the decision.
     pub exe: Identity,
-    /// The script that the file interprets, as it was when it was decided about.
+    /// The script that this file interprets, with its identity at the time of the decision.
     pub script: Option<Identity>,
-    /// The text of the script: what was hashed is what runs, whatever becomes of the file.
+    /// The text of the script that was hashed. It is executed even if the file changes.
     pub script_text: Option<Vec<u8>>,
-    /// The working directory, as it was when it was decided about.
+    /// The working directory, with its identity at the time of the decision.
     pub cwd: Identity,
-    /// Which files may be executed.
+    /// The files that may be executed.
     pub profile: Profile,
-    /// Whether the command is a shell that runs a line: each program that it starts is decided about, and the layers that contain
-    /// it are required.
+    /// True if the command is a shell that runs a command line: each program that it starts is decided about, and the
+    /// layers that contain it are required.
     pub line: bool,
-    /// The programs that a line may start under the strict profile, beside the first: their canonical files.
+    /// The programs that a line may start under the strict profile, in addition to its shell: their canonical files.
     pub programs: Vec<PathBuf>,
-    /// Which network the command sees.
+    /// The network that the command sees.
     pub network: Network,
-    /// Which files it sees.
+    /// The files that the command sees.
     pub view: View,
-    /// What the command may use up.
+    /// The resource limits of the command.
     pub limits: Limits,
-    /// The user and group to become; none keeps those of this process.
+    /// The user and group of the command; `None` keeps those of this process.
     pub run_as: Option<(u32, u32)>,
     /// Layers without which the command must not start.
     pub require: Vec<Layer>,
-    /// Whether to make a control group for the run.
+    /// True if the run gets a control group.
     pub wants_cgroup: bool,
-    /// Control groups already made for this run, to be joined before the command starts.
+    /// Control groups of this run, which the command joins before it starts.
     pub cgroups: Vec<PathBuf>,
 }
 
 impl Plan {
-    /// Whether a path is a program that this run may execute, wherever it lies.
+    /// True if a path is a program that this run may execute.
     pub(super) fn is_program(&self, path: &Path) -> bool {
         path == self.exe.path || self.programs.iter().any(|program| program == path)
     }
 
-    /// Whether programs that are made in the private `/tmp` run there. They do not where a declared directory lies in `/tmp`, because a rule
-    /// of Landlock for a directory holds for all that is mounted in it.
+    /// True if programs in the private `/tmp` are executable. They are not if a declared directory lies in `/tmp`,
+    /// because a Landlock rule for a directory applies to everything mounted in it.
     pub(super) fn runs_from_tmp(&self) -> bool {
         let View { read, write, execute, .. } = &self.view;
         let mut declared = read.iter().chain(write).chain(execute);
@@ -62,45 +62,47 @@ impl Plan {
     }
 }
 
-/// The directory for temporary files, which each run has for itself.
+/// The directory for temporary files, which is private to each run.
 pub(crate) const TMP: &str = "/tmp";
 
-/// What a command sees of the file system, and what it may do there.
+/// The view of the file system, with the permitted access.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct View {
-    /// Files and directories the command may read, beyond the system's.
+    /// Files and directories that the command may read, in addition to the system's.
     pub read: Vec<PathBuf>,
-    /// Files and directories it may write.
+    /// Files and directories that the command may write.
     pub write: Vec<PathBuf>,
-    /// Files and directories it may execute, beyond the system's.
+    /// Files and directories that the command may execute, in addition to the system's.
     pub execute: Vec<PathBuf>,
-    /// What is read-only inside something writable. The way to it is pinned: no directory on it can be renamed.
+    /// Read-only paths inside writable trees. No directory above them can be renamed.
     #[serde(with = "any_bytes")]
     pub protect: Vec<PathBuf>,
-    /// Directories of this program in repositories. They are covered where the run has mounts of its own.
+    /// Directories of this program in repositories. They are hidden if the run has its own mounts.
     #[serde(with = "any_bytes")]
     pub kept: Vec<PathBuf>,
-    /// What is hidden inside something readable. The way to it is pinned too.
+    /// Hidden paths inside readable trees. No directory above them can be renamed.
     #[serde(with = "any_bytes")]
     pub mask: Vec<PathBuf>,
-    /// What is read-only, or hidden, wherever it lies, because of its name: the next run looks for it again.
+    /// Paths that are read-only or hidden because of their names. They need not be pinned, because the next run
+    /// searches for the names again.
     #[serde(with = "any_bytes")]
     pub protect_found: Vec<PathBuf>,
     #[serde(with = "any_bytes")]
     pub mask_found: Vec<PathBuf>,
-    /// Which files and directories the paths were, when they were decided about.
+    /// Device and inode of the paths at the time of the decision.
     pub nodes: BTreeMap<PathBuf, Node>,
-    /// Links by which programs know the declared paths: where each lies, and what it says.
+    /// Links through which programs use the declared paths: path and target.
     pub links: Vec<(PathBuf, PathBuf)>,
-    /// Whether the command must not start where a layer is missing that confines what it reads, hides what is masked, or kills it.
+    /// True if the command must not start without the layers that confine reads, hide masked paths, or kill all
+    /// processes.
     pub refuse_degraded: bool,
-    /// The directory that lasts for the session and is the command's `/tmp`; none means an empty one that lasts for the command.
+    /// The directory of the session that is the command's `/tmp`; `None` means an empty one for this command.
     pub session_tmp: Option<PathBuf>,
-    /// Where the scratch directory goes when there is no mount namespace to make `/tmp` private.
+    /// The scratch directory that is used without a mount namespace, in which `/tmp` would be private.
     pub scratch: PathBuf,
 }
 
-/// A path as JSON whatever bytes it has: each byte a character.
+/// Serializes a path with any bytes as JSON: each byte becomes a character.
 pub(crate) mod path_bytes {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -125,7 +127,7 @@ pub(crate) mod path_bytes {
     }
 }
 
-/// The same for some paths.
+/// Serializes several paths in the same way.
 pub(crate) mod any_bytes {
     use std::path::PathBuf;
 
@@ -142,17 +144,18 @@ pub(crate) mod any_bytes {
     }
 }
 
-/// A file or directory, and what distinguishes it from another at the same path.
+/// A file or directory, identified independently of its path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     /// The canonical path.
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
-    /// The device it lies on.
+    /// The device of the file.
     pub dev: u64,
     /// Its inode.
     pub ino: u64,
-    /// Its size, modification and change time in nanoseconds, for a file or link; a directory changes all the time.
+    /// Size, modification and change time in nanoseconds, for a file or link. A directory has none, because it
+    /// changes often.
     pub content: Option<(u64, i64, i64)>,
 }
 
@@ -167,31 +170,31 @@ impl Identity {
     }
 }
 
-/// How much may be executed.
+/// The programs that may be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Profile {
-    /// The one program, or those of a line, and their libraries; nothing else is executable.
+    /// The one program, or the programs of a line, and their libraries.
     Strict,
-    /// System programs and the declared execute paths, so that a build tool can start its children.
+    /// System programs and the declared execute paths, so that a build tool can start child processes.
     Build,
 }
 
-/// The network a command sees.
+/// The network that a command sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Network {
-    /// No socket but local ones.
+    /// Local sockets only.
     None,
-    /// An interface of its own that reaches nobody else.
+    /// A private loopback interface.
     Loopback,
     /// The network of this machine.
     Host,
 }
 
-/// What one command may use up.
+/// The resource limits of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Limits {
     /// Seconds of processor time for each process.
@@ -208,12 +211,12 @@ pub(crate) struct Limits {
     pub scratch_bytes: u64,
 }
 
-/// A part of the enforcement that a policy can insist on.
+/// A layer of enforcement that a policy can require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Layer {
-    /// A program cannot gain rights by being executed.
+    /// Execution cannot grant a program more rights.
     NoNewPrivs,
     /// System calls are filtered.
     Seccomp,
@@ -221,7 +224,7 @@ pub(crate) enum Layer {
     Landlock,
     /// A user namespace.
     User,
-    /// A process namespace, which makes killing complete.
+    /// A process namespace, with which killing is complete.
     Pid,
     /// A mount namespace.
     Mount,
@@ -235,12 +238,12 @@ pub(crate) enum Layer {
     Cgroup,
     /// Another user than the one who runs cp-exec.
     RunAs,
-    /// In a policy's list: a line may run without the execve listener.
+    /// In the list of a policy: a command line may run without the execve listener.
     NoListener,
 }
 
 impl Layer {
-    /// The name in a policy and on the record.
+    /// The name in a policy and on the ledger.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NoNewPrivs => "no_new_privs",

@@ -1,4 +1,4 @@
-//! What every process of a run does alike: end with its parent, and leave without returning.
+//! Functions for every process of a run: end with its parent, and exit without returning.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,14 +7,14 @@ use rustix::process::Signal;
 use super::report::{Failure, Report};
 use super::{sys, wire};
 
-/// Has the kernel kill this process when its parent ends.
+/// Makes the kernel kill this process when its parent ends.
 pub(super) fn die_with_parent() -> Result<(), rustix::io::Errno> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
 }
 
-/// Reports a failure and leaves, from a child that cannot return.
+/// Reports a failure and exits, in a child that cannot return.
 pub(super) fn give_up(socket: BorrowedFd<'_>, failure: Failure) -> ! {
-    // A report that cannot be sent has no reader any more.
+    // If the report cannot be sent, the supervisor has ended.
     drop(wire::send_report(socket, &Report::Failed(failure), None));
     sys::leave(125)
 }

@@ -1,4 +1,4 @@
-//! Reports of the helper about a run, and orders to it.
+//! Reports of the helper about a run, and orders to the init.
 
 use std::path::Path;
 
@@ -6,93 +6,94 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Layer, Network, Profile};
 
-/// The layers a command really ran under.
+/// The layers under which a command ran.
 #[expect(clippy::struct_excessive_bools, reason = "each is a member of the record")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Enforcement {
-    /// The profile it ran under.
+    /// The profile of the run.
     pub profile: Option<Profile>,
-    /// What Landlock does.
+    /// The enforcement of Landlock.
     pub landlock: Landlock,
-    /// Whether system calls are filtered.
+    /// True if system calls are filtered.
     pub seccomp: bool,
-    /// Whether each program is decided about when it is started.
+    /// True if each program is decided about when it starts.
     #[serde(default)]
     pub listener: bool,
-    /// Whether executing a file can give no rights.
+    /// True if execution cannot grant rights.
     pub no_new_privs: bool,
-    /// The namespaces it has for itself.
+    /// The private namespaces.
     pub namespaces: Vec<String>,
-    /// Which network it sees.
+    /// The network that the command sees.
     pub network: Option<Network>,
-    /// The kind of control group that bounds it, or its replacement.
+    /// The kind of control group of the run, or its replacement.
     pub cgroup: String,
-    /// How the whole tree is killed: `pid_namespace`, `cgroup` or `subreaper`.
+    /// The way in which all processes are killed: `pid_namespace`, `cgroup` or `subreaper`.
     pub kill: String,
-    /// The user it runs as.
+    /// The user of the command.
     pub uid: u32,
-    /// Whether this program was itself in a sandbox or a container, which may give fewer layers than the machine has.
+    /// True if this program was itself in a sandbox or a container, which may allow fewer layers than the machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outer_sandbox: bool,
-    /// Processes that the command left behind, and that were killed; null where nobody counted.
+    /// Processes that outlived the command and were killed; null if they were not counted.
     pub killed_processes: Option<u32>,
-    /// What the run left behind that would have run later, and where it is now.
+    /// Files of the run that other programs would have executed later, with their new paths.
     #[serde(default)]
     pub guard: Vec<Quarantined>,
     /// New files and directories whose names begin with a dot, that git does not ignore and that are not guarded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub new_hidden: Vec<String>,
-    /// Repositories that the run made, in which nothing was found that would run later.
+    /// Repositories that the run created and that contain nothing that git would execute.
     #[serde(default)]
     pub repositories_made: Vec<String>,
-    /// What is new in the history or the index of a repository, and would run later or hide changes. It is not undone.
+    /// New parts of the history or the index of a repository that are harmful if they are checked out, or that hide
+    /// changes. They are not removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<String>,
-    /// Layers that were asked for and could not be had, and what is not enforced by the kernel.
+    /// Layers that were requested but are not available, and rules that the kernel does not enforce.
     pub missing: Vec<String>,
 }
 
-/// Something that a run left behind, and that was undone after it.
+/// A file that a run created or changed and that was quarantined after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Quarantined {
-    /// Where it was.
+    /// The original path.
     pub path: String,
-    /// What is wrong with it, where its name does not say so.
+    /// The reason; null if the name shows it.
     pub reason: Option<String>,
-    /// Where it is kept.
+    /// The path in quarantine.
     pub moved_to: Option<String>,
-    /// Why it could not be moved.
+    /// The error if it could not be moved.
     pub error: Option<String>,
 }
 
 impl Enforcement {
-    /// Whether the command has a namespace of this kind for itself.
+    /// True if the command has a private namespace of this kind.
     pub(crate) fn has(&self, layer: Layer) -> bool {
         self.namespaces.iter().any(|name| name == layer.name())
     }
 }
 
-/// What Landlock does.
+/// The enforcement of Landlock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Landlock {
-    /// The version of its interface in use; 0 where the kernel has none.
+    /// The ABI version in use; 0 if the kernel does not support Landlock.
     pub abi: u32,
     /// `full`, `partial` or `none`.
     pub status: String,
 }
 
-/// One message from the helper.
+/// A message of the helper.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Report {
-    /// The init of the sandbox lives; its descriptor comes along.
+    /// The init of the sandbox was started. Sent with its pidfd.
     Init,
-    /// Programs inside may connect to the supervisor; the listening socket comes along.
+    /// Programs inside may connect to the supervisor. Sent with the listening socket.
     Clients,
-    /// The execve listener is installed; its descriptor comes along.
+    /// The execve listener is installed. Sent with its descriptor.
     Listener,
     /// The layers are in place, and the command is about to be executed.
     Ready(Box<Enforcement>),
@@ -100,24 +101,24 @@ pub(crate) enum Report {
     Failed(Failure),
     /// The command ended.
     Exited(Status),
-    /// The rest was killed, so many processes.
+    /// The remaining processes were killed; their number.
     Killed(u32),
 }
 
-/// Why the command did not start.
+/// The reason why the command did not start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     /// The step that failed.
     pub step: String,
-    /// What went wrong, for people.
+    /// The error message.
     pub message: String,
-    /// Whose fault it is.
+    /// The cause of the failure.
     pub cause: Cause,
 }
 
 impl Failure {
-    /// A failure to build the sandbox. A call that the kernel does not have, or that an outer sandbox refuses, is a layer that this
-    /// machine does not provide.
+    /// A failure to build the sandbox. If the kernel does not support a call, or an outer sandbox refuses it, the
+    /// machine does not provide the layer.
     pub(super) fn setup(step: &str, error: impl Into<std::io::Error>) -> Self {
         let error = error.into();
         let is_refused = matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM));
@@ -125,7 +126,7 @@ impl Failure {
         Self { step: step.to_owned(), message: format!("{step}: {error}"), cause }
     }
 
-    /// The same failure of a step that builds a layer.
+    /// The same failure, in a step that builds a layer.
     pub(super) fn of_layer(self, layer: Layer) -> Self {
         match self.cause {
             Cause::Required => {
@@ -136,13 +137,13 @@ impl Failure {
         }
     }
 
-    /// A file or directory that is not what was decided about.
+    /// A file or directory that is not the one that was decided about.
     pub(super) fn changed(path: &Path, why: &str) -> Self {
         Self { step: "identity".to_owned(), message: format!("{}: {why}", path.display()), cause: Cause::Changed }
     }
 }
 
-/// Whose fault it is that a command did not start.
+/// The cause of a failed start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Cause {
@@ -150,25 +151,25 @@ pub(crate) enum Cause {
     Required,
     /// The file or directory is not the one that was decided about.
     Changed,
-    /// The kernel would not execute the file.
+    /// The kernel failed to execute the file.
     Exec,
     /// The sandbox could not be built.
     Setup,
 }
 
-/// How a process ended: one of the two.
+/// The exit status of a process: one of the two members is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Status {
-    /// The status it returned.
+    /// The exit code.
     pub code: Option<i32>,
     /// The signal that killed it.
     pub signal: Option<i32>,
 }
 
-/// One message to the helper.
+/// A message to the init.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Ask everything to end.
+    /// Send SIGTERM to all processes.
     Terminate,
     /// Count the remaining processes and kill them.
     Kill,

@@ -1,4 +1,4 @@
-//! The system call filter: what no command of ours needs, and what would lead out of the sandbox.
+//! The system call filter: refuses calls that commands do not need, and calls that would leave the sandbox.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::sys::Words;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Refused with EPERM whatever the arguments are.
+/// Calls that are refused with EPERM regardless of their arguments.
 const REFUSED: [i64; 43] = [
     // Other processes.
     libc::SYS_ptrace,
@@ -21,7 +21,7 @@ const REFUSED: [i64; 43] = [
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
-    // Kernel interfaces with a history of faults, which go round other filters.
+    // Kernel interfaces with many past vulnerabilities, or that bypass other filters.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
@@ -64,7 +64,7 @@ const REFUSED: [i64; 43] = [
     libc::SYS_unshare,
 ];
 
-/// The newest call that is open: `mseal` of Linux 6.10. From 424 on all architectures have the same numbers.
+/// The newest call that is allowed: `mseal` of Linux 6.10. From 424 on all architectures have the same numbers.
 const NEWEST_CALL: u32 = 462;
 
 /// Every flag of `clone` that makes a namespace.
@@ -79,35 +79,35 @@ const NEW_NAMESPACE: [i32; 8] = [
     0x80, // CLONE_NEWTIME
 ];
 
-/// Typing into the terminal, and pasting into a console.
+/// Terminal input injection, and pasting into a console.
 const TERMINAL_INJECTION: [u64; 2] = [0x5412, 0x541c];
 
-/// The bits of a mode that lend a program its owner's or its group's rights.
+/// The set-user-id and set-group-id bits of a mode.
 const SET_ID: [u64; 2] = [0o4000, 0o2000];
 
-/// Flags of `open` that make a file, the only ones with which its mode counts: `O_CREAT` and `O_TMPFILE`.
+/// Flags of `open` that create a file: `O_CREAT` and `O_TMPFILE`. Only with these does the mode matter.
 const MAKES_A_FILE: [u64; 2] = [0o100, 0o20_000_000];
 
 /// The types of device nodes: character and block.
 const DEVICES: [u64; 2] = [0o020_000, 0o060_000];
 
-/// The flag of `memfd_create` that makes a file that cannot be executed.
+/// The flag of `memfd_create` that creates a file that cannot be executed.
 const NOEXEC_SEAL: u64 = 8;
 
-/// The filters, compiled: one with sockets of the network, one without.
+/// The compiled filters: one that allows network sockets, and one that does not.
 pub(super) struct Filters {
     local: Result<BpfProgram, String>,
     network: Result<BpfProgram, String>,
 }
 
 impl Filters {
-    /// Compiles both.
+    /// Compiles both filters.
     pub(super) fn compile() -> Self {
         let compile = |network| program(network).map_err(|e| e.to_string());
         Self { local: compile(Network::None), network: compile(Network::Host) }
     }
 
-    /// Installs the filter in this thread; it holds for everything it executes.
+    /// Installs the filter in this thread and all programs that it executes.
     pub(super) fn install(&self, network: Network) -> Result<(), String> {
         let program = match network {
             Network::None => &self.local,
@@ -117,11 +117,11 @@ impl Filters {
     }
 }
 
-/// Lets this thread execute what is behind one descriptor, with these words, and nothing after that.
+/// Allows this thread one execution, of the file behind one descriptor and with these arguments.
 ///
-/// The descriptor is above the limit of open files, so the program that is executed can never have one of that number. But a path
-/// that begins with a slash makes any descriptor do, so the addresses count too: they were drawn at random and are forgotten with
-/// this process's memory.
+/// The descriptor is above the limit of open files, so the executed program can never have one with that number. But
+/// for a path that begins with a slash the descriptor does not matter, so the filter also compares the addresses of
+/// the arguments, which were drawn at random and are lost with this process's memory.
 pub(super) fn allow_one_execution(descriptor: i32, words: &Words) -> Result<(), String> {
     let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
     let [path, argv, env] = words.addresses();
@@ -150,12 +150,12 @@ pub(super) fn allow_one_execution(descriptor: i32, words: &Words) -> Result<(), 
     seccompiler::apply_filter(&program).map_err(|e| e.to_string())
 }
 
-/// Where the lower half of an argument lies in what a filter sees. Both architectures that are filtered are little-endian.
+/// The offset of the lower half of an argument in the filter's input. Both supported architectures are little-endian.
 const fn argument(index: u32) -> u32 {
     16 + 8 * index
 }
 
-/// One program of several filters, each of which answers with another error: where one lets a call through, the next looks at it.
+/// Combines several filters with different error numbers. A call must pass all of them.
 fn program(network: Network) -> Result<BpfProgram, seccompiler::Error> {
     let mut program = no_newer_calls();
     program.extend(refused_outright());
@@ -174,7 +174,7 @@ fn program(network: Network) -> Result<BpfProgram, seccompiler::Error> {
     Ok(program)
 }
 
-/// Refuses the calls of [`REFUSED`], one comparison each: the kernel translates the program for every run.
+/// Refuses the calls of [`REFUSED`] with one comparison each, because the kernel compiles the filter for every run.
 fn refused_outright() -> BpfProgram {
     let calls = REFUSED.iter().filter_map(|call| u32::try_from(*call).ok());
     let mut left = u8::try_from(REFUSED.len()).unwrap_or(u8::MAX);
@@ -190,7 +190,7 @@ fn refused_outright() -> BpfProgram {
     program
 }
 
-/// What leads out of the sandbox only with some arguments.
+/// Calls that are refused for some arguments only.
 fn refused() -> Result<BpfProgram, seccompiler::Error> {
     let mut refused = Rules::new();
     refused.insert(
@@ -208,7 +208,7 @@ fn refused() -> Result<BpfProgram, seccompiler::Error> {
             .map(|flag| rule(vec![arg(0, SeccompCmpOp::MaskedEq(flag), flag)?]))
             .collect::<Result<_, _>>()?,
     );
-    // Asking for the personality is harmless, and so is setting the ordinary one.
+    // Reading the personality, or setting the default one, is harmless.
     refused.insert(
         libc::SYS_personality,
         vec![rule(vec![arg(0, SeccompCmpOp::Ne, 0xffff_ffff)?, arg(0, SeccompCmpOp::Ne, 0)?])?],
@@ -217,7 +217,7 @@ fn refused() -> Result<BpfProgram, seccompiler::Error> {
     filter(refused, libc::EPERM)
 }
 
-/// Files that lend rights to whoever executes them, and devices: left behind, they would serve another user.
+/// Refuses set-id files and device nodes, which other users could use after the run.
 fn refuse_modes(refused: &mut Rules) -> Result<(), seccompiler::Error> {
     let any = |index: u8, values: &[u64], mask: Option<u64>| -> Result<Vec<SeccompRule>, seccompiler::Error> {
         let is = |value: &u64| arg(index, SeccompCmpOp::MaskedEq(mask.unwrap_or(*value)), *value);
@@ -252,11 +252,11 @@ fn refuse_modes(refused: &mut Rules) -> Result<(), seccompiler::Error> {
     Ok(())
 }
 
-/// What is as if this kernel did not have it.
+/// Calls that fail as if the kernel did not support them.
 fn missing() -> Result<BpfProgram, seccompiler::Error> {
-    // The flags of `clone3` lie in memory, where a filter cannot look; without it libraries fall back to `clone`. So does the mode
-    // of `openat2`, without which they use `openat`.
-    // A file in memory can be executed wherever it came from, unless it is sealed against that.
+    // The flags of `clone3` and the mode of `openat2` are in memory, which a filter cannot read. Libraries fall back
+    // to `clone` and `openat`.
+    // A file in memory can be executed regardless of its origin, unless it is sealed against execution.
     let unsealed = rule(vec![arg(1, SeccompCmpOp::MaskedEq(NOEXEC_SEAL), 0)?])?;
     filter(
         [(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new()), (libc::SYS_memfd_create, vec![unsealed])]
@@ -265,7 +265,7 @@ fn missing() -> Result<BpfProgram, seccompiler::Error> {
     )
 }
 
-/// Sockets of every family but those that the network needs.
+/// Refuses sockets of every family that the network does not need.
 fn other_sockets(network: Network) -> Result<BpfProgram, seccompiler::Error> {
     let families: &[i32] = match network {
         Network::None => &[libc::AF_UNIX],
@@ -277,7 +277,7 @@ fn other_sockets(network: Network) -> Result<BpfProgram, seccompiler::Error> {
         .collect::<Result<Vec<_>, _>>()?;
     let mut sockets = vec![rule(other)?];
     if network != Network::None {
-        // Raw sockets would need a capability; refusing them costs nothing.
+        // Raw sockets would need a capability anyway.
         sockets.push(rule(vec![arg(1, SeccompCmpOp::MaskedEq(0xf), 3)?])?);
     }
     filter([(libc::SYS_socket, sockets.clone()), (libc::SYS_socketpair, sockets)].into(), libc::EAFNOSUPPORT)
@@ -287,7 +287,7 @@ fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, seccompiler::E
     Ok(SeccompRule::new(conditions)?)
 }
 
-/// A condition on the lower half of an argument: the kernel reads no more of these.
+/// A condition on the lower half of an argument. The kernel ignores the upper half of these arguments.
 fn arg(index: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, seccompiler::Error> {
     Ok(SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)?)
 }
@@ -298,19 +298,19 @@ fn filter(rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::Error> {
     Ok(BpfProgram::try_from(filter)?)
 }
 
-// Instructions of the filter's machine.
+// BPF instructions.
 const LOAD_WORD: u16 = 0x20;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 const JUMP: u16 = 0x05;
 const RETURN: u16 = 0x06;
-/// The answer that lets a call through.
+/// The return value that allows a call.
 const ALLOW: u32 = 0x7fff_0000;
-/// The answer of an error, its number in the lower half.
+/// The return value for an error, with its number in the lower half.
 const ERRNO: u32 = 0x0005_0000;
 
-/// Answers as an older kernel: calls above the newest one that was looked at, and with them the x32 calls, which pass for calls of this
-/// architecture under other numbers.
+/// Refuses calls above the newest known one with ENOSYS, as an older kernel does. This includes x32 calls, which run
+/// under other numbers of the same architecture.
 fn no_newer_calls() -> BpfProgram {
     vec![
         sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 },

@@ -1,5 +1,5 @@
-//! The helper's first process: small, clean and single-threaded, it lives as long as the program does, and starts an init in
-//! namespaces of its own for each run. So a run costs no start of a program beside the command's own.
+//! The helper's main process: small and single-threaded, it runs as long as this program, and starts an init in new
+//! namespaces for each run. So a run starts no other program than the command.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::{init, leader, wire};
 
-/// Runs the helper: standard input is the socket on which runs are asked for.
+/// Runs the helper. Standard input is the socket on which runs are requested.
 pub(super) fn run() -> ExitCode {
     sys::close_from(3);
     match prepare() {
@@ -36,7 +36,7 @@ pub(super) fn run() -> ExitCode {
 }
 
 fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    // Our parent may end in any way, and nothing of ours may outlive it. A terminal's signals are for the parent.
+    // The parent may end at any time, and no process may outlive it. Signals of a terminal are for the parent only.
     die_with_parent()?;
     rustix::process::setsid()?;
     sys::default_signals();
@@ -52,11 +52,12 @@ fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
 struct Spawner {
     account: Account,
     filters: Filters,
-    /// Whether a user namespace gives rights, once that was tried.
+    /// True if a user namespace grants rights; `None` if it was not tried yet.
     users: Option<bool>,
-    /// Namespaces that were asked for at once and not given.
+    /// Combinations of namespaces that could not be created at once.
     refused: Vec<i32>,
-    /// The first process of each run under way, and our copy of its socket: the last to be closed, so that its end is the run's.
+    /// The first process of each current run, with our copy of its socket. The copy is closed last, so its end is the
+    /// end of the run.
     runs: Vec<(Pid, OwnedFd)>,
 }
 
@@ -85,11 +86,12 @@ impl Spawner {
         }
     }
 
-    /// Makes the first process of a run: with every namespace at once if that can be, and then says with which flags.
+    /// Creates the first process of a run, with all namespaces at once if possible. Also returns the flags that were
+    /// used.
     fn first_process(&mut self, network: Network) -> std::io::Result<(Forked, Option<i32>)> {
         let wanted = NAMESPACES.iter().filter(|(layer, _)| *layer != Layer::Network || network != Network::Host);
         let all = wanted.fold(0, |flags, (_, flag)| flags | flag);
-        // Root needs no user namespace for the others, unless its rights were taken.
+        // Root does not need a user namespace, unless its capabilities were dropped.
         let account = self.account;
         let root = account.is_root().then_some(all);
         for flags in root.into_iter().chain([all | libc::CLONE_NEWUSER]) {
@@ -100,7 +102,7 @@ impl Spawner {
                 flags & libc::CLONE_NEWUSER == 0 || *self.users.get_or_insert_with(|| account.gets_user_namespace());
             match is_given.then(|| sys::fork_into(flags)) {
                 Some(Ok(forked)) => return Ok((forked, Some(flags))),
-                // A machine that does not give them will not; the attempt costs a process.
+                // If the machine refuses once, it will refuse again; each attempt costs a process.
                 None | Some(Err(_)) => self.refused.push(flags),
             }
         }
@@ -127,7 +129,7 @@ impl Spawner {
     }
 }
 
-/// The first process of a run, from its birth to the run's end.
+/// Runs the first process of a run. Does not return.
 fn become_run(asked: &wire::Asked, namespaces: Option<i32>, account: Account, filters: &Filters) -> ! {
     let socket = asked.socket.as_fd();
     match ready(asked) {
@@ -142,7 +144,7 @@ fn become_run(asked: &wire::Asked, namespaces: Option<i32>, account: Account, fi
     }
 }
 
-/// Takes what belongs to this run, and nothing of any other.
+/// Receives the plan and the streams of this run.
 fn ready(asked: &wire::Asked) -> Result<Plan, Failure> {
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     let streams = |e| Failure::setup("streams", e);

@@ -1,6 +1,6 @@
-//! The system calls that have no safe wrapper, each behind a function that is safe to call here.
+//! System calls without a safe wrapper, each in a function that is safe to call here.
 //!
-//! The helper is single-threaded, so a fork leaves no lock held and no thread behind.
+//! The helper is single-threaded, so a fork leaves no locked lock and no thread behind.
 #![expect(unsafe_code, reason = "the one place for system calls that no safe crate wraps")]
 
 use std::ffi::CString;
@@ -10,12 +10,12 @@ use std::ptr;
 
 use rustix::process::Pid;
 
-/// What no mount of a view allows.
+/// Restrictions of every mount of a view.
 pub(super) const NO_SUID_NO_DEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 
-/// Which side of a fork this is.
+/// The result of a fork.
 pub(super) enum Forked {
-    /// The parent, which knows the child.
+    /// The parent, with the pid of the child.
     Parent(Pid),
     Child,
 }
@@ -24,7 +24,7 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Makes a second process of this one.
+/// Forks this process.
 pub(super) fn fork() -> io::Result<Forked> {
     // SAFETY: this process has one thread, so the child may go on as any program would.
     let pid = unsafe { libc::fork() };
@@ -32,7 +32,7 @@ pub(super) fn fork() -> io::Result<Forked> {
     Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
 }
 
-/// Makes a second process of this one, in new namespaces. The child's memory is a copy, as after [`fork`].
+/// Forks this process into new namespaces. The child's memory is a copy, as after [`fork`].
 pub(super) fn fork_into(namespaces: i32) -> io::Result<Forked> {
     let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
     // SAFETY: as in `fork`; without a stack of its own the child continues on a copy of this one. A process with one thread does not use the
@@ -42,29 +42,29 @@ pub(super) fn fork_into(namespaces: i32) -> io::Result<Forked> {
     Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
 }
 
-/// Ends this process at once, without running what the parent's copy registered to run at its end.
+/// Exits immediately, without exit handlers that the parent registered.
 pub(super) fn leave(status: i32) -> ! {
     // SAFETY: the call does not return and touches no memory of ours.
     unsafe { libc::_exit(status) }
 }
 
-/// Gives this process namespaces of its own.
+/// Moves this process into new namespaces.
 pub(super) fn unshare(flags: i32) -> io::Result<()> {
     // SAFETY: the flags used here leave the memory and the descriptors of this single thread alone.
     check(unsafe { libc::unshare(flags) }.into()).map(drop)
 }
 
-/// The words and the environment of an execution, laid out at addresses that nobody can guess.
+/// The arguments and the environment of an execution, at random addresses.
 pub(super) struct Words {
     path: usize,
     argv: usize,
     env: usize,
-    /// What the two lists point to.
+    /// The strings of both lists.
     _strings: [Vec<CString>; 2],
 }
 
 impl Words {
-    /// Lays them out. They stay where they are until this process executes something or ends.
+    /// Lays out the lists. They stay valid until this process executes a program or exits.
     pub(super) fn lay_out(argv: Vec<CString>, env: Vec<CString>) -> io::Result<Self> {
         let pointers = |words: &[CString]| -> Vec<u8> {
             let all = words.iter().map(|word| word.as_ptr().addr()).chain([0]);
@@ -78,20 +78,21 @@ impl Words {
         })
     }
 
-    /// Where the empty path and the two lists are.
+    /// The addresses of the empty path and the two lists.
     pub(super) fn addresses(&self) -> [u64; 3] {
         [self.path, self.argv, self.env].map(|address| address as u64)
     }
 }
 
-/// Copies some bytes to an address drawn at random.
+/// Copies bytes to a random address.
 fn place_at_random(bytes: &[u8]) -> io::Result<usize> {
     const PAGE: usize = 4096;
     for _ in 0..64 {
         let mut drawn = [0_u8; 8];
         rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::empty())?;
         let drawn = usize::from_ne_bytes(drawn);
-        // Anywhere in the lower 46 bits, which is half of what a process has, on a page of its own and somewhere in it.
+        // A random page in the lower 46 bits of the address space, which is half of it, and a random offset in the
+        // page.
         let (page, within) = (drawn & 0x3fff_ffff_f000, (drawn >> 48) & 0xff8);
         let length = within + bytes.len();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
@@ -108,7 +109,7 @@ fn place_at_random(bytes: &[u8]) -> io::Result<usize> {
     Err(io::Error::other("no room for the words of the command"))
 }
 
-/// Executes the file behind a descriptor; returns only if that failed.
+/// Executes the file behind a descriptor. Returns only on failure.
 pub(super) fn execute(file: BorrowedFd<'_>, words: &Words) -> io::Error {
     // SAFETY: all three were laid out by `Words`: an empty path, and two lists that end with a null pointer and whose strings live.
     unsafe {
@@ -117,7 +118,7 @@ pub(super) fn execute(file: BorrowedFd<'_>, words: &Words) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// Sets attributes on the mount behind a descriptor, and with `libc::AT_RECURSIVE` on those below it.
+/// Sets attributes of a mount, and with `libc::AT_RECURSIVE` of the mounts below it.
 pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64, below: i32) -> io::Result<()> {
     let attributes = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
     // SAFETY: the structure is the kernel's own and outlives the call.
@@ -140,7 +141,7 @@ pub(super) fn close_from(first: u32) {
     unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
 }
 
-/// Closes every descriptor from 3 on but one.
+/// Closes every descriptor from 3 on, except one.
 pub(super) fn close_all_but(kept: i32) {
     let kept = u32::try_from(kept).unwrap_or(u32::MAX);
     // SAFETY: called in a child that lets go of everything its parent held, and drops none of it again.
@@ -152,13 +153,13 @@ pub(super) fn close_all_but(kept: i32) {
     }
 }
 
-/// Has every descriptor from 3 on closed by the next execution.
+/// Sets close-on-exec on every descriptor from 3 on.
 pub(super) fn close_on_exec() -> io::Result<()> {
     // SAFETY: no descriptor is closed now.
     check(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
-/// Blocks SIGCHLD and gives a descriptor that is readable when one is due.
+/// Blocks SIGCHLD, and returns a descriptor that is readable when the signal is pending.
 pub(super) fn child_signals() -> io::Result<OwnedFd> {
     // SAFETY: the set is initialised by `sigemptyset` before it is read; the descriptor is new and ours.
     unsafe {
@@ -172,7 +173,7 @@ pub(super) fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Puts every signal back to its default, so that what is started later finds none ignored.
+/// Resets every signal to its default, so that programs started later do not inherit ignored signals.
 pub(super) fn default_signals() {
     // SAFETY: no handler of ours is replaced but by the default.
     unsafe {
@@ -192,7 +193,7 @@ pub(super) fn unblock_signals() {
     }
 }
 
-/// Sends a signal to every process of this process namespace but its init, which must be this process.
+/// Sends a signal to every process of this process namespace except its init, which must be this process.
 pub(super) fn signal_all(signal: i32) {
     if rustix::process::getpid().as_raw_nonzero().get() == 1 {
         // SAFETY: sends a signal; as init of a namespace it reaches this namespace only.
@@ -200,7 +201,7 @@ pub(super) fn signal_all(signal: i32) {
     }
 }
 
-/// Brings the loopback interface of this network namespace up.
+/// Enables the loopback interface of this network namespace.
 pub(super) fn loopback_up() -> io::Result<()> {
     let socket = rustix::net::socket_with(
         rustix::net::AddressFamily::INET,
@@ -218,8 +219,8 @@ pub(super) fn loopback_up() -> io::Result<()> {
     }
 }
 
-/// Installs a seccomp filter in this thread, and returns the descriptor on which the kernel reports the calls that it hands over.
-/// While one is being decided, its caller ends only by a signal that kills, where the kernel can do that.
+/// Installs a seccomp filter in this thread, and returns the descriptor on which the kernel reports suspended calls.
+/// If the kernel supports it, only a fatal signal interrupts a suspended call.
 pub(super) fn install_listener(program: &[seccompiler::sock_filter]) -> io::Result<OwnedFd> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(io::Error::other)?,
@@ -232,22 +233,22 @@ pub(super) fn install_listener(program: &[seccompiler::sock_filter]) -> io::Resu
             check(libc::syscall(libc::SYS_seccomp, mode, flags, ptr::from_ref(&program)))
         };
         let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-        // Kernels before 5.19 do not know the second flag.
+        // Kernels before 5.19 do not support the second flag.
         let fd = install(listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|_| install(listener))?;
         Ok(OwnedFd::from_raw_fd(i32::try_from(fd).map_err(io::Error::other)?))
     }
 }
 
-/// A system call that waits for its decision.
+/// A suspended system call.
 pub(super) struct Notification {
     pub id: u64,
-    /// The thread that makes the call, as this process's namespace numbers it.
+    /// The thread that makes the call, in the numbering of this process's namespace.
     pub thread: i32,
     pub number: i64,
     pub arguments: [u64; 6],
 }
 
-/// Takes a call from a listener that is readable. Its caller may be gone meanwhile: `ENOENT`.
+/// Receives a suspended call from a listener that is readable. `ENOENT` if its caller was killed.
 pub(super) fn receive_notification(listener: BorrowedFd<'_>) -> io::Result<Notification> {
     // SAFETY: the kernel requires a zeroed structure, fills it, and it outlives the call.
     let got = unsafe {
@@ -259,13 +260,13 @@ pub(super) fn receive_notification(listener: BorrowedFd<'_>) -> io::Result<Notif
     Ok(Notification { id: got.id, thread, number: got.data.nr.into(), arguments: got.data.args })
 }
 
-/// True if the caller still waits, so that its process number still is its own.
+/// True if the caller is still suspended, so that its pid was not reused.
 pub(super) fn notification_is_valid(listener: BorrowedFd<'_>, id: u64) -> bool {
     // SAFETY: the kernel reads the number, which outlives the call.
     unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
 }
 
-/// Answers a call: the kernel carries it out, or it fails with an error number.
+/// Answers a suspended call: the kernel continues it, or it fails with an error number.
 pub(super) fn answer_notification(listener: BorrowedFd<'_>, id: u64, error: Option<i32>) -> io::Result<()> {
     /// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`.
     const CONTINUE: u32 = 1;
@@ -276,7 +277,7 @@ pub(super) fn answer_notification(listener: BorrowedFd<'_>, id: u64, error: Opti
         .map(drop)
 }
 
-/// The version of the kernel's Landlock interface, 0 where there is none.
+/// The Landlock ABI version of the kernel, or 0.
 pub(super) fn landlock_abi() -> u32 {
     const VERSION: u32 = 1;
     // SAFETY: with this flag the kernel reads no memory and only answers.

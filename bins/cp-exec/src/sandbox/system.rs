@@ -1,10 +1,10 @@
-//! What of the machine every command sees, in the mount view and to Landlock alike.
+//! Paths of the machine that every command sees, in the mount view and for Landlock.
 
 use std::path::PathBuf;
 
 use super::plan::Profile;
 
-/// Libraries and what programs read to work at all.
+/// Libraries, and files that programs need to run.
 pub(super) const LIBRARIES: [&str; 12] = [
     "/lib",
     "/lib32",
@@ -73,7 +73,7 @@ pub(super) const HOLD_SETTINGS: [&str; 3] = ["/etc", "/proc", "/sys"];
 /// Programs, in the build profile.
 pub(super) const PROGRAMS: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store"];
 
-/// Other programs are not for the strict profile to read: libraries are.
+/// The strict profile reads libraries but not programs.
 pub(crate) fn trees(profile: Profile) -> &'static [&'static str] {
     match profile {
         Profile::Strict => &LIBRARIES,

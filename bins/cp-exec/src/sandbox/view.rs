@@ -1,4 +1,4 @@
-//! The paths of a view, opened again as what they were when they were decided about.
+//! Opens the paths of a view, and checks that they are unchanged since the decision.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -10,12 +10,13 @@ use super::report::Failure;
 use crate::place;
 
 impl View {
-    /// Opens a path of the view, through no link; none if nothing is there. It must be what was decided about.
+    /// Opens a path of the view without following links; `None` if nothing exists there. Fails if it changed since
+    /// the decision.
     pub(super) fn open(&self, path: &Path) -> Result<Option<OwnedFd>, Failure> {
         Ok(self.open_with_stat(path)?.map(|(file, _)| file))
     }
 
-    /// The same, with its attributes.
+    /// The same, with the attributes of the file.
     pub(super) fn open_with_stat(&self, path: &Path) -> Result<Option<(OwnedFd, Stat)>, Failure> {
         let opened = place::open(path).and_then(|file| match file {
             Some(file) => Ok(Some(rustix::fs::fstat(&file).map(|stat| (file, stat))?)),

@@ -1,4 +1,4 @@
-//! Messages between the program and its helper: one datagram each, with descriptors where needed.
+//! Messages between the program and its helper: one datagram each, some with descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
@@ -13,19 +13,19 @@ use rustix::net::{
 use super::plan::{Network, Plan};
 use super::report::{Order, Report};
 
-/// The longest report in one datagram. A longer one, and the plan, travel in a file of their own.
+/// The longest report in one datagram. A longer report, and the plan, are sent as a file in memory.
 const LONGEST: usize = 16 * 1024;
 
-/// The datagram of a report that comes in a file.
+/// The datagram of a report that is sent as a file.
 const IN_FILE: &[u8] = b"file";
 
-/// What came from the helper.
+/// A message from the helper.
 pub(crate) enum Received {
-    /// A report, and the descriptor that came along.
+    /// A report, and the descriptor that was sent with it.
     Report(Report, Option<OwnedFd>),
-    /// Nothing just now.
+    /// No message is available.
     Nothing,
-    /// The helper and everything it started have closed the socket.
+    /// The helper and all of its processes have closed the socket.
     End,
 }
 
@@ -58,7 +58,7 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], flags: RecvFlags) -> io::Re
     Ok((got.bytes, fds))
 }
 
-/// A file in memory, sealed against execution where the kernel knows such a seal.
+/// Creates a file in memory, sealed against execution if the kernel supports the seal.
 pub(crate) fn memory_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC;
     let created = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
@@ -69,11 +69,11 @@ pub(crate) fn memory_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// A run that the helper is asked for.
+/// The request for a run.
 pub(super) struct Asked {
-    /// The network it will see, which decides the namespaces it is born in.
+    /// The network of the run, which determines its namespaces.
     pub network: Network,
-    /// Where its plan comes from and its reports go.
+    /// The socket for the plan and the reports.
     pub socket: OwnedFd,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
@@ -81,13 +81,13 @@ pub(super) struct Asked {
 
 const NETWORKS: [(u8, Network); 3] = [(b'n', Network::None), (b'l', Network::Loopback), (b'h', Network::Host)];
 
-/// Asks the helper for a run: its socket, and the command's output streams.
+/// Requests a run from the helper: sends its socket, and the command's output streams.
 pub(crate) fn send_run(control: BorrowedFd<'_>, network: Network, streams: [BorrowedFd<'_>; 3]) -> io::Result<()> {
     let byte = NETWORKS.iter().find(|(_, known)| *known == network).map_or(b'n', |(byte, _)| *byte);
     send(control, &[byte], &streams)
 }
 
-/// Receives what run is asked for, without waiting; none means that the program has gone.
+/// Receives the request for a run without blocking; `None` if the program has ended.
 pub(super) fn receive_run(control: BorrowedFd<'_>) -> io::Result<Option<Asked>> {
     let mut byte = [0];
     let (length, fds) = receive(control, &mut byte, RecvFlags::DONTWAIT)?;
@@ -116,7 +116,7 @@ pub(super) fn receive_plan(socket: BorrowedFd<'_>) -> io::Result<(Plan, OwnedFd)
     Ok((serde_json::from_slice(&text)?, stdin))
 }
 
-/// Sends a report, with a descriptor if there is one.
+/// Sends a report, optionally with a descriptor.
 pub(super) fn send_report(socket: BorrowedFd<'_>, report: &Report, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let bytes = serde_json::to_vec(report)?;
     if bytes.len() <= LONGEST {
@@ -127,7 +127,7 @@ pub(super) fn send_report(socket: BorrowedFd<'_>, report: &Report, fd: Option<Bo
     send(socket, IN_FILE, &fds)
 }
 
-/// Receives a report without waiting.
+/// Receives a report without blocking.
 pub(crate) fn receive_report(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let mut bytes = [0; LONGEST];
     match receive(socket, &mut bytes, RecvFlags::DONTWAIT) {
@@ -148,12 +148,12 @@ pub(crate) fn receive_report(socket: BorrowedFd<'_>) -> io::Result<Received> {
     }
 }
 
-/// Sends an order to the init of the sandbox. One that has ended needs none.
+/// Sends an order to the init of the sandbox. An error means that the init has ended.
 pub(crate) fn send_order(socket: BorrowedFd<'_>, order: Order) {
     drop(send(socket, &[order.byte()], &[]));
 }
 
-/// Receives an order without waiting; none means that the program has gone.
+/// Receives an order without blocking; `None` if the program has ended.
 pub(super) fn receive_order(socket: BorrowedFd<'_>) -> io::Result<Option<Order>> {
     let mut byte = [0];
     let (length, _) = receive(socket, &mut byte, RecvFlags::DONTWAIT)?;
