@@ -1,6 +1,7 @@
-//! Patterns for one word: `*` is any run of bytes, `?` one byte, and a backslash takes the next character literally.
+//! Patterns for one word: `*` matches any run of bytes, `?` matches one byte, and a backslash quotes the next
+//! character.
 
-/// Whether a word has a `*` or `?` that is not taken literally.
+/// True if a word has an unquoted `*` or `?`.
 pub(crate) fn is_pattern(word: &str) -> bool {
     let mut escaped = false;
     word.chars().any(|c| {
@@ -10,7 +11,7 @@ pub(crate) fn is_pattern(word: &str) -> bool {
     })
 }
 
-/// The word that a pattern without wildcards stands for.
+/// The literal word of a pattern without wildcards.
 pub(crate) fn unescaped(word: &str) -> String {
     let (mut plain, mut characters) = (String::new(), word.chars());
     while let Some(c) = characters.next() {
@@ -19,7 +20,8 @@ pub(crate) fn unescaped(word: &str) -> String {
     plain
 }
 
-/// Whether a name matches a pattern. It goes back to the last `*` only, so time grows with the lengths and not beyond.
+/// True if a name matches a pattern. Backtracks to the last `*` only, so the time is at most the product of both
+/// lengths.
 pub(crate) fn name_matches(pattern: &str, name: impl AsRef<[u8]>) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_ref());
     let (mut p, mut n) = (0, 0);

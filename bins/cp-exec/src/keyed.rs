@@ -1,4 +1,4 @@
-//! Hashes under the key of this home, for values that a ledger or an approval must be able to prove without holding them.
+//! Hashes under the secret key of the home, for values that a ledger or an approval must verify without storing them.
 
 use std::path::Path;
 
@@ -10,17 +10,18 @@ use serde_json::{Map, Value};
 pub(crate) struct Keyed(Option<Key>);
 
 impl Keyed {
-    /// Takes the key of a home, made at first use. A home that cannot be written has none, and its entries no hashes.
+    /// Uses the token key of a home, which is created at first use. If the home is not writable there is no key, and
+    /// entries have no hashes.
     pub(crate) fn of_home(home: &Path) -> Self {
         Self(Key::of_home(home).ok())
     }
 
-    /// Each name with the hash of its value.
+    /// Maps each name to the keyed hash of its value.
     pub(crate) fn of_all(&self, pairs: &[(String, String)]) -> Map<String, Value> {
         pairs.iter().map(|(name, value)| (name.clone(), self.of(name, value))).collect()
     }
 
-    /// The tag of a command, given in normal form.
+    /// Returns the tag of a command in normal form.
     pub(crate) fn of_command(&self, value: &[u8]) -> Option<String> {
         self.0.as_ref().map(|key| claims::tag_of_command(value, key))
     }

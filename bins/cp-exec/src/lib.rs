@@ -50,7 +50,7 @@ enum Verb {
     RecoverGit(verbs::recover_git::Args),
 }
 
-/// What the program is.
+/// The description of the program.
 pub static PROGRAM: Program = Program {
     name: "cp-exec",
     about: "run a command under policy, sandboxed, on the record",

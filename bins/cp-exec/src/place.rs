@@ -1,5 +1,6 @@
-//! Paths and the links on them. What a command can write it can also fill with links, so a path that was decided about is opened
-//! through none, and a path of the policy is followed once, with every link on the way known.
+//! Path operations that do not follow symbolic links. A command can replace any part of a path that it may write by a
+//! link, so a path is opened without following links after it was checked. A path of the policy is resolved once, and
+//! the links on it are recorded.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -12,21 +13,21 @@ pub(crate) use cp_hosts::open_with;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-/// How many links one path may have, as for the kernel.
+/// The most links that one path may have, as in the kernel.
 const LINKS: usize = 40;
 
-/// A symbolic link: where it lies, and what it says.
+/// A symbolic link: its path and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub at: PathBuf,
     pub to: PathBuf,
 }
 
-/// What tells one file or directory from another: its device and inode.
+/// Device and inode, which identify a file or directory.
 pub(crate) type Node = (u64, u64);
 
-/// Opens what a path without links names, not to be read but to be referred to. None if nothing is there, or nothing that this
-/// user can get to; a link on the way is `ELOOP`.
+/// Opens a path without links as an `O_PATH` descriptor. `None` if nothing exists at the path, or if this user has no
+/// access to it. A link on the path is `ELOOP`.
 pub(crate) fn open(path: &Path) -> io::Result<Option<OwnedFd>> {
     match open_with(path, OFlags::PATH) {
         Ok(file) => Ok(Some(file)),
@@ -35,7 +36,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Makes a directory, whose parent is opened through no link.
+/// Creates a directory. Fails if its parent is reached through a link.
 pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -44,23 +45,23 @@ pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?)
 }
 
-/// The device and inode behind a descriptor.
+/// The device and inode of an open file.
 pub(crate) fn node(file: &OwnedFd) -> io::Result<Node> {
     let stat = rustix::fs::fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// The first link on the way of a path.
+/// The first symbolic link on a path.
 pub(crate) fn first_link(path: &Path) -> Option<PathBuf> {
     let mut way: Vec<&Path> = path.ancestors().collect();
     way.reverse();
     way.into_iter().find(|place| place.is_symlink()).map(Path::to_owned)
 }
 
-/// Where an absolute path leads, as far as it is there, and the links on the way.
+/// Resolves an absolute path as far as it exists. Returns the resolved path and the links on it.
 pub(crate) fn follow(path: &Path) -> (PathBuf, Vec<Link>) {
     let (mut real, mut links) = (PathBuf::new(), Vec::new());
-    // What is to be walked, the next part last. A root among them begins anew.
+    // Components that are still to be resolved, the next one last. A root component restarts at `/`.
     let mut rest = parts(path);
     while let Some(part) = rest.pop() {
         if part == ".." {
@@ -84,7 +85,7 @@ fn parts(path: &Path) -> Vec<OsString> {
     parts.rev().map(|part| OsStr::to_owned(part.as_os_str())).collect()
 }
 
-/// Opens a directory to be read, itself through no link.
+/// Opens a directory for reading, unless it is a link.
 pub(crate) fn open_directory(at: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
@@ -103,7 +104,7 @@ pub(crate) fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Copies a file, which then appears whole or not at all.
+/// Copies a file atomically: the target appears complete or not at all.
 pub(crate) fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, mode: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut source = File::from(rustix::fs::openat(from, name, flags, Mode::empty())?);
@@ -119,7 +120,7 @@ pub(crate) fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, mode:
     copied
 }
 
-/// Removes an entry with all below it.
+/// Removes an entry and everything below it.
 pub(crate) fn remove(at: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     match rustix::fs::unlinkat(at, name, AtFlags::empty()) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => return Ok(()),

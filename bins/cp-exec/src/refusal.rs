@@ -1,4 +1,4 @@
-//! The words and members of a refusal.
+//! Messages and members of refusals.
 
 use std::path::Path;
 
@@ -12,12 +12,13 @@ pub(crate) fn refuse(rule: &str, reason: impl Into<String>) -> Error {
     Error::new(Code::Forbidden, reason.clone()).with("rule", rule).with("reason", reason)
 }
 
-/// What to say to the refused about a setting of the policy: who can change it. Whoever is refused is not asked to.
+/// The hint for a setting of the policy. It names who can change the setting and does not ask the caller to change
+/// it.
 pub(crate) fn owner_decides(setting: &str) -> String {
     format!("only the owner of the policy can allow it ({setting})")
 }
 
-/// A refusal to do something with a path. The caller adds the rule.
+/// A refusal of an operation on a path. The caller adds the rule.
 pub(crate) fn denied(operation: &str, path: &Path) -> Error {
     let message = format!("Capability denied: {operation} on {}", path.display());
     Error::new(Code::Forbidden, message.clone()).with("reason", message).with("path", path.display().to_string())
@@ -36,13 +37,13 @@ pub(crate) fn linked(path: &str, link: &Path, why: &str) -> Error {
         .hint("remove the link, or have the owner of the policy list the directory that is meant by its own path")
 }
 
-/// The member that lists what is not ours.
+/// The member that lists untrusted values.
 const UNTRUSTED: &str = "_untrusted";
 
 /// An error with the members of an answer among its details.
 pub(crate) fn with_members(error: Error, answer: &impl Serialize) -> Error {
     let Ok(Value::Object(mut members)) = serde_json::to_value(answer) else { return error };
-    // Both may list parts that are not ours.
+    // Both lists may name untrusted values.
     if let (Some(Value::Array(own)), Some(Value::Array(more))) =
         (error.details().remove(UNTRUSTED), members.get_mut(UNTRUSTED))
     {

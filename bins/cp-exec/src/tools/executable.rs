@@ -1,4 +1,4 @@
-//! Executable tools: files in a `--tools` directory, called with JSON and asked to describe themselves.
+//! Executable tools: files in a `--tools` directory that are called with JSON, and that can describe themselves.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ use crate::rules::Risk;
 use crate::run::stdin;
 use crate::sandbox::plan::{Network, Profile};
 
-/// The most bytes of arguments that also go into argv.
+/// The most bytes of arguments that are also passed in argv.
 const ARGUMENT: usize = 32 * 1024;
-/// How long a tool may take to describe itself.
+/// The time limit for a description.
 const DESCRIBE: Duration = Duration::from_secs(2);
 
-/// Decides about a call of a tool, and prepares what it reads.
+/// Decides about a call of a tool, and prepares its standard input.
 pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Result<(Ruling, OwnedFd)> {
     let path = find(policy, &call.name)?;
     permitted(policy, &call.name)?;
@@ -40,7 +40,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
     declared_by_modules(policy, &policy.base, &path, &[])?;
     let Planned { mut plan, mut watched } =
         plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout, false)?;
-    // A tool must not write to its own directory, and describing itself needs neither network nor files.
+    // A tool must not write to its own directory. A description needs neither network nor files.
     plan.view.write.retain(|path| !policy.tools.contains(path));
     if call.describe {
         plan.profile = if pinned.prefix.is_empty() { Profile::Strict } else { plan.profile };
@@ -74,7 +74,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
     Ok((ruling, stdin))
 }
 
-/// The file of a tool. Its name is one component, so no path leads out of the directories.
+/// The file of a tool. A tool name is one path component, so it cannot name a file outside of the directories.
 fn find(policy: &Policy, name: &str) -> Result<PathBuf> {
     let plain = !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b'.'));
     let found = policy.tools.iter().map(|tools| tools.join(name)).find(|path| plain && path.is_file());
@@ -86,7 +86,7 @@ fn find(policy: &Policy, name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Whether the policy allows a tool.
+/// Refuses a tool that the policy does not allow.
 pub(crate) fn permitted(policy: &Policy, name: &str) -> Result<()> {
     let allow = &policy.loaded.settings.tools.allow;
     if allow.iter().any(|pattern| name_matches(pattern, name)) {
@@ -95,7 +95,7 @@ pub(crate) fn permitted(policy: &Policy, name: &str) -> Result<()> {
     Err(refuse("tools.allow", format!("Tool not permitted: {name}")).hint(policy.remedy("tools.allow")))
 }
 
-/// Whether the policy requires approval of a tool.
+/// True if the policy requires approval of a tool.
 pub(crate) fn asked_about(policy: &Policy, name: &str) -> bool {
     policy.loaded.settings.tools.approve.iter().any(|pattern| name_matches(pattern, name))
 }

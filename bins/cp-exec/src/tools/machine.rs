@@ -12,7 +12,7 @@ use crate::request::SystemOperation;
 use crate::run::Engine;
 use crate::sandbox;
 
-/// Answers an operation on this machine, on the record.
+/// Answers an operation about this machine, and records it.
 pub(crate) fn answer(engine: &mut Engine, operation: SystemOperation) -> Result<Item> {
     let (name, value) = match operation {
         SystemOperation::GetInfo => ("system.get_info", info(&engine.policy)),
@@ -46,7 +46,7 @@ fn info(policy: &Policy) -> serde_json::Value {
     })
 }
 
-/// The version of the Python that commands get, as the name of its file has it: nothing is started to ask.
+/// The version of Python for commands, from the name of its file. No process is started.
 fn python_version(policy: &Policy) -> Option<String> {
     let file = Names::of(policy).resolve("python3").ok()?;
     let version = file.file_name()?.to_str()?.strip_prefix("python")?.to_owned();

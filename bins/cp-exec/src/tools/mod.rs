@@ -1,4 +1,4 @@
-//! What requests ask for beside commands: files, facts about the machine, and executable tools.
+//! Requests other than commands: file operations, facts about the machine, and executable tools.
 
 pub(crate) mod executable;
 pub(crate) mod filesystem;

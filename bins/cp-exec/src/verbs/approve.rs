@@ -1,4 +1,4 @@
-//! `cp-exec approve`: a person agrees to what waits for that, at a terminal, or the approver that the policy names does.
+//! `cp-exec approve`: a person at a terminal, or the approver of the policy, approves a pending request.
 
 use cp_common::context::options::AppendOptions;
 use cp_common::program::approval::{self, Answer, Verdict, at_terminal, command_line};
@@ -21,17 +21,17 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Approve what waits for a person, or list all that waits
+/// Approve a pending request, or list all pending requests
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Its id; without it, all that waits is listed
+    /// The id of the approval; without it, all pending approvals are listed
     #[arg(value_name = "ID")]
     id: Option<String>,
     #[command(flatten)]
     append: AppendOptions,
 }
 
-/// What is kept of an approval under its request id: never the token.
+/// The stored result of an approval under its request id. It never contains the token.
 #[derive(Serialize, Deserialize)]
 struct Agreed {
     approval: Approval,
@@ -41,16 +41,16 @@ struct Agreed {
     token: String,
 }
 
-/// What waits for a person.
+/// Pending approvals.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "approvals"))]
 pub(crate) struct Approvals {
-    /// What waits, oldest first.
+    /// The pending approvals, oldest first.
     items: Vec<Approval>,
-    /// How many there are.
+    /// The number of pending approvals.
     count: usize,
-    /// The token of the one that was approved now.
+    /// The token of the approval that was granted now.
     confirm_token: Option<String>,
     /// When the token expires.
     expires_at: Option<String>,
@@ -78,10 +78,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&Approvals { confirm_token, expires_at, ..listed(vec![agreed.approval]) })
 }
 
-/// Asks, and leaves the yes for the next start of exactly this.
+/// Asks for a decision, and keeps the grant for the next start of the same request.
 fn agree(approval: &Approval, context: &mut Context) -> Result<Agreed> {
     let mut engine = Engine::new(context, &[], None)?;
-    // An approval here holds for one start; the run asks if it is to hold longer.
+    // An approval here is valid for one start. Longer approvals are offered by the run.
     let asked = Approval { scopes: vec![Scope::Once], ..approval.clone() };
     let (how, answer) = match at_terminal(&asked, None)? {
         Some(Answer::Yes(_)) => (How::Terminal, Verdict::Granted),

@@ -1,4 +1,4 @@
-//! `cp-exec check`: decides about a command and runs nothing.
+//! `cp-exec check`: decides about a command without running it.
 
 use std::path::PathBuf;
 
@@ -49,20 +49,20 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// What is decided.
+/// The verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Decided {
-    /// It may run.
+    /// The command may run.
     Allow,
-    /// It may run when confirmed.
+    /// The command may run after confirmation.
     Ask,
-    /// It may not run.
+    /// The command may not run.
     Deny,
 }
 
-/// A decision, and why.
+/// A decision with its reason.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "decision"))]
@@ -70,42 +70,42 @@ pub(crate) struct Decision {
     /// allow, ask or deny.
     #[serde(rename = "decision")]
     pub verdict: Decided,
-    /// The words it would get; null where the string is no command.
+    /// The arguments of the command; null if the string is not a command.
     pub argv: Option<Vec<String>>,
     /// The rule that decided.
     pub rule: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// What to do about it.
+    /// The hint.
     pub hint: Option<String>,
-    /// The line, where the command is one.
+    /// The command line, if it is one.
     pub line: Option<String>,
-    /// How much harm it can do.
+    /// The harm that the command can do.
     pub risk: Option<Risk>,
-    /// The code a run would fail with.
+    /// The error code of a run.
     pub code: Option<&'static str>,
-    /// Where in the string the fault is, in bytes.
+    /// The byte offset of the fault in the string.
     pub offset: Option<u64>,
     /// The file that would be executed.
     pub exe: Option<Executable>,
-    /// Where it would run.
+    /// The working directory.
     pub cwd: Option<String>,
-    /// The profile it would run under.
+    /// The profile of the run.
     pub profile: Option<Profile>,
-    /// The network it would see.
+    /// The network of the run.
     pub network: Option<Network>,
-    /// The token that confirms it, where one is given for asking.
+    /// The token that confirms the command, if one is issued.
     pub confirm_token: Option<String>,
     /// When the token expires.
     pub expires_at: Option<String>,
     /// The hash of the policy.
     pub policy: String,
-    /// Worth saying.
+    /// Remarks about the command.
     pub notices: Vec<String>,
 }
 
 impl Decision {
-    /// A verdict by a rule, and nothing else known of it.
+    /// A decision with a verdict and a rule, and no other members.
     fn new(policy: &str, verdict: Decided, rule: String, reason: String) -> Self {
         Self {
             verdict,
@@ -230,7 +230,7 @@ impl<D: FnMut(Result<Command>) -> Result<Decision>> Filter for Requests<D> {
     }
 }
 
-/// The decision about a command, and the command with its string read, unless that was refused.
+/// The decision about a command, and the parsed command unless it was refused.
 pub(super) fn decision_of(
     policy: &Policy,
     hashes: &mut Hashes,
@@ -245,7 +245,7 @@ pub(super) fn decision_of(
     }
 }
 
-/// The decision about one command, with the token that a dry run gives.
+/// The decision about one command, with the token of a dry run.
 pub(super) fn preview(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Decision> {
     let considered = decision::consider(policy, hashes, command)?;
     let decision = ruled(policy, considered.clone());
@@ -253,7 +253,7 @@ pub(super) fn preview(policy: &Policy, hashes: &mut Hashes, command: &Command) -
     Ok(Decision { confirm_token, expires_at, ..decision })
 }
 
-/// The same for a request on standard input.
+/// The decision about a request on standard input, with the token of a dry run.
 pub(super) fn preview_request(policy: &Policy, hashes: &mut Hashes, request: Request) -> Result<Decision> {
     match request {
         Request::Command(command) => preview(policy, hashes, &command),
@@ -261,7 +261,7 @@ pub(super) fn preview_request(policy: &Policy, hashes: &mut Hashes, request: Req
     }
 }
 
-/// How what asks is confirmed.
+/// The hint for confirmation.
 fn how(policy: &Policy) -> String {
     match policy.exec().confirm {
         Confirm::Agent => confirm::HOW.to_owned(),
@@ -290,7 +290,7 @@ fn ruled(policy: &Policy, considered: Considered) -> Decision {
     }
 }
 
-/// A refusal is a decision; a broken policy is not.
+/// The decision for a refusal. An invalid policy is an error.
 fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<Decision> {
     let decided = matches!(error.code(), Code::Forbidden | Code::Validation | Code::NotFound);
     if !decided || error.is_fatal() {

@@ -1,4 +1,4 @@
-//! What `cp-exec doctor` checks: the policy, the ledger, and every layer of the sandbox by using it.
+//! The checks of `cp-exec doctor`: the policy, the ledger, and every layer of the sandbox in use.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::sandbox;
 use crate::sandbox::plan::{Identity, Layer, Limits, Network, Plan, Profile, View};
 use crate::sandbox::report::Enforcement;
 
-/// Checks everything a run relies on.
+/// Checks everything that a run depends on.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     if sandbox::is_client() {
         let words = "this is inside a cp-exec sandbox: the supervisor outside decides, records and limits";
@@ -66,7 +66,7 @@ fn ledger_check(context: &Context) -> Check {
         Ok(path) => path,
         Err(error) => return Check::not_fine("ledger", Status::Fail, error.to_string(), fix),
     };
-    // The nearest directory that is there says whether the ledger can be made.
+    // The permissions of the nearest existing directory determine whether the ledger can be created.
     let there = path.ancestors().find(|place| place.exists()).unwrap_or(Path::new("/"));
     match rustix::fs::access(there, rustix::fs::Access::WRITE_OK) {
         Ok(()) => Check::pass("ledger", path.display().to_string()),
@@ -74,7 +74,7 @@ fn ledger_check(context: &Context) -> Check {
     }
 }
 
-/// Runs `true` under every layer there is.
+/// Runs `true` with every available layer.
 fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
     let names = Names { path: &["/usr/bin".into(), "/bin".into()], pins: &[], owner: 0 };
     let path = names.resolve("true").map_err(|error| error.to_string())?;
@@ -199,7 +199,7 @@ fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>
     }
 }
 
-/// Where the user who asks can read the key that signs approvals, an approval is advisory.
+/// Warns if the user who requests approvals can read the key that signs them, so that approvals are advisory.
 fn approvals(context: &Context) -> Check {
     let owner =
         policy::load(&context.home.policy_file()).is_ok_and(|loaded| loaded.settings.exec.confirm == Confirm::Owner);

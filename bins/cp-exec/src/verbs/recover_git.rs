@@ -1,4 +1,4 @@
-//! `cp-exec recover-git`: the history of a repository, from what was kept of it before runs.
+//! `cp-exec recover-git`: restores the history of a repository from copies that were kept before runs.
 
 use std::path::{Path, PathBuf};
 
@@ -27,26 +27,26 @@ pub(crate) struct Args {
     /// The working tree, or the repository
     #[arg(value_name = "DIR", default_value = ".")]
     directory: PathBuf,
-    /// Take references, logs and the index from this snapshot, instead of each from the newest in which it is whole
+    /// Restore references, logs and the index from this snapshot, instead of each from the newest intact one
     #[arg(long, value_name = "ID")]
     snapshot: Option<String>,
-    /// Also put back references that have another value now
+    /// Also restore references whose value has changed
     #[arg(long)]
     refs: bool,
     #[command(flatten)]
     write: WriteOptions,
 }
 
-/// What was put back into a repository.
+/// The files that were restored in a repository.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "recovered_git"))]
 pub(crate) struct Recovered {
     /// The repository.
     repository: String,
-    /// How many files of objects were put back.
+    /// The number of restored object files.
     objects: usize,
-    /// References, logs and indexes that were put back.
+    /// Restored references, logs and indexes.
     files: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     })
 }
 
-/// Each file, and the objects, which are many, as one.
+/// The changes: each file, and all objects together as one change, because there are many.
 fn changes(recovery: &Recovery) -> Vec<Change> {
     let damaged = recovery.objects.iter().filter(|object| object.reason == "damaged").count();
     let objects = (!recovery.objects.is_empty()).then(|| Change {

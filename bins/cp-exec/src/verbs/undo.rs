@@ -1,4 +1,4 @@
-//! `cp-exec undo`: put back the files that a run created, changed or removed.
+//! `cp-exec undo`: restores the files that a run created, changed or removed.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The run: `seq` or the beginning of `hash` of its receipt, or `last`
-    // Not `run`: that is the option of every program which says what a command line belongs to.
+    // The name is not `run`, because every program has an option `--run`.
     #[arg(id = "named", value_name = "RUN")]
     named: String,
     /// Leave files as they are that changed after the run
@@ -46,31 +46,31 @@ pub(crate) struct Args {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "run_undone", extend("x-untrusted" = ["files", "left_out"])))]
 pub(crate) struct Undone {
-    /// The entry of its intent, or of the undo that was undone.
+    /// The sequence number of the intent, or of the undo that was undone.
     intent: u64,
-    /// The paths that were put back.
+    /// The restored paths.
     files: Vec<Restored>,
-    /// The paths that were not.
+    /// The paths that were not restored.
     left_out: Vec<LeftOut>,
-    /// Whether the run changed more than its record lists.
+    /// True if the run changed more files than its record lists.
     truncated: bool,
-    /// Where the undo was recorded; null where there was nothing to do.
+    /// The receipt of the undo; null if there was nothing to do.
     receipt: Option<Receipt>,
-    /// JSON Pointers to what is not ours.
+    /// JSON Pointers to untrusted values.
     #[serde(rename = "_untrusted")]
     untrusted: Vec<String>,
 }
 
-/// A path that was put back.
+/// A restored path.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Restored {
     path: String,
-    /// `restore`, or `remove` for one that the run had created.
+    /// `restore`, or `remove` for a path that the run created.
     action: String,
 }
 
-/// A path that was not put back.
+/// A path that was not restored.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct LeftOut {
@@ -145,14 +145,14 @@ fn change(step: &Step) -> Change {
     }
 }
 
-/// What the ledger has of the changes of a run.
+/// The recorded changes of a run.
 struct Recorded {
     intent: u64,
     files: Vec<FileChange>,
     truncated: bool,
 }
 
-/// The members of an entry that matter here; each may be a blob.
+/// The members of an entry that are needed; each may be a blob.
 #[derive(Deserialize)]
 struct Data<'a> {
     intent: Option<u64>,
@@ -165,14 +165,14 @@ struct Data<'a> {
     truncated: bool,
 }
 
-/// The changes of the run that is named.
+/// The recorded changes of a run.
 fn recorded(ledger: &Path, named: &str) -> Result<Recorded> {
     let none = |what: &str| Error::not_found(format!("no {what}: {named}")).in_file(ledger);
     let digits = named.strip_prefix("sha256:").unwrap_or(named);
     let seq = named.parse::<u64>().ok();
     let is_meant = |line: &Line<'_>| match named {
         "last" => line.is_event("exec.changes"),
-        // The beginning of a hash may have only digits too.
+        // The beginning of a hash may consist of digits only.
         _ => seq == Some(line.seq()) || digits.len() >= 8 && line.hash_hex().starts_with(digits.as_bytes()),
     };
     let found = find(ledger, |line, data| {
@@ -193,7 +193,7 @@ fn recorded(ledger: &Path, named: &str) -> Result<Recorded> {
 /// The events that can be named, and those that list changes.
 const EVENTS: [&str; 4] = ["exec.intent", "exec.result", "exec.changes", "exec.operation"];
 
-/// What the newest entry gives for which `pick` gives something.
+/// The first result of `pick`, from the newest entry to the oldest.
 fn find<T>(ledger: &Path, pick: impl Fn(&Line<'_>, &Data<'_>) -> Option<Result<T>>) -> Result<Option<T>> {
     let mut files = segments_of(ledger)?;
     files.extend(ledger.exists().then(|| ledger.to_owned()));
@@ -211,7 +211,7 @@ fn find<T>(ledger: &Path, pick: impl Fn(&Line<'_>, &Data<'_>) -> Option<Result<T
     Ok(None)
 }
 
-/// The changes that an entry lists: of a run, or of an undo.
+/// The changes that an entry of a run or an undo lists.
 fn changes(ledger: &Path, line: &Line<'_>, data: &Data<'_>) -> Result<Recorded> {
     let damaged =
         |e: serde_json::Error| Error::new(Code::Integrity, format!("entry {}: {e}", line.seq())).in_file(ledger);

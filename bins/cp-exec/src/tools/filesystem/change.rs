@@ -1,4 +1,4 @@
-//! Changing files: what they held is kept and on the disk before, and they change whole or not at all.
+//! Changes files atomically, after their previous contents are stored and synced.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -16,7 +16,8 @@ use super::paths::open;
 use crate::policy::Policy;
 use crate::run::Engine;
 
-/// Held from the look at a file to its change, so that of two changes at once neither is lost.
+/// The lock that is held from the read of a file to its change, so that two changes at the same time cannot overwrite
+/// each other.
 pub(super) fn locked(policy: &Policy) -> Result<File> {
     let state = policy.cp_home.join("state");
     make_directory(&state)?;
@@ -27,7 +28,7 @@ pub(super) fn locked(policy: &Policy) -> Result<File> {
     Ok(file)
 }
 
-/// The file at a path; none if nothing is there.
+/// The file at a path; `None` if nothing exists there.
 pub(super) fn present(path: &Path) -> Result<Option<Present>> {
     let file = match open(path, "file", OFlags::empty()) {
         Err(error) if error.code() == Code::NotFound => return Ok(None),
@@ -36,7 +37,7 @@ pub(super) fn present(path: &Path) -> Result<Option<Present>> {
     Present::read(file, path).map(Some)
 }
 
-/// Puts changes on the record, with what the files held and will hold as blobs of the ledger, and then makes them.
+/// Records changes, with the previous and new contents as blobs of the ledger, and then applies them.
 pub(super) fn change(
     engine: &mut Engine,
     operation: &str,
@@ -52,13 +53,13 @@ pub(super) fn change(
         what["call"] = call.as_str().into();
     }
     let receipt = engine.journal.operation(operation, &what)?;
-    // Several change together, and a signal does not come between them.
+    // Several files change together, so a signal must not interrupt the changes.
     let _effect = signals::effect();
     changes.iter().try_for_each(Pending::carry_out)?;
     Ok(receipt)
 }
 
-/// Keeps the contents of a file before and after a change. Returns the record of the change.
+/// Stores the contents of a file before and after a change. Returns the record of the change.
 fn kept(pending: &Pending, engine: &mut Engine) -> Result<Value> {
     let mut keep = |hash: &Hash, bytes: &[u8], permissions: Option<u32>| -> Result<Value> {
         engine.journal.keep(hash, bytes)?;

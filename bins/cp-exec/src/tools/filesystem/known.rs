@@ -1,4 +1,4 @@
-//! What a run knows of a file: what it held when the run last read or wrote it, as the run's ledger says.
+//! The content of a file that a run knows: the content when the run last read or wrote it, according to its ledger.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::policy::Policy;
 
-/// How many lines of the ledger are looked through, backwards. What a run did before them is as good as unknown to it.
+/// The most lines of the ledger that are searched backwards. Earlier reads and writes of the run do not count.
 const LINES: usize = 100_000;
 
 #[derive(Deserialize)]
@@ -29,14 +29,14 @@ struct What {
 #[derive(Deserialize)]
 struct Known {
     path: String,
-    /// Of a file that was read: the hash of all of it, where that is known.
+    /// The hash of the whole file, if it was read and the hash is known.
     file_sha256: Option<String>,
-    /// Of one that was written: the hash of what it was to hold.
+    /// The hash of the new content, if the file was written.
     sha256: Option<String>,
 }
 
-/// Refuses a file that is not as its caller expects, or that changed since this run last read or wrote it. Whether the caller knows it
-/// at all.
+/// Refuses a file that differs from the hash that its caller expects, or that changed since this run last read or
+/// wrote it. True if the caller or the run knows its content.
 pub(super) fn unchanged(policy: &Policy, path: &Path, now: &Present, expected: Option<&str>) -> Result<bool> {
     let conflict = |message: String| {
         Error::new(Code::Conflict, message)
@@ -63,7 +63,7 @@ pub(super) fn unchanged(policy: &Policy, path: &Path, now: &Present, expected: O
     }
 }
 
-/// The hash of a file when this run last read all of it or wrote it; empty where it removed it.
+/// The hash of a file when this run last read all of it or wrote it; empty if the run removed it.
 fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
     let Some(run) = &policy.actor.run else { return Ok(None) };
     if !policy.ledger.exists() {
@@ -74,7 +74,7 @@ fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
         cp_common::json::string(text, &mut quoted);
         quoted
     };
-    // Most lines do not name the file, and are not looked at further.
+    // Lines that do not contain the path are skipped without parsing.
     let (named, run) = (quoted(path), quoted(run));
     let named = memmem::Finder::new(&named);
     let mut lines = cp_ledger::read::backward(&policy.ledger)?;

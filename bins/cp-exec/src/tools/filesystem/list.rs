@@ -15,7 +15,7 @@ use crate::request::ListDirectory;
 use crate::run::Engine;
 use crate::tools::Item;
 
-/// The most entries one page of a listing has.
+/// The most entries of one page.
 const PAGE: usize = 1000;
 
 pub(super) fn list_directory(engine: &mut Engine, list: &ListDirectory) -> Result<Item> {
@@ -48,7 +48,7 @@ pub(super) fn list_directory(engine: &mut Engine, list: &ListDirectory) -> Resul
     Ok(Item::new("filesystem.list_directory", value, receipt, "/value/entries"))
 }
 
-/// What an entry is, by the descriptor of its directory: whatever takes the place of that meanwhile is not looked at.
+/// Describes an entry relative to the descriptor of its directory, so that a replaced directory has no effect.
 fn describe(directory: &File, name: &CStr) -> Option<serde_json::Value> {
     let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -65,7 +65,7 @@ fn describe(directory: &File, name: &CStr) -> Option<serde_json::Value> {
     Some(entry)
 }
 
-/// What a cursor of bytes that are not UTF-8 begins with, and one that would pass for such a cursor.
+/// The prefix of a cursor that is not UTF-8, or that itself starts with this prefix.
 const BYTES: &str = "base64:";
 
 fn cursor_of(name: &CStr) -> String {

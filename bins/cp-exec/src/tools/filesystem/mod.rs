@@ -1,4 +1,4 @@
-//! The tool `filesystem`: files are read, searched and changed under the policy's paths, without a process.
+//! The tool `filesystem`: reads, searches and changes files under the policy's paths, without a process.
 
 mod change;
 mod known;
@@ -20,7 +20,7 @@ use crate::policy::{Access, Policy};
 use crate::request::FileOperation;
 use crate::run::Engine;
 
-/// Does a file operation, on the record.
+/// Carries out a file operation, and records it.
 pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<Item> {
     engine.policy.check_base()?;
     match operation {
@@ -35,7 +35,7 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<
     }
 }
 
-/// Refuses a path that the policy does not let a tool look at or change, whoever has that tool.
+/// Refuses a path that the policy does not allow a tool to read or change.
 pub(crate) fn check(policy: &Policy, access: Access, asked: &str) -> Result<()> {
     policy.check_base()?;
     match access {

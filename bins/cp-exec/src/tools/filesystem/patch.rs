@@ -1,12 +1,12 @@
-//! A unified difference, applied exactly: every line where the difference says it is, or not at all.
+//! Applies a unified diff exactly: each line at its stated position, or an error.
 
 use cp_common::{Error, Result};
 
 use super::replace::Edited;
 
-/// A run of lines with what comes in their place.
+/// A run of lines with its replacement.
 struct Hunk {
-    /// Where its lines begin, from 0.
+    /// The index of its first line.
     at: usize,
     old: Vec<Vec<u8>>,
     new: Vec<Vec<u8>>,
@@ -37,7 +37,7 @@ pub(super) fn patched(file: &[u8], patch: &str) -> Result<Edited> {
     Ok(Edited { bytes, lines: places, count: hunks.len() })
 }
 
-/// Only the last line can be without its end.
+/// Appends a line. Only the last line may lack a newline.
 fn append(bytes: &mut Vec<u8>, line: &[u8]) -> Result<()> {
     if bytes.last().is_some_and(|last| *last != b'\n') {
         return Err(fault("a line without a newline would no longer be the last")
@@ -47,7 +47,7 @@ fn append(bytes: &mut Vec<u8>, line: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Why a hunk does not fit: where its lines are, or which of them is another.
+/// The error for a hunk that does not match: the position of its lines, or the first line that differs.
 fn misplaced(number: usize, hunk: &Hunk, lines: &[&[u8]]) -> Error {
     let at = hunk.at + 1;
     let error = fault(format!("hunk {number} does not match the file at line {at}"));
@@ -68,7 +68,7 @@ fn hunks(patch: &str) -> Result<Vec<Hunk>> {
     while let Some((number, line)) = lines.next() {
         let Some(header) = line.strip_prefix("@@ ") else {
             if hunks.is_empty() || line.trim().is_empty() {
-                // The lines before the first hunk name the file, which is known.
+                // The lines before the first hunk name the file, which the request names already.
                 continue;
             }
             return Err(fault(format!("line {number} of the patch belongs to no hunk"))
@@ -76,7 +76,7 @@ fn hunks(patch: &str) -> Result<Vec<Hunk>> {
         };
         let (start, mut old_left, mut new_left) = counts(header)
             .ok_or_else(|| fault(format!("line {number} of the patch is not `@@ -LINE,COUNT +LINE,COUNT @@`")))?;
-        // Lines that come in after line N are at N + 1.
+        // Lines inserted after line N start at N + 1.
         let at = if old_left == 0 { start } else { start.saturating_sub(1) };
         let mut hunk = Hunk { at, old: Vec::new(), new: Vec::new() };
         while old_left + new_left > 0 {
@@ -86,7 +86,7 @@ fn hunks(patch: &str) -> Result<Vec<Hunk>> {
                 )));
             };
             let (kind, text) = match line.as_bytes() {
-                // A blank line whose one blank was lost.
+                // A blank line that lost its leading space.
                 blank @ ([b'\n'] | [b'\r', b'\n']) => (b' ', blank),
                 [kind @ (b' ' | b'-' | b'+'), text @ ..] => (*kind, text),
                 _ => return Err(fault(format!("line {number} of the patch begins with none of ` `, `-` and `+`"))),
@@ -117,7 +117,7 @@ fn hunks(patch: &str) -> Result<Vec<Hunk>> {
     Ok(hunks)
 }
 
-/// The first old line, and how many old and new lines there are.
+/// The first old line, and the numbers of old and new lines.
 fn counts(header: &str) -> Option<(usize, usize, usize)> {
     let (ranges, _) = header.split_once(" @@")?;
     let (old, new) = ranges.strip_prefix('-')?.split_once(" +")?;
@@ -126,7 +126,7 @@ fn counts(header: &str) -> Option<(usize, usize, usize)> {
         Some((start, count)) => Some((start.parse().ok()?, count.parse().ok()?)),
     };
     let ((start, old), (_, new)) = (range(old)?, range(new)?);
-    // More than any file has lines, and no sum overflows.
+    // No file has more lines, and sums cannot overflow.
     let sane = |number: usize| number <= 1 << 40;
     (sane(start) && sane(old) && sane(new)).then_some((start, old, new))
 }

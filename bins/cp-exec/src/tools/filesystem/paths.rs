@@ -1,4 +1,4 @@
-//! Which paths may be looked at and changed, and how they are opened: what is masked from commands is hidden here too.
+//! Resolves and opens the paths of file operations. Paths that are masked for commands are hidden here too.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::policy::{normal, writable};
 pub(super) use crate::policy::{readable, visible};
 use crate::refusal::denied;
 
-/// The path that is meant, without links as far as it is there.
+/// Resolves a path, as far as it exists.
 pub(super) fn path_of(policy: &Policy, asked: &str) -> Result<PathBuf> {
     if asked.is_empty() || asked.contains('\0') {
         return Err(Error::validation("the path is empty or contains a NUL byte").with("rule", "path"));
@@ -22,14 +22,14 @@ pub(super) fn path_of(policy: &Policy, asked: &str) -> Result<PathBuf> {
     Ok(resolved(&policy.base.join(policy.expand(asked))))
 }
 
-/// The path that is meant, if it may be written. The name counts that was asked for, and the path that links lead it to.
+/// Resolves a path that may be written. The policy is checked for the requested name and for the resolved path.
 pub(super) fn writable_path(policy: &Policy, asked: &str) -> Result<PathBuf> {
     let path = path_of(policy, asked)?;
     writable(policy, &path, &normal(&policy.base.join(policy.expand(asked))))?;
     Ok(path)
 }
 
-/// Opens a path that was resolved and allowed, through no link: one that is on its way now was put there since.
+/// Opens a resolved and allowed path without following links. A link on the path was created after the check.
 pub(super) fn open(path: &Path, what: &str, flags: OFlags) -> Result<File> {
     place::open_with(path, flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK).map(File::from).map_err(|e| {
         match e {

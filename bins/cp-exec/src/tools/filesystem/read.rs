@@ -1,4 +1,4 @@
-//! `filesystem.read_file`: by bytes or by lines, a part of a file of any length.
+//! `filesystem.read_file`: reads a part of a file of any length, by bytes or by lines.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _, Seek as _, SeekFrom};
@@ -17,23 +17,23 @@ use crate::request::{Encoding, ReadFile};
 use crate::run::Engine;
 use crate::tools::Item;
 
-/// The most bytes one read answers with.
+/// The most bytes of one answer.
 const READ: u64 = 4 << 20;
-/// The most lines, where the request does not say.
+/// The default limit of lines.
 const LINES: u64 = 2000;
-/// Of a file up to this size the hash is known also where a part of it is read by bytes.
+/// Up to this size, the hash of the whole file is returned even if a part is read by bytes.
 const HASHED: u64 = 16 << 20;
 
-/// What was read.
+/// The part of a file that was read.
 struct Part {
     bytes: Vec<u8>,
-    /// Where it begins in the file.
+    /// The offset in the file.
     offset: u64,
-    /// The hash of the whole file, where it was read.
+    /// The hash of the whole file, if the whole file was read.
     whole: Option<String>,
-    /// What the answer has beside the content.
+    /// Members of the answer in addition to the content.
     members: Value,
-    /// What a model is to know about a part.
+    /// A remark for a model about an incomplete part.
     note: Option<String>,
 }
 
@@ -105,13 +105,13 @@ fn bytes_of(mut file: File, size: u64, read: &ReadFile) -> std::io::Result<Part>
     Ok(Part { bytes, offset, whole, members: Value::Null, note })
 }
 
-/// Some lines. The whole file is read, so that the answer has its length and its hash; no more than the answer is kept.
+/// Reads some lines. The whole file is read for its length and hash, but only the lines of the answer are kept.
 fn lines_of(file: File, path: &Path, read: &ReadFile) -> Result<Part> {
     let (first, most) = (read.line.unwrap_or(1).max(1), read.lines.unwrap_or(LINES));
     let last = first.saturating_add(most);
     let mut file = BufReader::with_capacity(64 << 10, file);
     let (mut hash, mut bytes, mut offset, mut position) = (Sha256::new(), Vec::new(), 0, 0);
-    // The number of the line that a byte belongs to, and whether it has begun.
+    // The number of the current line, and true if the line has begun.
     let (mut number, mut begun, mut cut) = (1, false, false);
     loop {
         let block = file.fill_buf().map_err(|e| Error::io("cannot be read", e).in_file(path))?;

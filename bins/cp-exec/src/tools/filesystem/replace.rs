@@ -1,22 +1,22 @@
-//! Text of a file replaced by other text: where it occurs exactly once, or wherever it occurs.
+//! Replaces text of a file, either exactly one occurrence or all of them.
 
 use cp_common::{Error, Result};
 use memchr::memmem;
 
-/// How many places an answer names.
+/// The most occurrences that an answer lists.
 const PLACES: usize = 10;
 
-/// What became of a file's bytes.
+/// The result of an edit.
 #[derive(Debug)]
 pub(super) struct Edited {
     pub bytes: Vec<u8>,
-    /// The first line of each change, from 1, as the file was.
+    /// The line of each change in the old file, from 1.
     pub lines: Vec<usize>,
-    /// How many changes there are.
+    /// The number of changes.
     pub count: usize,
 }
 
-/// Replaces text. What is not clear is an error that says how to make it clear.
+/// Replaces text. If the edit is ambiguous, the error describes how to make it unique.
 pub(super) fn replaced(file: &[u8], old: &[u8], new: &[u8], all: bool) -> Result<Edited> {
     let fault = |message: String| Error::validation(message).with("rule", "old");
     if old.is_empty() {
@@ -50,7 +50,8 @@ pub(super) fn replaced(file: &[u8], old: &[u8], new: &[u8], all: bool) -> Result
     Ok(Edited { bytes, lines, count: places.len() })
 }
 
-/// Every place, also where two overlap: each would be another edit. No more than tell that there are too many.
+/// Every occurrence, including overlapping ones, because each of them would be a different edit. Stops after one more
+/// than the limit.
 fn every(finder: &memmem::Finder<'_>, file: &[u8]) -> Vec<usize> {
     let mut places = Vec::new();
     let mut from = 0;
@@ -61,7 +62,7 @@ fn every(finder: &memmem::Finder<'_>, file: &[u8]) -> Vec<usize> {
     places
 }
 
-/// The lines of the first places, from 1.
+/// The line numbers of the first occurrences, from 1.
 fn lines_of(file: &[u8], places: &[usize]) -> Vec<usize> {
     let (mut line, mut from) = (1, 0);
     let of = |place: &usize| {
@@ -72,7 +73,7 @@ fn lines_of(file: &[u8], places: &[usize]) -> Vec<usize> {
     places.iter().take(PLACES).map(of).collect()
 }
 
-/// What may be wrong with text that does not occur.
+/// A hint about text that does not occur.
 fn near(file: &[u8], old: &[u8]) -> String {
     let crlf = String::from_utf8_lossy(old).replace("\r\n", "\n").replace('\n', "\r\n");
     if memmem::find(file, crlf.as_bytes()).is_some() {

@@ -1,4 +1,5 @@
-//! `filesystem.search` and `find`: the lines of files, and files by their names, where ignore rules and the policy leave them in.
+//! `filesystem.search` and `find`: search lines of files, and files by name, as far as ignore rules and the policy
+//! allow.
 
 use std::fmt::Write as _;
 use std::io;
@@ -22,15 +23,15 @@ use crate::request::{EntryKind, Find, Search};
 use crate::run::Engine;
 use crate::tools::Item;
 
-/// The most lines, or files, that one answer has.
+/// The most lines, or files, of one answer.
 const MOST: usize = 1000;
-/// How many it has where the request does not say.
+/// The default limit.
 const USUAL: usize = 100;
-/// The most lines around a match.
+/// The most context lines around a match.
 const CONTEXT: usize = 20;
-/// A longer line is cut.
+/// Longer lines are truncated.
 const LINE: usize = 400;
-/// How many of the files that could not be searched are named; all of them are counted.
+/// The most unsearchable files that are listed. All of them are counted.
 const SKIPPED: usize = 20;
 
 /// A file that could not be searched.
@@ -46,23 +47,23 @@ struct Found {
     path: String,
     line: u64,
     text: String,
-    /// It is a context line.
+    /// True for a context line.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     context: bool,
 }
 
-/// The lines of an answer as they come.
+/// Collects the lines of an answer.
 struct Lines {
     found: Vec<Found>,
-    /// How many of them match.
+    /// The number of matching lines.
     count: usize,
     limit: usize,
-    /// The file that is searched.
+    /// The file that is being searched.
     path: String,
     has_more: bool,
 }
 
-/// Files below a path, with the time that looking for them may take.
+/// Walks the files below a path, with a time limit.
 struct Places<'a> {
     policy: &'a Policy,
     hidden: Arc<Hidden>,
@@ -131,7 +132,7 @@ pub(super) fn find(engine: &mut Engine, find: &Find) -> Result<Item> {
             Some(EntryKind::Directory) => kind.is_some_and(|kind| kind.is_dir()),
             Some(EntryKind::Symlink) => kind.is_some_and(|kind| kind.is_symlink()),
         };
-        // A directory on the way may have become a link since.
+        // A directory on the path may have been replaced by a link in the meantime.
         let is_there = || entry.path().parent().is_some_and(|parent| place::open_with(parent, OFlags::PATH).is_ok());
         if entry.depth() == 0 || !is_meant || !is_there() {
             continue;
@@ -152,7 +153,7 @@ pub(super) fn find(engine: &mut Engine, find: &Find) -> Result<Item> {
     Ok(Item::new("filesystem.find", value, receipt, "/value/paths").shown_as(text))
 }
 
-/// What a model is to know about an answer that is empty or not whole.
+/// A remark for a model about an empty or incomplete answer.
 fn note(count: usize, has_more: bool, is_late: bool, what: &str) -> String {
     match (count, has_more, is_late) {
         (_, _, true) => format!("[{count} {what}, and there may be more: the time was up. Look in a directory below]"),
@@ -193,7 +194,7 @@ impl<'a> Places<'a> {
         Ok(Self { policy, hidden, walk, glob: glob.transpose().map_err(invalid)?, until, is_late: false })
     }
 
-    /// The next entry that may be seen and that the glob means; what cannot be read is passed over.
+    /// The next visible entry that the glob matches. Unreadable entries are skipped.
     fn next(&mut self) -> Result<Option<DirEntry>> {
         for entry in self.walk.by_ref() {
             signals::check()?;
@@ -203,7 +204,7 @@ impl<'a> Places<'a> {
             }
             let Ok(entry) = entry else { continue };
             let is_directory = entry.file_type().is_some_and(|kind| kind.is_dir());
-            // A glob that excludes keeps the paths that it does not match.
+            // A glob with exclusions only keeps the paths that it does not match.
             let fits = self.glob.as_ref().is_none_or(|glob| {
                 let matched = glob.matched(entry.path(), is_directory);
                 if glob.num_whitelists() > 0 { matched.is_whitelist() } else { !matched.is_ignore() }
@@ -215,7 +216,7 @@ impl<'a> Places<'a> {
         Ok(None)
     }
 
-    /// A path as the next request can name it.
+    /// The path in a form that the next request can use.
     fn name(&self, path: &Path) -> String {
         path.strip_prefix(&self.policy.base).map_or_else(|_| path.to_owned(), PathBuf::from).display().to_string()
     }
@@ -232,7 +233,7 @@ impl Lines {
         self.found.push(Found { path: self.path.clone(), line: line.unwrap_or(0), text, context });
     }
 
-    /// As `grep` writes it: a colon before a line that matches, a dash before its context.
+    /// Formats lines as `grep` does: a colon in matching lines, a dash in context lines.
     fn text(&self, with_context: bool, is_late: bool) -> String {
         let mut text = String::new();
         let mut last: Option<&Found> = None;

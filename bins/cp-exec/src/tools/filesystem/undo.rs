@@ -1,4 +1,5 @@
-//! Puts back what a run changed: each path that still is what the run left, with the content that was kept before the run.
+//! Undoes the changes of a run: restores each path that is unchanged since the run to the content that was kept
+//! before the run.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,19 +21,19 @@ use crate::place;
 use crate::policy::{Policy, writable};
 use crate::run::Engine;
 
-/// The paths of a run that are put back, and those that are not.
+/// The paths of a run that are restored, and those that are not.
 pub(crate) struct Undo {
     store: Store,
-    /// In the order of paths, so that a directory comes before what it holds.
+    /// In path order, so that a directory comes before its content.
     pub steps: Vec<Step>,
-    /// What changed since the run.
+    /// Paths that changed after the run.
     pub changed: Vec<PathBuf>,
-    /// What cannot be put back, and why.
+    /// Paths that cannot be restored, with the reason.
     pub lost: Vec<(PathBuf, &'static str)>,
     _lock: Option<fs::File>,
 }
 
-/// One path, as it is and as it is to be.
+/// One path with its current and its restored state.
 pub(crate) struct Step {
     pub path: PathBuf,
     pub from: Option<FileState>,
@@ -40,7 +41,8 @@ pub(crate) struct Step {
 }
 
 impl Undo {
-    /// Compares each path with what the run left. Nothing is changed yet. A preview takes no lock, because that would make a file.
+    /// Compares each path with its state after the run. Changes nothing yet. A preview takes no lock, because that
+    /// would create a file.
     pub(crate) fn of(policy: &Policy, changes: Vec<FileChange>, is_preview: bool) -> Result<Self> {
         policy.check_base()?;
         let store = Store::of_home(&policy.cp_home);
@@ -66,7 +68,8 @@ impl Undo {
         if now == before {
             return Ok(());
         }
-        // A restored directory may not have its permissions yet, and one with files of others keeps them.
+        // The permissions of a directory are not compared: a restored one may not have them yet, and one with other
+        // files keeps them.
         let is_directory = |state: &Option<FileState>| kind_of(state.as_ref()) == Some(FileKind::Directory);
         let is_left = now == after
             || (is_directory(&now) && (is_directory(&after) || is_directory(&before)))
@@ -80,7 +83,7 @@ impl Undo {
                 return Ok(());
             }
             (Some(before), _) => self.reason(kind, before),
-            // The content that would be removed must be the one that the run wrote.
+            // Removed content must be content that the run wrote, so its hash must be known.
             (None, Some(FileState { kind: FileKind::File, sha256: None, .. })) => Some("its content was not recorded"),
             (None, _) => None,
         };
@@ -91,7 +94,7 @@ impl Undo {
         Ok(())
     }
 
-    /// Why a state cannot be restored.
+    /// The reason why a state cannot be restored.
     fn reason(&self, change: ChangeKind, before: &FileState) -> Option<&'static str> {
         match before.kind {
             _ if change == ChangeKind::Mode => None,
@@ -105,7 +108,7 @@ impl Undo {
         }
     }
 
-    /// A directory that the run made stays if it holds anything else than what is removed.
+    /// Keeps a directory of the run if it contains entries that are not removed.
     fn retain_full_directories(&mut self) {
         let mut removed: HashSet<PathBuf> =
             self.steps.iter().filter(|step| step.to.is_none()).map(|step| step.path.clone()).collect();
@@ -120,7 +123,7 @@ impl Undo {
         }
     }
 
-    /// Leaves out what has no directory to lie in: others removed or replaced it.
+    /// Skips paths whose directory was removed or replaced by another program.
     fn retain_reachable(&mut self) {
         let left_out: HashSet<PathBuf> = self.lost.iter().map(|(path, _)| path.clone()).collect();
         let mut made = HashSet::new();
@@ -141,12 +144,12 @@ impl Undo {
         }
     }
 
-    /// Keeps what the paths hold now, puts the undo on the record, and carries it out.
+    /// Keeps the current contents of the paths, records the undo, and carries it out.
     pub(crate) fn carry_out(&self, engine: &mut Engine, intent: u64) -> Result<Receipt> {
         let _effect = signals::effect();
         let files = self.keep()?;
         let receipt = engine.journal.operation("undo", &json!({ "intent": intent, "files": files }))?;
-        // Directories stay accessible until everything in them is put back.
+        // Directories stay accessible until everything in them is restored.
         for Step { path, from, .. } in &self.steps {
             if let Some(from) = from.as_ref().filter(|from| from.kind == FileKind::Directory) {
                 set_permissions(path, mode_of(from)? | 0o700)?;
@@ -168,7 +171,7 @@ impl Undo {
         Ok(receipt)
     }
 
-    /// The changes that this undo makes, with the contents that it removes in the store.
+    /// The changes of this undo. Contents that it removes are kept in the store.
     fn keep(&self) -> Result<Vec<FileChange>> {
         let failed = |e: std::io::Error| Error::io("cannot keep what the run wrote", e);
         let mut session = self.store.session().map_err(failed)?;
@@ -235,7 +238,7 @@ impl Undo {
     }
 }
 
-/// Whether a directory holds nothing but what is removed.
+/// True if a directory contains only entries that are removed.
 fn is_empty(directory: &Path, removed: &HashSet<PathBuf>) -> bool {
     fs::read_dir(directory)
         .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| removed.contains(&entry.path()))))
@@ -256,7 +259,7 @@ fn kind_of(state: Option<&FileState>) -> Option<FileKind> {
     state.map(|state| state.kind)
 }
 
-/// Whether a file cannot be read for its hash, and is otherwise as the run left it.
+/// True if a file is unreadable, so that its hash is unknown, but otherwise unchanged since the run.
 fn differs_in_hash_only(now: Option<&FileState>, after: Option<&FileState>) -> bool {
     let (Some(now), Some(after)) = (now, after) else { return false };
     now.sha256.is_none() && FileState { sha256: None, ..after.clone() } == *now
@@ -274,7 +277,7 @@ fn opened_parent(path: &Path) -> Result<(OwnedFd, &std::ffi::OsStr)> {
     opened.map(|opened| (opened, name)).map_err(|e| Error::io("cannot be opened", e).in_file(parent))
 }
 
-/// Sets the permissions of a file or directory that is reached through no link, also of one that cannot be opened.
+/// Sets the permissions of a file or directory without following links, even if it cannot be opened for reading.
 fn set_permissions(path: &Path, mode: u32) -> Result<()> {
     let file = place::open_with(path, OFlags::PATH | OFlags::NOFOLLOW).map_err(std::io::Error::from);
     let set = file.and_then(|file| {
@@ -284,7 +287,7 @@ fn set_permissions(path: &Path, mode: u32) -> Result<()> {
     set.map_err(|e| Error::io("cannot set its permissions", e).in_file(path))
 }
 
-/// Removes what the run made.
+/// Removes an entry that the run created.
 fn remove(Step { path, from, .. }: &Step) -> Result<()> {
     let flags = match kind_of(from.as_ref()) {
         Some(FileKind::File) => {

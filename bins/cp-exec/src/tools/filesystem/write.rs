@@ -1,4 +1,4 @@
-//! `filesystem.write_file`, `edit_file` and `remove_file`, and `restore_files`, which puts back what they changed.
+//! `filesystem.write_file`, `edit_file` and `remove_file`, and `restore_files`, which undoes their changes.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ pub(super) fn write_file(engine: &mut Engine, write: &WriteFile) -> Result<Item>
     Ok(Item::new("filesystem.write_file", value, receipt, "/value"))
 }
 
-/// What writing a file would change.
+/// The change that a write would make.
 pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
     let path = writable_path(policy, &write.path)?;
     let before = present(&path)?;
@@ -55,8 +55,8 @@ pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
     Ok(Pending { path, mode, before, after: Some(after) })
 }
 
-/// Replacing a whole file needs the word `overwrite`, and the approval of exactly this replacement. Answers with the hash of the token that was
-/// spent.
+/// Confirms an overwrite: requires the mode `overwrite`, and the approval of exactly this replacement. Returns the
+/// hash of the token that was spent.
 fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) -> Result<String> {
     let policy = &engine.policy;
     let before = pending.before.as_ref().map(|before| before.bytes.as_slice()).unwrap_or_default();
@@ -65,7 +65,7 @@ fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) 
         redeem(&policy.cp_home, token, &bound(&asked)?)?;
         return fingerprint(&policy.cp_home, token);
     }
-    // A model has no way to a token: whoever may is asked.
+    // A model cannot get a token, so an approval is requested.
     if policy.actor.call.is_some() {
         let spent = spend(policy, &asked)?;
         engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
@@ -91,8 +91,8 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     Ok(Item::new("filesystem.edit_file", value, receipt, "/value"))
 }
 
-/// The file of an edit, and what the edit makes of it. Text that matches exactly is proof enough that its caller knows what it
-/// replaces; a file that this run knows must still be as it was.
+/// The file of an edit, and the result of the edit. Text that matches exactly proves that the caller knows the
+/// replaced part; a file that this run knows must be unchanged.
 pub(super) fn edited(policy: &Policy, edit: &EditFile) -> Result<(Pending, Edited)> {
     let path = writable_path(policy, &edit.path)?;
     let before = there(&path)?;
@@ -114,7 +114,7 @@ pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<It
     Ok(Item::new("filesystem.remove_file", json!({ "path": path, "removed": true }), receipt, "/value"))
 }
 
-/// The file of a removal. Nothing about the request shows that its caller knows what the file holds, so the run must.
+/// The file of a removal. The request does not show that its caller knows the content, so the run must know it.
 pub(super) fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
     let path = writable_path(policy, &remove.path)?;
     let before = there(&path)?;
@@ -135,7 +135,7 @@ pub(super) fn restore_files(engine: &mut Engine, restore: &RestoreFiles) -> Resu
     Ok(Item::new("filesystem.restore_files", json!({ "restored": paths }), receipt, "/value"))
 }
 
-/// What a restoration would change. All is looked at before anything is done.
+/// The changes of a restoration. All files are checked before any change.
 pub(super) fn restored(policy: &Policy, restore: &RestoreFiles) -> Result<Vec<Pending>> {
     let mut changes: Vec<Pending> = Vec::new();
     for file in &restore.files {
@@ -168,7 +168,7 @@ pub(super) fn restored(policy: &Policy, restore: &RestoreFiles) -> Result<Vec<Pe
     Ok(changes)
 }
 
-/// A file that must be there.
+/// Opens a file that must exist.
 fn there(path: &Path) -> Result<Present> {
     present(path)?.ok_or_else(|| {
         Error::not_found(format!("file not found: {}", path.display()))

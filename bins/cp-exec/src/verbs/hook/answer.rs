@@ -1,4 +1,5 @@
-//! `cp-exec hook HOST`: a host's question about a tool call, answered in its words. What is not clearly allowed does not run.
+//! `cp-exec hook HOST`: answers a host's question about a tool call in the host's format. A call that is not
+//! explicitly allowed does not run.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -44,10 +45,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// The longest question: an answer of a tool may be in it.
+/// The longest question. It may contain the output of a tool.
 const LONGEST: u64 = 32 << 20;
 
-/// The events of a tool call, of which the newest says how far it is.
+/// The events of a tool call. The newest one shows the state of the call.
 const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.intent", "approval.asked"];
 
 /// The answer to a host.
@@ -55,13 +56,13 @@ const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.i
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "hook_answer"))]
 pub(crate) struct Answer {
-    /// Who asked, found by the members of the question.
+    /// The host, recognized by the members of the question.
     host: Host,
-    /// What was decided: `pass`, `rewrite`, `ask`, `defer`, `deny`, or null where nothing was to be decided.
+    /// The decision: `pass`, `rewrite`, `ask`, `defer`, `deny`, or null if no decision was needed.
     decision: Option<&'static str>,
-    /// The line in the host's words; empty where it gets none.
+    /// The line for the host; empty if it expects none.
     words: String,
-    /// Kinds of secrets in the output of a tool, and how many there are of each.
+    /// The kinds of secrets in the output of a tool, with their numbers.
     secrets: BTreeMap<&'static str, u64>,
 }
 
@@ -116,8 +117,8 @@ fn question() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Continues the session of the host's conversation, which its first question makes. Returns a lock: the questions of
-/// one conversation are answered one after the other.
+/// Continues the session of the host's conversation, which the first question creates. Returns a lock, so that the
+/// questions of one conversation are answered one after the other.
 fn enter(event: &Event, context: &mut Context) -> Result<Option<File>> {
     let (host, id) = (event.host.name(), event.session.as_str());
     if context.options.session.is_some() {
@@ -139,7 +140,7 @@ fn enter(event: &Event, context: &mut Context) -> Result<Option<File>> {
     Ok(Some(note))
 }
 
-/// Who asks, for the ledger. A call without an id of the host's gets one that the same call has again.
+/// The tool call of the host, for the ledger. A call without an id gets one that is the same for equal calls.
 fn hosted(event: &Event, told: &str) -> Result<Hosted> {
     if event.session.contains(|c: char| c == '/' || c.is_control()) {
         return Err(Error::validation("the host's id of the session has a slash or a control character in it"));
@@ -227,12 +228,13 @@ fn answer(host: Host, verdict: &Verdict) -> Answer {
     Answer { host, decision: Some(verdict.name()), words: hook::words(host, verdict), secrets: BTreeMap::new() }
 }
 
-/// Whether what tools are given and give back goes on the ledger as it is.
+/// True if the inputs and outputs of tools are recorded unredacted in full.
 fn keeps_content(engine: &Engine) -> bool {
     engine.policy.loaded.settings.llm.get("log_content").and_then(toml::Value::as_bool).unwrap_or(false)
 }
 
-/// Whether somebody is there to be asked, where Claude Code tells: it does in what it gives its hooks, whatever their settings say.
+/// True if a person can answer questions, according to the environment of Claude Code; `None` if it does not say.
+/// Settings cannot change these variables.
 fn attended() -> Option<bool> {
     let told = |name: &str| std::env::var(name).unwrap_or_default();
     match told("CLAUDE_CODE_SESSION_ATTENDED").as_str() {

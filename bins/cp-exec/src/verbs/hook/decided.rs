@@ -17,18 +17,18 @@ use crate::tools::{executable, filesystem};
 use crate::verbs::check::{self, Decision};
 use crate::verbs::run::pause::until_answered;
 
-/// A question about a tool.
+/// A question about a tool call.
 pub(super) struct Asking<'a> {
     pub tool: &'a Tool,
-    /// Where the host is.
+    /// The working directory of the host.
     pub cwd: &'a Path,
-    /// The options that hand the context on.
+    /// The options that pass the context on.
     pub handed_on: &'a [String],
-    /// How its person can be asked.
+    /// The way in which the user can be asked.
     pub asks: Asks,
 }
 
-/// What was decided, and by which rule.
+/// The decision, and the rule that made it.
 pub(super) struct Decided {
     pub verdict: Verdict,
     pub rule: String,
@@ -37,7 +37,8 @@ pub(super) struct Decided {
 }
 
 impl Asking<'_> {
-    /// Decides. A refusal is an error, and a call that awaits approval is recorded. A call that is `known` was approved.
+    /// Decides. A refusal is an error, and a call that awaits approval is recorded. `known`: the call was approved
+    /// before.
     pub(super) fn decide(&self, engine: &mut Engine, known: bool) -> Result<Decided> {
         let decided =
             |verdict, rule: &str| Decided { verdict, rule: rule.to_owned(), paths: Vec::new(), notices: Vec::new() };
@@ -67,7 +68,7 @@ impl Asking<'_> {
         }
     }
 
-    /// A command line: it runs in our sandbox instead, where it is decided about again.
+    /// Rewrites a command line to run in our sandbox, where it is decided about again.
     fn shell(&self, engine: &mut Engine, line: Line) -> Result<Decided> {
         let hosted = engine.policy.actor.host.as_ref().map(Hosted::word).unwrap_or_default();
         let rewriting = Rewriting { program: &program()?, context: self.handed_on, hosted: &hosted };
@@ -90,7 +91,7 @@ impl Asking<'_> {
         Ok(Decided { verdict, rule: decision.rule, paths: Vec::new(), notices: decision.notices })
     }
 
-    /// A call that requires approval. A grant is kept for the run, which spends it.
+    /// Handles a call that requires approval. A grant is kept for the run, which spends it.
     fn asked(
         &self,
         engine: &mut Engine,
@@ -131,7 +132,7 @@ impl Asking<'_> {
     }
 }
 
-/// Tries something that requires approval. The request is recorded once.
+/// Attempts an action that requires approval. The request is recorded once.
 fn waits<T>(engine: &mut Engine, approval: &Approval, mut attempt: impl FnMut(&mut Engine) -> Result<T>) -> Result<T> {
     if engine.journal.has(
         "approval.asked",
@@ -143,7 +144,7 @@ fn waits<T>(engine: &mut Engine, approval: &Approval, mut attempt: impl FnMut(&m
     until_answered(engine, attempt)
 }
 
-/// An error for a host, which shows one text. A hint may begin with a command, so it begins no sentence.
+/// Formats an error for a host, which shows a single text. A hint may start with a command, so it follows a label.
 pub(super) fn in_one_text(error: &Error) -> String {
     let hint = error.hint_text().map(|hint| format!(". Hint: {hint}"));
     format!("{}{}", error.message(), hint.unwrap_or_default())
@@ -158,7 +159,7 @@ fn denial(decision: Decision) -> Error {
     }
 }
 
-/// This program, as the host's shell finds it.
+/// The path of this program for the host's shell.
 fn program() -> Result<PathBuf> {
     let program = std::env::current_exe().map_err(|e| Error::io("finding this program", e))?;
     if program.is_file() {

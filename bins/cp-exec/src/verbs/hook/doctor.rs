@@ -1,4 +1,4 @@
-//! `cp-exec hook doctor`: where each host has the hook, whether that closes, and whether the host really asks it.
+//! `cp-exec hook doctor`: checks which hosts have the hook, if it fails closed, and if the host really calls it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,10 +25,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// How long a host may take to say its version.
+/// The time limit of `--version`.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Test that the hosts ask the hook: each that has it is run once, with a model of ours
+/// Test that the hosts call the hook: run each host that has it once, with a local model
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only this one (default: those that are installed or configured)
@@ -101,7 +101,7 @@ fn host_checks(
     Ok(())
 }
 
-/// What a program answers to `--version`: the first line of it.
+/// The first line of a program's `--version`.
 fn version(program: &Path) -> String {
     let asked = duct::cmd(program, ["--version"]).stdin_null().stderr_null().stdout_capture().unchecked().start();
     let text = asked.and_then(|child| {
@@ -113,7 +113,7 @@ fn version(program: &Path) -> String {
     text.lines().next().unwrap_or("says no version").to_owned()
 }
 
-/// True if the hook in a file is the one that would be installed now.
+/// Checks that the hook in a file is the one that would be installed now.
 fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result<(), String> {
     let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
     let found = lines(host, &text).map_err(|e| e.message().to_owned())?;
@@ -132,8 +132,8 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
     if same { Ok(()) } else { Err("not as this cp-exec writes it, so it may not close".to_owned()) }
 }
 
-/// Has the model of the host ask for a line that leaves a file. With the hook, the model receives the refusal of the line, or its
-/// output from our sandbox, which the file does not leave.
+/// Runs the host with a model that requests a command line that creates a file. With the hook, the model receives the
+/// refusal of the line, or the output from our sandbox, in which the file is discarded.
 fn canary(check: &str, host: Host, program: &Path, file: &Path, here: &Path, context: &Context) -> Result<Check> {
     #[derive(Deserialize)]
     struct Decision {
@@ -141,7 +141,7 @@ fn canary(check: &str, host: Host, program: &Path, file: &Path, here: &Path, con
         reason: String,
     }
     let mark = format!("cp-exec-canary-{}", std::process::id());
-    // Not by the name of the mark: a host tells its model where it is.
+    // The name of the directory does not contain the mark, because a host tells its model the working directory.
     let place = std::env::temp_dir().join(format!("cp-exec-{}-hook", std::process::id()));
     std::fs::create_dir(&place).map_err(|e| Error::io("creating the directory", e).in_file(&place))?;
     let file_of_mark = cp_common::wire::quoted(&place.join(&mark).to_string_lossy());
@@ -154,7 +154,7 @@ fn canary(check: &str, host: Host, program: &Path, file: &Path, here: &Path, con
     std::fs::remove_dir_all(&place).map_err(|e| Error::io("removing the directory", e).in_file(&place))?;
     let (decision, seen) = seen?;
     let answer = if decision.decision == "allow" { format!("contained-{mark}") } else { decision.reason };
-    // Hosts put what a hook says into quotes of their own, and some show its command line, with the word by which that fails.
+    // Hosts quote the messages of a hook, and some show its command line, including the word for a failure.
     let plain = |text: &str| text.replace(['\\', '"', '\n', ' '], "").replace("'cp-exechookfailed'", "");
     let says = |what: &str| seen.told.iter().any(|text| plain(text).contains(&plain(what)));
     let refused = |status, message: String, fix: &str| Check::not_fine(check, status, message, fix);

@@ -1,4 +1,5 @@
-//! `cp-exec hook install`: the hook in the configuration of a host, shown as a difference and confirmed. What else is there stays.
+//! `cp-exec hook install`: adds the hook to the configuration of a host, after a preview and confirmation. Other
+//! entries stay unchanged.
 
 use std::path::PathBuf;
 
@@ -29,7 +30,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     change(&edit, args, context, |text| with_ours(&command, text).map(Some))
 }
 
-/// The directory of the person, as the hosts find it.
+/// The home directory of the user, as the hosts determine it.
 pub(super) fn person(context: &Context) -> Result<PathBuf> {
     cp_hosts::person().map_or_else(|| policy::load(&context.home.policy_file()).map(|loaded| loaded.home), Ok)
 }

@@ -1,4 +1,4 @@
-//! `cp-exec hook`: answer a host's question about a tool call, and put that question into the host's configuration.
+//! `cp-exec hook`: answers a host's question about a tool call, and adds the hook to the host's configuration.
 
 pub(crate) mod answer;
 mod decided;
@@ -9,7 +9,7 @@ pub(crate) mod remove;
 use cp_common::{Context, Error, Result};
 use cp_hosts::Host;
 
-/// Decide about the tool calls of another agent, or set that up
+/// Decide about the tool calls of another agent, or configure its hook
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The agent that asks: its question is one JSON object on standard input

@@ -1,4 +1,4 @@
-//! `cp-exec hook remove`: the configuration of a host as it was without the hook.
+//! `cp-exec hook remove`: removes the hook from the configuration of a host.
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};

@@ -1,4 +1,4 @@
-//! Additions to the text of a policy: every other byte stays as its owner wrote it.
+//! Additions to the text of a policy. All other bytes stay unchanged.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
 
-/// The longest line that gets another value.
+/// The longest line to which values are appended.
 const LINE: usize = 110;
 
 /// One value that is added to a list or a table of a policy.
@@ -19,7 +19,7 @@ pub(super) struct Addition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     value: String,
-    /// The reason, which becomes its comment in the policy.
+    /// The reason, which becomes a comment in the policy.
     pub(super) reason: String,
 }
 
@@ -38,7 +38,7 @@ impl Addition {
         self.name.as_ref().map_or_else(|| value.clone(), |name| format!("{name} = {value}"))
     }
 
-    /// The key as a policy has it if the text does not give it.
+    /// The value of the key in a policy without it.
     fn absent(&self) -> Item {
         match (&self.name, self.key.as_str()) {
             (Some(_), _) => Item::Table(Table::new()),
@@ -53,21 +53,21 @@ pub(super) struct Extended {
     pub(super) text: String,
     /// The additions that were missing.
     pub(super) added: Vec<Addition>,
-    /// The additions for which the policy has another value by the same name.
+    /// The additions whose name has another value in the policy.
     pub(super) differing: Vec<Addition>,
 }
 
 /// The last addition to a key.
 #[derive(Default)]
 struct Cursor {
-    /// Where the next value of a list goes.
+    /// The index of the next value of a list.
     index: usize,
     /// The length of the line so far.
     column: usize,
     reason: String,
 }
 
-/// Adds what a text does not have, with each reason as a comment.
+/// Adds missing values, each with its reason as a comment.
 pub(super) fn extend(text: &str, additions: Vec<Addition>) -> Result<Extended> {
     let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| Error::config(e.message()))?;
     let (mut added, mut differing) = (Vec::new(), Vec::new());
@@ -113,7 +113,7 @@ pub(super) fn extend(text: &str, additions: Vec<Addition>) -> Result<Extended> {
     Ok(Extended { text: document.to_string(), added, differing })
 }
 
-/// Inserts a value before those that were there, behind those that were added.
+/// Inserts a value before the existing ones, after earlier additions.
 fn insert(list: &mut Array, addition: &Addition, cursor: &mut Cursor) {
     let mut value = Value::from(&addition.value);
     let length = value.to_string().len() + 2;
@@ -136,7 +136,7 @@ fn insert(list: &mut Array, addition: &Addition, cursor: &mut Cursor) {
     cursor.index += 1;
 }
 
-/// Puts a comment on the line above a key.
+/// Adds a comment above a key.
 fn comment(table: &mut dyn TableLike, key: &str, reason: &str) {
     if let Some(mut key) = table.key_mut(key) {
         let decor = key.leaf_decor_mut();

@@ -1,5 +1,5 @@
-//! `cp-exec policy init`: a starter policy with the toolchains of this machine, and what a project needs. A policy that is there gets only
-//! what it does not have, once that was shown and confirmed.
+//! `cp-exec policy init`: writes a starter policy with the toolchains of this machine and the needs of a project. An
+//! existing policy gets only missing values, after a preview and confirmation.
 
 use std::path::{Path, PathBuf};
 
@@ -27,34 +27,34 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// The policy that is written where there is none, before the programs of this machine.
+/// The starter policy without the programs of this machine.
 const STARTER: &str = include_str!("starter.toml");
-/// The line of the starter that a project changes: its commands build and test.
+/// The line of the starter that a project changes, because its commands build and test.
 const TIMEOUT: [&str; 2] = ["timeout = 30\n", "timeout = 300\n"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A project: what its files say that it needs is allowed too, with the reason for each
+    /// A project directory; the programs and paths that its files indicate are allowed too, each with a reason
     #[arg(long = "for", value_name = "DIR")]
     project: Option<PathBuf>,
     #[command(flatten)]
     write: WriteOptions,
 }
 
-/// A policy that was begun, or that got what a project needs.
+/// A new or extended policy.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "policy_begun"))]
 pub(crate) struct Begun {
     /// Its file.
     file: String,
-    /// Whether it was written now.
+    /// True if it was written now.
     written: bool,
     /// The hash of its text.
     sha256: String,
-    /// What it allows.
+    /// The programs that it allows.
     allowed_commands: Vec<String>,
-    /// The kinds of the project, and the additions of each.
+    /// The kinds of projects that were found, with their additions.
     found: Vec<Found>,
     /// Its text.
     text: String,
@@ -101,7 +101,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let id = args.write.request_id.as_deref();
     let begun = idempotency::once(id, &(asked.verb, asked.arguments), context, |context| match project {
-        // Without a token it says what to do for one, unless there is nothing to add.
+        // Without a token this returns a preview, unless nothing is missing.
         Some(project) if file.exists() => {
             add(Gate::before(&asked, &args.write, context)?, &file, project, context)?.ok_or_else(|| exists(&file))
         }
@@ -119,7 +119,7 @@ fn exists(file: &Path) -> Error {
         .hint("`cp-exec policy show` shows it; --for DIR adds what a project needs; move the file away to start again")
 }
 
-/// A starter for this machine, with what a project needs.
+/// Creates a starter policy for this machine and a project.
 fn begin(file: &Path, home: &Path, project: Option<&Path>) -> Result<Begun> {
     if file.exists() {
         return Err(exists(file));
@@ -130,7 +130,7 @@ fn begin(file: &Path, home: &Path, project: Option<&Path>) -> Result<Begun> {
     begun(file, extend(&text, project::of_each_kind(home))?.text, found)
 }
 
-/// Adds what a project needs to a policy that is there.
+/// Adds the needs of a project to an existing policy.
 fn add(
     gate: Gate<'_, (&Path, Option<&Path>)>,
     file: &Path,
@@ -153,7 +153,7 @@ fn add(
     write(begun(file, text, found)?, Some(project), context).map(Some)
 }
 
-/// Additions to one key for one reason.
+/// Additions to one key with the same reason.
 fn change(adds: &[&Addition]) -> Change {
     let after = json!({"reason": adds[0].reason});
     Change { action: "add".to_owned(), resource: adds[0].key.clone(), id: texts(adds), before: Value::Null, after }
@@ -163,7 +163,7 @@ fn texts(adds: &[&Addition]) -> String {
     adds.iter().map(|addition| addition.text()).collect::<Vec<_>>().join(", ")
 }
 
-/// A text with the additions of the findings, and the findings with those that the text lacked.
+/// Extends a text by the additions of the findings. The returned findings contain only additions that were missing.
 fn with(text: &str, mut found: Vec<Found>) -> Result<(String, Vec<Found>)> {
     let mut text = text.to_owned();
     for found in &mut found {

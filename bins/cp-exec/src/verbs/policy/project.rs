@@ -1,5 +1,5 @@
-//! What a project needs of a policy: found by the names of its files. None of its programs is run, and none of its text gets into the
-//! policy.
+//! The needs of a project, derived from the names of its files. No program of the project runs, and none of its text
+//! is copied into the policy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::glob::name_matches;
 use crate::policy::escaped;
 use crate::refusal::refuse;
 
-/// How many names of a project's directory are looked at.
+/// The most names in a project's directory that are read.
 const NAMES: usize = 10_000;
 
 /// The group of an interpreter that a virtual environment may replace.
@@ -25,11 +25,11 @@ const PYTHON: &str = "python";
 pub(super) struct Found {
     /// The kind of work: python, node, pnpm, cargo, go, java, ruby, c, make, just or git.
     pub(super) kind: String,
-    /// The files that say so.
+    /// The files that indicate this kind.
     pub(super) evidence: Vec<String>,
-    /// What it adds to the policy.
+    /// The additions to the policy.
     pub(super) adds: Vec<Addition>,
-    /// What it would need and was not found, or cannot be trusted.
+    /// Programs that are not installed or cannot be trusted.
     pub(super) missing: Vec<String>,
 }
 
@@ -51,10 +51,10 @@ pub(super) fn directory(given: &Path, home: &Path, cp_home: &Path) -> Result<Pat
     Ok(directory)
 }
 
-/// What the files of a directory need.
+/// The needs of the files in a directory.
 pub(super) fn look(directory: &Path, home: &Path) -> Vec<Found> {
     let listing = directory.read_dir().into_iter().flatten().flatten().take(NAMES);
-    // The target of a link does not belong to the project.
+    // Links are ignored, because their targets do not belong to the project.
     let names: Vec<String> = listing
         .filter(|entry| {
             entry.file_type().is_ok_and(|kind| kind.is_file() || entry.file_name() == ".git" && kind.is_dir())
@@ -69,7 +69,7 @@ pub(super) fn look(directory: &Path, home: &Path) -> Vec<Found> {
     CATALOGUE.group.iter().filter_map(of_group).collect()
 }
 
-/// The programs of this machine for projects of each kind.
+/// The programs of this machine for all kinds of projects.
 pub(super) fn of_each_kind(home: &Path) -> Vec<Addition> {
     let mut found = Found::default();
     for group in &CATALOGUE.group {
@@ -95,8 +95,8 @@ fn needs(group: &Group, evidence: Vec<String>, directory: &Path, home: &Path) ->
 }
 
 impl Found {
-    /// Adds the programs of a group that this machine has. One of another installation than the first that the group needs is not
-    /// for it: pip of another Python, for example.
+    /// Adds the programs of a group that this machine has. Programs of another installation than the first required
+    /// program are skipped, such as pip of another Python.
     fn programs(&mut self, group: &Group, home: &Path) {
         let installation = |program: &Program| {
             program.pin.as_deref().and_then(|pin| pin.rsplit_once('/')).map(|(bin, _)| bin.to_owned())
@@ -126,7 +126,7 @@ impl Found {
         self.adds.extend(program.env.iter().map(|[name, value]| Addition::named("exec.env_set", name, value, why)));
     }
 
-    /// Adds the virtual environment of a project, or the one that is active; false if there is none that can be used.
+    /// Adds the virtual environment of the project, or the active one. False if there is no usable one.
     fn environment(&mut self, group: &Group, directory: &Path, home: &Path) -> bool {
         let is_environment = |root: &PathBuf| is_directory(&root.join("bin")) && is_file(&root.join("pyvenv.cfg"));
         let own = [".venv", "venv"].map(|name| directory.join(name)).into_iter();
@@ -143,7 +143,7 @@ impl Found {
             self.missing.push(format!("{}: its interpreter is not one of this machine", root.display()));
             return false;
         };
-        // An interpreter is a link to the one that was checked; every other program is a file of the environment.
+        // An interpreter is a link to the checked one; other programs are files of the environment.
         let is_own = |name: &&str| {
             let file = bin.join(name);
             if name.starts_with(PYTHON) { file.canonicalize().ok() == interpreter } else { is_file(&file) }
@@ -165,15 +165,15 @@ impl Found {
     }
 }
 
-/// What an interpreter of Python needs. The environment's own description is not trusted: its link must lead to an interpreter of this
-/// machine.
+/// The needs of a Python interpreter. The description of the environment is not trusted: its link must lead to an
+/// interpreter of this machine.
 fn python(file: &Path, home: &Path) -> Option<Program> {
     let version = file.file_name()?.to_str()?.strip_prefix("python3")?;
     let is_version = version.chars().all(|c| c == '.' || c.is_ascii_digit());
     toolchains::installed_in(file.parent()?, home).filter(|_| is_version)
 }
 
-/// Whether a path is a directory, and no link to one.
+/// True if a path is a directory and not a link.
 fn is_directory(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
 }

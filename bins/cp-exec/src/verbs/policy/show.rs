@@ -1,4 +1,4 @@
-//! `cp-exec policy show`: the policy that holds, with everything that the file leaves out.
+//! `cp-exec policy show`: the policy in force, including all defaults.
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
@@ -16,20 +16,20 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// A policy, whole.
+/// The whole policy.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "policy"))]
 pub(crate) struct Shown {
-    /// Its file; null where the built-in policy holds.
+    /// The policy file; null for the built-in policy.
     file: Option<String>,
-    /// The hash of the file's text, on every entry of the ledger.
+    /// The hash of the file's text, which every entry of the ledger contains.
     sha256: String,
-    /// Who owns it.
+    /// The uid of the owner.
     owner: u32,
-    /// What `~` means in it.
+    /// The value of `~`.
     home: String,
-    /// What holds, by section.
+    /// The settings, by section.
     policy: serde_json::Map<String, serde_json::Value>,
     /// The names of the built-in argument rules.
     built_in_rules: Vec<&'static str>,

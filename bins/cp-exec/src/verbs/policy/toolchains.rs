@@ -1,5 +1,5 @@
-//! Where programs lie on this machine: on the path of the system, or where installers of toolchains put them below a home directory.
-//! Files are only looked at; nothing is run.
+//! Finds programs of this machine: on the path of the system, or in directories of toolchain installers below a home
+//! directory. Nothing is executed.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -11,23 +11,23 @@ use crate::policy::escaped;
 /// The directories of a starter's `exec.path`.
 pub(super) const SYSTEM: [&str; 6] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// What `programs.toml` says.
+/// The data of `programs.toml`.
 #[derive(Default, Deserialize)]
 pub(super) struct Catalogue {
     pub(super) group: Vec<Group>,
     installed: Vec<Installed>,
 }
 
-/// Programs that one kind of work needs.
+/// Programs for one kind of work.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
 pub(super) struct Group {
     pub(super) name: String,
     pub(super) reason: String,
-    /// Names of files by which a project is known.
+    /// Names of files that indicate such a project.
     pub(super) files: Vec<String>,
-    /// Programs that are reported as missing where they are not there.
+    /// Programs that are reported if they are missing.
     pub(super) needs: Vec<String>,
     pub(super) commands: Vec<String>,
     /// Variables: name, value and reason.
@@ -44,31 +44,31 @@ impl Group {
     }
 }
 
-/// Where an installer puts programs.
+/// The directories of an installer.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Installed {
-    /// Their directory, absolute or below the home, in which a `*` is a version.
+    /// The directory of programs, absolute or below the home. A `*` matches a version.
     programs: String,
-    /// A directory below the home whose programs start those of the chosen version.
+    /// A directory below the home with launchers for the selected version.
     shims: Option<String>,
-    /// A file below the home that names the chosen version.
+    /// A file below the home that names the selected version.
     version: Option<String>,
-    /// What they need beside themselves: the directory above theirs, if both are empty.
+    /// Paths that the programs need: the parent directory if this and `execute` are empty.
     read: Vec<String>,
     execute: Vec<String>,
-    /// Variables that name it.
+    /// Variables that name the installation.
     env: Vec<[String; 2]>,
 }
 
-/// The programs that are looked for.
+/// The known programs.
 pub(super) static CATALOGUE: LazyLock<Catalogue> =
     LazyLock::new(|| toml::from_str(include_str!("programs.toml")).unwrap_or_default());
 
-/// A program of this machine, and what a policy needs for it to work. A program on the path of the system needs nothing.
+/// A program of this machine, and its needs. A program on the path of the system needs nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Program {
-    /// Its file, where its name does not lead to it.
+    /// The path of the program, if the policy must pin it.
     pub(super) pin: Option<String>,
     /// Patterns.
     pub(super) read: Vec<String>,
@@ -76,7 +76,8 @@ pub(super) struct Program {
     pub(super) env: Vec<[String; 2]>,
 }
 
-/// The program that a shell finds under a name: the first on PATH, else that of the system, else the newest.
+/// The program that a shell would find: the first on PATH, otherwise that of the system, otherwise the newest
+/// version.
 pub(super) fn find(name: &str, home: &Path) -> Option<Program> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     find_on(&std::env::split_paths(&path).collect::<Vec<_>>(), name, home)
@@ -94,7 +95,7 @@ fn find_on(path: &[PathBuf], name: &str, home: &Path) -> Option<Program> {
         directories.into_iter().map(move |directory| (place(&directory).min(shims), directory))
     });
     let found = system.chain(installed).filter(|(_, directory)| directory.join(name).is_file());
-    // Of several in the same place the first is the one.
+    // If a place contains several, the first one is used.
     let (_, directory) = found.min_by_key(|(place, _)| *place)?;
     if is_of_system(&directory) {
         return Some(Program::default());
@@ -108,7 +109,7 @@ fn is_of_system(directory: &Path) -> bool {
 }
 
 impl Installed {
-    /// The directory of the version that its file of the home chooses.
+    /// The directory of the selected version.
     fn chosen(&self, home: &Path) -> Option<PathBuf> {
         let text = std::fs::read_to_string(home.join(self.version.as_ref()?)).ok()?;
         let version = text.split_whitespace().next().filter(|version| !version.contains('/'))?;
@@ -116,7 +117,7 @@ impl Installed {
     }
 }
 
-/// What a program in this directory needs, if that is a directory of the system or of an installer.
+/// The needs of a program in this directory, if it belongs to the system or to an installer.
 pub(super) fn installed_in(directory: &Path, home: &Path) -> Option<Program> {
     if is_of_system(directory) {
         return Some(Program::default());
@@ -131,7 +132,7 @@ pub(super) fn installed_in(directory: &Path, home: &Path) -> Option<Program> {
     Some(Program { read: vec![whole.clone()], execute: vec![whole], ..Program::default() })
 }
 
-/// A path as a policy has it, with `~` for the home; none if it is not UTF-8.
+/// A path in the form of a policy, with `~` for the home; `None` if it is not UTF-8.
 pub(super) fn below_home(path: &Path, home: &Path) -> Option<String> {
     match path.strip_prefix(home) {
         Ok(below) => Some(format!("~/{}", below.to_str()?)),
@@ -139,12 +140,12 @@ pub(super) fn below_home(path: &Path, home: &Path) -> Option<String> {
     }
 }
 
-/// The pattern of a directory and everything below it.
+/// The pattern for a directory and everything below it.
 pub(super) fn tree(directory: &Path, home: &Path) -> Option<String> {
     below_home(directory, home).map(|path| escaped(&path) + "/**")
 }
 
-/// The directories that a pattern names below a home.
+/// The existing directories that a pattern matches below a home.
 fn present(home: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut found = vec![if pattern.starts_with('/') { PathBuf::from("/") } else { home.to_owned() }];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {

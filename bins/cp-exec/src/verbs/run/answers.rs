@@ -1,4 +1,4 @@
-//! From a request that is decided about to its answer: what runs on any thread, and what goes back.
+//! Runs decided requests on any thread, and answers them in the form of their requests.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use crate::run::{Done, Engine, Prepared, Ran};
 use crate::tools::Item;
 
-/// Who asked, and in what form the answer goes back.
+/// The request, which determines the form of the answer.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum Asked {
@@ -26,7 +26,7 @@ pub(crate) enum Asked {
 }
 
 impl Asked {
-    /// The id of the tool call, where it is one.
+    /// The id of the tool call, if the request is one.
     pub(crate) fn call(&self) -> Option<&str> {
         match self {
             Self::Row(_) => None,
@@ -45,7 +45,7 @@ pub(crate) struct Call {
     pub input: Box<RawValue>,
 }
 
-/// A request as the ledger keeps it: of the variables that it sets, the names.
+/// Serializes a request for the ledger, with the names but not the values of its variables.
 fn without_values<S: serde::Serializer>(request: &RawValue, out: S) -> std::result::Result<S::Ok, S::Error> {
     let Ok(mut value) = serde_json::from_str::<Value>(request.get()) else { return request.serialize(out) };
     for pointer in ["/env", "/arguments/env"] {
@@ -55,7 +55,7 @@ fn without_values<S: serde::Serializer>(request: &RawValue, out: S) -> std::resu
     value.serialize(out)
 }
 
-/// A request under way.
+/// A request in progress.
 pub(crate) struct Task {
     pub place: Place,
     pub asked: Asked,
@@ -64,13 +64,13 @@ pub(crate) struct Task {
 }
 
 pub(crate) enum Todo {
-    /// It is answered without a process, or refused.
+    /// Answered without a process, or refused.
     Answered(Result<Box<Item>>),
-    /// It is ready to run.
+    /// Ready to run.
     Run(Box<Prepared>),
 }
 
-/// A request that is done, but for the ledger and the answer.
+/// A request after its run, before its entry on the ledger and its answer.
 pub(crate) struct Finished {
     place: Place,
     asked: Asked,
@@ -88,7 +88,7 @@ pub(super) enum Answer {
     Item(Box<Item>),
 }
 
-/// Does what needs neither policy nor ledger, on any thread.
+/// Runs the parts of a request that need neither policy nor ledger, on any thread.
 pub(crate) fn work(task: Task) -> Finished {
     let what = match task.todo {
         Todo::Answered(answer) => What::Answered(answer),
@@ -100,7 +100,7 @@ pub(crate) fn work(task: Task) -> Finished {
     Finished { place: task.place, asked: task.asked, began: task.began, what }
 }
 
-/// Puts what came of a request on the ledger and answers it, with the place of its line.
+/// Records the outcome of a request and answers it, with the position of its line.
 pub(crate) fn answer_at(
     engine: &mut Engine,
     finished: Finished,

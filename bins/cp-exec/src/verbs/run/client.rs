@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     overrides.apply(&mut command);
     context.out.filtering();
     context.out.outlive_reader();
-    // The command may do what this process may, so it gets the file itself.
+    // The command may do everything that this process may do, so it gets the file itself.
     let stdin = match args.stdin.as_deref() {
         None => Stdio::null(),
         Some("-") => Stdio::inherit(),
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     answer(outcome, context)
 }
 
-/// Refuses the options that only the program outside can honour.
+/// Refuses options that only the program outside can apply.
 fn check_options(args: &Args) -> Result<()> {
     let unavailable = [
         ("--dry-run", args.write.dry_run),
@@ -67,17 +67,17 @@ fn check_options(args: &Args) -> Result<()> {
     }
 }
 
-/// Has the supervisor decide about a command, in the directory of the command.
+/// Requests a decision about a command from the supervisor, in the directory of the command.
 fn request(command: &Command, stdin: Stdio, base: &Path) -> Result<Requested> {
     command.check()?;
     enter(base, command.cwd.as_deref())?;
     Requested::new(command.form.clone(), &command.env, stdin)
 }
 
-/// The requests on standard input, answered one after the other.
+/// Answers the requests on standard input one after the other.
 struct Requests {
     overrides: Overrides,
-    /// Where relative directories start.
+    /// The base of relative directories.
     base: PathBuf,
 }
 

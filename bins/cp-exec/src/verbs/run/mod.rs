@@ -1,4 +1,4 @@
-//! `cp-exec`: run one command, or every request that comes in.
+//! `cp-exec`: runs one command, or every request on standard input.
 
 mod answers;
 mod client;
@@ -37,7 +37,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["item", "decision", "tool_result", "summary"],
     examples: &["{} policy init && {} -- ls", r#"echo '{"tool":"system","operation":"get_info"}' | {}"#],
     input: &[Input::Rows, Input::Records],
-    // In the raw format, beside those of the command itself.
+    // Exit statuses of the raw format, in addition to those of the command.
     exits: &[124, 125, 126, 127],
     events: &[
         "exec.intent",
@@ -68,10 +68,10 @@ pub(crate) struct Args {
     /// Seconds before the deadline at which it gets SIGTERM
     #[arg(long, value_name = "S", help_heading = "How it runs", hide_short_help = true)]
     grace: Option<f64>,
-    /// A variable to set; repeat for each
+    /// A variable to set (repeatable)
     #[arg(long, value_name = "K=V", help_heading = "How it runs")]
     env: Vec<String>,
-    /// A directory of executable tools that requests may call; repeat for each
+    /// A directory of executable tools that requests may call (repeatable)
     #[arg(long, value_name = "DIR", help_heading = "Requests", hide_short_help = true)]
     tools: Vec<PathBuf>,
     /// The command's standard input: a file, or `-` for that of cp-exec
@@ -89,16 +89,16 @@ pub(crate) struct Args {
     /// A control plane root whose modules narrow what may be done (default: the home)
     #[arg(long, value_name = "DIR", help_heading = "What it may do", hide_short_help = true)]
     root: Option<PathBuf>,
-    /// Let nothing be written and no network be used, whatever the policy allows
+    /// Read-only: no writes and no network, whatever the policy allows
     #[arg(long, help_heading = "What it may do")]
     read_only: bool,
-    /// How many requests to run at once; the answers keep their order
+    /// Number of requests to run at once; the answers keep their order
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Requests", hide_short_help = true)]
     jobs: u16,
-    /// The tool call of another agent that it serves, as HOST/SESSION/CALL: only a hook writes it
+    /// Internal: the tool call of another agent that it serves, as HOST/SESSION/CALL
     #[arg(long, value_name = "CALL", hide = true)]
     hosted: Option<String>,
-    /// It serves whoever started it, for a day at most, and goes with it: only what starts such a server writes it
+    /// Internal: serve the process that started this one, for a day at most, and end with it
     #[arg(long, hide = true)]
     lasting: bool,
     #[command(flatten)]
@@ -167,7 +167,7 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
     outcome.and(requests.wind_down(context))
 }
 
-/// Runs the command of the command line, and answers it or leaves as it did.
+/// Runs the command of the command line, and answers or exits with its status.
 fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()> {
     let raw = context.out.format() == Format::Raw;
     if args.stdin.is_none() && stdin_has_bytes() {
@@ -183,7 +183,7 @@ fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
     answer(outcome, context)
 }
 
-/// Answers the one command, or leaves as it did.
+/// Answers the one command, or exits with its status.
 fn answer(outcome: Result<Done>, context: &mut Context) -> Result<()> {
     if context.out.format() != Format::Raw {
         return outcome.and_then(|done| {
@@ -203,14 +203,14 @@ fn answer(outcome: Result<Done>, context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Says what would run, with the token that confirms it where one is needed.
+/// Answers with the decision, and with a token if confirmation is required.
 fn preview(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()> {
     let command = command_of(&engine.policy, args)?;
     let decision = check::preview(&engine.policy, &mut engine.hashes, &command)?;
     context.out.answer(&decision)
 }
 
-/// Decides about the one command of the command line, and puts its intent on the ledger.
+/// Decides about the command of the command line, and records its intent.
 fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Prepared> {
     let asked = (&args.command, &args.string);
     let read = command_of(&engine.policy, args);
@@ -229,7 +229,7 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
     Ok(prepared)
 }
 
-/// Decides about a command and puts its intent on the ledger, with its notices.
+/// Decides about a command, and records its intent and notices.
 fn ready(
     engine: &mut Engine,
     command: &Command,
@@ -245,13 +245,13 @@ fn ready(
     Ok((Prepared::new(engine, "shell", ruling, stdin()?, grace)?, notices))
 }
 
-/// Runs it.
+/// Runs a command.
 fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<Done> {
     let ran = pass_on(context, |watch| prepared.run(watch));
     prepared.settle(engine, ran)
 }
 
-/// Runs something whose output is passed on as it comes, in the raw format.
+/// Passes the output of a run on as it arrives, in the raw format.
 fn pass_on<T>(context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> T {
     let raw = context.out.format() == Format::Raw;
     let mut pass = |stream: Stream, bytes: &[u8]| match stream {
@@ -261,7 +261,7 @@ fn pass_on<T>(context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -
     run(if raw { Some(&mut pass) } else { None })
 }
 
-/// Whether standard input holds something that a command without `--stdin` does not get.
+/// True if standard input has content that a command without `--stdin` does not receive.
 fn stdin_has_bytes() -> bool {
     let stdin = rustix::stdio::stdin();
     let Ok(stat) = rustix::fs::fstat(stdin) else { return false };
@@ -307,7 +307,7 @@ fn seconds(option: &str, value: Option<f64>) -> Result<Option<Duration>> {
         .transpose()
 }
 
-/// Puts a refusal on the ledger before it is answered.
+/// Records a refusal before it is answered.
 fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, outcome: Result<T>) -> Result<T> {
     match outcome {
         Err(error) if !error.is_fatal() && paused(&error).is_none() => {
@@ -318,7 +318,7 @@ fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, outcome: Res
     }
 }
 
-/// A chain loader leaves with its child's own status.
+/// The exit status in the raw format: that of the command, as for a chain loader.
 fn raw_status(done: &Done) -> u8 {
     match (&done.failure, done.result.return_code, done.result.signal) {
         (Some((Code::Timeout, _)), ..) => 124,

@@ -1,4 +1,4 @@
-//! A command with a request id: it runs once, and what came of it is the answer each time.
+//! A command with a request id: it runs once, and its result is returned for every later request with the id.
 
 use std::io::Write as _;
 
@@ -12,14 +12,14 @@ use super::{Args, prepare, supervise, variables};
 use crate::digest::sha256;
 use crate::run::{Done, Engine};
 
-/// What is kept of a command that ran.
+/// The stored result of a command.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     result: ExecResult,
     failure: Option<(String, String)>,
 }
 
-/// Runs the command, or tells what came of it when it ran under this id.
+/// Runs the command, or returns the stored result of its request id.
 pub(super) fn run(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Done> {
     let id = args.write.request_id.as_deref();
     let asked = id.map(|_| told(args, context)).transpose()?;
@@ -29,10 +29,11 @@ pub(super) fn run(engine: &mut Engine, args: &Args, context: &mut Context) -> Re
     };
     let prepared = match prepare(engine, args, context) {
         Ok(prepared) => prepared,
-        // Nothing ran. When the reason is gone, the same request may be made again.
+        // Nothing ran, so the same request may be repeated after the cause is removed.
         Err(error) => return request.release().and(Err(error)),
     };
-    // From here on it may have had an effect: if nothing can be kept, the id says that it did not finish.
+    // From here on the command may have had an effect. If no result is stored, a repeated request reports that the
+    // first one did not finish.
     let Done { result, failure, refusal } = supervise(prepared, engine, context)?;
     if failure.as_ref().is_some_and(|(code, _)| *code == Code::Interrupted) {
         return Ok(Done { result, failure, refusal });

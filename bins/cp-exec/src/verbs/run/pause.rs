@@ -1,4 +1,4 @@
-//! What stops until somebody says yes: put on the ledger, and asked of the approver that the policy names.
+//! Pending approvals: recorded, and sent to the approver of the policy.
 
 use cp_common::program::approval::{self, Verdict};
 use cp_common::wire::{Approval, Grant, How, Level, Scope};
@@ -9,12 +9,12 @@ use crate::policy::Policy;
 use crate::refusal::refuse;
 use crate::run::Engine;
 
-/// What an error waits for.
+/// The approval that an error requires.
 pub(crate) fn paused(error: &Error) -> Option<Approval> {
     (error.code() == Code::HumanRequired).then(|| Approval::of(error)).flatten()
 }
 
-/// Tries something until it needs no further yes that the approver of the policy gives.
+/// Repeats an attempt as long as the approver of the policy grants what it requires.
 pub(crate) fn until_answered<T>(engine: &mut Engine, mut attempt: impl FnMut(&mut Engine) -> Result<T>) -> Result<T> {
     loop {
         let error = match attempt(engine) {
@@ -32,7 +32,7 @@ pub(crate) fn until_answered<T>(engine: &mut Engine, mut attempt: impl FnMut(&mu
     }
 }
 
-/// What the approver of the policy says to what is its owner's to decide.
+/// The verdict of the policy's approver, for a decision of the owner.
 pub(crate) fn owner_approver(policy: &Policy, approval: &Approval) -> Result<Option<Verdict>> {
     let argv = &policy.loaded.settings.approval.owner_approver;
     if argv.is_empty() || approval.level != Level::Owner {
@@ -48,7 +48,7 @@ pub(crate) fn granted(engine: &mut Engine, approval: &Approval, how: How) -> Res
     approval::grant(&engine.policy.cp_home, approval, &grant)
 }
 
-/// Puts a no on the ledger. It is asked again when the same is requested again.
+/// Records a denial. The next request asks again.
 pub(crate) fn denied(engine: &mut Engine, approval: &Approval, how: How, why: &str) -> Result<Error> {
     engine.journal.approval(Said::Denied { by: name(how), why }, approval)?;
     approval::answered(&engine.policy.cp_home, &approval.id)?;

@@ -1,4 +1,5 @@
-//! The requests on standard input: decided about in their order, run one after the other or several at once, answered in order.
+//! The requests on standard input: decided about in order, run one after the other or concurrently, and answered in
+//! order.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -23,15 +24,15 @@ use crate::tools::filesystem;
 use crate::tools::{executable, machine};
 use crate::verbs::check;
 
-/// The most notices about commands that a closing line carries.
+/// The most notices about commands in a closing line.
 const NOTICES: usize = 20;
 
-/// What the command line says for every command. It wins over what a request says.
+/// Options of the command line for every command. They override members of requests.
 #[derive(Default)]
 pub(crate) struct Overrides {
     pub cwd: Option<String>,
     pub timeout: Option<f64>,
-    /// How long before the deadline it is asked to end.
+    /// The time before the deadline at which the command gets SIGTERM.
     pub grace: Option<Duration>,
     pub env: Vec<(String, String)>,
 }
@@ -49,15 +50,15 @@ pub(crate) struct Requests {
     engine: Engine,
     overrides: Overrides,
     stream: StreamOptions,
-    /// What runs several at once; none: one after the other.
+    /// The pool for concurrent requests; `None` runs one after the other.
     jobs: Option<Jobs<Task, Finished>>,
-    /// Whether each request is only decided about.
+    /// True if requests are only decided about.
     dry_run: bool,
     noticed: usize,
 }
 
 impl Requests {
-    /// Prepares to answer requests, `jobs` at once.
+    /// Creates a filter that runs up to `jobs` requests at once.
     pub(crate) fn new(
         engine: Engine,
         overrides: Overrides,
@@ -69,7 +70,7 @@ impl Requests {
         Ok(Self { engine, overrides, stream, jobs, dry_run, noticed: 0 })
     }
 
-    /// Decides about a request, and puts its intent, or its refusal, on the ledger.
+    /// Decides about a request, and records its intent or its refusal.
     fn begin(&mut self, place: Place, asked: Asked, request: Result<Request>, context: &mut Context) -> Result<Task> {
         let began = Instant::now();
         self.engine.policy.actor.call = asked.call().map(str::to_owned);
@@ -89,7 +90,7 @@ impl Requests {
         Ok(Task { place, asked, began, todo })
     }
 
-    /// Says what is worth saying of a request that is about to run.
+    /// Reports the notices of a request that is about to run.
     fn notice(&mut self, place: Place, notices: Vec<String>, todo: Todo, context: &mut Context) -> Todo {
         for notice in notices {
             self.noticed += 1;
@@ -101,7 +102,7 @@ impl Requests {
         todo
     }
 
-    /// Starts a request where others run already, or runs it and answers.
+    /// Starts a request in the pool, or runs it and answers.
     fn dispatch(&mut self, task: Task, context: &mut Context) -> Result<()> {
         let Some(jobs) = &mut self.jobs else {
             let finished = work(task);
@@ -119,7 +120,7 @@ impl Requests {
         answer_at(&mut self.engine, finished, self.stream, context)
     }
 
-    /// Answers what has finished, in order, without waiting.
+    /// Answers finished requests in order, without waiting.
     fn take_finished(&mut self, context: &mut Context) -> Result<()> {
         while let Some(finished) = self.jobs.as_mut().and_then(Jobs::take) {
             self.settle(finished, context)?;
@@ -136,11 +137,11 @@ impl Requests {
         Ok(())
     }
 
-    /// Finishes the requests that run when the stream ends: those that have not begun do not start, and the others are awaited,
-    /// put on the ledger and answered. After a signal the engine ends it at once.
+    /// Handles running requests when the stream ends: requests that have not started are cancelled, and the others
+    /// are awaited, recorded and answered. After a signal the engine ends them immediately.
     pub(crate) fn wind_down(&mut self, context: &mut Context) -> Result<()> {
         let Some(jobs) = &mut self.jobs else { return Ok(()) };
-        // A run that is settled ends its own effect before its answer is written.
+        // A run that is settled ends its own signal protection before its answer is written.
         let _effect = signals::effect();
         let mut outcome = Ok(());
         let never = Error::new(Code::Interrupted, "it did not start: the stream ended first");
@@ -203,7 +204,7 @@ impl Filter for Requests {
     }
 }
 
-/// Reads a line as a request. One that cannot be read is refused like any other, in its turn.
+/// Parses a line as a request. An invalid one is refused in order, like any other.
 pub(super) fn read(body: Body<'_>) -> Result<(Asked, Result<Request>)> {
     match body {
         Body::Text(_) => Err(Error::validation("requests are JSON objects, one per line")
@@ -220,7 +221,7 @@ pub(super) fn read(body: Body<'_>) -> Result<(Asked, Result<Request>)> {
     }
 }
 
-/// Decides about a request, with what is worth saying of it.
+/// Decides about a request. Also returns its notices.
 fn prepare(engine: &mut Engine, request: &Request, grace: Option<Duration>) -> Result<(Todo, Vec<String>)> {
     let (ruling, stdin) = match request {
         Request::File(operation) => {
