@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_followed_with_its_links_and_opened_without_any() {
+    fn follow_lists_links_and_open_refuses_them() {
         let home = tempfile::tempdir().unwrap();
         let root = home.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("real/deep")).unwrap();

@@ -13,7 +13,7 @@ fn project(who: Who) -> Exec {
 }
 
 #[test]
-fn absent_execute_directory_is_absent_for_the_command() {
+fn missing_execute_directory_is_missing_for_command() {
     for who in everyone() {
         let exec = project(who);
         assert_eq!(exec.inside("ls -a | wc -l")["stdout"].as_str().unwrap().trim(), "2", "{who:?}");
@@ -26,7 +26,7 @@ fn absent_execute_directory_is_absent_for_the_command() {
 }
 
 #[test]
-fn program_in_execute_directory_made_during_the_run_is_executed() {
+fn program_in_new_execute_directory_runs() {
     for who in everyone() {
         let exec = project(who);
         let build = "mkdir -p target/debug && printf '#!/bin/sh\\necho built\\n' > target/debug/x && chmod +x target/debug/x && ./target/debug/x";

@@ -19,7 +19,7 @@ fn confirmed_by_owner() -> Exec {
 }
 
 #[test]
-fn what_a_person_approved_runs_once_when_it_is_asked_for_again() {
+fn approved_command_runs_once_on_repeat() {
     let exec = confirmed_by_owner();
     let (asks, status) = exec.ask(&["--", "echo", "a"]);
     assert_eq!((status, asks["error"]["details"]["action"].as_str()), (9, Some("approve_command")), "{asks}");
@@ -40,7 +40,7 @@ fn what_a_person_approved_runs_once_when_it_is_asked_for_again() {
 }
 
 #[test]
-fn a_call_that_a_person_must_approve_is_no_result_for_the_model() {
+fn call_awaiting_approval_returns_no_result_to_model() {
     let exec = confirmed_by_owner();
     let call = r#"{"ok":true,"schema_version":"1.0","type":"tool_call","data":{"id":"c1","name":"shell","input":{"argv":["echo","a"]}}}"#;
     let (answers, status) = exec.answers(&[], call);
@@ -51,7 +51,7 @@ fn a_call_that_a_person_must_approve_is_no_result_for_the_model() {
 }
 
 #[test]
-fn a_tool_that_the_policy_wants_approved_waits_for_a_person() {
+fn tool_requiring_approval_waits_for_person() {
     let exec = Exec::with_policy(Who::Me, &format!("{POLICY}\n[tools]\nallow = [\"*\"]\napprove = [\"dep*\"]\n"));
     for name in ["deploy", "look"] {
         exec.executable(&format!("tools/{name}"), "#!/bin/sh\necho \"$0 ran\" | sed 's,.*/,,'\n");
@@ -83,7 +83,7 @@ fn a_tool_that_the_policy_wants_approved_waits_for_a_person() {
 }
 
 #[test]
-fn what_a_model_asks_for_waits_as_one_record_with_all_that_it_binds() {
+fn pending_approval_is_one_record_with_all_bound_values() {
     let rule = "\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n";
     let exec = Exec::with_policy(Who::Me, &format!("{POLICY}{rule}[paths]\nwrite = [\".\"]\n"));
     let ledger = exec.ledger().display().to_string();
@@ -141,7 +141,7 @@ fn what_a_model_asks_for_waits_as_one_record_with_all_that_it_binds() {
 }
 
 #[test]
-fn a_yes_for_the_run_is_offered_neither_for_a_deletion_nor_for_a_publication() {
+fn approval_scope_run_is_not_offered_for_deletion_or_publication() {
     let rules = ["rm", "git"].map(|name| format!("[[exec.rule]]\ncommand = \"{name}\"\ndecision = \"confirm\"\n"));
     let policy = POLICY;
     let exec = Exec::with_policy(Who::Me, &format!("{policy}{}", rules.concat()));
@@ -157,7 +157,7 @@ fn a_yes_for_the_run_is_offered_neither_for_a_deletion_nor_for_a_publication() {
 }
 
 #[test]
-fn the_approver_that_the_policy_names_answers_for_the_owner_or_decides_nothing() {
+fn owner_approver_answers_or_leaves_request_pending() {
     let exec = confirmed_by_owner();
     let approver = exec.executable("approver", "#!/bin/sh\ncat >asked; . ./does\n");
     let named = format!("\n[approval]\nowner_approver = [\"{}\"]\n", approver.display());
@@ -186,7 +186,7 @@ fn the_approver_that_the_policy_names_answers_for_the_owner_or_decides_nothing()
 }
 
 #[test]
-fn what_waits_for_a_person_names_the_variables_and_holds_no_value() {
+fn pending_approval_has_variable_names_without_values() {
     let exec = confirmed_by_owner();
     let ask = |value: &str| exec.ask(&["--env", &format!("RUST_LOG={value}"), "--", "echo", "a"]);
     let (asks, _) = ask("hunter2-s3cret");

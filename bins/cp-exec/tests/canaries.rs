@@ -99,12 +99,12 @@ fn copied(from: &Path, to: &Path) {
 }
 
 #[test]
-fn git_rule_prevents_what_happens_without_it() {
+fn git_rule_prevents_effect_that_happens_without_it() {
     assert!(checked(|line| line.program == "git") > 40);
 }
 
 #[test]
-fn rule_prevents_what_happens_without_it() {
+fn rule_prevents_effect_that_happens_without_it() {
     assert!(checked(|line| line.program != "git") > 15);
 }
 

@@ -73,7 +73,7 @@ attempt("write_shared", lambda: open(at("shared/new"), "w").write("x"))
 "#;
 
 #[test]
-fn the_kernel_holds_a_module_to_what_it_declares() {
+fn module_capabilities_are_enforced_by_kernel() {
     for who in everyone() {
         let exec = house(who, &declared());
         let answer = say(&exec, "m", "probe.py", PROBE);
@@ -88,7 +88,7 @@ fn the_kernel_holds_a_module_to_what_it_declares() {
 }
 
 #[test]
-fn refusals_have_the_control_planes_words_and_name_the_manifest() {
+fn capability_refusal_names_manifest() {
     let exec = house(Who::Me, &declared());
     let module = exec.home.join("modules/m");
     let check = |args: &[&str]| {
@@ -111,7 +111,7 @@ fn refusals_have_the_control_planes_words_and_name_the_manifest() {
 }
 
 #[test]
-fn files_are_held_to_it_too_when_the_work_is_in_the_module() {
+fn file_operations_in_module_are_limited_by_capabilities() {
     let exec = house(Who::Me, &declared());
     let module = exec.home.join("modules/m");
     let ask = |operation: &str, path: &str| {
@@ -132,7 +132,7 @@ fn files_are_held_to_it_too_when_the_work_is_in_the_module() {
 }
 
 #[test]
-fn nothing_declared_is_nothing_allowed_and_a_manifest_never_widens() {
+fn manifest_without_lists_allows_nothing_and_never_widens() {
     // An empty list is no wildcard.
     let empty = house(Who::Me, &json!({}));
     let module = empty.home.join("modules/m");
@@ -152,7 +152,7 @@ fn nothing_declared_is_nothing_allowed_and_a_manifest_never_widens() {
 }
 
 #[test]
-fn another_root_than_the_home_can_be_named() {
+fn root_option_selects_other_modules() {
     let exec = house(Who::Me, &declared());
     let other = exec.root.join("other");
     fs::create_dir_all(other.join("modules")).unwrap();

@@ -165,11 +165,11 @@ fn compare(text: &str, share: f64) {
 }
 
 #[test]
-fn everyday_commands_do_what_they_do_in_a_plain_shell() {
+fn everyday_commands_behave_as_in_plain_shell() {
     compare(include_str!("data/commands/built.jsonl"), 0.95);
 }
 
 #[test]
-fn commands_that_the_rules_were_not_made_for_do_what_they_do_in_a_plain_shell() {
+fn unknown_commands_behave_as_in_plain_shell() {
     compare(include_str!("data/commands/held.jsonl"), 0.9);
 }

@@ -53,7 +53,7 @@ fn sha256(text: &[u8]) -> String {
 }
 
 #[test]
-fn only_local_sockets_can_be_made() {
+fn network_none_allows_only_local_sockets() {
     for who in everyone() {
         let exec = Exec::new(who);
         let result = python(
@@ -75,7 +75,7 @@ denied("alg", lambda: socket.socket(38, 5))
 }
 
 #[test]
-fn a_loopback_of_its_own_reaches_only_itself() {
+fn network_loopback_is_private() {
     for who in everyone() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -96,7 +96,7 @@ denied("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
 }
 
 #[test]
-fn calls_that_lead_out_are_refused() {
+fn escaping_system_calls_are_refused() {
     for who in everyone() {
         let exec = Exec::new(who);
         let result = python(
@@ -172,7 +172,7 @@ except (OSError, OverflowError, ValueError) as e:
 }
 
 #[test]
-fn files_outside_stay_as_they_are_and_secrets_stay_hidden() {
+fn files_outside_are_unchanged_and_secrets_hidden() {
     for who in everyone() {
         let exec = Exec::new(who);
         exec.write("readme", "read me");
@@ -256,7 +256,7 @@ denied("tty", lambda: open("/dev/tty"))
 }
 
 #[test]
-fn no_capability_and_no_new_rights_whoever_runs_it() {
+fn command_has_no_capabilities_for_any_user() {
     for who in everyone() {
         let exec = Exec::new(who);
         let result = exec.inside("cat /proc/self/status; ls -l /proc/self/fd; hostname");
@@ -276,7 +276,7 @@ fn no_capability_and_no_new_rights_whoever_runs_it() {
 }
 
 #[test]
-fn what_is_written_cannot_be_executed() {
+fn written_file_is_not_executable() {
     for who in everyone() {
         let exec = Exec::new(who);
         let script = r#"
@@ -301,7 +301,7 @@ denied("memfd", lambda: os.execve(fd, ["x"], {}))
 }
 
 #[test]
-fn declared_execute_paths_run_even_where_they_are_written() {
+fn execute_paths_run_inside_writable_trees() {
     for who in everyone() {
         let policy = format!("{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"target/**\"]\n");
         let exec = Exec::with_policy(who, &policy);
@@ -318,7 +318,7 @@ denied("beside", lambda: subprocess.check_call(["./copy"]))
 }
 
 #[test]
-fn strict_runs_the_one_program_and_no_other_not_even_through_the_loader() {
+fn strict_profile_runs_only_one_program() {
     for who in everyone() {
         let exec = Exec::with_policy(who, &POLICY.replace("intent =", "profile = \"strict\"\nintent ="));
         let script = r#"
@@ -339,7 +339,7 @@ denied("read_bin", lambda: open("/usr/bin/env", "rb").read(1))
 }
 
 #[test]
-fn strict_runs_a_program_of_an_execute_path_and_no_other_beside_it() {
+fn strict_profile_runs_execute_path_without_neighbours() {
     let Some(cc) = counterpart("cc") else { return };
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/beside.c");
     for (who, link) in everyone().into_iter().flat_map(|who| ["-static", "-pie"].map(|link| (who, link))) {
@@ -371,7 +371,7 @@ fn strict_runs_a_program_of_an_execute_path_and_no_other_beside_it() {
 }
 
 #[test]
-fn calls_newer_than_the_filter_are_missing() {
+fn unknown_newer_system_calls_are_missing() {
     for who in everyone() {
         let script = r#"
 import ctypes
@@ -390,7 +390,7 @@ print("control fchmodat2" if error_of(452) == errno.EBADF or error_of(452) == er
 }
 
 #[test]
-fn processes_memory_and_scratch_space_have_an_end() {
+fn processes_memory_and_scratch_are_limited() {
     for who in everyone() {
         let limits = "processes = 400\nmemory = 600000000\nscratch = 4000000\nintent =";
         let exec = Exec::with_policy(who, &POLICY.replace("intent =", limits));
@@ -415,7 +415,7 @@ denied("bomb", bomb)
 }
 
 #[test]
-fn a_control_group_bounds_all_processes_together() {
+fn control_group_limits_all_processes_together() {
     let limits = "cgroup = true\nprocesses = 40\nmemory = 300000000\nintent =";
     let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", limits));
     let script = r#"
@@ -448,7 +448,7 @@ print("denied all 12" if 9 in statuses else "ESCAPED all")
 }
 
 #[test]
-fn what_stands_in_for_a_control_group_is_named_and_can_be_refused() {
+fn control_group_replacement_is_recorded_and_can_be_refused() {
     for who in everyone() {
         let named = |policy: &str| Exec::with_policy(who, policy).inside("true")["enforcement"]["cgroup"].clone();
         assert_eq!(named(POLICY), "rlimits+pid_namespace");
@@ -466,7 +466,7 @@ fn what_stands_in_for_a_control_group_is_named_and_can_be_refused() {
 }
 
 #[test]
-fn programs_that_a_repository_names_run_in_the_sandbox_and_reach_nothing_outside() {
+fn repository_programs_run_inside_sandbox() {
     for who in everyone() {
         let exec = Exec::with_policy(who, "[exec]\nallowed_commands = [\"git\"]\n");
         let (root, outside) = (&exec.work, exec.root.join("escaped"));
@@ -500,7 +500,7 @@ fn programs_that_a_repository_names_run_in_the_sandbox_and_reach_nothing_outside
 }
 
 #[test]
-fn root_can_give_its_uid_away() {
+fn run_as_changes_uid_of_root() {
     if !required("the rights of root", rustix::process::geteuid().is_root()) {
         return;
     }
@@ -516,7 +516,7 @@ fn root_can_give_its_uid_away() {
 }
 
 #[test]
-fn what_was_hashed_of_a_script_is_what_runs_whatever_it_is_swapped_for() {
+fn swapped_script_runs_with_hashed_text() {
     for who in everyone() {
         let policy = format!(
             "{}\n[paths]\nread = [\".\"]\nwrite = []\nexecute = [\"tool\"]\n",

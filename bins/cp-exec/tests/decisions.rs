@@ -9,7 +9,7 @@ const GENEROUS: &str = include_str!("data/policies/generous.toml");
 const CORPUS: &str = include_str!("data/corpus.tsv");
 
 #[test]
-fn every_line_of_the_corpus_is_decided_as_it_says() {
+fn decision_corpus_has_expected_verdicts() {
     let exec = Exec::with_policy(Who::Me, GENEROUS);
     exec.write("scripts/build.py", "");
     exec.write("scripts/build.sh", "");
@@ -31,7 +31,7 @@ fn every_line_of_the_corpus_is_decided_as_it_says() {
 }
 
 #[test]
-fn confirm_token_is_refused_after_a_file_that_the_command_destroys_has_changed() {
+fn confirm_token_is_refused_after_target_changed() {
     let policy = r#"
 [exec]
 allowed_commands = ["cp", "mv", "tee", "sort", "dd", "truncate", "rm"]
@@ -75,7 +75,7 @@ write = ["."]
 }
 
 #[test]
-fn refusal_of_rm_names_the_tool_call_and_git_rm() {
+fn rm_refusal_names_tool_call_and_git_rm() {
     let exec = Exec::with_policy(Who::Me, &POLICY.replace("\"shred\"", "\"rm\""));
     let (refused, _) = exec.ask(&["--", "rm", "a"]);
     assert_eq!(refused["error"]["details"]["rule"], "restricted", "{refused}");
@@ -84,7 +84,7 @@ fn refusal_of_rm_names_the_tool_call_and_git_rm() {
 }
 
 #[test]
-fn a_script_is_looked_for_where_the_request_says_it_runs() {
+fn script_is_resolved_in_requested_directory() {
     let exec = Exec::with_policy(Who::Me, GENEROUS);
     exec.write("scripts/build.py", "");
     exec.write("evil/scripts/build.py", "");
@@ -98,7 +98,7 @@ fn a_script_is_looked_for_where_the_request_says_it_runs() {
 }
 
 #[test]
-fn a_refusal_says_who_can_change_the_policy_and_asks_nobody_to() {
+fn refusal_names_owner_and_setting() {
     let exec = Exec::with_policy(Who::Me, GENEROUS);
     let none = Exec::with_policy(Who::Me, "");
     let bare = Exec::with_policy(Who::Me, "[tools]\nallow = []\n");
@@ -126,7 +126,7 @@ fn a_refusal_says_who_can_change_the_policy_and_asks_nobody_to() {
 }
 
 #[test]
-fn refusal_without_a_policy_says_how_to_begin_one() {
+fn refusal_without_policy_hints_at_policy_init() {
     let none = Exec::with_policy(Who::Me, "");
     std::fs::remove_file(none.home.join("config/policy.toml")).unwrap();
     let read = r#"{"tool":"filesystem","operation":"read_file","arguments":{"path":"/etc/passwd"}}"#;

@@ -40,7 +40,7 @@ fn kept(ledger: &std::path::Path, state: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn text_that_occurs_once_is_replaced_and_what_was_there_is_kept() {
+fn edit_replaces_unique_text_and_keeps_old_content() {
     for who in everyone() {
         let exec = Exec::new(who);
         let path = exec.write("a.sh", "one\ntwo\nthree");
@@ -58,7 +58,7 @@ fn text_that_occurs_once_is_replaced_and_what_was_there_is_kept() {
 }
 
 #[test]
-fn what_does_not_match_once_changes_nothing_and_says_why() {
+fn edit_without_unique_match_fails() {
     let exec = Exec::new(Who::Me);
     exec.write("a", "x\ny\nx\n");
     for (old, all, said) in
@@ -80,7 +80,7 @@ fn what_does_not_match_once_changes_nothing_and_says_why() {
 }
 
 #[test]
-fn bytes_that_are_not_text_stay_as_they_are() {
+fn edit_keeps_non_utf8_bytes() {
     let exec = Exec::new(Who::Me);
     exec.work.write("b", b"\xff\x00old\r\n\xfe");
     value(&ask(&exec, "edit_file", &json!({"path": "b", "old": "old", "new": "new"})));
@@ -88,7 +88,7 @@ fn bytes_that_are_not_text_stay_as_they_are() {
 }
 
 #[test]
-fn a_file_that_changed_since_the_run_read_it_is_refused_and_one_that_did_not_is_not() {
+fn edit_of_file_changed_since_read_is_refused() {
     let exec = Exec::new(Who::Me);
     let edit = |old: &str, new: &str| ask(&exec, "edit_file", &json!({"path": "a", "old": old, "new": new}));
     exec.write("a", "one\ntwo\n");
@@ -112,7 +112,7 @@ fn a_file_that_changed_since_the_run_read_it_is_refused_and_one_that_did_not_is_
 }
 
 #[test]
-fn an_expected_hash_is_held_to() {
+fn edit_checks_expected_hash() {
     let exec = Exec::new(Who::Me);
     exec.write("a", "one");
     let hash = value(&ask(&exec, "read_file", &json!({"path": "a"})))["file_sha256"].clone();
@@ -128,7 +128,7 @@ fn an_expected_hash_is_held_to() {
 }
 
 #[test]
-fn a_file_is_removed_once_it_was_read_and_comes_back_as_it_was() {
+fn remove_file_requires_read_and_can_be_restored() {
     let exec = Exec::new(Who::Me);
     let path = exec.write("a", "held");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
@@ -157,7 +157,7 @@ fn a_file_is_removed_once_it_was_read_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn what_may_not_be_written_is_not_edited_removed_or_restored() {
+fn unwritable_path_is_not_edited_removed_or_restored() {
     for who in everyone() {
         let exec = Exec::with_policy(who, "[paths]\nread = [\".\"]\nwrite = [\"out\"]\npristine = [\"out/keep\"]\n");
         for path in ["a", "out/a", "out/keep/a", "out/.bashrc", "out/.env"] {
@@ -196,7 +196,7 @@ fn what_may_not_be_written_is_not_edited_removed_or_restored() {
 }
 
 #[test]
-fn lines_are_read_by_number_and_the_whole_is_counted() {
+fn read_file_returns_lines_and_counts_all() {
     let exec = Exec::new(Who::Me);
     let text = (1..=5000).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n") + "\n";
     exec.write("long", &text);
@@ -225,7 +225,7 @@ fn lines_are_read_by_number_and_the_whole_is_counted() {
 }
 
 #[test]
-fn a_large_file_breaks_nothing() {
+fn read_file_handles_large_file() {
     let exec = Exec::new(Who::Me);
     let text = format!("{}\n{}", "x".repeat(6 << 20), "y\n".repeat(10));
     exec.write("large", &text);
@@ -238,7 +238,7 @@ fn a_large_file_breaks_nothing() {
 }
 
 #[test]
-fn a_model_reads_text_and_is_given_the_rest_in_brackets() {
+fn read_file_text_for_model_has_note_in_brackets() {
     let exec = Exec::new(Who::Me);
     exec.write("a", "1\n2\n3\n");
     let call = |input: &Value| {
@@ -257,7 +257,7 @@ fn a_model_reads_text_and_is_given_the_rest_in_brackets() {
 }
 
 #[test]
-fn of_edits_at_once_none_is_lost() {
+fn concurrent_edits_are_all_applied() {
     let exec = Exec::new(Who::Me);
     let text = |open: &str, close: &str| (0..6).map(|n| format!("{open}{n}{close}")).collect::<Vec<_>>().join("\n");
     // Long enough that each is at work while others are.
@@ -277,7 +277,7 @@ fn of_edits_at_once_none_is_lost() {
 }
 
 #[test]
-fn what_is_kept_is_hidden_from_commands_and_tools_wherever_the_ledger_lies() {
+fn kept_contents_are_hidden_for_any_ledger_path() {
     let exec = Exec::new(Who::Me);
     exec.write("a", "one");
     let ledger = exec.work.join("l.jsonl").display().to_string();

@@ -14,7 +14,7 @@ fn history(answer: &Value) -> String {
 }
 
 #[test]
-fn what_the_settings_name_in_the_working_tree_is_read_only() {
+fn paths_in_git_settings_are_read_only() {
     const SETUP: &str = "mkdir dev .husky scripts && echo '[user] name = x' > dev/gitconfig && echo '* text' > dev/attributes && echo old > .husky/pre-commit && \
         echo old > scripts/x.sh && echo old > scripts/free && chmod +x scripts/x.sh && ln -s ../../scripts/x.sh .git/hooks/pre-push && \
         git config core.hooksPath .husky && git config include.path ../dev/gitconfig && git config 'includeIf.gitdir:/w.path' ../dev/absent && \
@@ -40,7 +40,7 @@ fn what_the_settings_name_in_the_working_tree_is_read_only() {
 }
 
 #[test]
-fn hooks_of_the_owner_run_inside_the_sandbox() {
+fn owner_hooks_run_inside_sandbox() {
     for who in everyone() {
         let exec = repository(who);
         let outside = exec.root.join("outside");
@@ -57,7 +57,7 @@ fn hooks_of_the_owner_run_inside_the_sandbox() {
 }
 
 #[test]
-fn guarded_names_and_hidden_changes_in_the_history_are_reported() {
+fn history_with_guarded_names_or_hidden_changes_is_reported() {
     const SCRIPTS: [(&str, &str); 5] = [
         ("sub/.envrc", "mkdir sub && echo x > sub/.envrc && git add -f sub/.envrc && git commit -qm e && rm -r sub"),
         (
@@ -84,7 +84,7 @@ fn guarded_names_and_hidden_changes_in_the_history_are_reported() {
 }
 
 #[test]
-fn work_in_a_linked_working_tree_whose_repository_lies_outside_stays_there() {
+fn linked_working_tree_with_outside_repository_keeps_commits() {
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);
         let setup = "git init -q -b main ../main && cd ../main && git config user.name me && git config user.email me@x && git commit -q --allow-empty -m a && \
@@ -108,7 +108,7 @@ fn work_in_a_linked_working_tree_whose_repository_lies_outside_stays_there() {
 }
 
 #[test]
-fn the_newest_git_settings_are_those_of_the_owner_also_in_a_submodule() {
+fn owner_settings_survive_run_in_submodule() {
     let exec = Exec::new(Who::Me);
     let setup = "git init -q -b main s && git -C s -c user.name=a -c user.email=a@x commit -q --allow-empty -m s && git init -q -b main p && cd p && \
                  git config user.name me && git config user.email me@x && git -c protocol.file.allow=always submodule --quiet add ../s sub && git commit -qm p";

@@ -41,7 +41,7 @@ for name in ["t/lib", "t/ledger", "t"]:
 "#;
 
 #[test]
-fn what_is_pristine_and_the_ledgers_are_read_only_in_the_view() {
+fn pristine_paths_and_ledgers_are_read_only() {
     for who in everyone() {
         let exec = tree(who);
         exec.write("w.py", WRITES);
@@ -63,7 +63,7 @@ fn what_is_pristine_and_the_ledgers_are_read_only_in_the_view() {
 }
 
 #[test]
-fn what_is_pristine_and_absent_and_a_ledger_that_is_absent_cannot_be_made() {
+fn missing_pristine_path_or_ledger_cannot_be_created() {
     const SCRIPT: &str = "mkdir -p t/lib t/own p; echo x > t/lib/new; echo x > t/own/new; echo x > p/kept; \
                           mkdir -p t/ledger; echo x > t/ledger/governance.jsonl; true";
     for who in everyone() {
@@ -84,7 +84,7 @@ fn what_is_pristine_and_absent_and_a_ledger_that_is_absent_cannot_be_made() {
 }
 
 #[test]
-fn a_command_that_would_plainly_write_them_is_refused_with_the_class() {
+fn command_writing_governed_path_is_refused_with_class() {
     let exec = tree(Who::Me);
     let ask = |words: &[&str]| exec.ask(&[&["--root", "t", "--"], words].concat()).0;
     for (words, rule, class) in [
@@ -114,7 +114,7 @@ fn declare(exec: &Exec, capabilities: &Value) {
 }
 
 #[test]
-fn what_a_module_forbids_is_hidden_from_every_command_on_the_tree() {
+fn forbidden_path_of_module_is_hidden_from_all_commands() {
     for who in everyone() {
         let exec = tree(who);
         declare(&exec, &json!({"forbidden": ["lib/*"]}));
@@ -132,7 +132,7 @@ fn what_a_module_forbids_is_hidden_from_every_command_on_the_tree() {
 }
 
 #[test]
-fn a_script_runs_with_declared_arguments_whatever_interpreter_runs_it() {
+fn script_arguments_are_checked_for_any_interpreter() {
     let exec = tree(Who::Me);
     let paths = "\n[paths]\nread = [\".\"]\nwrite = [\"t/own\"]\nexecute = [\"t/modules/**\"]\n";
     let policy = fs::read_to_string(exec.home.join("config/policy.toml")).unwrap();

@@ -36,7 +36,7 @@ pub(crate) fn undone(answer: &Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn work_in_a_repository_is_the_owners() {
+fn work_in_repository_is_kept() {
     for who in everyone() {
         let exec = repository(who);
         let script = "echo b > f && git commit -qam b && git tag t && git branch side && git branch side/x 2>/dev/null; \
@@ -63,7 +63,7 @@ fn work_in_a_repository_is_the_owners() {
 }
 
 #[test]
-fn what_names_programs_in_a_repository_is_read_only() {
+fn repository_parts_that_name_programs_are_read_only() {
     const EVIL: &str = "printf '#!/bin/sh\\ntouch OUT/ran\\n' > evil; chmod +x evil; \
         git config core.fsmonitor WORK/evil; printf '[core]\\nfsmonitor = WORK/evil\\n' >> .git/config; \
         cp evil .git/hooks/post-checkout; cp evil .git/hooks/post-index-change; \
@@ -127,7 +127,7 @@ fn assert_quarantined(exec: &Exec, answer: &Value, what: &str) {
 }
 
 #[test]
-fn every_guarded_name_that_a_run_makes_is_quarantined() {
+fn guarded_name_created_is_quarantined() {
     for who in everyone() {
         let exec = Exec::new(who);
         let answer = run_for_every_name(&exec, |name, above, _| {
@@ -153,7 +153,7 @@ fn made_elsewhere(name: &str, link: &str) -> String {
 }
 
 #[test]
-fn every_guarded_name_that_comes_by_rename_is_quarantined() {
+fn guarded_name_renamed_is_quarantined() {
     for who in everyone() {
         let exec = Exec::new(who);
         let answer = run_for_every_name(&exec, |name, _, _| made_elsewhere(name, "mv"));
@@ -162,7 +162,7 @@ fn every_guarded_name_that_comes_by_rename_is_quarantined() {
 }
 
 #[test]
-fn every_guarded_name_that_a_run_makes_through_its_own_link_is_quarantined() {
+fn guarded_name_created_through_link_is_quarantined() {
     for who in everyone() {
         let exec = Exec::new(who);
         let answer = run_for_every_name(&exec, |name, _, _| made_elsewhere(name, "ln -s"));
@@ -173,7 +173,7 @@ fn every_guarded_name_that_a_run_makes_through_its_own_link_is_quarantined() {
 }
 
 #[test]
-fn every_place_that_a_link_of_the_owner_gives_a_guarded_name_is_guarded() {
+fn target_of_owner_link_with_guarded_name_is_guarded() {
     for who in everyone() {
         let exec = Exec::new(who);
         for (at, name) in guarded_names().iter().enumerate() {
@@ -212,7 +212,7 @@ fn every_place_that_a_link_of_the_owner_gives_a_guarded_name_is_guarded() {
 }
 
 #[test]
-fn every_guarded_name_that_comes_by_checkout_is_quarantined() {
+fn guarded_name_checked_out_is_quarantined() {
     for who in everyone() {
         let exec = Exec::new(who);
         let mut script = "git init -q -b main . && git config user.name me && git config user.email me@x\n".to_owned();
@@ -245,7 +245,7 @@ fn new_hidden_file_is_reported_unless_git_ignores_it() {
 }
 
 #[test]
-fn run_that_makes_too_many_files_is_refused_and_the_next_one_runs() {
+fn run_with_too_many_files_fails_and_next_run_succeeds() {
     for who in everyone() {
         let exec = Exec::with_policy(
             who,
@@ -270,7 +270,7 @@ fn run_that_makes_too_many_files_is_refused_and_the_next_one_runs() {
 }
 
 #[test]
-fn names_that_are_there_are_read_only_at_any_depth_also_when_they_are_moved_and_made_again() {
+fn existing_guarded_names_are_read_only_at_any_depth() {
     for who in everyone() {
         let exec = Exec::new(who);
         for name in [".bashrc", "a/b/.envrc", "a/.vscode/tasks.json"] {
@@ -287,7 +287,7 @@ fn names_that_are_there_are_read_only_at_any_depth_also_when_they_are_moved_and_
 }
 
 #[test]
-fn a_rebase_that_would_run_a_command_when_it_goes_on_is_moved_away() {
+fn rebase_with_commands_is_quarantined() {
     let exec = repository(Who::Me);
     let begin =
         |line: &str| format!("mkdir -p .git/rebase-merge && printf '{line}\\n' > .git/rebase-merge/git-rebase-todo");
@@ -300,7 +300,7 @@ fn a_rebase_that_would_run_a_command_when_it_goes_on_is_moved_away() {
 }
 
 #[test]
-fn a_file_operation_does_not_write_guarded_names_either() {
+fn file_operation_on_guarded_name_is_refused() {
     let exec = Exec::new(Who::Me);
     fs::create_dir_all(exec.work.join(".git")).unwrap();
     fs::create_dir_all(exec.work.join("sub")).unwrap();
@@ -328,7 +328,7 @@ fn a_file_operation_does_not_write_guarded_names_either() {
 }
 
 #[test]
-fn settings_of_a_repository_are_the_owners() {
+fn repository_settings_cannot_be_changed() {
     for who in everyone() {
         let exec = repository(who);
         for words in [
@@ -345,7 +345,7 @@ fn settings_of_a_repository_are_the_owners() {
 }
 
 #[test]
-fn a_directory_that_can_be_gone_through_but_not_read_hides_no_repository() {
+fn unreadable_directory_hides_no_repository() {
     let exec = repository(*everyone().last().unwrap());
     let script = "mkdir -p d/.git && echo x > d/.git/config && chmod 311 d";
     let (answer, _) = exec.ask(&["--", "sh", "-c", script]);
@@ -354,7 +354,7 @@ fn a_directory_that_can_be_gone_through_but_not_read_hides_no_repository() {
 }
 
 #[test]
-fn a_repository_that_the_policy_keeps_pristine_is_not_written() {
+fn pristine_repository_is_not_written() {
     for who in everyone() {
         let exec = repository(who);
         let commit = ["--", "git", "commit", "-q", "--allow-empty", "-m", "b"];

@@ -34,7 +34,7 @@ fn confirmed(exec: &Exec, words: &[&str]) -> Value {
 }
 
 #[test]
-fn the_hook_is_shown_confirmed_and_taken_out_and_the_file_is_as_it_was() {
+fn hook_install_and_remove_restore_file() {
     for (host, file) in HOSTS {
         let exec = Exec::new(Who::Me);
         let install = ["hook", "install", host];
@@ -62,7 +62,7 @@ fn the_hook_is_shown_confirmed_and_taken_out_and_the_file_is_as_it_was() {
 }
 
 #[test]
-fn a_linked_file_keeps_its_link_its_mode_and_what_else_it_says() {
+fn hook_install_keeps_link_mode_and_other_settings() {
     let exec = Exec::new(Who::Me);
     let text = "{\n    \"model\": \"opus\",\n    \"hooks\": {\"PreToolUse\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"lint\"}]}]}\n}\n";
     let real = exec.user.write("dotfiles/claude.json", text);
@@ -84,7 +84,7 @@ fn a_linked_file_keeps_its_link_its_mode_and_what_else_it_says() {
 }
 
 #[test]
-fn what_cannot_be_edited_stays_as_it_is_and_says_what_to_do() {
+fn hook_install_in_invalid_file_changes_nothing() {
     let exec = Exec::new(Who::Me);
     let file = exec.user.write(".gemini/settings.json", "{\n  // mine\n  \"theme\": \"dark\"\n}\n");
     let before = fs::read(&file).unwrap();
@@ -112,7 +112,7 @@ fn what_cannot_be_edited_stays_as_it_is_and_says_what_to_do() {
 }
 
 #[test]
-fn a_token_is_for_the_file_as_it_was_shown() {
+fn hook_install_token_is_bound_to_previewed_file() {
     let exec = Exec::new(Who::Me);
     exec.work.write(".claude/settings.json", "{\"a\": 1}");
     let words = ["hook", "install", "claude", "--project", "."];
@@ -127,7 +127,7 @@ fn a_token_is_for_the_file_as_it_was_shown() {
 }
 
 #[test]
-fn of_many_at_once_one_writes_and_the_file_is_whole() {
+fn concurrent_hook_installs_write_once() {
     let exec = Exec::new(Who::Me);
     let words = ["hook", "install", "claude"];
     let tokens: Vec<String> = (0..6).map(|_| token(&exec, &words)).collect();
@@ -151,7 +151,7 @@ fn line_with(exec: &Exec, program: &str) -> String {
 }
 
 #[test]
-fn the_wrapper_closes_whatever_happens_to_the_program() {
+fn hook_wrapper_fails_closed() {
     let exec = Exec::new(Who::Me);
     exec.executable("fails", "#!/bin/sh\nexit 1\n");
     exec.executable("killed", "#!/bin/sh\nkill -9 $$\n");
@@ -200,7 +200,7 @@ console.log(JSON.stringify({ before, after, args: output.args }))
 }
 
 #[test]
-fn the_plugin_throws_at_everything_but_a_clear_yes() {
+fn plugin_throws_unless_explicitly_allowed() {
     if counterpart("node").is_none() {
         return;
     }
@@ -259,7 +259,7 @@ model(["do it", {"call": call}, {"result": result}])
 "#;
 
 #[test]
-fn doctor_tells_a_host_that_asks_from_one_that_does_not() {
+fn hook_doctor_detects_host_that_does_not_call_hook() {
     let exec = Exec::new(Who::Me);
     let bin = exec.root.directory("bin");
     let doctor = |mode: &str| {

@@ -19,7 +19,7 @@ fn policy_of(exec: &Exec) -> String {
 }
 
 #[test]
-fn a_starter_policy_is_written_once_and_never_over_another() {
+fn policy_init_never_overwrites_policy() {
     let exec = Exec::new(Who::Me);
     assert_eq!(exec.ask(&["policy", "init"]).1, 6);
     std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
@@ -35,7 +35,7 @@ fn a_starter_policy_is_written_once_and_never_over_another() {
 }
 
 #[test]
-fn a_starter_makes_copies_and_moves_but_overwrites_nothing_unasked() {
+fn starter_policy_asks_before_overwriting() {
     let exec = without_policy();
     exec.ask(&["policy", "init"]);
     exec.write("a", "a");
@@ -48,7 +48,7 @@ fn a_starter_makes_copies_and_moves_but_overwrites_nothing_unasked() {
 }
 
 #[test]
-fn under_a_starter_a_person_looks_and_a_program_is_sent_to_the_tool() {
+fn starter_policy_redirects_programs_to_tool_calls() {
     let exec = without_policy();
     exec.ask(&["policy", "init"]);
     exec.write("a", "one\n");
@@ -62,7 +62,7 @@ fn under_a_starter_a_person_looks_and_a_program_is_sent_to_the_tool() {
 }
 
 #[test]
-fn starter_allows_every_program_of_the_system_that_it_does_not_restrict() {
+fn starter_policy_allows_all_unrestricted_programs() {
     let exec = without_policy();
     exec.ask(&["policy", "init"]);
     let policy = policy_of(&exec);
@@ -86,7 +86,7 @@ fn starter_allows_every_program_of_the_system_that_it_does_not_restrict() {
 }
 
 #[test]
-fn policy_that_lists_names_gets_those_of_the_project_only() {
+fn policy_init_for_project_adds_only_its_names() {
     let exec = Exec::with_policy(Who::Me, "[exec]\nallowed_commands = [\"true\"]\n");
     exec.write("Makefile", "");
     let asked = ["policy", "init", "--for", "."];
@@ -99,7 +99,7 @@ fn policy_that_lists_names_gets_those_of_the_project_only() {
 }
 
 #[test]
-fn a_policy_gets_what_it_lacks_once_that_was_shown_and_confirmed() {
+fn policy_init_adds_missing_values_after_confirmation() {
     let exec = Exec::with_policy(Who::Me, "# mine\n[exec]\nallowed_commands = [\"true\"] # one\npin = {}\n");
     exec.write("go.mod", "module x\n");
     exec.write("main.py", "");
@@ -127,7 +127,7 @@ fn a_policy_gets_what_it_lacks_once_that_was_shown_and_confirmed() {
 }
 
 #[test]
-fn no_text_of_a_project_gets_into_the_policy() {
+fn policy_init_copies_no_project_text() {
     let evil = "x\"]\n[exec]\nallowed_commands = [\"evil\"] #";
     let exec = without_policy();
     let below = exec.work.join(evil);
@@ -152,7 +152,7 @@ fn environment(make: impl Fn(&Path)) -> Value {
 }
 
 #[test]
-fn an_environment_is_believed_where_its_interpreter_is_one_of_this_machine() {
+fn virtual_environment_requires_known_interpreter() {
     let python = |work: &Path| symlink("/usr/bin/python3", work.join(".venv/bin/python3")).unwrap();
     if !cp_testkit::required("/usr/bin/python3", Path::new("/usr/bin/python3").exists()) {
         return;
@@ -194,7 +194,7 @@ fn an_environment_is_believed_where_its_interpreter_is_one_of_this_machine() {
 }
 
 #[test]
-fn environment_is_used_in_a_directory_of_any_name() {
+fn virtual_environment_in_directory_of_any_name_is_used() {
     if !cp_testkit::required("/usr/bin/python3", Path::new("/usr/bin/python3").exists()) {
         return;
     }
@@ -218,7 +218,7 @@ fn environment_is_used_in_a_directory_of_any_name() {
 }
 
 #[test]
-fn what_a_link_leads_to_is_not_of_the_project() {
+fn policy_init_ignores_links() {
     let exec = without_policy();
     exec.root.write("outside/Cargo.toml", "");
     for name in ["Cargo.toml", "go.mod"] {
@@ -230,7 +230,7 @@ fn what_a_link_leads_to_is_not_of_the_project() {
 }
 
 #[test]
-fn a_home_or_everything_is_no_project() {
+fn policy_init_refuses_home_or_root_as_project() {
     let exec = without_policy();
     let home = format!("{}/.", exec.home.display());
     for directory in ["/", "/..", &home, exec.root.to_str().unwrap()] {

@@ -36,7 +36,7 @@ fn open_runs(exec: &Exec) -> usize {
 }
 
 #[test]
-fn killed_run_is_settled_by_the_next_start_whenever_it_was_killed() {
+fn killed_run_is_settled_by_next_start() {
     let step = if std::env::var_os("CP_LONG").is_some() { 1 } else { 12 };
     for who in everyone() {
         let (mut planted, mut settled) = (0, 0);
@@ -78,7 +78,7 @@ fn killed_run_is_settled_by_the_next_start_whenever_it_was_killed() {
 }
 
 #[test]
-fn run_that_goes_on_is_not_settled_by_another() {
+fn active_run_is_not_settled() {
     for who in everyone() {
         let exec = Exec::new(who);
         let run =
@@ -96,7 +96,7 @@ fn run_that_goes_on_is_not_settled_by_another() {
 }
 
 #[test]
-fn file_of_a_run_that_never_began_is_removed_once_it_is_old() {
+fn abandoned_run_file_is_removed_when_old() {
     let exec = Exec::new(Who::Me);
     exec.ask(&["--", "true"]);
     let runs = exec.home.join("state/runs");

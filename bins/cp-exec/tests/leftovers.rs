@@ -6,7 +6,7 @@ use crate::attempts::{inside, refused_only_inside};
 use crate::exec::{Exec, POLICY, Who, everyone};
 
 #[test]
-fn no_mode_lends_the_rights_of_the_owner_or_the_group() {
+fn set_id_modes_are_refused() {
     if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
         return;
     }
@@ -50,7 +50,7 @@ attempt("openat2", lambda: call(437, -100, fresh(), how, 24))
 }
 
 #[test]
-fn devices_and_file_capabilities_cannot_be_made() {
+fn devices_and_file_capabilities_cannot_be_created() {
     if !required("the rights of root", rustix::process::geteuid().is_root()) {
         return;
     }
@@ -73,7 +73,7 @@ attempt("setxattr", lambda: os.setxattr(name, "security.capability", capability)
 }
 
 #[test]
-fn strict_executes_nothing_after_the_one_program_by_whatever_call() {
+fn strict_profile_allows_one_execution() {
     if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
         return;
     }

@@ -33,7 +33,7 @@ fn denied_rules(answer: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn line_gives_the_output_and_status_of_bash() {
+fn line_has_output_and_status_of_bash() {
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);
         exec.write("a b.txt", "one\ntwo\n");
@@ -88,7 +88,7 @@ const SPELLINGS: [&str; 18] = [
 ];
 
 #[test]
-fn refused_program_does_not_run_however_the_line_starts_it() {
+fn refused_program_does_not_run_from_any_line() {
     for who in everyone() {
         let exec = Exec::with_policy(who, POLICY);
         // The kernel keeps a program of the tools directory from nothing, so only the decision can keep `rm` from its work.
@@ -115,7 +115,7 @@ fn refused_program_does_not_run_however_the_line_starts_it() {
 }
 
 #[test]
-fn program_of_a_program_meets_only_rules_about_publication() {
+fn child_of_program_is_checked_for_publication_only() {
     let exec = Exec::with_policy(Who::Me, POLICY);
     exec.write("Makefile", "clean:\n\trm victim\npublish:\n\tgit push\n");
     exec.write("victim", "x");
@@ -147,7 +147,7 @@ fn script_is_a_program_and_a_shell_with_a_line_is_not() {
 }
 
 #[test]
-fn first_word_that_lies_does_not_change_the_decision() {
+fn false_argv0_does_not_change_decision() {
     let exec = Exec::with_policy(Who::Me, POLICY);
     exec.write("victim", "x");
     let (answer, _) = exec.ask(&["-c", "exec -a true rm victim"]);
@@ -159,7 +159,7 @@ fn first_word_that_lies_does_not_change_the_decision() {
 }
 
 #[test]
-fn loader_variable_of_the_line_is_refused_and_others_are_not() {
+fn loader_variable_of_line_is_refused() {
     let exec = Exec::with_policy(Who::Me, POLICY);
     for line in [
         "LD_PRELOAD=x env true",
@@ -180,7 +180,7 @@ fn loader_variable_of_the_line_is_refused_and_others_are_not() {
 }
 
 #[test]
-fn step_that_asks_runs_once_after_it_is_approved() {
+fn step_awaiting_approval_runs_once_after_approval() {
     let exec = Exec::with_policy(Who::Me, POLICY);
     let line = "env echo before; git push; echo $?";
     let (answer, status) = exec.ask(&["-c", line]);
@@ -203,7 +203,7 @@ fn step_that_asks_runs_once_after_it_is_approved() {
 }
 
 #[test]
-fn approver_is_asked_while_the_step_waits_and_the_time_does_not_count() {
+fn approver_time_does_not_count_against_timeout() {
     let exec = Exec::with_policy(Who::Me, "");
     let approver =
         exec.executable("approver", "#!/bin/sh\nsleep 2\n[ -e \"$(dirname \"$0\")/deny\" ] && exit 1\nexit 0\n");
@@ -219,7 +219,7 @@ fn approver_is_asked_while_the_step_waits_and_the_time_does_not_count() {
 }
 
 #[test]
-fn pipeline_of_words_runs_and_fails_with_its_first_failure() {
+fn pipeline_returns_first_failure() {
     let exec = Exec::with_policy(Who::Me, POLICY);
     let ask = |pipeline: Value| {
         let request = json!({"tool": "shell", "arguments": {"pipeline": pipeline}}).to_string();
@@ -235,7 +235,7 @@ fn pipeline_of_words_runs_and_fails_with_its_first_failure() {
 }
 
 #[test]
-fn tool_bash_takes_a_line_and_tool_shell_the_words_of_one_command() {
+fn tool_bash_accepts_line_and_tool_shell_one_command() {
     let exec = Exec::with_policy(Who::Me, POLICY);
     let ask = |exec: &Exec, tool: &str, line: &str| {
         let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call",
@@ -252,7 +252,7 @@ fn tool_bash_takes_a_line_and_tool_shell_the_words_of_one_command() {
 }
 
 #[test]
-fn former_value_of_strings_is_an_error_that_names_the_new_one() {
+fn former_value_of_strings_fails_with_new_value() {
     let exec = Exec::with_policy(Who::Me, &POLICY.replace("[exec]", "[exec]\nstrings = \"list\""));
     let (answer, status) = exec.ask(&["-c", "true"]);
     assert_eq!((status, &answer["error"]["code"]), (4, &json!("E_CONFIG")), "{answer}");
@@ -261,7 +261,7 @@ fn former_value_of_strings_is_an_error_that_names_the_new_one() {
 }
 
 #[test]
-fn strict_line_starts_the_listed_programs_and_the_kernel_no_others() {
+fn strict_line_runs_only_listed_programs() {
     for who in everyone() {
         let exec = Exec::with_policy(who, &POLICY.replace("[exec]", "[exec]\nprofile = \"strict\""));
         let (answer, status) = exec.ask(&["-c", "echo b a | tr ' ' '\\n' | sort | head -1; ls >/dev/null; echo $?"]);
@@ -277,7 +277,7 @@ fn strict_line_starts_the_listed_programs_and_the_kernel_no_others() {
 }
 
 #[test]
-fn tool_call_of_a_line_answers_with_the_step_that_was_refused_or_asks() {
+fn tool_call_of_line_reports_refused_or_pending_step() {
     let exec = Exec::with_policy(Who::Me, POLICY);
     let call = |line: &str| {
         let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call",

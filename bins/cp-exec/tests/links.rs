@@ -40,7 +40,7 @@ fn not_granted(answer: &Value) -> Vec<String> {
 }
 
 #[test]
-fn granted_path_that_became_a_link_is_not_granted_and_everything_else_runs() {
+fn granted_path_replaced_by_link_is_not_granted() {
     for who in everyone() {
         for (paths, name) in [
             ("read = [\".\"]\nwrite = [\".\"]\nexecute = [\"target/**\"]", "target"),
@@ -67,7 +67,7 @@ fn granted_path_that_became_a_link_is_not_granted_and_everything_else_runs() {
 }
 
 #[test]
-fn forbidden_or_pristine_path_that_became_a_link_refuses_every_run() {
+fn forbidden_or_pristine_path_replaced_by_link_refuses_every_run() {
     for who in everyone() {
         for (paths, name) in [
             ("read = [\".\"]\nwrite = [\".\"]\npristine = [\"lib/**\"]", "lib"),
@@ -89,7 +89,7 @@ fn forbidden_or_pristine_path_that_became_a_link_refuses_every_run() {
 }
 
 #[test]
-fn link_that_comes_while_requests_are_answered_is_not_granted_either() {
+fn link_created_between_requests_is_not_granted() {
     for who in everyone() {
         let paths = "read = [\".\"]\nwrite = [\".\"]\nexecute = [\"target/**\"]";
         let exec = Exec::with_policy(who, &with_paths(paths));
@@ -104,7 +104,7 @@ fn link_that_comes_while_requests_are_answered_is_not_granted_either() {
 }
 
 #[test]
-fn owners_link_is_followed_where_it_stays_inside_and_not_granted_where_it_leads_out() {
+fn owner_link_is_followed_only_inside_its_root() {
     for who in everyone() {
         let exec = Exec::with_policy(who, &with_paths("read = [\".\", \"in\", \"away\"]\nwrite = [\"out/**\"]"));
         let outside = secret(&exec);
@@ -124,7 +124,7 @@ fn owners_link_is_followed_where_it_stays_inside_and_not_granted_where_it_leads_
 }
 
 #[test]
-fn what_is_forbidden_stays_hidden_when_a_directory_on_its_way_is_renamed() {
+fn forbidden_path_stays_hidden_after_rename_of_ancestor() {
     for who in everyone() {
         let paths =
             "read = [\".\"]\nwrite = [\".\"]\nforbidden = [\"conf/prod/**\", \"deep/*/key.pem\", \"**/.token\"]";
@@ -176,7 +176,7 @@ attempt("read_any", any_readable)
 }
 
 #[test]
-fn the_home_of_these_programs_cannot_be_moved_or_replaced_where_its_surroundings_are_writable() {
+fn cp_home_in_writable_tree_cannot_be_moved_or_replaced() {
     for who in everyone() {
         let exec = Exec::new(who);
         let root = exec.root.as_os_str().to_str().unwrap().to_owned();
@@ -203,7 +203,7 @@ attempt("beside", lambda: open("../beside", "w"))
 }
 
 #[test]
-fn only_what_is_declared_is_there_and_no_path_socket_outside() {
+fn view_contains_only_declared_paths() {
     for who in everyone() {
         let exec = Exec::new(who);
         let elsewhere = Place::new();
@@ -238,7 +238,7 @@ for path in ["/boot", "/var/lib", "/etc/shadow", "/etc/fstab", "/home", "/root",
 }
 
 #[test]
-fn a_directory_that_is_swapped_while_it_is_listed_shows_nothing_from_outside() {
+fn directory_swapped_during_listing_shows_nothing_outside() {
     for who in everyone() {
         let exec = Exec::with_policy(who, &with_paths("read = [\".\"]\nwrite = [\".\"]"));
         let outside = secret(&exec);
@@ -267,7 +267,7 @@ fn a_directory_that_is_swapped_while_it_is_listed_shows_nothing_from_outside() {
 }
 
 #[test]
-fn a_name_that_is_not_utf8_is_listed_and_can_be_gone_on_from() {
+fn listing_continues_after_non_utf8_name() {
     use std::os::unix::ffi::OsStrExt;
     let exec = Exec::with_policy(everyone()[0], &with_paths("read = [\".\"]\nwrite = [\".\"]"));
     for name in [&b"a"[..], b"b\xff", b"base64:x", b"c"] {
@@ -295,7 +295,7 @@ fn a_name_that_is_not_utf8_is_listed_and_can_be_gone_on_from() {
 }
 
 #[test]
-fn more_entries_than_the_policy_lets_be_searched_are_a_refusal_that_names_the_setting() {
+fn too_many_entries_are_refused_with_setting() {
     for who in everyone() {
         let exec = Exec::with_policy(who, &with_paths("walk = 20\nforbidden = [\"**/.token\"]"));
         exec.write("few/.token", "x");
@@ -311,7 +311,7 @@ fn more_entries_than_the_policy_lets_be_searched_are_a_refusal_that_names_the_se
 }
 
 #[test]
-fn no_place_is_too_deep_too_closed_or_too_oddly_named_for_what_is_hidden_by_its_name() {
+fn hidden_names_are_found_in_deep_closed_and_odd_directories() {
     for who in everyone() {
         let exec = Exec::with_policy(who, &with_paths("forbidden = [\"**/.token\"]"));
         for name in ["closed/.token", "odd/.token", "long/.token"] {
@@ -367,7 +367,7 @@ attempt("deep", read)
 }
 
 #[test]
-fn no_way_leads_out_of_the_view() {
+fn view_has_no_path_outside() {
     for who in everyone() {
         let exec = Exec::new(who);
         let outside = secret(&exec);

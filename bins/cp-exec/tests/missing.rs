@@ -29,7 +29,7 @@ fn policy(more: &str) -> String {
 }
 
 #[test]
-fn without_a_layer_that_confines_reading_or_kills_nothing_runs() {
+fn run_without_containing_layer_is_refused() {
     for who in everyone() {
         for (layers, layer, word) in
             [("namespaces,landlock", "pid", "cgroup"), ("namespaces", "pid", "process namespace")]
@@ -51,7 +51,7 @@ fn without_a_layer_that_confines_reading_or_kills_nothing_runs() {
 }
 
 #[test]
-fn a_policy_can_say_in_words_that_commands_run_without_and_the_record_says_what_held() {
+fn degraded_policy_allows_run_and_records_layers() {
     for who in everyone() {
         let exec = Exec::with_policy(who, &policy("degraded = \"allow\""));
         let Some(answer) = ask(&exec, "namespaces,landlock", &["--", "echo", "ran"]) else { return };
@@ -67,7 +67,7 @@ fn a_policy_can_say_in_words_that_commands_run_without_and_the_record_says_what_
 }
 
 #[test]
-fn without_namespaces_the_other_layers_hold_and_the_record_says_so() {
+fn run_without_namespaces_records_other_layers() {
     for who in everyone() {
         let exec = Exec::with_policy(who, &policy("degraded = \"allow\""));
         let word = format!("daemon-{}", std::process::id());
@@ -87,7 +87,7 @@ fn without_namespaces_the_other_layers_hold_and_the_record_says_so() {
 }
 
 #[test]
-fn without_landlock_the_view_alone_confines_reading_writing_and_executing() {
+fn run_without_landlock_is_confined_by_view() {
     for who in everyone() {
         let paths = "\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"bin/**\"]\n";
         let exec = Exec::with_policy(who, &(POLICY.to_owned() + paths));
@@ -112,7 +112,7 @@ fn without_landlock_the_view_alone_confines_reading_writing_and_executing() {
 }
 
 #[test]
-fn doctor_says_that_nothing_runs_where_nothing_would() {
+fn doctor_fails_if_no_run_is_possible() {
     for who in everyone() {
         let exec = Exec::new(who);
         let Some(answer) = ask(&exec, "namespaces,landlock", &["doctor"]) else { return };
@@ -125,7 +125,7 @@ fn doctor_says_that_nothing_runs_where_nothing_would() {
 }
 
 #[test]
-fn without_a_process_namespace_a_control_group_ends_what_forks_without_end() {
+fn run_without_pid_namespace_kills_fork_bomb_by_control_group() {
     let exec = Exec::with_policy(everyone()[0], &policy("cgroup = true\nprocesses = 200"));
     let word = format!("runner-{}", std::process::id());
     exec.write("runner.py", "import os\nprint('ran', flush=True)\nwhile True:\n    if os.fork(): os._exit(0)\n");
@@ -166,7 +166,7 @@ const SETUP: [(u32, Option<&str>); 20] = [
 ];
 
 #[test]
-fn command_runs_with_its_layers_or_not_at_all_whichever_system_call_is_missing() {
+fn missing_system_call_refuses_run_or_keeps_layers() {
     if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
         return;
     }

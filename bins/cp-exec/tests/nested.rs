@@ -54,7 +54,7 @@ fn record(exec: &Exec, line: &str) -> Value {
 }
 
 #[test]
-fn client_runs_the_command_in_the_sandbox_that_exists() {
+fn client_runs_command_in_existing_sandbox() {
     for who in everyone() {
         let exec = project(who);
         let answer = record(&exec, "bin/cp-exec -- echo hi");
@@ -84,7 +84,7 @@ fn client_runs_the_command_in_the_sandbox_that_exists() {
 }
 
 #[test]
-fn requests_on_standard_input_are_answered_inside() {
+fn client_answers_requests_on_standard_input() {
     let exec = project(Who::Me);
     let requests = [
         json!({"tool": "shell", "arguments": {"argv": ["cat"], "stdin": "given"}}),
@@ -108,7 +108,7 @@ fn requests_on_standard_input_are_answered_inside() {
 }
 
 #[test]
-fn refusals_and_questions_come_back_and_an_approval_passes_once() {
+fn client_receives_refusals_and_spends_approval_once() {
     for who in everyone() {
         let exec = project(who);
         exec.write("text", "x");
@@ -149,7 +149,7 @@ fn refusals_and_questions_come_back_and_an_approval_passes_once() {
 }
 
 #[test]
-fn check_inside_gives_the_decision_and_other_verbs_are_refused() {
+fn client_check_returns_decision_and_other_verbs_are_refused() {
     let exec = project(Who::Me);
     let decision = |words: &str| record(&exec, &format!("bin/cp-exec check {words}"))["data"].clone();
     for (words, expected) in
@@ -172,7 +172,7 @@ fn check_inside_gives_the_decision_and_other_verbs_are_refused() {
 }
 
 #[test]
-fn home_is_neither_visible_nor_needed_inside() {
+fn client_neither_sees_nor_needs_home() {
     for who in everyone() {
         let exec = project(who);
         exec.ask(&["-c", "true"]);
@@ -192,7 +192,7 @@ fn home_is_neither_visible_nor_needed_inside() {
 }
 
 #[test]
-fn program_that_calls_cp_exec_is_a_client_too() {
+fn program_that_runs_cp_exec_is_client() {
     let exec = project(Who::Me);
     let makefile =
         "all:\n\t@tac text\n\t@bin/cp-exec --format raw -- echo from make\n\t-@bin/cp-exec --format raw -- tac text\n";
@@ -206,7 +206,7 @@ fn program_that_calls_cp_exec_is_a_client_too() {
 }
 
 #[test]
-fn clients_at_once_are_all_answered() {
+fn concurrent_clients_are_all_answered() {
     let exec = project(Who::Me);
     let line = "for i in $(seq 8); do bin/cp-exec --format raw -c \"sleep 0.2; echo $i\" & done; wait";
     let output = output(&exec, line);
@@ -217,7 +217,7 @@ fn clients_at_once_are_all_answered() {
 }
 
 #[test]
-fn hostile_client_neither_ends_nor_delays_the_run() {
+fn hostile_client_does_not_affect_run() {
     let attacks = [
         ("silent", "held = [connect() for _ in range(15)]"),
         (
@@ -251,7 +251,7 @@ fn hostile_client_neither_ends_nor_delays_the_run() {
 }
 
 #[test]
-fn killed_client_leaves_the_run_alone() {
+fn killed_client_does_not_affect_run() {
     let exec = project(Who::Me);
     let line =
         "bin/cp-exec -- sleep 60 & sleep 0.5; kill -9 $!; wait $!; echo $?; bin/cp-exec --format raw -- echo after";

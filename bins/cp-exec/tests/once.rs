@@ -16,7 +16,7 @@ fn refused(exec: &Exec, arguments: &[&str], reason: &str) {
 }
 
 #[test]
-fn a_command_with_a_request_id_runs_once_and_answers_again_as_it_did() {
+fn request_id_runs_command_once_and_repeats_result() {
     let exec = Exec::new(Who::Me);
     let with = |id: &str, script: &str| exec.ask(&["--request-id", id, "--", "sh", "-c", script]);
     for (id, script, status) in [("a", "echo x; echo x >>f", 0), ("b", "echo y >&2; echo y >>f; exit 3", 1)] {
@@ -39,7 +39,7 @@ fn a_command_with_a_request_id_runs_once_and_answers_again_as_it_did() {
 }
 
 #[test]
-fn an_id_whose_command_may_have_run_says_so() {
+fn request_id_of_unfinished_command_is_reported() {
     let exec = Exec::new(Who::Me);
     let line = ["--request-id", "a", "--", "sh", "-c", "echo x >>f"];
     assert_eq!(exec.ask(&line).1, 0);
@@ -54,7 +54,7 @@ fn an_id_whose_command_may_have_run_says_so() {
 }
 
 #[test]
-fn requests_and_standard_input_have_no_request_id() {
+fn request_id_with_requests_on_standard_input_is_refused() {
     let exec = Exec::new(Who::Me);
     let row = json!({"tool": "shell", "arguments": {"argv": ["true"]}}).to_string();
     assert_eq!(exec.answers(&["--request-id", "a"], &row).1, 2);
@@ -62,7 +62,7 @@ fn requests_and_standard_input_have_no_request_id() {
 }
 
 #[test]
-fn a_token_is_refused_for_its_own_reason_and_before_the_command_is_looked_at() {
+fn invalid_token_is_refused_before_command_is_checked() {
     let exec = asking();
     let (shown, _) = exec.ask(&["--dry-run", "--", "echo", "a"]);
     let token = shown["data"]["confirm_token"].as_str().unwrap();
@@ -81,7 +81,7 @@ fn a_token_is_refused_for_its_own_reason_and_before_the_command_is_looked_at() {
 }
 
 #[test]
-fn a_token_for_an_overwrite_is_used_once_whatever_became_of_the_file() {
+fn overwrite_token_is_used_once() {
     let exec = Exec::new(Who::Me);
     exec.write("f", "old");
     let write = |confirm: Value| {
@@ -101,7 +101,7 @@ fn a_token_for_an_overwrite_is_used_once_whatever_became_of_the_file() {
 }
 
 #[test]
-fn an_approval_holds_no_token_and_is_tried_without_a_person() {
+fn approval_contains_no_token() {
     let rule = "\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n";
     let exec =
         Exec::with_policy(Who::Me, &format!("{}{rule}", POLICY.replace("intent =", "confirm = \"owner\"\nintent =")));

@@ -39,7 +39,7 @@ fn options(text: &str) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn overwrite_is_found_after_every_option_that_a_program_lists() {
+fn overwrite_is_found_after_every_listed_option() {
     let names = PROGRAMS.map(|(name, _)| name);
     let policy = format!("[exec]\nallowed_commands = {names:?}\n[paths]\nwrite = [\".\"]\n");
     let exec = Exec::with_policy(Who::Me, &policy);

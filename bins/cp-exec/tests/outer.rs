@@ -17,7 +17,7 @@ fn policy(more: &str) -> String {
 }
 
 #[test]
-fn a_command_ends_and_where_layers_are_missing_the_refusal_names_the_outer_sandbox_and_the_cure() {
+fn refusal_in_outer_sandbox_names_sandbox_and_setting() {
     for who in everyone() {
         let exec = Exec::new(who);
         let Some(ran) = inside(&exec, &["--", "echo", "ran"]) else { return };
@@ -42,7 +42,7 @@ fn a_command_ends_and_where_layers_are_missing_the_refusal_names_the_outer_sandb
 }
 
 #[test]
-fn the_policy_decides_whether_the_layers_that_are_left_are_enough() {
+fn policy_decides_if_remaining_layers_suffice() {
     let root = everyone()[0];
     if root == Who::Ordinary {
         return;

@@ -40,7 +40,7 @@ fn printed(exec: &Exec, words: &[&str]) -> String {
 }
 
 #[test]
-fn a_node_project_is_run_built_and_tested() {
+fn node_project_runs_builds_and_tests() {
     if !required("npm in /usr/bin", found("/usr/bin/npm", &["--version"])) {
         return;
     }
@@ -68,7 +68,7 @@ fn a_node_project_is_run_built_and_tested() {
 const PYTHON_TEST: &str = "import multiprocessing, subprocess, sys, tempfile\n\ndef double(x):\n    return 2 * x\n\ndef test_it():\n    with tempfile.TemporaryFile() as f:\n        f.write(b'x')\n    with multiprocessing.Pool(2) as pool:\n        assert pool.map(double, [1, 2]) == [2, 4]\n    assert subprocess.check_output([sys.executable, '-c', 'print(1)']) == b'1\\n'\n";
 
 #[test]
-fn a_python_project_is_run_and_tested_in_the_environment_that_is_active() {
+fn python_project_uses_active_environment() {
     let Some(environment) = pytest_environment() else { return };
     let exec = project(&[("main.py", "import sys; print(sys.prefix)\n"), ("test_it.py", PYTHON_TEST)]);
     let begun = begin(&exec, &[("VIRTUAL_ENV", &environment)]);
@@ -80,7 +80,7 @@ fn a_python_project_is_run_and_tested_in_the_environment_that_is_active() {
 }
 
 #[test]
-fn a_python_project_uses_its_own_environment_and_leaves_it_as_it_is() {
+fn python_project_uses_own_environment_unchanged() {
     let exec = project(&[("main.py", "import sys; print(sys.prefix)\n"), ("pyproject.toml", "")]);
     let made = exec.program("python3").args(["-m", "venv", "--without-pip", ".venv"]).run();
     if !required("venv of python3", made.status == 0) {
@@ -99,7 +99,7 @@ fn a_python_project_uses_its_own_environment_and_leaves_it_as_it_is() {
 }
 
 #[test]
-fn a_crate_is_tested_with_its_build_script() {
+fn crate_with_build_script_is_tested() {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap());
     let me = rustix::process::geteuid().as_raw().to_string();
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
@@ -120,7 +120,7 @@ fn a_crate_is_tested_with_its_build_script() {
 }
 
 #[test]
-fn a_program_of_make_is_built_and_run() {
+fn make_project_builds_and_runs() {
     if !required("make and cc", found("make", &["--version"]) && found("cc", &["--version"])) {
         return;
     }
@@ -133,7 +133,7 @@ fn a_program_of_make_is_built_and_run() {
 }
 
 #[test]
-fn a_module_of_go_is_tested_and_run() {
+fn go_module_is_tested_and_run() {
     // 300 MB to install: not everywhere.
     if std::env::var_os("CP_LONG").is_none() || !required("go", found("go", &["version"])) {
         return;

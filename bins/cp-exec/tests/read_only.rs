@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use crate::exec::{Exec, POLICY, everyone};
 
 #[test]
-fn a_command_writes_nothing_and_reaches_nobody() {
+fn read_only_command_has_no_writes_and_no_network() {
     for who in everyone() {
         let exec = Exec::with_policy(who, &POLICY.replace("intent =", "network = \"host\"\nintent ="));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -35,7 +35,7 @@ fn a_command_writes_nothing_and_reaches_nobody() {
 }
 
 #[test]
-fn no_file_is_written_and_every_file_can_be_read() {
+fn read_only_file_operations_only_read() {
     for who in everyone() {
         let exec = Exec::new(who);
         exec.write("a", "text");

@@ -33,7 +33,7 @@ fn with_history(who: Who) -> Exec {
 }
 
 #[test]
-fn history_that_a_run_destroys_is_brought_back() {
+fn destroyed_history_is_restored() {
     const DAMAGE: [&str; 6] = [
         "rm -rf .git/objects .git/refs",
         "rm -rf .git/objects .git/refs .git/HEAD .git/index .git/packed-refs .git/logs",
@@ -60,7 +60,7 @@ fn history_that_a_run_destroys_is_brought_back() {
 }
 
 #[test]
-fn references_that_are_newer_stay_unless_they_are_asked_for() {
+fn newer_references_are_restored_only_on_request() {
     let exec = with_history(Who::Me);
     let (old, _) = (owner(&exec, "git rev-parse main"), exec.ask(&["--", "true"]));
     owner(&exec, "git commit -qm new");
@@ -76,7 +76,7 @@ fn references_that_are_newer_stay_unless_they_are_asked_for() {
 }
 
 #[test]
-fn what_is_kept_cannot_be_seen_or_changed_in_a_run() {
+fn kept_history_is_inaccessible_in_run() {
     for who in everyone() {
         let exec = with_history(who);
         exec.ask(&["--", "true"]);
@@ -92,7 +92,7 @@ fn what_is_kept_cannot_be_seen_or_changed_in_a_run() {
 }
 
 #[test]
-fn snapshots_are_few_and_unchanged_repositories_get_none() {
+fn unchanged_repository_gets_no_snapshot() {
     let exec = with_history(Who::Me);
     let count = || fs::read_dir(exec.work.join(".git/cp-keep/snapshots")).unwrap().count();
     exec.ask(&["--", "true"]);
@@ -106,7 +106,7 @@ fn snapshots_are_few_and_unchanged_repositories_get_none() {
 }
 
 #[test]
-fn keeping_costs_little_where_nothing_changed() {
+fn unchanged_repository_is_kept_quickly() {
     let exec = repository(Who::Me);
     owner(
         &exec,

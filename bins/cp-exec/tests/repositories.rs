@@ -16,7 +16,7 @@ fn made(answer: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_repository_that_a_run_makes_stays_and_works() {
+fn new_repository_stays_and_works() {
     for who in everyone() {
         let exec = repository(who);
         for (words, made_there) in [
@@ -51,7 +51,7 @@ fn a_repository_that_a_run_makes_stays_and_works() {
 }
 
 #[test]
-fn programs_that_search_a_whole_tree_may_read_every_directory_of_a_repository() {
+fn repository_directories_are_readable() {
     for who in everyone() {
         let exec = repository(who);
         // The first run keeps things in the repository.
@@ -94,7 +94,7 @@ const EVIL: [(&str, &str, &str); 12] = [
 ];
 
 #[test]
-fn a_made_repository_that_would_run_a_program_is_undone() {
+fn new_repository_that_runs_program_is_quarantined() {
     const BEGIN: &str = "mkdir other other/hooks; git init -q -b main other/r && mv other/r/.git/objects other/r/.git/refs other/; \
         printf '#!/bin/sh\\ntouch OUT/ran\\n' > evil; chmod +x evil; cp evil other/hooks/post-index-change; \
         printf '[core]\\nrepositoryformatversion = 0\\nfsmonitor = EVIL\\n' > other/config; rm -rf other/r; \
@@ -129,7 +129,7 @@ fn a_made_repository_that_would_run_a_program_is_undone() {
 }
 
 #[test]
-fn a_made_repository_does_not_lead_elsewhere() {
+fn new_repository_with_outside_references_is_quarantined() {
     const SCRIPTS: [(&str, &str); 9] = [
         (".git/objects/info/alternates", "echo WORK/.git/objects > .git/objects/info/alternates"),
         (".git/objects/info/http-alternates", "echo http://x/ > .git/objects/info/http-alternates"),
@@ -156,7 +156,7 @@ fn a_made_repository_does_not_lead_elsewhere() {
 }
 
 #[test]
-fn a_directory_that_is_a_repository_with_its_parts_elsewhere_is_found() {
+fn split_repository_is_found() {
     const SCRIPT: &str = "git init -q x && mkdir other && mv x/.git/objects x/.git/refs other && rm -rf x && \
         printf '#!/bin/sh\\ntouch OUT/ran\\n' > evil && chmod +x evil && echo ref: refs/heads/main > HEAD && echo WORK/other > commondir && \
         printf '[core]\\nrepositoryformatversion = 1\\nfsmonitor = WORK/evil\\n[extensions]\\nworktreeConfig = true\\n' > other/config && \
@@ -180,7 +180,7 @@ fn a_directory_that_is_a_repository_with_its_parts_elsewhere_is_found() {
 }
 
 #[test]
-fn the_starter_policy_makes_repositories_and_packages() {
+fn starter_policy_allows_new_repositories_and_packages() {
     let exec = Exec::new(Who::Me);
     fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
     let (begun, status) = exec.ask(&["policy", "init"]);
@@ -202,7 +202,7 @@ fn the_starter_policy_makes_repositories_and_packages() {
 }
 
 #[test]
-fn a_bare_repository_beside_other_files_loses_only_what_is_dangerous() {
+fn bare_repository_beside_files_loses_dangerous_parts() {
     for who in everyone() {
         let exec = Exec::new(who);
         exec.write("Makefile", "all:\n");
@@ -218,7 +218,7 @@ fn a_bare_repository_beside_other_files_loses_only_what_is_dangerous() {
 }
 
 #[test]
-fn a_repository_that_was_there_cannot_be_moved() {
+fn existing_repository_cannot_be_moved() {
     for who in everyone() {
         let exec = Exec::new(who);
         let setup = "git init -q -b main p && cd p && git config user.name me && git config user.email me@x && git config alias.x y && \
@@ -243,7 +243,7 @@ fn a_repository_that_was_there_cannot_be_moved() {
 }
 
 #[test]
-fn a_repository_that_is_closed_to_commands_is_not_taken_for_one_of_the_run() {
+fn hidden_repository_is_not_quarantined() {
     for who in everyone() {
         for paths in ["pristine = [\".git\"]", "forbidden = [\".git\"]", "pristine = [\"**/.git\"]"] {
             let exec = repository(who);
@@ -261,7 +261,7 @@ fn a_repository_that_is_closed_to_commands_is_not_taken_for_one_of_the_run() {
 }
 
 #[test]
-fn work_in_a_linked_working_tree_and_in_a_submodule_stays_and_making_one_is_the_owners() {
+fn linked_working_tree_and_submodule_keep_work_but_cannot_be_created() {
     for who in everyone() {
         let exec = Exec::new(who);
         let setup = "git init -q -b main main && cd main && git config user.name me && git config user.email me@x && git commit -q --allow-empty -m a && \
@@ -306,7 +306,7 @@ fn work_in_a_linked_working_tree_and_in_a_submodule_stays_and_making_one_is_the_
 }
 
 #[test]
-fn a_rebase_list_that_cannot_be_read_as_text_is_read_all_the_same() {
+fn non_utf8_rebase_list_is_checked() {
     let exec = repository(Who::Me);
     let script =
         "mkdir -p .git/rebase-merge && printf 'pick \\377\\nexec touch ran\\n' > .git/rebase-merge/git-rebase-todo";

@@ -12,7 +12,7 @@ fn sh(script: &str) -> String {
 }
 
 #[test]
-fn several_run_at_once_and_are_answered_in_order() {
+fn concurrent_requests_are_answered_in_order() {
     for who in everyone() {
         let exec = Exec::new(who);
         // The first waits for the last, which can only be if they run together.
@@ -43,7 +43,7 @@ fn several_run_at_once_and_are_answered_in_order() {
 }
 
 #[test]
-fn an_answer_comes_while_the_input_is_open_and_others_run() {
+fn answer_arrives_before_end_of_input() {
     let exec = Exec::new(Who::Me);
     let mut child = exec.command(&["--jobs", "2"]).start();
     child.write(sh("echo one") + &sh("while ! test -e go; do sleep 0.01; done"));
@@ -54,7 +54,7 @@ fn an_answer_comes_while_the_input_is_open_and_others_run() {
 }
 
 #[test]
-fn many_more_than_at_once_are_all_answered() {
+fn more_requests_than_jobs_are_all_answered() {
     let exec = Exec::new(Who::Me);
     let input = (0..40).fold(String::new(), |mut input, n| {
         let _ = write!(input, "{}", sh(&format!("echo {n}")));
@@ -67,7 +67,7 @@ fn many_more_than_at_once_are_all_answered() {
 }
 
 #[test]
-fn a_signal_ends_all_that_run_and_every_intent_has_its_result() {
+fn signal_ends_all_runs_and_records_results() {
     for who in everyone() {
         let exec = Exec::new(who);
         let word = format!("jobs-{}-{who:?}", std::process::id());
@@ -93,7 +93,7 @@ fn a_signal_ends_all_that_run_and_every_intent_has_its_result() {
 }
 
 #[test]
-fn the_first_failure_stops_the_stream_and_what_runs_is_finished() {
+fn first_failure_stops_stream_after_running_requests() {
     let exec = Exec::new(Who::Me);
     // The first fails once the second has begun.
     let input = sh("while ! test -e began; do sleep 0.01; done; exit 1")
@@ -107,7 +107,7 @@ fn the_first_failure_stops_the_stream_and_what_runs_is_finished() {
 }
 
 #[test]
-fn values_of_variables_stay_out_of_the_ledger_and_can_be_told_apart_in_it() {
+fn ledger_has_keyed_hashes_of_variable_values() {
     let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "env_allow = [\"WORD\"]\nintent ="));
     for value in ["swordfish", "swordfish", "haddock"] {
         assert_eq!(exec.ask(&["--env", &format!("WORD={value}"), "--", "sh", "-c", "echo $WORD"]).1, 0);
@@ -119,7 +119,7 @@ fn values_of_variables_stay_out_of_the_ledger_and_can_be_told_apart_in_it() {
 }
 
 #[test]
-fn the_hash_of_a_large_program_is_known_to_the_next_process_and_the_record_says_so() {
+fn large_program_hash_is_cached_and_recorded() {
     let exec = Exec::new(Who::Me);
     let large = std::fs::metadata("/usr/bin/python3").is_ok_and(|meta| meta.len() >= 1 << 20);
     if !required("a large /usr/bin/python3, of which something is kept", large) {
@@ -134,7 +134,7 @@ fn the_hash_of_a_large_program_is_known_to_the_next_process_and_the_record_says_
 }
 
 #[test]
-fn input_that_a_command_does_not_get_is_noticed() {
+fn unread_standard_input_is_noticed() {
     let exec = Exec::new(Who::Me);
     let (answers, _) = exec.answers(&["--", "sh", "-c", "sleep 0.1; cat"], "forgotten\n");
     assert_eq!(answers[0]["data"]["stdout"], "", "{answers:?}");

@@ -9,7 +9,7 @@ fn shell(arguments: &str) -> String {
 }
 
 #[test]
-fn a_command_that_fails_is_a_failure_with_the_same_members_as_a_result() {
+fn failed_command_error_has_members_of_result() {
     for who in everyone() {
         let exec = Exec::new(who);
         let (good, status) = exec.ask(&["--", "sh", "-c", "echo out; echo err >&2"]);
@@ -30,7 +30,7 @@ fn a_command_that_fails_is_a_failure_with_the_same_members_as_a_result() {
 }
 
 #[test]
-fn the_intent_is_on_the_ledger_before_the_result_and_a_refusal_is_too() {
+fn ledger_has_intent_before_result_and_refusals() {
     let exec = Exec::new(Who::Me);
     exec.ask(&["--", "true"]);
     exec.ask(&["--", "shred", "-f", "/"]);
@@ -47,7 +47,7 @@ fn the_intent_is_on_the_ledger_before_the_result_and_a_refusal_is_too() {
 }
 
 #[test]
-fn without_a_ledger_nothing_runs() {
+fn run_without_ledger_is_refused() {
     let exec = Exec::new(Who::Me);
     let (answer, status) = exec.ask(&["--ledger", "/proc/none/x.jsonl", "--", "sh", "-c", "touch ran"]);
     assert_eq!(status, 1, "{answer}");
@@ -79,7 +79,7 @@ fn raw_format_is_a_chain_loader() {
 }
 
 #[test]
-fn the_standard_input_is_empty_unless_it_is_given() {
+fn standard_input_is_empty_by_default() {
     for who in everyone() {
         let exec = Exec::new(who);
         let result = exec.inside("cat; echo end");
@@ -92,7 +92,7 @@ fn the_standard_input_is_empty_unless_it_is_given() {
 }
 
 #[test]
-fn bytes_that_are_no_text_come_in_base64_too() {
+fn non_utf8_output_has_base64() {
     let result = Exec::new(Who::Me).inside(r"printf 'a\377\376'");
     assert_eq!(result["stdout"], "a\u{fffd}\u{fffd}");
     assert_eq!(result["streams"]["stdout"]["base64"], "Yf/+");
@@ -100,7 +100,7 @@ fn bytes_that_are_no_text_come_in_base64_too() {
 }
 
 #[test]
-fn a_flood_is_counted_hashed_and_cut_in_the_middle() {
+fn large_output_is_counted_hashed_and_truncated() {
     let exec = Exec::new(Who::Me);
     let result = exec.inside("echo begin; head -c 30000000 /dev/zero; echo end");
     let out = result["stdout"].as_str().unwrap();
@@ -114,7 +114,7 @@ fn a_flood_is_counted_hashed_and_cut_in_the_middle() {
 }
 
 #[test]
-fn requests_are_answered_one_by_one_while_the_input_is_open() {
+fn requests_are_answered_before_end_of_input() {
     for who in everyone() {
         let exec = Exec::new(who);
         let mut child = exec.command(&["--closed"]).start();
@@ -139,7 +139,7 @@ fn requests_are_answered_one_by_one_while_the_input_is_open() {
 }
 
 #[test]
-fn a_tool_of_a_directory_gets_its_arguments_and_describes_itself() {
+fn executable_tool_gets_arguments_and_describes_itself() {
     for who in everyone() {
         let exec = Exec::new(who);
         let tool = "#!/usr/bin/env python3\nimport json, sys\nif sys.argv[1:] == ['--describe']:\n    print(json.dumps({'name': 'adder', 'parameters': {}}))\n    sys.exit()\na = json.load(sys.stdin)\nassert json.loads(sys.argv[1]) == a\nif a['x'] < 0: sys.exit('negative')\nprint(a['x'] + a['y'])\n";
@@ -179,7 +179,7 @@ fn a_tool_of_a_directory_gets_its_arguments_and_describes_itself() {
 }
 
 #[test]
-fn a_pipeline_has_no_shell_and_every_stage_is_checked_before_any_runs() {
+fn pipeline_stages_are_checked_before_any_runs() {
     for who in everyone() {
         let exec = Exec::new(who);
         let (answers, _) = exec.answers(&[], &shell(r#"{"pipeline":[["echo","b; a"],["cat"],["head","-c","1"]]}"#));
@@ -196,7 +196,7 @@ fn a_pipeline_has_no_shell_and_every_stage_is_checked_before_any_runs() {
 }
 
 #[test]
-fn files_are_read_listed_and_written_under_the_policys_paths() {
+fn file_operations_follow_policy_paths() {
     for who in everyone() {
         let policy = format!(
             "{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\"out\"]\npristine = [\"out/keep\"]\nforbidden = [\"**/*.key\"]\n"
@@ -249,7 +249,7 @@ fn files_are_read_listed_and_written_under_the_policys_paths() {
 }
 
 #[test]
-fn a_token_confirms_one_command_once() {
+fn token_confirms_one_command_once() {
     let policy = format!("{POLICY}\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n");
     let exec = Exec::with_policy(Who::Me, &policy);
     let (asks, status) = exec.ask(&["--", "echo", "a"]);
@@ -274,7 +274,7 @@ fn a_token_confirms_one_command_once() {
 }
 
 #[test]
-fn a_hostile_repository_runs_nothing_when_git_looks_at_it() {
+fn git_in_hostile_repository_runs_nothing() {
     for who in everyone() {
         let exec = Exec::with_policy(who, "[exec]\nallowed_commands = [\"git\"]\n");
         let root = &exec.work;
@@ -303,7 +303,7 @@ fn a_hostile_repository_runs_nothing_when_git_looks_at_it() {
 }
 
 #[test]
-fn a_layer_that_the_policy_requires_and_that_is_missing_is_a_refusal() {
+fn missing_required_layer_refuses_run() {
     let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "require = [\"run_as\"]\nintent ="));
     let (answer, status) = exec.ask(&["--", "true"]);
     assert_eq!((status, answer["error"]["details"]["rule"].as_str()), (4, Some("require")), "{answer}");
@@ -311,7 +311,7 @@ fn a_layer_that_the_policy_requires_and_that_is_missing_is_a_refusal() {
 }
 
 #[test]
-fn standard_output_that_is_full_is_an_error_and_the_effect_is_recorded() {
+fn full_standard_output_fails_and_effect_is_recorded() {
     let exec = Exec::new(Who::Me);
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     exec.command(&["--", "true"]).stdout_to(full).run().code(1);
@@ -319,7 +319,7 @@ fn standard_output_that_is_full_is_an_error_and_the_effect_is_recorded() {
 }
 
 #[test]
-fn bad_requests_name_what_is_wrong_and_the_stream_goes_on() {
+fn bad_request_is_reported_and_stream_continues() {
     let exec = Exec::new(Who::Me);
     let input = [
         r#"{"tool":"shell","arguments":{"command":"echo $(id)"}}"#,
@@ -344,7 +344,7 @@ fn bad_requests_name_what_is_wrong_and_the_stream_goes_on() {
 }
 
 #[test]
-fn a_deadline_in_the_middle_of_the_start_is_a_timeout() {
+fn deadline_during_start_is_timeout() {
     for who in everyone() {
         let exec = Exec::new(who);
         for timeout in ["0.0001", "0.0005", "0.001", "0.002", "0.004", "0.008"] {
@@ -359,7 +359,7 @@ fn a_deadline_in_the_middle_of_the_start_is_a_timeout() {
 }
 
 #[test]
-fn a_command_reads_a_file_that_it_cannot_change_through_its_descriptor() {
+fn stdin_file_cannot_be_changed_through_descriptor() {
     use std::os::unix::fs::PermissionsExt as _;
     const SCRIPT: &str = "import os\nassert os.read(0, 3) == b'abc'\nos.lseek(0, 0, 0)\nassert os.read(0, 9) == b'abc'\nos.fchmod(0, 0o777)\nopen('/proc/self/fd/0', 'w').write('X')\n";
     for who in everyone() {
@@ -396,7 +396,7 @@ fn a_command_reads_a_file_that_it_cannot_change_through_its_descriptor() {
 }
 
 #[test]
-fn the_machine_says_who_runs_there_and_which_python_commands_get() {
+fn system_get_info_has_user_and_python_version() {
     for who in everyone() {
         let exec = Exec::new(who);
         let (answers, _) = exec.answers(&[], r#"{"tool":"system","operation":"get_info","arguments":{}}"#);
@@ -412,7 +412,7 @@ fn the_machine_says_who_runs_there_and_which_python_commands_get() {
 }
 
 #[test]
-fn a_file_in_a_directory_that_is_not_there_is_not_found_with_what_to_do() {
+fn file_in_missing_directory_is_not_found_with_hint() {
     let exec = Exec::new(Who::Me);
     let write = |path: &str| {
         let request = format!(
@@ -428,7 +428,7 @@ fn a_file_in_a_directory_that_is_not_there_is_not_found_with_what_to_do() {
 }
 
 #[test]
-fn pipe_on_standard_input_cannot_be_written_by_the_command() {
+fn stdin_pipe_cannot_be_written_by_command() {
     const WRITE: &str = "import os\nos.write(os.open('/proc/self/fd/0', os.O_WRONLY), b'touch PLANTED\\n')\n";
     for who in everyone() {
         let exec = Exec::new(who);

@@ -47,7 +47,7 @@ fn project() -> Exec {
 }
 
 #[test]
-fn search_finds_what_ripgrep_finds() {
+fn search_agrees_with_ripgrep() {
     // Installed where the checks run: its absence there is a failure.
     let there = std::process::Command::new("rg").arg("--version").output().is_ok();
     if !required("rg", there) {
@@ -87,7 +87,7 @@ fn search_finds_what_ripgrep_finds() {
 }
 
 #[test]
-fn answers_are_bounded_and_say_so() {
+fn search_answers_are_bounded_with_note() {
     let exec = Exec::new(Who::Me);
     exec.write("many", &"needle\n".repeat(500));
     exec.write("wide", &format!("wide {}", "é".repeat(5000)));
@@ -107,7 +107,7 @@ fn answers_are_bounded_and_say_so() {
 }
 
 #[test]
-fn what_is_hidden_or_lies_outside_is_not_found_and_what_lies_beside_it_is() {
+fn search_skips_hidden_and_outside_files() {
     let exec =
         Exec::with_policy(Who::Me, &format!("{POLICY}\n[paths]\nread = [\".\"]\nforbidden = [\"**/private\"]\n"));
     for path in [".env", "seen", "private/a", "sub/private/b", "sub/seen"] {
@@ -131,7 +131,7 @@ fn what_is_hidden_or_lies_outside_is_not_found_and_what_lies_beside_it_is() {
 }
 
 #[test]
-fn files_are_found_by_glob_and_kind() {
+fn find_selects_by_glob_and_kind() {
     let exec = project();
     let find = |arguments: &Value| {
         let answer = ask(&exec, "find", arguments);
@@ -147,7 +147,7 @@ fn files_are_found_by_glob_and_kind() {
 }
 
 #[test]
-fn file_that_cannot_be_read_is_reported_and_not_counted() {
+fn search_reports_unreadable_file() {
     use std::os::unix::fs::PermissionsExt;
     // Root reads every file.
     let who = everyone().pop().unwrap();

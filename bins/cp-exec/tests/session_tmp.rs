@@ -14,7 +14,7 @@ fn directories(exec: &Exec) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn session_tmp_lasts_for_the_session_and_belongs_to_it_alone() {
+fn session_tmp_is_private_to_session() {
     for who in everyone() {
         let exec = Exec::new(who);
         exec.write("p", "precious");
@@ -39,7 +39,7 @@ fn session_tmp_lasts_for_the_session_and_belongs_to_it_alone() {
 }
 
 #[test]
-fn session_tmp_above_a_project_executes_nothing_and_a_link_in_it_leads_no_mount_elsewhere() {
+fn session_tmp_above_project_is_noexec_and_links_are_refused() {
     for who in everyone() {
         let exec = Exec::new(who);
         let run = |script: &str| exec.ask(&["--run", "S", "--", "sh", "-c", script]).0;
@@ -59,7 +59,7 @@ fn session_tmp_above_a_project_executes_nothing_and_a_link_in_it_leads_no_mount_
 }
 
 #[test]
-fn session_tmp_over_its_bound_refuses_the_next_command() {
+fn session_tmp_above_limit_refuses_next_command() {
     for who in everyone() {
         let policy = POLICY.replace("[exec]", "[exec]\nscratch = 1048576");
         let exec = Exec::with_policy(who, &policy);
@@ -75,7 +75,7 @@ fn session_tmp_over_its_bound_refuses_the_next_command() {
 }
 
 #[test]
-fn file_operation_in_tmp_says_that_tmp_is_private_to_commands() {
+fn file_operation_in_tmp_is_refused_with_hint() {
     let exec = Exec::with_policy(crate::exec::Who::Me, POLICY);
     let request = |path: &str| {
         json!({"tool": "filesystem", "operation": "write_file", "arguments": {"path": path, "content": "x"}})
@@ -88,7 +88,7 @@ fn file_operation_in_tmp_says_that_tmp_is_private_to_commands() {
 }
 
 #[test]
-fn program_that_was_made_in_tmp_runs_there_but_not_under_the_strict_profile() {
+fn program_in_tmp_runs_except_under_strict_profile() {
     let exec = Exec::new(Who::Me);
     // Of a project that lies in /tmp nothing else in /tmp is executed.
     let project = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

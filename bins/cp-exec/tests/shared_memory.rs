@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::exec::{Exec, POLICY, everyone};
 
 #[test]
-fn a_declared_directory_is_there_and_its_neighbours_are_not() {
+fn declared_shared_memory_directory_is_visible_alone() {
     for who in everyone() {
         let directory = || {
             let made = tempfile::tempdir_in("/dev/shm").unwrap();

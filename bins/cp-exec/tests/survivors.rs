@@ -42,7 +42,7 @@ fn word() -> String {
 }
 
 #[test]
-fn no_child_of_any_kind_survives_the_deadline() {
+fn no_child_survives_deadline() {
     for who in everyone() {
         for how in ["child", "grandchild", "setsid", "double", "child,grandchild,setsid,double,deaf"] {
             let (exec, word) = (Exec::new(who), word());
@@ -64,7 +64,7 @@ fn no_child_of_any_kind_survives_the_deadline() {
 }
 
 #[test]
-fn what_outlives_its_command_is_killed_soon_after_and_counted() {
+fn process_outliving_command_is_killed_and_counted() {
     for who in everyone() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
@@ -80,7 +80,7 @@ fn what_outlives_its_command_is_killed_soon_after_and_counted() {
 }
 
 #[test]
-fn a_command_that_is_killed_takes_everything_with_it_even_if_cp_exec_is_killed_too() {
+fn killed_cp_exec_leaves_no_process() {
     for who in everyone() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
@@ -101,7 +101,7 @@ fn a_command_that_is_killed_takes_everything_with_it_even_if_cp_exec_is_killed_t
 }
 
 #[test]
-fn a_command_that_heeds_the_request_to_end_has_timed_out_all_the_same() {
+fn command_that_exits_on_sigterm_has_timed_out() {
     let exec = Exec::new(everyone()[0]);
     let (answer, status) =
         exec.ask(&["--timeout", "1", "--", "sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.05; done"]);
@@ -111,7 +111,7 @@ fn a_command_that_heeds_the_request_to_end_has_timed_out_all_the_same() {
 }
 
 #[test]
-fn a_signal_to_cp_exec_ends_everything_and_leaves_the_output_so_far() {
+fn signal_ends_run_and_keeps_output() {
     for who in everyone() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
@@ -132,7 +132,7 @@ fn a_signal_to_cp_exec_ends_everything_and_leaves_the_output_so_far() {
 }
 
 #[test]
-fn a_helper_that_is_killed_takes_its_runs_along_and_another_one_takes_its_place() {
+fn killed_helper_ends_its_runs_and_is_restarted() {
     for who in everyone() {
         let (exec, word) = (Exec::new(who), word());
         exec.write("daemons.py", DAEMONS);
@@ -161,7 +161,7 @@ fn a_helper_that_is_killed_takes_its_runs_along_and_another_one_takes_its_place(
 }
 
 #[test]
-fn without_namespaces_a_control_group_or_a_walk_kills_them_all() {
+fn run_without_namespaces_kills_all_processes() {
     // A user namespace that lets nobody make namespaces stands for a machine without them.
     let none = "for kind in user mnt pid net ipc uts; do echo 0 >/proc/sys/user/max_${kind}_namespaces || exit 77; done; exec \"$@\"";
     let Some(unshare) = counterpart("unshare") else { return };

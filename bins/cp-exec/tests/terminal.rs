@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::exec::{Exec, POLICY, Who};
 
 #[test]
-fn words_after_the_dashes_are_the_commands_whatever_they_look_like() {
+fn words_after_dashes_belong_to_command() {
     let names = POLICY.replace("\"git\",", "\"git\", \"sort\", \"grep\", \"df\",");
     let exec = Exec::with_policy(Who::Me, &names);
     exec.write("f", "x\n");
@@ -19,7 +19,7 @@ fn words_after_the_dashes_are_the_commands_whatever_they_look_like() {
 }
 
 #[test]
-fn a_request_in_the_contracts_words_runs_as_it_is_written() {
+fn request_of_contract_runs() {
     let exec = Exec::new(Who::Me);
     let request = r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"git --version","cwd":"CWD","env":{"CI":"1"},"timeout":60}}"#;
     let (answers, status) = exec.answers(&[], &request.replace("CWD", exec.work.to_str().unwrap()));
@@ -27,7 +27,7 @@ fn a_request_in_the_contracts_words_runs_as_it_is_written() {
 }
 
 #[test]
-fn a_name_with_an_escape_sequence_is_shown_and_raw_output_keeps_its_bytes() {
+fn escape_sequence_is_quoted_except_in_raw_output() {
     let exec = Exec::new(Who::Me);
     let osc = "\x1b]0;owned\x07\u{202e}";
     for format in ["json", "text", "raw"] {
@@ -43,7 +43,7 @@ fn a_name_with_an_escape_sequence_is_shown_and_raw_output_keeps_its_bytes() {
 }
 
 #[test]
-fn a_hangup_leaves_a_closing_line_unless_it_came_ignored() {
+fn hangup_writes_closing_line_unless_ignored() {
     let exec = Exec::new(Who::Me);
     let program = exec.command(&["--", "sleep", "1.5"]);
     let running = program.start();

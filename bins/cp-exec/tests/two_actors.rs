@@ -30,7 +30,7 @@ fn wait_for(path: &Path) {
 }
 
 #[test]
-fn commits_and_the_index_of_the_owner_beside_a_run_stay() {
+fn owner_commits_and_index_during_run_stay() {
     for who in everyone() {
         let exec = repository(who);
         let script = "git status -s; touch began; sleep 1; git commit -q -m run --allow-empty -- began 2>&1 || git commit -q -m run --allow-empty";
@@ -45,7 +45,7 @@ fn commits_and_the_index_of_the_owner_beside_a_run_stay() {
 }
 
 #[test]
-fn parallel_requests_in_one_repository_all_run_and_every_commit_stays() {
+fn parallel_requests_in_repository_keep_all_commits() {
     for who in everyone() {
         let exec = repository(who);
         let request = |at: usize| {
@@ -67,7 +67,7 @@ fn parallel_requests_in_one_repository_all_run_and_every_commit_stays() {
 }
 
 #[test]
-fn settings_that_the_owner_changes_beside_a_run_stay_and_the_run_ends() {
+fn owner_settings_changed_during_run_stay_and_end_run() {
     for who in everyone() {
         let exec = repository(who);
         let (answer, status, _) =
@@ -84,7 +84,7 @@ fn settings_that_the_owner_changes_beside_a_run_stay_and_the_run_ends() {
 }
 
 #[test]
-fn settings_that_a_run_writes_after_the_owner_replaced_them_are_put_back() {
+fn settings_written_by_run_after_owner_change_are_restored() {
     for who in everyone() {
         let exec = repository(who);
         let script = "touch began; while :; do echo '[core] fsmonitor = evil' >> .git/config; done 2>/dev/null";

@@ -115,7 +115,7 @@ fn undo_restores_content_permissions_and_absence_after_random_scripts() {
 }
 
 #[test]
-fn undo_restores_permissions_that_lock_the_user_out() {
+fn undo_restores_permissions_without_user_access() {
     for who in everyone() {
         let exec = Exec::new(who);
         project(&exec);
@@ -129,7 +129,7 @@ fn undo_restores_permissions_that_lock_the_user_out() {
 }
 
 #[test]
-fn result_and_ledger_list_what_changed() {
+fn result_and_ledger_list_changes() {
     let exec = Exec::new(Who::Me);
     project(&exec);
     assert_eq!(run(&exec, "cat a")["files_changed"], Value::Null);
@@ -151,7 +151,7 @@ fn result_and_ledger_list_what_changed() {
 }
 
 #[test]
-fn run_is_named_by_the_receipt_of_its_result() {
+fn undo_finds_run_by_receipt_of_result() {
     let exec = Exec::new(Who::Me);
     project(&exec);
     let was = exec.work.read("a");
@@ -174,7 +174,7 @@ fn run_is_named_by_the_receipt_of_its_result() {
 }
 
 #[test]
-fn undo_refuses_files_that_changed_after_the_run_and_leaves_them_if_asked() {
+fn undo_refuses_or_skips_files_changed_after_run() {
     let exec = Exec::new(Who::Me);
     project(&exec);
     let was = contents(&exec.work);
@@ -206,7 +206,7 @@ fn undo_refuses_files_that_changed_after_the_run_and_leaves_them_if_asked() {
 }
 
 #[test]
-fn undo_changes_only_what_was_confirmed_and_what_the_policy_lets_be_written() {
+fn undo_changes_only_confirmed_and_writable_paths() {
     let exec = Exec::new(Who::Me);
     project(&exec);
     run(&exec, "echo run > a");
@@ -228,7 +228,7 @@ fn undo_changes_only_what_was_confirmed_and_what_the_policy_lets_be_written() {
 }
 
 #[test]
-fn content_over_the_bound_is_named_and_not_put_back() {
+fn undo_reports_content_above_limit() {
     let exec = Exec::new(Who::Me);
     project(&exec);
     fs::File::create(exec.work.join("large")).unwrap().set_len((16 << 20) + 1).unwrap();
@@ -241,7 +241,7 @@ fn content_over_the_bound_is_named_and_not_put_back() {
 }
 
 #[test]
-fn read_only_run_keeps_nothing_and_kept_contents_are_private() {
+fn read_only_run_keeps_no_contents() {
     let exec = Exec::new(Who::Me);
     project(&exec);
     exec.write("run.sh", "cat a");
@@ -254,7 +254,7 @@ fn read_only_run_keeps_nothing_and_kept_contents_are_private() {
 }
 
 #[test]
-fn runs_at_once_in_one_project_are_undone_apart() {
+fn concurrent_runs_are_undone_separately() {
     let exec = Exec::new(Who::Me);
     project(&exec);
     let before = contents(&exec.work);
@@ -298,7 +298,7 @@ fn killed() -> Place {
 }
 
 #[test]
-fn undo_that_is_killed_can_be_repeated() {
+fn killed_undo_can_be_repeated() {
     let place = killed();
     let before = contents(&place.work);
     place.run(&["--", "sh", "one.sh"]);
@@ -320,7 +320,7 @@ fn undo_that_is_killed_can_be_repeated() {
 }
 
 #[test]
-fn capture_that_is_killed_leaves_a_store_that_works() {
+fn killed_capture_keeps_store_usable() {
     let place = killed();
     Sweep::new(&place, &["--", "sh", "one.sh"]).dies_alone().run(|_, fault| {
         let before = contents(&place.work);

@@ -130,7 +130,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn compare_lists_exactly_what_random_edits_changed_and_keeps_what_was_there(first in edits(30), run in edits(12)) {
+    fn compare_random_edits_lists_all_changes_and_keeps_old_contents(first in edits(30), run in edits(12)) {
         let project = Project::new();
         apply(&project.root, &first);
         let (mut before, mut after) = (Contents::new(), Contents::new());
@@ -160,7 +160,7 @@ proptest! {
 }
 
 #[test]
-fn a_change_with_the_size_and_times_of_before_is_found() {
+fn compare_same_size_and_times_finds_change() {
     let project = Project::new();
     let path = project.write("a", "one");
     let modified = path.metadata().unwrap().modified().unwrap();
@@ -175,7 +175,7 @@ fn a_change_with_the_size_and_times_of_before_is_found() {
 }
 
 #[test]
-fn contents_that_are_not_kept_are_named() {
+fn compare_unkept_contents_are_named() {
     let project = Project::new();
     for (name, size) in [("limit", 16 << 20), ("large", (16 << 20) + 1)] {
         fs::File::create(project.root.join(name)).unwrap().set_len(size).unwrap();
@@ -201,7 +201,7 @@ fn contents_that_are_not_kept_are_named() {
 }
 
 #[test]
-fn patterns_that_a_run_writes_hide_nothing_that_was_there() {
+fn compare_ignore_patterns_of_the_run_hide_no_existing_file() {
     let project = Project::new();
     fs::create_dir(project.root.join(".git")).unwrap();
     project.write("src/a", "x");
@@ -216,7 +216,7 @@ fn patterns_that_a_run_writes_hide_nothing_that_was_there() {
 }
 
 #[test]
-fn contents_that_were_not_seen_before_are_not_listed_as_created() {
+fn compare_unreadable_directory_lists_no_created_files() {
     let project = Project::new();
     fs::create_dir(project.root.join(".git")).unwrap();
     project.write(".gitignore", "out\n");
@@ -227,7 +227,7 @@ fn contents_that_were_not_seen_before_are_not_listed_as_created() {
 }
 
 #[test]
-fn excluded_paths_and_repositories_are_neither_kept_nor_listed() {
+fn compare_excluded_paths_and_repositories_are_skipped() {
     let project = Project::new();
     project.write(".git/objects/x", "x");
     let secret = project.write("secret/key", "s");
@@ -242,7 +242,7 @@ fn excluded_paths_and_repositories_are_neither_kept_nor_listed() {
 }
 
 #[test]
-fn an_unchanged_file_is_not_read_again_and_a_changed_one_is() {
+fn capture_reads_only_changed_files() {
     let project = Project::new();
     let path = project.write("a", "one");
     project.write("b", "two");
@@ -258,7 +258,7 @@ fn an_unchanged_file_is_not_read_again_and_a_changed_one_is() {
 }
 
 #[test]
-fn runs_at_once_in_one_project_each_have_what_was_there_before_them() {
+fn concurrent_runs_each_keep_their_old_contents() {
     let project = Project::new();
     for file in 0..40 {
         project.write(&format!("f{file}"), format!("content {file}"));
@@ -280,7 +280,7 @@ fn runs_at_once_in_one_project_each_have_what_was_there_before_them() {
 }
 
 #[test]
-fn a_sweep_removes_what_no_recent_run_needs_and_the_oldest_beyond_the_limit() {
+fn sweep_removes_unneeded_and_oldest_objects() {
     let project = Project::new();
     let path = project.write("a", "one");
     let now = || i64::try_from(cp_common::clock::unix_seconds()).unwrap();

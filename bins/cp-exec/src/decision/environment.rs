@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_on_the_list_is_set_and_any_other_is_refused() {
+    fn variable_is_set_if_listed_and_refused_otherwise() {
         assert!(with("RUST_LOG", &[]).unwrap().contains(&("RUST_LOG".to_owned(), "x".to_owned())));
         assert!(with("LC_ALL", &[]).is_ok());
         assert!(with("MINE", &["MINE"]).is_ok());
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn no_policy_hands_out_what_changes_programs() {
+    fn loader_variable_is_refused_by_any_policy() {
         for name in ["LD_PRELOAD", "BASH_ENV", "GIT_SSH_COMMAND", "PYTHONPATH", "npm_config_prefix", "PATH"] {
             assert_eq!(with(name, &["*"]).unwrap_err().details()["rule"], "env_never", "{name}");
         }

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_a_large_file_is_known_to_the_next_process_until_the_file_changes() {
+    fn large_file_hash_is_cached_until_file_changes() {
         let home = tempfile::tempdir().unwrap();
         let large = home.path().join("large");
         fs::write(&large, vec![7; 2 << 20]).unwrap();

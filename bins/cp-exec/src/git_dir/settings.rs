@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_new_settings_are_harmless() {
+    fn settings_plain_new_values_are_harmless() {
         for lines in [
             "",
             "# a comment\n",
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_name_a_program_or_lead_elsewhere_or_change_are_not_harmless() {
+    fn settings_with_program_or_redirect_or_change_are_harmful() {
         for lines in [
             "[core]\n\tfsmonitor = x\n",
             "[core]\n\thooksPath = x\n",
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_settings_name_are_read_as_git_reads_them() {
+    fn settings_paths_are_parsed_as_by_git() {
         let text = "[core] hooksPath = \"a b\" ; c\n[Include]\npath = x\\\ny\n# no \\\n[includeIf \"gitdir:/w]\"]\n\tpath = z # c\n";
         let settings = Settings::read(text);
         assert_eq!(settings.values("core", "hookspath").collect::<Vec<_>>(), ["a b"]);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_repository_has_what_git_writes_and_an_origin_in_a_guarded_tree() {
+    fn settings_of_new_repository_allow_initial_keys_and_searched_origin() {
         const CORE: &str = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n";
         let place = tempfile::tempdir().unwrap();
         let tree = place.path().canonicalize().unwrap();

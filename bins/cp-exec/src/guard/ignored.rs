@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nearest_rule_about_a_path_decides() {
+    fn nearest_ignore_rule_decides() {
         let place = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = place.path().join(path);

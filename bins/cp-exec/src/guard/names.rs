@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_guarded_at_any_depth_and_its_neighbour_is_not() {
+    fn guarded_names_match_at_any_depth_but_not_similar_names() {
         for reader in table().reader {
             for name in reader.names {
                 let plain = name.replace('*', "x");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn link_with_a_guarded_name_guards_what_it_leads_to() {
+    fn link_with_guarded_name_guards_its_target() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("sub/.config")).unwrap();

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_is_gone_from_its_place_and_whole_in_quarantine() {
+    fn quarantine_moves_entry_completely() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("w/.vscode/deep")).unwrap();

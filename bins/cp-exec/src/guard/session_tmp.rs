@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn session_tmp_is_bounded_and_unused_ones_are_removed() {
+    fn session_tmp_is_bounded_and_unused_directories_are_removed() {
         let place = tempfile::tempdir().unwrap();
         let (own, old) = (place.path().join("own"), place.path().join("old"));
         for directory in [&own, &old] {

@@ -26,7 +26,7 @@ fn files(name: &str, input: &Value) -> Vec<(Access, String)> {
 }
 
 #[test]
-fn recorded_questions_of_each_host_are_read() {
+fn decode_recorded_questions_of_each_host() {
     for line in RECORDED.lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         let named = Host::from_str(line["host"].as_str().unwrap(), false).unwrap();
@@ -60,7 +60,7 @@ fn recorded_questions_of_each_host_are_read() {
 }
 
 #[test]
-fn what_is_not_clearly_a_question_is_none() {
+fn decode_unclear_question_fails() {
     let before =
         json!({"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Bash","tool_input":{"command":"id"}});
     assert!(decode(before.to_string().as_bytes(), Host::Claude).is_ok(), "the control");
@@ -78,7 +78,7 @@ fn what_is_not_clearly_a_question_is_none() {
 }
 
 #[test]
-fn tools_name_the_files_that_they_touch() {
+fn effect_of_file_tools_lists_their_files() {
     use Access::{Read, Write};
     let path = |access, path: &str| vec![(access, path.to_owned())];
     assert_eq!(files("Read", &json!({"file_path":"/a/b"})), path(Read, "/a/b"));
@@ -100,7 +100,7 @@ fn tools_name_the_files_that_they_touch() {
 }
 
 #[test]
-fn a_tool_that_hides_what_it_does_is_refused() {
+fn effect_of_unclear_tool_is_refused() {
     for (name, input) in [
         ("Read", json!({"file":"a"})),
         ("Write", json!({"content":"a"})),
@@ -130,7 +130,7 @@ fn line(command: &str) -> Line {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn a_shell_reads_the_original_back_as_one_word(command in "[^\0\r]{0,40}", more in r#"['"\\$`! *;|&\n]{0,12}"#) {
+    fn rewritten_command_is_one_shell_word(command in "[^\0\r]{0,40}", more in r#"['"\\$`! *;|&\n]{0,12}"#) {
         let context = ["--home".to_owned(), "/h $HOME".to_owned()];
         let command = format!("{command}{more}");
         let rewritten = rewriting(&context).of(&line(&command), None);
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn no_question_ends_in_a_panic(text in r#"[{}\[\]":, a-zA-Z_0-9]{0,80}"#) {
+    fn decode_random_text_does_not_panic(text in r#"[{}\[\]":, a-zA-Z_0-9]{0,80}"#) {
         let _ = decode(text.as_bytes(), Host::Claude);
         let _ = decode(json!({"hook_event_name":"PreToolUse","session_id":text,"tool_name":text,"tool_input":{&text:text}}).to_string().as_bytes(), Host::Claude);
         let _ = effect_of(&tool("Glob", &json!({"pattern":text})), Path::new("/w"));
@@ -159,7 +159,7 @@ proptest! {
 }
 
 #[test]
-fn each_host_is_answered_in_its_words() {
+fn answer_has_format_of_each_host() {
     let input: Map<String, Value> = json!({"command":"x"}).as_object().unwrap().clone();
     let said = |host, verdict: Verdict| serde_json::from_str::<Value>(&words(host, &verdict)).unwrap_or_default();
     for host in [Host::Claude, Host::Codex] {
@@ -200,7 +200,7 @@ fn each_host_is_answered_in_its_words() {
 }
 
 #[test]
-fn only_claude_code_asks_and_only_a_person_who_is_there() {
+fn asks_only_attended_claude_code() {
     let question = |mode: &str| {
         let question = json!({"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Bash","tool_input":{"command":"x"},"permission_mode":mode});
         decode(question.to_string().as_bytes(), Host::Claude).unwrap()

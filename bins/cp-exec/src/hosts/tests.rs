@@ -87,7 +87,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_put_in_comes_out_and_leaves_every_byte_as_it_was(text in text(), host in prop::sample::select(&JSON_HOSTS)) {
+    fn hook_added_and_removed_restores_every_byte(text in text(), host in prop::sample::select(&JSON_HOSTS)) {
         let own = command(host, "/usr/bin/cp-exec");
         let with = with_ours(&own, Some(&text)).unwrap();
         let count = lines(host, &with).unwrap().len();
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn an_older_entry_of_ours_is_replaced(text in text(), host in prop::sample::select(&JSON_HOSTS)) {
+    fn add_hook_replaces_older_entry(text in text(), host in prop::sample::select(&JSON_HOSTS)) {
         let old = with_ours(&command(host, "/home/o'neil/bin/cp-exec"), Some(&text)).unwrap();
         let new = with_ours(&command(host, "/usr/bin/cp-exec"), Some(&old)).unwrap();
         prop_assert!(!new.contains("neil"), "{}", new);
@@ -119,7 +119,7 @@ proptest! {
 }
 
 #[test]
-fn a_file_of_ours_alone_goes_whole_and_one_that_others_use_too_stays() {
+fn remove_hook_deletes_file_only_without_other_entries() {
     for host in JSON_HOSTS {
         let own = command(host, "/bin/cp-exec");
         let made = with_ours(&own, None).unwrap();
@@ -132,7 +132,7 @@ fn a_file_of_ours_alone_goes_whole_and_one_that_others_use_too_stays() {
 }
 
 #[test]
-fn of_a_group_that_is_shared_only_our_handler_goes() {
+fn remove_hook_keeps_other_handlers_of_group() {
     let text = r#"{"hooks": {"PreToolUse": [{"hooks": [{"command": "a"}, {"command": "'/x/cp-exec' --home /h hook claude"}, {"command": "b"}]},
         {"hooks": [{"command": "cp-exec hook claude"}, {"command": "cp-exec hook claude 2>&1"}]}, {"hooks": [{"command": "cp-exec hook codex"}]}]}}"#;
     let left: Value = serde_json::from_str(&without_ours(Host::Claude, text).unwrap().unwrap()).unwrap();
@@ -142,7 +142,7 @@ fn of_a_group_that_is_shared_only_our_handler_goes() {
 }
 
 #[test]
-fn what_cannot_be_edited_is_refused_with_its_place_and_with_what_to_paste() {
+fn add_hook_to_invalid_file_fails_with_position_and_text_to_paste() {
     let own = command(Host::Claude, "/bin/cp-exec");
     for (text, line, why) in [
         ("{\n  // mine\n  \"a\": 1\n}", Some(2), "expected a member name"),
@@ -162,7 +162,7 @@ fn what_cannot_be_edited_is_refused_with_its_place_and_with_what_to_paste() {
 }
 
 #[test]
-fn a_plugin_of_somebody_else_is_not_replaced() {
+fn add_hook_keeps_foreign_plugin() {
     let own = command(Host::Opencode, "/bin/cp-exec");
     assert!(with_ours(&own, Some("export const mine = 1\n")).is_err());
     let made = with_ours(&own, None).unwrap();
@@ -174,7 +174,7 @@ fn a_plugin_of_somebody_else_is_not_replaced() {
 }
 
 #[test]
-fn each_host_has_a_file_in_a_project() {
+fn file_of_each_host_in_project() {
     let project = std::path::Path::new("/p");
     let file = |host| file_of(host, Some(project), std::path::Path::new("/h")).display().to_string();
     let files = [Host::Claude, Host::Codex, Host::Gemini, Host::Copilot, Host::Opencode].map(file);

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
+    fn parse_unknown_key_names_line_and_nearest_key() {
         let (message, hint) = fault("[exec]\nallowed_comands = []\n");
         assert_eq!(message, "line 2: unknown key `allowed_comands`");
         assert_eq!(hint.unwrap(), "did you mean `allowed_commands`?");
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_allows_nothing_and_an_empty_list_is_no_wildcard() {
+    fn parse_empty_file_or_list_allows_nothing() {
         let policy = parse("").unwrap();
         assert!(policy.exec.allowed_commands.is_empty());
         assert_eq!(policy.exec.require, [Layer::NoNewPrivs, Layer::Seccomp]);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn values_out_of_range_are_refused() {
+    fn parse_values_out_of_range_fail() {
         assert!(fault("[exec]\ntimeout = 0\n").0.contains("timeout"));
         assert!(fault("[exec]\n\npath = [\"bin\"]\n").0.starts_with("line 3"));
         assert!(fault("[exec]\nrun_as = \"root\"\n").0.contains("run_as"));

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stays_in_its_component_and_two_do_not() {
+    fn star_matches_one_component_and_double_star_many() {
         assert!(matches("src/*.rs", "/nowhere/b/src/a.rs"));
         assert!(!matches("src/*.rs", "/nowhere/b/src/x/a.rs"));
         assert!(matches("src/**/a.rs", "/nowhere/b/src/a.rs"));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_path_is_a_tree_and_so_is_dir_star_star() {
+    fn plain_path_and_trailing_double_star_are_trees() {
         for text in ["lib", "lib/**", "./lib/", "x/../lib"] {
             assert_eq!(pattern(text).tree(), Some(Path::new("/nowhere/b/lib")), "{text}");
         }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_path_matches_itself_and_no_other() {
+    fn escaped_path_matches_only_itself() {
         for name in ["a*b", "?", "\\", "a\\*", "<session_id>", "[x]{y}", "(~)", "%,#'\"\n", "-", "**", "é"] {
             let base = PathBuf::from("/nowhere").join(name);
             let anchors = Anchors { base: base.clone(), home: base.clone(), session: Some("*".into()) };
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forbidden_covers_what_lies_below() {
+    fn forbidden_pattern_covers_descendants() {
         assert!(pattern("**/secrets").covers(Path::new("/a/secrets/deep/x")));
         assert!(!pattern("**/secrets").matches(Path::new("/a/secrets/deep/x")));
     }

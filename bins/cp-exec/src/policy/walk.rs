@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn one_walk_finds_names_everywhere_and_what_is_guarded_where_it_may_be_written() {
+    fn walk_finds_hidden_names_everywhere_and_guarded_names_in_writable_trees() {
         let deep = format!("{}.env", "d/".repeat(HELD + 4));
         let trees = Trees::with(&[&deep, "a/.env", "a/.bashrc", "w/x/.bashrc", "w/x/.env", "w/.git/.env", ".gdbinit"]);
         let mut walk = Walk::new(Some(Names::default()), Guards::new(&[], None, Vec::new()), 100);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_counts_once_and_one_too_many_is_an_error() {
+    fn walk_counts_entries_once_and_fails_above_limit() {
         let trees = Trees::with(&["a/b", "a/c"]);
         let inner = [trees.root.clone(), trees.root.join("a")];
         assert!(Guarded::in_trees(&inner, &[], &[], 3).1.is_none());
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_gone_through() {
+    fn walk_does_not_follow_links() {
         let (outside, trees) = (Trees::with(&["x/.bashrc"]), Trees::with(&["a/b"]));
         std::os::unix::fs::symlink(&outside.root, trees.root.join("a/link")).unwrap();
         let found = |root: &Path| Guarded::in_trees(&[root.to_owned()], &[], &[], 100).0.paths;
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn names_at_any_depth_links_to_them_and_repositories_without_a_tree_are_found() {
+    fn walk_finds_deep_names_links_and_bare_repositories() {
         let trees = Trees::with(&[
             "a/b/.envrc",
             "a/.git/config",

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_contracts_request_becomes_a_command() {
+    fn row_of_contract_becomes_command() {
         let request = row(
             r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"npm run build","cwd":"~/x","timeout":60}}"#,
         );
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_members_operations_and_tools_in_the_wrong_place_are_refused() {
+    fn row_with_unknown_member_or_operation_or_tool_fails() {
         assert!(
             row(r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"a","shell":true}}"#)
                 .unwrap_err()
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_call_of_the_siblings_names_its_operation_inside() {
+    fn call_has_operation_in_input() {
         let input = RawValue::from_string(r#"{"operation":"read_file","path":"a"}"#.to_owned()).unwrap();
         assert!(matches!(of_call("filesystem", &input), Ok(Request::File(FileOperation::ReadFile(_)))));
         let input = RawValue::from_string(r#"{"a":1}"#.to_owned()).unwrap();

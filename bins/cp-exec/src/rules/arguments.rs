@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read_as_their_program_reads_them() {
+    fn options_are_parsed_as_by_their_program() {
         for (line, read) in [
             ("sort -uo b a", "-u= -o=b a"),
             ("sort -k1 --outp b a", "-k=1 --outp=b a"),

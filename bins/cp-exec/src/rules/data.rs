@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_is_parsed_and_its_first_line_lists_its_programs() {
+    fn rule_files_parse_and_first_line_lists_programs() {
         for text in TEXTS {
             let family: Family = toml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
             let first: Family = toml::from_str(text.lines().next().unwrap()).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn no_program_is_in_two_files() {
+    fn rule_files_have_distinct_programs() {
         let mut seen = BTreeMap::new();
         for (at, family) in families().enumerate() {
             for program in &family.programs {

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_hold_in_the_scopes_of_their_kind() {
+    fn rules_apply_in_scopes_of_their_kind() {
         use Verdict::{Allow, Confirm, Deny};
         for (expected, lines) in [
             ([Deny; 3], ["sudo id", "busybox su", "mkfs.ext4 x", "crontab x"]),

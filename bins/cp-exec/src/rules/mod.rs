@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_is_about_its_examples_and_nothing_else() {
+    fn rules_match_examples_and_not_counterexamples() {
         assert_eq!(wrong_examples().collect::<Vec<_>>(), []);
         for rule in built_in() {
             assert!(!rule.examples.is_empty() && !rule.counterexamples.is_empty(), "{}", rule.id);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_rule_with_a_wrong_example_is_an_error_that_names_it() {
+    fn policy_rule_with_wrong_example_fails_with_its_name() {
         for decision in ["ask", "confirm"] {
             let policy = format!(
                 "[[exec.rule]]\ncommand = \"git\"\nsubcommands = [\"push\"]\ndecision = \"{decision}\"\nmatch = [\"git pull\"]\n"

@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn every_spelling_of_an_option_meets_the_same_rule(
+    fn every_spelling_of_an_option_matches_the_same_rule(
         at in 0..MEANINGS.len(), way: u8, length: Index, last: bool,
     ) {
         let meaning = &MEANINGS[at];
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn any_words_are_read_without_a_panic(
+    fn arguments_of_random_words_do_not_panic(
         first in select(&["git", "npm", "tar", "sed", "python3", "cargo", "busybox", "gh", "find", "x"][..]),
         rest in proptest::collection::vec("[-+=a-zA-Z0-9é]{0,6}", 0..6),
     ) {

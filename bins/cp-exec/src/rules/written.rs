@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn existing_file_is_found_however_the_command_spells_it() {
+    fn lost_file_is_found_for_every_spelling() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("f"), "x").unwrap();
         for line in [
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_of_a_directory_loses_the_files_that_exist_below_the_target() {
+    fn directory_copy_loses_existing_files_below_target() {
         let place = tempfile::tempdir().unwrap();
         for path in ["a/deep/f", "a/g", "with/a/deep/f", "flat/g", "none/a/deep/other", "flat/h"] {
             let path = place.path().join(path);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_of_a_directory_into_itself_ends() {
+    fn directory_copy_into_itself_terminates() {
         let place = tempfile::tempdir().unwrap();
         fs::create_dir_all(place.path().join("a/b")).unwrap();
         std::os::unix::fs::symlink("..", place.path().join("a/up")).unwrap();

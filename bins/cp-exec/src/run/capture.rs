@@ -86,7 +86,7 @@ mod tests {
     use crate::digest::sha256;
 
     #[test]
-    fn a_short_stream_is_kept_whole() {
+    fn capture_short_stream_is_complete() {
         let mut capture = Capture::new();
         capture.add(b"one ");
         capture.add(b"two");
@@ -99,7 +99,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn beginning_and_end_are_kept_however_the_stream_is_cut(
+        fn capture_keeps_beginning_and_end_for_any_chunks(
             length in HEAD - 10..HEAD + 3 * TAIL,
             sizes in prop::collection::vec(1_usize..400_000, 1..12),
         ) {

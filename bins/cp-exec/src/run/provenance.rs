@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shell_with_line_goes_on_as_the_line_and_shell_with_script_does_not() {
+    fn shell_with_line_belongs_to_line_and_shell_with_script_does_not() {
         let starts = |line: &str| {
             let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
             starts_others(&argv[0], &argv)

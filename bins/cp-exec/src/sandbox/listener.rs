@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_strings_are_read_across_pages_and_up_to_their_bound() {
+    fn string_lists_are_read_across_pages_up_to_limit() {
         let strings: Vec<CString> =
             (0..3 * PAGE).step_by(511).map(|length| CString::new(vec![b'x'; length]).unwrap()).collect();
         let pointers: Vec<u64> = strings.iter().map(|string| string.as_ptr().addr() as u64).chain([0]).collect();

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_lies_in_a_directory_that_holds_them() {
+    fn settings_lie_in_listed_directories() {
         let mut all = SETTINGS.iter().chain(&MACHINE).map(std::path::Path::new);
         assert!(all.all(|path| HOLD_SETTINGS.iter().any(|above| path.starts_with(above))));
     }

@@ -171,7 +171,7 @@ mod tests {
     use crate::sandbox::report::Enforcement;
 
     #[test]
-    fn report_of_any_length_arrives_whole_with_its_descriptor() {
+    fn report_of_any_length_arrives_with_descriptor() {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         for sentences in [1, 100_000] {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_that_do_not_fit_are_an_error() {
+    fn too_many_descriptors_fail() {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let file = memory_file("along", b"x").unwrap();

@@ -30,7 +30,7 @@ fn compare(who: Who, inside: &Probes, outside: &Probes) -> usize {
 }
 
 #[test]
-fn every_attempt_is_refused_inside_and_done_outside() {
+fn attacks_fail_inside_and_succeed_outside() {
     if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
         return;
     }
@@ -55,7 +55,7 @@ fn every_attempt_is_refused_inside_and_done_outside() {
 }
 
 #[test]
-fn what_a_command_uses_up_has_an_end_that_it_does_not_have_outside() {
+fn resources_are_limited_inside_and_unlimited_outside() {
     for who in everyone() {
         let limits = format!("processes = {PROCESSES}\nmemory = {MEMORY}\nscratch = {SCRATCH}");
         let bench = Bench::new(who, &policy(&limits));

@@ -16,7 +16,7 @@ fn table(head: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_manual_has_every_kind_of_attack_with_the_layers_that_refuse_it() {
+fn manual_lists_every_attack_with_its_layers() {
     let bench = Bench::new(everyone()[0], &policy(""));
     let script = format!("{}\n{}", all(), of("resources"));
     // Nothing is attempted: what the probes are for is all that is asked.
@@ -37,7 +37,7 @@ fn the_manual_has_every_kind_of_attack_with_the_layers_that_refuse_it() {
 }
 
 #[test]
-fn the_manual_says_of_each_layer_whether_anything_runs_without_it() {
+fn manual_describes_run_without_each_layer() {
     let rows = table(".It Sy Layer Ta Sy Recorded in Ta Sy Without it");
     let said = |layer: &str| {
         let row = rows.iter().find(|row| row[0] == layer).unwrap_or_else(|| panic!("{layer} is not in the table"));

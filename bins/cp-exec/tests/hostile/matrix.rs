@@ -67,7 +67,7 @@ fn missing(enforcement: &Value) -> BTreeSet<&str> {
 }
 
 #[test]
-fn without_a_layer_nothing_runs_or_the_others_hold_and_the_record_says_which() {
+fn missing_layer_refuses_run_or_is_recorded() {
     if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
         return;
     }
@@ -128,7 +128,7 @@ fn without_a_layer_nothing_runs_or_the_others_hold_and_the_record_says_which() {
 }
 
 #[test]
-fn without_limits_nothing_runs_and_without_a_control_group_the_record_says_what_bounds_a_run() {
+fn missing_limits_refuse_run_and_missing_control_group_is_recorded() {
     for who in everyone() {
         let limits = format!("processes = {PROCESSES}\nmemory = {MEMORY}\nscratch = {SCRATCH}\ncgroup = true");
         let bench = Bench::new(who, &policy(&limits));
@@ -155,7 +155,7 @@ fn without_limits_nothing_runs_and_without_a_control_group_the_record_says_what_
 }
 
 #[test]
-fn an_ordinary_user_without_user_namespaces_runs_nothing_unless_the_policy_says_so() {
+fn user_without_user_namespaces_needs_degraded_policy() {
     let Some(who) = everyone().into_iter().find(|who| *who == Who::Ordinary || !rustix::process::geteuid().is_root())
     else {
         return;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::exec::{Exec, everyone};
 
 #[test]
-fn what_a_run_makes_of_its_repository_neither_stops_the_program_nor_is_taken_over_unread() {
+fn hostile_repository_neither_blocks_nor_is_merged_unread() {
     for who in everyone() {
         let exec = Exec::new(who);
         exec.program("git").args(["init", "-q"]).run().success();

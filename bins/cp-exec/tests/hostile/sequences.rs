@@ -141,7 +141,7 @@ fn requests(changes: &[[&str; 3]]) -> String {
 }
 
 #[test]
-fn no_three_changes_in_a_row_lead_a_later_run_out() {
+fn three_hostile_changes_do_not_free_later_run() {
     for who in everyone() {
         let mut chance = Chance::of_this_test(0x5eed);
         let (mut ran, mut refused) = (0, 0);
@@ -170,7 +170,7 @@ fn no_three_changes_in_a_row_lead_a_later_run_out() {
 }
 
 #[test]
-fn two_runs_at_once_that_swap_a_directory_for_a_link_lead_neither_out() {
+fn concurrent_link_swap_frees_no_run() {
     for who in everyone() {
         let scene =
             Scene::new(Exec::with_policy(who, &format!("{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n")));
@@ -226,7 +226,7 @@ print(count)
 }
 
 #[test]
-fn files_of_odd_kinds_stop_no_later_run() {
+fn special_files_do_not_block_later_run() {
     for who in everyone() {
         for line in [
             "mkfifo f .env .bashrc .gitattributes package.json",

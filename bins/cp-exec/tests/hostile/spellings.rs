@@ -286,7 +286,7 @@ fn destroys(project: &Path, copy: &Path, words: &[String]) -> bool {
 }
 
 #[test]
-fn line_that_destroys_is_never_allowed_without_a_question() {
+fn destructive_line_always_needs_confirmation() {
     let mut chance = Chance::of_this_test(11);
     let exec = Exec::with_policy(everyone()[0], "");
     let mut names: Vec<&str> = FAMILIES.iter().map(|family| family.program).collect();

@@ -37,7 +37,7 @@ fn lines(chance: &mut Chance, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn whatever_is_taken_is_run_by_bash_with_the_same_words() {
+fn tokenizer_words_equal_those_of_bash() {
     let exec = Exec::with_policy(everyone()[0], "[exec]\nstrings = \"single\"\nallowed_commands = [\"zz\"]\n");
     let home = exec.ask(&["check", "-c", "zz ~"]).0["data"]["argv"][1].as_str().unwrap().to_owned();
     let lines = lines(&mut Chance::of_this_test(7), times(4000, 100_000));

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn hunks_apply_where_they_say() {
+    fn patch_hunks_apply_at_stated_lines() {
         let patch = "--- a/f\n+++ b/f\n@@ -1,2 +1,3 @@ fn x\n a\n+new\n b\n@@ -4 +5,0 @@\n-d\n";
         assert_eq!(apply("a\nb\nc\nd\n", patch).unwrap(), "a\nnew\nb\nc\n");
         assert_eq!(apply("", "@@ -0,0 +1,2 @@\n+x\n+y\n").unwrap(), "x\ny\n");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_fuzz() {
+    fn patch_with_fuzz_fails() {
         let (message, hint) = apply("x\na\n", "@@ -1 +1 @@\n-a\n+b\n").unwrap_err();
         assert!(message.contains("hunk 1 does not match the file at line 1") && hint.contains("at line 2"), "{hint}");
         assert!(apply("a\nb\n", "@@ -1,2 +1,2 @@\n a\n-c\n+d\n").unwrap_err().1.starts_with("line 2 differs"));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_patch_for_one_file_is_refused() {
+    fn patch_for_several_files_or_invalid_fails() {
         for patch in [
             "",
             "a\n",

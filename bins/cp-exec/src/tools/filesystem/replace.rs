@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn one_occurrence_is_replaced_and_any_number_with_all() {
+    fn replace_one_occurrence_or_all() {
         assert_eq!(edit("a\nb\nc", "b", "B\n", false).unwrap(), ("a\nB\n\nc".to_owned(), vec![2]));
         assert_eq!(edit("x x\nx", "x", "", true).unwrap(), (" \n".to_owned(), vec![1, 1, 2]));
     }
 
     #[test]
-    fn more_than_one_is_refused_with_their_lines_also_where_they_overlap() {
+    fn replace_ambiguous_text_fails_with_lines() {
         assert!(edit("aaa", "aa", "b", false).unwrap_err().0.contains("occurs 2 times, at lines 1, 1"));
         assert_eq!(edit("aaa", "aa", "b", true).unwrap().0, "ba");
         let many = "x\n".repeat(50);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_occur_says_what_is_near() {
+    fn replace_missing_text_fails_with_hint() {
         assert!(edit("a\r\nb\r\n", "a\nb", "c", false).unwrap_err().1.contains(r"\r\n"));
         assert!(edit("x\n    y\n", "\ty\n", "c", false).unwrap_err().1.starts_with("line 2"));
         assert!(edit("x", "y", "c", false).unwrap_err().1.starts_with("read the file"));

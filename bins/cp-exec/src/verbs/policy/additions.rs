@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_style_of_policy_keeps_its_values_and_comments_and_gets_what_it_lacks() {
+    fn extend_keeps_values_and_comments_and_adds_missing() {
         for text in [
             "",
             "# mine\n[exec]\n[paths]\n",
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn values_with_one_reason_share_a_comment_and_lines() {
+    fn extend_values_with_one_reason_share_comment_and_lines() {
         let names = (0..40).map(|at| Addition::listed("exec.allowed_commands", &format!("program-{at}"), "why"));
         let text = extend("[exec]\nallowed_commands = [\"old\"]\n", names.collect()).unwrap().text;
         assert_eq!(text.matches("# why").count(), 1, "{text}");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn another_value_by_the_same_name_is_kept_and_named() {
+    fn extend_keeps_and_reports_differing_value() {
         let twice = all().into_iter().chain(all()).collect();
         let extended = extend("[exec]\npin = { go = \"/opt/go\" }\n", twice).unwrap();
         assert_eq!(extended.added.len(), all().len() - 1);

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn starter_is_a_policy_wherever_the_toolchains_are() {
+    fn starter_is_valid_for_any_toolchain_directories() {
         assert!(STARTER.contains(TIMEOUT[0]));
         let home = tempfile::tempdir().unwrap();
         let written = |home: &Path| policy::parse(&begin(&home.join("none"), home, None).unwrap().text).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn no_program_of_a_kind_of_project_is_restricted() {
+    fn catalogue_programs_are_not_restricted() {
         let restricted = policy::parse(STARTER).unwrap().exec.restricted_commands;
         let all: Vec<&str> = CATALOGUE.group.iter().flat_map(Group::names).collect();
         assert!(restricted.iter().all(|name| !all.contains(&name.as_str())) && all.contains(&"make"));

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_catalogue_is_read_and_names_each_program_once() {
+    fn catalogue_parses_and_lists_each_program_once() {
         let catalogue: Catalogue = toml::from_str(include_str!("programs.toml")).unwrap();
         let names: Vec<&str> = catalogue.group.iter().flat_map(Group::names).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_several_versions_is_found_with_its_own_files() {
+    fn newest_version_is_found_with_its_files() {
         let home = tempfile::tempdir().unwrap();
         for version in ["v9.1.0", "v20.2.0", "v18.0.0"] {
             let bin = home.path().join(".nvm/versions/node").join(version).join("bin");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn first_program_on_the_path_is_found_also_behind_shims() {
+    fn first_program_on_path_is_found_behind_shims() {
         let home = tempfile::tempdir().unwrap();
         let bin = |version: &str| home.path().join(".pyenv/versions").join(version).join("bin");
         for version in ["3.9.1", "3.12.0"] {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_of_no_installer_is_not_trusted() {
+    fn directory_without_installer_is_not_trusted() {
         let home = tempfile::tempdir().unwrap();
         let below = |path: &str| {
             std::fs::create_dir_all(home.path().join(path)).unwrap();
