@@ -7,11 +7,11 @@ use sha2::{Digest, Sha256};
 
 /// Returns the digest of a byte slice.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    finished(Sha256::new_with_prefix(bytes))
+    format_digest(Sha256::new_with_prefix(bytes))
 }
 
 /// Formats the digest of everything that was added to a hasher.
-pub(crate) fn finished(hash: Sha256) -> String {
+pub(crate) fn format_digest(hash: Sha256) -> String {
     format!("sha256:{}", hex(&hash.finalize()))
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn sha256_of(mut reader: impl Read) -> io::Result<String> {
     let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 * 1024]);
     loop {
         match reader.read(&mut buffer)? {
-            0 => return Ok(finished(hash)),
+            0 => return Ok(format_digest(hash)),
             length => hash.update(&buffer[..length]),
         }
     }

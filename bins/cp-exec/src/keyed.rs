@@ -7,9 +7,9 @@ use cp_ledger::format::claims;
 use serde_json::{Map, Value};
 
 /// Hashes values under the key of the home's tokens.
-pub(crate) struct Keyed(Option<Key>);
+pub(crate) struct KeyedHasher(Option<Key>);
 
-impl Keyed {
+impl KeyedHasher {
     /// Uses the token key of a home, which is created at first use. If the home is not writable there is no key, and
     /// entries have no hashes.
     pub(crate) fn of_home(home: &Path) -> Self {
@@ -17,7 +17,7 @@ impl Keyed {
     }
 
     /// Maps each name to the keyed hash of its value.
-    pub(crate) fn of_all(&self, pairs: &[(String, String)]) -> Map<String, Value> {
+    pub(crate) fn tag_all(&self, pairs: &[(String, String)]) -> Map<String, Value> {
         pairs.iter().map(|(name, value)| (name.clone(), self.of(name, value))).collect()
     }
 

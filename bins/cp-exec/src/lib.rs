@@ -4,7 +4,7 @@
 //! applies the [`policy`] and the [`rules`]. A command that is allowed is recorded and run ([`mod@run`]) in a [`sandbox`], which this
 //! program builds by starting itself again; [`decision`] then judges each program that a line starts.
 //!
-//! Arrows point down: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, rules, refusal} -> place`.
+//! Arrows point down: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, rules, refusal} -> nofollow`.
 //! `changes` keeps files and lists their changes for `run` and `tools`. `digest`, `glob` and `keyed` are single doors that any of them may use.
 
 mod changes;
@@ -16,7 +16,7 @@ mod guard;
 mod hook;
 mod hosts;
 mod keyed;
-mod place;
+mod nofollow;
 mod policy;
 mod refusal;
 mod request;

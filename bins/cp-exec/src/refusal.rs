@@ -14,7 +14,7 @@ pub(crate) fn refuse(rule: &str, reason: impl Into<String>) -> Error {
 
 /// The hint for a setting of the policy. It names who can change the setting and does not ask the caller to change
 /// it.
-pub(crate) fn owner_decides(setting: &str) -> String {
+pub(crate) fn owner_hint(setting: &str) -> String {
     format!("only the owner of the policy can allow it ({setting})")
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn denied_by(operation: &str, path: &Path, rule: &str, pattern: &str)
 }
 
 /// A refusal to follow a path through a link.
-pub(crate) fn linked(path: &str, link: &Path, why: &str) -> Error {
+pub(crate) fn refuse_link(path: &str, link: &Path, why: &str) -> Error {
     refuse("link", format!("`{path}` leads through the link {}, {why}", link.display()))
         .with("path", path)
         .with("link", link.display().to_string())

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::state::hash_of;
 use super::store::{LARGEST, Pins, Session, Stamp, Store};
 use super::tree::{Entry, Tree, open};
-use crate::place::Node;
+use crate::nofollow::Node;
 
 /// The most changes that are recorded with hashes, and the most that a result shows.
 const RECORDED: usize = 10_000;
@@ -21,18 +21,18 @@ const SHOWN: usize = 1000;
 const NAMED: usize = 20;
 
 /// The writable trees before a run.
-pub(crate) struct Before<'a> {
+pub(crate) struct Baseline<'a> {
     store: &'a Store,
     trees: Vec<PathBuf>,
     exclude: &'a dyn Fn(&Path) -> bool,
     walk_limit: u64,
     tree: Tree,
-    kept: Kept<'a>,
+    kept: KeptContents<'a>,
 }
 
 /// The contents that are kept for a run.
 #[derive(Default)]
-struct Kept<'a> {
+struct KeptContents<'a> {
     hashes: HashMap<Stamp, Hash>,
     /// Device and inode of entries that are not kept, such as ignored directories and large files.
     missing: HashSet<Node>,
@@ -57,7 +57,7 @@ pub(crate) struct Changes {
     moved: Vec<PathBuf>,
 }
 
-impl<'a> Before<'a> {
+impl<'a> Baseline<'a> {
     /// Walks the trees and keeps the contents of their files.
     pub(crate) fn capture(
         trees: &[PathBuf],
@@ -70,10 +70,10 @@ impl<'a> Before<'a> {
         trees.dedup_by(|below, above| below.starts_with(above));
         let tree = Tree::of(&trees, exclude, walk_limit, None);
         let kept = match store.session() {
-            Ok(session) => Kept::of(&trees, &tree, session),
+            Ok(session) => KeptContents::of(&trees, &tree, session),
             Err(e) => Err(e),
         };
-        let kept = kept.unwrap_or_else(|e| Kept { error: Some(e.to_string()), ..Kept::default() });
+        let kept = kept.unwrap_or_else(|e| KeptContents { error: Some(e.to_string()), ..KeptContents::default() });
         Self { store, trees, exclude, walk_limit, tree, kept }
     }
 
@@ -204,7 +204,7 @@ impl<'a> Before<'a> {
     }
 }
 
-impl<'a> Kept<'a> {
+impl<'a> KeptContents<'a> {
     /// Keeps the contents of all files of the walk.
     fn of(trees: &[PathBuf], tree: &Tree, mut session: Session<'a>) -> io::Result<Self> {
         let now = session.now;
@@ -267,7 +267,7 @@ impl Changes {
     }
 
     /// The changes in the form of a result.
-    pub(crate) fn shown(&self) -> Option<FilesChanged> {
+    pub(crate) fn for_result(&self) -> Option<FilesChanged> {
         let mut shown = self.files.clone();
         shown.truncated |= shown.files.len() > SHOWN;
         shown.files.truncate(SHOWN);

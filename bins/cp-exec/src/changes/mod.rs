@@ -2,7 +2,7 @@
 //! restores files.
 //!
 //! - [`Store`] keeps the contents of regular files under the home, by their SHA-256.
-//! - [`Before`] walks the writable trees before a run and keeps the contents of their files.
+//! - [`Baseline`] walks the writable trees before a run and keeps the contents of their files.
 //! - [`Changes`] lists the files that the run created, changed or removed.
 
 mod before;
@@ -13,6 +13,6 @@ mod store;
 mod tests;
 mod tree;
 
-pub(crate) use self::before::{Before, Changes};
+pub(crate) use self::before::{Baseline, Changes};
 pub(crate) use self::state::state_of;
 pub(crate) use self::store::Store;

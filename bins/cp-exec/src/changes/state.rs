@@ -11,14 +11,15 @@ use rustix::io::Errno;
 
 use super::store::LARGEST;
 use super::tree::{self, Entry};
-use crate::place;
+use crate::nofollow;
 
 /// The current state of a path; `None` if nothing exists there. A file that is too large or unreadable has no hash.
 pub(crate) fn state_of(path: &Path) -> io::Result<Option<FileState>> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let entry = place::open_with(parent, OFlags::PATH | OFlags::DIRECTORY).and_then(|parent| Entry::at(&parent, name));
+    let entry =
+        nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY).and_then(|parent| Entry::at(&parent, name));
     match entry {
         Ok(entry) => Ok(Some(entry.state(hash_of(path, &entry).ok()))),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),

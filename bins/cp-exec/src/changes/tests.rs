@@ -7,7 +7,7 @@ use cp_common::wire::{ChangeKind, FileChange, FileKind};
 use cp_ledger::format::line::Hash;
 use proptest::prelude::*;
 
-use super::{Before, Changes, Store};
+use super::{Baseline, Changes, Store};
 
 const WALK: u64 = 100_000;
 
@@ -34,7 +34,7 @@ impl Project {
 
     /// The changes of a simulated run.
     fn run(&self, run: impl FnOnce()) -> Changes {
-        let before = Before::capture(std::slice::from_ref(&self.root), &|_| false, &self.store, WALK);
+        let before = Baseline::capture(std::slice::from_ref(&self.root), &|_| false, &self.store, WALK);
         run();
         before.compare()
     }
@@ -233,7 +233,7 @@ fn compare_excluded_paths_and_repositories_are_skipped() {
     let secret = project.write("secret/key", "s");
     project.write("a", "x");
     let exclude = |path: &Path| path == secret.parent().unwrap();
-    let before = Before::capture(std::slice::from_ref(&project.root), &exclude, &project.store, WALK);
+    let before = Baseline::capture(std::slice::from_ref(&project.root), &exclude, &project.store, WALK);
     for name in [".git/objects/x", "secret/key", "a"] {
         project.write(name, "other");
     }
@@ -287,7 +287,7 @@ fn sweep_removes_unneeded_and_oldest_objects() {
     let other = project.place.path().join("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("o"), "other tree").unwrap();
-    drop(Before::capture(std::slice::from_ref(&other), &|_| false, &project.store, WALK).compare());
+    drop(Baseline::capture(std::slice::from_ref(&other), &|_| false, &project.store, WALK).compare());
     std::thread::sleep(std::time::Duration::from_millis(1100));
     project.run(|| fs::write(&path, "two").unwrap());
     project.run(|| fs::write(&path, "three").unwrap());

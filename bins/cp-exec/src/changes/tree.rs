@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::ignored::Ignored;
 use super::store::Stamp;
-use crate::place;
+use crate::nofollow;
 
 /// An entry of the walk.
 pub(super) struct Entry {
@@ -86,8 +86,8 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn root(&mut self, root: &Path) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let device = match place::open_with(root, flags) {
-            Ok(directory) => place::node(&directory).map_or(0, |(device, _)| device),
+        let device = match nofollow::open_with(root, flags) {
+            Ok(directory) => nofollow::node(&directory).map_or(0, |(device, _)| device),
             Err(Errno::NOTDIR) => return self.file(root),
             Err(Errno::NOENT) => return,
             Err(_) => return self.tree.unseen.push(root.to_owned()),
@@ -95,7 +95,7 @@ impl Walk<'_> {
         self.waiting.push((root.to_owned(), Ignored::above(root)));
         let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
         while let Some((path, above)) = self.waiting.pop() {
-            let read = place::open_with(&path, flags)
+            let read = nofollow::open_with(&path, flags)
                 .map_err(io::Error::from)
                 .and_then(|directory| self.read(&path, &directory, &above, device, &mut buffer));
             if read.is_err() {
@@ -107,7 +107,7 @@ impl Walk<'_> {
     /// Adds a root that is a file.
     fn file(&mut self, root: &Path) {
         if let (Some(parent), Some(name)) = (root.parent(), root.file_name())
-            && let Ok(parent) = place::open_with(parent, OFlags::PATH | OFlags::DIRECTORY)
+            && let Ok(parent) = nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY)
             && let Ok(entry) = Entry::at(&parent, name)
         {
             self.tree.entries.insert(root.as_os_str().to_owned(), entry);
@@ -156,6 +156,6 @@ impl Walk<'_> {
 
 /// Opens a regular file for reading, unless its identity changed.
 pub(super) fn open(path: &Path, stamp: &Stamp) -> io::Result<std::fs::File> {
-    let file = place::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
+    let file = nofollow::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
     if Stamp::of(&rustix::fs::fstat(&file)?) == *stamp { Ok(file.into()) } else { Err(io::Error::other("it changed")) }
 }

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
 
-use super::program::Names;
+use super::program::ProgramLookup;
 use crate::policy::{Access, Policy};
-use crate::refusal::{owner_decides, refuse};
+use crate::refusal::{owner_hint, refuse};
 use crate::rules::{Arguments, escalation};
 
 /// Checks the base command. A restricted command stays restricted even if another list allows it.
-pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result<()> {
+pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> Result<()> {
     let exec = policy.exec();
     let Some(word) = arguments.command() else {
         return Err(Error::validation("there is no command").with("rule", "empty"));
@@ -25,7 +25,7 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
             "rm" | "rmdir" | "unlink" => "remove files with filesystem.remove_file or `git rm`; ",
             _ => "",
         };
-        let hint = format!("{other}{}", owner_decides("exec.restricted_commands"));
+        let hint = format!("{other}{}", owner_hint("exec.restricted_commands"));
         return Err(refuse("restricted", format!("`{name}` is in restricted_commands")).hint(hint));
     }
     // `busybox NAME` runs busybox.
@@ -34,7 +34,7 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
         return Ok(());
     }
     if exec.allowed_commands.is_empty() {
-        return Err(no_commands(policy));
+        return Err(refuse_all_commands(policy));
     }
     if word.contains(char::is_whitespace) {
         return Err(Error::validation(format!("`{word}` is one word with blanks in it, not the name of a program"))
@@ -43,22 +43,22 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
     }
     Err(refuse("not_allowed", format!("`{name}` is not in allowed_commands"))
         .with("allowed", exec.allowed_commands.clone())
-        .hint(policy.remedy(&format!("allowed_commands = [..., {}]", serde_json::json!(word)))))
+        .hint(policy.setting_hint(&format!("allowed_commands = [..., {}]", serde_json::json!(word)))))
 }
 
 /// The refusal of every command, if the policy allows none.
-pub(super) fn no_commands(policy: &Policy) -> Error {
+pub(super) fn refuse_all_commands(policy: &Policy) -> Error {
     let reason = match &policy.loaded.file {
         None => "there is no policy, so no command is allowed",
         Some(_) => "the policy allows no commands",
     };
-    refuse("not_allowed", reason).hint(policy.remedy("exec.allowed_commands"))
+    refuse("not_allowed", reason).hint(policy.setting_hint("exec.allowed_commands"))
 }
 
 /// The canonical file of the command's first word. A path must resolve to the same file as its name, or be listed as
 /// a path and lie in an execute path.
-pub(super) fn canonical_program(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<PathBuf> {
-    let names = Names::of(policy);
+pub(super) fn resolve_program(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<PathBuf> {
+    let names = ProgramLookup::of(policy);
     let word = arguments.command().unwrap_or_default();
     if !word.contains('/') {
         return names.resolve(word);
@@ -80,11 +80,11 @@ pub(super) fn canonical_program(policy: &Policy, arguments: &Arguments<'_>, cwd:
         return Ok(path);
     }
     Err(refuse("path", format!("{} is not the file that the policy runs for `{name}`", path.display()))
-        .hint(format!("write `{name}`; {}", owner_decides("exec.pin, or exec.allowed_commands and paths.execute"))))
+        .hint(format!("write `{name}`; {}", owner_hint("exec.pin, or exec.allowed_commands and paths.execute"))))
 }
 
 /// Refuses a link whose allowed name hides a restricted program.
-pub(super) fn restricted_target(policy: &Policy, path: &Path) -> Result<()> {
+pub(super) fn check_target(policy: &Policy, path: &Path) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let restricted = policy.exec().restricted_commands.iter().any(|restricted| *restricted == name);
     if restricted || escalation(&name).is_some() {

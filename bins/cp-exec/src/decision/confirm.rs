@@ -12,13 +12,13 @@ use serde::Serialize;
 
 use super::ruling::Ruling;
 use crate::digest::sha256;
-use crate::keyed::Keyed;
+use crate::keyed::KeyedHasher;
 use crate::policy::{Confirm, Policy};
 use crate::rules::{Finding, hash_of_lost_files};
 use crate::sandbox::plan::{Network, Profile};
 
 /// The hint that describes how to get a token for a command.
-pub(crate) const HOW: &str = "run it with --dry-run for a token, then again with --confirm TOKEN";
+pub(crate) const CONFIRM_HINT: &str = "run it with --dry-run for a token, then again with --confirm TOKEN";
 
 /// The request that a confirmation is bound to, in addition to the program and the policy.
 #[derive(Serialize)]
@@ -41,7 +41,7 @@ pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
     let request = Request {
         what: (&ruling.argv, plan.limits),
         cwd: &plan.cwd.path,
-        env: Keyed::of_home(&policy.cp_home).of_all(&plan.env),
+        env: KeyedHasher::of_home(&policy.cp_home).tag_all(&plan.env),
         timeout_ms: ruling.timeout.as_millis(),
         profile: plan.profile,
         network: plan.network,
@@ -58,7 +58,7 @@ fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, tar
 }
 
 /// The approval that a ruling requires.
-pub(crate) fn of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
+pub(crate) fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
     let shown = Shown {
         argv: ruling.argv.clone(),
         variables: ruling.variables.clone(),
@@ -68,11 +68,11 @@ pub(crate) fn of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
         why: ruling.confirm.clone().unwrap_or_default(),
         ..Shown::default()
     };
-    asked(policy, Action::Run, ruling.is_final, shown, binding(policy, ruling)?)
+    new_approval(policy, Action::Run, ruling.is_final, shown, binding(policy, ruling)?)
 }
 
 /// The approval that a program requires when it is started.
-pub(super) fn of_step(
+pub(super) fn approval_of_step(
     policy: &Policy,
     argv: &[String],
     cwd: &Path,
@@ -89,11 +89,17 @@ pub(super) fn of_step(
     };
     let request = ("step", argv, cwd, rustix::process::getuid().as_raw());
     let binds = binds(policy, &request, program.map(str::to_owned), None)?;
-    asked(policy, Action::Run, finding.is_final, shown, binds)
+    new_approval(policy, Action::Run, finding.is_final, shown, binds)
 }
 
 /// The approval for a change to an existing file. `before` is its content.
-pub(crate) fn of_change(policy: &Policy, action: Action, path: &Path, before: &[u8], after: &[u8]) -> Result<Approval> {
+pub(crate) fn approval_of_change(
+    policy: &Policy,
+    action: Action,
+    path: &Path,
+    before: &[u8],
+    after: &[u8],
+) -> Result<Approval> {
     let name = path.display().to_string();
     let request = (action, &name, sha256(after));
     let shown = Shown {
@@ -104,11 +110,16 @@ pub(crate) fn of_change(policy: &Policy, action: Action, path: &Path, before: &[
         path: Some(name.clone()),
         ..Shown::default()
     };
-    asked(policy, action, false, shown, binds(policy, &request, None, Some(sha256(before)))?)
+    new_approval(policy, action, false, shown, binds(policy, &request, None, Some(sha256(before)))?)
 }
 
 /// The approval for a tool of another agent that the policy lists.
-pub(crate) fn of_hosted(policy: &Policy, tool: &str, input: &serde_json::Value, cwd: &Path) -> Result<Approval> {
+pub(crate) fn approval_of_host_call(
+    policy: &Policy,
+    tool: &str,
+    input: &serde_json::Value,
+    cwd: &Path,
+) -> Result<Approval> {
     let shown = Shown {
         tool: Some(tool.to_owned()),
         input: Some(input.clone()),
@@ -119,11 +130,11 @@ pub(crate) fn of_hosted(policy: &Policy, tool: &str, input: &serde_json::Value, 
         ..Shown::default()
     };
     let binds = binds(policy, &("hosted", tool, input, cwd), None, None)?;
-    asked(policy, Action::Tool, true, shown, binds)
+    new_approval(policy, Action::Tool, true, shown, binds)
 }
 
 /// Creates an approval. An approval of a deletion or a publication is valid for one start only.
-fn asked(policy: &Policy, action: Action, is_final: bool, shown: Shown, binds: Binds) -> Result<Approval> {
+fn new_approval(policy: &Policy, action: Action, is_final: bool, shown: Shown, binds: Binds) -> Result<Approval> {
     let actor = &policy.actor;
     let asked_by = AskedBy {
         program: "cp-exec".to_owned(),
@@ -143,11 +154,11 @@ fn asked(policy: &Policy, action: Action, is_final: bool, shown: Shown, binds: B
 
 /// Confirms a ruling, if it needs confirmation. A token is redeemed before the command starts. It is redeemed even if
 /// none is needed, because then it was issued for another request.
-pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, token: Option<&str>) -> Result<()> {
+pub(crate) fn confirm_ruling(policy: &Policy, ruling: &mut Ruling, token: Option<&str>) -> Result<()> {
     if ruling.confirm.is_none() && token.is_none() {
         return Ok(());
     }
-    let asked = of_ruling(policy, ruling)?;
+    let asked = approval_of_ruling(policy, ruling)?;
     if let Some(token) = token {
         redeem(&policy.cp_home, token, &approval::bound(&asked)?)?;
         ruling.confirmed = Some(confirm::fingerprint(&policy.cp_home, token)?);
@@ -159,7 +170,7 @@ pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, token: Option<&str>) 
         return Err(Error::new(Code::ConfirmationRequired, why.clone())
             .with("rule", rule)
             .with("reason", why)
-            .hint(HOW));
+            .hint(CONFIRM_HINT));
     }
     let spent = spend(policy, &asked)?;
     ruling.confirmed = Some(spent.token.clone());
@@ -177,7 +188,7 @@ pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
 
 /// Issues a token for a ruling, with its expiry. Approvals of the owner are not issued here.
 pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, String)>> {
-    if ruling.confirm.is_none() { Ok(None) } else { token_for(policy, &of_ruling(policy, ruling)?) }
+    if ruling.confirm.is_none() { Ok(None) } else { token_for(policy, &approval_of_ruling(policy, ruling)?) }
 }
 
 /// Issues a token for an approval, with its expiry.

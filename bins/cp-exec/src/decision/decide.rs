@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use cp_common::{Error, Result};
 
-use super::allowed::{allowed_name, canonical_program, no_commands, restricted_target};
+use super::allowed::{check_command_name, check_target, refuse_all_commands, resolve_program};
 use super::environment;
-use super::hashes::Hashes;
-use super::intent::{point_to, redirect};
-use super::paths::{arguments_allowed, asked_cwd, cwd_allowed, declared_by_modules, governed_stays, script_declared};
+use super::hashes::HashCache;
+use super::intent::{add_tool_call_hint, check_intent};
+use super::paths::{check_arguments, check_cwd, check_governed, check_modules, check_script, requested_cwd};
 use super::plan::{Planned, plan};
-use super::program::{Names, Pinned};
+use super::program::{Pinned, ProgramLookup};
 use super::ruling::Ruling;
 use super::strings::{line_of, shell_words};
 use crate::digest::sha256;
@@ -21,7 +21,7 @@ use crate::rules::{Arguments, Finding, Risk, Scope, judge, served};
 
 /// The decision about a command before its sandbox is planned.
 #[derive(Clone)]
-pub(crate) struct Considered {
+pub(crate) struct Assessment {
     /// The command's arguments, starting with its name.
     pub argv: Vec<String>,
     pub finding: Finding,
@@ -35,14 +35,14 @@ pub(crate) struct Considered {
     pub line: Option<String>,
 }
 
-impl Considered {
+impl Assessment {
     /// True if the command must be confirmed before it starts.
-    pub(crate) fn asks(&self) -> bool {
+    pub(crate) fn needs_confirmation(&self) -> bool {
         self.finding.verdict == Verdict::Confirm && self.line.is_none()
     }
 
-    pub(crate) fn rule(self, policy: &Policy, command: &Command) -> Result<Ruling> {
-        let confirm = self.asks().then_some(self.finding.reason);
+    pub(crate) fn into_ruling(self, policy: &Policy, command: &Command) -> Result<Ruling> {
+        let confirm = self.needs_confirmation().then_some(self.finding.reason);
         let is_line = self.line.is_some();
         let Planned { plan, watched } =
             plan(policy, command, &self.argv, &self.pinned, &self.cwd, self.timeout, is_line)?;
@@ -70,83 +70,84 @@ impl Considered {
 }
 
 /// Decides about a command, and plans its run.
-pub(crate) fn decide(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Ruling> {
-    consider(policy, hashes, command)?.rule(policy, command)
+pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Ruling> {
+    assess(policy, hashes, command)?.into_ruling(policy, command)
 }
 
 /// Decides about a command whose string is already parsed.
-pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Considered> {
-    let cwd = asked_cwd(policy, command)?;
+pub(crate) fn assess(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Assessment> {
+    let cwd = requested_cwd(policy, command)?;
     match &command.form {
-        Form::Words(argv) => consider_words(policy, hashes, command, argv, cwd),
+        Form::Words(argv) => assess_words(policy, hashes, command, argv, cwd),
         Form::Line(line) => {
             let finding =
                 Finding::contained("the sandbox contains the line, and each program is decided about when it starts");
-            consider_line(policy, hashes, command, line.clone(), finding, cwd)
+            assess_line(policy, hashes, command, line.clone(), finding, cwd)
         }
         Form::Pipeline(stages) => {
             let mut finding = Finding::allowed(Risk::Low);
             for argv in stages {
-                finding = finding.or(consider_words(policy, hashes, command, argv, cwd.clone())?.finding);
+                finding = finding.or(assess_words(policy, hashes, command, argv, cwd.clone())?.finding);
             }
-            consider_line(policy, hashes, command, line_of(stages), finding, cwd)
+            assess_line(policy, hashes, command, line_of(stages), finding, cwd)
         }
         Form::Strict(_) => Err(Error::validation("the string of the command was not read").with("rule", "request")),
     }
 }
 
 /// Decides about a command line: the shell, its directory and its time limit.
-fn consider_line(
+fn assess_line(
     policy: &Policy,
-    hashes: &mut Hashes,
+    hashes: &mut HashCache,
     command: &Command,
     line: String,
     finding: Finding,
     cwd: PathBuf,
-) -> Result<Considered> {
+) -> Result<Assessment> {
     if policy.exec().allowed_commands.is_empty() {
-        return Err(no_commands(policy));
+        return Err(refuse_all_commands(policy));
     }
     policy.check_base()?;
-    cwd_allowed(policy, &cwd)?;
+    check_cwd(policy, &cwd)?;
     let (shell, argv) = shell_words(&line, matches!(command.form, Form::Pipeline(_)))?;
-    let pinned = Names::of(policy).pin(&shell, hashes, &|path| policy.writable_only(path))?;
+    let pinned = ProgramLookup::of(policy).pin(&shell, hashes, &|path| policy.writable_only(path))?;
     let timeout = timeout_of(policy, command.timeout)?;
     environment::check_all(&policy.exec().env_allow, &command.env)?;
-    Ok(Considered { argv, finding, pinned, cwd, timeout, notices: command.notices.clone(), line: Some(line) })
+    Ok(Assessment { argv, finding, pinned, cwd, timeout, notices: command.notices.clone(), line: Some(line) })
 }
 
 /// Decides about one program in a directory without links.
-fn consider_words(
+fn assess_words(
     policy: &Policy,
-    hashes: &mut Hashes,
+    hashes: &mut HashCache,
     command: &Command,
     argv: &[String],
     cwd: PathBuf,
-) -> Result<Considered> {
+) -> Result<Assessment> {
     let arguments = Arguments::read(argv);
     let mut notices = command.notices.clone();
     let served = served(&arguments);
     // This check comes before the lists of the policy, because no policy can allow writes to governed paths.
-    governed_stays(policy, &arguments, &cwd)?;
-    allowed_name(policy, &arguments).map_err(|error| point_to(error, policy, served))?;
+    check_governed(policy, &arguments, &cwd)?;
+    check_command_name(policy, &arguments).map_err(|error| add_tool_call_hint(error, policy, served))?;
     // A tool call can replace a whole request only, and only one that names a file.
     let replaces = command.words().is_some() && arguments.operands().next().is_some();
-    redirect(policy, served.filter(|_| replaces), &mut notices).map_err(|error| point_to(error, policy, served))?;
+    check_intent(policy, served.filter(|_| replaces), &mut notices)
+        .map_err(|error| add_tool_call_hint(error, policy, served))?;
 
     policy.check_base()?;
-    cwd_allowed(policy, &cwd)?;
+    check_cwd(policy, &cwd)?;
     let finding = judge(policy, argv, &cwd, Scope::Single).or_refused()?;
-    let path = canonical_program(policy, &arguments, &cwd)?;
-    let pinned = Names::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
-    restricted_target(policy, &pinned.path)?;
+    let path = resolve_program(policy, &arguments, &cwd)?;
+    let pinned = ProgramLookup::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
+    check_target(policy, &pinned.path)?;
 
-    declared_by_modules(policy, &cwd, &pinned.path, arguments.words())?;
-    script_declared(policy, &arguments, &cwd)?;
-    arguments_allowed(policy, &arguments, &cwd)?;
+    check_modules(policy, &cwd, &pinned.path, arguments.words())?;
+    check_script(policy, &arguments, &cwd)?;
+    check_arguments(policy, &arguments, &cwd)?;
     let timeout = timeout_of(policy, command.timeout)?;
     environment::check_all(&policy.exec().env_allow, &command.env)?;
-    Ok(Considered { argv: argv.to_vec(), finding, pinned, cwd, timeout, notices, line: None })
+    Ok(Assessment { argv: argv.to_vec(), finding, pinned, cwd, timeout, notices, line: None })
 }
 
 /// The time limit of a request, or the default of the policy.

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use cp_common::Result;
 
 use crate::glob::name_matches;
-use crate::refusal::{owner_decides, refuse};
+use crate::refusal::{owner_hint, refuse};
 
 /// Variables that a request may set under any policy.
-const ALLOWED: [&str; 6] = ["CI", "LANG", "LC_*", "TZ", "RUST_BACKTRACE", "RUST_LOG"];
+const ALLOWED_VARIABLES: [&str; 6] = ["CI", "LANG", "LC_*", "TZ", "RUST_BACKTRACE", "RUST_LOG"];
 
 /// Variables that change which code a program loads or runs. No policy allows a request to set them.
-const NEVER: [&str; 30] = [
+const DENIED_VARIABLES: [&str; 30] = [
     "LD_*",
     "DYLD_*",
     "GLIBC_TUNABLES",
@@ -45,7 +45,7 @@ const NEVER: [&str; 30] = [
 ];
 
 /// Variables of every command: no terminal, no colour, no pager, no prompts, and no git configuration of the user.
-const FIXED: [(&str, &str); 13] = [
+const FIXED_VARIABLES: [(&str, &str); 13] = [
     ("LANG", "C.UTF-8"),
     ("TZ", "UTC"),
     ("TERM", "dumb"),
@@ -84,7 +84,7 @@ pub(crate) fn build(
 ) -> Result<Vec<(String, String)>> {
     let mut env: BTreeMap<String, String> = BTreeMap::new();
     let mut put = |name: &str, value: &str| drop(env.insert(name.to_owned(), value.to_owned()));
-    for (name, value) in FIXED.into_iter().chain(GIT_CONFIG) {
+    for (name, value) in FIXED_VARIABLES.into_iter().chain(GIT_CONFIG) {
         put(name, value);
     }
     for (name, value) in [("PATH", path), ("USER", user), ("LOGNAME", user)] {
@@ -112,16 +112,16 @@ fn check(name: &str, value: &str, allowed: &[String]) -> Result<()> {
         return Err(cp_common::Error::validation(format!("`{name}` is not a valid environment variable"))
             .with("rule", "env_name"));
     }
-    if let Some(pattern) = NEVER.iter().find(|pattern| name_matches(pattern, name)) {
+    if let Some(pattern) = DENIED_VARIABLES.iter().find(|pattern| name_matches(pattern, name)) {
         return Err(refuse("env_never", format!("`{name}` changes what programs load or run (`{pattern}`)"))
             .hint("remove it; no policy lets a request set it"));
     }
-    let mut known = ALLOWED.iter().copied().chain(allowed.iter().map(String::as_str));
+    let mut known = ALLOWED_VARIABLES.iter().copied().chain(allowed.iter().map(String::as_str));
     if known.any(|pattern| name_matches(pattern, name)) {
         return Ok(());
     }
     Err(refuse("env_not_allowed", format!("`{name}` is not on the list of variables a request may set"))
-        .hint(format!("remove it; {}", owner_decides("exec.env_allow"))))
+        .hint(format!("remove it; {}", owner_hint("exec.env_allow"))))
 }
 
 #[cfg(test)]

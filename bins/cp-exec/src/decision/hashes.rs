@@ -23,7 +23,7 @@ const SETTLED: i64 = 2_000_000_000;
 
 /// Hashes of files by their identity.
 #[derive(Clone, Default)]
-pub(crate) struct Hashes {
+pub(crate) struct HashCache {
     known: HashMap<Key, String>,
     /// The interpreters that the first lines of scripts name.
     interpreters: HashMap<Key, Interpreter>,
@@ -42,7 +42,7 @@ fn key(identity: &Identity) -> Option<Key> {
     identity.content.map(|(size, modified, changed)| (identity.dev, identity.ino, size, modified, changed))
 }
 
-impl Hashes {
+impl HashCache {
     /// The cache of a home.
     pub(crate) fn of_home(home: &Path) -> Self {
         Self { kept: Some(home.join("state/program-hashes")), ..Self::default() }
@@ -159,13 +159,13 @@ mod tests {
         // The change time cannot be set, so the test replaces it in the identity.
         let (size, modified, _) = old.content.unwrap();
         old.content = Some((size, modified, modified));
-        let (hash, known) = Hashes::of_home(home.path()).of(&old).unwrap();
+        let (hash, known) = HashCache::of_home(home.path()).of(&old).unwrap();
         assert!(!known);
-        assert_eq!(Hashes::of_home(home.path()).of(&old).unwrap(), (hash.clone(), true));
+        assert_eq!(HashCache::of_home(home.path()).of(&old).unwrap(), (hash.clone(), true));
         fs::write(&large, vec![8; 2 << 20]).unwrap();
-        let (other, known) = Hashes::of_home(home.path()).of(&identity(&large)).unwrap();
+        let (other, known) = HashCache::of_home(home.path()).of(&identity(&large)).unwrap();
         assert!(!known && other != hash);
         // The file changed just now, so its hash is not stored.
-        assert!(!Hashes::of_home(home.path()).of(&identity(&large)).unwrap().1);
+        assert!(!HashCache::of_home(home.path()).of(&identity(&large)).unwrap().1);
     }
 }

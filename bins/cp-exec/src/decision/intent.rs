@@ -9,7 +9,7 @@ use crate::refusal::refuse;
 use crate::rules::Served;
 
 /// Refuses a program's or a model's read-only command, and names the tool call that replaces it.
-pub(super) fn redirect(policy: &Policy, served: Option<&Served>, notices: &mut Vec<String>) -> Result<()> {
+pub(super) fn check_intent(policy: &Policy, served: Option<&Served>, notices: &mut Vec<String>) -> Result<()> {
     let Some(served) = served.filter(|served| served.reads) else { return Ok(()) };
     // Another agent does not have these tools.
     let is_exempt = policy.actor.origin == Origin::Person || policy.actor.host.is_some();
@@ -27,7 +27,7 @@ pub(super) fn redirect(policy: &Policy, served: Option<&Served>, notices: &mut V
 }
 
 /// Adds the tool call that replaces a refused command to the refusal.
-pub(super) fn point_to(error: Error, policy: &Policy, served: Option<&Served>) -> Error {
+pub(super) fn add_tool_call_hint(error: Error, policy: &Policy, served: Option<&Served>) -> Error {
     match served {
         Some(served) if error.code() == Code::Forbidden && !(served.reads && policy.exec().intent == Intent::Off) => {
             // Without a policy the first step is to create one.

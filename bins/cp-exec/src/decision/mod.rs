@@ -17,11 +17,11 @@ mod step;
 mod strings;
 mod watched;
 
-pub(crate) use self::decide::{Considered, consider, decide, timeout_of};
-pub(crate) use self::hashes::Hashes;
-pub(crate) use self::paths::declared_by_modules;
+pub(crate) use self::decide::{Assessment, assess, decide, timeout_of};
+pub(crate) use self::hashes::HashCache;
+pub(crate) use self::paths::check_modules;
 pub(crate) use self::plan::{Planned, plan};
-pub(crate) use self::program::Names;
+pub(crate) use self::program::ProgramLookup;
 pub(crate) use self::ruling::Ruling;
 pub(crate) use self::step::{Caller, StepRuling, StepVerdict, decide_step};
 pub(crate) use self::strings::{line_of, read_string, shell_words};

@@ -11,7 +11,7 @@ use crate::request::Command;
 use crate::rules::{Arguments, written_paths};
 
 /// The directory that a command requests, without links.
-pub(super) fn asked_cwd(policy: &Policy, command: &Command) -> Result<PathBuf> {
+pub(super) fn requested_cwd(policy: &Policy, command: &Command) -> Result<PathBuf> {
     // The kernel returns this path without links.
     let here = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
     let Some(asked) = &command.cwd else { return Ok(here) };
@@ -26,7 +26,7 @@ pub(super) fn asked_cwd(policy: &Policy, command: &Command) -> Result<PathBuf> {
 }
 
 /// Refuses a working directory that the policy does not allow.
-pub(super) fn cwd_allowed(policy: &Policy, cwd: &Path) -> Result<()> {
+pub(super) fn check_cwd(policy: &Policy, cwd: &Path) -> Result<()> {
     if !policy.bounds.lists(Access::Read, cwd) {
         return Err(denied("execute", cwd)
             .with("rule", "cwd")
@@ -40,7 +40,7 @@ pub(super) fn cwd_allowed(policy: &Policy, cwd: &Path) -> Result<()> {
 
 /// Checks that a module declares the programs that it runs from its root, and that the working directory is readable
 /// for the module.
-pub(crate) fn declared_by_modules(policy: &Policy, cwd: &Path, program: &Path, arguments: &[String]) -> Result<()> {
+pub(crate) fn check_modules(policy: &Policy, cwd: &Path, program: &Path, arguments: &[String]) -> Result<()> {
     for module in policy.modules_at(&[cwd, program]) {
         module.check(Access::Read, cwd)?;
         if policy.bounds.lists(Access::Execute, program) {
@@ -52,28 +52,28 @@ pub(crate) fn declared_by_modules(policy: &Policy, cwd: &Path, program: &Path, a
 
 /// Checks a script that an interpreter runs against the declarations of its module and of the module of the working
 /// directory. The result is the same for `python3 scripts/a.py`, `sh scripts/a.sh` and `scripts/a.sh`.
-pub(super) fn script_declared(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
+pub(super) fn check_script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let Some((script, arguments)) = arguments.script() else { return Ok(()) };
-    let full = reached(cwd, &policy.expand(script));
+    let full = resolve_word(cwd, &policy.expand(script));
     policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, arguments))
 }
 
 /// Refuses a command whose arguments name a governed file that it would write. The sandbox makes these files
 /// read-only; this check reports the reason before the command starts.
-pub(super) fn governed_stays(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
+pub(super) fn check_governed(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let Some(governed) = &policy.governed else { return Ok(()) };
     written_paths(policy, arguments, cwd).iter().try_for_each(|path| governed.check_writable(path))
 }
 
 /// Refuses arguments that name a forbidden path. The sandbox hides these paths; this check reports the reason before
 /// the command starts.
-pub(super) fn arguments_allowed(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
+pub(super) fn check_arguments(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let modules = policy.modules_that_forbid(&[cwd]);
     if policy.bounds.forbidden.is_empty() && modules.is_empty() {
         return Ok(());
     }
     for value in arguments.possible_paths() {
-        let path = reached(cwd, &policy.expand(value));
+        let path = resolve_word(cwd, &policy.expand(value));
         if let Some(pattern) = policy.bounds.forbidding(&path) {
             return Err(
                 denied_by("read", &path, "forbidden", pattern.text()).hint("the policy's paths.forbidden covers it")
@@ -87,7 +87,7 @@ pub(super) fn arguments_allowed(policy: &Policy, arguments: &Arguments<'_>, cwd:
 }
 
 /// Resolves a word from a canonical directory, as far as the path exists.
-pub(super) fn reached(cwd: &Path, word: &str) -> PathBuf {
+pub(super) fn resolve_word(cwd: &Path, word: &str) -> PathBuf {
     if word.starts_with('/') {
         return cp_common::home::resolved(Path::new(word));
     }

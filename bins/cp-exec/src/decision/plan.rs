@@ -9,11 +9,11 @@ use std::time::Duration;
 use cp_common::{Error, Result};
 
 use super::environment;
-use super::program::{Names, Pinned};
+use super::program::{Pinned, ProgramLookup};
 use super::watched::Watched;
 use crate::digest::sha256;
 use crate::guard::Guarded;
-use crate::place::Node;
+use crate::nofollow::Node;
 use crate::policy::{Access, Degraded, Policy, RunAs, name_of, node_of};
 use crate::refusal::refuse;
 use crate::request::Command;
@@ -50,7 +50,7 @@ pub(crate) fn plan(
     watched.add_to(&mut view);
     let mut programs = Vec::new();
     if line && exec.profile == Profile::Strict {
-        for (named, file) in Names::of(policy).listed(&exec.allowed_commands) {
+        for (named, file) in ProgramLookup::of(policy).listed(&exec.allowed_commands) {
             if named != file {
                 view.links.push((named, file.clone()));
             }
@@ -106,7 +106,7 @@ fn search_path(policy: &Policy, line: bool) -> String {
 fn words(policy: &Policy, argv: &[String], pinned: &Pinned) -> Vec<String> {
     let mut words = pinned.prefix.clone();
     if words.is_empty() {
-        words.extend(argv.first().map(|name| Names::of(policy).argv0(name)));
+        words.extend(argv.first().map(|name| ProgramLookup::of(policy).argv0(name)));
     }
     words.extend(argv.iter().skip(1).cloned());
     words
@@ -132,7 +132,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
     read.push(pinned.path.clone());
     let count = RUNS.fetch_add(1, Ordering::Relaxed);
     let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
-    let (found, guarded) = policy.look_through(&roots, &write)?;
+    let (found, guarded) = policy.scan_trees(&roots, &write)?;
     mask.extend(found.hidden_pinned);
     let mut view = View {
         protect: policy.protected()?.into_iter().chain(found.kept_pinned).collect(),

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
 
-use super::hashes::{Hashes, Interpreter};
+use super::hashes::{HashCache, Interpreter};
 use crate::policy::{Policy, check_directory, others_write};
-use crate::refusal::{owner_decides, refuse};
+use crate::refusal::{owner_hint, refuse};
 use crate::sandbox::plan::Identity;
 
 /// The most scripts that may be interpreters of each other.
@@ -34,21 +34,21 @@ pub(crate) struct Pinned {
 }
 
 /// The directories in which names are looked up, and the user whose files are trusted.
-pub(crate) struct Names<'a> {
+pub(crate) struct ProgramLookup<'a> {
     pub path: &'a [PathBuf],
     /// Names that are pinned to one file.
     pub pins: &'a [(String, PathBuf)],
     pub owner: u32,
 }
 
-impl<'a> Names<'a> {
+impl<'a> ProgramLookup<'a> {
     /// The lookup that a policy defines.
     pub(crate) fn of(policy: &'a Policy) -> Self {
         Self { path: &policy.exec().path, pins: &policy.pins, owner: policy.loaded.owner }
     }
 }
 
-impl Names<'_> {
+impl ProgramLookup<'_> {
     /// Resolves a name without slashes to a file.
     pub(crate) fn resolve(&self, name: &str) -> Result<PathBuf> {
         if let Some((_, path)) = self.pins.iter().find(|(pinned, _)| pinned == name) {
@@ -67,7 +67,7 @@ impl Names<'_> {
         Err(Error::not_found(format!("program `{name}` not found on the policy's path"))
             .with("rule", "not_found")
             .with("path", looked)
-            .hint(owner_decides("its directory in exec.path, or its file in exec.pin")))
+            .hint(owner_hint("its directory in exec.path, or its file in exec.pin")))
     }
 
     /// The files of some names, each with its path before and after links are resolved. Names that are not found are
@@ -90,11 +90,17 @@ impl Names<'_> {
 
     /// Checks a canonical file and pins it. `writable` is true for a path that a command can write and that lies
     /// outside of every execute path.
-    pub(crate) fn pin(&self, path: &Path, hashes: &mut Hashes, writable: &dyn Fn(&Path) -> bool) -> Result<Pinned> {
+    pub(crate) fn pin(&self, path: &Path, hashes: &mut HashCache, writable: &dyn Fn(&Path) -> bool) -> Result<Pinned> {
         self.pin_at(path, hashes, writable, DEPTH)
     }
 
-    fn pin_at(&self, path: &Path, hashes: &mut Hashes, writable: &dyn Fn(&Path) -> bool, depth: u8) -> Result<Pinned> {
+    fn pin_at(
+        &self,
+        path: &Path,
+        hashes: &mut HashCache,
+        writable: &dyn Fn(&Path) -> bool,
+        depth: u8,
+    ) -> Result<Pinned> {
         let meta = fs::metadata(path).map_err(|e| Error::io("cannot read the attributes", e).in_file(path))?;
         let shown = path.display();
         if !meta.is_file() {
@@ -113,7 +119,7 @@ impl Names<'_> {
         }
         if writable(path) {
             return Err(refuse("writable_program", format!("{shown} is in a directory that commands may write"))
-                .hint(owner_decides("paths.execute, where commands make their own programs")));
+                .hint(owner_hint("paths.execute, where commands make their own programs")));
         }
         let identity = Identity::of(path, &meta);
         let (sha256, cached) = hashes.of(&identity)?;
@@ -134,11 +140,11 @@ impl Names<'_> {
         script: Pinned,
         interpreter: &str,
         argument: Option<String>,
-        hashes: &mut Hashes,
+        hashes: &mut HashCache,
         writable: &dyn Fn(&Path) -> bool,
         depth: u8,
     ) -> Result<Pinned> {
-        let (name, arguments) = through_env(interpreter, argument, &script.path)?;
+        let (name, arguments) = resolve_env(interpreter, argument, &script.path)?;
         let path = if name.contains('/') {
             Path::new(&name).canonicalize().map_err(|e| Error::io("the interpreter", e).in_file(Path::new(&name)))?
         } else {
@@ -174,7 +180,7 @@ fn shebang(path: &Path) -> Result<Interpreter> {
 }
 
 /// Resolves `env NAME` and `env -S NAME ARG…` to the program that `env` would run.
-fn through_env(interpreter: &str, argument: Option<String>, script: &Path) -> Result<(String, Vec<String>)> {
+fn resolve_env(interpreter: &str, argument: Option<String>, script: &Path) -> Result<(String, Vec<String>)> {
     let is_env = Path::new(interpreter).file_name().is_some_and(|name| name == "env");
     if !is_env {
         return Ok((interpreter.to_owned(), argument.into_iter().collect()));

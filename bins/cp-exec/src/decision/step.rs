@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use cp_common::wire::Approval;
 use cp_common::{Error, Result};
 
-use super::allowed::{allowed_name, restricted_target};
+use super::allowed::{check_command_name, check_target};
 use super::confirm;
-use super::hashes::Hashes;
-use super::paths::declared_by_modules;
-use super::program::Names;
+use super::hashes::HashCache;
+use super::paths::check_modules;
+use super::program::ProgramLookup;
 use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};
 use crate::refusal::refuse;
@@ -58,7 +58,7 @@ pub(crate) enum StepVerdict {
 /// Decides about a start of a program. `given` is the environment of the run.
 pub(crate) fn decide_step(
     policy: &Policy,
-    hashes: &mut Hashes,
+    hashes: &mut HashCache,
     caller: Caller,
     request: &ExecRequest,
     given: &BTreeMap<String, String>,
@@ -87,7 +87,7 @@ pub(crate) fn decide_step(
             (rule, error.message().to_owned(), StepVerdict::Deny(error))
         }
         Ok(finding) if finding.verdict == Verdict::Confirm => {
-            let approval = confirm::of_step(policy, &argv, &request.cwd, sha256.as_deref(), &finding);
+            let approval = confirm::approval_of_step(policy, &argv, &request.cwd, sha256.as_deref(), &finding);
             let verdict = approval.map_or_else(StepVerdict::Deny, |approval| StepVerdict::Ask(Box::new(approval)));
             (finding.rule, finding.reason, verdict)
         }
@@ -117,12 +117,12 @@ fn check_environment(request: &ExecRequest, given: &BTreeMap<String, String>) ->
 fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Finding> {
     let arguments = Arguments::read(argv);
     let file = &request.file.path;
-    restricted_target(policy, file)?;
+    check_target(policy, file)?;
     if !policy.bounds.lists(Access::Execute, file) && !is_allowed_path(policy, file) && !is_in_own_tmp(policy, file) {
-        allowed_name(policy, &arguments)?;
+        check_command_name(policy, &arguments)?;
         check_file(policy, &argv[0], file)?;
     }
-    declared_by_modules(policy, &request.cwd, file, arguments.words())?;
+    check_modules(policy, &request.cwd, file, arguments.words())?;
     let finding = judge(policy, argv, &request.cwd, Scope::Line);
     if finding.rule == WRITES_CONFIG && is_in_new_repository(argv, request) {
         return Ok(Finding::allowed(Risk::Low));
@@ -152,7 +152,7 @@ fn is_allowed_path(policy: &Policy, file: &Path) -> bool {
 
 /// Checks that a file with an allowed name lies in `exec.path` or is pinned.
 fn check_file(policy: &Policy, name: &str, file: &Path) -> Result<()> {
-    let names = Names::of(policy);
+    let names = ProgramLookup::of(policy);
     let on_path = names.path.iter().map(|directory| directory.join(name));
     let pins = names.pins.iter().filter(|(pinned, _)| pinned == name).map(|(_, path)| path.clone());
     let mut known = on_path.chain(pins).filter_map(|path| path.canonicalize().ok());

@@ -27,7 +27,7 @@ pub(crate) fn read_string(policy: &Policy, mut command: Command) -> Result<Comma
 fn strict(policy: &Policy, text: &str, notices: &mut Vec<String>) -> Result<Form> {
     let words = words::split(text)?;
     notices.clone_from(&words.notices);
-    Ok(Form::Words(words.with_home(&policy.tilde())))
+    Ok(Form::Words(words.with_home(&policy.home_text())))
 }
 
 /// Shell code that makes a pipeline return the status of the first stage that fails. The status of SIGPIPE (141) is

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::Node;
 use super::placeholder::{self, Placeholder};
 use super::settings::Settings;
-use crate::place;
+use crate::nofollow;
 
 /// The maximum depth at which directories of submodules and linked working trees are searched.
 const DEEPEST: usize = 8;
@@ -81,7 +81,7 @@ pub(crate) struct Repository {
     /// after it.
     pub(super) absent: Vec<(PathBuf, Placeholder)>,
     /// Paths in the working tree that git would read and that do not exist. They get no placeholder.
-    pub(super) unmade: Vec<PathBuf>,
+    pub(super) without_placeholder: Vec<PathBuf>,
     /// Links to read-only parts. A run can replace such links.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
     /// The directory of the repository, and those of submodules and linked working trees that the run may write.
@@ -176,8 +176,8 @@ impl<'a> Finder<'a> {
             self.add_directory(&module, &Vec::from_iter(top));
             self.found.inner.push(module);
         }
-        let Repository { read_only, unmade, hooks, .. } = &mut self.found;
-        for paths in [read_only, unmade, hooks] {
+        let Repository { read_only, without_placeholder, hooks, .. } = &mut self.found;
+        for paths in [read_only, without_placeholder, hooks] {
             paths.sort();
             paths.dedup();
         }
@@ -213,7 +213,7 @@ impl<'a> Finder<'a> {
 
     /// Records a path that git reads.
     fn add(&mut self, path: &Path) {
-        let (real, links) = place::follow(path);
+        let (real, links) = nofollow::follow(path);
         let links = links.into_iter().filter(|link| self.is_writable(&link.at)).map(|link| (link.at, link.to));
         let links: Vec<_> = links.collect();
         self.found.links.extend(links);
@@ -223,7 +223,7 @@ impl<'a> Finder<'a> {
         if real.symlink_metadata().is_ok() {
             self.found.read_only.push(real);
         } else if !real.starts_with(&self.found.path) {
-            self.found.unmade.push(real);
+            self.found.without_placeholder.push(real);
         }
     }
 
@@ -232,7 +232,7 @@ impl<'a> Finder<'a> {
         let Ok(entries) = fs::read_dir(directory) else { return };
         let hooks = entries.flatten().filter(|entry| entry.path().extension() != Some(OsStr::new("sample")));
         for hook in hooks.map(|hook| hook.path()) {
-            let (real, _) = place::follow(&hook);
+            let (real, _) = nofollow::follow(&hook);
             self.add(&hook);
             let with_hook = if real == hook { directory.canonicalize().ok() } else { Some(real) };
             self.found.hooks.extend(with_hook.filter(|path| path.exists()));
@@ -255,7 +255,7 @@ impl<'a> Finder<'a> {
             }
             for directory in settings.values("core", "hookspath").map(|value| top.join(with_home(value))) {
                 // A directory that contains the working tree cannot be read-only as a whole.
-                if top.starts_with(place::follow(&directory).0) {
+                if top.starts_with(nofollow::follow(&directory).0) {
                     for name in HOOKS {
                         self.add(&directory.join(name));
                     }
@@ -288,7 +288,7 @@ fn linked_worktrees(repository: &Path) -> Vec<(PathBuf, Option<PathBuf>)> {
 }
 
 /// The names of all parts of a repository or a linked working tree.
-pub(super) fn names_of_parts() -> impl Iterator<Item = &'static str> {
+pub(super) fn part_names() -> impl Iterator<Item = &'static str> {
     PARTS.iter().chain(&PARTS_OF_WORKTREE).map(|(name, _)| *name)
 }
 

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::keep::Kept;
+use super::keep::KeptHistory;
 use crate::guard::is_guarded;
 
 /// The time limit of git, and the limit of its output.
@@ -43,7 +43,7 @@ const ENVIRONMENT: [(&str, &str); 9] = [
 ];
 
 /// The harmful changes of a run to the history and the index of a git directory.
-pub(super) fn search(git: &Path, repository: &Path, directory: &Path, kept: &Kept) -> io::Result<Vec<String>> {
+pub(super) fn search(git: &Path, repository: &Path, directory: &Path, kept: &KeptHistory) -> io::Result<Vec<String>> {
     let relative = directory.strip_prefix(repository).unwrap_or(directory);
     let before = kept.snapshot.join(relative);
     let git = Git { program: git, directory };

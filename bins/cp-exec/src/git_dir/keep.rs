@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::{Repository, give_to_owner_of};
-use crate::place::{self, names, open_directory};
+use crate::nofollow::{self, names, open_directory};
 
 /// The name of the directory in the repository.
 pub(crate) const DIRECTORY: &str = "cp-keep";
@@ -56,7 +56,7 @@ struct State {
 }
 
 /// The kept history of a repository.
-pub(super) struct Kept {
+pub(super) struct KeptHistory {
     /// The snapshot of references, logs and indexes.
     pub snapshot: PathBuf,
     /// The number of objects that share their file with the repository, so that a run can damage both.
@@ -64,7 +64,7 @@ pub(super) struct Kept {
     files: BTreeMap<PathBuf, Stamp>,
 }
 
-impl Kept {
+impl KeptHistory {
     /// True if references, logs or the index in a directory have changed.
     pub(super) fn is_changed(&self, repository: &Path, directory: &Path) -> io::Result<bool> {
         let now = files_of(repository, directory)?;
@@ -75,12 +75,12 @@ impl Kept {
 }
 
 /// The directory with the kept history of one repository.
-pub(super) struct Keep<'a> {
+pub(super) struct KeepDirectory<'a> {
     repository: &'a Repository,
     path: PathBuf,
 }
 
-impl<'a> Keep<'a> {
+impl<'a> KeepDirectory<'a> {
     pub(super) fn of(repository: &'a Repository) -> Self {
         Self { repository, path: repository.path.join(DIRECTORY) }
     }
@@ -102,7 +102,7 @@ impl<'a> Keep<'a> {
 
     /// Keeps new objects and references. If nothing changed, this costs one stat per directory of objects and per
     /// reference.
-    pub(super) fn update(&self) -> io::Result<Kept> {
+    pub(super) fn update(&self) -> io::Result<KeptHistory> {
         let file = self.path.join(STATE);
         let text = super::read_bounded(&file, u64::MAX);
         let mut state: State = text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
@@ -113,7 +113,7 @@ impl<'a> Keep<'a> {
             super::put_back(&file, &serde_json::to_string(&state)?)?;
         }
         let snapshot = self.path.join(SNAPSHOTS).join(&state.snapshot);
-        Ok(Kept { snapshot, linked: state.linked, files: state.files })
+        Ok(KeptHistory { snapshot, linked: state.linked, files: state.files })
     }
 
     /// Keeps new objects, and moves removed ones aside. True if anything changed.
@@ -199,7 +199,7 @@ impl<'a> Keep<'a> {
                 continue;
             }
             let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-            let Ok(source) = place::open_with(&self.repository.path.join(relative), flags) else { continue };
+            let Ok(source) = nofollow::open_with(&self.repository.path.join(relative), flags) else { continue };
             io::copy(&mut File::from(source), &mut File::create_new(&to)?)?;
             self.give_to_owner(&to)?;
         }
@@ -276,7 +276,7 @@ pub(super) fn numbers(directory: &Path) -> Vec<u64> {
 
 /// Opens a directory without following links; `None` if it does not exist.
 fn open_plain(path: &Path) -> io::Result<Option<OwnedFd>> {
-    match place::open_with(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+    match nofollow::open_with(path, OFlags::RDONLY | OFlags::DIRECTORY) {
         Ok(directory) => Ok(Some(directory)),
         Err(e) if matches!(io::Error::from(e).kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(rustix::io::Errno::LOOP) => Ok(None),

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 
-use super::settings::wrong_in_new;
-use super::{Finding, LONGEST};
-use crate::place::{names, open_directory};
+use super::settings::fault_in_new_settings;
+use super::{LONGEST, Violation};
+use crate::nofollow::{names, open_directory};
 
 /// Entries that git creates in a repository, besides settings and hooks.
 const ENTRIES: [&str; 24] = [
@@ -82,27 +82,27 @@ pub(crate) fn is_of_git(path: &Path) -> bool {
 }
 
 /// The parts of a repository that must not stay.
-pub(crate) fn inspect(repository: &Path, trees: &[PathBuf]) -> io::Result<Vec<Finding>> {
+pub(crate) fn inspect(repository: &Path, trees: &[PathBuf]) -> io::Result<Vec<Violation>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::openat2(CWD, repository, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-    let mut left = Vec::new();
+    let mut violations = Vec::new();
     for name in names(&directory)? {
         let path = Path::new(&name);
         let kind = kind_of(&directory, &name)?;
         if name == SETTINGS {
-            left.extend(settings(&directory, trees).map(|why| Finding::new(path.to_owned(), why)));
+            violations.extend(settings(&directory, trees).map(|why| Violation::new(path.to_owned(), why)));
         } else if name == HOOKS {
-            left.extend(hooks(&directory).map(|why| Finding::new(path.to_owned(), why)));
+            violations.extend(hooks(&directory).map(|why| Violation::new(path.to_owned(), why)));
         } else if name == "info" && kind == FileType::Directory {
-            info(&directory, &mut left)?;
+            info(&directory, &mut violations)?;
         } else if ENTRIES.iter().any(|known| name == *known) {
-            below(&directory, path, &mut left)?;
+            below(&directory, path, &mut violations)?;
         } else if kind != FileType::RegularFile || !(is_transient(&name) || SILENT.iter().any(|silent| name == *silent))
         {
-            left.push(Finding::unknown(path.to_owned()));
+            violations.push(Violation::unknown(path.to_owned()));
         }
     }
-    Ok(left)
+    Ok(violations)
 }
 
 /// The fault of the settings. A settings file that has another name could be changed by it later.
@@ -117,47 +117,47 @@ fn settings(directory: &OwnedFd, trees: &[PathBuf]) -> Option<String> {
         io::read_to_string(file)
     };
     match text() {
-        Ok(text) => wrong_in_new(&text, trees),
+        Ok(text) => fault_in_new_settings(&text, trees),
         Err(e) => Some(e.to_string()),
     }
 }
 
-fn info(directory: &OwnedFd, left: &mut Vec<Finding>) -> io::Result<()> {
+fn info(directory: &OwnedFd, violations: &mut Vec<Violation>) -> io::Result<()> {
     let info = open_directory(directory.as_fd(), Path::new("info"))?;
     for name in names(&info)? {
         let plain = kind_of(&info, &name)? == FileType::RegularFile && INFO.iter().any(|known| name == *known);
         if !plain {
-            left.push(Finding::unknown(Path::new("info").join(name)));
+            violations.push(Violation::unknown(Path::new("info").join(name)));
         }
     }
     Ok(())
 }
 
 /// Searches files and directories. Other kinds of entries, and links that point out of the repository, must not stay.
-fn below(directory: &OwnedFd, path: &Path, left: &mut Vec<Finding>) -> io::Result<()> {
+fn below(directory: &OwnedFd, path: &Path, violations: &mut Vec<Violation>) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default();
     let kind = kind_of(directory, name)?;
     if ALTERNATES.iter().any(|never| path == Path::new(never)) || path.components().count() > DEEPEST {
-        left.push(Finding::unknown(path.to_owned()));
+        violations.push(Violation::unknown(path.to_owned()));
         return Ok(());
     }
     match kind {
         // Files in `branches` name remotes.
-        FileType::RegularFile if path.starts_with("branches") => left.push(Finding::unknown(path.to_owned())),
+        FileType::RegularFile if path.starts_with("branches") => violations.push(Violation::unknown(path.to_owned())),
         FileType::RegularFile => {}
         FileType::Directory if path == Path::new(REBASE) && runs_commands(directory.as_fd(), Path::new(name)) => {
-            left.push(Finding::new(path.to_owned(), COMMANDS));
+            violations.push(Violation::new(path.to_owned(), COMMANDS));
         }
         FileType::Directory => {
             let Ok(inner) = open_directory(directory.as_fd(), Path::new(name)) else {
-                left.push(Finding::new(path.to_owned(), "cannot be looked into"));
+                violations.push(Violation::new(path.to_owned(), "cannot be looked into"));
                 return Ok(());
             };
             for below_it in names(&inner)? {
-                below(&inner, &path.join(below_it), left)?;
+                below(&inner, &path.join(below_it), violations)?;
             }
         }
-        _ => left.push(Finding::new(path.to_owned(), "leads out of the repository")),
+        _ => violations.push(Violation::new(path.to_owned(), "leads out of the repository")),
     }
     Ok(())
 }

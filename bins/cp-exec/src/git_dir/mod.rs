@@ -21,19 +21,19 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 pub(crate) use self::binds::{Repository, find};
 pub(crate) use self::keep::DIRECTORY as KEEP;
-use self::keep::{Keep, Kept};
+use self::keep::{KeepDirectory, KeptHistory};
 pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
 use self::placeholder::Placeholders;
 pub(crate) use self::recover::Recovery;
-use self::settings::wrong_in_change;
+use self::settings::fault_in_changed_settings;
 pub(crate) use self::watch::Watch;
-use crate::place::Node;
+use crate::nofollow::Node;
 
 /// The longest configuration file that is read.
 const LONGEST: u64 = 1 << 20;
 
 /// A part of a repository that must not stay.
-pub(crate) struct Finding {
+pub(crate) struct Violation {
     pub path: PathBuf,
     /// The fault; `None` if the name shows it.
     pub reason: Option<String>,
@@ -41,7 +41,7 @@ pub(crate) struct Finding {
     pub put_back: Option<String>,
 }
 
-impl Finding {
+impl Violation {
     fn new(path: PathBuf, reason: impl Into<String>) -> Self {
         Self { path, reason: Some(reason.into()), put_back: None }
     }
@@ -54,19 +54,19 @@ impl Finding {
 
 /// The repositories of one run, from its start to its end.
 pub(crate) struct Session<'a> {
-    befores: Vec<Before<'a>>,
+    states: Vec<RepositoryState<'a>>,
     watch: Option<Watch>,
     /// Protection that could not be provided.
     missing: Vec<String>,
 }
 
 /// The state of a repository before a run.
-struct Before<'a> {
+struct RepositoryState<'a> {
     repository: &'a Repository,
     /// The placeholders are held until the run has ended.
     _placeholders: Option<Placeholders>,
     /// The kept references and indexes.
-    kept: Option<Kept>,
+    kept: Option<KeptHistory>,
     /// Parts that name programs and do not exist.
     absent: Vec<PathBuf>,
     files: Vec<(PathBuf, String)>,
@@ -80,13 +80,14 @@ impl<'a> Session<'a> {
     /// Prepares the repositories for a run.
     pub(crate) fn begin(repositories: &'a [Repository]) -> Self {
         let mut missing = Vec::new();
-        let befores: Vec<_> = repositories.iter().map(|repository| Before::of(repository, &mut missing)).collect();
+        let states: Vec<_> =
+            repositories.iter().map(|repository| RepositoryState::of(repository, &mut missing)).collect();
         let watch = (!repositories.is_empty()).then(|| Watch::begin(repositories)).transpose();
         let watch = watch.unwrap_or_else(|e| {
             missing.push(format!("repository: changes of its settings beside the run are not noticed: {e}"));
             None
         });
-        Self { befores, watch, missing }
+        Self { states, watch, missing }
     }
 
     /// The watch for read-only parts that are replaced during the run.
@@ -96,13 +97,13 @@ impl<'a> Session<'a> {
 
     /// Compares the repositories with their state before the run. `private`: the run had its own mounts. `git`: the
     /// program that reads new commits.
-    pub(crate) fn finish(mut self, private: bool, git: Option<&Path>) -> After {
+    pub(crate) fn finish(mut self, private: bool, git: Option<&Path>) -> SessionReport {
         let is_replaced = self.watch.as_mut().is_some_and(|watch| watch.replaced().is_some()) && private;
         let may_be_written =
             |path: &Path| !private || self.watch.as_ref().is_none_or(|watch| watch.may_be_written(path));
-        let findings = self.befores.iter().flat_map(|before| before.compare(&may_be_written)).collect();
+        let findings = self.states.iter().flat_map(|before| before.compare(&may_be_written)).collect();
         let (mut history, mut missing) = (Vec::new(), self.missing);
-        for before in &self.befores {
+        for before in &self.states {
             match before.search(git) {
                 Ok(found) => history.extend(found),
                 Err(e) => missing.push(format!(
@@ -111,14 +112,14 @@ impl<'a> Session<'a> {
                 )),
             }
         }
-        After { findings, is_replaced, history, missing }
+        SessionReport { findings, is_replaced, history, missing }
     }
 }
 
 /// The changes of a run in repositories.
-pub(crate) struct After {
+pub(crate) struct SessionReport {
     /// Parts that must not stay.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Violation>,
     /// True if a setting was replaced by another process during the run.
     pub is_replaced: bool,
     /// New commits or index entries that are harmful if they are checked out.
@@ -126,10 +127,10 @@ pub(crate) struct After {
     pub missing: Vec<String>,
 }
 
-impl<'a> Before<'a> {
+impl<'a> RepositoryState<'a> {
     fn of(repository: &'a Repository, missing: &mut Vec<String>) -> Self {
         let path = repository.path.display();
-        let begun = Placeholders::make(repository, &Keep::of(repository)).map_err(|e| {
+        let begun = Placeholders::make(repository, &KeepDirectory::of(repository)).map_err(|e| {
             missing.push(format!(
                 "repository: {path}: nothing is kept, and settings that are not there are looked for after the run only: {e}"
             ));
@@ -144,10 +145,8 @@ impl<'a> Before<'a> {
                 "repository: {path}: {linked} objects are kept as second names only: a run that writes into one spoils both"
             ));
         }
-        let parts = repository
-            .directories
-            .iter()
-            .flat_map(|directory| binds::names_of_parts().map(|name| directory.join(name)));
+        let parts =
+            repository.directories.iter().flat_map(|directory| binds::part_names().map(|name| directory.join(name)));
         let files = repository.protected().filter_map(|path| Some((path.clone(), read_small(path)?)));
         Self {
             repository,
@@ -173,7 +172,7 @@ impl<'a> Before<'a> {
         Ok(found)
     }
 
-    fn compare(&self, may_be_written: &impl Fn(&Path) -> bool) -> Vec<Finding> {
+    fn compare(&self, may_be_written: &impl Fn(&Path) -> bool) -> Vec<Violation> {
         let repository = self.repository;
         let mut found = Vec::new();
         for (path, before) in &self.files {
@@ -182,26 +181,26 @@ impl<'a> Before<'a> {
                 continue;
             }
             let wrong = match &now {
-                Some(now) => wrong_in_change(before, now),
+                Some(now) => fault_in_changed_settings(before, now),
                 None => Some("is not the plain file that it was".to_owned()),
             };
             let put_back = Some(before.clone());
-            found.extend(wrong.map(|reason| Finding { path: path.clone(), reason: Some(reason), put_back }));
+            found.extend(wrong.map(|reason| Violation { path: path.clone(), reason: Some(reason), put_back }));
         }
         let is_there = |path: &&PathBuf| path.symlink_metadata().is_ok();
-        found.extend(self.absent.iter().filter(is_there).cloned().map(Finding::unknown));
-        let unmade = repository.unmade.iter().filter(is_there).cloned();
-        found.extend(unmade.map(|path| Finding::new(path, "the repository's configuration names it")));
+        found.extend(self.absent.iter().filter(is_there).cloned().map(Violation::unknown));
+        let without_placeholder = repository.without_placeholder.iter().filter(is_there).cloned();
+        found.extend(without_placeholder.map(|path| Violation::new(path, "the repository's configuration names it")));
         let is_moved = |(at, to): &&(PathBuf, PathBuf)| fs::read_link(at).ok().as_ref() != Some(to);
         let moved = repository.links.iter().filter(is_moved).filter(|(at, _)| is_there(&at));
-        found.extend(moved.map(|(at, _)| Finding::new(at.clone(), "is not the link that it was")));
+        found.extend(moved.map(|(at, _)| Violation::new(at.clone(), "is not the link that it was")));
         let inner =
             binds::inner_directories(&repository.path).into_iter().filter(|path| !repository.inner.contains(path));
-        found.extend(inner.map(|path| Finding::new(path, OF_OWNER)));
+        found.extend(inner.map(|path| Violation::new(path, OF_OWNER)));
         let special = special_entries(&repository.path).into_iter().filter(|path| !self.special.contains(path));
-        found.extend(special.map(|path| Finding::new(path, "leads out of the repository")));
+        found.extend(special.map(|path| Violation::new(path, "leads out of the repository")));
         let rebases = rebases(repository).filter(|path| !self.rebases.contains(path));
-        found.extend(rebases.map(|path| Finding::new(path, made::COMMANDS)));
+        found.extend(rebases.map(|path| Violation::new(path, made::COMMANDS)));
         // The content of a directory is moved together with the directory.
         found.sort_by(|a, b| a.path.cmp(&b.path));
         found.dedup_by(|below, above| below.path.starts_with(&above.path));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use super::Repository;
-use super::keep::{Keep, Kept};
+use super::keep::{KeepDirectory, KeptHistory};
 
 /// A file or directory without effect on git.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,10 @@ pub(super) struct Placeholders {
 
 impl Placeholders {
     /// Creates missing placeholders, and keeps new history while no other run can start.
-    pub(super) fn make(repository: &Repository, keep: &Keep<'_>) -> io::Result<(Self, io::Result<Kept>)> {
+    pub(super) fn make(
+        repository: &Repository,
+        keep: &KeepDirectory<'_>,
+    ) -> io::Result<(Self, io::Result<KeptHistory>)> {
         let directory = keep.open()?;
         let gate = lock(&directory, GATE, FlockOperation::LockExclusive)?;
         let mut made = Vec::new();

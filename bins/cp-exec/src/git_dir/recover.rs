@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::keep::{DIRECTORY, GONE, OBJECTS, SNAPSHOTS, numbers, snapshots};
 use super::{binds, give_to_owner_of};
-use crate::place;
+use crate::nofollow;
 
 /// The files that are restored in a repository.
 pub(crate) struct Recovery {
@@ -89,7 +89,7 @@ impl Recovery {
 
     /// Creates directories. Fails at a link.
     fn make_directories(&self, path: &Path) -> io::Result<()> {
-        match place::open_with(path, OFlags::PATH | OFlags::DIRECTORY) {
+        match nofollow::open_with(path, OFlags::PATH | OFlags::DIRECTORY) {
             Ok(_) => Ok(()),
             Err(rustix::io::Errno::NOENT) => {
                 self.make_directories(path.parent().unwrap_or(path))?;
@@ -201,13 +201,13 @@ impl Finder<'_> {
         let paths: BTreeSet<PathBuf> = snapshots.iter().flat_map(|snapshot| files_below(snapshot)).collect();
         let restored = |path: PathBuf| {
             let snapshot = snapshots.iter().find(|snapshot| self.is_whole_file(&path, &snapshot.join(&path)))?;
-            let reason = self.wrong_with(&path, snapshot, all)?;
+            let reason = self.fault_of(&path, snapshot, all)?;
             Some(Restored { from: snapshot.join(&path), path, reason })
         };
         paths.into_iter().filter_map(restored).collect()
     }
 
-    fn wrong_with(&self, path: &Path, snapshot: &Path, all: bool) -> Option<&'static str> {
+    fn fault_of(&self, path: &Path, snapshot: &Path, all: bool) -> Option<&'static str> {
         let now = self.repository.join(path);
         if now.symlink_metadata().is_err() {
             return (!self.is_packed_since(path, snapshot)).then_some(MISSING);
@@ -271,7 +271,7 @@ fn loose_id(path: &Path) -> Option<String> {
 
 /// True if the hash of an object, pack or index matches its name or its last bytes.
 fn is_whole(path: &Path) -> bool {
-    let Ok(file) = place::open_with(path, OFlags::RDONLY | OFlags::NONBLOCK).map(File::from) else { return false };
+    let Ok(file) = nofollow::open_with(path, OFlags::RDONLY | OFlags::NONBLOCK).map(File::from) else { return false };
     let Ok(meta) = file.metadata() else { return false };
     if !meta.is_file() {
         return false;

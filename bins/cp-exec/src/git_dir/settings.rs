@@ -104,18 +104,18 @@ fn unquoted(value: &str) -> String {
 
 /// The reason why a repository that a run created may not have these settings, if any. `trees` are the trees that are
 /// searched for guarded names: the repository may have been cloned from there.
-pub(super) fn wrong_in_new(text: &str, trees: &[PathBuf]) -> Option<String> {
-    wrong(&Settings::read(text), |key, value| {
+pub(super) fn fault_in_new_settings(text: &str, trees: &[PathBuf]) -> Option<String> {
+    fault(&Settings::read(text), |key, value| {
         let initial = INITIAL.contains(&key) && ["true", "false", "0", "1", "sha1", "sha256"].contains(&value);
         let is_origin = matches!(parts(key), ("remote", name, "url") if is_word(name));
         initial
             || is_harmless(key, value)
-            || (is_origin && lies_in(value.strip_prefix("file://").unwrap_or(value), trees))
+            || (is_origin && is_path_in(value.strip_prefix("file://").unwrap_or(value), trees))
     })
 }
 
 /// The reason why the new settings in `after` are not harmless, if any. An existing setting may not change.
-pub(super) fn wrong_in_change(before: &str, after: &str) -> Option<String> {
+pub(super) fn fault_in_changed_settings(before: &str, after: &str) -> Option<String> {
     let (before, after) = (Settings::read(before), Settings::read(after));
     let gone = before.entries.iter().find(|entry| !after.entries.contains(entry));
     if let Some((key, _)) = gone {
@@ -125,10 +125,10 @@ pub(super) fn wrong_in_change(before: &str, after: &str) -> Option<String> {
         before.entries.iter().any(|entry| (entry.0.as_str(), entry.1.as_str()) == (key, value))
     };
     let is_replaced = |key: &str| before.entries.iter().any(|(known, _)| known == key);
-    wrong(&after, |key, value| was_there(key, value) || (is_harmless(key, value) && !is_replaced(key)))
+    fault(&after, |key, value| was_there(key, value) || (is_harmless(key, value) && !is_replaced(key)))
 }
 
-fn wrong(settings: &Settings, is_fine: impl Fn(&str, &str) -> bool) -> Option<String> {
+fn fault(settings: &Settings, is_fine: impl Fn(&str, &str) -> bool) -> Option<String> {
     if !settings.is_plain {
         return Some("has lines that are not plain settings".to_owned());
     }
@@ -196,7 +196,7 @@ fn is_word(word: &str) -> bool {
 }
 
 /// True for the plain path, or file address, of a directory in one of these trees, without links.
-fn lies_in(value: &str, trees: &[PathBuf]) -> bool {
+fn is_path_in(value: &str, trees: &[PathBuf]) -> bool {
     let plain = value.bytes().all(|c| c.is_ascii_alphanumeric() || b"._/+-".contains(&c));
     let path = Path::new(value);
     plain && trees.iter().any(|tree| path.starts_with(tree)) && path.canonicalize().is_ok_and(|real| real == path)
@@ -224,7 +224,7 @@ mod tests {
         "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = /srv/a\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n";
 
     fn is_harmless_beside(lines: &str) -> bool {
-        wrong_in_change(BEFORE, &format!("{BEFORE}{lines}")).is_none()
+        fault_in_changed_settings(BEFORE, &format!("{BEFORE}{lines}")).is_none()
     }
 
     #[test]
@@ -276,7 +276,10 @@ mod tests {
         ] {
             assert!(!is_harmless_beside(lines), "{lines}");
         }
-        assert!(wrong_in_change(BEFORE, "").is_some_and(|why| why.starts_with("core.bare ")), "core.bare was removed");
+        assert!(
+            fault_in_changed_settings(BEFORE, "").is_some_and(|why| why.starts_with("core.bare ")),
+            "core.bare was removed"
+        );
     }
 
     #[test]
@@ -297,7 +300,7 @@ mod tests {
         std::os::unix::fs::symlink("/", tree.join("out")).unwrap();
         let with = |text: &str| {
             let text = text.replace("TREE", tree.to_str().unwrap());
-            wrong_in_new(&format!("{CORE}{text}"), std::slice::from_ref(&tree)).is_none()
+            fault_in_new_settings(&format!("{CORE}{text}"), std::slice::from_ref(&tree)).is_none()
         };
         let origin = "[remote \"origin\"]\n\turl = TREE/a\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n";
         for text in [

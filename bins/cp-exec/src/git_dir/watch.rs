@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 use super::{Repository, node_of};
-use crate::place::Node;
+use crate::nofollow::Node;
 
 /// Files and directories that are mounts in a run.
 pub(crate) struct Watch {
     inotify: OwnedFd,
-    bound: Vec<Bound>,
+    bound: Vec<WatchedPath>,
 }
 
-struct Bound {
+struct WatchedPath {
     path: PathBuf,
     node: Option<Node>,
     /// The watch descriptor of its directory.
@@ -51,7 +51,7 @@ impl Watch {
                     WatchFlags::empty()
                 };
                 let directory = inotify::add_watch(&inotify, parent, replacing | writing)?;
-                bound.push(Bound { path: path.clone(), node, directory, replaced: false, written: false });
+                bound.push(WatchedPath { path: path.clone(), node, directory, replaced: false, written: false });
             }
         }
         Ok(Self { inotify, bound })

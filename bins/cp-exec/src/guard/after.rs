@@ -7,8 +7,8 @@ use super::find::Guarded;
 use super::ignored::is_ignored;
 use super::quarantine::{Quarantine, failed};
 use crate::decision::{KnownLink, Watched, identity};
-use crate::git_dir::{self, Finding};
-use crate::place;
+use crate::git_dir::{self, Violation};
+use crate::nofollow;
 use crate::sandbox::plan::Identity;
 use crate::sandbox::report::Quarantined;
 
@@ -24,35 +24,35 @@ pub(crate) struct Findings {
 
 /// Quarantines files of a run that other programs would execute, together with the findings in repositories.
 /// `private`: the run had its own mounts, so that existing guarded files could not be changed.
-pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Finding>, home: &Path, private: bool) -> Findings {
+pub(crate) fn finish(watched: &Watched, in_repositories: Vec<Violation>, home: &Path, private: bool) -> Findings {
     let mut quarantine = Quarantine::of(home);
-    let mut undone = Vec::new();
+    let mut quarantined = Vec::new();
     for finding in in_repositories {
-        undone.push(quarantine.take(&finding.path, finding.reason));
+        quarantined.push(quarantine.move_in(&finding.path, finding.reason));
         if let Some(Err(e)) = finding.put_back.map(|text| git_dir::put_back(&finding.path, &text)) {
-            undone.push(failed(&finding.path, e));
+            quarantined.push(failed(&finding.path, e));
         }
     }
-    let mut after = After { watched, private, quarantine, undone };
-    after.undo_pristine();
+    let mut after = Comparison { watched, private, quarantine, quarantined };
+    after.quarantine_pristine();
     after.restore_links();
     let mut found = after.search();
     let hidden = std::mem::take(&mut found.hidden);
-    let repositories_made = after.undo(found);
+    let repositories_made = after.quarantine_new(found);
     let new_hidden = after.new_hidden(hidden);
-    Findings { quarantined: after.undone, new_hidden, repositories_made }
+    Findings { quarantined: after.quarantined, new_hidden, repositories_made }
 }
 
 /// Compares the file system after a run with the state before it.
-struct After<'a> {
+struct Comparison<'a> {
     watched: &'a Watched,
     /// True if the run had its own mounts, so that existing guarded files could not be changed.
     private: bool,
     quarantine: Quarantine<'a>,
-    undone: Vec<Quarantined>,
+    quarantined: Vec<Quarantined>,
 }
 
-impl After<'_> {
+impl Comparison<'_> {
     /// Repositories that are still at their path. A repository that replaced a moved one is not included.
     fn in_place(&self) -> Vec<PathBuf> {
         let there = self.watched.repositories.iter().filter(|repository| repository.is_at(&repository.path));
@@ -60,10 +60,10 @@ impl After<'_> {
     }
 
     /// Quarantines pristine paths that did not exist before the run.
-    fn undo_pristine(&mut self) {
+    fn quarantine_pristine(&mut self) {
         for path in self.watched.absent.iter().filter(|path| identity(path).is_some()) {
             let reason = "is kept as it was by the policy, and was not there".to_owned();
-            self.undone.push(self.quarantine.take(path, Some(reason)));
+            self.quarantined.push(self.quarantine.move_in(path, Some(reason)));
         }
     }
 
@@ -72,21 +72,21 @@ impl After<'_> {
         for KnownLink { link: before, target } in &self.watched.links {
             let path = &before.path;
             let now = identity(path);
-            let parent = path.parent().and_then(|parent| place::open(parent).ok().flatten());
+            let parent = path.parent().and_then(|parent| nofollow::open(parent).ok().flatten());
             // If the directory no longer exists, no program reads the name.
             let (false, Some(parent), Some(name)) = (now.as_ref() == Some(before), parent, path.file_name()) else {
                 continue;
             };
             let reason = Some("was a link of its owner, which was put back".to_owned());
-            let mut undone =
+            let mut quarantined =
                 Quarantined { path: path.display().to_string(), reason: reason.clone(), ..Quarantined::default() };
             if now.is_some() {
-                undone = self.quarantine.take(path, reason);
+                quarantined = self.quarantine.move_in(path, reason);
             }
             if let Err(e) = rustix::fs::symlinkat(target, &parent, name) {
-                undone.error.get_or_insert(e.to_string());
+                quarantined.error.get_or_insert(e.to_string());
             }
-            self.undone.push(undone);
+            self.quarantined.push(quarantined);
         }
     }
 
@@ -99,12 +99,12 @@ impl After<'_> {
             let Some(error) = error else { return found };
             let place = PathBuf::from(error.details()["path"].as_str().unwrap_or_default());
             let made = self.made_around(&place).filter(|_| error.details().contains_key("setting"));
-            let undone = match &made {
-                Some(directory) => self.quarantine.take(directory, Some(error.message().to_owned())),
+            let quarantined = match &made {
+                Some(directory) => self.quarantine.move_in(directory, Some(error.message().to_owned())),
                 None => failed(&place, std::io::Error::other(error.message().to_owned())),
             };
-            let is_moved = undone.moved_to.is_some();
-            self.undone.push(undone);
+            let is_moved = quarantined.moved_to.is_some();
+            self.quarantined.push(quarantined);
             if !is_moved {
                 return found;
             }
@@ -137,10 +137,10 @@ impl After<'_> {
     }
 
     /// Quarantines guarded files that the run created. Returns the new repositories that stay.
-    fn undo(&mut self, found: Guarded) -> Vec<String> {
+    fn quarantine_new(&mut self, found: Guarded) -> Vec<String> {
         let is_known = |link: &PathBuf| self.watched.links.iter().any(|known| known.link.path == *link);
         for link in found.links.iter().filter(|link| !self.watched.listed.contains(link) && !is_known(link)) {
-            self.undone.push(self.quarantine.take(link, Some("is a link with a guarded name".to_owned())));
+            self.quarantined.push(self.quarantine.move_in(link, Some("is a link with a guarded name".to_owned())));
         }
         let mut made = found.repositories;
         made.retain(|repository| !self.watched.listed.contains(repository) && !self.was_there(repository));
@@ -149,26 +149,26 @@ impl After<'_> {
         for path in others {
             let leads = path.file_name().is_some_and(|name| name == ".git");
             let reason = leads.then(|| "leads git to a repository elsewhere".to_owned());
-            self.undone.push(self.quarantine.take(&path, reason));
+            self.quarantined.push(self.quarantine.move_in(&path, reason));
         }
         let mut bare: Vec<PathBuf> = of_bare.iter().filter_map(|path| path.parent().map(Path::to_owned)).collect();
         bare.dedup();
-        made.retain(|repository| self.look(repository, None));
-        bare.retain(|repository| self.look(repository, Some(&of_bare)));
+        made.retain(|repository| self.inspect(repository, None));
+        bare.retain(|repository| self.inspect(repository, Some(&of_bare)));
         made.into_iter().chain(bare).map(|path| path.display().to_string()).collect()
     }
 
     /// Inspects a repository that the run created. In a bare repository only the paths in `only` are inspected. True
     /// if the whole repository stays.
-    fn look(&mut self, repository: &Path, only: Option<&[PathBuf]>) -> bool {
+    fn inspect(&mut self, repository: &Path, only: Option<&[PathBuf]>) -> bool {
         let mut left = match git_dir::inspect(repository, &self.watched.trees) {
             Ok(left) => left,
             Err(_) if only.is_none() => {
-                self.undone.push(self.quarantine.take(repository, Some("cannot be looked through".to_owned())));
+                self.quarantined.push(self.quarantine.move_in(repository, Some("cannot be looked through".to_owned())));
                 return false;
             }
             Err(e) => {
-                self.undone.push(failed(repository, e));
+                self.quarantined.push(failed(repository, e));
                 return false;
             }
         };
@@ -176,9 +176,9 @@ impl After<'_> {
             left.retain(|left| git_dir::is_of_git(&left.path) || new.contains(&repository.join(&left.path)));
         }
         for left in left {
-            self.undone.push(self.quarantine.take(&repository.join(&left.path), left.reason));
+            self.quarantined.push(self.quarantine.move_in(&repository.join(&left.path), left.reason));
         }
-        !self.undone.iter().any(|undone| Path::new(&undone.path).starts_with(repository))
+        !self.quarantined.iter().any(|quarantined| Path::new(&quarantined.path).starts_with(repository))
     }
 
     /// True if this repository existed before the run, even if the run moved it.

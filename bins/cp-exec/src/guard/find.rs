@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::names::{REPOSITORY, Step, Within};
-use crate::place::follow;
+use super::names::{MatchState, NameMatch, REPOSITORY};
+use crate::nofollow::follow;
 
 /// Parts of a repository that name programs or redirect git to other directories.
 const OF_REPOSITORY: [&str; 8] = [
@@ -53,7 +53,7 @@ pub(crate) struct Guards<'a> {
     /// The writable trees. Commands cannot change other paths.
     pub trees: Vec<PathBuf>,
     /// Targets of links, with the partial names that continue there.
-    linked: Vec<(PathBuf, Within)>,
+    linked: Vec<(PathBuf, MatchState)>,
 }
 
 impl<'a> Guards<'a> {
@@ -62,7 +62,7 @@ impl<'a> Guards<'a> {
     }
 
     /// Records an entry if it is guarded. Otherwise returns the names to search for in it, if it is a directory.
-    pub(crate) fn take(&mut self, step: Step, name: &[u8], kind: FileType, path: &Path) -> Option<Within> {
+    pub(crate) fn record(&mut self, step: NameMatch, name: &[u8], kind: FileType, path: &Path) -> Option<MatchState> {
         let is_repository = name == REPOSITORY.as_bytes();
         match step {
             _ if is_repository && kind == FileType::Directory => {
@@ -72,10 +72,10 @@ impl<'a> Guards<'a> {
                 None
             }
             step if kind == FileType::Symlink => {
-                self.take_link(step, is_repository, path);
+                self.record_link(step, is_repository, path);
                 None
             }
-            Step::Guarded => {
+            NameMatch::Guarded => {
                 self.found.paths.push(path.to_owned());
                 None
             }
@@ -83,21 +83,21 @@ impl<'a> Guards<'a> {
                 self.found.paths.push(path.to_owned());
                 None
             }
-            Step::Inside(within) => {
+            NameMatch::Inside(within) => {
                 if is_dotted(name) && !within.in_packages {
                     self.found.hidden.push(path.to_owned());
                 }
-                within.is_open().then_some(within)
+                within.can_match().then_some(within)
             }
         }
     }
 
-    fn take_link(&mut self, step: Step, is_repository: bool, path: &Path) {
+    fn record_link(&mut self, step: NameMatch, is_repository: bool, path: &Path) {
         let within = match step {
-            Step::Guarded => None,
-            Step::Inside(_) if is_repository => None,
-            Step::Inside(within) if within.is_begun() && !within.in_packages => Some(within),
-            Step::Inside(_) => {
+            NameMatch::Guarded => None,
+            NameMatch::Inside(_) if is_repository => None,
+            NameMatch::Inside(within) if within.has_partial() && !within.in_packages => Some(within),
+            NameMatch::Inside(_) => {
                 if path.file_name().is_some_and(|name| is_dotted(name.as_bytes())) {
                     self.found.hidden.push(path.to_owned());
                 }
@@ -121,17 +121,17 @@ impl<'a> Guards<'a> {
     }
 
     /// The next target of a link.
-    pub(crate) fn next_linked(&mut self) -> Option<(PathBuf, Within)> {
+    pub(crate) fn next_linked(&mut self) -> Option<(PathBuf, MatchState)> {
         self.linked.pop()
     }
 
     /// Records a directory that cannot be searched.
-    pub(crate) fn closed(&mut self, directory: &Path) {
+    pub(crate) fn record_closed(&mut self, directory: &Path) {
         self.found.paths.push(directory.to_owned());
     }
 
     /// Records a bare repository.
-    pub(crate) fn bare(&mut self, directory: &Path) {
+    pub(crate) fn record_bare_repository(&mut self, directory: &Path) {
         self.found.paths.extend(parts_of_repository(directory));
     }
 
@@ -147,11 +147,11 @@ impl<'a> Guards<'a> {
 }
 
 /// True if an entry that is not a directory may be guarded. Other entries need no path, which saves time.
-pub(crate) fn may_matter(step: &Step, name: &[u8], kind: FileType) -> bool {
-    matches!(step, Step::Guarded)
+pub(crate) fn may_matter(step: &NameMatch, name: &[u8], kind: FileType) -> bool {
+    matches!(step, NameMatch::Guarded)
         || is_dotted(name)
         || is_device(kind)
-        || matches!(step, Step::Inside(within) if within.is_begun())
+        || matches!(step, NameMatch::Inside(within) if within.has_partial())
 }
 
 fn is_dotted(name: &[u8]) -> bool {

@@ -12,4 +12,4 @@ pub(crate) mod settle;
 
 pub(crate) use self::after::finish;
 pub(crate) use self::find::{Guarded, Guards, may_matter};
-pub(crate) use self::names::{Within, is_guarded, is_guarded_by_link};
+pub(crate) use self::names::{MatchState, is_guarded, is_guarded_by_link};

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::glob::name_matches;
-use crate::place::follow;
+use crate::nofollow::follow;
 
 #[derive(Deserialize)]
 struct Table {
@@ -105,69 +105,69 @@ impl Names {
 
 /// The state of the search in one directory: the beginnings of guarded names that match the path so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Within {
+pub(crate) struct MatchState {
     /// Nodes that were reached and have children.
-    begun: Vec<usize>,
+    partial: Vec<usize>,
     pub(super) in_packages: bool,
-    /// True if only names that have begun count, because the directory is searched separately under its own path.
-    only_begun: bool,
+    /// True if only partially matched names count, because the directory is searched separately under its own path.
+    only_partial: bool,
 }
 
 /// The classification of an entry by its name.
-pub(crate) enum Step {
+pub(crate) enum NameMatch {
     Guarded,
     /// Not guarded. If the entry is a directory, this is the state of the search in it.
-    Inside(Within),
+    Inside(MatchState),
 }
 
-impl Within {
+impl MatchState {
     /// The directory at which a search starts. Its own name does not count.
     pub(crate) fn root() -> Self {
         Self::default()
     }
 
-    /// The state for a directory that is reached through a link: only names that have begun are searched for.
+    /// The state for a directory that is reached through a link: only partially matched names are searched for.
     pub(crate) fn linked(self) -> Self {
-        Self { only_begun: true, in_packages: false, ..self }
+        Self { only_partial: true, in_packages: false, ..self }
     }
 
     /// True if the beginning of any name matched.
-    pub(crate) fn is_begun(&self) -> bool {
-        !self.begun.is_empty()
+    pub(crate) fn has_partial(&self) -> bool {
+        !self.partial.is_empty()
     }
 
     /// True if a search in this directory can find anything.
-    pub(crate) fn is_open(&self) -> bool {
-        !self.only_begun || self.is_begun()
+    pub(crate) fn can_match(&self) -> bool {
+        !self.only_partial || self.has_partial()
     }
 
     /// Classifies an entry of this directory.
-    pub(crate) fn step(&self, name: &[u8]) -> Step {
-        let root = (!self.only_begun).then_some(0);
-        let reached = root.into_iter().chain(self.begun.iter().copied()).flat_map(|at| NAMES.reached(at, name));
-        let mut begun = Vec::new();
+    pub(crate) fn classify(&self, name: &[u8]) -> NameMatch {
+        let root = (!self.only_partial).then_some(0);
+        let reached = root.into_iter().chain(self.partial.iter().copied()).flat_map(|at| NAMES.reached(at, name));
+        let mut partial = Vec::new();
         for at in reached {
             match NAMES.nodes[at].guards {
-                Some(Scope::Everywhere) => return Step::Guarded,
-                Some(Scope::OutsidePackages) if !self.in_packages => return Step::Guarded,
-                _ => begun.extend(NAMES.is_inner(at).then_some(at)),
+                Some(Scope::Everywhere) => return NameMatch::Guarded,
+                Some(Scope::OutsidePackages) if !self.in_packages => return NameMatch::Guarded,
+                _ => partial.extend(NAMES.is_inner(at).then_some(at)),
             }
         }
         let in_packages = self.in_packages || NAMES.packages.iter().any(|known| known.as_bytes() == name);
-        Step::Inside(Self { begun, in_packages, only_begun: self.only_begun })
+        NameMatch::Inside(Self { partial, in_packages, only_partial: self.only_partial })
     }
 }
 
 /// True if a path has a guarded name, or lies in a guarded directory or a repository.
 pub(crate) fn is_guarded(path: &Path) -> bool {
-    is_guarded_in(Within::root(), path)
+    is_guarded_in(MatchState::root(), path)
 }
 
-fn is_guarded_in(mut within: Within, path: &Path) -> bool {
-    path.iter().map(OsStr::as_encoded_bytes).any(|name| match within.step(name) {
+fn is_guarded_in(mut within: MatchState, path: &Path) -> bool {
+    path.iter().map(OsStr::as_encoded_bytes).any(|name| match within.classify(name) {
         _ if name == REPOSITORY.as_bytes() => true,
-        Step::Guarded => true,
-        Step::Inside(below) => {
+        NameMatch::Guarded => true,
+        NameMatch::Inside(below) => {
             within = below;
             false
         }
@@ -189,7 +189,7 @@ fn has_link_to(directory: &Path, at: usize, path: &Path) -> bool {
             return meta.is_dir() && NAMES.is_inner(*below) && has_link_to(&entry, *below, path);
         }
         let Ok(rest) = path.strip_prefix(follow(&entry).0) else { return false };
-        let within = Within { begun: vec![*below], in_packages: false, only_begun: true };
+        let within = MatchState { partial: vec![*below], in_packages: false, only_partial: true };
         NAMES.nodes[*below].guards.is_some() || is_guarded_in(within, rest)
     })
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 
-use crate::place::{copy, names, open_directory, remove};
+use crate::nofollow::{copy, names, open_directory, remove};
 use crate::sandbox::report::Quarantined;
 
 /// The maximum depth to which directories are copied if they cannot be moved.
@@ -47,7 +47,7 @@ impl<'a> Quarantine<'a> {
     }
 
     /// Moves a path into quarantine.
-    pub(super) fn take(&mut self, path: &Path, reason: Option<String>) -> Quarantined {
+    pub(super) fn move_in(&mut self, path: &Path, reason: Option<String>) -> Quarantined {
         let mut moved = || -> io::Result<PathBuf> {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
                 return Err(io::ErrorKind::InvalidInput.into());
@@ -64,11 +64,11 @@ impl<'a> Quarantine<'a> {
             }
             Ok(to.join(name))
         };
-        said(path, moved(), reason)
+        quarantine_record(path, moved(), reason)
     }
 }
 
-fn said(path: &Path, moved: io::Result<PathBuf>, reason: Option<String>) -> Quarantined {
+fn quarantine_record(path: &Path, moved: io::Result<PathBuf>, reason: Option<String>) -> Quarantined {
     let (moved_to, error) = match moved {
         Ok(to) => (Some(to.display().to_string()), None),
         Err(e) => (None, Some(e.to_string())),
@@ -78,7 +78,7 @@ fn said(path: &Path, moved: io::Result<PathBuf>, reason: Option<String>) -> Quar
 
 /// Reports a path that could not be inspected.
 pub(super) fn failed(path: &Path, error: io::Error) -> Quarantined {
-    said(path, Err(error), None)
+    quarantine_record(path, Err(error), None)
 }
 
 /// Copies files and directories. The target of a link is stored as text; of other entries only the name is stored.
@@ -116,12 +116,12 @@ mod tests {
         fs::write(root.join("w/.vscode/deep/tasks.json"), "x").unwrap();
         let home = root.join("home");
         let mut quarantine = Quarantine::of(&home);
-        let undone = quarantine.take(&root.join("w/.vscode"), None);
+        let undone = quarantine.move_in(&root.join("w/.vscode"), None);
         let kept = PathBuf::from(undone.moved_to.unwrap());
         assert!(kept.starts_with(&home) && !root.join("w/.vscode").exists());
         assert_eq!(fs::read_to_string(kept.join("deep/tasks.json")).unwrap(), "x");
         std::os::unix::fs::symlink("w", root.join("link")).unwrap();
         fs::write(root.join("w/.bashrc"), "x").unwrap();
-        assert!(quarantine.take(&root.join("link/.bashrc"), None).error.is_some(), "no link is followed");
+        assert!(quarantine.move_in(&root.join("link/.bashrc"), None).error.is_some(), "no link is followed");
     }
 }

@@ -14,9 +14,9 @@ use cp_hosts::Host;
 use serde_json::{Map, Value};
 
 pub(crate) use self::decode::decode;
-pub(crate) use self::rewrite::{Line, Rewriting, candidate};
-pub(crate) use self::tools::{ToolEffect, command, effect_of, told};
-pub(crate) use self::words::{Verdict, reported, words};
+pub(crate) use self::rewrite::{Line, Rewriter, original_of};
+pub(crate) use self::tools::{ToolEffect, call_identity, command, effect_of};
+pub(crate) use self::words::{Verdict, report_text, response};
 
 /// An event of a host.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub(crate) struct Output {
 
 /// The way in which the user of a host can be asked about a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asks {
+pub(crate) enum PromptMode {
     /// The host asks immediately.
     Now,
     /// The host stops, and asks again when its session is resumed.
@@ -76,12 +76,12 @@ pub(crate) enum Asks {
 impl Event {
     /// The way in which the user can be asked. Only Claude Code treats an unanswered question as a denial, and only
     /// in modes in which it asks for itself. Without `attended`, the host is not asked.
-    pub(crate) fn asks(&self, named: Host, attended: Option<bool>) -> Asks {
+    pub(crate) fn prompt_mode(&self, named: Host, attended: Option<bool>) -> PromptMode {
         let is_claude = self.host == Host::Claude && named == Host::Claude && self.call.is_some();
         match (attended.filter(|_| is_claude), self.mode.as_deref()) {
-            (Some(false), _) => Asks::Later,
-            (Some(true), Some("default" | "acceptEdits" | "plan")) => Asks::Now,
-            (Some(true) | None, _) => Asks::Never,
+            (Some(false), _) => PromptMode::Later,
+            (Some(true), Some("default" | "acceptEdits" | "plan")) => PromptMode::Now,
+            (Some(true) | None, _) => PromptMode::Never,
         }
     }
 }

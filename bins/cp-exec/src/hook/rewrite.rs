@@ -15,7 +15,7 @@ pub(crate) struct Line {
 
 /// The common parts of all rewritten commands of an event.
 #[derive(Debug)]
-pub(crate) struct Rewriting<'a> {
+pub(crate) struct Rewriter<'a> {
     /// The path of this program.
     pub program: &'a Path,
     /// The options that pass the context on.
@@ -24,7 +24,7 @@ pub(crate) struct Rewriting<'a> {
     pub hosted: &'a str,
 }
 
-impl Rewriting<'_> {
+impl Rewriter<'_> {
     /// The rewritten command line for the host's shell.
     pub(crate) fn of(&self, line: &Line, token: Option<&str>) -> String {
         let program = self.program.display().to_string();
@@ -41,7 +41,7 @@ impl Rewriting<'_> {
 }
 
 /// The original of a command line that may be a rewritten one. The caller verifies it by rewriting it again.
-pub(crate) fn candidate(line: &Line) -> Option<Line> {
+pub(crate) fn original_of(line: &Line) -> Option<Line> {
     let (_, word) = line.command.split_once(" -c '")?;
     let command = word.strip_suffix('\'')?.replace(r"'\''", "'");
     Some(Line { command, ..line.clone() })

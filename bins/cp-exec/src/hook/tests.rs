@@ -119,8 +119,8 @@ fn effect_of_unclear_tool_is_refused() {
     }
 }
 
-fn rewriting(context: &[String]) -> Rewriting<'_> {
-    Rewriting { program: Path::new("/opt/my tools/cp-exec"), context, hosted: "claude/s/c'1" }
+fn rewriting(context: &[String]) -> Rewriter<'_> {
+    Rewriter { program: Path::new("/opt/my tools/cp-exec"), context, hosted: "claude/s/c'1" }
 }
 
 fn line(command: &str) -> Line {
@@ -146,7 +146,7 @@ proptest! {
             prop_assert_eq!(&words[..12], expected, "{}", rewritten);
             prop_assert_eq!(words.get(12).copied().unwrap_or_default(), command.as_str(), "{}", rewritten);
         }
-        let back = candidate(&line(&rewritten)).unwrap();
+        let back = original_of(&line(&rewritten)).unwrap();
         prop_assert_eq!(back.command, command);
     }
 
@@ -161,7 +161,7 @@ proptest! {
 #[test]
 fn answer_has_format_of_each_host() {
     let input: Map<String, Value> = json!({"command":"x"}).as_object().unwrap().clone();
-    let said = |host, verdict: Verdict| serde_json::from_str::<Value>(&words(host, &verdict)).unwrap_or_default();
+    let said = |host, verdict: Verdict| serde_json::from_str::<Value>(&response(host, &verdict)).unwrap_or_default();
     for host in [Host::Claude, Host::Codex] {
         let specific = &said(host, Verdict::Rewrite(input.clone()))["hookSpecificOutput"];
         assert_eq!(
@@ -169,7 +169,7 @@ fn answer_has_format_of_each_host() {
             json!({"hookEventName":"PreToolUse","permissionDecision":"allow","permissionDecisionReason":"cp-exec runs it in its sandbox","updatedInput":{"command":"x"}})
         );
         assert_eq!(said(host, Verdict::Deny("no".to_owned()))["hookSpecificOutput"]["permissionDecision"], "deny");
-        assert_eq!(words(host, &Verdict::Pass), "", "a bare yes skips the host's own question");
+        assert_eq!(response(host, &Verdict::Pass), "", "a bare yes skips the host's own question");
     }
     let defer = said(Host::Claude, Verdict::Defer("why".to_owned()));
     assert_eq!(
@@ -205,9 +205,13 @@ fn asks_only_attended_claude_code() {
         let question = json!({"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Bash","tool_input":{"command":"x"},"permission_mode":mode});
         decode(question.to_string().as_bytes(), Host::Claude).unwrap()
     };
-    assert_eq!(question("default").asks(Host::Claude, Some(true)), Asks::Now);
-    assert_eq!(question("default").asks(Host::Claude, Some(false)), Asks::Later);
-    assert_eq!(question("default").asks(Host::Claude, None), Asks::Never);
-    assert_eq!(question("bypassPermissions").asks(Host::Claude, Some(true)), Asks::Never);
-    assert_eq!(question("default").asks(Host::Copilot, Some(true)), Asks::Never, "it asks in Claude's words");
+    assert_eq!(question("default").prompt_mode(Host::Claude, Some(true)), PromptMode::Now);
+    assert_eq!(question("default").prompt_mode(Host::Claude, Some(false)), PromptMode::Later);
+    assert_eq!(question("default").prompt_mode(Host::Claude, None), PromptMode::Never);
+    assert_eq!(question("bypassPermissions").prompt_mode(Host::Claude, Some(true)), PromptMode::Never);
+    assert_eq!(
+        question("default").prompt_mode(Host::Copilot, Some(true)),
+        PromptMode::Never,
+        "it asks in Claude's words"
+    );
 }

@@ -7,7 +7,7 @@ use cp_common::{Error, Result};
 use serde_json::{Map, Value};
 
 use super::Tool;
-use super::rewrite::{Line, candidate};
+use super::rewrite::{Line, original_of};
 use crate::policy::Access;
 use crate::refusal::refuse;
 
@@ -25,7 +25,7 @@ pub(crate) enum ToolEffect {
 const SHELLS: [&str; 7] =
     ["bash", "shell", "local_shell", "shell_command", "exec_command", "run_shell_command", "run_terminal_command"];
 /// Tools that write to the standard input of a running command, which cannot be checked.
-const TYPES: [&str; 3] = ["write_bash", "write_powershell", "write_stdin"];
+const STDIN_TOOLS: [&str; 3] = ["write_bash", "write_powershell", "write_stdin"];
 const READS: [&str; 14] = [
     "read",
     "notebookread",
@@ -56,11 +56,11 @@ const WRITES: [&str; 9] = [
 const PATCHES: [&str; 2] = ["apply_patch", "patch"];
 
 /// The members that name a file or directory.
-const PATHS: [&str; 6] = ["file_path", "filePath", "notebook_path", "path", "dir_path", "absolute_path"];
+const PATH_MEMBERS: [&str; 6] = ["file_path", "filePath", "notebook_path", "path", "dir_path", "absolute_path"];
 /// The members of read tools that hold path patterns.
-const PATTERNS: [&str; 2] = ["paths", "include"];
+const PATTERN_MEMBERS: [&str; 2] = ["paths", "include"];
 /// The members that name a working directory.
-const PLACES: [&str; 4] = ["workdir", "cwd", "dir_path", "directory"];
+const DIRECTORY_MEMBERS: [&str; 4] = ["workdir", "cwd", "dir_path", "directory"];
 
 /// The command line that a tool would run.
 pub(crate) fn command(tool: &Tool) -> Option<&str> {
@@ -69,10 +69,10 @@ pub(crate) fn command(tool: &Tool) -> Option<&str> {
 }
 
 /// The identity of a call: its original command line, or its name and input.
-pub(crate) fn told(tool: &Tool) -> String {
+pub(crate) fn call_identity(tool: &Tool) -> String {
     let Some(command) = command(tool) else { return format!("{} {}", tool.name, Value::Object(tool.input.clone())) };
     let line = Line { command: command.to_owned(), cwd: PathBuf::new(), timeout: None };
-    candidate(&line).unwrap_or(line).command
+    original_of(&line).unwrap_or(line).command
 }
 
 /// The effect of a tool call in a directory. A call without the expected command or file is refused.
@@ -83,7 +83,7 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
     if SHELLS.contains(&known) {
         return line_of(tool, cwd).map(ToolEffect::Shell);
     }
-    if TYPES.contains(&known)
+    if STDIN_TOOLS.contains(&known)
         && ["input", "chars"].iter().any(|member| text_of(input, member).is_some_and(|text| !text.is_empty()))
     {
         return Err(refuse(
@@ -98,7 +98,7 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
         named(input, Access::Write)
     } else if READS.contains(&known) {
         let mut paths = named(input, Access::Read);
-        let globs = PATTERNS.iter().chain((known == "glob").then_some(&"pattern"));
+        let globs = PATTERN_MEMBERS.iter().chain((known == "glob").then_some(&"pattern"));
         paths.extend(texts(input, globs).map(|pattern| (Access::Read, fixed(pattern))));
         // These tools use the working directory if they name no path.
         let looks_here =
@@ -124,14 +124,14 @@ fn line_of(tool: &Tool, cwd: &Path) -> Result<Line> {
             Error::validation(format!("the tool `{name}` has no command that is one text")).with("rule", "host_tool")
         );
     };
-    let place = PLACES.iter().find_map(|member| text_of(input, member)).unwrap_or_default();
+    let place = DIRECTORY_MEMBERS.iter().find_map(|member| text_of(input, member)).unwrap_or_default();
     let timeout = input.get("timeout").and_then(Value::as_f64).filter(|limit| *limit >= 1.0);
     // All hosts with such a member count in milliseconds.
     Ok(Line { command: command.to_owned(), cwd: below(cwd, place), timeout: timeout.map(|limit| limit / 1000.0) })
 }
 
 fn named(input: &Map<String, Value>, access: Access) -> Vec<(Access, String)> {
-    texts(input, PATHS.iter()).map(|path| (access, path.to_owned())).collect()
+    texts(input, PATH_MEMBERS.iter()).map(|path| (access, path.to_owned())).collect()
 }
 
 /// The texts of these members; a list gives several.

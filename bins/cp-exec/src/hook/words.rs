@@ -34,7 +34,7 @@ impl Verdict {
 
 /// The line that the host reads from standard output; empty if it expects none. For a denial the exit status is also
 /// 2, with a message on standard error, which all hosts accept as a denial.
-pub(crate) fn words(host: Host, verdict: &Verdict) -> String {
+pub(crate) fn response(host: Host, verdict: &Verdict) -> String {
     let words = match host {
         Host::Claude | Host::Codex => match verdict {
             Verdict::Pass => return String::new(),
@@ -73,7 +73,7 @@ pub(crate) fn words(host: Host, verdict: &Verdict) -> String {
 }
 
 /// The message to the user after a tool ran; empty if only standard error is shown to the user.
-pub(crate) fn reported(host: Host, report: &str) -> String {
+pub(crate) fn report_text(host: Host, report: &str) -> String {
     match host {
         Host::Claude | Host::Codex | Host::Gemini => format!("{}\n", json!({ "systemMessage": report })),
         Host::Copilot | Host::Opencode => String::new(),

@@ -19,13 +19,13 @@ const LIMIT: Duration = Duration::from_mins(1);
 const PROMPT: &str = "do it";
 
 /// The observations of a canary run.
-pub(crate) struct Seen {
+pub(crate) struct CanaryResult {
     /// True if the command ran.
     pub ran: bool,
     /// The tool results that the model received; empty if it received none.
-    pub told: Vec<String>,
+    pub tool_results: Vec<String>,
     /// The last line of the host on standard error.
-    pub said: String,
+    pub last_error_line: String,
 }
 
 /// The parameters of a canary run.
@@ -44,7 +44,7 @@ pub(crate) struct Canary<'a> {
 }
 
 /// Runs the host, with a model that requests the command.
-pub(crate) fn fire(canary: &Canary<'_>) -> Result<Seen> {
+pub(crate) fn run_canary(canary: &Canary<'_>) -> Result<CanaryResult> {
     let &Canary { host, program, cwd, place, mark, string, .. } = canary;
     let (tool, name) = match host {
         Host::Claude => ("Bash", "command"),
@@ -57,7 +57,7 @@ pub(crate) fn fire(canary: &Canary<'_>) -> Result<Seen> {
     let model = Model::start(call).map_err(|e| Error::io("listening on loopback", e))?;
     let mut command = Command::new(program);
     command.current_dir(cwd).stderr(Stdio::piped());
-    to(host, &mut command, &format!("http://{}", model.address), canary)?;
+    configure(host, &mut command, &format!("http://{}", model.address), canary)?;
     let grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_secs(2) };
     let mut child = Child::start_group(&mut command, grace)?;
     child.close_input();
@@ -71,11 +71,15 @@ pub(crate) fn fire(canary: &Canary<'_>) -> Result<Seen> {
         signals::check()?;
     }
     child.stop();
-    Ok(Seen { ran: place.join(mark).exists(), told: model.told(), said: child.error_text() })
+    Ok(CanaryResult {
+        ran: place.join(mark).exists(),
+        tool_results: model.tool_results(),
+        last_error_line: child.error_text(),
+    })
 }
 
 /// Configures a host to use the model at `url`, without questions to the user, and with its existing configuration.
-fn to(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) -> Result<()> {
+fn configure(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) -> Result<()> {
     let v1 = format!("{url}/v1");
     match host {
         Host::Claude => {

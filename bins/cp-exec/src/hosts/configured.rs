@@ -76,7 +76,7 @@ fn group(handler: &Value) -> Value {
 }
 
 /// Returns the text with our hook, once for each event. Replaces earlier entries of our hook.
-pub(crate) fn with_ours(command: &Command<'_>, text: Option<&str>) -> Result<String> {
+pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<String> {
     let host = command.host;
     if host == Host::Opencode {
         return match text {
@@ -94,10 +94,10 @@ pub(crate) fn with_ours(command: &Command<'_>, text: Option<&str>) -> Result<Str
             let edited = checked(text, &all)?;
             let value: Value = serde_json::from_str(text).unwrap_or_default();
             let has = |event: &&str| value["hooks"][event].as_array().is_some_and(|list| list.contains(&entry));
-            if events(host).iter().all(has) && ours(host, &edited).len() == events(host).len() {
+            if events(host).iter().all(has) && hook_entries(host, &edited).len() == events(host).len() {
                 return Ok(text.to_owned());
             }
-            without_ours(host, text)?
+            remove_hook(host, text)?
         }
     };
     let Some(rest) = rest else {
@@ -119,13 +119,13 @@ pub(crate) fn with_ours(command: &Command<'_>, text: Option<&str>) -> Result<Str
 }
 
 /// Returns the text without our hook; `None` if the file would be empty.
-pub(crate) fn without_ours(host: Host, text: &str) -> Result<Option<String>> {
+pub(crate) fn remove_hook(host: Host, text: &str) -> Result<Option<String>> {
     if host == Host::Opencode {
         return Ok((!is_plugin(text)).then(|| text.to_owned()));
     }
     let mut edited = checked(text, &Value::Null)?;
     // In reverse order, so that the indexes of earlier entries stay valid.
-    for (way, _) in ours(host, &edited).into_iter().rev() {
+    for (way, _) in hook_entries(host, &edited).into_iter().rev() {
         if !edited.remove(&way) {
             return Ok(None);
         }
@@ -140,11 +140,11 @@ pub(crate) fn lines(host: Host, text: &str) -> Result<Vec<String>> {
     if host == Host::Opencode {
         return Ok(is_plugin(text).then(|| text.to_owned()).into_iter().collect());
     }
-    Ok(ours(host, &checked(text, &Value::Null)?).into_iter().map(|(_, line)| line).collect())
+    Ok(hook_entries(host, &checked(text, &Value::Null)?).into_iter().map(|(_, line)| line).collect())
 }
 
 /// Our entries: the path of the element to remove for each, and its command line.
-fn ours(host: Host, text: &Text) -> Vec<(Vec<usize>, String)> {
+fn hook_entries(host: Host, text: &Text) -> Vec<(Vec<usize>, String)> {
     let Some(hooks) = text.member(&[], "hooks") else { return Vec::new() };
     let mut all = Vec::new();
     for event in 0..text.children(&[hooks]).len() {

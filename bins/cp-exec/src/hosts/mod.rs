@@ -7,5 +7,5 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::canary::{Canary, fire};
-pub(crate) use self::configured::{Command, file_of, lines, program_in, with_ours, without_ours};
+pub(crate) use self::canary::{Canary, run_canary};
+pub(crate) use self::configured::{Command, add_hook, file_of, lines, program_in, remove_hook};

@@ -24,32 +24,32 @@ pub(super) struct Call {
 /// The model server: its address, and the recorded results of the command.
 pub(super) struct Model {
     pub address: SocketAddr,
-    told: Arc<Mutex<Vec<String>>>,
+    tool_results: Arc<Mutex<Vec<String>>>,
 }
 
 impl Model {
     /// Starts the server, which runs until the program ends.
     pub(super) fn start(call: Call) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
-        let (address, told) = (listener.local_addr()?, Arc::<Mutex<Vec<String>>>::default());
-        let (call, into) = (Arc::new(call), Arc::clone(&told));
+        let (address, tool_results) = (listener.local_addr()?, Arc::<Mutex<Vec<String>>>::default());
+        let (call, into) = (Arc::new(call), Arc::clone(&tool_results));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (call, told) = (Arc::clone(&call), Arc::clone(&into));
+                let (call, tool_results) = (Arc::clone(&call), Arc::clone(&into));
                 // If the host closed the connection, no answer is needed.
-                std::thread::spawn(move || serve(&stream, &call, &told).ok());
+                std::thread::spawn(move || serve(&stream, &call, &tool_results).ok());
             }
         });
-        Ok(Self { address, told })
+        Ok(Self { address, tool_results })
     }
 
     /// The texts of the last request after the call. The result of the command is among the first of them.
-    pub(super) fn told(&self) -> Vec<String> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn tool_results(&self) -> Vec<String> {
+        self.tool_results.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn serve(mut stream: &TcpStream, call: &Call, told: &Mutex<Vec<String>>) -> std::io::Result<()> {
+fn serve(mut stream: &TcpStream, call: &Call, tool_results: &Mutex<Vec<String>>) -> std::io::Result<()> {
     stream.set_read_timeout(Some(SILENCE))?;
     let mut reader = BufReader::new(stream.take(LONGEST));
     let mut line = String::new();
@@ -83,7 +83,7 @@ fn serve(mut stream: &TcpStream, call: &Call, told: &Mutex<Vec<String>>) -> std:
     texts_of(&request, &mut texts);
     let asked = texts.iter().position(|text| text.contains(&call.mark));
     if let Some(at) = asked {
-        *told.lock().unwrap_or_else(PoisonError::into_inner) = texts.split_off(at + 1);
+        *tool_results.lock().unwrap_or_else(PoisonError::into_inner) = texts.split_off(at + 1);
     }
     // A request without tools is not part of the conversation; it asks for a title, for example.
     let asks = request["tools"].as_array().is_some_and(|tools| !tools.is_empty()) && asked.is_none();

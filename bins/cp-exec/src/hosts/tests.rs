@@ -4,7 +4,7 @@ use cp_hosts::Host;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Command, file_of, lines, program_in, with_ours, without_ours};
+use super::{Command, add_hook, file_of, lines, program_in, remove_hook};
 
 const JSON_HOSTS: [Host; 4] = [Host::Claude, Host::Codex, Host::Gemini, Host::Copilot];
 
@@ -89,10 +89,10 @@ proptest! {
     #[test]
     fn hook_added_and_removed_restores_every_byte(text in text(), host in prop::sample::select(&JSON_HOSTS)) {
         let own = command(host, "/usr/bin/cp-exec");
-        let with = with_ours(&own, Some(&text)).unwrap();
+        let with = add_hook(&own, Some(&text)).unwrap();
         let count = lines(host, &with).unwrap().len();
         prop_assert!(count >= 4, "{with}");
-        prop_assert_eq!(&with_ours(&own, Some(&with)).unwrap(), &with, "twice is once");
+        prop_assert_eq!(&add_hook(&own, Some(&with)).unwrap(), &with, "twice is once");
         // Other entries come before ours in the same order. New lists contain only our entry.
         let (before, mut after) = (serde_json::from_str::<Value>(&text).unwrap(), of_others(host, &with));
         if let Some(hooks) = after["hooks"].as_object_mut() {
@@ -102,15 +102,15 @@ proptest! {
             after.as_object_mut().unwrap().shift_remove("hooks");
         }
         prop_assert_eq!(&after, &before);
-        let rest = without_ours(host, &with).unwrap();
+        let rest = remove_hook(host, &with).unwrap();
         prop_assert_eq!(rest.as_deref(), Some(text.as_str()));
-        prop_assert_eq!(without_ours(host, &text).unwrap(), Some(text));
+        prop_assert_eq!(remove_hook(host, &text).unwrap(), Some(text));
     }
 
     #[test]
     fn add_hook_replaces_older_entry(text in text(), host in prop::sample::select(&JSON_HOSTS)) {
-        let old = with_ours(&command(host, "/home/o'neil/bin/cp-exec"), Some(&text)).unwrap();
-        let new = with_ours(&command(host, "/usr/bin/cp-exec"), Some(&old)).unwrap();
+        let old = add_hook(&command(host, "/home/o'neil/bin/cp-exec"), Some(&text)).unwrap();
+        let new = add_hook(&command(host, "/usr/bin/cp-exec"), Some(&old)).unwrap();
         prop_assert!(!new.contains("neil"), "{}", new);
         prop_assert_eq!(lines(host, &new).unwrap().len(), lines(host, &old).unwrap().len());
         let program = program_in(host, &lines(host, &old).unwrap()[0]);
@@ -122,10 +122,10 @@ proptest! {
 fn remove_hook_deletes_file_only_without_other_entries() {
     for host in JSON_HOSTS {
         let own = command(host, "/bin/cp-exec");
-        let made = with_ours(&own, None).unwrap();
-        assert_eq!(without_ours(host, &made).unwrap(), None, "{made}");
+        let made = add_hook(&own, None).unwrap();
+        assert_eq!(remove_hook(host, &made).unwrap(), None, "{made}");
         let more = made.replacen('{', "{\n  \"other\": true,", 1);
-        let left = without_ours(host, &more).unwrap().unwrap();
+        let left = remove_hook(host, &more).unwrap().unwrap();
         assert_eq!(serde_json::from_str::<Value>(&left).unwrap()["other"], true);
         assert!(!left.contains("cp-exec"), "{left}");
     }
@@ -135,7 +135,7 @@ fn remove_hook_deletes_file_only_without_other_entries() {
 fn remove_hook_keeps_other_handlers_of_group() {
     let text = r#"{"hooks": {"PreToolUse": [{"hooks": [{"command": "a"}, {"command": "'/x/cp-exec' --home /h hook claude"}, {"command": "b"}]},
         {"hooks": [{"command": "cp-exec hook claude"}, {"command": "cp-exec hook claude 2>&1"}]}, {"hooks": [{"command": "cp-exec hook codex"}]}]}}"#;
-    let left: Value = serde_json::from_str(&without_ours(Host::Claude, text).unwrap().unwrap()).unwrap();
+    let left: Value = serde_json::from_str(&remove_hook(Host::Claude, text).unwrap().unwrap()).unwrap();
     let expected =
         json!([{"hooks": [{"command": "a"}, {"command": "b"}]}, {"hooks": [{"command": "cp-exec hook codex"}]}]);
     assert_eq!(left["hooks"]["PreToolUse"], expected);
@@ -153,23 +153,23 @@ fn add_hook_to_invalid_file_fails_with_position_and_text_to_paste() {
         ("{\"hooks\": []}", None, "`hooks` is not an object"),
         ("{\"hooks\": {\"Stop\": {}}}", None, "`hooks.Stop` is not an array"),
     ] {
-        let error = with_ours(&own, Some(text)).unwrap_err();
+        let error = add_hook(&own, Some(text)).unwrap_err();
         assert!(error.message().contains(why), "{text}: {error}");
         assert_eq!(error.details().get("line").and_then(Value::as_u64), line, "{text}");
         assert!(error.details()["paste"]["hooks"]["PreToolUse"].is_array(), "{text}");
-        assert!(without_ours(Host::Claude, text).is_err(), "{text}");
+        assert!(remove_hook(Host::Claude, text).is_err(), "{text}");
     }
 }
 
 #[test]
 fn add_hook_keeps_foreign_plugin() {
     let own = command(Host::Opencode, "/bin/cp-exec");
-    assert!(with_ours(&own, Some("export const mine = 1\n")).is_err());
-    let made = with_ours(&own, None).unwrap();
+    assert!(add_hook(&own, Some("export const mine = 1\n")).is_err());
+    let made = add_hook(&own, None).unwrap();
     assert_eq!(program_in(Host::Opencode, &made), Some("/bin/cp-exec".into()));
-    assert_eq!(without_ours(Host::Opencode, &made).unwrap(), None);
-    assert_eq!(without_ours(Host::Opencode, "mine\n").unwrap().as_deref(), Some("mine\n"));
-    let newer = with_ours(&command(Host::Opencode, "/opt/cp-exec"), Some(&made)).unwrap();
+    assert_eq!(remove_hook(Host::Opencode, &made).unwrap(), None);
+    assert_eq!(remove_hook(Host::Opencode, "mine\n").unwrap().as_deref(), Some("mine\n"));
+    let newer = add_hook(&command(Host::Opencode, "/opt/cp-exec"), Some(&made)).unwrap();
     assert!(newer.contains("[\"/opt/cp-exec\",\"--home\",\"/the/home\",\"hook\",\"opencode\"]"), "{newer}");
 }
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::patterns::{Anchors, Pattern, covering};
-use crate::place::{self, Link};
-use crate::refusal::linked;
+use crate::nofollow::{self, Link};
+use crate::refusal::refuse_link;
 
 /// The kind of access to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,8 @@ impl Bounds {
     pub(crate) fn executable(&self, writable: &[PathBuf]) -> Vec<PathBuf> {
         let is_writable = |path: &Path| writable.iter().any(|root| path.starts_with(root));
         let declared = self.execute.iter().filter_map(Pattern::tree);
-        let absent = declared.filter(|path| !is_there(path) && is_writable(path) && place::first_link(path).is_none());
+        let absent =
+            declared.filter(|path| !is_there(path) && is_writable(path) && nofollow::first_link(path).is_none());
         let above = absent.filter_map(|path| path.ancestors().find(|above| is_there(above)).map(Path::to_owned));
         self.trees(Access::Execute).into_iter().chain(above).collect()
     }
@@ -88,16 +89,22 @@ impl Bounds {
         let roots: Vec<PathBuf> = self.write.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect();
         let mut removed = Vec::new();
         for patterns in [&mut self.read, &mut self.write, &mut self.execute] {
-            patterns.retain(|pattern| match (pattern.hostile_link(&roots), pattern.left(), pattern.links().last()) {
-                (Some(link), ..) => {
-                    removed.push(linked(pattern.text(), &link.at, "which lies where commands can write"));
-                    false
+            patterns.retain(|pattern| {
+                match (pattern.hostile_link(&roots), pattern.escaped_root(), pattern.links().last()) {
+                    (Some(link), ..) => {
+                        removed.push(refuse_link(pattern.text(), &link.at, "which lies where commands can write"));
+                        false
+                    }
+                    (None, Some(root), Some(link)) => {
+                        removed.push(refuse_link(
+                            pattern.text(),
+                            &link.at,
+                            &format!("which leads out of {}", root.display()),
+                        ));
+                        false
+                    }
+                    _ => true,
                 }
-                (None, Some(root), Some(link)) => {
-                    removed.push(linked(pattern.text(), &link.at, &format!("which leads out of {}", root.display())));
-                    false
-                }
-                _ => true,
             });
         }
         removed.iter().map(|error| error.message().to_owned()).collect()
@@ -106,7 +113,7 @@ impl Bounds {
 
 /// True if a path exists and has no link on it.
 fn is_there(path: &Path) -> bool {
-    place::open(path).is_ok_and(|file| file.is_some())
+    nofollow::open(path).is_ok_and(|file| file.is_some())
 }
 
 /// Parses patterns.

@@ -24,7 +24,7 @@ pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Acc
     let hint = if is_private {
         "a command's /tmp is its own; use a directory of the project".to_owned()
     } else {
-        policy.remedy("[paths] lists what may be read")
+        policy.setting_hint("[paths] lists what may be read")
     };
     if let Some(pattern) = policy.bounds.forbidding(path) {
         return Err(denied_by(access.name(), path, "forbidden", pattern.text()).hint(hint));
@@ -44,7 +44,7 @@ pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Acc
 /// the same path before links were resolved.
 pub(crate) fn writable(policy: &Policy, path: &Path, asked: &Path) -> Result<()> {
     visible(policy, &policy.hidden(), path, Access::Write)?;
-    let hint = policy.remedy("[paths] lists what may be written");
+    let hint = policy.setting_hint("[paths] lists what may be written");
     if let Some(pattern) = covering(&policy.pristine, path) {
         return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));
     }

@@ -11,7 +11,7 @@ use crate::glob::name_matches;
 /// The paths that match names of the policy. A path is `pinned` if its pattern would no longer match after a
 /// directory on the path was renamed.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct MatchedPaths {
     pub hidden: Vec<PathBuf>,
     pub hidden_pinned: Vec<PathBuf>,
     pub kept: Vec<PathBuf>,
@@ -20,26 +20,26 @@ pub(crate) struct Found {
 
 /// The names to search for, and the paths that match.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct NamePatterns {
     hidden: Vec<Pattern>,
     kept: Vec<Pattern>,
-    pub found: Found,
+    pub found: MatchedPaths,
 }
 
 impl Policy {
     /// The names that this policy hides or keeps read-only.
-    pub(super) fn names(&self) -> Names {
+    pub(super) fn names(&self) -> NamePatterns {
         let by_words = |patterns: &'_ [Pattern]| -> Vec<Pattern> {
             patterns.iter().filter(|pattern| pattern.tree().is_none()).cloned().collect()
         };
         let (hidden, kept) = (by_words(&self.bounds.forbidden), by_words(&self.pristine));
-        Names { hidden, kept, found: Found::default() }
+        NamePatterns { hidden, kept, found: MatchedPaths::default() }
     }
 }
 
-impl Names {
+impl NamePatterns {
     /// True if an entry with this name could match. Other entries need no path, which saves time.
-    pub(super) fn may_mean(&self, name: &[u8]) -> bool {
+    pub(super) fn may_match(&self, name: &[u8]) -> bool {
         is_environment_file(name)
             || self
                 .hidden
@@ -49,7 +49,7 @@ impl Names {
     }
 
     /// Records an entry if it matches. True if it is hidden with everything in it.
-    pub(super) fn take(&mut self, path: &Path) -> bool {
+    pub(super) fn record(&mut self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         let meant = |patterns: &[Pattern]| {
             let meant = patterns.iter().filter(|pattern| match pattern.anywhere() {

@@ -9,8 +9,8 @@ use super::bounds::Access;
 use super::governed::Governed;
 use super::resolved::Policy;
 use crate::guard::{is_guarded, is_guarded_by_link};
-use crate::place::{self, Link, Node, follow};
-use crate::refusal::linked;
+use crate::nofollow::{self, Link, Node, follow};
+use crate::refusal::refuse_link;
 
 /// Secrets of a user, below the home directory.
 const SECRETS: [&str; 16] = [
@@ -50,7 +50,7 @@ const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "m
 
 impl Policy {
     /// All paths that are hidden from every command, including those that do not exist. Names that are hidden at any
-    /// depth are found by [`Policy::look_through`].
+    /// depth are found by [`Policy::scan_trees`].
     pub(crate) fn masks(&self) -> Vec<PathBuf> {
         let mut masks: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         masks.extend(SECRETS.iter().map(|name| self.loaded.home.join(name)));
@@ -70,14 +70,14 @@ impl Policy {
         let mut followed = Vec::new();
         for path in paths {
             // Most paths have no link, and one call to `open` shows it.
-            if place::open(&path).is_ok() {
+            if nofollow::open(&path).is_ok() {
                 followed.push(path);
                 continue;
             }
             let (real, links) = follow(&path);
             let hostile = |link: &&Link| writable.iter().any(|root| link.at != **root && link.at.starts_with(root));
             if let Some(link) = links.iter().find(hostile) {
-                return Err(linked(&path.display().to_string(), &link.at, "which lies where commands can write"));
+                return Err(refuse_link(&path.display().to_string(), &link.at, "which lies where commands can write"));
             }
             followed.push(real);
         }
@@ -152,11 +152,11 @@ impl Hidden {
 
 /// The device and inode of a path; `None` if it does not exist. A link on the path is refused.
 pub(crate) fn node_of(path: &Path) -> Result<Option<Node>> {
-    let failed = |e: std::io::Error| match place::first_link(path) {
-        Some(link) => linked(&path.display().to_string(), &link, "which was not there when the policy was read"),
+    let failed = |e: std::io::Error| match nofollow::first_link(path) {
+        Some(link) => refuse_link(&path.display().to_string(), &link, "which was not there when the policy was read"),
         None => Error::io("cannot be looked at", e).in_file(path),
     };
-    place::open(path).and_then(|file| file.map(|file| place::node(&file)).transpose()).map_err(failed)
+    nofollow::open(path).and_then(|file| file.map(|file| nofollow::node(&file)).transpose()).map_err(failed)
 }
 
 /// True for a file with secrets of an environment, such as `.env`, but not for an example of one.

@@ -23,6 +23,6 @@ pub(crate) use self::file::{ArgumentRules, Confirm, Degraded, Intent, LONGEST, R
 pub(crate) use self::files::{readable, visible, writable};
 pub(crate) use self::hidden::{Hidden, node_of};
 pub(crate) use self::patterns::{covering, escaped, expand, normal};
-pub(crate) use self::resolved::{Actor, Hosted, Policy};
+pub(crate) use self::resolved::{Actor, HostCall, Policy};
 pub(crate) use self::rule::{Rule, Verdict};
 pub(crate) use self::trust::{check_directory, others_write};

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use crate::glob::{is_pattern, name_matches, unescaped};
-use crate::place::{Link, follow};
+use crate::nofollow::{Link, follow};
 
 /// The values of the variable parts of patterns.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Pattern {
     /// The links on the path of the pattern.
     links: Vec<Link>,
     /// The directory under which the pattern was declared, if a link leaves it.
-    left: Option<PathBuf>,
+    escaped_root: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Pattern {
         let anywhere = path.starts_with("**");
         let fixed = if anywhere { "/".into() } else { anchors.base.join(fixed) };
         let (real, links) = follow(&fixed);
-        let left = root
+        let escaped_root = root
             .filter(|root| !links.is_empty() && normal(&fixed).starts_with(root) && !real.starts_with(follow(root).0));
         let is_tree = !anywhere && (rest.as_os_str().is_empty() || rest == Path::new("**"));
         let kind = if is_tree {
@@ -60,7 +60,7 @@ impl Pattern {
         } else {
             Kind::Glob(components(&normal(&Path::new(&escaped(&real.to_string_lossy())).join(rest))))
         };
-        Self { text: text.to_owned(), kind, links, left }
+        Self { text: text.to_owned(), kind, links, escaped_root }
     }
 
     /// The links on the path of the pattern.
@@ -74,8 +74,8 @@ impl Pattern {
     }
 
     /// The directory under which the pattern was declared, if a link leaves it.
-    pub(super) fn left(&self) -> Option<&Path> {
-        self.left.as_deref()
+    pub(super) fn escaped_root(&self) -> Option<&Path> {
+        self.escaped_root.as_deref()
     }
 
     /// The text of the pattern in the policy.
@@ -116,7 +116,7 @@ impl Pattern {
         match &self.kind {
             Kind::Tree(path) => found.extend(path.exists().then(|| path.clone())),
             Kind::Glob(parts) if parts.first().is_some_and(|part| part == "**") => {}
-            Kind::Glob(parts) => look(Path::new("/"), parts, &mut found),
+            Kind::Glob(parts) => collect_matches(Path::new("/"), parts, &mut found),
         }
         found
     }
@@ -175,28 +175,28 @@ fn components(path: &Path) -> Vec<String> {
 }
 
 /// Finds the paths below a directory that match a pattern. Links are found but not followed.
-fn look(directory: &Path, pattern: &[String], found: &mut Vec<PathBuf>) {
+fn collect_matches(directory: &Path, pattern: &[String], found: &mut Vec<PathBuf>) {
     let Some((first, rest)) = pattern.split_first() else { return };
     if !is_pattern(first) {
         let path = directory.join(unescaped(first));
         match (rest.is_empty(), std::fs::symlink_metadata(&path)) {
             (true, Ok(_)) => found.push(path),
-            (false, Ok(meta)) if meta.is_dir() => look(&path, rest, found),
+            (false, Ok(meta)) if meta.is_dir() => collect_matches(&path, rest, found),
             _ => {}
         }
         return;
     }
     if first == "**" {
-        look(directory, rest, found);
+        collect_matches(directory, rest, found);
     }
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
         match first.as_str() {
-            "**" if is_directory => look(&entry.path(), pattern, found),
+            "**" if is_directory => collect_matches(&entry.path(), pattern, found),
             "**" => {}
             name if !name_matches(name, entry.file_name().as_encoded_bytes()) => {}
             _ if rest.is_empty() => found.push(entry.path()),
-            _ if is_directory => look(&entry.path(), rest, found),
+            _ if is_directory => collect_matches(&entry.path(), rest, found),
             _ => {}
         }
     }

@@ -15,8 +15,8 @@ use super::file::{Confirm, Exec, LONGEST, Loaded, load};
 use super::governed::Governed;
 use super::patterns::{Anchors, Pattern, expand};
 use crate::digest::sha256;
-use crate::place::{Link, first_link, follow};
-use crate::refusal::{linked, owner_decides, refuse};
+use crate::nofollow::{Link, first_link, follow};
+use crate::refusal::{owner_hint, refuse, refuse_link};
 use crate::sandbox::plan::Network;
 
 /// The input of every decision and every sandbox of this process. Only the current call changes.
@@ -57,19 +57,19 @@ pub(crate) struct Actor {
     /// The tool call of a model that is being answered.
     pub call: Option<String>,
     /// The tool call of another agent, if a hook is the caller.
-    pub host: Option<Hosted>,
+    pub host: Option<HostCall>,
     pub origin: Origin,
 }
 
 /// A tool call of another agent that is being decided about or run.
 #[derive(Clone, Debug)]
-pub(crate) struct Hosted {
+pub(crate) struct HostCall {
     pub host: String,
     pub session: String,
     pub call: String,
 }
 
-impl Hosted {
+impl HostCall {
     /// Parses HOST/SESSION/CALL.
     pub(crate) fn of(word: &str) -> Result<Self> {
         let mut parts = word.splitn(3, '/').map(str::to_owned);
@@ -172,13 +172,13 @@ impl Policy {
     }
 
     /// The value of `~` as text.
-    pub(crate) fn tilde(&self) -> Cow<'_, str> {
+    pub(crate) fn home_text(&self) -> Cow<'_, str> {
         self.loaded.home.to_string_lossy()
     }
 
     /// Expands a leading `~`.
     pub(crate) fn expand(&self, text: &str) -> String {
-        expand(text, &self.tilde())
+        expand(text, &self.home_text())
     }
 
     /// Expands the value of a variable that the policy sets: `~` is the home, and a leading `./` is the base.
@@ -190,10 +190,10 @@ impl Policy {
     }
 
     /// The hint of a refusal that a setting would lift. Without a policy, the hint is to create one.
-    pub(crate) fn remedy(&self, setting: &str) -> String {
+    pub(crate) fn setting_hint(&self, setting: &str) -> String {
         match &self.loaded.file {
             None => "`cp-exec policy init` writes a policy that allows the programs of this machine; with --for DIR also what a project needs".to_owned(),
-            Some(file) => owner_decides(&format!("{setting}, in {}", file.display())),
+            Some(file) => owner_hint(&format!("{setting}, in {}", file.display())),
         }
     }
 
@@ -218,7 +218,7 @@ impl Policy {
         let writable = self.written_by_name();
         for pattern in self.bounds.forbidden.iter().chain(&self.pristine) {
             if let Some(link) = pattern.hostile_link(&writable) {
-                return Err(linked(pattern.text(), &link.at, "which lies where commands can write"));
+                return Err(refuse_link(pattern.text(), &link.at, "which lies where commands can write"));
             }
         }
         Ok(())
@@ -248,7 +248,7 @@ impl Policy {
         }
         Err(refuse("base", format!("`.` is {}, {why}", base.display())).hint(format!(
             "start in a project directory, or give --base DIR; {}",
-            self.remedy("the directory by name in paths.read and paths.write")
+            self.setting_hint("the directory by name in paths.read and paths.write")
         )))
     }
 

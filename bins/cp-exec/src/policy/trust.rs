@@ -21,7 +21,7 @@ pub(crate) fn check_directory(directory: &Path, owner: u32) -> Result<()> {
     const STICKY: u32 = 0o1000;
     for above in directory.ancestors() {
         let meta = fs::metadata(above).map_err(|e| Error::io("cannot read the attributes", e).in_file(above))?;
-        let trusted = meta.uid() == root_as_seen() || meta.uid() == owner;
+        let trusted = meta.uid() == root_uid() || meta.uid() == owner;
         // A sticky directory above it is safe, because other users can add entries but not replace them.
         let shared = above != directory && meta.mode() & STICKY != 0;
         if !trusted || (others_write(&meta) && !shared) {
@@ -34,13 +34,13 @@ pub(crate) fn check_directory(directory: &Path, owner: u32) -> Result<()> {
 }
 
 /// The uid of files of root in this user namespace, computed once.
-fn root_as_seen() -> u32 {
+fn root_uid() -> u32 {
     static ROOT: OnceLock<u32> = OnceLock::new();
-    *ROOT.get_or_init(look_for_root)
+    *ROOT.get_or_init(find_root_uid)
 }
 
 /// In a user namespace that does not map root, files of root have the overflow uid.
-fn look_for_root() -> u32 {
+fn find_root_uid() -> u32 {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let knows_root = map.lines().any(|line| line.split_whitespace().next() == Some("0"));
     if knows_root || map.is_empty() {

@@ -13,10 +13,10 @@ use cp_common::{Error, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::found::{Found, Names};
+use super::found::{MatchedPaths, NamePatterns};
 use super::resolved::Policy;
-use crate::guard::{Guarded, Guards, Within, may_matter};
-use crate::place;
+use crate::guard::{Guarded, Guards, MatchState, may_matter};
+use crate::nofollow;
 use crate::refusal::refuse;
 
 /// The longest path of a directory that is searched. The kernel accepts no path over 4096 bytes, so deeper paths
@@ -29,16 +29,16 @@ const HELD: usize = 16;
 
 impl Policy {
     /// Searches all trees for names that are hidden or kept read-only, and the writable ones also for guarded names.
-    pub(crate) fn look_through(&self, roots: &[&Path], writable: &[PathBuf]) -> Result<(Found, Guarded)> {
+    pub(crate) fn scan_trees(&self, roots: &[&Path], writable: &[PathBuf]) -> Result<(MatchedPaths, Guarded)> {
         let guarded = outermost(writable.iter().map(PathBuf::as_path));
         let trees = guarded.iter().map(|tree| tree.to_path_buf()).collect();
         let mut walk = Walk::new(Some(self.names()), Guards::new(&[], None, trees), self.loaded.settings.paths.walk);
         walk.skipped = self.masks();
         let roots = roots.iter().copied().filter(|root| !is_of_the_system(root));
         for root in outermost(roots.chain(guarded.iter().copied())) {
-            let within = guarded.iter().any(|guarded| root.starts_with(guarded)).then(Within::root);
+            let within = guarded.iter().any(|guarded| root.starts_with(guarded)).then(MatchState::root);
             walk.inner = guarded.iter().copied().filter(|inner| *inner != root && inner.starts_with(root)).collect();
-            walk.tree(root, Wanted { names: !is_of_the_system(root), guarded: within })?;
+            walk.tree(root, SearchScope { names: !is_of_the_system(root), guarded: within })?;
         }
         walk.linked()?;
         let found = walk.names.map(|names| names.found).unwrap_or_default();
@@ -58,7 +58,7 @@ impl Guarded {
         let roots = outermost(trees.iter().map(PathBuf::as_path));
         let guards = Guards::new(known, Some(links), roots.iter().map(|tree| tree.to_path_buf()).collect());
         let mut walk = Walk::new(None, guards, most);
-        let wanted = Wanted { names: false, guarded: Some(Within::root()) };
+        let wanted = SearchScope { names: false, guarded: Some(MatchState::root()) };
         let walked =
             roots.into_iter().try_for_each(|root| walk.tree(root, wanted.clone())).and_then(|()| walk.linked());
         (walk.guards.finish(), walked.err())
@@ -80,22 +80,22 @@ fn outermost<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<&'a Path> {
 
 /// The names to search for in a directory.
 #[derive(Clone)]
-struct Wanted {
+struct SearchScope {
     names: bool,
-    guarded: Option<Within>,
+    guarded: Option<MatchState>,
 }
 
 /// A directory that is still to be read.
-struct Waiting {
+struct PendingDirectory {
     path: PathBuf,
     /// The descriptor of its parent, unless the parent lies too deep to stay open.
     above: Option<Rc<OwnedFd>>,
     depth: usize,
-    wanted: Wanted,
+    wanted: SearchScope,
 }
 
 struct Walk<'a> {
-    names: Option<Names>,
+    names: Option<NamePatterns>,
     guards: Guards<'a>,
     /// Directories that are hidden by their paths, with everything in them.
     skipped: Vec<PathBuf>,
@@ -105,18 +105,18 @@ struct Walk<'a> {
     left: u64,
     most: u64,
     /// The deepest directory is last.
-    waiting: Vec<Waiting>,
+    pending: Vec<PendingDirectory>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(names: Option<Names>, guards: Guards<'a>, most: u64) -> Self {
-        Self { names, guards, skipped: Vec::new(), inner: Vec::new(), left: most, most, waiting: Vec::new() }
+    fn new(names: Option<NamePatterns>, guards: Guards<'a>, most: u64) -> Self {
+        Self { names, guards, skipped: Vec::new(), inner: Vec::new(), left: most, most, pending: Vec::new() }
     }
 
-    fn tree(&mut self, root: &Path, wanted: Wanted) -> Result<()> {
-        self.waiting.push(Waiting { path: root.to_owned(), above: None, depth: 0, wanted });
+    fn tree(&mut self, root: &Path, wanted: SearchScope) -> Result<()> {
+        self.pending.push(PendingDirectory { path: root.to_owned(), above: None, depth: 0, wanted });
         let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
-        while let Some(directory) = self.waiting.pop() {
+        while let Some(directory) = self.pending.pop() {
             match directory.open() {
                 Ok(file) => self.read(&directory, &Rc::new(file), &mut buffer)?,
                 Err(Errno::NOTDIR) if directory.depth == 0 => self.file(root, &directory.wanted)?,
@@ -130,24 +130,24 @@ impl<'a> Walk<'a> {
     /// Searches the targets of links with guarded names.
     fn linked(&mut self) -> Result<()> {
         while let Some((place, within)) = self.guards.next_linked() {
-            self.tree(&place, Wanted { names: false, guarded: Some(within) })?;
+            self.tree(&place, SearchScope { names: false, guarded: Some(within) })?;
         }
         Ok(())
     }
 
     /// Adds a root that is a file.
-    fn file(&mut self, root: &Path, wanted: &Wanted) -> Result<()> {
-        let there = place::open(root).map_err(|e| unseen(root, &e))?.is_some();
+    fn file(&mut self, root: &Path, wanted: &SearchScope) -> Result<()> {
+        let there = nofollow::open(root).map_err(|e| unsearchable(root, &e))?.is_some();
         if let Some(names) = self.names.as_mut().filter(|_| there && wanted.names) {
-            names.take(root);
+            names.record(root);
         }
         Ok(())
     }
 
     /// Handles a directory that cannot be read.
-    fn closed(&mut self, directory: Waiting, error: Errno) -> Result<()> {
+    fn closed(&mut self, directory: PendingDirectory, error: Errno) -> Result<()> {
         if error != Errno::ACCESS && self.names.is_some() && directory.wanted.names {
-            return Err(unseen(&directory.path, &error.into()));
+            return Err(unsearchable(&directory.path, &error.into()));
         }
         self.hide(directory.path, &directory.wanted);
         Ok(())
@@ -155,16 +155,16 @@ impl<'a> Walk<'a> {
 
     /// Hides a directory that cannot be searched, because its owner could change its mode, and git could find a
     /// repository in it.
-    fn hide(&mut self, directory: PathBuf, wanted: &Wanted) {
+    fn hide(&mut self, directory: PathBuf, wanted: &SearchScope) {
         if wanted.guarded.is_some() {
-            self.guards.closed(&directory);
+            self.guards.record_closed(&directory);
         }
         if let Some(names) = self.names.as_mut().filter(|_| wanted.names) {
             names.found.hidden.push(directory);
         }
     }
 
-    fn read(&mut self, directory: &Waiting, file: &Rc<OwnedFd>, buffer: &mut [MaybeUninit<u8>]) -> Result<()> {
+    fn read(&mut self, directory: &PendingDirectory, file: &Rc<OwnedFd>, buffer: &mut [MaybeUninit<u8>]) -> Result<()> {
         let held = (directory.depth < HELD).then(|| Rc::clone(file));
         let mut entries = RawDir::new(file.as_fd(), buffer);
         let mut parts = [false; 4];
@@ -173,7 +173,7 @@ impl<'a> Walk<'a> {
                 Ok(entry) => entry,
                 // A directory that was removed during the walk has no entries.
                 Err(Errno::NOENT) => break,
-                Err(e) => return Err(unseen(&directory.path, &e.into())),
+                Err(e) => return Err(unsearchable(&directory.path, &e.into())),
             };
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
@@ -193,31 +193,31 @@ impl<'a> Walk<'a> {
         if let [true, true, true, _] | [true, _, _, true] = parts
             && directory.wanted.guarded.is_some()
         {
-            self.guards.bare(&directory.path);
+            self.guards.record_bare_repository(&directory.path);
         }
         Ok(())
     }
 
-    fn entry(&mut self, directory: &Waiting, above: Option<&Rc<OwnedFd>>, name: &CStr, kind: FileType) {
+    fn entry(&mut self, directory: &PendingDirectory, above: Option<&Rc<OwnedFd>>, name: &CStr, kind: FileType) {
         let (name, is_directory) = (name.to_bytes(), kind == FileType::Directory);
         // A link is not an alternative name of its target here; the target is checked at its own path.
         let names = self.names.as_mut().filter(|_| directory.wanted.names && kind != FileType::Symlink);
-        let may_be_meant = names.as_ref().is_some_and(|names| names.may_mean(name));
-        let step = directory.wanted.guarded.as_ref().map(|within| within.step(name));
+        let may_be_meant = names.as_ref().is_some_and(|names| names.may_match(name));
+        let step = directory.wanted.guarded.as_ref().map(|within| within.classify(name));
         let guardable = step.as_ref().is_some_and(|step| may_matter(step, name, kind));
         if !is_directory && !may_be_meant && !guardable {
             return;
         }
         let path = directory.path.join(OsStr::from_bytes(name));
-        let mut below = Wanted { names: names.is_some() && is_directory, guarded: None };
+        let mut below = SearchScope { names: names.is_some() && is_directory, guarded: None };
         if let Some(names) = names.filter(|_| may_be_meant) {
-            below.names &= !names.take(&path);
+            below.names &= !names.record(&path);
         }
         let is_path = |other: &Path| other.as_os_str() == path.as_os_str();
         below.names &= !self.skipped.iter().any(|skipped| is_path(skipped));
         below.guarded = match step {
-            Some(step) => self.guards.take(step, name, kind, &path),
-            None => self.inner.iter().any(|inner| is_path(inner)).then(Within::root),
+            Some(step) => self.guards.record(step, name, kind, &path),
+            None => self.inner.iter().any(|inner| is_path(inner)).then(MatchState::root),
         };
         if is_directory && (below.names || below.guarded.is_some()) {
             if path.as_os_str().len() > LONGEST {
@@ -225,12 +225,12 @@ impl<'a> Walk<'a> {
                 return;
             }
             let (above, depth) = (above.cloned(), directory.depth + 1);
-            self.waiting.push(Waiting { path, above, depth, wanted: below });
+            self.pending.push(PendingDirectory { path, above, depth, wanted: below });
         }
     }
 }
 
-impl Waiting {
+impl PendingDirectory {
     /// Opens the directory for reading, without following links.
     fn open(&self) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
@@ -240,7 +240,7 @@ impl Waiting {
                 let opened = rustix::fs::openat(above, name, flags | OFlags::CLOEXEC, Mode::empty());
                 opened.map_err(|e| if e == Errno::LOOP { Errno::NOTDIR } else { e })
             }
-            _ => place::open_with(&self.path, flags),
+            _ => nofollow::open_with(&self.path, flags),
         }
     }
 }
@@ -252,7 +252,7 @@ fn kind_of(directory: &OwnedFd, name: &CStr) -> FileType {
 }
 
 /// The error for a directory that cannot be searched. It may contain hidden names, so the command does not run.
-fn unseen(directory: &Path, error: &std::io::Error) -> Error {
+fn unsearchable(directory: &Path, error: &std::io::Error) -> Error {
     let shown: String = directory.display().to_string().chars().take(200).collect();
     refuse("paths.walk", format!("{shown} cannot be searched for what the policy hides by its name: {error}"))
         .with("path", shown)
@@ -300,10 +300,10 @@ mod tests {
     fn walk_finds_hidden_names_everywhere_and_guarded_names_in_writable_trees() {
         let deep = format!("{}.env", "d/".repeat(HELD + 4));
         let trees = Trees::with(&[&deep, "a/.env", "a/.bashrc", "w/x/.bashrc", "w/x/.env", "w/.git/.env", ".gdbinit"]);
-        let mut walk = Walk::new(Some(Names::default()), Guards::new(&[], None, Vec::new()), 100);
+        let mut walk = Walk::new(Some(NamePatterns::default()), Guards::new(&[], None, Vec::new()), 100);
         let writable = trees.root.join("w");
         walk.inner = vec![&writable];
-        walk.tree(&trees.root, Wanted { names: true, guarded: None }).unwrap();
+        walk.tree(&trees.root, SearchScope { names: true, guarded: None }).unwrap();
         let hidden = walk.names.map(|names| names.found.hidden).unwrap();
         assert_eq!(trees.below(&hidden), ["a/.env", &deep, "w/.git/.env", "w/x/.env"]);
         let guarded = walk.guards.finish();

@@ -8,7 +8,7 @@ use super::finding::{Finding, Risk};
 use super::matching::Places;
 use super::written::lost_files;
 use crate::policy::{Access, ArgumentRules, Policy, Rule, Verdict};
-use crate::refusal::{denied, owner_decides};
+use crate::refusal::{denied, owner_hint};
 
 /// The origin of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Scope {
 /// Judges the arguments of a command whose name is allowed. In [`Scope::Child`] the policy's own rules apply too.
 pub(crate) fn judge(policy: &Policy, argv: &[String], cwd: &Path, scope: Scope) -> Finding {
     let arguments = Arguments::read(argv);
-    let home = policy.tilde();
+    let home = policy.home_text();
     let places = Places::of(policy, &home, cwd);
     let own = policy.exec().rule.iter().filter(|rule| rule.is_about(&arguments));
     let own = own.map(|rule| of_policy(rule, &arguments, &places));
@@ -115,7 +115,7 @@ fn script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Finding {
         verdict: Verdict::Deny,
         rule: "interpreter.script".to_owned(),
         reason: denied("execute", &full).message().to_owned(),
-        hint: Some(owner_decides("paths.execute lists the directories of scripts")),
+        hint: Some(owner_hint("paths.execute lists the directories of scripts")),
         ..Finding::allowed(Risk::High)
     }
 }

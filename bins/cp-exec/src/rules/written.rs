@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::arguments::Arguments;
 use super::data::{self, Operands, Write, is_named};
 use super::matching::Places;
-use crate::digest::{finished, sha256_of};
+use crate::digest::{format_digest, sha256_of};
 use crate::policy::{Access, Policy};
 
 /// The most directory entries that are compared or hashed.
@@ -18,7 +18,7 @@ const ENTRIES: usize = 10_000;
 
 /// Paths that a command writes by its arguments.
 pub(crate) fn written_paths(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Vec<PathBuf> {
-    let home = policy.tilde();
+    let home = policy.home_text();
     let places = Places::of(policy, &home, cwd);
     writes(arguments, &places).flat_map(|write| targets(write, arguments, &places)).map(|(_, to)| to).collect()
 }
@@ -26,7 +26,7 @@ pub(crate) fn written_paths(policy: &Policy, arguments: &Arguments<'_>, cwd: &Pa
 /// The hash of the files in the write paths that a command destroys. It covers the content of a single file; for
 /// several files, and for entries of directories, it covers names, sizes and change times.
 pub(crate) fn hash_of_lost_files(policy: &Policy, argv: &[String], cwd: &Path) -> Result<String> {
-    let home = policy.tilde();
+    let home = policy.home_text();
     let mut lost = lost_files(&Arguments::read(argv), &Places::of(policy, &home, cwd));
     lost.retain(|path| policy.bounds.lists(Access::Write, path));
     if let [path] = lost.as_slice()
@@ -49,7 +49,7 @@ pub(crate) fn hash_of_lost_files(policy: &Policy, argv: &[String], cwd: &Path) -
             hash.update(format!("\0{}\0{}\0{}\n", meta.len(), meta.ctime(), meta.ctime_nsec()));
         }
     }
-    Ok(finished(hash))
+    Ok(format_digest(hash))
 }
 
 /// Existing files and directories that a command destroys.

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::digest::finished;
+use crate::digest::format_digest;
 
 /// Bytes kept from the beginning of a stream.
 const HEAD: usize = 768 * 1024;
@@ -66,7 +66,7 @@ impl Capture {
 
     /// Ends the capture.
     pub(crate) fn finish(self) -> Captured {
-        let sha256 = finished(self.hash);
+        let sha256 = format_digest(self.hash);
         let mut bytes = self.head;
         let kept = bytes.len() + self.tail.len();
         let left_out = self.total - kept as u64;

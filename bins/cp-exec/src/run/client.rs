@@ -16,10 +16,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal};
 use serde_json::json;
 
-pub(crate) use super::clients::{Answer, Decided, Message};
-use super::outcome::{Ended, Stream, Watch};
-use super::result::{Done, about, failure_of, text, untrusted};
-use super::supervise::{DRAIN, LOOK, Pipe};
+pub(crate) use super::clients::{Answer, ClientDecision, Message};
+use super::outcome::{EarlyEnd, Stream, Watch};
+use super::result::{FinishedRun, failure_of, stream_summary, text, untrusted};
+use super::supervise::{DRAIN, Pipe, SIGNAL_POLL};
 use crate::request::Form;
 use crate::sandbox;
 use crate::sandbox::report::Status;
@@ -53,9 +53,9 @@ pub(crate) fn enter(base: &Path, directory: Option<&str>) -> Result<()> {
 }
 
 /// Requests a decision.
-pub(crate) fn decision(message: &Message) -> Result<Decided> {
+pub(crate) fn decision(message: &Message) -> Result<ClientDecision> {
     match ask(message)? {
-        Answer::Decided(decided) => Ok(*decided),
+        Answer::ClientDecision(decided) => Ok(*decided),
         _ => Err(Error::new(Code::Unknown, "the supervisor did not answer with a decision")),
     }
 }
@@ -70,7 +70,7 @@ fn report() -> Result<(Vec<DeniedStep>, Option<Error>)> {
 
 /// A command that is registered with the supervisor.
 pub(crate) struct Requested {
-    decided: Decided,
+    decided: ClientDecision,
     command: Command,
 }
 
@@ -91,7 +91,7 @@ impl Requested {
     }
 
     /// Runs the command until it exits or its time limit ends it.
-    pub(crate) fn run(mut self, timeout: Option<Duration>, mut watch: Option<Watch<'_>>) -> Result<Done> {
+    pub(crate) fn run(mut self, timeout: Option<Duration>, mut watch: Option<Watch<'_>>) -> Result<FinishedRun> {
         let started = Instant::now();
         let _effect = signals::effect();
         let (out, out_writer) = Pipe::new(Stream::Out)?;
@@ -105,7 +105,7 @@ impl Requested {
         let Running { pipes: [out, err], status, ended, .. } = running;
         let (out, err) = (out.capture.finish(), err.capture.finish());
         let (denied, refusal) = report()?;
-        let Decided { argv, line, exe, receipt, .. } = self.decided;
+        let ClientDecision { argv, line, exe, receipt, .. } = self.decided;
         let name = if line.is_some() { "the line" } else { &argv[0] };
         let status = status.unwrap_or(Status { code: None, signal: Some(9) });
         let failure = failure_of(name, ended, status, timeout.unwrap_or_default().as_secs_f64());
@@ -114,12 +114,12 @@ impl Requested {
             stderr: text(&err),
             return_code: status.code,
             signal: status.signal,
-            timed_out: ended == Some(Ended::TimedOut),
+            timed_out: ended == Some(EarlyEnd::TimedOut),
             truncated: out.gap.is_some() || err.gap.is_some(),
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             exe,
             enforcement: raw(&json!({ "nested": true }))?,
-            streams: Some(raw(&json!({ "stdout": about(&out), "stderr": about(&err) }))?),
+            streams: Some(raw(&json!({ "stdout": stream_summary(&out), "stderr": stream_summary(&err) }))?),
             steps: 0,
             untrusted: untrusted(&denied, false),
             denied,
@@ -127,7 +127,7 @@ impl Requested {
             receipt,
             argv,
         };
-        Ok(Done { result, failure, refusal })
+        Ok(FinishedRun { result, failure, refusal })
     }
 
     /// The error for a command that did not start: its refusal, or the error of the kernel.
@@ -147,7 +147,7 @@ struct Running {
     child: Child,
     pipes: [Pipe; 2],
     status: Option<Status>,
-    ended: Option<Ended>,
+    ended: Option<EarlyEnd>,
 }
 
 impl Running {
@@ -168,7 +168,7 @@ impl Running {
             let now = Instant::now();
             let is_over = |at: Option<Instant>| at.is_some_and(|at| now >= at);
             if self.status.is_none() && self.ended.is_none() && (signals::interrupted() || is_over(deadline)) {
-                self.ended = Some(if signals::interrupted() { Ended::Interrupted } else { Ended::TimedOut });
+                self.ended = Some(if signals::interrupted() { EarlyEnd::Interrupted } else { EarlyEnd::TimedOut });
                 self.kill();
             }
             let is_closed = self.pipes.iter().all(|pipe| pipe.source.is_none());
@@ -183,7 +183,7 @@ impl Running {
     fn wait(&self, deadline: Option<Instant>) {
         let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
         let mut fds: Vec<_> = sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)).collect();
-        let left = deadline.map_or(LOOK, |at| at.saturating_duration_since(Instant::now()).min(LOOK));
+        let left = deadline.map_or(SIGNAL_POLL, |at| at.saturating_duration_since(Instant::now()).min(SIGNAL_POLL));
         // The end of a child without open pipes does not wake the poll.
         let left = if fds.is_empty() { left.min(Duration::from_millis(2)) } else { left };
         let _ = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() }));

@@ -43,7 +43,7 @@ pub(crate) enum Message {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    Decided(Box<Decided>),
+    ClientDecision(Box<ClientDecision>),
     Report {
         denied: Vec<DeniedStep>,
         /// The first refusal, or the first pending approval.
@@ -54,7 +54,7 @@ pub(crate) enum Answer {
 
 /// A decision about the command of a client.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Decided {
+pub(crate) struct ClientDecision {
     /// The arguments with which it is executed.
     pub argv: Vec<String>,
     /// The command line, if it is one.
@@ -111,11 +111,11 @@ impl Clients {
 
     /// Receives and answers messages without blocking.
     pub(super) fn serve(&mut self, answer: Answerer<'_>) {
-        self.open.retain_mut(|connection| connection.since.elapsed() < PATIENCE && connection.goes_on(answer));
+        self.open.retain_mut(|connection| connection.since.elapsed() < PATIENCE && connection.advance(answer));
         for _ in 0..ACCEPTED {
             let Ok((stream, _)) = self.listener.accept() else { return };
             let Some(mut connection) = Connection::new(stream) else { continue };
-            if connection.goes_on(answer) {
+            if connection.advance(answer) {
                 self.open.push_back(connection);
             }
             if self.open.len() > OPEN {
@@ -134,7 +134,7 @@ impl Connection {
     }
 
     /// Receives a message and answers it. False after the answer or a failure.
-    fn goes_on(&mut self, answer: Answerer<'_>) -> bool {
+    fn advance(&mut self, answer: Answerer<'_>) -> bool {
         loop {
             let done = match &mut self.answer {
                 None => self.receive(answer),

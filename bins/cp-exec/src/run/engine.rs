@@ -7,15 +7,15 @@ use cp_common::{Context, Result};
 
 use super::helper::Helper;
 use super::journal::Journal;
-use crate::decision::Hashes;
+use crate::decision::HashCache;
 use crate::guard::settle::settle;
-use crate::policy::{Hosted, Policy};
+use crate::policy::{HostCall, Policy};
 
 /// The state of one start of the program.
 pub(crate) struct Engine {
     pub policy: Policy,
     /// Hashes of known programs.
-    pub hashes: Hashes,
+    pub hashes: HashCache,
     pub journal: Journal,
     helper: Option<Arc<Helper>>,
 }
@@ -24,7 +24,7 @@ impl Engine {
     /// Reads the policy. Starts and writes nothing yet.
     pub(crate) fn new(context: &Context, tools: &[PathBuf], root: Option<&Path>) -> Result<Self> {
         let policy = Policy::resolve(context, tools, root)?;
-        let hashes = Hashes::of_home(&policy.cp_home);
+        let hashes = HashCache::of_home(&policy.cp_home);
         let journal = Journal::new(&policy);
         Ok(Self { policy, hashes, journal, helper: None })
     }
@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// Serves a tool call of another agent. All following entries name the call.
-    pub(crate) fn serve(&mut self, hosted: Hosted) {
+    pub(crate) fn serve(&mut self, hosted: HostCall) {
         self.policy.actor.call = Some(hosted.call.clone());
         self.policy.actor.host = Some(hosted);
         self.journal = Journal::new(&self.policy);

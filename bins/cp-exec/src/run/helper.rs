@@ -40,11 +40,11 @@ pub(crate) struct Helper {
     /// Declared first, so that it is closed first: the process ends when this socket closes. An outer sandbox may
     /// refuse to shut the socket down.
     control: OwnedFd,
-    process: Ending,
+    process: HelperProcess,
 }
 
 /// A process that ends by itself after a moment, or is killed.
-struct Ending(duct::Handle);
+struct HelperProcess(duct::Handle);
 
 const MOMENT: Duration = Duration::from_secs(1);
 
@@ -60,7 +60,7 @@ impl Helper {
             .unchecked()
             .start()
             .map_err(|e| Error::io("cannot start the sandbox helper", e))?;
-        Ok(Self { control, process: Ending(process) })
+        Ok(Self { control, process: HelperProcess(process) })
     }
 
     /// The process session of the first process of every run.
@@ -107,7 +107,7 @@ impl Helper {
     }
 }
 
-impl Drop for Ending {
+impl Drop for HelperProcess {
     fn drop(&mut self) {
         if !matches!(self.0.wait_timeout(MOMENT), Ok(Some(_))) {
             let _ = self.0.kill();

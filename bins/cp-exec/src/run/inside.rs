@@ -22,7 +22,7 @@ const SHOWN: usize = 120;
 
 /// The clients of one run.
 #[derive(Default)]
-pub(super) struct Inside {
+pub(super) struct NestedClients {
     /// The init of the run, after it has started.
     init: Option<Process>,
     clients: HashMap<Process, Client>,
@@ -38,7 +38,7 @@ struct Client {
     error: Option<Value>,
 }
 
-impl Inside {
+impl NestedClients {
     /// Records the init of a run.
     pub(super) fn begin(&mut self, init: i32) {
         self.init = Process::find(init).map(|(init, _)| init);
@@ -110,7 +110,7 @@ pub(super) fn comes_first(known: Option<&Error>, denied: &DeniedStep) -> bool {
 
 /// The error for a client, without paths of the home.
 fn for_client(error: &Error, denied: &DeniedStep) -> Error {
-    let message = format!("{}: {}", shown(&denied.argv), denied.reason);
+    let message = format!("{}: {}", command_text(&denied.argv), denied.reason);
     let plain =
         Error::new(error.code(), message).with("rule", denied.rule.clone()).with("reason", denied.reason.clone());
     match (&denied.approval, error.hint_text()) {
@@ -123,7 +123,7 @@ fn for_client(error: &Error, denied: &DeniedStep) -> Error {
 }
 
 /// The words of a command as one line of a message.
-pub(super) fn shown(argv: &[String]) -> String {
+pub(super) fn command_text(argv: &[String]) -> String {
     let line = argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     match line.char_indices().nth(SHOWN) {

@@ -15,12 +15,12 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
 use super::capture::Captured;
-use super::clients::Decided;
-use super::outcome::{Ended, Outcome};
+use super::clients::ClientDecision;
+use super::outcome::{EarlyEnd, Outcome};
 use crate::decision::{Ruling, StepRuling};
 use crate::digest::sha256;
-use crate::keyed::Keyed;
-use crate::policy::{Actor, ArgumentRules, Hosted, Policy};
+use crate::keyed::KeyedHasher;
+use crate::policy::{Actor, ArgumentRules, HostCall, Policy};
 use crate::sandbox::report::Quarantined;
 
 /// Declared files up to this size are hashed.
@@ -30,7 +30,7 @@ const HASHED: u64 = 16 << 20;
 pub(crate) struct Journal {
     path: PathBuf,
     ledger: Option<Ledger>,
-    keyed: Keyed,
+    keyed: KeyedHasher,
     actor: Actor,
     /// The hash of the policy in force.
     policy: String,
@@ -43,7 +43,7 @@ impl Journal {
         Self {
             path: policy.ledger.clone(),
             ledger: None,
-            keyed: Keyed::of_home(&policy.cp_home),
+            keyed: KeyedHasher::of_home(&policy.cp_home),
             actor: policy.actor.clone(),
             policy: policy.sha256().to_owned(),
             argument_rules: policy.exec().argument_rules,
@@ -121,7 +121,7 @@ impl Journal {
             "interpreter": interpreter,
         });
         let entry = entry.with("argv", &ruling.argv).with(name, &hash).with("cwd", &cwd).with("exe", &exe);
-        Ok(entry.with("env", &self.keyed.of_all(&ruling.plan.env)))
+        Ok(entry.with("env", &self.keyed.tag_all(&ruling.plan.env)))
     }
 
     /// An entry for a program that a run starts or that is refused.
@@ -150,7 +150,7 @@ impl Journal {
     }
 
     /// Records the request of a client.
-    pub(crate) fn request(&mut self, intent: u64, decided: &Decided) -> Result<Receipt> {
+    pub(crate) fn request(&mut self, intent: u64, decided: &ClientDecision) -> Result<Receipt> {
         let entry = self
             .entry("exec.request")
             .with("intent", &intent)
@@ -239,7 +239,7 @@ impl Journal {
     }
 
     /// Records an event of another agent. The entry is synced before the answer.
-    pub(crate) fn told(&mut self, event: &str, data: &impl Serialize) -> Result<Receipt> {
+    pub(crate) fn host_event(&mut self, event: &str, data: &impl Serialize) -> Result<Receipt> {
         let entry = self.entry(event).data(data).with("policy", &self.policy);
         self.durably(entry)
     }
@@ -249,7 +249,7 @@ impl Journal {
     pub(crate) fn has(&mut self, event: &str, among: &[&str], named: &[&str]) -> Result<bool> {
         /// The number of entries that are searched. Two hooks of one call follow each other closely.
         const LINES: usize = 500;
-        let Some(Hosted { call, .. }) = self.actor.host.clone() else { return Ok(false) };
+        let Some(HostCall { call, .. }) = self.actor.host.clone() else { return Ok(false) };
         let quoted = |text: &str| {
             let mut quoted = Vec::new();
             cp_common::json::string(text, &mut quoted);
@@ -302,7 +302,7 @@ impl Journal {
     fn entry(&self, event: &str) -> Entry {
         let Actor { agent, session, run, host, .. } = &self.actor;
         let mut entry = Entry::new(event).agent(agent.clone());
-        if let Some(Hosted { host, session, call }) = host {
+        if let Some(HostCall { host, session, call }) = host {
             entry = entry.with("host", host).with("host_session", session).with("host_call", call);
         }
         if let Some(session) = session {
@@ -331,7 +331,7 @@ fn ended(entry: Entry, outcome: &Outcome) -> Entry {
     entry
         .with("return_code", &outcome.status.code)
         .with("signal", &outcome.status.signal)
-        .with("ended", &outcome.ended.map(Ended::name))
+        .with("ended", &outcome.ended.map(EarlyEnd::name))
         .with("duration_ms", &u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX))
         .with("stdout", &stream(&outcome.stdout))
         .with("stderr", &stream(&outcome.stderr))

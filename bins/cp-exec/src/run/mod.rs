@@ -19,5 +19,5 @@ mod supervise;
 
 pub(crate) use self::engine::Engine;
 pub(crate) use self::outcome::{NotRun, Stream, Watch};
-pub(crate) use self::prepared::{Prepared, Ran};
-pub(crate) use self::result::Done;
+pub(crate) use self::prepared::{Prepared, RunResult};
+pub(crate) use self::result::FinishedRun;

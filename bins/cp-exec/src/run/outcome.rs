@@ -20,7 +20,7 @@ pub(crate) enum Stream {
 
 /// The reason why a run was ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum EarlyEnd {
     TimedOut,
     OutputLimit,
     /// This program received a signal to stop.
@@ -29,7 +29,7 @@ pub(crate) enum Ended {
     Conflict,
 }
 
-impl Ended {
+impl EarlyEnd {
     /// The name on the ledger.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ pub(crate) struct Outcome {
     /// The exit status of the command's own process.
     pub status: Status,
     /// The reason why it was ended early; `None` if it ended by itself.
-    pub ended: Option<Ended>,
+    pub ended: Option<EarlyEnd>,
     /// The number of remaining processes that were killed, if known.
     pub killed_processes: Option<u32>,
     pub stdout: Captured,
@@ -68,7 +68,7 @@ pub(crate) enum NotRun {
     /// The helper reported a failure.
     Failed(Failure),
     /// The run was ended before the command started.
-    Ended(Ended),
+    EarlyEnd(EarlyEnd),
     /// The helper could not be started or was lost.
     Lost(Error),
 }

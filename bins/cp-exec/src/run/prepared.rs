@@ -13,10 +13,10 @@ use cp_ledger::format::approval::Said;
 
 use super::engine::Engine;
 use super::helper::{Helper, Run};
-use super::outcome::{Ended, NotRun, Outcome, Watch};
-use super::result::{Done, done, explain};
+use super::outcome::{EarlyEnd, NotRun, Outcome, Watch};
+use super::result::{FinishedRun, done, explain};
 use super::steps::Steps;
-use crate::changes::{Before, Store};
+use crate::changes::{Baseline, Store};
 use crate::decision::Ruling;
 use crate::git_dir::Session;
 use crate::guard::settle::OpenRun;
@@ -28,7 +28,7 @@ use crate::sandbox::plan::Layer;
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The result of a run.
-pub(crate) type Ran = std::result::Result<Outcome, NotRun>;
+pub(crate) type RunResult = std::result::Result<Outcome, NotRun>;
 
 /// A command with a decision and an intent on the ledger. It can run on any thread.
 pub(crate) struct Prepared {
@@ -94,7 +94,7 @@ impl Prepared {
     }
 
     /// Runs the command until all of its processes have ended.
-    pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> Ran {
+    pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> RunResult {
         let helper = self.helper.session();
         match OpenRun::begin(&self.home, &self.ledger, self.intent.seq, helper, &self.ruling.watched) {
             Ok(open) => self.open = Some(open),
@@ -103,7 +103,7 @@ impl Prepared {
         let view = &self.ruling.plan.view;
         let hidden: HashSet<&Path> = view.mask.iter().chain(&view.mask_found).map(PathBuf::as_path).collect();
         let (store, exclude) = (Store::of_home(&self.home), |path: &Path| hidden.contains(path));
-        let before = (!view.write.is_empty()).then(|| Before::capture(&view.write, &exclude, &store, self.walk));
+        let before = (!view.write.is_empty()).then(|| Baseline::capture(&view.write, &exclude, &store, self.walk));
         let mut session = Session::begin(&self.ruling.watched.repositories);
         let run = Run {
             stdin: self.stdin.take(),
@@ -127,13 +127,13 @@ impl Prepared {
 
     /// Quarantines files of the run that other programs execute later, even if it is unknown whether the command
     /// started.
-    fn guard(&self, session: Session<'_>, ran: &mut Ran) {
+    fn guard(&self, session: Session<'_>, ran: &mut RunResult) {
         let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.has(Layer::Mount));
         let after = session.finish(private, self.git.as_deref());
         let found = guard::finish(&self.ruling.watched, after.findings, &self.home, private);
         match ran {
             Ok(outcome) => {
-                outcome.ended = outcome.ended.or(after.is_replaced.then_some(Ended::Conflict));
+                outcome.ended = outcome.ended.or(after.is_replaced.then_some(EarlyEnd::Conflict));
                 let enforcement = &mut outcome.enforcement;
                 enforcement.missing.extend(after.missing);
                 enforcement.history = after.history;
@@ -153,7 +153,7 @@ impl Prepared {
     }
 
     /// Records the result, and builds the answer.
-    pub(crate) fn settle(self, engine: &mut Engine, ran: Ran) -> Result<Done> {
+    pub(crate) fn settle(self, engine: &mut Engine, ran: RunResult) -> Result<FinishedRun> {
         match ran {
             Ok(mut outcome) => {
                 if let Some(error) = outcome.steps.failed.take() {

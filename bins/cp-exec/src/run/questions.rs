@@ -14,7 +14,7 @@ use crate::sandbox::ExecCall;
 
 /// The open questions of one run.
 #[derive(Default)]
-pub(super) struct Questions(Vec<Waiting>);
+pub(super) struct Questions(Vec<OpenQuestion>);
 
 /// A step that requires approval.
 pub(super) struct Question {
@@ -25,7 +25,7 @@ pub(super) struct Question {
 }
 
 /// A question that was sent.
-struct Waiting {
+struct OpenQuestion {
     question: Question,
     answer: Receiver<Result<(How, Verdict)>>,
 }
@@ -35,11 +35,11 @@ impl Questions {
         self.0.is_empty()
     }
 
-    /// Replaces the call of a waiting question if a signal restarted it. Returns other calls.
+    /// Replaces the call of an open question if a signal restarted it. Returns other calls.
     pub(super) fn restart(&mut self, call: ExecCall, argv: &[String]) -> Option<ExecCall> {
         let is_same = |question: &Question| question.call.process == call.process && question.ruling.argv == argv;
-        let Some(waiting) = self.0.iter_mut().find(|waiting| is_same(&waiting.question)) else { return Some(call) };
-        waiting.question.call = call;
+        let Some(open) = self.0.iter_mut().find(|open| is_same(&open.question)) else { return Some(call) };
+        open.question.call = call;
         None
     }
 
@@ -47,7 +47,7 @@ impl Questions {
     pub(super) fn ask(&mut self, policy: &Policy, question: Question) -> Option<Question> {
         match ask(policy, &question.approval) {
             Some(answer) => {
-                self.0.push(Waiting { question, answer });
+                self.0.push(OpenQuestion { question, answer });
                 None
             }
             None => Some(question),
@@ -57,10 +57,10 @@ impl Questions {
     /// The questions that were answered since the last call.
     pub(super) fn answered(&mut self) -> Vec<(Question, Result<(How, Verdict)>)> {
         let mut answered = Vec::new();
-        for Waiting { question, answer } in std::mem::take(&mut self.0) {
+        for OpenQuestion { question, answer } in std::mem::take(&mut self.0) {
             match answer.try_recv() {
                 Ok(given) => answered.push((question, given)),
-                Err(TryRecvError::Empty) => self.0.push(Waiting { question, answer }),
+                Err(TryRecvError::Empty) => self.0.push(OpenQuestion { question, answer }),
                 Err(TryRecvError::Disconnected) => {
                     let undecided = Verdict::Undecided("nobody answered".to_owned());
                     answered.push((question, Ok((How::Approver, undecided))));

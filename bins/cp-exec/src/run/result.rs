@@ -7,14 +7,14 @@ use cp_common::{Code, Error, Result};
 use serde_json::json;
 
 use super::capture::Captured;
-use super::outcome::{Ended, NotRun, Outcome};
+use super::outcome::{EarlyEnd, NotRun, Outcome};
 use crate::decision::Ruling;
 use crate::refusal::with_members;
 use crate::sandbox;
 use crate::sandbox::report::{Cause, Failure, Quarantined, Status};
 
 /// A command that ran, with its answer.
-pub(crate) struct Done {
+pub(crate) struct FinishedRun {
     pub result: ExecResult,
     /// The failure that the answer reports, if any.
     pub failure: Option<(Code, String)>,
@@ -22,7 +22,7 @@ pub(crate) struct Done {
     pub refusal: Option<Error>,
 }
 
-impl Done {
+impl FinishedRun {
     /// True if a step awaits approval and the run has no other failure.
     pub(crate) fn awaits_approval(&self) -> bool {
         self.is_ordinary() && self.refusal.as_ref().is_some_and(|error| error.code() == Code::HumanRequired)
@@ -56,14 +56,14 @@ impl Done {
 pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
     match not_run {
         NotRun::Lost(error) => error,
-        NotRun::Ended(Ended::TimedOut) => {
+        NotRun::EarlyEnd(EarlyEnd::TimedOut) => {
             let seconds = ruling.timeout.as_secs_f64();
             Error::new(Code::Timeout, format!("{} timed out after {seconds} s, before it had started", ruling.argv[0]))
                 .with("timed_out", true)
                 .hint("give it more time with --timeout, or with `timeout` in the request")
         }
-        NotRun::Ended(Ended::Conflict) => Error::new(Code::Conflict, REPLACED).with("rule", "repository"),
-        NotRun::Ended(Ended::Interrupted | Ended::OutputLimit) => {
+        NotRun::EarlyEnd(EarlyEnd::Conflict) => Error::new(Code::Conflict, REPLACED).with("rule", "repository"),
+        NotRun::EarlyEnd(EarlyEnd::Interrupted | EarlyEnd::OutputLimit) => {
             Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.argv[0]))
         }
         NotRun::Failed(Failure { step, message, cause }) => match cause {
@@ -96,11 +96,11 @@ pub(super) fn untrusted(denied: &[DeniedStep], has_files: bool) -> Vec<String> {
     ["/stdout", "/stderr", "/streams"].into_iter().chain(denied).chain(files).map(str::to_owned).collect()
 }
 
-pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Result<Done> {
-    let timed_out = outcome.ended == Some(Ended::TimedOut);
+pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Result<FinishedRun> {
+    let timed_out = outcome.ended == Some(EarlyEnd::TimedOut);
     let truncated = outcome.stdout.gap.is_some() || outcome.stderr.gap.is_some();
-    let streams = json!({ "stdout": about(&outcome.stdout), "stderr": about(&outcome.stderr) });
-    let (denied, files_changed) = (outcome.steps.denied, outcome.changes.shown());
+    let streams = json!({ "stdout": stream_summary(&outcome.stdout), "stderr": stream_summary(&outcome.stderr) });
+    let (denied, files_changed) = (outcome.steps.denied, outcome.changes.for_result());
     let result = ExecResult {
         argv: ruling.argv.clone(),
         stdout: text(&outcome.stdout),
@@ -122,7 +122,7 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
     let name = if ruling.line.is_some() { "the line" } else { ruling.argv[0].as_str() };
     let left = outcome.enforcement.guard.len();
     let seconds = ruling.timeout.as_secs_f64();
-    let is_replaced = outcome.ended == Some(Ended::Conflict);
+    let is_replaced = outcome.ended == Some(EarlyEnd::Conflict);
     let failure = if left > 0 && !is_replaced {
         let why = reasons(&outcome.enforcement.guard);
         let ended = outcome.ended.map_or(String::new(), |ended| format!("{}; ", cut_short(name, ended, seconds).1));
@@ -133,11 +133,11 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
     } else {
         failure_of(name, outcome.ended, outcome.status, seconds)
     };
-    Ok(Done { result, failure, refusal: outcome.steps.error })
+    Ok(FinishedRun { result, failure, refusal: outcome.steps.error })
 }
 
 /// The failure of a command, if any.
-pub(super) fn failure_of(name: &str, ended: Option<Ended>, status: Status, seconds: f64) -> Option<(Code, String)> {
+pub(super) fn failure_of(name: &str, ended: Option<EarlyEnd>, status: Status, seconds: f64) -> Option<(Code, String)> {
     match (ended, status.code, status.signal) {
         (Some(ended), ..) => Some(cut_short(name, ended, seconds)),
         (None, Some(0), _) => None,
@@ -151,12 +151,12 @@ pub(super) fn failure_of(name: &str, ended: Option<Ended>, status: Status, secon
 const REPLACED: &str = "somebody replaced a setting of the repository, such as .git/config, beside the run, which could then have written \
                         it; try again";
 
-fn cut_short(name: &str, ended: Ended, seconds: f64) -> (Code, String) {
+fn cut_short(name: &str, ended: EarlyEnd, seconds: f64) -> (Code, String) {
     match ended {
-        Ended::TimedOut => (Code::Timeout, format!("{name} timed out after {seconds} s")),
-        Ended::OutputLimit => (Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")),
-        Ended::Interrupted => (Code::Interrupted, format!("{name} was interrupted")),
-        Ended::Conflict => (Code::Conflict, format!("{name} was ended: {REPLACED}")),
+        EarlyEnd::TimedOut => (Code::Timeout, format!("{name} timed out after {seconds} s")),
+        EarlyEnd::OutputLimit => (Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")),
+        EarlyEnd::Interrupted => (Code::Interrupted, format!("{name} was interrupted")),
+        EarlyEnd::Conflict => (Code::Conflict, format!("{name} was ended: {REPLACED}")),
     }
 }
 
@@ -192,7 +192,7 @@ fn whole_words_of_end(tail: &[u8]) -> &[u8] {
     &tail[blank.unwrap_or(0)..]
 }
 
-pub(super) fn about(captured: &Captured) -> serde_json::Value {
+pub(super) fn stream_summary(captured: &Captured) -> serde_json::Value {
     let mut about = json!({ "bytes": captured.total, "sha256": captured.sha256 });
     if let Some((at, left_out)) = captured.gap {
         about["omitted"] = json!({ "at": at, "bytes": left_out });

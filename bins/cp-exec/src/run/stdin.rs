@@ -15,7 +15,7 @@ use crate::sandbox;
 const COPIED: u64 = 16 << 20;
 
 /// A file in memory with these bytes.
-pub(crate) fn holding(bytes: &[u8]) -> Result<OwnedFd> {
+pub(crate) fn from_bytes(bytes: &[u8]) -> Result<OwnedFd> {
     sandbox::memory_file("stdin", bytes).map_err(|e| Error::io("cannot prepare the standard input", e))
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn of_file(path: &Path) -> Result<OwnedFd> {
 
 /// The content of our own standard input. A pipe is not passed on, because a command could open it for writing
 /// through `/proc/self/fd/0`, and other processes may read from the same pipe.
-pub(crate) fn own() -> Result<OwnedFd> {
+pub(crate) fn from_stdin() -> Result<OwnedFd> {
     let failed = |e| Error::io("cannot pass the standard input on", e);
     let ours = rustix::stdio::stdin().try_clone_to_owned().map_err(failed)?;
     contents(ours.into()).map_err(failed)

@@ -12,19 +12,19 @@ use cp_common::{Error, Result};
 use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
 
-use super::clients::{Answer, Decided, Message};
-use super::inside::{Inside, NAMED, comes_first, shown};
+use super::clients::{Answer, ClientDecision, Message};
+use super::inside::{NAMED, NestedClients, comes_first, command_text};
 use super::journal::Journal;
 use super::outcome::StepsReport;
 use super::provenance::Provenance;
 use super::questions::{Question, Questions};
 use crate::decision::{
-    Caller, Hashes, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
+    Caller, HashCache, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
 };
 use crate::policy::Policy;
 use crate::refusal::refuse;
 use crate::request::{Command, Form};
-use crate::sandbox::{ExecCall, ExecRequest, Listener, Process, Waiting};
+use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process};
 
 /// The most steps that are recorded individually.
 const RECORDED: u64 = 10_000;
@@ -36,7 +36,7 @@ const RAN: usize = 20;
 /// Decides about the steps of one run and records them.
 pub(crate) struct Steps {
     policy: Policy,
-    hashes: Hashes,
+    hashes: HashCache,
     journal: Journal,
     intent: u64,
     /// The environment of the run.
@@ -51,12 +51,12 @@ pub(crate) struct Steps {
     /// Steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats it for
     /// each directory of PATH.
     answered: HashMap<(Process, Vec<String>), bool>,
-    inside: Inside,
+    inside: NestedClients,
     report: StepsReport,
 }
 
 impl Steps {
-    pub(super) fn new(policy: &Policy, hashes: &Hashes, ruling: &Ruling, intent: &Receipt) -> Self {
+    pub(super) fn new(policy: &Policy, hashes: &HashCache, ruling: &Ruling, intent: &Receipt) -> Self {
         let name = ruling.plan.exe.path.display().to_string();
         Self {
             policy: policy.clone(),
@@ -70,7 +70,7 @@ impl Steps {
             pending: Vec::new(),
             questions: Questions::default(),
             answered: HashMap::new(),
-            inside: Inside::default(),
+            inside: NestedClients::default(),
             report: StepsReport::default(),
         }
     }
@@ -85,9 +85,9 @@ impl Steps {
     pub(super) fn serve(&mut self, listener: &Listener, say: &mut dyn FnMut(&str)) -> bool {
         loop {
             match listener.next() {
-                Waiting::Call(call) => self.decide(listener, call, say),
-                Waiting::Nothing => break,
-                Waiting::End => return false,
+                Pending::Call(call) => self.decide(listener, call, say),
+                Pending::Nothing => break,
+                Pending::End => return false,
             }
         }
         self.take_answers(listener, say);
@@ -128,7 +128,7 @@ impl Steps {
                 self.allow(listener, &call, &ruling, caller);
             }
             StepVerdict::Deny(error) => {
-                say(&format!("{}: {}", shown(&ruling.argv), text_of(&error)));
+                say(&format!("{}: {}", command_text(&ruling.argv), text_of(&error)));
                 self.refuse(&ruling, &call, caller, None, error);
                 listener.deny(&call);
             }
@@ -145,7 +145,7 @@ impl Steps {
         }
         self.provenance.executes(call.process, caller, &ruling.argv[0], &ruling.argv);
         if caller == Caller::Line {
-            self.ran.push_back(shown(&ruling.argv));
+            self.ran.push_back(command_text(&ruling.argv));
             self.ran.drain(..self.ran.len().saturating_sub(RAN));
         }
         listener.allow(call);
@@ -191,7 +191,7 @@ impl Steps {
                         self.report.failed.get_or_insert(error);
                     }
                     let error = refuse("approval", format!("not approved: {why}"));
-                    say(&format!("{}: {}", shown(&ruling.argv), text_of(&error)));
+                    say(&format!("{}: {}", command_text(&ruling.argv), text_of(&error)));
                     self.refuse(&ruling, &call, caller, None, error);
                     listener.deny(&call);
                 }
@@ -236,7 +236,7 @@ impl Steps {
     ) {
         let error = failed.map_or_else(|| approval::pause(&self.policy.cp_home, approval), Err);
         let error = error.unwrap_or_else(|error| error);
-        say(&format!("{}: needs approval; run cp-exec approve {}", shown(&ruling.argv), approval.id));
+        say(&format!("{}: needs approval; run cp-exec approve {}", command_text(&ruling.argv), approval.id));
         self.refuse(ruling, call, caller, Some(approval), error);
         self.write_pending();
         listener.deny(call);
@@ -276,8 +276,8 @@ impl Steps {
             return Vec::new();
         }
         let reply = read().and_then(|message| match message {
-            Message::Check(form) => Ok(Answer::Decided(Box::new(self.consider(process, form)?))),
-            Message::Run(form) => Ok(Answer::Decided(Box::new(self.accept(process, form)?))),
+            Message::Check(form) => Ok(Answer::ClientDecision(Box::new(self.assess(process, form)?))),
+            Message::Run(form) => Ok(Answer::ClientDecision(Box::new(self.accept(process, form)?))),
             Message::Report => {
                 let (denied, error) = self.inside.take_refusals(process);
                 Ok(Answer::Report { denied, error })
@@ -289,7 +289,7 @@ impl Steps {
 
     /// The decision about the command of a client. It is only informative, because each program is decided about when
     /// it starts.
-    fn consider(&mut self, process: Process, form: Form) -> Result<Decided> {
+    fn assess(&mut self, process: Process, form: Form) -> Result<ClientDecision> {
         let (line, argv, name) = match read_string(&self.policy, Command { form, ..Command::default() })?.form {
             Form::Words(argv) => (None, argv.clone(), PathBuf::from(&argv[0])),
             Form::Pipeline(stages) => of_shell(line_of(&stages), true)?,
@@ -311,7 +311,7 @@ impl Steps {
             Some(_) => ("line".to_owned(), "each program of the line is decided about when it starts".to_owned()),
             None => (ruling.rule, ruling.reason),
         };
-        Ok(Decided {
+        Ok(ClientDecision {
             argv: request.argv,
             line,
             cwd: request.cwd.display().to_string(),
@@ -328,9 +328,9 @@ impl Steps {
 
     /// Records the request of a client that is about to run a command. Programs that the client starts count as
     /// started by the line.
-    fn accept(&mut self, process: Process, form: Form) -> Result<Decided> {
+    fn accept(&mut self, process: Process, form: Form) -> Result<ClientDecision> {
         self.inside.count_request()?;
-        let mut decided = self.consider(process, form)?;
+        let mut decided = self.assess(process, form)?;
         self.write_pending();
         let receipt = self.journal.request(self.intent, &decided)?;
         // The path of the ledger is not revealed to the client.

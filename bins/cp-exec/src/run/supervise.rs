@@ -12,13 +12,13 @@ use rustix::process::Signal;
 
 use super::capture::Capture;
 use super::clients::Clients;
-use super::outcome::{Ended, NotRun, Outcome, Stream, Watch};
+use super::outcome::{EarlyEnd, NotRun, Outcome, Stream, Watch};
 use super::steps::Steps;
 use crate::changes::Changes;
 use crate::git_dir;
 use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
-use crate::sandbox::{self, Listener, Received, Waiting};
+use crate::sandbox::{self, Listener, Pending, Received};
 
 /// The time after the end of the command during which other processes may keep its output open.
 pub(super) const DRAIN: Duration = Duration::from_millis(200);
@@ -28,7 +28,7 @@ const INIT_KILLS: Duration = Duration::from_millis(30);
 /// survive if it were killed before.
 const INIT_WALKS: Duration = Duration::from_millis(300);
 /// The interval at which a wait checks for signals, because a signal wakes only one thread.
-pub(super) const LOOK: Duration = Duration::from_millis(50);
+pub(super) const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
 /// A run in progress.
 pub(super) struct Supervised {
@@ -56,7 +56,7 @@ pub(super) struct Deadlines {
     /// The order to kill was sent; the init must have carried it out by this time.
     abandon: Option<Instant>,
     output_limit: Option<u64>,
-    ended: Option<Ended>,
+    ended: Option<EarlyEnd>,
     /// The command got SIGTERM because its time is nearly over.
     asked: bool,
     ordered: bool,
@@ -125,9 +125,9 @@ impl Supervised {
                 total += pipe.capture.total();
             }
             let ended = match self.deadlines.output_limit {
-                _ if interrupted() => Some(Ended::Interrupted),
-                _ if repositories.as_mut().is_some_and(|watch| watch.replaced().is_some()) => Some(Ended::Conflict),
-                Some(limit) if total > limit => Some(Ended::OutputLimit),
+                _ if interrupted() => Some(EarlyEnd::Interrupted),
+                _ if repositories.as_mut().is_some_and(|watch| watch.replaced().is_some()) => Some(EarlyEnd::Conflict),
+                Some(limit) if total > limit => Some(EarlyEnd::OutputLimit),
                 _ => None,
             };
             self.enforce(Instant::now(), ended);
@@ -143,21 +143,21 @@ impl Supervised {
         let Some(listener) = &self.listener else { return };
         let [_, err] = &mut self.pipes;
         let mut say = |message: &str| err.add(format!("cp-exec: {message}\n").as_bytes(), watch);
-        let goes_on = match &mut self.steps {
+        let advance = match &mut self.steps {
             Some(steps) => steps.serve(listener, &mut say),
             None => allow_all(listener),
         };
         if let (Some(clients), Some(steps)) = (&mut self.clients, &mut self.steps) {
             clients.serve(&mut |process, message| steps.answer(process, message));
         }
-        if !goes_on {
+        if !advance {
             self.clients = None;
             self.listener = None;
         }
     }
 
     /// Ends a command that must not continue, and processes that outlive the command.
-    fn enforce(&mut self, now: Instant, ended: Option<Ended>) {
+    fn enforce(&mut self, now: Instant, ended: Option<EarlyEnd>) {
         if ended.is_some() && self.deadlines.ended.is_none() {
             self.deadlines.ended = ended;
             self.order_kill(now);
@@ -173,7 +173,7 @@ impl Supervised {
         }
         if now >= self.deadlines.kill && !self.deadlines.ordered {
             if self.status.is_none() && self.deadlines.ended.is_none() {
-                self.deadlines.ended = Some(Ended::TimedOut);
+                self.deadlines.ended = Some(EarlyEnd::TimedOut);
             }
             self.order_kill(now);
         }
@@ -190,7 +190,7 @@ impl Supervised {
         fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
         fds.extend(self.listener.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
         fds.extend(self.clients.iter().flat_map(Clients::sources));
-        let left = until.saturating_duration_since(Instant::now()).min(LOOK);
+        let left = until.saturating_duration_since(Instant::now()).min(SIGNAL_POLL);
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
         let _ = rustix::event::poll(&mut fds, Some(&timeout));
@@ -215,7 +215,7 @@ impl Supervised {
                         self.status = Some(status);
                         // The command received SIGTERM, so it counts as timed out regardless of its exit status.
                         if self.deadlines.asked && self.deadlines.ended.is_none() {
-                            self.deadlines.ended = Some(Ended::TimedOut);
+                            self.deadlines.ended = Some(EarlyEnd::TimedOut);
                         }
                         self.deadlines.terminate = None;
                         self.deadlines.kill = self.deadlines.kill.min(Instant::now() + DRAIN);
@@ -276,7 +276,7 @@ impl Supervised {
         // nor a bug.
         let own_fault = self.failure.as_ref().is_some_and(|failure| failure.cause != Cause::Setup);
         if let (None, Some(ended), false) = (&self.ready, self.deadlines.ended, own_fault) {
-            return Err(NotRun::Ended(ended));
+            return Err(NotRun::EarlyEnd(ended));
         }
         if let Some(failure) = self.failure {
             return Err(NotRun::Failed(failure));
@@ -306,9 +306,9 @@ impl Supervised {
 fn allow_all(listener: &Listener) -> bool {
     loop {
         match listener.next() {
-            Waiting::Call(call) => listener.allow(&call),
-            Waiting::Nothing => return true,
-            Waiting::End => return false,
+            Pending::Call(call) => listener.allow(&call),
+            Pending::Nothing => return true,
+            Pending::End => return false,
         }
     }
 }

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 
 use super::plan::{Layer, Network, Plan};
-use super::process::{die_with_parent, give_up};
+use super::process::{die_with_parent, report_and_exit};
 use super::report::{Enforcement, Failure, Order, Report, Status};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
@@ -31,12 +31,12 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     });
     let signals = match prepared.and_then(|()| sys::child_signals().map_err(|e| Failure::setup("signals", e))) {
         Ok(signals) => signals,
-        Err(failure) => give_up(socket, failure),
+        Err(failure) => report_and_exit(socket, failure),
     };
     let leader = match sys::fork() {
         Ok(Forked::Child) => leader::run(plan, enforcement, socket, filters),
         Ok(Forked::Parent(leader)) => leader,
-        Err(e) => give_up(socket, Failure::setup("fork", e)),
+        Err(e) => report_and_exit(socket, Failure::setup("fork", e)),
     };
     let tree = Tree { owns_namespace: enforcement.has(Layer::Pid), leader };
     // Standard streams belong to the command. If the init kept them open, they would never reach their end.

@@ -11,17 +11,17 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::{LEAST_PID_MAX, own_pid_limit};
 use super::plan::{Identity, Layer, Network, Plan, Profile};
-use super::process::{die_with_parent, give_up};
+use super::process::{die_with_parent, report_and_exit};
 use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::{Filters, allow_one_execution};
-use super::sys::Words;
+use super::sys::ExecArguments;
 use super::{landlock, listener, sys, wire};
-use crate::place;
+use crate::nofollow;
 
 /// Executes the command, or reports why it cannot.
 pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
     match become_command(plan, enforcement, socket, filters) {
-        Err(failure) => give_up(socket, failure),
+        Err(failure) => report_and_exit(socket, failure),
         Ok(never) => match never {},
     }
 }
@@ -82,7 +82,7 @@ fn become_command(
     env.push(format!("HOME={}", scratch.home.display()));
     env.push(format!("TMPDIR={}", scratch.tmp.display()));
     let env = words(env).map_err(|e| Failure::setup("env", std::io::Error::other(e)))?;
-    let words = Words::lay_out(argv, env).map_err(|e| Failure::setup("words", e))?;
+    let words = ExecArguments::lay_out(argv, env).map_err(|e| Failure::setup("words", e))?;
     if plan.profile == Profile::Strict && !plan.line {
         // No other execution is allowed after the first program, so no listener is needed.
         if let Err(e) = allow_one_execution(file.as_raw_fd(), &words) {
@@ -207,7 +207,7 @@ fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<
 /// Opens a path, and checks that it is the file that was decided about.
 fn open_same(identity: &Identity) -> Result<OwnedFd, Failure> {
     let open = || -> std::io::Result<(OwnedFd, Identity)> {
-        let fd = place::open(&identity.path)?.ok_or(std::io::ErrorKind::NotFound)?;
+        let fd = nofollow::open(&identity.path)?.ok_or(std::io::ErrorKind::NotFound)?;
         let now = Identity::of(&identity.path, &fs::File::from(fd.try_clone()?).metadata()?);
         Ok((fd, now))
     };

@@ -95,7 +95,7 @@ pub(crate) struct ExecRequest {
 pub(crate) struct Listener(OwnedFd);
 
 /// The state of a listener.
-pub(crate) enum Waiting {
+pub(crate) enum Pending {
     Call(ExecCall),
     Nothing,
     /// All processes that the filter covers have ended.
@@ -116,18 +116,18 @@ impl AsFd for Listener {
 
 impl Listener {
     /// The next suspended execution, without blocking.
-    pub(crate) fn next(&self) -> Waiting {
+    pub(crate) fn next(&self) -> Pending {
         loop {
             let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
             let polled = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
             let events = fds[0].revents();
             if polled.is_err() || !events.contains(PollFlags::IN) {
-                return if events.contains(PollFlags::HUP) { Waiting::End } else { Waiting::Nothing };
+                return if events.contains(PollFlags::HUP) { Pending::End } else { Pending::Nothing };
             }
             // The caller may have been killed in the meantime.
             let Ok(notification) = sys::receive_notification(self.as_fd()) else { continue };
             match thread_group(notification.thread).and_then(Process::find) {
-                Some((process, parent)) => return Waiting::Call(ExecCall { notification, process, parent }),
+                Some((process, parent)) => return Pending::Call(ExecCall { notification, process, parent }),
                 None => drop(sys::answer_notification(self.as_fd(), notification.id, Some(libc::EPERM))),
             }
         }

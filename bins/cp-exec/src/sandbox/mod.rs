@@ -24,7 +24,7 @@ mod wire;
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
-pub(crate) use listener::{ExecCall, ExecRequest, Listener, Process, Waiting};
+pub(crate) use listener::{ExecCall, ExecRequest, Listener, Pending, Process};
 pub(crate) use mounts::SUPERVISOR;
 pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan, send_run};
 

@@ -20,7 +20,7 @@ use super::pieces::{Piece, detached, pieces};
 use super::plan::{Layer, Plan, TMP};
 use super::report::{Enforcement, Failure};
 use super::sys::{self, NO_SUID_NO_DEV};
-use crate::place;
+use crate::nofollow;
 
 /// Directories that are private to the command, because other programs use them as well.
 const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
@@ -63,7 +63,7 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     let text = plan.script_text.as_deref();
     let root = enter(text.map_or(0, <[u8]>::len)).map_err(setup("root"))?;
 
-    let mut places = Places::default();
+    let mut places = NewRoot::default();
     let is_private = |piece: &&Piece| PRIVATE.iter().chain([&SHARED_MEMORY]).any(|path| piece.path.starts_with(path));
     for piece in pieces.iter().filter(|piece| !is_private(piece)) {
         places.attach(piece)?;
@@ -138,13 +138,13 @@ fn finish(root: &OwnedFd) -> io::Result<()> {
 
 /// The contents of the new root so far.
 #[derive(Default)]
-struct Places {
+struct NewRoot {
     /// Directories, and true for those of the old root, in which nothing is created.
     directories: Vec<(PathBuf, bool)>,
     files: Vec<PathBuf>,
 }
 
-impl Places {
+impl NewRoot {
     fn in_a_tree(&self, path: &Path) -> bool {
         // A private directory is separate from the tree around it.
         let holds = |(directory, old): &&(PathBuf, bool)| path.starts_with(directory) && (path != directory || !old);
@@ -156,14 +156,14 @@ impl Places {
         let bind = |e: io::Error| Failure::setup(&format!("bind {}", piece.path.display()), e);
         sys::set_mount_attributes(piece.tree.as_fd(), piece.attributes, libc::AT_RECURSIVE).map_err(bind)?;
         if self.in_a_tree(&piece.path) {
-            put(&piece.tree, &there(piece)?).map_err(bind)?;
+            put(&piece.tree, &open_piece(piece)?).map_err(bind)?;
         } else {
             // Only the `/tmp` of a session can contain links of an earlier command.
-            if let Some(link) = place::first_link(&piece.path) {
+            if let Some(link) = nofollow::first_link(&piece.path) {
                 return Err(Failure::changed(&link, "it is a link that an earlier command made"));
             }
             make_place(&piece.path, piece.directory).map_err(|e| Failure::setup("place", e))?;
-            let target = place::open(&piece.path).and_then(|target| target.ok_or(ErrorKind::NotFound.into()));
+            let target = nofollow::open(&piece.path).and_then(|target| target.ok_or(ErrorKind::NotFound.into()));
             put(&piece.tree, &target.map_err(bind)?).map_err(bind)?;
         }
         if piece.directory {
@@ -224,12 +224,12 @@ impl Places {
 }
 
 /// Opens the path of a piece in a tree of the old root, and checks that it is unchanged.
-fn there(piece: &Piece) -> Result<OwnedFd, Failure> {
+fn open_piece(piece: &Piece) -> Result<OwnedFd, Failure> {
     let fault = |e: io::Error| Failure::changed(&piece.path, &e.to_string());
-    let Some(target) = place::open(&piece.path).map_err(fault)? else {
+    let Some(target) = nofollow::open(&piece.path).map_err(fault)? else {
         return Err(Failure::changed(&piece.path, "it is no longer where it was"));
     };
-    if place::node(&target).map_err(fault)? != piece.node {
+    if nofollow::node(&target).map_err(fault)? != piece.node {
         return Err(Failure::changed(&piece.path, "it is not what was there when it was checked"));
     }
     Ok(target)
@@ -263,7 +263,7 @@ fn take_system(path: &Path) -> io::Result<OwnedFd> {
 
 /// A detached mount of the directory that is the `/tmp` of a session.
 fn take_session_tmp(path: &Path, runs: bool) -> io::Result<OwnedFd> {
-    let tree = detached(&place::open(path)?.ok_or(ErrorKind::NotFound)?)?;
+    let tree = detached(&nofollow::open(path)?.ok_or(ErrorKind::NotFound)?)?;
     let flags = if runs { NO_SUID_NO_DEV } else { libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV };
     sys::set_mount_attributes(tree.as_fd(), flags, libc::AT_RECURSIVE)?;
     Ok(tree)
@@ -313,7 +313,7 @@ fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
         // The `/proc` of the machine. Landlock denies access to other processes through it.
         let machine = take_system(&Path::new(OLD).join("proc")).and_then(|tree| {
             sys::set_mount_attributes(tree.as_fd(), libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV, libc::AT_RECURSIVE)?;
-            let target = place::open(Path::new("/proc"))?.ok_or(io::ErrorKind::NotFound)?;
+            let target = nofollow::open(Path::new("/proc"))?.ok_or(io::ErrorKind::NotFound)?;
             put(&tree, &target)
         });
         return machine.map_err(|e| Failure::setup("proc", e));
@@ -350,7 +350,7 @@ pub(super) fn own_pid_limit() -> bool {
 /// Covers a script with a copy of the text that was hashed, so that later changes of the file have no effect.
 fn copy_script(path: &Path, text: &[u8]) -> Result<(), Failure> {
     let fault = |e: io::Error| Failure::changed(path, &e.to_string());
-    let Some(target) = place::open(path).map_err(fault)? else {
+    let Some(target) = nofollow::open(path).map_err(fault)? else {
         return Err(Failure::changed(path, "it is no longer where it was"));
     };
     let copied = || -> io::Result<()> {
@@ -384,7 +384,7 @@ fn protect(plan: &Plan) -> Result<(), Failure> {
 
 /// Covers each masked path with an empty entry without permissions. Directories with kept history appear empty but
 /// readable, because programs that search a whole tree fail at an unreadable directory.
-fn masks(plan: &Plan, places: &Places) -> Result<(), Failure> {
+fn masks(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
     let made = || -> io::Result<()> {
         fs::create_dir(EMPTY_DIRECTORY)?;
         fs::create_dir(EMPTY_KEEP)?;
@@ -411,7 +411,7 @@ fn masks(plan: &Plan, places: &Places) -> Result<(), Failure> {
 
 /// Covers an existing path with itself, or with an empty directory or file. The attributes apply to the new mount.
 fn cover(path: &Path, with: Option<[&str; 2]>, attributes: u64) -> Result<(), Failure> {
-    let target = place::open(path).map_err(|e| Failure::changed(path, &e.to_string()))?;
+    let target = nofollow::open(path).map_err(|e| Failure::changed(path, &e.to_string()))?;
     let Some(target) = target else { return Ok(()) };
     let covered = || -> io::Result<()> {
         let tree = match with {

@@ -8,7 +8,7 @@ use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, PidfdFlags, WaitOptions};
 
 use super::plan::{Layer, Network, Plan};
-use super::process::give_up;
+use super::process::report_and_exit;
 use super::report::{Enforcement, Failure, Report};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
@@ -50,7 +50,7 @@ impl Account {
 
     /// True if a user namespace is useful. A machine or an outer sandbox may allow its creation and then refuse
     /// mounts in it, and a process cannot leave it, so a child process tries.
-    pub(super) fn gets_user_namespace(self) -> bool {
+    pub(super) fn can_use_user_namespace(self) -> bool {
         match sys::fork_into(libc::CLONE_NEWUSER) {
             Ok(Forked::Child) => {
                 let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
@@ -80,14 +80,14 @@ pub(super) fn run(plan: &Plan, account: Account, socket: BorrowedFd<'_>, filters
     let enforcement = namespaces(plan, account);
     if !enforcement.has(Layer::Pid) {
         // Only a child would be in a new process namespace. Without one this process is the init itself.
-        introduce(rustix::process::getpid(), socket);
+        send_pidfd(rustix::process::getpid(), socket);
         init::run(plan, enforcement, socket, filters);
     }
     match sys::fork() {
-        Err(e) => give_up(socket, Failure::setup("fork", e)),
+        Err(e) => report_and_exit(socket, Failure::setup("fork", e)),
         Ok(Forked::Child) => init::run(plan, enforcement, socket, filters),
         Ok(Forked::Parent(pid)) => {
-            introduce(pid, socket);
+            send_pidfd(pid, socket);
             while matches!(rustix::process::waitpid(Some(pid), WaitOptions::empty()), Err(rustix::io::Errno::INTR)) {}
             sys::leave(0)
         }
@@ -95,14 +95,14 @@ pub(super) fn run(plan: &Plan, account: Account, socket: BorrowedFd<'_>, filters
 }
 
 /// Sends a pidfd of the init, with which the supervisor can kill it.
-pub(super) fn introduce(init: Pid, socket: BorrowedFd<'_>) {
+pub(super) fn send_pidfd(init: Pid, socket: BorrowedFd<'_>) {
     if let Ok(fd) = rustix::process::pidfd_open(init, PidfdFlags::empty()) {
         drop(wire::send_report(socket, &Report::Init, Some(fd.as_fd())));
     }
 }
 
 /// The enforcement before the first layer.
-pub(super) fn bare(plan: &Plan, account: Account) -> Enforcement {
+pub(super) fn initial_enforcement(plan: &Plan, account: Account) -> Enforcement {
     Enforcement {
         profile: Some(plan.profile),
         network: Some(plan.network),
@@ -115,11 +115,11 @@ pub(super) fn bare(plan: &Plan, account: Account) -> Enforcement {
 
 /// Creates every namespace that this machine allows, and records them.
 fn namespaces(plan: &Plan, account: Account) -> Enforcement {
-    let mut got = bare(plan, account);
+    let mut got = initial_enforcement(plan, account);
     // A user namespace grants the right to create the others. Root does not need one, unless its capabilities were
     // dropped.
     if (!account.is_root() || sys::unshare(libc::CLONE_NEWUTS).is_err())
-        && account.gets_user_namespace()
+        && account.can_use_user_namespace()
         && sys::unshare(libc::CLONE_NEWUSER).and_then(|()| account.map_into_user_namespace()).is_ok()
     {
         got.namespaces.push(Layer::User.name().to_owned());

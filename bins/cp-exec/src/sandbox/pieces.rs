@@ -12,7 +12,7 @@ use super::plan::{Plan, Profile};
 use super::report::Failure;
 use super::sys::{self, NO_SUID_NO_DEV};
 use super::system;
-use crate::place::Node;
+use crate::nofollow::Node;
 
 /// A file or directory that is mounted in the view.
 pub(super) struct Piece {

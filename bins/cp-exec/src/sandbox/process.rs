@@ -13,7 +13,7 @@ pub(super) fn die_with_parent() -> Result<(), rustix::io::Errno> {
 }
 
 /// Reports a failure and exits, in a child that cannot return.
-pub(super) fn give_up(socket: BorrowedFd<'_>, failure: Failure) -> ! {
+pub(super) fn report_and_exit(socket: BorrowedFd<'_>, failure: Failure) -> ! {
     // If the report cannot be sent, the supervisor has ended.
     drop(wire::send_report(socket, &Report::Failed(failure), None));
     sys::leave(125)

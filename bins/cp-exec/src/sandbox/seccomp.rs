@@ -8,7 +8,7 @@ use seccompiler::{
 };
 
 use super::plan::Network;
-use super::sys::Words;
+use super::sys::ExecArguments;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
@@ -122,7 +122,7 @@ impl Filters {
 /// The descriptor is above the limit of open files, so the executed program can never have one with that number. But
 /// for a path that begins with a slash the descriptor does not matter, so the filter also compares the addresses of
 /// the arguments, which were drawn at random and are lost with this process's memory.
-pub(super) fn allow_one_execution(descriptor: i32, words: &Words) -> Result<(), String> {
+pub(super) fn allow_one_execution(descriptor: i32, words: &ExecArguments) -> Result<(), String> {
     let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
     let [path, argv, env] = words.addresses();
     let mut wanted =

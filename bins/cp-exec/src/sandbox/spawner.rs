@@ -10,7 +10,7 @@ use rustix::process::{Pid, WaitOptions};
 
 use super::outer::{self, Account, NAMESPACES};
 use super::plan::{Layer, Network, Plan};
-use super::process::{die_with_parent, give_up};
+use super::process::{die_with_parent, report_and_exit};
 use super::report::{Enforcement, Failure, Report};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
@@ -72,7 +72,7 @@ impl Spawner {
             }
             if !fds[0].revents().is_empty() {
                 match wire::receive_run(control.as_fd()) {
-                    Ok(Some(asked)) => self.start(asked),
+                    Ok(Some(request)) => self.start(request),
                     Ok(None) => return,
                     Err(_) => {}
                 }
@@ -99,7 +99,7 @@ impl Spawner {
                 continue;
             }
             let is_given =
-                flags & libc::CLONE_NEWUSER == 0 || *self.users.get_or_insert_with(|| account.gets_user_namespace());
+                flags & libc::CLONE_NEWUSER == 0 || *self.users.get_or_insert_with(|| account.can_use_user_namespace());
             match is_given.then(|| sys::fork_into(flags)) {
                 Some(Ok(forked)) => return Ok((forked, Some(flags))),
                 // If the machine refuses once, it will refuse again; each attempt costs a process.
@@ -109,35 +109,35 @@ impl Spawner {
         Ok((sys::fork()?, None))
     }
 
-    fn start(&mut self, asked: wire::Asked) {
-        let born = match self.first_process(asked.network) {
+    fn start(&mut self, request: wire::RunRequest) {
+        let born = match self.first_process(request.network) {
             Ok(born) => born,
             Err(e) => {
-                drop(wire::send_report(asked.socket.as_fd(), &Report::Failed(Failure::setup("fork", e)), None));
+                drop(wire::send_report(request.socket.as_fd(), &Report::Failed(Failure::setup("fork", e)), None));
                 return;
             }
         };
         match born {
-            (Forked::Child, namespaces) => become_run(&asked, namespaces, self.account, &self.filters),
+            (Forked::Child, namespaces) => become_run(&request, namespaces, self.account, &self.filters),
             (Forked::Parent(pid), namespaces) => {
                 if namespaces.is_some() {
-                    outer::introduce(pid, asked.socket.as_fd());
+                    outer::send_pidfd(pid, request.socket.as_fd());
                 }
-                self.runs.push((pid, asked.socket));
+                self.runs.push((pid, request.socket));
             }
         }
     }
 }
 
 /// Runs the first process of a run. Does not return.
-fn become_run(asked: &wire::Asked, namespaces: Option<i32>, account: Account, filters: &Filters) -> ! {
-    let socket = asked.socket.as_fd();
-    match ready(asked) {
-        Err(failure) => give_up(socket, failure),
+fn become_run(request: &wire::RunRequest, namespaces: Option<i32>, account: Account, filters: &Filters) -> ! {
+    let socket = request.socket.as_fd();
+    match ready(request) {
+        Err(failure) => report_and_exit(socket, failure),
         Ok(plan) => match namespaces {
             None => outer::run(&plan, account, socket, filters),
             Some(flags) => match in_namespaces(&plan, account, flags) {
-                Err(failure) => give_up(socket, failure),
+                Err(failure) => report_and_exit(socket, failure),
                 Ok(enforcement) => init::run(&plan, enforcement, socket, filters),
             },
         },
@@ -145,13 +145,13 @@ fn become_run(asked: &wire::Asked, namespaces: Option<i32>, account: Account, fi
 }
 
 /// Receives the plan and the streams of this run.
-fn ready(asked: &wire::Asked) -> Result<Plan, Failure> {
+fn ready(request: &wire::RunRequest) -> Result<Plan, Failure> {
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     let streams = |e| Failure::setup("streams", e);
-    rustix::stdio::dup2_stdout(&asked.stdout).map_err(streams)?;
-    rustix::stdio::dup2_stderr(&asked.stderr).map_err(streams)?;
-    sys::close_all_but(asked.socket.as_raw_fd());
-    let (plan, stdin) = wire::receive_plan(asked.socket.as_fd()).map_err(|e| Failure::setup("plan", e))?;
+    rustix::stdio::dup2_stdout(&request.stdout).map_err(streams)?;
+    rustix::stdio::dup2_stderr(&request.stderr).map_err(streams)?;
+    sys::close_all_but(request.socket.as_raw_fd());
+    let (plan, stdin) = wire::receive_plan(request.socket.as_fd()).map_err(|e| Failure::setup("plan", e))?;
     rustix::stdio::dup2_stdin(&stdin).map_err(streams)?;
     for group in &plan.cgroups {
         fs::write(group.join("cgroup.procs"), "0").map_err(|e| Failure::setup("cgroup", e))?;
@@ -160,7 +160,7 @@ fn ready(asked: &wire::Asked) -> Result<Plan, Failure> {
 }
 
 fn in_namespaces(plan: &Plan, account: Account, flags: i32) -> Result<Enforcement, Failure> {
-    let mut enforcement = outer::bare(plan, account);
+    let mut enforcement = outer::initial_enforcement(plan, account);
     if flags & libc::CLONE_NEWUSER != 0 {
         account.map_into_user_namespace().map_err(|e| Failure::setup("user", e))?;
         enforcement.namespaces.push(Layer::User.name().to_owned());

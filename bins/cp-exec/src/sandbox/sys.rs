@@ -55,7 +55,7 @@ pub(super) fn unshare(flags: i32) -> io::Result<()> {
 }
 
 /// The arguments and the environment of an execution, at random addresses.
-pub(super) struct Words {
+pub(super) struct ExecArguments {
     path: usize,
     argv: usize,
     env: usize,
@@ -63,7 +63,7 @@ pub(super) struct Words {
     _strings: [Vec<CString>; 2],
 }
 
-impl Words {
+impl ExecArguments {
     /// Lays out the lists. They stay valid until this process executes a program or exits.
     pub(super) fn lay_out(argv: Vec<CString>, env: Vec<CString>) -> io::Result<Self> {
         let pointers = |words: &[CString]| -> Vec<u8> {
@@ -110,8 +110,8 @@ fn place_at_random(bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// Executes the file behind a descriptor. Returns only on failure.
-pub(super) fn execute(file: BorrowedFd<'_>, words: &Words) -> io::Error {
-    // SAFETY: all three were laid out by `Words`: an empty path, and two lists that end with a null pointer and whose strings live.
+pub(super) fn execute(file: BorrowedFd<'_>, words: &ExecArguments) -> io::Error {
+    // SAFETY: all three were laid out by `ExecArguments`: an empty path, and two lists that end with a null pointer and whose strings live.
     unsafe {
         libc::syscall(libc::SYS_execveat, file.as_raw_fd(), words.path, words.argv, words.env, libc::AT_EMPTY_PATH)
     };

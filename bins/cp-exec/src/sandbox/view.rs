@@ -7,7 +7,7 @@ use rustix::fs::Stat;
 
 use super::plan::View;
 use super::report::Failure;
-use crate::place;
+use crate::nofollow;
 
 impl View {
     /// Opens a path of the view without following links; `None` if nothing exists there. Fails if it changed since
@@ -18,7 +18,7 @@ impl View {
 
     /// The same, with the attributes of the file.
     pub(super) fn open_with_stat(&self, path: &Path) -> Result<Option<(OwnedFd, Stat)>, Failure> {
-        let opened = place::open(path).and_then(|file| match file {
+        let opened = nofollow::open(path).and_then(|file| match file {
             Some(file) => Ok(Some(rustix::fs::fstat(&file).map(|stat| (file, stat))?)),
             None => Ok(None),
         });

@@ -70,7 +70,7 @@ pub(crate) fn memory_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// The request for a run.
-pub(super) struct Asked {
+pub(super) struct RunRequest {
     /// The network of the run, which determines its namespaces.
     pub network: Network,
     /// The socket for the plan and the reports.
@@ -88,7 +88,7 @@ pub(crate) fn send_run(control: BorrowedFd<'_>, network: Network, streams: [Borr
 }
 
 /// Receives the request for a run without blocking; `None` if the program has ended.
-pub(super) fn receive_run(control: BorrowedFd<'_>) -> io::Result<Option<Asked>> {
+pub(super) fn receive_run(control: BorrowedFd<'_>) -> io::Result<Option<RunRequest>> {
     let mut byte = [0];
     let (length, fds) = receive(control, &mut byte, RecvFlags::DONTWAIT)?;
     if length == 0 {
@@ -98,7 +98,7 @@ pub(super) fn receive_run(control: BorrowedFd<'_>) -> io::Result<Option<Asked>> 
     let (Some(network), Ok([socket, stdout, stderr])) = (network, <[OwnedFd; 3]>::try_from(fds)) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    Ok(Some(Asked { network, socket, stdout, stderr }))
+    Ok(Some(RunRequest { network, socket, stdout, stderr }))
 }
 
 /// Sends the plan and the command's standard input to the helper.

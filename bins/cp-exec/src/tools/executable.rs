@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 
-use crate::decision::{Hashes, Names, Planned, Ruling, declared_by_modules, plan, timeout_of};
+use crate::decision::{HashCache, Planned, ProgramLookup, Ruling, check_modules, plan, timeout_of};
 use crate::digest::sha256;
 use crate::glob::name_matches;
 use crate::policy::{Confirm, LONGEST, Policy};
@@ -22,10 +22,10 @@ const ARGUMENT: usize = 32 * 1024;
 const DESCRIBE: Duration = Duration::from_secs(2);
 
 /// Decides about a call of a tool, and prepares its standard input.
-pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Result<(Ruling, OwnedFd)> {
+pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> Result<(Ruling, OwnedFd)> {
     let path = find(policy, &call.name)?;
     permitted(policy, &call.name)?;
-    let pinned = Names::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
+    let pinned = ProgramLookup::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
 
     let arguments = call.arguments.get();
     let mut argv = vec![path.display().to_string()];
@@ -37,7 +37,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
     policy.check_base()?;
     let timeout =
         if call.describe { DESCRIBE } else { timeout_of(policy, call.timeout.map(|seconds| seconds.min(LONGEST)))? };
-    declared_by_modules(policy, &policy.base, &path, &[])?;
+    check_modules(policy, &policy.base, &path, &[])?;
     let Planned { mut plan, mut watched } =
         plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout, false)?;
     // A tool must not write to its own directory. A description needs neither network nor files.
@@ -49,8 +49,8 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
     }
     watched.only_in(&plan.view);
     let input: &[u8] = if call.describe { b"" } else { arguments.as_bytes() };
-    let stdin = stdin::holding(input)?;
-    let asks = !call.describe && asked_about(policy, &call.name);
+    let stdin = stdin::from_bytes(input)?;
+    let asks = !call.describe && requires_approval(policy, &call.name);
     let ruling = Ruling {
         plan,
         argv,
@@ -92,10 +92,10 @@ pub(crate) fn permitted(policy: &Policy, name: &str) -> Result<()> {
     if allow.iter().any(|pattern| name_matches(pattern, name)) {
         return Ok(());
     }
-    Err(refuse("tools.allow", format!("Tool not permitted: {name}")).hint(policy.remedy("tools.allow")))
+    Err(refuse("tools.allow", format!("Tool not permitted: {name}")).hint(policy.setting_hint("tools.allow")))
 }
 
 /// True if the policy requires approval of a tool.
-pub(crate) fn asked_about(policy: &Policy, name: &str) -> bool {
+pub(crate) fn requires_approval(policy: &Policy, name: &str) -> bool {
     policy.loaded.settings.tools.approve.iter().any(|pattern| name_matches(pattern, name))
 }

@@ -12,7 +12,7 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::decision::{self, Considered, Hashes, confirm};
+use crate::decision::{self, Assessment, HashCache, confirm};
 use crate::policy::{Confirm, Policy};
 use crate::refusal::with_members;
 use crate::request::{self, Command, Form, Request};
@@ -143,7 +143,7 @@ impl Reply for Decision {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let policy = Policy::resolve(context, &[], args.root.as_deref())?;
-    let mut hashes = Hashes::of_home(&policy.cp_home);
+    let mut hashes = HashCache::of_home(&policy.cp_home);
     let decide = |command: Result<Command>| match command {
         Ok(command) => decision_of(&policy, &mut hashes, command).map(|(decision, _)| decision),
         Err(error) => refused(&policy, None, error),
@@ -165,8 +165,8 @@ pub(crate) fn run_as_client(args: &Args, context: &mut Context) -> Result<()> {
     answer(args, decide, context)
 }
 
-fn of_supervisor(decided: client::Decided) -> Decision {
-    let client::Decided { argv, line, cwd, exe, decision, rule, reason, hint, policy, .. } = decided;
+fn of_supervisor(decided: client::ClientDecision) -> Decision {
+    let client::ClientDecision { argv, line, cwd, exe, decision, rule, reason, hint, policy, .. } = decided;
     let (verdict, code) = match decision.as_str() {
         "allow" => (Decided::Allow, None),
         "ask" => (Decided::Ask, Some(Code::HumanRequired.row().name)),
@@ -233,28 +233,28 @@ impl<D: FnMut(Result<Command>) -> Result<Decision>> Filter for Requests<D> {
 /// The decision about a command, and the parsed command unless it was refused.
 pub(super) fn decision_of(
     policy: &Policy,
-    hashes: &mut Hashes,
+    hashes: &mut HashCache,
     command: Command,
 ) -> Result<(Decision, Option<Command>)> {
     match command.check().and_then(|()| decision::read_string(policy, command)) {
         Err(error) => Ok((refused(policy, None, error)?, None)),
-        Ok(command) => match decision::consider(policy, hashes, &command) {
+        Ok(command) => match decision::assess(policy, hashes, &command) {
             Err(error) => Ok((refused(policy, command.words().map(<[String]>::to_vec), error)?, Some(command))),
-            Ok(considered) => Ok((ruled(policy, considered), Some(command))),
+            Ok(assessment) => Ok((ruled(policy, assessment), Some(command))),
         },
     }
 }
 
 /// The decision about one command, with the token of a dry run.
-pub(super) fn preview(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Decision> {
-    let considered = decision::consider(policy, hashes, command)?;
-    let decision = ruled(policy, considered.clone());
-    let (confirm_token, expires_at) = confirm::token(policy, &considered.rule(policy, command)?)?.unzip();
+pub(super) fn preview(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Decision> {
+    let assessment = decision::assess(policy, hashes, command)?;
+    let decision = ruled(policy, assessment.clone());
+    let (confirm_token, expires_at) = confirm::token(policy, &assessment.into_ruling(policy, command)?)?.unzip();
     Ok(Decision { confirm_token, expires_at, ..decision })
 }
 
 /// The decision about a request on standard input, with the token of a dry run.
-pub(super) fn preview_request(policy: &Policy, hashes: &mut Hashes, request: Request) -> Result<Decision> {
+pub(super) fn preview_request(policy: &Policy, hashes: &mut HashCache, request: Request) -> Result<Decision> {
     match request {
         Request::Command(command) => preview(policy, hashes, &command),
         _ => Err(Error::validation("--dry-run decides about commands: requests of the tools `shell` and `bash`")),
@@ -262,18 +262,18 @@ pub(super) fn preview_request(policy: &Policy, hashes: &mut Hashes, request: Req
 }
 
 /// The hint for confirmation.
-fn how(policy: &Policy) -> String {
+fn confirm_hint(policy: &Policy) -> String {
     match policy.exec().confirm {
-        Confirm::Agent => confirm::HOW.to_owned(),
+        Confirm::Agent => confirm::CONFIRM_HINT.to_owned(),
         Confirm::Owner => "request it, then approve it with `cp-exec approve`".to_owned(),
     }
 }
 
-fn ruled(policy: &Policy, considered: Considered) -> Decision {
-    let asks = considered.asks();
+fn ruled(policy: &Policy, assessment: Assessment) -> Decision {
+    let asks = assessment.needs_confirmation();
     let exec = policy.exec();
-    let hint = asks.then(|| how(policy));
-    let Considered { argv, finding, pinned, cwd, notices, line, .. } = considered;
+    let hint = asks.then(|| confirm_hint(policy));
+    let Assessment { argv, finding, pinned, cwd, notices, line, .. } = assessment;
     let verdict = if asks { Decided::Ask } else { Decided::Allow };
     Decision {
         argv: Some(argv),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cp_common::Context;
 use cp_common::program::{Check, Status};
 
-use crate::decision::{Hashes, Names};
+use crate::decision::{HashCache, ProgramLookup};
 use crate::policy::{self, Confirm};
 use crate::run::NotRun;
 use crate::run::helper::{Helper, Run};
@@ -76,9 +76,9 @@ fn ledger_check(context: &Context) -> Check {
 
 /// Runs `true` with every available layer.
 fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
-    let names = Names { path: &["/usr/bin".into(), "/bin".into()], pins: &[], owner: 0 };
+    let names = ProgramLookup { path: &["/usr/bin".into(), "/bin".into()], pins: &[], owner: 0 };
     let path = names.resolve("true").map_err(|error| error.to_string())?;
-    let pinned = names.pin(&path, &mut Hashes::default(), &|_| false).map_err(|error| error.to_string())?;
+    let pinned = names.pin(&path, &mut HashCache::default(), &|_| false).map_err(|error| error.to_string())?;
     let root = Path::new("/usr");
     let meta = std::fs::metadata(root).map_err(|error| error.to_string())?;
     let plan = Plan {
@@ -124,7 +124,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         Ok(outcome) if outcome.status.code == Some(0) => Ok(outcome.enforcement),
         Ok(outcome) => Err(format!("`true` ended with {:?}", outcome.status)),
         Err(NotRun::Failed(failure)) => Err(failure.message),
-        Err(NotRun::Ended(_)) => Err("`true` did not start within five seconds".to_owned()),
+        Err(NotRun::EarlyEnd(_)) => Err("`true` did not start within five seconds".to_owned()),
         Err(NotRun::Lost(error)) => Err(error.to_string()),
     }
 }

@@ -112,7 +112,8 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
     let left_out = left_out
         .map(|(path, reason)| LeftOut { path: path.display().to_string(), reason: reason.to_owned() })
         .collect();
-    let files = undo.steps.iter().map(|step| Restored { path: shown(step), action: action(step).to_owned() }).collect();
+    let files =
+        undo.steps.iter().map(|step| Restored { path: step_text(step), action: action(step).to_owned() }).collect();
     let receipt = if undo.steps.is_empty() {
         gate.nothing_to_do()?;
         None
@@ -126,7 +127,7 @@ fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> 
     Ok(Some(Undone { intent, files, left_out, truncated, receipt, untrusted }))
 }
 
-fn shown(step: &Step) -> String {
+fn step_text(step: &Step) -> String {
     step.path.display().to_string()
 }
 
@@ -139,7 +140,7 @@ fn change(step: &Step) -> Change {
     Change {
         action: action(step).to_owned(),
         resource: "file".to_owned(),
-        id: shown(step),
+        id: step_text(step),
         before: state(&step.from),
         after: state(&step.to),
     }

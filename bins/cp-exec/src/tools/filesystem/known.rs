@@ -15,11 +15,11 @@ const LINES: usize = 100_000;
 
 #[derive(Deserialize)]
 struct Data {
-    what: What,
+    what: Recorded,
 }
 
 #[derive(Deserialize)]
-struct What {
+struct Recorded {
     #[serde(default)]
     reads: Vec<Known>,
     #[serde(default)]

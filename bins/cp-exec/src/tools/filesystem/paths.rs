@@ -8,7 +8,7 @@ use cp_common::{Error, Result};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::place;
+use crate::nofollow;
 use crate::policy::Policy;
 use crate::policy::{normal, writable};
 pub(super) use crate::policy::{readable, visible};
@@ -31,8 +31,8 @@ pub(super) fn writable_path(policy: &Policy, asked: &str) -> Result<PathBuf> {
 
 /// Opens a resolved and allowed path without following links. A link on the path was created after the check.
 pub(super) fn open(path: &Path, what: &str, flags: OFlags) -> Result<File> {
-    place::open_with(path, flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK).map(File::from).map_err(|e| {
-        match e {
+    nofollow::open_with(path, flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK).map(File::from).map_err(
+        |e| match e {
             Errno::NOENT => Error::not_found(format!("{what} not found: {}", path.display())),
             Errno::LOOP => {
                 denied("read", path).with("rule", "changed").hint("a link came on its way meanwhile; try again")
@@ -40,6 +40,6 @@ pub(super) fn open(path: &Path, what: &str, flags: OFlags) -> Result<File> {
             Errno::NOTDIR if what == "directory" => Error::validation(format!("{} is not a directory", path.display()))
                 .hint("for a file use filesystem.read_file"),
             e => Error::io("cannot be read", std::io::Error::from(e)).in_file(path),
-        }
-    })
+        },
+    )
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::paths::{open, path_of, readable};
-use crate::digest::{finished, sha256};
+use crate::digest::{format_digest, sha256};
 use crate::request::{Encoding, ReadFile};
 use crate::run::Engine;
 use crate::tools::Item;
@@ -148,7 +148,7 @@ fn lines_of(file: File, path: &Path, read: &ReadFile) -> Result<Part> {
     let more = if cut { "; cut at 4 MiB: read the rest by bytes" } else { "" };
     let note = (shown < total || cut).then(|| format!("[lines {first} to {} of {total}{more}]", first + shown - 1));
     let members = json!({ "line": first, "lines": shown, "total_lines": total });
-    Ok(Part { bytes, offset, whole: Some(finished(hash)), members, note })
+    Ok(Part { bytes, offset, whole: Some(format_digest(hash)), members, note })
 }
 
 fn numbered(text: &str, first: u64) -> String {

@@ -29,7 +29,7 @@ pub(super) fn replaced(file: &[u8], old: &[u8], new: &[u8], all: bool) -> Result
     let places: Vec<usize> = if all { finder.find_iter(file).collect() } else { every(&finder, file) };
     let lines = lines_of(file, &places);
     if places.is_empty() {
-        return Err(fault("the old text does not occur in the file".to_owned()).hint(near(file, old)));
+        return Err(fault("the old text does not occur in the file".to_owned()).hint(mismatch_hint(file, old)));
     }
     if places.len() > 1 && !all {
         let listed = lines.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
@@ -74,7 +74,7 @@ fn lines_of(file: &[u8], places: &[usize]) -> Vec<usize> {
 }
 
 /// A hint about text that does not occur.
-fn near(file: &[u8], old: &[u8]) -> String {
+fn mismatch_hint(file: &[u8], old: &[u8]) -> String {
     let crlf = String::from_utf8_lossy(old).replace("\r\n", "\n").replace('\n', "\r\n");
     if memmem::find(file, crlf.as_bytes()).is_some() {
         return r"the lines of this file end in \r\n: write that in old and new".to_owned();

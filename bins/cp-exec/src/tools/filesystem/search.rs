@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::paths::{open, path_of, readable, visible};
-use crate::place;
+use crate::nofollow;
 use crate::policy::{Access, Hidden, Policy, covering};
 use crate::request::{EntryKind, Find, Search};
 use crate::run::Engine;
@@ -43,7 +43,7 @@ struct Skipped {
 
 /// A line of an answer.
 #[derive(Serialize)]
-struct Found {
+struct ResultLine {
     path: String,
     line: u64,
     text: String,
@@ -53,8 +53,8 @@ struct Found {
 }
 
 /// Collects the lines of an answer.
-struct Lines {
-    found: Vec<Found>,
+struct ResultLines {
+    found: Vec<ResultLine>,
     /// The number of matching lines.
     count: usize,
     limit: usize,
@@ -64,7 +64,7 @@ struct Lines {
 }
 
 /// Walks the files below a path, with a time limit.
-struct Places<'a> {
+struct FileWalk<'a> {
     policy: &'a Policy,
     hidden: Arc<Hidden>,
     walk: Walk,
@@ -76,7 +76,7 @@ struct Places<'a> {
 pub(super) fn search(engine: &mut Engine, search: &Search) -> Result<Item> {
     let matcher = matcher(search)?;
     let root = path_of(&engine.policy, &search.path)?;
-    let mut places = Places::below(&engine.policy, &root, search.glob.as_deref(), search.hidden)?;
+    let mut places = FileWalk::below(&engine.policy, &root, search.glob.as_deref(), search.hidden)?;
     let context = search.context.min(CONTEXT);
     let mut searcher = SearcherBuilder::new()
         .before_context(context)
@@ -84,7 +84,7 @@ pub(super) fn search(engine: &mut Engine, search: &Search) -> Result<Item> {
         .binary_detection(BinaryDetection::quit(0))
         .build();
     let limit = search.limit.unwrap_or(USUAL).clamp(1, MOST);
-    let mut lines = Lines { found: Vec::new(), count: 0, limit, path: String::new(), has_more: false };
+    let mut lines = ResultLines { found: Vec::new(), count: 0, limit, path: String::new(), has_more: false };
     let (mut files, mut skipped, mut skipped_files) = (0_u64, Vec::new(), 0_u64);
     while !lines.has_more
         && let Some(entry) = places.next()?
@@ -111,7 +111,7 @@ pub(super) fn search(engine: &mut Engine, search: &Search) -> Result<Item> {
     for Skipped { path, reason } in &skipped {
         let _ = writeln!(text, "[{path} was not searched: {reason}]");
     }
-    let Lines { found, count, .. } = lines;
+    let ResultLines { found, count, .. } = lines;
     let what = json!({ "reads": [{ "path": root.display().to_string() }], "pattern": search.pattern, "count": count });
     let value = json!({ "path": root.display().to_string(), "matches": found, "count": count, "files": files,
         "skipped": skipped, "skipped_files": skipped_files, "has_more": has_more });
@@ -121,7 +121,7 @@ pub(super) fn search(engine: &mut Engine, search: &Search) -> Result<Item> {
 
 pub(super) fn find(engine: &mut Engine, find: &Find) -> Result<Item> {
     let root = path_of(&engine.policy, &find.path)?;
-    let mut places = Places::below(&engine.policy, &root, find.glob.as_deref(), find.hidden)?;
+    let mut places = FileWalk::below(&engine.policy, &root, find.glob.as_deref(), find.hidden)?;
     let limit = find.limit.unwrap_or(USUAL).clamp(1, MOST);
     let (mut paths, mut has_more) = (Vec::new(), false);
     while let Some(entry) = places.next()? {
@@ -133,7 +133,7 @@ pub(super) fn find(engine: &mut Engine, find: &Find) -> Result<Item> {
             Some(EntryKind::Symlink) => kind.is_some_and(|kind| kind.is_symlink()),
         };
         // A directory on the path may have been replaced by a link in the meantime.
-        let is_there = || entry.path().parent().is_some_and(|parent| place::open_with(parent, OFlags::PATH).is_ok());
+        let is_there = || entry.path().parent().is_some_and(|parent| nofollow::open_with(parent, OFlags::PATH).is_ok());
         if entry.depth() == 0 || !is_meant || !is_there() {
             continue;
         }
@@ -173,7 +173,7 @@ fn matcher(search: &Search) -> Result<RegexMatcher> {
     })
 }
 
-impl<'a> Places<'a> {
+impl<'a> FileWalk<'a> {
     fn below(policy: &'a Policy, root: &Path, glob: Option<&str>, with_hidden: bool) -> Result<Self> {
         readable(policy, root)?;
         open(root, "file or directory", OFlags::empty())?;
@@ -222,7 +222,7 @@ impl<'a> Places<'a> {
     }
 }
 
-impl Lines {
+impl ResultLines {
     fn push(&mut self, line: Option<u64>, bytes: &[u8], context: bool) {
         let text = String::from_utf8_lossy(bytes);
         let text = text.trim_end_matches(['\n', '\r']);
@@ -230,20 +230,20 @@ impl Lines {
             Some((end, _)) => format!("{}…", &text[..end]),
             None => text.to_owned(),
         };
-        self.found.push(Found { path: self.path.clone(), line: line.unwrap_or(0), text, context });
+        self.found.push(ResultLine { path: self.path.clone(), line: line.unwrap_or(0), text, context });
     }
 
     /// Formats lines as `grep` does: a colon in matching lines, a dash in context lines.
     fn text(&self, with_context: bool, is_late: bool) -> String {
         let mut text = String::new();
-        let mut last: Option<&Found> = None;
+        let mut last: Option<&ResultLine> = None;
         for found in &self.found {
-            let follows = |last: &Found| last.path == found.path && last.line + 1 == found.line;
+            let follows = |last: &ResultLine| last.path == found.path && last.line + 1 == found.line;
             if with_context && last.is_some_and(|last| !follows(last)) {
                 text.push_str("--\n");
             }
             let mark = if found.context { '-' } else { ':' };
-            let Found { path, line, text: words, .. } = found;
+            let ResultLine { path, line, text: words, .. } = found;
             let _ = writeln!(text, "{path}{mark}{line}{mark}{words}");
             last = Some(found);
         }
@@ -251,7 +251,7 @@ impl Lines {
     }
 }
 
-impl Sink for Lines {
+impl Sink for ResultLines {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::change::{locked, present};
 use crate::changes::{Store, state_of};
-use crate::place;
+use crate::nofollow;
 use crate::policy::{Policy, writable};
 use crate::run::Engine;
 
@@ -129,7 +129,7 @@ impl Undo {
         let mut made = HashSet::new();
         for step in std::mem::take(&mut self.steps) {
             let parent = step.path.parent().unwrap_or(&step.path);
-            let is_there = || place::open_with(parent, OFlags::PATH | OFlags::DIRECTORY).is_ok();
+            let is_there = || nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY).is_ok();
             if left_out.contains(&step.path) {
                 continue;
             }
@@ -178,7 +178,8 @@ impl Undo {
         let (mut changes, mut pins) = (Vec::new(), Vec::new());
         for Step { path, from, to } in &self.steps {
             if let Some(hash) = hash_of(from.as_ref()).filter(|hash| hash_of(to.as_ref()) != Some(*hash)) {
-                let file = place::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW).map_err(|e| failed(e.into()))?;
+                let file =
+                    nofollow::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW).map_err(|e| failed(e.into()))?;
                 if session.keep(&mut file.into()).map_err(failed)? != Some(hash) {
                     return Err(Error::new(Code::Conflict, format!("{} cannot be kept", path.display()))
                         .with("path", path.display().to_string())
@@ -214,7 +215,7 @@ impl Undo {
         match to.kind {
             FileKind::Directory if from.is_some() => Ok(()),
             FileKind::Directory => {
-                place::make_directory(path).map_err(failed)?;
+                nofollow::make_directory(path).map_err(failed)?;
                 set_permissions(path, mode_of(to)? | 0o700)
             }
             FileKind::File | FileKind::Other if from.is_some_and(|from| from.sha256 == to.sha256) => {
@@ -273,13 +274,13 @@ fn opened_parent(path: &Path) -> Result<(OwnedFd, &std::ffi::OsStr)> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::validation("not a file name").with("rule", "path"));
     };
-    let opened = place::open_with(parent, OFlags::PATH | OFlags::DIRECTORY);
+    let opened = nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY);
     opened.map(|opened| (opened, name)).map_err(|e| Error::io("cannot be opened", e).in_file(parent))
 }
 
 /// Sets the permissions of a file or directory without following links, even if it cannot be opened for reading.
 fn set_permissions(path: &Path, mode: u32) -> Result<()> {
-    let file = place::open_with(path, OFlags::PATH | OFlags::NOFOLLOW).map_err(std::io::Error::from);
+    let file = nofollow::open_with(path, OFlags::PATH | OFlags::NOFOLLOW).map_err(std::io::Error::from);
     let set = file.and_then(|file| {
         let place = format!("/proc/self/fd/{}", file.as_raw_fd());
         fs::set_permissions(place, fs::Permissions::from_mode(mode))

@@ -16,7 +16,7 @@ use super::known::unchanged;
 use super::patch::patched;
 use super::paths::writable_path;
 use super::replace::{Edited, replaced};
-use crate::decision::confirm::{of_change, spend};
+use crate::decision::confirm::{approval_of_change, spend};
 use crate::digest::sha256;
 use crate::policy::Policy;
 use crate::request::{EditFile, RemoveFile, RestoreFiles, WriteFile, WriteMode};
@@ -60,7 +60,7 @@ pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
 fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) -> Result<String> {
     let policy = &engine.policy;
     let before = pending.before.as_ref().map(|before| before.bytes.as_slice()).unwrap_or_default();
-    let asked = of_change(policy, Action::Write, &pending.path, before, write.content.as_bytes())?;
+    let asked = approval_of_change(policy, Action::Write, &pending.path, before, write.content.as_bytes())?;
     if let Some(token) = &write.confirm {
         redeem(&policy.cp_home, token, &bound(&asked)?)?;
         return fingerprint(&policy.cp_home, token);
@@ -95,7 +95,7 @@ pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
 /// replaced part; a file that this run knows must be unchanged.
 pub(super) fn edited(policy: &Policy, edit: &EditFile) -> Result<(Pending, Edited)> {
     let path = writable_path(policy, &edit.path)?;
-    let before = there(&path)?;
+    let before = open_existing(&path)?;
     unchanged(policy, &path, &before, edit.expected_sha256.as_deref())?;
     let edited = match (&edit.old, &edit.new, &edit.patch) {
         (Some(old), Some(new), None) => replaced(&before.bytes, old.as_bytes(), new.as_bytes(), edit.all),
@@ -117,7 +117,7 @@ pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<It
 /// The file of a removal. The request does not show that its caller knows the content, so the run must know it.
 pub(super) fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
     let path = writable_path(policy, &remove.path)?;
-    let before = there(&path)?;
+    let before = open_existing(&path)?;
     if !unchanged(policy, &path, &before, remove.expected_sha256.as_deref())? {
         return Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
             .with("rule", "unread")
@@ -169,7 +169,7 @@ pub(super) fn restored(policy: &Policy, restore: &RestoreFiles) -> Result<Vec<Pe
 }
 
 /// Opens a file that must exist.
-fn there(path: &Path) -> Result<Present> {
+fn open_existing(path: &Path) -> Result<Present> {
     present(path)?.ok_or_else(|| {
         Error::not_found(format!("file not found: {}", path.display()))
             .hint("use find to look for it, or write_file to create it")

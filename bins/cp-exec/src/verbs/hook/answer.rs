@@ -15,11 +15,11 @@ use cp_hosts::Host;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::decided::{Asking, Decided, in_one_text};
+use super::decided::{HookDecision, Question, in_one_text};
 use crate::digest::sha256;
 use crate::guard::session_tmp;
 use crate::hook::{self, Event, Moment, Output, Tool, Verdict};
-use crate::policy::Hosted;
+use crate::policy::HostCall;
 use crate::run::Engine;
 use crate::verbs::run::pause::paused;
 
@@ -94,7 +94,7 @@ pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
         Moment::Start | Moment::End => {
             engine.serve(hosted(&event, "")?);
             let moment = if matches!(event.moment, Moment::Start) { "start" } else { "end" };
-            engine.journal.told("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
+            engine.journal.host_event("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
             if moment == "end" {
                 session_tmp::remove_of_host(&engine.policy);
             }
@@ -141,7 +141,7 @@ fn enter(event: &Event, context: &mut Context) -> Result<Option<File>> {
 }
 
 /// The tool call of the host, for the ledger. A call without an id gets one that is the same for equal calls.
-fn hosted(event: &Event, told: &str) -> Result<Hosted> {
+fn hosted(event: &Event, told: &str) -> Result<HostCall> {
     if event.session.contains(|c: char| c == '/' || c.is_control()) {
         return Err(Error::validation("the host's id of the session has a slash or a control character in it"));
     }
@@ -150,7 +150,7 @@ fn hosted(event: &Event, told: &str) -> Result<Hosted> {
         (None, true) => String::new(),
         (None, false) => format!("made-{}", &keys::hash(told.as_bytes())["sha256:".len()..][..16]),
     };
-    Ok(Hosted { host: event.host.name().to_owned(), session: event.session.clone(), call })
+    Ok(HostCall { host: event.host.name().to_owned(), session: event.session.clone(), call })
 }
 
 fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context: &mut Context) -> Result<()> {
@@ -159,15 +159,15 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
     let handed_on = context.handed_on().into_iter().map(OsString::into_string);
     let handed_on = handed_on.collect::<std::result::Result<Vec<_>, _>>();
     let handed_on = handed_on.map_err(|word| Error::validation(format!("{} is not UTF-8", word.display())))?;
-    engine.serve(hosted(event, &hook::told(tool))?);
-    let asking = Asking { tool, cwd, handed_on: &handed_on, asks: event.asks(named, attended()) };
+    engine.serve(hosted(event, &hook::call_identity(tool))?);
+    let asking = Question { tool, cwd, handed_on: &handed_on, asks: event.prompt_mode(named, attended()) };
     let input_hash = sha256(Value::Object(tool.input.clone()).to_string().as_bytes());
     let fresh = |engine: &mut Engine, stage: &str| -> Result<bool> {
         Ok(event.call.is_none() || !engine.journal.has(stage, &STAGES, &[&input_hash])?)
     };
     let known = !fresh(engine, "host.intent")?;
     let error = match asking.decide(engine, known) {
-        Ok(Decided { verdict, rule, paths, notices }) => {
+        Ok(HookDecision { verdict, rule, paths, notices }) => {
             if !known && !matches!(verdict, Verdict::Defer(_)) {
                 let intent = json!({
                     "tool": tool.name,
@@ -179,7 +179,7 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
                     "input_hash": input_hash,
                     "input": keeps_content(engine).then_some(&tool.input),
                 });
-                engine.journal.told("host.intent", &intent)?;
+                engine.journal.host_event("host.intent", &intent)?;
             }
             for notice in notices {
                 context.out.notice("command", Severity::Info, notice);
@@ -198,7 +198,7 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
 }
 
 fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, context: &mut Context) -> Result<()> {
-    engine.serve(hosted(event, &hook::told(tool))?);
+    engine.serve(hosted(event, &hook::call_identity(tool))?);
     let text = output.value.as_str().map_or_else(|| output.value.to_string(), str::to_owned);
     let secrets = engine.journal.secrets_in(&output.texts())?;
     let hash = sha256(text.as_bytes());
@@ -210,13 +210,13 @@ fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, conte
             "secrets": secrets,
             "content": keeps_content(engine).then_some(&output.value),
         });
-        engine.journal.told("host.result", &result)?;
+        engine.journal.host_event("host.result", &result)?;
     }
     let counted = secrets.iter().map(|(kind, count)| format!("{kind}: {count}")).collect::<Vec<_>>().join(", ");
     let mut words = String::new();
     if !secrets.is_empty() {
         let report = format!("cp-exec: the output of {} holds what looks like secrets ({counted})", tool.name);
-        words = hook::reported(event.host, &report);
+        words = hook::report_text(event.host, &report);
         if words.is_empty() {
             line_to_stderr(&report);
         }
@@ -225,7 +225,7 @@ fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, conte
 }
 
 fn answer(host: Host, verdict: &Verdict) -> Answer {
-    Answer { host, decision: Some(verdict.name()), words: hook::words(host, verdict), secrets: BTreeMap::new() }
+    Answer { host, decision: Some(verdict.name()), words: hook::response(host, verdict), secrets: BTreeMap::new() }
 }
 
 /// True if the inputs and outputs of tools are recorded unredacted in full.

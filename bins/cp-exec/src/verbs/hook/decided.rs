@@ -9,8 +9,8 @@ use cp_ledger::format::approval::Said;
 use serde_json::{Map, Value};
 
 use crate::decision::{confirm, decide};
-use crate::hook::{Asks, Line, Rewriting, Tool, ToolEffect, Verdict, candidate, effect_of};
-use crate::policy::{Confirm, Hosted, LONGEST};
+use crate::hook::{Line, PromptMode, Rewriter, Tool, ToolEffect, Verdict, effect_of, original_of};
+use crate::policy::{Confirm, HostCall, LONGEST};
 use crate::request::{Command, Form};
 use crate::run::Engine;
 use crate::tools::{executable, filesystem};
@@ -18,30 +18,34 @@ use crate::verbs::check::{self, Decision};
 use crate::verbs::run::pause::until_answered;
 
 /// A question about a tool call.
-pub(super) struct Asking<'a> {
+pub(super) struct Question<'a> {
     pub tool: &'a Tool,
     /// The working directory of the host.
     pub cwd: &'a Path,
     /// The options that pass the context on.
     pub handed_on: &'a [String],
     /// The way in which the user can be asked.
-    pub asks: Asks,
+    pub asks: PromptMode,
 }
 
 /// The decision, and the rule that made it.
-pub(super) struct Decided {
+pub(super) struct HookDecision {
     pub verdict: Verdict,
     pub rule: String,
     pub paths: Vec<String>,
     pub notices: Vec<String>,
 }
 
-impl Asking<'_> {
+impl Question<'_> {
     /// Decides. A refusal is an error, and a call that awaits approval is recorded. `known`: the call was approved
     /// before.
-    pub(super) fn decide(&self, engine: &mut Engine, known: bool) -> Result<Decided> {
-        let decided =
-            |verdict, rule: &str| Decided { verdict, rule: rule.to_owned(), paths: Vec::new(), notices: Vec::new() };
+    pub(super) fn decide(&self, engine: &mut Engine, known: bool) -> Result<HookDecision> {
+        let decided = |verdict, rule: &str| HookDecision {
+            verdict,
+            rule: rule.to_owned(),
+            paths: Vec::new(),
+            notices: Vec::new(),
+        };
         match effect_of(self.tool, self.cwd)? {
             ToolEffect::Shell(line) => self.shell(engine, line),
             ToolEffect::Files(paths) => {
@@ -49,18 +53,18 @@ impl Asking<'_> {
                     filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
                 }
                 let paths = paths.iter().map(|(_, path)| path.display().to_string()).collect();
-                Ok(Decided { paths, ..decided(Verdict::Pass, "paths") })
+                Ok(HookDecision { paths, ..decided(Verdict::Pass, "paths") })
             }
             ToolEffect::Other => {
                 let name = &self.tool.name;
                 executable::permitted(&engine.policy, name)?;
-                if !executable::asked_about(&engine.policy, name) {
+                if !executable::requires_approval(&engine.policy, name) {
                     return Ok(decided(Verdict::Pass, "tools.allow"));
                 }
                 if !known {
                     let input = Value::Object(self.tool.input.clone());
-                    let approval = confirm::of_hosted(&engine.policy, name, &input, self.cwd)?;
-                    let spent = waits(engine, &approval, |engine| confirm::spend(&engine.policy, &approval))?;
+                    let approval = confirm::approval_of_host_call(&engine.policy, name, &input, self.cwd)?;
+                    let spent = await_approval(engine, &approval, |engine| confirm::spend(&engine.policy, &approval))?;
                     engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
                 }
                 Ok(decided(Verdict::Pass, "tools.approve"))
@@ -69,11 +73,11 @@ impl Asking<'_> {
     }
 
     /// Rewrites a command line to run in our sandbox, where it is decided about again.
-    fn shell(&self, engine: &mut Engine, line: Line) -> Result<Decided> {
-        let hosted = engine.policy.actor.host.as_ref().map(Hosted::word).unwrap_or_default();
-        let rewriting = Rewriting { program: &program()?, context: self.handed_on, hosted: &hosted };
+    fn shell(&self, engine: &mut Engine, line: Line) -> Result<HookDecision> {
+        let hosted = engine.policy.actor.host.as_ref().map(HostCall::word).unwrap_or_default();
+        let rewriting = Rewriter { program: &program()?, context: self.handed_on, hosted: &hosted };
         let line = Line { timeout: line.timeout.map(|limit| limit.min(LONGEST)), ..line };
-        let line = candidate(&line).filter(|original| rewriting.of(original, None) == line.command).unwrap_or(line);
+        let line = original_of(&line).filter(|original| rewriting.of(original, None) == line.command).unwrap_or(line);
         let command = Command {
             form: Form::Line(line.command.clone()),
             cwd: Some(line.cwd.display().to_string()),
@@ -88,7 +92,7 @@ impl Asking<'_> {
             }
             (check::Decided::Ask | check::Decided::Deny, _) => return Err(denial(decision)),
         };
-        Ok(Decided { verdict, rule: decision.rule, paths: Vec::new(), notices: decision.notices })
+        Ok(HookDecision { verdict, rule: decision.rule, paths: Vec::new(), notices: decision.notices })
     }
 
     /// Handles a call that requires approval. A grant is kept for the run, which spends it.
@@ -100,24 +104,24 @@ impl Asking<'_> {
         input: impl Fn(Option<&str>) -> Map<String, Value>,
     ) -> Result<Verdict> {
         let ruling = decide(&engine.policy, &mut engine.hashes, command)?;
-        let approval = confirm::of_ruling(&engine.policy, &ruling)?;
+        let approval = confirm::approval_of_ruling(&engine.policy, &ruling)?;
         let home = engine.policy.cp_home.clone();
         if approval::is_granted(&home, &approval)? {
             return Ok(Verdict::Rewrite(input(None)));
         }
         let by_agent = engine.policy.exec().confirm == Confirm::Agent;
         if by_agent
-            && self.asks == Asks::Now
+            && self.asks == PromptMode::Now
             && let Some((token, _)) = confirm::token_for(&engine.policy, &approval)?
         {
             return Ok(Verdict::Ask(input(Some(&token)), decision.reason.clone()));
         }
-        let granted = waits(engine, &approval, |_| {
+        let granted = await_approval(engine, &approval, |_| {
             if approval::is_granted(&home, &approval)? { Ok(()) } else { Err(approval::pause(&home, &approval)?) }
         });
         match granted {
             Ok(()) => Ok(Verdict::Rewrite(input(None))),
-            Err(error) if by_agent && self.asks == Asks::Later && error.code() == Code::HumanRequired => {
+            Err(error) if by_agent && self.asks == PromptMode::Later && error.code() == Code::HumanRequired => {
                 Ok(Verdict::Defer(in_one_text(&error)))
             }
             Err(error) => Err(error),
@@ -133,7 +137,11 @@ impl Asking<'_> {
 }
 
 /// Attempts an action that requires approval. The request is recorded once.
-fn waits<T>(engine: &mut Engine, approval: &Approval, mut attempt: impl FnMut(&mut Engine) -> Result<T>) -> Result<T> {
+fn await_approval<T>(
+    engine: &mut Engine,
+    approval: &Approval,
+    mut attempt: impl FnMut(&mut Engine) -> Result<T>,
+) -> Result<T> {
     if engine.journal.has(
         "approval.asked",
         &["approval.asked", "approval.granted", "approval.denied"],

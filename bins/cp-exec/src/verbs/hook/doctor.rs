@@ -13,7 +13,7 @@ use cp_hosts::Host;
 use serde::Deserialize;
 
 use super::install::person;
-use crate::hosts::{Canary, Command, file_of, fire, lines, program_in, with_ours};
+use crate::hosts::{Canary, Command, add_hook, file_of, lines, program_in, run_canary};
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
 
@@ -128,7 +128,7 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
     }
     let home = resolved(context.home.root());
     let command = Command { host, program: &own.to_string_lossy(), home: &home.to_string_lossy() };
-    let same = with_ours(&command, Some(&text)).map_err(|e| e.message().to_owned())? == text;
+    let same = add_hook(&command, Some(&text)).map_err(|e| e.message().to_owned())? == text;
     if same { Ok(()) } else { Err("not as this cp-exec writes it, so it may not close".to_owned()) }
 }
 
@@ -150,13 +150,13 @@ fn canary(check: &str, host: Host, program: &Path, file: &Path, here: &Path, con
     let home = ["--home".into(), context.home.root().into()];
     let seen = ask_with("cp-exec", &["check", "-c", &string], b"", home)
         .and_then(|answer| answer.data::<Decision>())
-        .and_then(|decision| Ok((decision, fire(&canary)?)));
+        .and_then(|decision| Ok((decision, run_canary(&canary)?)));
     std::fs::remove_dir_all(&place).map_err(|e| Error::io("removing the directory", e).in_file(&place))?;
     let (decision, seen) = seen?;
     let answer = if decision.decision == "allow" { format!("contained-{mark}") } else { decision.reason };
     // Hosts quote the messages of a hook, and some show its command line, including the word for a failure.
     let plain = |text: &str| text.replace(['\\', '"', '\n', ' '], "").replace("'cp-exechookfailed'", "");
-    let says = |what: &str| seen.told.iter().any(|text| plain(text).contains(&plain(what)));
+    let says = |what: &str| seen.tool_results.iter().any(|text| plain(text).contains(&plain(what)));
     let refused = |status, message: String, fix: &str| Check::not_fine(check, status, message, fix);
     Ok(if seen.ran {
         let fix = match host {
@@ -170,14 +170,14 @@ fn canary(check: &str, host: Host, program: &Path, file: &Path, here: &Path, con
         Check::pass(check, "the hook was asked, and the command was refused or ran in the sandbox")
     } else if says("cp-exec hook failed") {
         refused(Status::Fail, "the hook was asked and fails, so nothing runs".to_owned(), "run `cp-exec doctor`")
-    } else if let Some(last) = seen.told.iter().find(|text| text.contains(' ')) {
+    } else if let Some(last) = seen.tool_results.iter().find(|text| text.contains(' ')) {
         let message = format!(
             "the command neither ran in the sandbox nor was refused by the hook: {}",
             last.chars().take(300).collect::<String>()
         );
         refused(Status::Warn, message, "look whether the host refuses commands by itself")
     } else {
-        let message = format!("the host did not ask its model: {}", seen.said);
+        let message = format!("the host did not ask its model: {}", seen.last_error_line);
         refused(Status::Warn, message, "start the host once by itself, and see what it says")
     })
 }

@@ -7,7 +7,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 use cp_hosts::{Args, Edit, Host, change, own};
 
-use crate::hosts::{Command, file_of, with_ours};
+use crate::hosts::{Command, add_hook, file_of};
 use crate::policy;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -27,7 +27,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
         (host == Host::Codex).then_some("start codex and trust the hook (/hooks): until then codex passes it over");
     let edit =
         Edit { verb: DOC.path, event: "hook.install", resource: "hook", next, person: person(context)?, file: file_of };
-    change(&edit, args, context, |text| with_ours(&command, text).map(Some))
+    change(&edit, args, context, |text| add_hook(&command, text).map(Some))
 }
 
 /// The home directory of the user, as the hosts determine it.

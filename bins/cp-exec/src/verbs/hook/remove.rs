@@ -5,7 +5,7 @@ use cp_common::{Context, Result};
 use cp_hosts::{Args, Edit, change};
 
 use super::install::person;
-use crate::hosts::{file_of, without_ours};
+use crate::hosts::{file_of, remove_hook};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "hook remove",
@@ -26,5 +26,5 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
         person: person(context)?,
         file: file_of,
     };
-    change(&edit, args, context, |text| text.map_or(Ok(None), |text| without_ours(host, text)))
+    change(&edit, args, context, |text| text.map_or(Ok(None), |text| remove_hook(host, text)))
 }

@@ -80,7 +80,7 @@ impl Reply for Begun {
     }
 }
 
-type Asked<'a> = Write<'a, (&'a Path, Option<&'a Path>)>;
+type InitWrite<'a> = Write<'a, (&'a Path, Option<&'a Path>)>;
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let file = context.home.policy_file();
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let cp_home = resolved(context.home.root());
     let project = args.project.as_deref().map(|given| project::directory(given, &home, &cp_home)).transpose()?;
     let project = project.as_deref();
-    let asked = Asked { verb: "policy init", arguments: &(&file, project), dangerous: false };
+    let asked = InitWrite { verb: "policy init", arguments: &(&file, project), dangerous: false };
     let adds = project.is_some() && file.exists();
     if args.write.confirm.is_some() || adds && args.write.dry_run {
         return confirm::write(&asked, &args.write, context, |gate, context| match project {
@@ -124,7 +124,7 @@ fn begin(file: &Path, home: &Path, project: Option<&Path>) -> Result<Begun> {
     if file.exists() {
         return Err(exists(file));
     }
-    let found = project.map(|project| project::look(project, home)).unwrap_or_default();
+    let found = project.map(|project| project::find_kinds(project, home)).unwrap_or_default();
     let starter = if found.is_empty() { STARTER.to_owned() } else { STARTER.replace(TIMEOUT[0], TIMEOUT[1]) };
     let (text, found) = with(&starter, found)?;
     begun(file, extend(&text, project::of_each_kind(home))?.text, found)
@@ -139,7 +139,7 @@ fn add(
 ) -> Result<Option<Begun>> {
     let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
     let home = policy::load(file)?.home;
-    let (text, found) = with(&before, project::look(project, &home)).map_err(|e| e.in_file(file))?;
+    let (text, found) = with(&before, project::find_kinds(project, &home)).map_err(|e| e.in_file(file))?;
     let adds: Vec<&Addition> = found.iter().flat_map(|found| &found.adds).collect();
     let changes: Vec<Change> =
         adds.chunk_by(|one, next| (&one.key, &one.reason) == (&next.key, &next.reason)).map(change).collect();

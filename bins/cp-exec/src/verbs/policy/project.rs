@@ -52,7 +52,7 @@ pub(super) fn directory(given: &Path, home: &Path, cp_home: &Path) -> Result<Pat
 }
 
 /// The needs of the files in a directory.
-pub(super) fn look(directory: &Path, home: &Path) -> Vec<Found> {
+pub(super) fn find_kinds(directory: &Path, home: &Path) -> Vec<Found> {
     let listing = directory.read_dir().into_iter().flatten().flatten().take(NAMES);
     // Links are ignored, because their targets do not belong to the project.
     let names: Vec<String> = listing

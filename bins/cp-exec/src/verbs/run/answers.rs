@@ -12,20 +12,20 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::run::{Done, Engine, Prepared, Ran};
+use crate::run::{Engine, FinishedRun, Prepared, RunResult};
 use crate::tools::Item;
 
 /// The request, which determines the form of the answer.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(crate) enum Asked {
+pub(crate) enum Source {
     /// A bare request.
     #[serde(serialize_with = "without_values")]
     Row(Box<RawValue>),
     Call(Call),
 }
 
-impl Asked {
+impl Source {
     /// The id of the tool call, if the request is one.
     pub(crate) fn call(&self) -> Option<&str> {
         match self {
@@ -58,12 +58,12 @@ fn without_values<S: serde::Serializer>(request: &RawValue, out: S) -> std::resu
 /// A request in progress.
 pub(crate) struct Task {
     pub place: Place,
-    pub asked: Asked,
+    pub asked: Source,
     pub began: Instant,
-    pub todo: Todo,
+    pub todo: Work,
 }
 
-pub(crate) enum Todo {
+pub(crate) enum Work {
     /// Answered without a process, or refused.
     Answered(Result<Box<Item>>),
     /// Ready to run.
@@ -73,28 +73,28 @@ pub(crate) enum Todo {
 /// A request after its run, before its entry on the ledger and its answer.
 pub(crate) struct Finished {
     place: Place,
-    asked: Asked,
+    asked: Source,
     began: Instant,
-    what: What,
+    what: Outcome,
 }
 
-enum What {
+enum Outcome {
     Answered(Result<Box<Item>>),
-    Ran(Box<Prepared>, Box<Ran>),
+    Ran(Box<Prepared>, Box<RunResult>),
 }
 
 pub(super) enum Answer {
-    Done(Box<Done>),
+    Done(Box<FinishedRun>),
     Item(Box<Item>),
 }
 
 /// Runs the parts of a request that need neither policy nor ledger, on any thread.
 pub(crate) fn work(task: Task) -> Finished {
     let what = match task.todo {
-        Todo::Answered(answer) => What::Answered(answer),
-        Todo::Run(mut prepared) => {
+        Work::Answered(answer) => Outcome::Answered(answer),
+        Work::Run(mut prepared) => {
             let ran = prepared.run(None);
-            What::Ran(prepared, Box::new(ran))
+            Outcome::Ran(prepared, Box::new(ran))
         }
     };
     Finished { place: task.place, asked: task.asked, began: task.began, what }
@@ -127,13 +127,13 @@ pub(crate) fn answer_at(
 
 fn answer(engine: &mut Engine, finished: Finished, context: &mut Context) -> Result<()> {
     let outcome = match finished.what {
-        What::Answered(answer) => answer.map(Answer::Item),
-        What::Ran(prepared, ran) => prepared.settle(engine, *ran).map(|done| Answer::Done(Box::new(done))),
+        Outcome::Answered(answer) => answer.map(Answer::Item),
+        Outcome::Ran(prepared, ran) => prepared.settle(engine, *ran).map(|done| Answer::Done(Box::new(done))),
     };
     finished.asked.answer(outcome, finished.began, context)
 }
 
-impl Asked {
+impl Source {
     /// Answers in the form of the request.
     pub(super) fn answer(self, outcome: Result<Answer>, began: Instant, context: &mut Context) -> Result<()> {
         match self {
@@ -147,8 +147,8 @@ impl Asked {
 }
 
 impl Call {
-    /// The answer to a tool call: a refusal or a failure is a result too, for the model to read. What a person must do is not the
-    /// model's to read.
+    /// The result of a tool call. A refusal or a failure is also a result for the model; a pending approval is not,
+    /// because only a person can act on it.
     fn result(self, outcome: Result<Answer>, began: Instant) -> Result<ToolResult> {
         let mut result = ToolResult {
             id: self.id,

@@ -106,7 +106,7 @@ impl Requests {
         };
         self.overrides.apply(&mut command);
         let stdin = match &command.stdin {
-            Some(text) => stdin::holding(text.as_bytes())?.into(),
+            Some(text) => stdin::from_bytes(text.as_bytes())?.into(),
             None => Stdio::null(),
         };
         let timeout = seconds("timeout", command.timeout)?;

@@ -25,9 +25,9 @@ use self::pause::{paused, until_answered};
 use self::requests::{Overrides, Requests};
 use crate::decision;
 use crate::decision::confirm;
-use crate::policy::{Hosted, Policy};
+use crate::policy::{HostCall, Policy};
 use crate::request::{Command, Form};
-use crate::run::{Done, Engine, Prepared, Stream, Watch, stdin};
+use crate::run::{Engine, FinishedRun, Prepared, Stream, Watch, stdin};
 use crate::verbs::check;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     require_text("--tools", args.tools.iter().map(PathBuf::as_path))?;
     let mut engine = Engine::new(context, &args.tools, args.root.as_deref())?;
     if let Some(hosted) = &args.hosted {
-        engine.serve(Hosted::of(hosted)?);
+        engine.serve(HostCall::of(hosted)?);
     }
     if args.lasting {
         engine.policy.allow_long_running();
@@ -184,7 +184,7 @@ fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
 }
 
 /// Answers the one command, or exits with its status.
-fn answer(outcome: Result<Done>, context: &mut Context) -> Result<()> {
+fn answer(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
     if context.out.format() != Format::Raw {
         return outcome.and_then(|done| {
             let result = done.into_answer()?;
@@ -218,7 +218,7 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
     let grace = seconds("--grace", args.grace)?;
     let stdin = || match args.stdin.as_deref() {
         None => Ok(None),
-        Some("-") => stdin::own().map(Some),
+        Some("-") => stdin::from_stdin().map(Some),
         Some(path) => stdin::of_file(path.as_ref()).map(Some),
     };
     let ready = until_answered(engine, |engine| ready(engine, &command, stdin, grace));
@@ -240,13 +240,13 @@ fn ready(
         inspect(&engine.policy.cp_home, token)?;
     }
     let mut ruling = decision::decide(&engine.policy, &mut engine.hashes, command)?;
-    confirm::settle(&engine.policy, &mut ruling, command.confirm.as_deref())?;
+    confirm::confirm_ruling(&engine.policy, &mut ruling, command.confirm.as_deref())?;
     let notices = ruling.notices.clone();
     Ok((Prepared::new(engine, "shell", ruling, stdin()?, grace)?, notices))
 }
 
 /// Runs a command.
-fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<Done> {
+fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<FinishedRun> {
     let ran = pass_on(context, |watch| prepared.run(watch));
     prepared.settle(engine, ran)
 }
@@ -319,7 +319,7 @@ fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, outcome: Res
 }
 
 /// The exit status in the raw format: that of the command, as for a chain loader.
-fn raw_status(done: &Done) -> u8 {
+fn raw_status(done: &FinishedRun) -> u8 {
     match (&done.failure, done.result.return_code, done.result.signal) {
         (Some((Code::Timeout, _)), ..) => 124,
         (Some((Code::Interrupted, _)), ..) => 130,

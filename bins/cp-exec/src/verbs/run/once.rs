@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 
 use super::{Args, prepare, supervise, variables};
 use crate::digest::sha256;
-use crate::run::{Done, Engine};
+use crate::run::{Engine, FinishedRun};
 
 /// The stored result of a command.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredResult {
     result: ExecResult,
     failure: Option<(String, String)>,
 }
 
 /// Runs the command, or returns the stored result of its request id.
-pub(super) fn run(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Done> {
+pub(super) fn run(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<FinishedRun> {
     let id = args.write.request_id.as_deref();
-    let asked = id.map(|_| told(args, context)).transpose()?;
-    let request = match begin::<Kept>(id, &asked, context)? {
-        Begun::Again(kept) => return again(kept?, context),
+    let asked = id.map(|_| request_identity(args, context)).transpose()?;
+    let request = match begin::<StoredResult>(id, &asked, context)? {
+        Begun::Again(kept) => return repeat_result(kept?, context),
         Begun::First(request) => request,
     };
     let prepared = match prepare(engine, args, context) {
@@ -34,17 +34,17 @@ pub(super) fn run(engine: &mut Engine, args: &Args, context: &mut Context) -> Re
     };
     // From here on the command may have had an effect. If no result is stored, a repeated request reports that the
     // first one did not finish.
-    let Done { result, failure, refusal } = supervise(prepared, engine, context)?;
+    let FinishedRun { result, failure, refusal } = supervise(prepared, engine, context)?;
     if failure.as_ref().is_some_and(|(code, _)| *code == Code::Interrupted) {
-        return Ok(Done { result, failure, refusal });
+        return Ok(FinishedRun { result, failure, refusal });
     }
     let named = failure.as_ref().map(|(code, message)| (code.row().name.to_owned(), message.clone()));
-    let kept = request.keep(Ok(Kept { result, failure: named }), context)?;
-    Ok(Done { result: kept.result, failure, refusal })
+    let kept = request.keep(Ok(StoredResult { result, failure: named }), context)?;
+    Ok(FinishedRun { result: kept.result, failure, refusal })
 }
 
 /// The parts of the command line that identify the command.
-fn told(args: &Args, context: &Context) -> Result<serde_json::Value> {
+fn request_identity(args: &Args, context: &Context) -> Result<serde_json::Value> {
     let input = match args.stdin.as_deref() {
         None => None,
         Some("-") => {
@@ -65,12 +65,12 @@ fn told(args: &Args, context: &Context) -> Result<serde_json::Value> {
         .map_err(|e| Error::new(Code::Unknown, format!("what is asked cannot be written down: {e}")))
 }
 
-fn again(kept: Kept, context: &mut Context) -> Result<Done> {
-    let Kept { result, failure } = kept;
+fn repeat_result(kept: StoredResult, context: &mut Context) -> Result<FinishedRun> {
+    let StoredResult { result, failure } = kept;
     if context.out.format() == Format::Raw {
         context.out.raw(result.stdout.as_bytes())?;
         std::io::stderr().write_all(result.stderr.as_bytes())?;
     }
     let failure = failure.map(|(code, message)| (Code::from_name(&code).unwrap_or(Code::Unknown), message));
-    Ok(Done { result, failure, refusal: None })
+    Ok(FinishedRun { result, failure, refusal: None })
 }

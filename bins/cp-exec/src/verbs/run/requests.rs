@@ -12,7 +12,7 @@ use cp_common::wire::ToolCall;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
-use super::answers::{Asked, Call, Finished, Task, Todo, answer_at, work};
+use super::answers::{Call, Finished, Source, Task, Work, answer_at, work};
 use super::pause::{paused, until_answered};
 use super::ready;
 use crate::decision;
@@ -71,7 +71,7 @@ impl Requests {
     }
 
     /// Decides about a request, and records its intent or its refusal.
-    fn begin(&mut self, place: Place, asked: Asked, request: Result<Request>, context: &mut Context) -> Result<Task> {
+    fn begin(&mut self, place: Place, asked: Source, request: Result<Request>, context: &mut Context) -> Result<Task> {
         let began = Instant::now();
         self.engine.policy.actor.call = asked.call().map(str::to_owned);
         let grace = self.overrides.grace;
@@ -83,7 +83,7 @@ impl Requests {
                 if paused(&error).is_none() {
                     self.engine.journal.refused(&asked, &error)?;
                 }
-                Todo::Answered(Err(error))
+                Work::Answered(Err(error))
             }
             Ok(todo) => todo,
         };
@@ -91,7 +91,7 @@ impl Requests {
     }
 
     /// Reports the notices of a request that is about to run.
-    fn notice(&mut self, place: Place, notices: Vec<String>, todo: Todo, context: &mut Context) -> Todo {
+    fn notice(&mut self, place: Place, notices: Vec<String>, todo: Work, context: &mut Context) -> Work {
         for notice in notices {
             self.noticed += 1;
             if self.noticed <= NOTICES {
@@ -146,7 +146,7 @@ impl Requests {
         let mut outcome = Ok(());
         let never = Error::new(Code::Interrupted, "it did not start: the stream ended first");
         for task in jobs.take_back() {
-            if let Todo::Run(prepared) = task.todo {
+            if let Work::Run(prepared) = task.todo {
                 outcome = outcome.and(prepared.abandon(&mut self.engine, &never));
             }
             context.out.item_skipped();
@@ -205,43 +205,43 @@ impl Filter for Requests {
 }
 
 /// Parses a line as a request. An invalid one is refused in order, like any other.
-pub(super) fn read(body: Body<'_>) -> Result<(Asked, Result<Request>)> {
+pub(super) fn read(body: Body<'_>) -> Result<(Source, Result<Request>)> {
     match body {
         Body::Text(_) => Err(Error::validation("requests are JSON objects, one per line")
             .hint("for a command line use -c STRING or -- COMMAND ARG…")),
-        Body::Row(row) => Ok((Asked::Row(row.to_owned()), request::of_row(row))),
+        Body::Row(row) => Ok((Source::Row(row.to_owned()), request::of_row(row))),
         Body::Record(record) => {
             let call: ToolCall = record.read()?;
             let mut request = request::of_call(&call.name, &call.input);
             if let Ok(Request::Tool(tool)) = &mut request {
                 tool.timeout = call.timeout;
             }
-            Ok((Asked::Call(Call { id: call.id, name: call.name, input: call.input }), request))
+            Ok((Source::Call(Call { id: call.id, name: call.name, input: call.input }), request))
         }
     }
 }
 
 /// Decides about a request. Also returns its notices.
-fn prepare(engine: &mut Engine, request: &Request, grace: Option<Duration>) -> Result<(Todo, Vec<String>)> {
+fn prepare(engine: &mut Engine, request: &Request, grace: Option<Duration>) -> Result<(Work, Vec<String>)> {
     let (ruling, stdin) = match request {
         Request::File(operation) => {
-            return Ok((Todo::Answered(Ok(Box::new(filesystem::operate(engine, operation)?))), Vec::new()));
+            return Ok((Work::Answered(Ok(Box::new(filesystem::operate(engine, operation)?))), Vec::new()));
         }
         Request::System(operation) => {
-            return Ok((Todo::Answered(Ok(Box::new(machine::answer(engine, *operation)?))), Vec::new()));
+            return Ok((Work::Answered(Ok(Box::new(machine::answer(engine, *operation)?))), Vec::new()));
         }
         Request::Command(command) => {
-            let stdin = || command.stdin.as_ref().map(|text| stdin::holding(text.as_bytes())).transpose();
+            let stdin = || command.stdin.as_ref().map(|text| stdin::from_bytes(text.as_bytes())).transpose();
             let (prepared, notices) = ready(engine, command, stdin, grace)?;
-            return Ok((Todo::Run(Box::new(prepared)), notices));
+            return Ok((Work::Run(Box::new(prepared)), notices));
         }
         Request::Tool(call) => {
             let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
-            confirm::settle(&engine.policy, &mut ruling, None)?;
+            confirm::confirm_ruling(&engine.policy, &mut ruling, None)?;
             (ruling, stdin)
         }
     };
     let notices = ruling.notices.clone();
     let prepared = Prepared::new(engine, "tool", ruling, Some(stdin), None)?;
-    Ok((Todo::Run(Box::new(prepared)), notices))
+    Ok((Work::Run(Box::new(prepared)), notices))
 }
