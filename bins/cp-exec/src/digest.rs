@@ -1,8 +1,11 @@
-//! SHA-256 digests in the form of the ledger: `sha256:` and 64 hex digits.
+//! SHA-256 digests in the form of the ledger, `sha256:` and 64 hex digits, and hashes under the secret key of the home.
 
 use std::io::{self, Read};
+use std::path::Path;
 
-use cp_common::keys::hex;
+use cp_common::keys::{Key, hex};
+use cp_ledger::format::claims;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 /// Returns the digest of a byte slice.
@@ -23,5 +26,32 @@ pub(crate) fn sha256_of(mut reader: impl Read) -> io::Result<String> {
             0 => return Ok(format_digest(hash)),
             length => hash.update(&buffer[..length]),
         }
+    }
+}
+
+/// Hashes values under the key of the home's tokens.
+pub(crate) struct KeyedHasher(Option<Key>);
+
+impl KeyedHasher {
+    /// Uses the token key of a home, which is created at first use. If the home is not writable there is no key, and
+    /// entries have no hashes.
+    pub(crate) fn of_home(home: &Path) -> Self {
+        Self(Key::of_home(home).ok())
+    }
+
+    /// Maps each name to the keyed hash of its value.
+    pub(crate) fn tag_all(&self, pairs: &[(String, String)]) -> Map<String, Value> {
+        pairs.iter().map(|(name, value)| (name.clone(), self.of(name, value))).collect()
+    }
+
+    /// Returns the tag of a command in normal form.
+    pub(crate) fn of_command(&self, value: &[u8]) -> Option<String> {
+        self.0.as_ref().map(|key| claims::tag_of_command(value, key))
+    }
+
+    fn of(&self, name: &str, value: &str) -> Value {
+        let Some(key) = &self.0 else { return Value::Null };
+        let tag = key.tag(&[b"environment\0", name.as_bytes(), b"\0", value.as_bytes()]);
+        format!("hmac-sha256:{}", hex(&tag)).into()
     }
 }

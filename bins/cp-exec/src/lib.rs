@@ -15,7 +15,6 @@ mod glob;
 mod guard;
 mod hook;
 mod hosts;
-mod keyed;
 mod nofollow;
 mod policy;
 mod refusal;

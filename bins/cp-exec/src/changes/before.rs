@@ -9,9 +9,8 @@ use cp_common::wire::{ChangeKind, FileChange, FileKind, FilesChanged};
 use cp_ledger::format::line::Hash;
 use serde::Serialize;
 
-use super::state::hash_of;
 use super::store::{LARGEST, Pins, Session, Stamp, Store};
-use super::tree::{Entry, Tree, open};
+use super::tree::{Entry, Tree, hash_of, open};
 use crate::nofollow::Node;
 
 /// The most changes that are recorded with hashes, and the most that a result shows.

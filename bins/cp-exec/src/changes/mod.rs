@@ -6,13 +6,11 @@
 //! - [`Changes`] lists the files that the run created, changed or removed.
 
 mod before;
-mod ignored;
-mod state;
 mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 pub(crate) use self::before::{Baseline, Changes};
-pub(crate) use self::state::state_of;
 pub(crate) use self::store::Store;
+pub(crate) use self::tree::state_of;

@@ -1,20 +1,24 @@
-//! The walk through writable trees. Links are not followed; `.git`, other file systems and ignored directories are
+//! The walk through writable trees. Links are not followed; `.git`, other file systems and entries that git ignores are
 //! not entered.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use cp_common::wire::FileKind;
+use cp_common::wire::{FileKind, FileState};
+use cp_ledger::format::line::Hash;
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
-use super::ignored::Ignored;
-use super::store::Stamp;
+use super::store::{LARGEST, Stamp};
 use crate::nofollow;
 
 /// An entry of the walk.
@@ -158,4 +162,102 @@ impl Walk<'_> {
 pub(super) fn open(path: &Path, stamp: &Stamp) -> io::Result<std::fs::File> {
     let file = nofollow::open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
     if Stamp::of(&rustix::fs::fstat(&file)?) == *stamp { Ok(file.into()) } else { Err(io::Error::other("it changed")) }
+}
+
+/// The current state of a path; `None` if nothing exists there. A file that is too large or unreadable has no hash.
+pub(crate) fn state_of(path: &Path) -> io::Result<Option<FileState>> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let entry =
+        nofollow::open_with(parent, OFlags::PATH | OFlags::DIRECTORY).and_then(|parent| Entry::at(&parent, name));
+    match entry {
+        Ok(entry) => Ok(Some(entry.state(hash_of(path, &entry).ok()))),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+impl Entry {
+    pub(super) fn state(&self, hash: Option<Hash>) -> FileState {
+        FileState {
+            kind: self.kind,
+            permissions: format!("{:o}", self.mode),
+            sha256: hash.map(|hash| hash.to_string()),
+            target: self.target.as_ref().and_then(|target| target.to_str()).map(str::to_owned),
+        }
+    }
+}
+
+/// The hash of the content of a file of the walk.
+pub(super) fn hash_of(path: &Path, entry: &Entry) -> io::Result<Hash> {
+    if entry.kind != FileKind::File || entry.stamp.size > LARGEST {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut file = open(path, &entry.stamp)?;
+    read_hash(&mut file)
+}
+
+fn read_hash(file: &mut File) -> io::Result<Hash> {
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(file, &mut bytes)?;
+    Ok(Hash::of(&bytes))
+}
+
+/// The longest file of patterns that is read.
+const LONGEST: u64 = 1 << 20;
+
+/// The patterns of a directory and of the directories above it.
+#[derive(Clone, Default)]
+pub(super) struct Ignored(Option<Arc<Level>>);
+
+struct Level {
+    patterns: Gitignore,
+    above: Ignored,
+}
+
+impl Ignored {
+    /// The patterns that the directories above, in the same repository, define for a directory.
+    pub(super) fn above(directory: &Path) -> Self {
+        let is_repository = |directory: &Path| directory.join(".git").symlink_metadata().is_ok();
+        if is_repository(directory) || !directory.ancestors().any(is_repository) {
+            return Self::default();
+        }
+        directory.parent().map_or_else(Self::default, |parent| Self::above(parent).within(parent))
+    }
+
+    /// The patterns for a directory, including its own.
+    pub(super) fn within(&self, directory: &Path) -> Self {
+        let of_repository = directory.join(".git");
+        let is_repository = of_repository.symlink_metadata().is_ok();
+        let above = if is_repository { Self::default() } else { self.clone() };
+        let mut builder = GitignoreBuilder::new(directory);
+        let mut is_empty = true;
+        for file in [of_repository.join("info/exclude"), directory.join(".gitignore")] {
+            let is_short = file.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= LONGEST);
+            for line in
+                is_short.then(|| fs::read(&file).ok()).flatten().unwrap_or_default().split(|byte| *byte == b'\n')
+            {
+                // Git also ignores invalid patterns.
+                is_empty &= builder.add_line(None, &String::from_utf8_lossy(line)).is_err() || line.is_empty();
+            }
+        }
+        match builder.build() {
+            Ok(patterns) if !is_empty => Self(Some(Arc::new(Level { patterns, above }))),
+            _ => above,
+        }
+    }
+
+    /// True if git ignores an entry of the directory.
+    pub(super) fn contains(&self, path: &Path, is_directory: bool) -> bool {
+        let mut level = &self.0;
+        while let Some(Level { patterns, above }) = level.as_deref() {
+            match patterns.matched(path, is_directory) {
+                Match::None => level = &above.0,
+                Match::Ignore(_) => return true,
+                Match::Whitelist(_) => return false,
+            }
+        }
+        false
+    }
 }

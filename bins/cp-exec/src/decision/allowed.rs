@@ -1,13 +1,15 @@
-//! Checks the base command against the lists of the policy: its name, and the file that the name resolves to.
+//! Checks the base command: its name and file against the lists of the policy, and read-only commands that a tool
+//! call can replace.
 
 use std::path::{Path, PathBuf};
 
-use cp_common::{Error, Result};
+use cp_common::context::options::Origin;
+use cp_common::{Code, Error, Result};
 
 use super::program::ProgramLookup;
-use crate::policy::{Access, Policy};
+use crate::policy::{Access, Intent, Policy};
 use crate::refusal::{owner_hint, refuse};
-use crate::rules::{Arguments, escalation};
+use crate::rules::{Arguments, Served, escalation};
 
 /// Checks the base command. A restricted command stays restricted even if another list allows it.
 pub(super) fn check_command_name(policy: &Policy, arguments: &Arguments<'_>) -> Result<()> {
@@ -91,4 +93,38 @@ pub(super) fn check_target(policy: &Policy, path: &Path) -> Result<()> {
         return Err(refuse("restricted", format!("it resolves to {}, which is restricted", path.display())));
     }
     Ok(())
+}
+
+/// Refuses a program's or a model's read-only command, and names the tool call that replaces it.
+pub(super) fn check_intent(policy: &Policy, served: Option<&Served>, notices: &mut Vec<String>) -> Result<()> {
+    let Some(served) = served.filter(|served| served.reads) else { return Ok(()) };
+    // Another agent does not have these tools.
+    let is_exempt = policy.actor.origin == Origin::Person || policy.actor.host.is_some();
+    match policy.exec().intent {
+        Intent::Off => Ok(()),
+        Intent::Enforce if !is_exempt => Err(refuse(
+            "intent",
+            format!("read-only command: `{}` does the same without starting a process", served.by),
+        )),
+        Intent::Enforce | Intent::Warn => {
+            notices.push(format!("`{}` would do the same without starting a process", served.by));
+            Ok(())
+        }
+    }
+}
+
+/// Adds the tool call that replaces a refused command to the refusal.
+pub(super) fn add_tool_call_hint(error: Error, policy: &Policy, served: Option<&Served>) -> Error {
+    match served {
+        Some(served) if error.code() == Code::Forbidden && !(served.reads && policy.exec().intent == Intent::Off) => {
+            // Without a policy the first step is to create one.
+            let hint = match error.hint_text() {
+                Some(hint) if policy.loaded.file.is_none() => hint.to_owned(),
+                Some(hint) => format!("{}; {hint}", served.hint),
+                None => served.hint.clone(),
+            };
+            error.with("use", served.by.clone()).hint(hint)
+        }
+        _ => error,
+    }
 }

@@ -10,9 +10,8 @@ use cp_common::{Code, Error, Result, clock};
 use cp_hosts::difference;
 use serde::Serialize;
 
-use super::ruling::Ruling;
-use crate::digest::sha256;
-use crate::keyed::KeyedHasher;
+use super::decide::Ruling;
+use crate::digest::{KeyedHasher, sha256};
 use crate::policy::{Confirm, Policy};
 use crate::rules::{Finding, hash_of_lost_files};
 use crate::sandbox::plan::{Network, Profile};

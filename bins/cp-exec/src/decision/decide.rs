@@ -1,23 +1,27 @@
-//! Decides about a request: arguments, rules, program, directory and limits, and then the plan of the sandbox.
+//! Decides about a request: the command string, arguments, rules, program, directory and limits, and then the plan of
+//! the sandbox. A ruling is the result.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cp_common::{Error, Result};
+use cp_common::program::approval::Spent;
+use cp_common::wire::quoted;
+use cp_common::{Error, Result, words};
 
-use super::allowed::{check_command_name, check_target, refuse_all_commands, resolve_program};
+use super::allowed::{
+    add_tool_call_hint, check_command_name, check_intent, check_target, refuse_all_commands, resolve_program,
+};
 use super::environment;
 use super::hashes::HashCache;
-use super::intent::{add_tool_call_hint, check_intent};
 use super::paths::{check_arguments, check_cwd, check_governed, check_modules, check_script, requested_cwd};
 use super::plan::{Planned, plan};
 use super::program::{Pinned, ProgramLookup};
-use super::ruling::Ruling;
-use super::strings::{line_of, shell_words};
+use super::watched::Watched;
 use crate::digest::sha256;
-use crate::policy::{Policy, Verdict};
+use crate::policy::{Confirm, Policy, Strings, Verdict};
 use crate::request::{Command, Form};
 use crate::rules::{Arguments, Finding, Risk, Scope, judge, served};
+use crate::sandbox::plan::Plan;
 
 /// The decision about a command before its sandbox is planned.
 #[derive(Clone)]
@@ -158,4 +162,89 @@ pub(crate) fn timeout_of(policy: &Policy, asked: Option<f64>) -> Result<Duration
         return Err(Error::validation(message).with("rule", "timeout"));
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A command that may run now, or after confirmation.
+pub(crate) struct Ruling {
+    /// The plan for the sandbox helper.
+    pub plan: Plan,
+    /// The arguments of the request.
+    pub argv: Vec<String>,
+    /// The line that its shell runs, if it is a command line.
+    pub line: Option<String>,
+    pub pinned: Pinned,
+    /// The names of the variables that the request sets.
+    pub variables: Vec<String>,
+    pub timeout: Duration,
+    /// The rule that decided.
+    pub rule: String,
+    /// The reason why confirmation is required; `None` if the command is allowed.
+    pub confirm: Option<String>,
+    pub level: Confirm,
+    /// The approval that was spent for this run.
+    pub approved: Option<Spent>,
+    /// The id of the model's tool call that requests the command.
+    pub call: Option<String>,
+    /// True if the command deletes or publishes: an approval is valid for one run only.
+    pub is_final: bool,
+    /// The existing file that the command destroys.
+    pub target: Option<PathBuf>,
+    /// The hash of the token that was spent for this run.
+    pub confirmed: Option<String>,
+    /// The hash of the standard input, if the request contains it.
+    pub stdin: Option<String>,
+    pub risk: Risk,
+    /// Remarks to report that are not a reason to refuse.
+    pub notices: Vec<String>,
+    /// The guarded paths in the trees that the run may write.
+    pub watched: Watched,
+}
+
+/// The shells for command lines; the first that exists is used.
+const SHELLS: [&str; 3] = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
+
+/// Parses the string of a command according to `exec.strings` of the policy.
+pub(crate) fn read_string(policy: &Policy, mut command: Command) -> Result<Command> {
+    command.form = match command.form {
+        Form::Line(text) if policy.exec().strings == Strings::Single => strict(policy, &text, &mut command.notices)?,
+        Form::Strict(text) => strict(policy, &text, &mut command.notices)?,
+        Form::Pipeline(mut stages) if stages.len() == 1 => Form::Words(stages.remove(0)),
+        other => other,
+    };
+    command.check()?;
+    Ok(command)
+}
+
+fn strict(policy: &Policy, text: &str, notices: &mut Vec<String>) -> Result<Form> {
+    let words = words::split(text)?;
+    notices.clone_from(&words.notices);
+    Ok(Form::Words(words.with_home(&policy.home_text())))
+}
+
+/// Shell code that makes a pipeline return the status of the first stage that fails. The status of SIGPIPE (141) is
+/// not a failure.
+const FIRST_FAILURE: &str = r#"; for s in "${PIPESTATUS[@]}"; do [ $s = 0 ] || [ $s = 141 ] || exit $s; done"#;
+
+/// The shell of this machine, and the arguments with which it runs a line.
+pub(crate) fn shell_words(line: &str, is_pipeline: bool) -> Result<(PathBuf, Vec<String>)> {
+    let shell = SHELLS.iter().find_map(|path| Path::new(path).canonicalize().ok());
+    let shell = shell.ok_or_else(|| Error::not_found("this machine has neither bash nor sh").with("rule", "shell"))?;
+    let name = shell.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut line = line.to_owned();
+    if is_pipeline && name == "bash" {
+        line.push_str(FIRST_FAILURE);
+    }
+    let mut words = vec![name, "-c".to_owned()];
+    // A shell would parse such a line as an option.
+    if line.starts_with(['-', '+']) {
+        words.push("--".to_owned());
+    }
+    words.push(line);
+    Ok((shell, words))
+}
+
+/// The command line of a pipeline, with each word quoted.
+pub(crate) fn line_of(stages: &[Vec<String>]) -> String {
+    let stage = |argv: &Vec<String>| argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+    stages.iter().map(stage).collect::<Vec<_>>().join(" | ")
 }

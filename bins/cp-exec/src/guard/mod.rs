@@ -4,7 +4,6 @@
 
 mod after;
 mod find;
-mod ignored;
 mod names;
 mod quarantine;
 pub(crate) mod session_tmp;

@@ -2,7 +2,6 @@
 //! has no side effects.
 
 mod decode;
-mod rewrite;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -14,9 +13,8 @@ use cp_hosts::Host;
 use serde_json::{Map, Value};
 
 pub(crate) use self::decode::decode;
-pub(crate) use self::rewrite::{Line, Rewriter, original_of};
 pub(crate) use self::tools::{ToolEffect, call_identity, command, effect_of};
-pub(crate) use self::words::{Verdict, report_text, response};
+pub(crate) use self::words::{Line, Rewriter, Verdict, original_of, report_text, response};
 
 /// An event of a host.
 #[derive(Clone, Debug)]

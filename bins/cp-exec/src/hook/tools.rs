@@ -7,7 +7,7 @@ use cp_common::{Error, Result};
 use serde_json::{Map, Value};
 
 use super::Tool;
-use super::rewrite::{Line, original_of};
+use super::words::{Line, original_of};
 use crate::policy::Access;
 use crate::refusal::refuse;
 

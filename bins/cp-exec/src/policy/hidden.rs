@@ -1,16 +1,17 @@
-//! Paths that a policy hides from every command, and paths that it keeps read-only inside writable trees.
+//! Paths that a policy hides from every command, paths that it keeps read-only inside writable trees, and the
+//! rules for files that a tool reads or writes by name.
 
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
 use cp_ledger::store::blob;
 
-use super::bounds::Access;
-use super::governed::Governed;
+use super::bounds::{Access, Governed};
+use super::patterns::covering;
 use super::resolved::Policy;
 use crate::guard::{is_guarded, is_guarded_by_link};
 use crate::nofollow::{self, Link, Node, follow};
-use crate::refusal::refuse_link;
+use crate::refusal::{denied, denied_by, refuse_link};
 
 /// Secrets of a user, below the home directory.
 const SECRETS: [&str; 16] = [
@@ -164,4 +165,60 @@ pub(super) fn is_environment_file(name: &[u8]) -> bool {
     let Some(rest) = name.strip_prefix(b".env") else { return false };
     let example = [".example", ".sample", ".template", ".dist"].iter().any(|end| rest.ends_with(end.as_bytes()));
     (rest.is_empty() || rest.starts_with(b".")) && !example
+}
+
+/// Checks that a path may be read.
+pub(crate) fn readable(policy: &Policy, path: &Path) -> Result<()> {
+    visible(policy, &policy.hidden(), path, Access::Read)
+}
+
+/// Checks one of many paths. `hidden` is resolved once by the caller.
+pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Access) -> Result<()> {
+    for module in policy.modules_at(&[&policy.base]) {
+        module.check(access, path)?;
+    }
+    let is_private = ["/tmp", "/var/tmp"].iter().any(|private| path.starts_with(private));
+    let hint = if is_private {
+        "a command's /tmp is its own; use a directory of the project".to_owned()
+    } else {
+        policy.setting_hint("[paths] lists what may be read")
+    };
+    if let Some(pattern) = policy.bounds.forbidding(path) {
+        return Err(denied_by(access.name(), path, "forbidden", pattern.text()).hint(hint));
+    }
+    if hidden.hides(path) {
+        return Err(denied(access.name(), path)
+            .with("rule", "secret")
+            .hint("secrets are hidden from commands and tools"));
+    }
+    if !policy.is_tool(path) && !policy.bounds.lists(Access::Read, path) {
+        return Err(denied(access.name(), path).with("rule", "paths.read").hint(hint));
+    }
+    Ok(())
+}
+
+/// Checks that a path may be written: it must be listed, and neither pristine nor forbidden nor guarded. `asked` is
+/// the same path before links were resolved.
+pub(crate) fn writable(policy: &Policy, path: &Path, asked: &Path) -> Result<()> {
+    visible(policy, &policy.hidden(), path, Access::Write)?;
+    let hint = policy.setting_hint("[paths] lists what may be written");
+    if let Some(pattern) = covering(&policy.pristine, path) {
+        return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));
+    }
+    if let Some(governed) = &policy.governed {
+        governed.check_writable(path)?;
+    }
+    if policy.is_guarded(path)
+        || policy.is_guarded(asked)
+        || policy.protected()?.iter().any(|protected| path.starts_with(protected))
+    {
+        return Err(denied("write", path)
+            .with("rule", "protected")
+            .with("guard", "before")
+            .hint("other programs run commands from this file; only its owner can change it"));
+    }
+    if !policy.bounds.lists(Access::Write, path) {
+        return Err(denied("write", path).with("rule", "paths.write").hint(hint));
+    }
+    Ok(())
 }

@@ -3,26 +3,20 @@
 //!
 //! A policy does not change after it is read. Decisions and the sandbox query paths here.
 
-mod accounts;
 mod bounds;
 mod capabilities;
 mod file;
-mod files;
-mod found;
-mod governed;
 mod hidden;
 mod patterns;
 mod resolved;
-mod rule;
 mod trust;
 mod walk;
 
-pub(crate) use self::accounts::name_of;
 pub(crate) use self::bounds::Access;
-pub(crate) use self::file::{ArgumentRules, Confirm, Degraded, Intent, LONGEST, RunAs, Strings, load, parse};
-pub(crate) use self::files::{readable, visible, writable};
-pub(crate) use self::hidden::{Hidden, node_of};
+pub(crate) use self::file::{
+    ArgumentRules, Confirm, Degraded, Intent, LONGEST, Rule, RunAs, Strings, Verdict, load, parse,
+};
+pub(crate) use self::hidden::{Hidden, node_of, readable, visible, writable};
 pub(crate) use self::patterns::{covering, escaped, expand, normal};
 pub(crate) use self::resolved::{Actor, HostCall, Policy};
-pub(crate) use self::rule::{Rule, Verdict};
-pub(crate) use self::trust::{check_directory, others_write};
+pub(crate) use self::trust::{check_directory, name_of, others_write};

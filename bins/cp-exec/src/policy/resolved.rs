@@ -9,10 +9,9 @@ use cp_common::context::options::Origin;
 use cp_common::home::resolved;
 use cp_common::{Context, Error, Result};
 
-use super::bounds::{Access, Bounds, patterns};
+use super::bounds::{Access, Bounds, Governed, patterns};
 use super::capabilities::{Module, modules};
 use super::file::{Confirm, Exec, LONGEST, Loaded, load};
-use super::governed::Governed;
 use super::patterns::{Anchors, Pattern, expand};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::arguments::{Arguments, Item};
-use super::clause::{Clause, Place};
+use super::data::{Clause, Place};
 use crate::glob::name_matches;
 use crate::policy::{Policy, expand};
 

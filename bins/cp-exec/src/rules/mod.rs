@@ -6,9 +6,7 @@
 //! - [`judge()`]: the verdict on a command.
 
 mod arguments;
-mod clause;
 mod data;
-mod finding;
 mod grammar;
 mod judge;
 mod matching;
@@ -18,12 +16,10 @@ mod written;
 mod spellings;
 
 pub(crate) use self::arguments::Arguments;
-pub(crate) use self::data::{Rule as BuiltIn, Served};
-pub(crate) use self::finding::{Finding, Risk};
-pub(crate) use self::judge::{Scope, judge};
-pub(crate) use self::written::{hash_of_lost_files, written_paths};
-
 use self::data::{Kind, families, family_of, is_named, roles};
+pub(crate) use self::data::{Rule as BuiltIn, Served};
+pub(crate) use self::judge::{Finding, Risk, Scope, judge};
+pub(crate) use self::written::{hash_of_lost_files, written_paths};
 
 /// Every built-in rule.
 pub(crate) fn built_in() -> impl Iterator<Item = &'static BuiltIn> {

@@ -17,8 +17,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::json;
 
 pub(crate) use super::clients::{Answer, ClientDecision, Message};
-use super::outcome::{EarlyEnd, Stream, Watch};
-use super::result::{FinishedRun, failure_of, stream_summary, text, untrusted};
+use super::result::{EarlyEnd, FinishedRun, Stream, Watch, failure_of, stream_summary, text, untrusted};
 use super::supervise::{DRAIN, Pipe, SIGNAL_POLL};
 use crate::request::Form;
 use crate::sandbox;

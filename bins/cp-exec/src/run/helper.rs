@@ -9,12 +9,11 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::cgroup::Group;
-use super::outcome::{NotRun, Outcome, Stream, Watch};
+use super::result::{NotRun, Outcome, Stream, Watch};
 use super::steps::Steps;
 use super::supervise::{Deadlines, Pipe, Supervised};
-use crate::git_dir;
-use crate::sandbox;
 use crate::sandbox::plan::Plan;
+use crate::{git_dir, sandbox};
 
 /// The parameters of one run, in addition to its plan.
 pub(crate) struct Run<'a, 'r> {

@@ -16,10 +16,9 @@ use serde::Serialize;
 
 use super::capture::Captured;
 use super::clients::ClientDecision;
-use super::outcome::{EarlyEnd, Outcome};
+use super::result::{EarlyEnd, Outcome};
 use crate::decision::{Ruling, StepRuling};
-use crate::digest::sha256;
-use crate::keyed::KeyedHasher;
+use crate::digest::{KeyedHasher, sha256};
 use crate::policy::{Actor, ArgumentRules, HostCall, Policy};
 use crate::sandbox::report::Quarantined;
 

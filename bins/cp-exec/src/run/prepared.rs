@@ -1,4 +1,4 @@
-//! A command after its decision, from the intent on the ledger to the result.
+//! The engine with the policy in force, and a command from its intent on the ledger to its result.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use cp_common::program::approval::Spent;
 use cp_common::wire::Receipt;
-use cp_common::{Error, Result, signals};
+use cp_common::{Context, Error, Result, signals};
 use cp_ledger::format::approval::Said;
 
-use super::engine::Engine;
 use super::helper::{Helper, Run};
-use super::outcome::{EarlyEnd, NotRun, Outcome, Watch};
-use super::result::{FinishedRun, done, explain};
+use super::journal::Journal;
+use super::result::{EarlyEnd, FinishedRun, NotRun, Outcome, Watch, done, explain};
 use super::steps::Steps;
 use crate::changes::{Baseline, Store};
-use crate::decision::Ruling;
+use crate::decision::{HashCache, Ruling};
 use crate::git_dir::Session;
-use crate::guard::settle::OpenRun;
+use crate::guard::settle::{OpenRun, settle};
 use crate::guard::{self, session_tmp};
+use crate::policy::{HostCall, Policy};
 use crate::refusal::refuse;
 use crate::sandbox::plan::Layer;
 
@@ -175,5 +175,50 @@ impl Prepared {
     /// Records that the command did not run.
     pub(crate) fn abandon(self, engine: &mut Engine, error: &Error) -> Result<()> {
         engine.journal.abandon(&self.intent, error).map(drop)
+    }
+}
+
+/// The state of one start of the program.
+pub(crate) struct Engine {
+    pub policy: Policy,
+    /// Hashes of known programs.
+    pub hashes: HashCache,
+    pub journal: Journal,
+    helper: Option<Arc<Helper>>,
+}
+
+impl Engine {
+    /// Reads the policy. Starts and writes nothing yet.
+    pub(crate) fn new(context: &Context, tools: &[PathBuf], root: Option<&Path>) -> Result<Self> {
+        let policy = Policy::resolve(context, tools, root)?;
+        let hashes = HashCache::of_home(&policy.cp_home);
+        let journal = Journal::new(&policy);
+        Ok(Self { policy, hashes, journal, helper: None })
+    }
+
+    /// Cleans up after killed runs, and returns the quarantined paths. This happens before any decision, because
+    /// decisions would attribute the files to the owner.
+    pub(crate) fn settle_killed_runs(&mut self) -> Result<Vec<String>> {
+        let mut paths = Vec::new();
+        for killed in settle(&self.policy.cp_home, &self.policy.ledger) {
+            self.journal.settle(killed.intent, &killed.quarantined)?;
+            paths.extend(killed.quarantined.iter().map(|quarantined| quarantined.path.clone()));
+        }
+        Ok(paths)
+    }
+
+    /// Serves a tool call of another agent. All following entries name the call.
+    pub(crate) fn serve(&mut self, hosted: HostCall) {
+        self.policy.actor.call = Some(hosted.call.clone());
+        self.policy.actor.host = Some(hosted);
+        self.journal = Journal::new(&self.policy);
+    }
+
+    /// The helper that starts runs. Must be called on the main thread.
+    pub(crate) fn helper(&mut self) -> Result<Arc<Helper>> {
+        match &self.helper {
+            Some(helper) if helper.is_alive() => Ok(Arc::clone(helper)),
+            _ => Ok(Arc::clone(self.helper.insert(Arc::new(Helper::start()?)))),
+        }
     }
 }

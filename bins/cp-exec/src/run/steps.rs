@@ -12,12 +12,11 @@ use cp_common::{Error, Result};
 use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
 
-use super::clients::{Answer, ClientDecision, Message};
-use super::inside::{NAMED, NestedClients, comes_first, command_text};
+use super::clients::{Answer, ClientDecision, Message, NAMED, NestedClients, comes_first, command_text};
 use super::journal::Journal;
-use super::outcome::StepsReport;
 use super::provenance::Provenance;
 use super::questions::{Question, Questions};
+use super::result::StepsReport;
 use crate::decision::{
     Caller, HashCache, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
 };

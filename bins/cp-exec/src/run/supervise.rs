@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use super::capture::Capture;
 use super::clients::Clients;
-use super::outcome::{EarlyEnd, NotRun, Outcome, Stream, Watch};
+use super::result::{EarlyEnd, NotRun, Outcome, Stream, Watch};
 use super::steps::Steps;
 use crate::changes::Changes;
 use crate::git_dir;

@@ -12,11 +12,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 
 use super::plan::{Layer, Network, Plan};
-use super::process::{die_with_parent, report_and_exit};
 use super::report::{Enforcement, Failure, Order, Report, Status};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
-use super::{leader, mounts, wire};
+use super::wire::{self, die_with_parent, report_and_exit};
+use super::{leader, mounts};
 
 /// The time after which killing descendants gives up.
 const WALK: Duration = Duration::from_millis(200);

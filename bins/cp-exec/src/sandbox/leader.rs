@@ -11,11 +11,11 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::{LEAST_PID_MAX, own_pid_limit};
 use super::plan::{Identity, Layer, Network, Plan, Profile};
-use super::process::{die_with_parent, report_and_exit};
 use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::{Filters, allow_one_execution};
-use super::sys::ExecArguments;
-use super::{landlock, listener, sys, wire};
+use super::sys::{self, ExecArguments};
+use super::wire::{self, die_with_parent, report_and_exit};
+use super::{landlock, listener};
 use crate::nofollow;
 
 /// Executes the command, or reports why it cannot.

@@ -12,13 +12,11 @@ mod mounts;
 mod outer;
 mod pieces;
 pub(crate) mod plan;
-mod process;
 pub(crate) mod report;
 mod seccomp;
 mod spawner;
 mod sys;
 mod system;
-mod view;
 mod wire;
 
 use std::os::unix::net::UnixStream;

@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, PidfdFlags, WaitOptions};
 
+use super::init;
 use super::plan::{Layer, Network, Plan};
-use super::process::report_and_exit;
 use super::report::{Enforcement, Failure, Report};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
-use super::{init, wire};
+use super::wire::{self, report_and_exit};
 
 /// The namespaces of a run, besides the user namespace.
 pub(super) const NAMESPACES: [(Layer, i32); 5] = [

@@ -1,18 +1,18 @@
-//! The pieces of the machine from which a view is built, cloned by descriptor before the view exists.
+//! The pieces of the machine from which a view is built, cloned by descriptor before the view exists. Paths are checked
+//! to be unchanged since the decision.
 
-use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use rustix::mount::OpenTreeFlags;
 
-use super::plan::{Plan, Profile};
+use super::plan::{Plan, Profile, View};
 use super::report::Failure;
 use super::sys::{self, NO_SUID_NO_DEV};
 use super::system;
-use crate::nofollow::Node;
+use crate::nofollow::{self, Node};
 
 /// A file or directory that is mounted in the view.
 pub(super) struct Piece {
@@ -133,6 +133,29 @@ fn system(profile: Profile) -> System {
     let others = system::PROGRAMS.iter().filter(|path| !system::trees(profile).contains(path));
     found.links.extend(others.filter_map(|path| Some((PathBuf::from(path), fs::read_link(path).ok()?))));
     found
+}
+
+impl View {
+    /// Opens a path of the view without following links; `None` if nothing exists there. Fails if it changed since
+    /// the decision.
+    pub(super) fn open(&self, path: &Path) -> Result<Option<OwnedFd>, Failure> {
+        Ok(self.open_with_stat(path)?.map(|(file, _)| file))
+    }
+
+    /// The same, with the attributes of the file.
+    pub(super) fn open_with_stat(&self, path: &Path) -> Result<Option<(OwnedFd, Stat)>, Failure> {
+        let opened = nofollow::open(path).and_then(|file| match file {
+            Some(file) => Ok(Some(rustix::fs::fstat(&file).map(|stat| (file, stat))?)),
+            None => Ok(None),
+        });
+        let is_known = |stat: &Stat| self.nodes.get(path).is_none_or(|known| *known == (stat.st_dev, stat.st_ino));
+        match opened {
+            Ok(Some((file, stat))) if is_known(&stat) => Ok(Some((file, stat))),
+            Ok(None) if !self.nodes.contains_key(path) => Ok(None),
+            Ok(_) => Err(Failure::changed(path, "it is not what was there when it was checked")),
+            Err(e) => Err(Failure::changed(path, &e.to_string())),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use rustix::process::{Pid, WaitOptions};
 
 use super::outer::{self, Account, NAMESPACES};
 use super::plan::{Layer, Network, Plan};
-use super::process::{die_with_parent, report_and_exit};
 use super::report::{Enforcement, Failure, Report};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
-use super::{init, leader, wire};
+use super::wire::{self, die_with_parent, report_and_exit};
+use super::{init, leader};
 
 /// Runs the helper. Standard input is the socket on which runs are requested.
 pub(super) fn run() -> ExitCode {

@@ -9,9 +9,11 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
 };
+use rustix::process::Signal;
 
 use super::plan::{Network, Plan};
-use super::report::{Order, Report};
+use super::report::{Failure, Order, Report};
+use super::sys;
 
 /// The longest report in one datagram. A longer report, and the plan, are sent as a file in memory.
 const LONGEST: usize = 16 * 1024;
@@ -161,6 +163,18 @@ pub(super) fn receive_order(socket: BorrowedFd<'_>) -> io::Result<Option<Order>>
         return Ok(None);
     }
     Ok([Order::Terminate, Order::Kill].into_iter().find(|order| order.byte() == byte[0]))
+}
+
+/// Makes the kernel kill this process when its parent ends.
+pub(super) fn die_with_parent() -> Result<(), rustix::io::Errno> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+}
+
+/// Reports a failure and exits, in a child that cannot return.
+pub(super) fn report_and_exit(socket: BorrowedFd<'_>, failure: Failure) -> ! {
+    // If the report cannot be sent, the supervisor has ended.
+    drop(send_report(socket, &Report::Failed(failure), None));
+    sys::leave(125)
 }
 
 #[cfg(test)]

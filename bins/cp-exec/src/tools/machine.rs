@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cp_common::Result;
 use serde_json::json;
 
-use super::item::Item;
+use super::Item;
 use crate::decision::ProgramLookup;
 use crate::policy::{Policy, name_of};
 use crate::request::SystemOperation;

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use rustix::io::Errno;
 use serde_json::json;
 
-use super::paths::{open, path_of, readable};
+use super::{open, path_of, readable};
 use crate::request::ListDirectory;
 use crate::run::Engine;
 use crate::tools::Item;

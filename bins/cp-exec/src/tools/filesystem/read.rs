@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::paths::{open, path_of, readable};
+use super::{open, path_of, readable};
 use crate::digest::{format_digest, sha256};
 use crate::request::{Encoding, ReadFile};
 use crate::run::Engine;

@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use serde::Serialize;
 use serde_json::json;
 
-use super::paths::{open, path_of, readable, visible};
+use super::{open, path_of, readable, visible};
 use crate::nofollow;
 use crate::policy::{Access, Hidden, Policy, covering};
 use crate::request::{EntryKind, Find, Search};

@@ -11,11 +11,10 @@ use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use serde_json::json;
 
-use super::change::{change, locked, present};
-use super::known::unchanged;
+use super::change::{change, locked, present, unchanged};
 use super::patch::patched;
-use super::paths::writable_path;
 use super::replace::{Edited, replaced};
+use super::writable_path;
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::digest::sha256;
 use crate::policy::Policy;
