@@ -1,4 +1,4 @@
-//! What a person must agree to: asked for, approved on a terminal, and then the same request runs, once.
+//! Approvals: a request is pending, approved on a terminal, and then runs once.
 
 use serde_json::{Value, json};
 

@@ -13,7 +13,7 @@ use crate::exec::{Exec, Who};
 /// `rule TAB program TAB command line TAB input`.
 const CANARIES: &str = include_str!("data/canaries.tsv");
 
-/// What is there wherever these tests run without a skip.
+/// Programs that exist wherever these tests run without a skip.
 const BASE: [&str; 14] =
     ["bash", "python3", "git", "find", "tar", "sort", "shuf", "uniq", "install", "npm", "cp", "rm", "dd", "shred"];
 
@@ -62,7 +62,7 @@ fn project(at: &Path) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// What is in a project, but for what git keeps for itself and what programs keep aside.
+/// The files of a project, except for internal files of git and caches.
 fn seen(at: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     gather(at, at, &mut files);
@@ -88,7 +88,7 @@ fn gather(root: &Path, at: &Path, files: &mut BTreeMap<String, Vec<u8>>) {
     }
 }
 
-/// Whether what a rule is against happened: there is a canary, or something that was there is changed or gone.
+/// True if the effect that a rule prevents has occurred: a canary exists, or an existing file was changed or removed.
 fn happened(before: &BTreeMap<String, Vec<u8>>, after: &BTreeMap<String, Vec<u8>>) -> bool {
     let appeared = |name: &String| name.ends_with("canary") || name.contains("refs/") && !before.contains_key(name);
     after.keys().any(appeared) || before.iter().any(|(name, bytes)| after.get(name) != Some(bytes))

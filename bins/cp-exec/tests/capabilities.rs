@@ -1,4 +1,4 @@
-//! What a module declares narrows what the policy allows, and never widens it.
+//! The capabilities of a module narrow the policy and never widen it.
 
 use std::fs;
 
@@ -139,7 +139,7 @@ fn manifest_without_lists_allows_nothing_and_never_widens() {
     let cwd = module.to_str().unwrap();
     let decision = empty.ask(&["check", "--cwd", cwd, "--", "python3", "scripts/yes.py"]).0;
     assert_eq!(decision["data"]["rule"], "capabilities", "{decision}");
-    // What cannot be read stops what it is about.
+    // A manifest that cannot be read refuses everything in its module.
     fs::write(module.join("capabilities.json"), "{").unwrap();
     let decision = empty.ask(&["check", "--cwd", cwd, "--", "true"]).0;
     assert_eq!(decision["data"]["decision"], "deny", "{decision}");

@@ -19,7 +19,7 @@ use crate::exec::{Exec, Who};
 struct Typed {
     kind: String,
     command: String,
-    /// Whether a program of it does not run, because it discards or publishes something or leaves the sandbox.
+    /// True if one of its programs is refused because it discards or publishes something or leaves the sandbox.
     #[serde(default)]
     refused: bool,
 }

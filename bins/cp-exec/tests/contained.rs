@@ -1,4 +1,5 @@
-//! What slips past every check is still contained: each denial beside a control that shows the same thing working.
+//! The sandbox contains commands even if all checks are passed. Each denial has a control that shows the same action
+//! succeeding.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

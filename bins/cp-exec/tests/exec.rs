@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use cp_testkit::{Place, Program};
 use serde_json::Value;
 
-/// Who runs cp-exec.
+/// The user who runs cp-exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     /// The user the tests run as.
@@ -81,7 +81,7 @@ impl Exec {
         self.home.join("ledger/cp-exec.jsonl")
     }
 
-    /// Writes a file of the project, owned by whoever runs.
+    /// Writes a file of the project, owned by the user who runs cp-exec.
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.work.write(name, text);
         self.own_all();
@@ -152,7 +152,7 @@ fn own(path: &Path) {
     }
 }
 
-/// Whether a process with this word in its command line is alive anywhere on this machine.
+/// True if a process with this word in its command line exists on this machine.
 pub(crate) fn alive(word: &str) -> bool {
     let mut found = false;
     for entry in fs::read_dir("/proc").unwrap().flatten() {

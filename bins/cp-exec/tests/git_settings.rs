@@ -1,4 +1,4 @@
-//! What a repository's settings name, its hooks, and what a run puts into its history.
+//! The paths that a repository's settings name, its hooks, and harmful changes of a run to its history.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn paths_in_git_settings_are_read_only() {
         assert_eq!(owner(&exec, read), before, "{who:?}: {answer}");
         assert_eq!(undone(&answer), [], "{who:?}: {answer}");
         assert_eq!(fs::read_to_string(exec.work.join("scripts/free.x")).unwrap(), "evil\n", "the control");
-        // What is named and not there cannot be read-only, and is moved away.
+        // A named path that does not exist cannot be read-only, so it is quarantined if it is created.
         let (answer, status) =
             exec.ask(&["--", "sh", "-c", "echo evil > dev/absent; echo evil > scripts/monitor.sh; echo > dev/other"]);
         assert_eq!((status, undone(&answer).len()), (4, 2), "{who:?}: {answer}");

@@ -1,4 +1,4 @@
-//! What a run could leave behind that runs later: it is read-only, or gone when the result is reported.
+//! Files of a run that other programs would execute later are read-only, or quarantined when the result is reported.
 
 use std::fmt::Write;
 use std::fs;
@@ -23,7 +23,7 @@ pub(crate) fn repository(who: Who) -> Exec {
     exec
 }
 
-/// What git says outside, as the owner would ask it.
+/// The output of git outside of the sandbox, as the owner runs it.
 pub(crate) fn owner(exec: &Exec, line: &str) -> String {
     trusted(exec.program("sh").args(["-c", line])).run().success().stdout
 }
@@ -102,7 +102,7 @@ fn guarded_names() -> Vec<String> {
     names.map(|name| name.as_str().unwrap().replace('*', "x")).collect()
 }
 
-/// Runs a script that was written for every name, each in a directory of its own, and gives the answer.
+/// Runs a script that is generated from all names, each in its own directory, and returns the answer.
 fn run_for_every_name(exec: &Exec, line: impl Fn(&str, &str, &str) -> String) -> Value {
     let mut script = String::new();
     for (at, name) in guarded_names().iter().enumerate() {

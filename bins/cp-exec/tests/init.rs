@@ -141,7 +141,7 @@ fn policy_init_copies_no_project_text() {
     assert!(!policy_of(&exec).contains("evil"), "{}", policy_of(&exec));
 }
 
-/// What `--for` finds of Python in a project with such an environment.
+/// The findings of `--for` about Python in a project with this environment.
 fn environment(make: impl Fn(&Path)) -> Value {
     let exec = without_policy();
     exec.write("main.py", "");

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::exec::{Exec, Who, everyone};
 
-/// How many results each intent has.
+/// The number of results of each intent.
 fn results(exec: &Exec) -> BTreeMap<u64, usize> {
     let intents = exec.entries("exec.intent");
     let mut results: BTreeMap<u64, usize> = intents.iter().map(|entry| (entry["seq"].as_u64().unwrap(), 0)).collect();

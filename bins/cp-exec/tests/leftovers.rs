@@ -1,4 +1,4 @@
-//! Nothing that a command leaves behind lends rights to whoever executes it, and the strict profile executes one program.
+//! A command leaves no file that grants rights to another user, and the strict profile executes one program.
 
 use cp_testkit::required;
 

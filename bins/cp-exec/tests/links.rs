@@ -1,4 +1,4 @@
-//! What a command does to the file system between two runs leads no later run anywhere else.
+//! Changes of a command to the file system do not give later runs access to other paths.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ fn with_paths(paths: &str) -> String {
     format!("{POLICY}\n[paths]\n{paths}\n")
 }
 
-/// A file outside the project that whoever runs can read, and what is in it.
+/// A file outside of the project that the user of cp-exec can read, and its content.
 fn secret(exec: &Exec) -> String {
     let path = exec.root.join("outside");
     fs::create_dir_all(&path).unwrap();

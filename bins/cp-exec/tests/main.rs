@@ -1,4 +1,4 @@
-//! What a user of cp-exec meets, and what a command in its sandbox does.
+//! End-to-end tests of cp-exec, and of commands in its sandbox.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod absent;

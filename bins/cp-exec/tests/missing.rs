@@ -103,7 +103,7 @@ fn run_without_landlock_is_confined_by_view() {
         assert_eq!(answer["data"]["stdout"], "hidden\nrefused\nbuilt\n", "{who:?}: {answer}");
         assert_eq!(answer["data"]["enforcement"]["landlock"]["status"], "none");
         assert!(answer["data"]["enforcement"]["missing"].to_string().contains("landlock: none"), "{answer}");
-        // What the policy requires it does not get.
+        // A layer that the policy requires is missing.
         std::fs::write(exec.home.join("config/policy.toml"), policy("require = [\"landlock\"]")).unwrap();
         let answer = ask(&exec, "landlock", &["--", "true"]).unwrap();
         assert_eq!(answer["error"]["details"]["layer"], "landlock", "{answer}");
@@ -207,7 +207,7 @@ fn missing_system_call_refuses_run_or_keeps_layers() {
                         continue;
                     }
                     assert!(error["code"] == "E_FORBIDDEN" && details["rule"] == "require", "{said}");
-                    // Where a user namespace gives no right to mount, an ordinary user has no namespace at all.
+                    // If a user namespace grants no right to mount, an ordinary user gets no namespaces.
                     assert!([*layer, "pid"].iter().any(|layer| details["layer"] == *layer), "{said}");
                 }
             }

@@ -37,7 +37,7 @@ fn details(answer: &Value) -> &Value {
     if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] }
 }
 
-/// The standard output of a line, whatever became of it.
+/// The standard output of a line, regardless of its status.
 #[track_caller]
 fn output(exec: &Exec, line: &str) -> String {
     let (answer, _) = exec.ask(&["-c", line]);

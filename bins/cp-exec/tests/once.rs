@@ -127,7 +127,7 @@ fn approval_contains_no_token() {
     refused(&exec, &["--confirm", &token, "--", "echo", "a"], "replayed");
 }
 
-/// Whether a file of the home has the text.
+/// True if a file of the home contains the text.
 fn holds(exec: &Exec, text: &str) -> bool {
     let mut directories = vec![exec.home.to_path_buf()];
     while let Some(directory) = directories.pop() {

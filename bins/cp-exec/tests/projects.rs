@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::exec::{Exec, Who};
 
-/// Whether a program is there and runs.
+/// True if a program exists and runs.
 fn found(program: &str, args: &[&str]) -> bool {
     Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
 }
@@ -31,7 +31,7 @@ fn begin(exec: &Exec, variables: &[(&str, &Path)]) -> Value {
     command.run().success().data()
 }
 
-/// What a command prints that must succeed.
+/// The output of a command that must succeed.
 #[track_caller]
 fn printed(exec: &Exec, words: &[&str]) -> String {
     let (answer, status) = exec.ask(&[&["--"], words].concat());

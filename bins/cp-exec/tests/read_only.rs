@@ -1,4 +1,4 @@
-//! `--read-only`: whatever the policy lets commands write or reach, they do not.
+//! `--read-only`: commands neither write nor use the network, even if the policy allows it.
 
 use std::io::Read as _;
 use std::net::TcpListener;

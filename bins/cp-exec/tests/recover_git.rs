@@ -18,7 +18,7 @@ fn recover(exec: &Exec, words: &[&str]) -> Value {
     answer["data"].clone()
 }
 
-/// What tells whether the history is whole.
+/// Commands whose output shows if the history is intact.
 const LOOK: &str = "git fsck 2>&1 | grep -v ^notice; git log --format=%s; git branch --format='%(refname:short)'; git tag; git stash list | wc -l; \
                     git status --short; git reflog | wc -l";
 

@@ -65,7 +65,7 @@ fn repository_directories_are_readable() {
     }
 }
 
-/// What makes the owner's `git` run a program, or trust what lies elsewhere, in a repository that a script makes.
+/// Contents of a repository that make the owner's `git` run a program, or trust files in other directories.
 const EVIL: [(&str, &str, &str); 12] = [
     ("core.fsmonitor", "config", "git config core.fsmonitor EVIL"),
     ("hook", "hooks", "cp EVIL .git/hooks/post-index-change"),

@@ -138,7 +138,7 @@ fn unread_standard_input_is_noticed() {
     let exec = Exec::new(Who::Me);
     let (answers, _) = exec.answers(&["--", "sh", "-c", "sleep 0.1; cat"], "forgotten\n");
     assert_eq!(answers[0]["data"]["stdout"], "", "{answers:?}");
-    // What is written before the program looks is seen; a file always is.
+    // Input that is written before the program checks is noticed. A file always has its content.
     let file = exec.write("in", "x");
     let answer = &exec.command(&["--", "cat"]).stdin_from(std::fs::File::open(file).unwrap()).run().records()[0];
     assert_eq!(answer["meta"]["notices"][0]["type"], "stdin_ignored", "{answer}");

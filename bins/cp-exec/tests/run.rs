@@ -144,7 +144,7 @@ fn executable_tool_gets_arguments_and_describes_itself() {
         let exec = Exec::new(who);
         let tool = "#!/usr/bin/env python3\nimport json, sys\nif sys.argv[1:] == ['--describe']:\n    print(json.dumps({'name': 'adder', 'parameters': {}}))\n    sys.exit()\na = json.load(sys.stdin)\nassert json.loads(sys.argv[1]) == a\nif a['x'] < 0: sys.exit('negative')\nprint(a['x'] + a['y'])\n";
         exec.executable("tools/adder", tool);
-        // What was there before stays, also where a tool that describes itself may write nothing.
+        // Existing files stay, even if a tool that describes itself must not write.
         exec.executable(".git/hooks/pre-commit", "#!/bin/sh\n");
         let tools = exec.work.join("tools");
         let tools = tools.to_str().unwrap();
@@ -386,7 +386,7 @@ fn stdin_file_cannot_be_changed_through_descriptor() {
         let outside = exec.program("python3").args(["-c", SCRIPT]).stdin_from(std::fs::File::open(&input).unwrap());
         outside.run().success();
         assert_eq!((mode(&input), std::fs::read_to_string(&input).unwrap()), (0o777, "X".to_owned()));
-        // A longer file comes in a pipe, whole; and a command that does not read it all keeps nobody waiting.
+        // A longer file arrives completely through a pipe, and a command that does not read all of it blocks nothing.
         std::fs::write(&input, vec![b'x'; 20 << 20]).unwrap();
         for (script, said) in [("wc -c", "20971520\n"), ("head -c 3", "xxx")] {
             let words = ["--stdin", input.to_str().unwrap(), "--", "sh", "-c", script];

@@ -12,7 +12,7 @@ fn ask(exec: &Exec, operation: &str, arguments: &Value) -> Value {
     exec.answers(&[], &request).0[0].clone()
 }
 
-/// What a model reads.
+/// The text for a model.
 fn text(exec: &Exec, input: &Value) -> String {
     let call = json!({"schema_version": "1.0.0", "ok": true, "type": "tool_call", "data": {"id": "c", "name": "filesystem", "input": input}});
     exec.answers(&[], &call.to_string()).0[0]["data"]["content"].as_str().unwrap().to_owned()

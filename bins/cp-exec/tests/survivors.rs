@@ -162,7 +162,7 @@ fn killed_helper_ends_its_runs_and_is_restarted() {
 
 #[test]
 fn run_without_namespaces_kills_all_processes() {
-    // A user namespace that lets nobody make namespaces stands for a machine without them.
+    // A user namespace with limits of zero simulates a machine without namespaces.
     let none = "for kind in user mnt pid net ipc uts; do echo 0 >/proc/sys/user/max_${kind}_namespaces || exit 77; done; exec \"$@\"";
     let Some(unshare) = counterpart("unshare") else { return };
     let (group, walk) = (POLICY.replace("intent =", "cgroup = true\nintent ="), POLICY.to_owned());

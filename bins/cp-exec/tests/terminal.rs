@@ -1,4 +1,4 @@
-//! What a person at a terminal meets: words that look like options, controls that are shown and not done, a terminal that goes.
+//! Behaviour at a terminal: words that look like options, quoted control characters, and a hangup.
 
 use std::time::Duration;
 

@@ -272,7 +272,7 @@ fn concurrent_runs_are_undone_separately() {
             .collect();
         runs.into_iter().map(|run| run.join().unwrap()).collect()
     });
-    // A run may have seen what another one wrote meanwhile, in part: that changed since.
+    // A run may have recorded a partial write of another run. Such a file has changed since.
     for receipt in receipts.iter().chain(&receipts) {
         let arguments = ["undo", receipt, "--except-changed"];
         let (shown, _) = exec.ask(&[&arguments[..], &["--dry-run"]].concat());
@@ -313,7 +313,7 @@ fn killed_undo_can_be_repeated() {
             assert_eq!(done.status, 0, "{fault}: {done:?}");
         }
         let mut found = contents(&place.work);
-        // What was being written lies beside its file.
+        // Temporary files of an interrupted write are ignored.
         found.retain(|path, _| !path.file_name().unwrap().to_string_lossy().starts_with('.'));
         assert_eq!(found, before, "{fault}");
     });

@@ -28,7 +28,7 @@ const RESOURCES: &str = include_str!("../data/hostile/resources.py");
 /// One attempt, as it was made.
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
-    /// What kind of attack it belongs to, as the manual lists them.
+    /// The kind of attack, as the manual lists it.
     pub(super) group: String,
     pub(super) name: String,
     /// Any one of these layers is enough to refuse it; `a+b` are two that it takes together.
@@ -44,12 +44,12 @@ impl Probe {
         self.what == "done"
     }
 
-    /// It was refused by whoever was asked, and neither failed by itself nor came to no end.
+    /// True if the attempt was refused or killed, and did not fail for another reason.
     pub(super) fn is_refused(&self) -> bool {
         self.what.starts_with("refused") || self.what.starts_with("killed")
     }
 
-    /// Whether these layers are enough to refuse it.
+    /// True if these layers are sufficient to refuse it.
     pub(super) fn is_contained_by(&self, held: &BTreeSet<String>) -> bool {
         self.layers.iter().any(|layer| layer.split('+').all(|part| held.contains(part)))
     }
@@ -140,7 +140,7 @@ impl Bench {
         (probes, result.clone())
     }
 
-    /// What the probes are, with none of them made.
+    /// The list of probes, without running any of them.
     #[track_caller]
     pub(super) fn listed(&self, probes: &str) -> Probes {
         let attempt = "    pid = os.fork()\n    if pid == 0:\n        signal.alarm";

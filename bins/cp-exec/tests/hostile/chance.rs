@@ -22,7 +22,7 @@ impl Chance {
         usize::try_from(self.next() % most as u64).unwrap()
     }
 
-    /// Whether one of so many things happens.
+    /// True with a probability of one in `most`.
     pub(crate) fn one_in(&mut self, most: usize) -> bool {
         self.below(most) == 0
     }
@@ -33,7 +33,7 @@ impl Chance {
     }
 }
 
-/// How often to try: a few times, or with `CP_LONG=1` many.
+/// The number of iterations: `few`, or `many` with `CP_LONG=1`.
 pub(crate) fn times(few: usize, many: usize) -> usize {
     if std::env::var_os("CP_LONG").is_some() { many } else { few }
 }

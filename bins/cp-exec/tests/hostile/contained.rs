@@ -5,7 +5,7 @@ use cp_testkit::required;
 use super::bench::{Bench, MEMORY, PROCESSES, Probes, SCRATCH, all, of, policy, seen};
 use crate::exec::{Who, everyone};
 
-/// How many attempts must be refused inside and be seen to succeed outside, as root and as an ordinary user.
+/// The least number of attempts that must be refused inside and succeed outside, as root and as an ordinary user.
 const LEAST: [(bool, usize); 2] = [(true, 280), (false, 220)];
 
 /// Each attempt is refused inside. Outside it is done, unless only root can do it or this kernel has no such thing.

@@ -1,4 +1,4 @@
-//! What a run makes of its repository is read with care: it neither stops the program, nor is it taken over unread.
+//! Contents of a repository neither block the program nor are merged without a check.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn hostile_repository_neither_blocks_nor_is_merged_unread() {
         exec.own_all();
         let begin = "mkdir -p .git/rebase-merge && ";
         for (line, stays) in [
-            // Opening a pipe that nobody writes to would wait for ever.
+            // Opening a pipe without a writer would block forever.
             ("mkfifo .git/rebase-merge/git-rebase-todo", false),
             ("printf '# \\377\\nexec touch later\\n' > .git/rebase-merge/git-rebase-todo", false),
             ("printf 'pick abc\\nx touch later\\n' > .git/rebase-merge/git-rebase-todo", false),

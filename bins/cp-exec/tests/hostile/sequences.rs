@@ -25,7 +25,7 @@ pristine = ["lib/**"]
 forbidden = ["conf/prod/**", "**/.token"]
 "#;
 
-/// What a run does after its change: it reads and plants whatever it can get to, through every name.
+/// The second part of a run, after its change: reads and creates files through every name that it can reach.
 const GREED: &str = r#"
 import os, sys
 change = sys.argv[1:]

@@ -26,7 +26,7 @@ struct Family {
     long_valued: &'static [(&'static str, &'static str)],
     /// Options by which it destroys: a letter, a long name, or both, and the value, if there is one.
     evil: &'static [(Option<char>, Option<&'static str>, &'static str)],
-    /// What else is on the line.
+    /// Other words of the line.
     operands: &'static [&'static str],
     /// The operands destroy, without any option.
     does_it_by_operands: bool,

@@ -1,4 +1,4 @@
-//! The tokenizer of command strings against bash: whatever it takes, bash runs with the same words.
+//! The tokenizer of command strings compared with bash: both produce the same words for every accepted string.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::chance::{Chance, times};
 use crate::exec::{Exec, everyone};
 
-/// What lies near the border between words and syntax.
+/// Pieces near the border between words and syntax.
 const PIECES: [&str; 77] = [
     " ", " ", " ", "\t", "'", "\"", "\\", "$", "`", ";", "&", "|", "<", ">", "(", ")", "\n", "\\\n", "#", "~", "~/",
     "=", ":", "+", "[", "]", "{", "}", "{a,b}", "*", "?", "!", "^", "%", "-", "--", "@", ",", ".", "a", "b1", "_x",

@@ -1,4 +1,5 @@
-//! `cp-exec` inside the sandbox of another cp-exec: the supervisor decides about commands and requests, and they run here.
+//! `cp-exec` inside the sandbox of another cp-exec: the supervisor decides about commands and requests, which run
+//! here.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
