@@ -1,11 +1,12 @@
 //! Run a command under policy, sandboxed, on the record.
 //!
-//! The [`verbs`] take requests ([`request`]) and hand those for anything but a command to the [`tools`]. [`decision`]
-//! applies the [`policy`] and the [`rules`]. A command that is allowed is recorded and run ([`mod@run`]) in a [`sandbox`], which this
-//! program builds by starting itself again; [`decision`] then judges each program that a line starts.
+//! The [`verbs`] parse requests ([`request`]); the [`tools`] answer all requests except commands. [`decision`] applies
+//! the [`policy`] and the [`rules`]. An allowed command is recorded and run ([`mod@run`]) in a [`sandbox`], for which this
+//! program starts itself again as a helper. [`decision`] then decides about each program that a command line starts.
 //!
-//! Arrows point down: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, rules, refusal} -> nofollow`.
-//! `changes` keeps files and lists their changes for `run` and `tools`. `digest`, `glob` and `keyed` are single doors that any of them may use.
+//! Dependencies: `verbs -> tools -> run -> decision -> {git_dir, policy} -> {sandbox, request, rules, refusal} ->
+//! nofollow`. `changes` keeps files and lists their changes for `run` and `tools`. Every module may use `digest` and
+//! `glob`.
 
 mod changes;
 mod decision;
@@ -71,8 +72,8 @@ pub static PROGRAM: Program = Program {
     groups: &[],
     doctor: &[],
     environment: &[
-        ("CLAUDE_CODE_ENTRYPOINT", "How Claude Code was started, for `hook claude`; it sets it itself"),
-        ("CLAUDE_CODE_SESSION_ATTENDED", "Whether a person is there to be asked, for `hook claude`; it sets it itself"),
+        ("CLAUDE_CODE_ENTRYPOINT", "The way in which Claude Code was started, for `hook claude`; set by Claude Code"),
+        ("CLAUDE_CODE_SESSION_ATTENDED", "`1` if a person can answer questions, for `hook claude`; set by Claude Code"),
         ("CLAUDE_CONFIG_DIR", "Where Claude Code has its settings"),
         ("CODEX_HOME", "Where Codex has its hooks"),
         ("COPILOT_HOME", "Where Copilot has its hooks"),

@@ -31,10 +31,10 @@ pub(crate) fn denied_by(operation: &str, path: &Path, rule: &str, pattern: &str)
 
 /// A refusal to follow a path through a link.
 pub(crate) fn refuse_link(path: &str, link: &Path, why: &str) -> Error {
-    refuse("link", format!("`{path}` leads through the link {}, {why}", link.display()))
+    refuse("link", format!("`{path}` goes through the link {}, {why}", link.display()))
         .with("path", path)
         .with("link", link.display().to_string())
-        .hint("remove the link, or have the owner of the policy list the directory that is meant by its own path")
+        .hint("remove the link, or have the owner of the policy list the target directory by its own path")
 }
 
 /// The member that lists untrusted values.

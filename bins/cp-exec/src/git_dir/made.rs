@@ -150,14 +150,14 @@ fn below(directory: &OwnedFd, path: &Path, violations: &mut Vec<Violation>) -> i
         }
         FileType::Directory => {
             let Ok(inner) = open_directory(directory.as_fd(), Path::new(name)) else {
-                violations.push(Violation::new(path.to_owned(), "cannot be looked into"));
+                violations.push(Violation::new(path.to_owned(), "cannot be inspected"));
                 return Ok(());
             };
             for below_it in names(&inner)? {
                 below(&inner, &path.join(below_it), violations)?;
             }
         }
-        _ => violations.push(Violation::new(path.to_owned(), "leads out of the repository")),
+        _ => violations.push(Violation::new(path.to_owned(), "is a special file, or a link out of the repository")),
     }
     Ok(())
 }

@@ -52,7 +52,7 @@ impl Violation {
     }
 }
 
-/// The repositories of one run, from its start to its end.
+/// The repositories of one run, while it is active.
 pub(crate) struct Session<'a> {
     states: Vec<RepositoryState<'a>>,
     watch: Option<Watch>,
@@ -182,7 +182,7 @@ impl<'a> RepositoryState<'a> {
             }
             let wrong = match &now {
                 Some(now) => fault_in_changed_settings(before, now),
-                None => Some("is not the plain file that it was".to_owned()),
+                None => Some("is no longer a regular file".to_owned()),
             };
             let put_back = Some(before.clone());
             found.extend(wrong.map(|reason| Violation { path: path.clone(), reason: Some(reason), put_back }));
@@ -193,12 +193,12 @@ impl<'a> RepositoryState<'a> {
         found.extend(without_placeholder.map(|path| Violation::new(path, "the repository's configuration names it")));
         let is_moved = |(at, to): &&(PathBuf, PathBuf)| fs::read_link(at).ok().as_ref() != Some(to);
         let moved = repository.links.iter().filter(is_moved).filter(|(at, _)| is_there(&at));
-        found.extend(moved.map(|(at, _)| Violation::new(at.clone(), "is not the link that it was")));
+        found.extend(moved.map(|(at, _)| Violation::new(at.clone(), "is no longer the same link")));
         let inner =
             binds::inner_directories(&repository.path).into_iter().filter(|path| !repository.inner.contains(path));
         found.extend(inner.map(|path| Violation::new(path, OF_OWNER)));
         let special = special_entries(&repository.path).into_iter().filter(|path| !self.special.contains(path));
-        found.extend(special.map(|path| Violation::new(path, "leads out of the repository")));
+        found.extend(special.map(|path| Violation::new(path, "is a special file, or a link out of the repository")));
         let rebases = rebases(repository).filter(|path| !self.rebases.contains(path));
         found.extend(rebases.map(|path| Violation::new(path, made::COMMANDS)));
         // The content of a directory is moved together with the directory.

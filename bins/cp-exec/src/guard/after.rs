@@ -65,7 +65,7 @@ impl Comparison<'_> {
     /// Quarantines pristine paths that did not exist before the run.
     fn quarantine_pristine(&mut self) {
         for path in self.watched.absent.iter().filter(|path| identity(path).is_some()) {
-            let reason = "is kept as it was by the policy, and was not there".to_owned();
+            let reason = "is pristine in the policy and did not exist before the run".to_owned();
             self.quarantined.push(self.quarantine.move_in(path, Some(reason)));
         }
     }
@@ -80,7 +80,7 @@ impl Comparison<'_> {
             let (false, Some(parent), Some(name)) = (now.as_ref() == Some(before), parent, path.file_name()) else {
                 continue;
             };
-            let reason = Some("was a link of its owner, which was put back".to_owned());
+            let reason = Some("was a link of the owner and was restored".to_owned());
             let mut quarantined =
                 Quarantined { path: path.display().to_string(), reason: reason.clone(), ..Quarantined::default() };
             if now.is_some() {
@@ -167,7 +167,7 @@ impl Comparison<'_> {
         let mut left = match git_dir::inspect(repository, &self.watched.trees) {
             Ok(left) => left,
             Err(_) if only.is_none() => {
-                self.quarantined.push(self.quarantine.move_in(repository, Some("cannot be looked through".to_owned())));
+                self.quarantined.push(self.quarantine.move_in(repository, Some("cannot be inspected".to_owned())));
                 return false;
             }
             Err(e) => {

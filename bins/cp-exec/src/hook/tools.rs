@@ -88,7 +88,7 @@ pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
     {
         return Err(refuse(
             "host_tool",
-            format!("`{name}` types into a command that runs, and nobody can decide about that"),
+            format!("`{name}` writes to the standard input of a running command, which cannot be checked"),
         )
         .hint("run another command, with its input in a file or a here-document"));
     }

@@ -97,14 +97,18 @@ impl Bounds {
             patterns.retain(|pattern| {
                 match (pattern.hostile_link(&roots), pattern.escaped_root(), pattern.links().last()) {
                     (Some(link), ..) => {
-                        removed.push(refuse_link(pattern.text(), &link.at, "which lies where commands can write"));
+                        removed.push(refuse_link(
+                            pattern.text(),
+                            &link.at,
+                            "which lies in a directory that commands can write",
+                        ));
                         false
                     }
                     (None, Some(root), Some(link)) => {
                         removed.push(refuse_link(
                             pattern.text(),
                             &link.at,
-                            &format!("which leads out of {}", root.display()),
+                            &format!("which points out of {}", root.display()),
                         ));
                         false
                     }

@@ -78,7 +78,11 @@ impl Policy {
             let (real, links) = follow(&path);
             let hostile = |link: &&Link| writable.iter().any(|root| link.at != **root && link.at.starts_with(root));
             if let Some(link) = links.iter().find(hostile) {
-                return Err(refuse_link(&path.display().to_string(), &link.at, "which lies where commands can write"));
+                return Err(refuse_link(
+                    &path.display().to_string(),
+                    &link.at,
+                    "which lies in a directory that commands can write",
+                ));
             }
             followed.push(real);
         }
@@ -154,8 +158,8 @@ impl Hidden {
 /// The device and inode of a path; `None` if it does not exist. A link on the path is refused.
 pub(crate) fn node_of(path: &Path) -> Result<Option<Node>> {
     let failed = |e: std::io::Error| match nofollow::first_link(path) {
-        Some(link) => refuse_link(&path.display().to_string(), &link, "which was not there when the policy was read"),
-        None => Error::io("cannot be looked at", e).in_file(path),
+        Some(link) => refuse_link(&path.display().to_string(), &link, "which was created after the policy was read"),
+        None => Error::io("cannot read the attributes", e).in_file(path),
     };
     nofollow::open(path).and_then(|file| file.map(|file| nofollow::node(&file)).transpose()).map_err(failed)
 }

@@ -217,7 +217,7 @@ impl Policy {
         let writable = self.written_by_name();
         for pattern in self.bounds.forbidden.iter().chain(&self.pristine) {
             if let Some(link) = pattern.hostile_link(&writable) {
-                return Err(refuse_link(pattern.text(), &link.at, "which lies where commands can write"));
+                return Err(refuse_link(pattern.text(), &link.at, "which lies in a directory that commands can write"));
             }
         }
         Ok(())
@@ -269,9 +269,11 @@ impl Policy {
         for (pattern, _) in self.bounds.all().filter(|(_, grants)| *grants) {
             match pattern.tree() {
                 None => missing.push(format!("not_kernel_enforced: {}", pattern.text())),
-                Some(tree) => missing.extend(first_link(tree).map(|link| {
-                    format!("not_granted: `{}` leads through the link {}", pattern.text(), link.display())
-                })),
+                Some(tree) => {
+                    missing.extend(first_link(tree).map(|link| {
+                        format!("not_granted: `{}` goes through the link {}", pattern.text(), link.display())
+                    }));
+                }
             }
         }
         missing

@@ -56,7 +56,7 @@ fn prepare(plan: &Plan, enforcement: &mut Enforcement) -> Result<Option<OwnedFd>
         if !enforcement.has(Layer::Network) {
             return Err(Failure::setup(
                 "network",
-                std::io::Error::other("a loopback of its own needs a network namespace"),
+                std::io::Error::other("a private loopback interface requires a network namespace"),
             ));
         }
         sys::loopback_up().map_err(|e| Failure::setup("loopback", e))?;

@@ -195,7 +195,7 @@ fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<
                 .to_owned(),
         );
         if plan.wants_cgroup {
-            enforcement.missing.push("cgroup: none can be made here".to_owned());
+            enforcement.missing.push("cgroup: no control group can be created here".to_owned());
         }
     } else {
         let version = if plan.cgroups.len() > 1 { "cgroup_v1" } else { "cgroup_v2" };

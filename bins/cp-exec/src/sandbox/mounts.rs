@@ -160,7 +160,7 @@ impl NewRoot {
         } else {
             // Only the `/tmp` of a session can contain links of an earlier command.
             if let Some(link) = nofollow::first_link(&piece.path) {
-                return Err(Failure::changed(&link, "it is a link that an earlier command made"));
+                return Err(Failure::changed(&link, "it is a link that an earlier command created"));
             }
             make_place(&piece.path, piece.directory).map_err(|e| Failure::setup("place", e))?;
             let target = nofollow::open(&piece.path).and_then(|target| target.ok_or(ErrorKind::NotFound.into()));
@@ -227,7 +227,7 @@ impl NewRoot {
 fn open_piece(piece: &Piece) -> Result<OwnedFd, Failure> {
     let fault = |e: io::Error| Failure::changed(&piece.path, &e.to_string());
     let Some(target) = nofollow::open(&piece.path).map_err(fault)? else {
-        return Err(Failure::changed(&piece.path, "it is no longer where it was"));
+        return Err(Failure::changed(&piece.path, "it no longer exists"));
     };
     if nofollow::node(&target).map_err(fault)? != piece.node {
         return Err(Failure::changed(&piece.path, "it is not what was there when it was checked"));
@@ -351,7 +351,7 @@ pub(super) fn own_pid_limit() -> bool {
 fn copy_script(path: &Path, text: &[u8]) -> Result<(), Failure> {
     let fault = |e: io::Error| Failure::changed(path, &e.to_string());
     let Some(target) = nofollow::open(path).map_err(fault)? else {
-        return Err(Failure::changed(path, "it is no longer where it was"));
+        return Err(Failure::changed(path, "it no longer exists"));
     };
     let copied = || -> io::Result<()> {
         fs::write(SCRIPT, text)?;

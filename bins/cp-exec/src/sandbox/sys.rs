@@ -144,7 +144,7 @@ pub(super) fn close_from(first: u32) {
 /// Closes every descriptor from 3 on, except one.
 pub(super) fn close_all_but(kept: i32) {
     let kept = u32::try_from(kept).unwrap_or(u32::MAX);
-    // SAFETY: called in a child that lets go of everything its parent held, and drops none of it again.
+    // SAFETY: called in a child that has forgotten all descriptors of its parent, so none of them is closed twice.
     unsafe {
         if kept > 3 {
             libc::syscall(libc::SYS_close_range, 3, kept - 1, 0);

@@ -37,7 +37,7 @@ pub(super) fn replaced(file: &[u8], old: &[u8], new: &[u8], all: bool) -> Result
         let times = if places.len() > PLACES { format!("more than {PLACES}") } else { places.len().to_string() };
         return Err(fault(format!("the old text occurs {times} times, at lines {listed}{more}"))
             .with("lines", lines)
-            .hint("give more of the text around the one that is meant, or all=true to replace every one"));
+            .hint("give more of the surrounding text, or all=true to replace every occurrence"));
     }
     let mut bytes = Vec::with_capacity(file.len() + new.len() * places.len());
     let mut end = 0;
