@@ -447,7 +447,7 @@ fn every_append_with_a_request_id_is_done_once() {
         }
         let unfinished = with(command, "--request-id r");
         refused(&unfinished, "unfinished");
-        assert!(unfinished.stdout.contains("repeat it with a new id"), "{verb}");
+        assert!(unfinished.stdout.contains("repeat the request with a new id"), "{verb}");
     }
 }
 
