@@ -292,3 +292,23 @@ fn tool_call_of_line_reports_refused_or_pending_step() {
     assert_eq!(asks["error"]["code"], "E_HUMAN_REQUIRED", "{asks}");
     assert_eq!(call("echo a; true")["data"]["is_error"], false);
 }
+
+#[test]
+fn git_config_writes_repository_of_the_run_but_not_that_of_the_owner() {
+    for who in everyone() {
+        let exec = crate::guard::repository(who);
+        exec.policy(POLICY);
+        exec.own_all();
+        for (line, status) in [
+            ("git init -q a && cd a && git config user.name x && git config user.name", 0),
+            ("git init -q b && git -C b config user.name x", 0),
+            ("git config user.name x", 126),
+            ("git init -q c && cd c && git -C .. config user.name x", 126),
+        ] {
+            let (answer, _) = exec.ask(&["-c", line]);
+            assert_eq!(details(&answer)["return_code"], json!(status), "{who:?}: {line}: {answer}");
+            assert_eq!(denied_rules(&answer).is_empty(), status == 0, "{who:?}: {line}: {answer}");
+        }
+        assert!(!exec.work.read(".git/config").contains("name = x"), "{who:?}");
+    }
+}
