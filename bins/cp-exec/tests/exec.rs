@@ -2,8 +2,9 @@
 //! ordinary user too.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::ops::Deref;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, lchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -140,14 +141,15 @@ impl Exec {
     }
 }
 
+/// Gives a tree to the ordinary user. A run beside it may remove files meanwhile.
 fn own(path: &Path) {
-    chown(path, Some(ORDINARY), Some(ORDINARY)).unwrap();
+    match lchown(path, Some(ORDINARY), Some(ORDINARY)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return,
+        result => result.unwrap(),
+    }
     if path.is_dir() && !path.is_symlink() {
-        for entry in fs::read_dir(path).unwrap() {
-            let path = entry.unwrap().path();
-            if !path.is_symlink() {
-                own(&path);
-            }
+        for entry in fs::read_dir(path).into_iter().flatten() {
+            own(&entry.unwrap().path());
         }
     }
 }

@@ -217,7 +217,7 @@ impl Server<'_> {
         if self.waiting.len() >= WAITING.0 || bytes >= WAITING.1 {
             return Err(Failure::new(INTERNAL_ERROR, format!("{} calls wait already", self.waiting.len())));
         }
-        if self.running.iter().any(|ticket| ticket.id == id.get())
+        if self.running.iter().any(|ticket| ticket.id == id.get() && !ticket.stop.load(Relaxed))
             || self.waiting.iter().any(|call| call.id.get() == id.get())
         {
             return Err(Failure::new(INVALID_REQUEST, format!("a call with the id {id} is under way")));
