@@ -65,11 +65,11 @@ pub struct Shared {
     /// The same as --format json
     #[arg(long, global = true)]
     pub json: bool,
-    /// Accepted for compatibility: output is always compact
-    #[arg(long, global = true)]
+    /// Accepted, and has no effect: output is always compact
+    #[arg(long, global = true, hide = true)]
     pub compact: bool,
     /// Print only errors on standard error
-    #[arg(long, global = true)]
+    #[arg(long, short, global = true)]
     pub quiet: bool,
     /// The directory that holds configuration, sessions and ledgers
     #[arg(long, global = true, value_name = "DIR")]
@@ -78,7 +78,7 @@ pub struct Shared {
     #[arg(long, global = true, value_name = "FILE")]
     pub ledger: Option<PathBuf>,
     /// The session this belongs to: an id, a unique prefix of one, or a path
-    #[arg(long, global = true, value_name = "S")]
+    #[arg(long, global = true, value_name = "SESSION")]
     pub session: Option<String>,
     /// The run this belongs to
     #[arg(long, global = true, value_name = "RUN")]
@@ -151,6 +151,16 @@ impl StreamOptions {
     }
 }
 
+/// Parses a duration: a number of seconds, or a number with the unit `ms`, `s`, `m` or `h`.
+pub fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
+    const UNITS: [(&str, f64); 4] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
+    let (number, factor) = unit.unwrap_or((text, 1.0));
+    let number =
+        number.parse::<f64>().ok().map(|number| number * factor).filter(|seconds| (0.0..=1e9).contains(seconds));
+    number.ok_or("must be a number of seconds, or a duration such as 30s, 5m or 2h")
+}
+
 /// Validates the name of a shard, which ledger entries and summaries repeat.
 pub fn shard_name(text: &str) -> std::result::Result<String, &'static str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/=-".contains(c);
@@ -165,7 +175,7 @@ pub fn shard_name(text: &str) -> std::result::Result<String, &'static str> {
 #[command(next_help_heading = "Options of a query")]
 pub struct QueryOptions {
     /// Maximum number of items
-    #[arg(long, value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N")]
     pub limit: Option<u64>,
     /// Cursor of the previous page, to continue after it
     #[arg(long, value_name = "CURSOR")]
@@ -207,6 +217,17 @@ mod tests {
     use crate::wire::Code;
 
     use super::*;
+
+    #[test]
+    fn seconds_are_plain_or_have_unit() {
+        for (text, expected) in [("30", 30.0), ("1.5", 1.5), ("30s", 30.0), ("5m", 300.0), ("2h", 7200.0), ("0", 0.0)] {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        assert!((seconds("250ms").unwrap() - 0.25).abs() < 1e-9);
+        for text in ["", "s", "5 m", "1d", "m5", "five", "-1", "nan", "inf", "1e10"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn text_option_with_at_sign_reads_file_and_two_are_literal() {

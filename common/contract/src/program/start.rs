@@ -16,9 +16,9 @@ use crate::context::options::Shared;
 use crate::home::Home;
 use crate::home::config::{Config, Origin};
 use crate::output::{
-    Format, Output, bug, check_open, fail_closed, fails_closed, last_words, names_no_format, status_of,
+    Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, names_no_format, status_of,
 };
-use crate::program::arguments::{Parsed, command_of, parse, usage_error, verb_of};
+use crate::program::arguments::{OldName, Parsed, command_of, parse, usage_error, verb_of};
 use crate::program::completion;
 use crate::program::describe;
 use crate::program::identity::{Class, Finished, Program, VerbDoc};
@@ -81,8 +81,8 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
         out.ended_with(0);
         return out.close(outcome);
     }
-    let matches = match parse(program, &command, &arguments) {
-        Ok(Parsed::Matches(matches)) => matches,
+    let (matches, old_names) = match parse(program, &command, &arguments) {
+        Ok(Parsed::Matches(matches, old_names)) => (matches, old_names),
         Ok(Parsed::Words(text, exit)) => {
             let outcome = early.raw(text.as_bytes());
             early.ended_with(exit);
@@ -91,7 +91,7 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
         Err(error) => return early.close(Err(error)),
     };
     match Shared::from_arg_matches(&matches) {
-        Ok(options) => with_options(program, run, &matches, options, started),
+        Ok(options) => with_options(program, run, &matches, options, &old_names, started),
         Err(error) => early.close(Err(usage_error(program, &error))),
     }
 }
@@ -101,6 +101,7 @@ fn with_options<C: Parser>(
     run: fn(C, &mut Context) -> Result<()>,
     matches: &clap::ArgMatches,
     options: Shared,
+    old_names: &[OldName],
     started: Instant,
 ) -> u8 {
     let verb = verb_of(matches);
@@ -146,6 +147,9 @@ fn with_options<C: Parser>(
     let mut context = Context { program: program.name, options, home, config, out };
     if closed && let Err(error) = watch() {
         return context.out.close(Err(error));
+    }
+    for OldName { old, new } in old_names {
+        context.out.notice("old_name", Severity::Warning, format!("`{old}` is now `{new}`"));
     }
     if program.implicit == Some(verb.as_str()) {
         context.out.filtering();
