@@ -639,7 +639,7 @@ cp_discard() (
 cp_reopened() (
     shown=$(cp-session show "$1") || exit $?
     session=$(cp_put "$shown" | jq -r .data.session_id)
-    if cp_put "$shown" | jq -e .data.ended >/dev/null; then cp-session resume "$session" >/dev/null || exit $?; fi
+    if cp_put "$shown" | jq -e .data.ended >/dev/null; then cp-session reopen "$session" >/dev/null || exit $?; fi
     printf '%s\n' "$session"
 )
 

@@ -55,5 +55,5 @@ elif sys.argv[1] == "serve":
 else:
     echo = [sys.executable, __file__, "server"]
     direct = measured(echo, int(sys.argv[2]), "look", {})
-    through = measured(["cp-mcp", "proxy", "--name", "echo", "--", *echo], int(sys.argv[2]), "look", {})
+    through = measured(["cp-mcp", "proxy", "--server", "echo", "--", *echo], int(sys.argv[2]), "look", {})
     print(direct[1], through[1], through[2])

@@ -30,13 +30,13 @@ fn the_check_of_a_tool_says_all_that_is_wrong_and_nothing_vanishes() {
     tool("good", r#"{"name":"good","description":"d"}"#);
     tool("silent", r#"{"name":"silent"}"#);
     place.work.executable("tools/plain", "#!/bin/sh\necho hello\n");
-    let ran = place.sh("cp-toolloop tools --check tools/bad --check tools/silent --check tools/none");
+    let ran = place.sh("cp-toolloop tools --lint tools/bad --lint tools/silent --lint tools/none");
     assert_eq!(ran.status, 2, "{}", ran.stdout);
     let said = ran.closing()["error"]["message"].as_str().unwrap().to_owned();
     for wrong in ["`name`", "`description` must be a string", "type must be", "`timeout`", "silent", "none"] {
         assert!(said.contains(wrong), "{wrong}: {said}");
     }
-    let ran = place.sh("cp-toolloop tools --check tools/good");
+    let ran = place.sh("cp-toolloop tools --lint tools/good");
     assert_eq!((ran.status, &ran.closing()["data"]["count"]), (0, &1.into()), "{}", ran.stderr);
     let ran = place.sh("cp-toolloop tools --tools tools --format text");
     assert!(ran.stdout.contains("plain: it neither answers --describe nor has a sidecar"), "{}", ran.stdout);

@@ -143,8 +143,8 @@ const APPENDS: [Append; 22] = [
     append(
         "cp-log checkpoint",
         "cp-log append -f L m; cp-log append -f M m; cp-log keygen K",
-        "cp-log checkpoint -f L --key K",
-        "cp-log checkpoint -f M --key K",
+        "cp-log checkpoint -f L --sign-with K",
+        "cp-log checkpoint -f M --sign-with K",
     ),
     append(
         "cp-log bind",
@@ -154,16 +154,16 @@ const APPENDS: [Append; 22] = [
     ),
     append(
         "cp-log witness",
-        "cp-log keygen R; cp-log keygen W; for f in L M; do cp-log append -f $f m; cp-log checkpoint -f $f --key R; cp-log checkpoint -f $f --witness-request --format raw >R$f; done",
+        "cp-log keygen R; cp-log keygen W; for f in L M; do cp-log append -f $f m; cp-log checkpoint -f $f --sign-with R; cp-log checkpoint -f $f --witness-request --format raw >R$f; done",
         "cp-log witness --key W --signer R.pub --state seen <RL",
         "cp-log witness --key W --signer R.pub --state seen <RM",
     ),
     append("cp-session start", "", "cp-session start", "cp-session start --mode isolated"),
     append(
-        "cp-session resume",
+        "cp-session reopen",
         "for n in 1 2; do cp-session start --format text >S$n; cp-session end \"$(cat S$n)\"; done",
-        "cp-session resume \"$(cat S1)\"",
-        "cp-session resume \"$(cat S2)\"",
+        "cp-session reopen \"$(cat S1)\"",
+        "cp-session reopen \"$(cat S2)\"",
     ),
     append(
         "cp-session rename",

@@ -178,8 +178,8 @@ fn needs(verb: &str) -> (&'static str, &'static str) {
     match verb {
         "cp-llm" | "cp-llm embed" | "cp-llm batch submit" | "cp-toolloop" => ("", "--backend stub"),
         "cp-log check-proof" => (
-            "{ cp-log keygen K; seq 9 | cp-log append -f L; cp-log checkpoint -f L --key K; } >/dev/null; cp-log prove 5 -f L --format raw >p; ",
-            "--key K.pub p",
+            "{ cp-log keygen K; seq 9 | cp-log append -f L; cp-log checkpoint -f L --sign-with K; } >/dev/null; cp-log prove 5 -f L --format raw >p; ",
+            "--trust K.pub p",
         ),
         "cp-session append" | "cp-session tee" => {
             ("CP_SESSION=$(cp-session start | jq -r .data.session_id); export CP_SESSION; ", "")

@@ -124,7 +124,7 @@ fn another_version_takes_its_place_at_once() {
 fn a_release_is_signed_the_same_each_time_and_can_be_installed() {
     let place = Place::new();
     built(&place);
-    place.sh("cp-log keygen --name cp-tools/test key").success();
+    place.sh("cp-log keygen --signer cp-tools/test key").success();
     let ran = release(&place, "one", "--grade security");
     assert!(ran.status == 0, "{}", ran.stderr);
     release(&place, "two", "--grade security").success();

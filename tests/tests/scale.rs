@@ -130,7 +130,7 @@ fn shards_that_are_killed_anywhere_lose_nothing_and_pay_little_twice() {
     let shard = |n: usize| {
         let name = format!("000{n}");
         let out = File::options().create(true).append(true).open(place.work.join("out").join(&name)).unwrap();
-        place.shell("sh", &format!("exec ./shard {name} --resume out/{name} --stub-script slow")).stdout_to(out)
+        place.shell("sh", &format!("exec ./shard {name} --skip-done out/{name} --stub-script slow")).stdout_to(out)
     };
     // Half of the rows, so that none ends before it is killed, which is after another number of answers each time.
     let running: Vec<_> = (0..8)

@@ -291,7 +291,7 @@ pub(crate) struct Identity {
 #[derive(clap::Args, Debug)]
 pub(crate) struct Past {
     /// Only the newest N turns of the session
-    #[arg(long, value_name = "N", help_heading = "The conversation")]
+    #[arg(short = 'n', long, value_name = "N", help_heading = "The conversation")]
     pub(crate) last: Option<usize>,
     /// How much of the session is sent to the model (default: the mode of the session)
     #[arg(long, value_enum, help_heading = "The conversation")]

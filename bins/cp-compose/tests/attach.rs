@@ -39,7 +39,7 @@ fn unknown_and_too_large_attachments_are_named() {
 fn named_pipe_is_accepted_only_for_options() {
     let place = Place::of("cp-compose");
     let bash = |line: &str| place.shell("bash", line).limit(std::time::Duration::from_secs(20)).run();
-    let options = "--context <(echo kept) --attach <(printf '%%PDF-1') --tools <(echo '[{\"name\":\"t\",\"input_schema\":{}}]') -s @<(echo sys)";
+    let options = "--context <(echo kept) --attach <(printf '%%PDF-1') --tool-schemas <(echo '[{\"name\":\"t\",\"input_schema\":{}}]') -s @<(echo sys)";
     let data = bash(&format!("cp-compose {options} --template <(echo '{{{{text}}}}!') -- hi")).data();
     let content = &data["messages"][0]["content"];
     assert_eq!((&data["system"], &data["tools"][0]["name"]), (&"sys".into(), &"t".into()));

@@ -52,7 +52,7 @@ fn explain_lists_every_kind_of_part() {
     }
     place.work.write("tools.json", r#"[{"name":"x","description":"d","input_schema":{"type":"object"}}]"#);
     let options = ["--session", "SES-1", "-s", "more", "--agents-md", "--context", "n.md", "--attach", "t.md"];
-    let more = ["--tools", "tools.json", "--memory", "fact", "--explain", "--", "hello"];
+    let more = ["--tool-schemas", "tools.json", "--memory", "fact", "--explain", "--", "hello"];
     let data = place.run(&[&options[..], &more].concat()).data();
     let parts = data["parts"].as_array().unwrap();
     let kinds: Vec<&str> = parts.iter().map(|part| part["part"].as_str().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! `--tools`: descriptions of tools from files.
+//! `--tool-schemas`: descriptions of tools from files.
 
 use cp_testkit::Place;
 
@@ -11,13 +11,22 @@ fn tools_are_read_from_three_shapes() {
     place.work.write("list.json", format!("[{},{}]", tool("a"), tool("b")));
     place.work.write("object.json", format!("{{\"tools\":[{}]}}", tool("c")));
     place.work.write("lines.jsonl", format!("{}\n{}\n", tool("d"), tool("e")));
-    let ran = place.run(&["--tools", "list.json", "--tools", "object.json", "--tools", "lines.jsonl", "--", "x"]);
+    let ran = place.run(&[
+        "--tool-schemas",
+        "list.json",
+        "--tool-schemas",
+        "object.json",
+        "--tool-schemas",
+        "lines.jsonl",
+        "--",
+        "x",
+    ]);
     let data = ran.data();
     let names: Vec<&str> =
         data["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["a", "b", "c", "d", "e"]);
     assert!(ran.stdout.contains("1e2"), "a schema keeps its bytes");
-    place.run(&["--tools", "list.json", "--tools", "list.json", "--", "x"]).failed(2, "E_VALIDATION");
+    place.run(&["--tool-schemas", "list.json", "--tool-schemas", "list.json", "--", "x"]).failed(2, "E_VALIDATION");
     place.work.write("bad.json", "[{\"name\":\"no spaces\",\"input_schema\":{}}]");
-    place.run(&["--tools", "bad.json", "--", "x"]).failed(2, "E_VALIDATION");
+    place.run(&["--tool-schemas", "bad.json", "--", "x"]).failed(2, "E_VALIDATION");
 }

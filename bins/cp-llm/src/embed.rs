@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cp_common::context::options::StreamOptions;
+use cp_common::context::options::{StreamOptions, seconds};
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
@@ -38,11 +38,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub dimensions: Option<u32>,
     /// The most texts in one request
-    #[arg(long, value_name = "N", default_value_t = 96, value_parser = clap::value_parser!(u16).range(1..=2048))]
+    #[arg(long = "batch-size", alias = "batch", value_name = "N", default_value_t = 96, value_parser = clap::value_parser!(u16).range(1..=2048))]
     pub batch: u16,
-    /// The time limit of one attempt, in seconds
-    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: u64,
+    /// The time limit of one attempt
+    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "120s")]
+    timeout: f64,
     /// The number of retries of transient failures
     #[arg(long, value_name = "N", default_value_t = 2)]
     retries: u32,
@@ -65,7 +65,7 @@ impl Args {
             Some(model) => endpoints.target(&model)?,
             None => endpoints.embedding_target()?,
         };
-        let options = BackendOptions::new(Duration::from_secs(self.timeout), permission);
+        let options = BackendOptions::new(Duration::from_secs_f64(self.timeout.max(0.001)), permission);
         let backends = Backends::new(BackendOptions { embeds: true, ..options });
         backends.of(&target.endpoint)?;
         if let Some(file) = &self.budget.file {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cp_common::context::options::QueryOptions;
+use cp_common::context::options::{QueryOptions, seconds};
 use cp_common::context::pages::Pages;
 use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
@@ -32,9 +32,9 @@ pub(crate) struct Args {
     /// The backend: a provider, an endpoint of config/cp.toml, ollama, llamacpp, vllm, lmstudio or stub
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
-    /// The time limit of each list, in seconds
-    #[arg(long, value_name = "S", default_value_t = 30)]
-    timeout: u64,
+    /// The time limit of each list
+    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "30s")]
+    timeout: f64,
     #[command(flatten)]
     query: QueryOptions,
 }
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let names: Vec<&str> = meant.iter().map(|endpoint| endpoint.name.as_str()).collect();
     let pages = Pages::of("cp-llm models", &names.join(","), &args.query)?;
     let prices = Prices::load(&context.home.path("config/prices.toml"))?;
-    let limit = Duration::from_secs(args.timeout.max(1));
+    let limit = Duration::from_secs_f64(args.timeout.max(1.0));
     let (mut models, mut failed) = (Vec::new(), None);
     for endpoint in &meant {
         let found = of_endpoint(endpoint, limit, context).and_then(|found| {

@@ -53,7 +53,8 @@ fn budget_file_shares_limit() {
 #[test]
 fn invalid_options_create_no_budget_file() {
     let llm = Llm::new();
-    for (slip, status) in [(&["-o", "model=x"][..], 2), (&["--tools", "missing.json"], 3), (&["-s", "@missing.txt"], 3)]
+    for (slip, status) in
+        [(&["-o", "model=x"][..], 2), (&["--tool-schemas", "missing.json"], 3), (&["-s", "@missing.txt"], 3)]
     {
         let given = [&["--backend", "stub", "--budget-tokens", "100"], slip].concat();
         let ran = llm.feed(&sharing(&given), &rows(1));

@@ -77,7 +77,8 @@ fn option_files_may_be_pipes() {
         bash(&format!("cp-llm --stub-script <(cat {script}) --schema <(echo '{{\"type\":\"array\"}}') -- hi")).data();
     assert_eq!(whole["parsed"], json!([1]));
     let sent =
-        bash("cp-llm --dry-run --tools <(echo '[{\"name\":\"t\",\"input_schema\":{}}]') -s @<(echo sys) -- hi").data();
+        bash("cp-llm --dry-run --tool-schemas <(echo '[{\"name\":\"t\",\"input_schema\":{}}]') -s @<(echo sys) -- hi")
+            .data();
     assert_eq!((&sent["request"]["system"], &sent["request"]["tools"][0]["name"]), (&json!("sys"), &json!("t")));
     assert_eq!(bash("echo sys | cp-llm --dry-run -s @- -- hi").data()["request"]["system"], "sys");
     bash("cp-llm --record tape.jsonl -- hi").success();
@@ -86,16 +87,16 @@ fn option_files_may_be_pipes() {
         "printf '{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}\\n' a b >in; cp-llm --rows <in | head -1 >out",
     )
     .success();
-    let resumed = bash("cp-llm --rows --resume <(cat out; printf torn) <in").success();
+    let resumed = bash("cp-llm --rows --skip-done <(cat out; printf torn) <in").success();
     assert_eq!((resumed.closing()["data"]["skipped"].as_u64(), resumed.of("message").len()), (Some(1), 1));
-    bash("echo x | cp-llm --tools - -s @-").failed(2, "E_USAGE");
+    bash("echo x | cp-llm --tool-schemas - -s @-").failed(2, "E_USAGE");
     bash("echo x | cp-llm --schema /dev/stdin").failed(2, "E_USAGE");
 }
 
 #[test]
 fn signal_ends_wait_for_pipe() {
     let llm = Llm::new().set("CP_BACKEND", "stub");
-    for option in ["--tools", "--resume", "--replay", "--stub-script", "--schema"] {
+    for option in ["--tool-schemas", "--skip-done", "--replay", "--stub-script", "--schema"] {
         let began = Instant::now();
         let ran = llm
             .shell("bash", &format!("mkfifo f 2>/dev/null; timeout -s INT 0.3 cp-llm --backend stub {option} f -- hi"))

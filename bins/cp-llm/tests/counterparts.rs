@@ -76,7 +76,7 @@ fn independent_server_is_decoded_in_every_api() {
                 );
                 assert!(error["message"].as_str().unwrap().contains(said), "{error}");
             }
-            let data = ask(&["--tools", tools.to_str().unwrap(), "weather?"]);
+            let data = ask(&["--tool-schemas", tools.to_str().unwrap(), "weather?"]);
             assert_eq!(data["stop_reason"], "tool_use", "{backend} {stream:?}");
             let calls: Vec<(&Value, &Value)> =
                 data["tool_calls"].as_array().unwrap().iter().map(|call| (&call["name"], &call["input"])).collect();

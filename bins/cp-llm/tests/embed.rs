@@ -31,7 +31,7 @@ fn embed_batches_texts_and_keeps_order() {
     let server = Server::replying(|request| whole(200, "application/json", "", vectors(request).as_bytes()));
     let llm = Llm::asking("openai", &server);
     llm.home.write("config/prices.toml", "[v]\ninput = 1000.0\noutput = 0.0\n");
-    let ran = llm.feed(&["embed", "-m", "v", "--rows", "--batch", "2", "--dimensions", "2"], &rows(5)).success();
+    let ran = llm.feed(&["embed", "-m", "v", "--rows", "--batch-size", "2", "--dimensions", "2"], &rows(5)).success();
     let sent: Vec<Value> = server.requests().iter().map(Request::json).collect();
     assert!(server.requests()[0].line().contains("/v1/embeddings"));
     assert_eq!(sent.iter().map(|sent| sent["input"].as_array().unwrap().len()).collect::<Vec<_>>(), [2, 2, 1]);
@@ -59,7 +59,7 @@ fn embed_limits_bytes_of_request() {
     assert_eq!(server.requests().len(), 3);
     let ran = llm.run(&["embed", "-m", "v", "--format", "text", "--", "my secret 4"]).success();
     assert_eq!(ran.stdout, "4.10 -1e-7\n");
-    let refused = llm.run(&["embed", "-m", "v", "--batch", "0", "my secret"]).code(2);
+    let refused = llm.run(&["embed", "-m", "v", "--batch-size", "0", "my secret"]).code(2);
     assert!(!llm.home.read("ledger/cp-llm.jsonl").contains("my secret"), "{}", refused.stdout);
 }
 
@@ -87,7 +87,7 @@ fn embed_retries_transient_errors_and_fails_all_texts() {
     assert_eq!(llm.ledger().iter().filter(|line| line["event"] == "llm.response").count(), 2);
     let server = Server::playing(vec![reply(400, &json!({"error":{"message":"too long"}})), good.clone()]);
     let llm = Llm::asking("openai", &server);
-    let ran = llm.feed(&["embed", "-m", "v", "--rows", "--batch", "2"], &rows(3)).success();
+    let ran = llm.feed(&["embed", "-m", "v", "--rows", "--batch-size", "2"], &rows(3)).success();
     let failed: Vec<Value> = ran.of("error");
     assert_eq!((items(&ran).len(), failed.len()), (1, 2), "{}", ran.stdout);
     let records = ran.records();
@@ -115,7 +115,7 @@ fn embed_retries_transient_errors_and_fails_all_texts() {
 #[test]
 fn embed_stops_at_budget_and_rejects_backend_without_embeddings() {
     let llm = Llm::new().set("CP_BACKEND", "stub");
-    let ran = llm.feed(&["embed", "--rows", "--batch", "1", "--budget-tokens", "3"], &rows(5)).code(9);
+    let ran = llm.feed(&["embed", "--rows", "--batch-size", "1", "--budget-tokens", "3"], &rows(5)).code(9);
     assert_eq!(items(&ran).len(), 2, "two words each: {}", ran.stdout);
     llm.run(&["embed", "--backend", "anthropic", "-m", "m", "hi"]).failed(4, "E_CONFIG");
     llm.run(&["embed", " "]).failed(2, "E_VALIDATION");

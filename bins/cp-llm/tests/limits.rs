@@ -90,7 +90,7 @@ fn resume_skips_answered_prompts() {
     // As after a kill in the middle of the fifth line.
     let cut = whole_run.stdout.match_indices('\n').nth(3).unwrap().0 + 40;
     std::fs::write(&out, &whole_run.stdout[..cut]).unwrap();
-    let ran = llm.feed(&["--backend", "stub", "--rows", "--resume", out.to_str().unwrap()], &input);
+    let ran = llm.feed(&["--backend", "stub", "--rows", "--skip-done", out.to_str().unwrap()], &input);
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     assert_eq!(ran.closing()["data"], json!({"total":10,"succeeded":6,"failed":0,"skipped":4}));
     let mut file = std::fs::OpenOptions::new().append(true).open(&out).unwrap();
@@ -99,8 +99,8 @@ fn resume_skips_answered_prompts() {
     let places: Vec<u64> =
         lines.iter().filter(|l| l["type"] == "message").map(|l| l["data"]["index"].as_u64().unwrap()).collect();
     assert_eq!(places, (0..10).collect::<Vec<_>>());
-    let other =
-        llm.feed(&["--backend", "stub", "--rows", "--resume", out.to_str().unwrap()], &rows(1).replace("row", "other"));
+    let other = llm
+        .feed(&["--backend", "stub", "--rows", "--skip-done", out.to_str().unwrap()], &rows(1).replace("row", "other"));
     assert_eq!((other.status, other.first_error()["code"].as_str().unwrap().to_owned()), (6, "E_CONFLICT".to_owned()));
 }
 
@@ -111,7 +111,7 @@ fn resume_reads_pipe() {
     llm.work.write("out", &first.stdout);
     llm.work.write("rows", rows(4));
     // The last line is incomplete. A pipe cannot be truncated.
-    let script = "mkfifo p; { cat out; printf torn; } >p & cp-llm --backend stub --rows --resume p <rows";
+    let script = "mkfifo p; { cat out; printf torn; } >p & cp-llm --backend stub --rows --skip-done p <rows";
     let ran = llm.sh(script);
     assert_eq!(ran.success().closing()["data"], json!({"total":4,"succeeded":1,"failed":0,"skipped":3}));
 }
@@ -126,7 +126,7 @@ fn resume_after_kill_answers_each_row_once() {
     std::fs::write(&input, rows(300)).unwrap();
     let start = || {
         let append = std::fs::OpenOptions::new().create(true).append(true).open(&out).unwrap();
-        let command = llm.command(&["-m", "m", "--rows", "--jobs", "8", "--resume", out.to_str().unwrap()]);
+        let command = llm.command(&["-m", "m", "--rows", "--jobs", "8", "--skip-done", out.to_str().unwrap()]);
         command.stdin_from(std::fs::File::open(&input).unwrap()).stdout_to(append).start()
     };
     let printed = || llm.work.read_if_there("out.jsonl").lines().count();

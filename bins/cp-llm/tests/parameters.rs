@@ -110,7 +110,8 @@ fn provider_tools_are_added() {
     let tools = llm.work.write("tools.json", r#"[{"name":"f","input_schema":{"type":"object"}}]"#);
     let search = "tools=[{\"type\":\"web_search\",\"name\":\"w\"}]";
     for backend in ["anthropic", "openai", "openai-responses", "gemini"] {
-        let tools = body(backend, &["-m", "m", "--tools", tools.to_str().unwrap(), "-o", search])["tools"].clone();
+        let tools =
+            body(backend, &["-m", "m", "--tool-schemas", tools.to_str().unwrap(), "-o", search])["tools"].clone();
         assert_eq!((tools.as_array().unwrap().len(), &tools[1]["name"]), (2, &json!("w")), "{backend}: {tools}");
     }
 }

@@ -143,16 +143,16 @@ fn tools_option_reads_file() {
         "tools.json",
         r#"[{"name":"f","parameters":{"type":"object"}},{"name":"g","description":"d","input_schema":{}}]"#,
     );
-    assert_eq!(llm.run(&["-m", "m", "--tools", file.to_str().unwrap(), "hi"]).status, 0);
+    assert_eq!(llm.run(&["-m", "m", "--tool-schemas", file.to_str().unwrap(), "hi"]).status, 0);
     let tools = server.requests()[0].json()["tools"].clone();
     assert_eq!(
         (&tools[0]["function"]["parameters"], &tools[1]["function"]["description"]),
         (&json!({"type":"object"}), &json!("d"))
     );
     std::fs::write(&file, r#"{"name":"f"}"#).unwrap();
-    let ran = llm.run(&["-m", "m", "--tools", file.to_str().unwrap(), "hi"]);
+    let ran = llm.run(&["-m", "m", "--tool-schemas", file.to_str().unwrap(), "hi"]);
     assert_eq!((ran.status, ran.first_error()["code"].as_str().unwrap().to_owned()), (2, "E_VALIDATION".to_owned()));
-    assert_eq!(llm.run(&["-m", "m", "--tools", "/nowhere.json", "hi"]).status, 3);
+    assert_eq!(llm.run(&["-m", "m", "--tool-schemas", "/nowhere.json", "hi"]).status, 3);
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn shared_error_fails_shard() {
 fn resume(llm: &Llm, out: &str, arguments: &[&str], input: &str) -> Background {
     let input_file = llm.work.write(format!("{out}.in"), input);
     let append = OpenOptions::new().create(true).append(true).open(llm.work.join(out)).unwrap();
-    let command = llm.command(&[&["-m", "m", "--rows", "--resume", out], arguments].concat());
+    let command = llm.command(&[&["-m", "m", "--rows", "--skip-done", out], arguments].concat());
     command.stdin_from(File::open(input_file).unwrap()).stdout_to(append).start()
 }
 
@@ -164,13 +164,16 @@ fn resume_is_exclusive() {
     let server = Server::playing(vec![vec![Step::Stall], whole("openai", "fine")]);
     let llm = Llm::asking("openai", &server);
     let input = rows(0..3).concat();
-    assert_eq!(llm.feed(&["-m", "m", "--rows", "--resume", "out", "--dry-run"], &input).success().of("item").len(), 3);
+    assert_eq!(
+        llm.feed(&["-m", "m", "--rows", "--skip-done", "out", "--dry-run"], &input).success().of("item").len(),
+        3
+    );
     assert!(!llm.work.join("out").exists());
     // The test creates the output.
-    let mut first = llm.start(&["-m", "m", "--rows", "--resume", "out"]);
+    let mut first = llm.start(&["-m", "m", "--rows", "--skip-done", "out"]);
     first.write(&input);
     until("the first has asked", || server.requests().len() == 1);
-    let second = llm.feed(&["-m", "m", "--rows", "--resume", "out"], &input);
+    let second = llm.feed(&["-m", "m", "--rows", "--skip-done", "out"], &input);
     let error = second.failed(6, "E_CONFLICT");
     assert!(error["message"].as_str().unwrap().contains("another process"), "{error}");
     assert_eq!((server.requests().len(), llm.work.read("out")), (1, String::new()));
@@ -192,10 +195,10 @@ fn resume_of_running_output_conflicts() {
     let command = llm.command(&["-m", "m", "--rows"]).stdin_from(File::open(input_file).unwrap()).stdout_to(out);
     let first = command.start();
     until("the first has asked", || server.requests().len() == 1);
-    llm.feed(&["-m", "m", "--rows", "--resume", "out"], &input).failed(6, "E_CONFLICT");
+    llm.feed(&["-m", "m", "--rows", "--skip-done", "out"], &input).failed(6, "E_CONFLICT");
     assert_eq!(server.requests().len(), 1);
     first.kill();
-    llm.feed(&["-m", "m", "--rows", "--resume", "out"], &input).success();
+    llm.feed(&["-m", "m", "--rows", "--skip-done", "out"], &input).success();
 }
 
 #[test]
@@ -208,7 +211,7 @@ fn resume_with_other_requests_conflicts() {
     let llm = Llm::asking("openai", &server);
     let input = rows(0..2).concat();
     let ask = |system: &str, more: &[&str]| -> Outcome {
-        let asked = ["--rows", "--retries", "0", "--resume", "out", "-s", system];
+        let asked = ["--rows", "--retries", "0", "--skip-done", "out", "-s", system];
         llm.feed(&[&asked, more].concat(), &input)
     };
     let first = ask("be brief", &["-m", "down,m"]).success();
@@ -253,7 +256,7 @@ fn resume_with_other_requests_conflicts() {
         .collect();
     llm.work.write("out", old.iter().map(|record| record.to_string() + "\n").collect::<String>());
     assert_eq!(ask("be brief", &["-m", "other"]).success().closing()["data"]["skipped"], 2);
-    let swapped = llm.feed(&["-m", "m", "--rows", "--resume", "out"], &rows([1, 0]).concat());
+    let swapped = llm.feed(&["-m", "m", "--rows", "--skip-done", "out"], &rows([1, 0]).concat());
     assert_eq!((swapped.status, &swapped.closing()["error"]["code"]), (6, &json!("E_CONFLICT")));
 }
 

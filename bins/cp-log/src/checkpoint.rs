@@ -27,7 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "checkpoint",
     class: Class::Append,
     output: "signed",
-    examples: &["{} append hello && {} keygen C && {} checkpoint --key C"],
+    examples: &["{} append hello && {} keygen C && {} checkpoint --sign-with C"],
     events: &["ledger.checkpoint"],
     ..VerbDoc::EMPTY
 };
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     ledger: LedgerOption,
     /// The key that signs
-    #[arg(long, value_name = "KEY", required_unless_present_any = ["witness_request", "add_signature"])]
+    #[arg(long = "sign-with", alias = "key", value_name = "KEY", required_unless_present_any = ["witness_request", "add_signature"])]
     key: Option<PathBuf>,
     /// Print the newest checkpoint as a request to a witness
     #[arg(long, conflicts_with_all = ["key", "add_signature"])]
@@ -152,7 +152,7 @@ fn refuse_other_signer(named: Option<&str>, signer: &Signer, ledger: &Path) -> R
     let message = format!("line 0 names {named} as its signer, not {}", signer.verifier().to_text());
     Err(Error::new(Code::Forbidden, message)
         .in_file(ledger)
-        .hint("sign with that key; a ledger that another key is to sign begins with cp-log create --key"))
+        .hint("sign with that key; a ledger that another key is to sign begins with cp-log create --trust"))
 }
 
 fn request(ledger: &Path, path: &Path, old: u64) -> Result<Signed> {
@@ -201,7 +201,7 @@ pub(crate) const KEYGEN_DOC: VerbDoc =
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeygenArgs {
     /// The name in the signatures (default: the file's name)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long = "signer", alias = "name", value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
     append: AppendOptions,
@@ -288,7 +288,7 @@ pub(crate) const WITNESS_DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "witnessed",
     examples: &[
-        "{} append hello && {} keygen R && {} keygen W && {} checkpoint --key R && {} checkpoint --witness-request --format raw | {} witness --key W --signer R.pub --state seen",
+        "{} append hello && {} keygen R && {} keygen W && {} checkpoint --sign-with R && {} checkpoint --witness-request --format raw | {} witness --sign-with W --signer R.pub --state seen",
     ],
     input: &[Input::Bytes],
     ..VerbDoc::EMPTY
@@ -298,7 +298,7 @@ pub(crate) const WITNESS_DOC: VerbDoc = VerbDoc {
 #[derive(Debug, clap::Args)]
 pub(crate) struct WitnessArgs {
     /// The witness's key
-    #[arg(long, value_name = "KEY")]
+    #[arg(long = "sign-with", alias = "key", value_name = "KEY")]
     key: PathBuf,
     /// The public key of the ledger's signer
     #[arg(long, value_name = "KEY")]

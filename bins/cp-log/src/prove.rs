@@ -21,7 +21,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "prove",
     class: Class::Query,
     output: "proof",
-    examples: &["{} append hello && {} keygen P && {} checkpoint --key P && {} prove 1"],
+    examples: &["{} append hello && {} keygen P && {} checkpoint --sign-with P && {} prove 1"],
     ..VerbDoc::EMPTY
 };
 

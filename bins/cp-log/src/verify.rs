@@ -39,15 +39,15 @@ pub(crate) struct Args {
     #[arg(long)]
     no_json: bool,
     /// The ledger is complete: a partial last line is a fault
-    #[arg(long)]
+    #[arg(long = "complete", alias = "closed")]
     closed: bool,
     /// A checkpoint that the ledger must go on from (default: the one beside it, if there is one)
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// The public key that must have signed the checkpoint; of a bundle, one of the keys must have signed each ledger (repeatable)
-    #[arg(long, value_name = "KEY")]
+    #[arg(long = "trust", alias = "key", value_name = "KEY")]
     key: Vec<PathBuf>,
-    /// A file of cp-log bind: each ledger in it must be there and continue what was bound; --key is the key that signed it
+    /// A file of cp-log bind: each ledger in it must be there and continue what was bound; --trust is the key that signed it
     #[arg(long, value_name = "FILE", conflicts_with = "checkpoint")]
     bound: Option<PathBuf>,
     /// How many threads share the work (default: one for each processor)
@@ -105,7 +105,7 @@ impl Requirements {
         }
         let signatures = if is_bound { usize::from(self.key.is_some()) } else { demanded.len() };
         if signatures == 0 {
-            let why = if is_bound { "--key was not given" } else { "line 0 names no key, and --key was not given" };
+            let why = if is_bound { "--trust was not given" } else { "line 0 names no key, and --trust was not given" };
             found.not_proved("signature", why);
         } else {
             found.proved.push(("signature", u64::try_from(signatures).unwrap_or(1)));
@@ -176,7 +176,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let key = match &args.key[..] {
         [] => None,
         [key] => Some(Verifier::load(key)?),
-        _ => return Err(Error::usage("--key is repeatable only if FILE is a bundle")),
+        _ => return Err(Error::usage("--trust is repeatable only if FILE is a bundle")),
     };
     let bound = args.bound.as_deref().map(|path| Bounded::load(path, key.as_ref())).transpose()?;
     let groups = Group::all(&targets, context);

@@ -29,7 +29,7 @@ fn bind(place: &Ledgers, exit: i32) -> Value {
 
 /// The status that `verify --bound` reports for each ledger, by file name, and the error's code.
 fn statuses(place: &Ledgers) -> (Vec<(String, String)>, Value) {
-    let ran = place.run(&["verify", "--bound", "b.note", "--key", "K.pub", "shards"]);
+    let ran = place.run(&["verify", "--bound", "b.note", "--trust", "K.pub", "shards"]);
     let mut told = Vec::new();
     let records = ran.records();
     for record in &records {
@@ -58,7 +58,7 @@ fn a_line_of_any_ledger_is_proved_with_the_public_key_alone() {
             place.work.write("p", &proof);
             let line = place.work.read(file(name)).lines().nth(seq).unwrap().to_owned() + "\n";
             let origin = place.stored(&file(name))[0]["data"]["origin"].as_str().unwrap().to_owned();
-            let check = ["check-proof", "--key", "K.pub", "--name", &origin, "--strict-exit", "p"];
+            let check = ["check-proof", "--trust", "K.pub", "--ledger-name", &origin, "--strict-exit", "p"];
             let checked = place.lines(&check, &line);
             assert_eq!(checked[0]["data"]["proved"], true);
             assert!(checked[0]["data"]["bound"].as_str().unwrap().starts_with("cp-bound/"));
@@ -138,7 +138,7 @@ fn a_bound_never_goes_back() {
     place.lines(&["keygen", "other"], "");
     place.closing(&["bind", "shards", "--key", "other", "-o", "b.note"], "", 1);
     place.lines(&["append", "-f", "one.jsonl", "m"], "");
-    place.lines(&["checkpoint", "-f", "one.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "one.jsonl", "--sign-with", "K"], "");
     place.closing(&["bind", "one.jsonl", "--key", "K", "-o", "one.checkpoint"], "", 1);
     assert_eq!(place.work.read("b.note"), second);
     // The remaining ledgers can be bound in a file of their own.
@@ -170,7 +170,7 @@ fn a_forged_bound_is_refused_before_any_ledger_is_judged() {
         assert_eq!(closing["error"]["details"]["file"], "forged");
     }
     place.lines(&["keygen", "other"], "");
-    place.closing(&["verify", "--bound", "b.note", "--key", "other.pub", "shards"], "", 1);
+    place.closing(&["verify", "--bound", "b.note", "--trust", "other.pub", "shards"], "", 1);
     assert_eq!(place.closing(&["verify", "--bound", "none", "shards"], "", 3)["error"]["code"], "E_NOT_FOUND");
     let open = place.lines(&["verify", "--bound", "b.note", "shards"], "");
     assert_eq!(open[0]["data"]["not_proved"][0]["what"], "signature");
@@ -230,7 +230,7 @@ fn each_shard_that_is_dropped_swapped_doubled_or_cut_is_found() {
         place.ledger(&format!("shards/{n}.jsonl"), 3 + n);
     }
     place.lines(&["bind", "shards", "--key", "K", "-o", "b.note"], "");
-    let verify = |exit: i32| place.feed(&["verify", "--bound", "b.note", "--key", "K.pub", "shards"], "").code(exit);
+    let verify = |exit: i32| place.feed(&["verify", "--bound", "b.note", "--trust", "K.pub", "shards"], "").code(exit);
     assert_eq!(verify(0).closing()["meta"]["notices"], Value::Null);
     let good: Vec<Vec<u8>> = (0..9).map(|n| place.work.bytes(format!("shards/{n}.jsonl"))).collect();
     for n in 0..9 {
@@ -275,7 +275,7 @@ fn two_thousand_ledgers_need_few_open_files() {
     assert_eq!(status, 0, "{said}");
     assert!(said.contains("\"ledgers\":2000"), "{said}");
     std::fs::remove_file(place.path("shards/1234.jsonl")).unwrap();
-    let (status, said) = limited("verify --bound b.note --key K.pub shards");
+    let (status, said) = limited("verify --bound b.note --trust K.pub shards");
     assert_eq!(status, 1, "{said}");
     assert_eq!(said.matches("\"bound\":\"intact\"").count(), 1999);
     assert!(

@@ -21,8 +21,8 @@ fn check_with(verb: &str, bundle: &[u8], arguments: &[&str]) -> Outcome {
 fn signed() -> Ledgers {
     let place = Ledgers::new();
     place.ledger("l.jsonl", 12);
-    place.lines(&["keygen", "K", "--name", "example.com/log"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["keygen", "K", "--signer", "example.com/log"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     place
 }
 
@@ -61,7 +61,7 @@ fn bundle_check_reports_lines_after_the_signature() {
     let place = signed();
     let bundle = place.run(&["bundle", "l.jsonl"]).success().stdout;
     let public = place.path("K.pub");
-    let proved = check(bundle.as_bytes(), &["--key", public.to_str().unwrap()]).success().data();
+    let proved = check(bundle.as_bytes(), &["--trust", public.to_str().unwrap()]).success().data();
     let ledger = &proved["ledgers"][0];
     assert_eq!((&ledger["signed_by"], &ledger["whole"]), (&json!(["example.com/log"]), &json!(true)));
     assert_eq!(
@@ -71,15 +71,15 @@ fn bundle_check_reports_lines_after_the_signature() {
     assert!(proved["not_proved"][0].as_str().unwrap().contains("after the checkpoint"), "{proved}");
     place.lines(&["keygen", "other"], "");
     let other = place.path("other.pub");
-    let refused = check(bundle.as_bytes(), &["--key", other.to_str().unwrap()]).code(1).error();
+    let refused = check(bundle.as_bytes(), &["--trust", other.to_str().unwrap()]).code(1).error();
     assert!(refused["message"].as_str().unwrap().contains("none of the keys"), "{refused}");
     // Two keys: one of them is enough.
-    check(bundle.as_bytes(), &["--key", other.to_str().unwrap(), "--key", public.to_str().unwrap()]).success();
+    check(bundle.as_bytes(), &["--trust", other.to_str().unwrap(), "--trust", public.to_str().unwrap()]).success();
     place.ledger("unsigned.jsonl", 3);
     let bundle = place.run(&["bundle", "unsigned.jsonl"]).success().stdout;
     assert!(bundle.contains(r#""status":"unsigned""#));
     check(bundle.as_bytes(), &[]).success();
-    check(bundle.as_bytes(), &["--key", public.to_str().unwrap()]).code(1);
+    check(bundle.as_bytes(), &["--trust", public.to_str().unwrap()]).code(1);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_part_of_a_ledger_is_proved_line_by_line_and_shows_that_the_rest_is_there() 
     assert_eq!(lines.len(), 2);
     assert!(lines[0].contains(r#""next":{"hash""#) && !lines[1].contains(r#""next""#));
     let public = place.path("K.pub");
-    let proved = check(bundle.as_bytes(), &["--key", public.to_str().unwrap()]).success().data();
+    let proved = check(bundle.as_bytes(), &["--trust", public.to_str().unwrap()]).success().data();
     let ledger = &proved["ledgers"][0];
     assert_eq!((&ledger["lines"], &ledger["size"], &ledger["whole"]), (&json!(2), &json!(16), &json!(false)));
     let mut start = 0;

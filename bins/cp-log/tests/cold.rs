@@ -13,12 +13,12 @@ const CLOSED: [&str; 3] =
 fn ledger() -> Ledgers {
     let place = Ledgers::new();
     place.lines(&["keygen", "K"], "");
-    place.lines(&["create", "--key", "K.pub", "l.jsonl"], "");
+    place.lines(&["create", "--trust", "K.pub", "l.jsonl"], "");
     for _ in 0..3 {
         place.lines(&["append", "-f", "l.jsonl", "--sync", "none"], "one\ntwo\nthree\n");
         place.lines(&["rotate", "l.jsonl"], "");
     }
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     std::fs::create_dir(place.path("cold")).unwrap();
     place
 }
@@ -71,7 +71,7 @@ fn absent_segments_leave_the_rest_proved_up_to_the_signature() {
     for away in 0_usize..8 {
         let names: Vec<&str> = (0..3).filter(|at| away & (1 << at) != 0).map(|at| CLOSED[at]).collect();
         take_away(&place, &names);
-        let (absent, last) = verified(&place, &["--key", "K.pub"]);
+        let (absent, last) = verified(&place, &["--trust", "K.pub"]);
         assert_eq!((&last["proved"]["checkpoint"], &last["proved"]["signature"]), (&json!(16), &json!(2)), "{away}");
         // Of several that lie together the last is named, with the lines of all.
         let expected = match away {
@@ -87,7 +87,7 @@ fn absent_segments_leave_the_rest_proved_up_to_the_signature() {
         assert_eq!(absent, expected);
         put_back(&place, &names);
     }
-    let (absent, last) = verified(&place, &["--key", "K.pub"]);
+    let (absent, last) = verified(&place, &["--trust", "K.pub"]);
     assert_eq!((absent, &last["not_proved"]), (json!([]), &json!([])));
 }
 
@@ -181,9 +181,9 @@ fn a_ledger_goes_on_without_its_segments_and_a_proof_has_them_put_back() {
     let claim = audited.iter().find(|record| record["data"]["claim"] == "receipt").unwrap();
     assert_eq!(claim["data"]["holds"], Value::Null, "{claim}");
     place.lines(&["rotate", "l.jsonl"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     place.lines(&["bind", "l.jsonl", "--key", "K", "-o", "b.note"], "");
-    let bound = place.lines(&["verify", "--bound", "b.note", "--key", "K.pub", "l.jsonl"], "");
+    let bound = place.lines(&["verify", "--bound", "b.note", "--trust", "K.pub", "l.jsonl"], "");
     assert_eq!(bound[1]["data"]["bound"], "intact");
     for more in [&["prove", "16", "-f", "l.jsonl"][..], &["bundle", "l.jsonl"]] {
         let refused = place.feed(more, "").code(3).closing();
@@ -192,7 +192,7 @@ fn a_ledger_goes_on_without_its_segments_and_a_proof_has_them_put_back() {
     }
     put_back(&place, &CLOSED);
     place.lines(&["prove", "16", "-f", "l.jsonl"], "");
-    let (absent, last) = verified(&place, &["--key", "K.pub"]);
+    let (absent, last) = verified(&place, &["--trust", "K.pub"]);
     assert_eq!((absent, &last["proved"]["checkpoint"]), (json!([]), &json!(20)));
 }
 
@@ -206,16 +206,16 @@ fn checkpoint_in_absent_segment_is_unproved_and_fails_if_required() {
     take_away(&place, &[fourth]);
     let (_, last) = verified(&place, &[]);
     assert!(last["not_proved"].as_array().unwrap().iter().any(|open| open["what"] == "checkpoint"), "{last}");
-    for more in [&["--key", "K.pub"][..], &["--checkpoint", "l.checkpoint"]] {
+    for more in [&["--trust", "K.pub"][..], &["--checkpoint", "l.checkpoint"]] {
         let refused = place.closing(&[&["verify", "l.jsonl"], more].concat(), "", 1);
         assert_eq!(refused["error"]["details"]["kind"], "segment", "{refused}");
     }
     let bound = place.feed(&["verify", "--bound", "b.note", "l.jsonl"], "").code(1).first_error();
     assert_eq!(bound["details"]["bound"], "damaged");
-    place.feed(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "").failed(3, "E_NOT_FOUND");
+    place.feed(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "").failed(3, "E_NOT_FOUND");
     // With what was signed last here again, it can be signed, and go.
     put_back(&place, &[fourth]);
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     take_away(&place, &[fourth]);
-    verified(&place, &["--key", "K.pub"]);
+    verified(&place, &["--trust", "K.pub"]);
 }

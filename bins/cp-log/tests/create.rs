@@ -5,15 +5,16 @@ use crate::ledgers::Ledgers;
 #[test]
 fn a_named_ledger_is_signed_and_proved_under_its_name() {
     let place = Ledgers::new();
-    let key = place.lines(&["keygen", "K", "--name", "example.com/key"], "").remove(0);
-    let begun = place.lines(&["create", "--name", "example.com/audit", "--key", "K.pub", "l.jsonl"], "").remove(0);
+    let key = place.lines(&["keygen", "K", "--signer", "example.com/key"], "").remove(0);
+    let begun =
+        place.lines(&["create", "--ledger-name", "example.com/audit", "--trust", "K.pub", "l.jsonl"], "").remove(0);
     assert_eq!(begun["data"]["origin"], "example.com/audit");
     let first = place.stored("l.jsonl").remove(0);
     assert_eq!(first["data"]["origin"], "example.com/audit");
     assert_eq!(first["data"]["verifier"], key["data"]["verifier"]);
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
-    place.lines(&["verify", "--key", "K.pub", "l.jsonl"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
+    place.lines(&["verify", "--trust", "K.pub", "l.jsonl"], "");
     let note = place.work.read("l.checkpoint");
     assert_eq!(note.lines().next(), Some("example.com/audit"));
 }
@@ -43,7 +44,7 @@ fn create_refuses_existing_file() {
 #[test]
 fn a_name_that_a_checkpoint_cannot_carry_is_refused_and_a_dry_run_makes_nothing() {
     let place = Ledgers::new();
-    assert_eq!(place.closing(&["create", "--name", "two words", "l.jsonl"], "", 2)["error"]["code"], "E_USAGE");
-    place.lines(&["create", "--name", "a/b", "--dry-run", "l.jsonl"], "");
+    assert_eq!(place.closing(&["create", "--ledger-name", "two words", "l.jsonl"], "", 2)["error"]["code"], "E_USAGE");
+    place.lines(&["create", "--ledger-name", "a/b", "--dry-run", "l.jsonl"], "");
     assert!(!place.path("l.jsonl").exists());
 }

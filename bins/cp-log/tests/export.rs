@@ -44,7 +44,7 @@ fn export_batch_names_the_ledger_of_each_entry() {
         place.stored(&file)[0]["data"]["origin"].clone()
     });
     let told = |batch: &str| {
-        let words = ["export", "--batch", batch, "a.jsonl", "b.jsonl"];
+        let words = ["export", "--batch-size", batch, "a.jsonl", "b.jsonl"];
         let mut found = Vec::new();
         let mut sizes = Vec::new();
         let records = place.lines(&words, "");
@@ -81,7 +81,7 @@ fn export_batch_names_the_ledger_of_each_entry() {
     assert_eq!((of("spans"), of("logRecords")), (vec![4, 4, 2], vec![4, 4, 4]));
     assert_eq!(told("100000").1, [("spans", 10), ("logRecords", 12)]);
     for wrong in ["0", "100001", "x"] {
-        place.run(&["export", "--batch", wrong, "a.jsonl"]).failed(2, "E_USAGE");
+        place.run(&["export", "--batch-size", wrong, "a.jsonl"]).failed(2, "E_USAGE");
     }
 }
 

@@ -51,7 +51,7 @@ fn killed_everywhere(arguments: &[&str], calls: &[&str], prepare: impl Fn(&Ledge
             prepare(&place);
             let Some(done) = injected(&place, &format!("{call}:signal=SIGKILL:when={step}"), arguments) else { return };
             place.lines(&["append", "-f", "l.jsonl", "after"], "");
-            place.lines(&["verify", "--closed", "l.jsonl"], "");
+            place.lines(&["verify", "--complete", "l.jsonl"], "");
             let ticks = place.lines(&["query", "l.jsonl", "--event", "tick"], "");
             assert_eq!(ticks.last().unwrap()["data"]["count"], 4, "{call} {step}");
             check(&place);
@@ -106,7 +106,7 @@ fn a_creation_can_die_at_any_step() {
             let injection = format!("{call}:signal=SIGKILL:when={step}");
             let Some(done) = injected(&place, &injection, &["append", "-f", "new/l.jsonl", "m"]) else { return };
             place.lines(&["append", "-f", "new/l.jsonl", "after"], "");
-            place.lines(&["verify", "--closed", "new/l.jsonl"], "");
+            place.lines(&["verify", "--complete", "new/l.jsonl"], "");
             if done.status == 0 {
                 break;
             }
@@ -136,9 +136,9 @@ fn append_recovers_after_full_disk() {
         head -c 40000 /dev/zero >ballast
         head -c 30000 /dev/zero | tr '\0' x | "$1" append -f l.jsonl --sync none >refused
         echo "exit $?"
-        "$1" verify --closed l.jsonl >/dev/null && echo verified
+        "$1" verify --complete l.jsonl >/dev/null && echo verified
         rm ballast
-        "$1" append -f l.jsonl --sync none last >/dev/null && "$1" verify --closed l.jsonl >/dev/null && echo again
+        "$1" append -f l.jsonl --sync none last >/dev/null && "$1" verify --complete l.jsonl >/dev/null && echo again
         cat refused"#;
     let Some(done) = on_a_small_disk(&place, script) else { return };
     let out = &done.stdout;

@@ -154,9 +154,10 @@ fn every_hit_says_its_ledger_and_its_place() {
     assert_eq!(done[0]["data"]["ledger_bytes"], "bv8uanNvbmw=");
     // The mark is no part of what was written.
     let prelude =
-        "cp-log keygen K && cp-log checkpoint -f a.jsonl --key K && cp-log prove 1 -f a.jsonl --format raw >p";
+        "cp-log keygen K && cp-log checkpoint -f a.jsonl --sign-with K && cp-log prove 1 -f a.jsonl --format raw >p";
     place.sh(&format!("{{ {prelude}; }} >/dev/null")).success();
-    let proved = place.sh("cp-log query --merge a.jsonl --limit 2 | cp-log check-proof --key K.pub p --input records");
+    let proved =
+        place.sh("cp-log query --merge a.jsonl --limit 2 | cp-log check-proof --trust K.pub p --input records");
     let proved = proved.records();
     assert!(proved.iter().any(|line| line["data"]["proved"] == true), "{proved:?}");
 }

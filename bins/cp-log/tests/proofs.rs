@@ -6,8 +6,8 @@ use serde_json::json;
 fn signed(lines: usize) -> Ledgers {
     let place = Ledgers::new();
     place.ledger("l.jsonl", lines);
-    place.lines(&["keygen", "K", "--name", "example.com/log"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["keygen", "K", "--signer", "example.com/log"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     place
 }
 
@@ -29,7 +29,7 @@ fn a_key_is_made_once_and_for_its_owner_only() {
     assert!(made["data"]["verifier"].as_str().unwrap().starts_with("K+"));
     assert_eq!(std::fs::metadata(place.path("K")).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(place.closing(&["keygen", "K"], "", 6)["error"]["code"], "E_CONFLICT");
-    place.closing(&["keygen", "K2", "--name", "a b"], "", 2);
+    place.closing(&["keygen", "K2", "--signer", "a b"], "", 2);
 }
 
 #[test]
@@ -38,17 +38,17 @@ fn a_line_is_proved_without_the_ledger_and_an_edited_one_is_not() {
     for seq in [0, 5, 19] {
         prove(&place, &seq.to_string());
         let good = line(&place, seq);
-        let told = place.lines(&["check-proof", "--key", "K.pub", "p"], &good);
+        let told = place.lines(&["check-proof", "--trust", "K.pub", "p"], &good);
         assert_eq!(told[0]["data"]["proved"], true);
-        place.closing(&["check-proof", "--key", "K.pub", "--strict-exit", "p"], &good, 0);
+        place.closing(&["check-proof", "--trust", "K.pub", "--strict-exit", "p"], &good, 0);
         let edited = good.replace("tick", "tock").replace("open", "shut");
-        let closing = place.closing(&["check-proof", "--key", "K.pub", "p"], &edited, 1);
+        let closing = place.closing(&["check-proof", "--trust", "K.pub", "p"], &edited, 1);
         assert_eq!(closing["error"]["code"], "E_INTEGRITY");
         // Among others it is found; alone, it is missed.
         let among = format!("{edited}{good}");
-        let told = place.lines(&["check-proof", "--key", "K.pub", "p"], &among);
+        let told = place.lines(&["check-proof", "--trust", "K.pub", "p"], &among);
         assert_eq!((&told[0]["data"]["proved"], &told[1]["data"]["proved"]), (&false.into(), &true.into()));
-        place.closing(&["check-proof", "--key", "K.pub", "--strict-exit", "p"], &line(&place, 7), 1);
+        place.closing(&["check-proof", "--trust", "K.pub", "--strict-exit", "p"], &line(&place, 7), 1);
     }
     assert_eq!(place.closing(&["prove", "20", "-f", "l.jsonl"], "", 3)["error"]["code"], "E_NOT_FOUND");
 }
@@ -58,12 +58,12 @@ fn a_proof_by_another_key_or_with_another_root_is_refused() {
     let place = signed(5);
     prove(&place, "3");
     place.lines(&["keygen", "other"], "");
-    place.closing(&["check-proof", "--key", "other.pub", "p"], &line(&place, 3), 1);
+    place.closing(&["check-proof", "--trust", "other.pub", "p"], &line(&place, 3), 1);
     let proof = place.work.read("p");
     place.work.write("p", proof.replace("\n5\n", "\n6\n"));
-    place.closing(&["check-proof", "--key", "K.pub", "p"], &line(&place, 3), 1);
+    place.closing(&["check-proof", "--trust", "K.pub", "p"], &line(&place, 3), 1);
     place.work.write("p", "nothing");
-    place.closing(&["check-proof", "--key", "K.pub", "p"], &line(&place, 3), 2);
+    place.closing(&["check-proof", "--trust", "K.pub", "p"], &line(&place, 3), 2);
 }
 
 #[test]
@@ -76,22 +76,22 @@ fn rolled_back_forked_and_unsigned_ledgers_are_distinguished() {
         let closing = place.closing(&[&["verify"], arguments].concat(), "", 1);
         closing["error"]["details"]["kind"].as_str().unwrap().to_owned()
     };
-    assert_eq!(kind(&["--checkpoint", "l.checkpoint", "--key", "K.pub", "l2.jsonl"]), "rollback");
-    place.lines(&["verify", "--key", "K.pub", "l.jsonl"], "");
+    assert_eq!(kind(&["--checkpoint", "l.checkpoint", "--trust", "K.pub", "l2.jsonl"]), "rollback");
+    place.lines(&["verify", "--trust", "K.pub", "l.jsonl"], "");
     place.lines(&["keygen", "other"], "");
-    assert_eq!(kind(&["--key", "other.pub", "l.jsonl"]), "unsigned");
-    assert_eq!(kind(&["--key", "K.pub", "l2.jsonl"]), "unsigned");
+    assert_eq!(kind(&["--trust", "other.pub", "l.jsonl"]), "unsigned");
+    assert_eq!(kind(&["--trust", "K.pub", "l2.jsonl"]), "unsigned");
     place.ledger("l3.jsonl", 200);
     assert_eq!(kind(&["--checkpoint", "l.checkpoint", "l3.jsonl"]), "fork");
     let checkpoint = place.work.read("l.checkpoint");
     place.work.write("l.checkpoint", checkpoint.replace("\n100\n", "\n99\n"));
-    assert_eq!(kind(&["--key", "K.pub", "l.jsonl"]), "signature");
+    assert_eq!(kind(&["--trust", "K.pub", "l.jsonl"]), "signature");
     // The same number of lines, but others from line 51 on: known by the root.
     place.work.write("l.checkpoint", &checkpoint);
     place.work.write("l2.jsonl", &half);
     place.work.write("in", "x\n".repeat(80));
     place.lines(&["append", "-f", "l2.jsonl", "--sync", "none"], &"x\n".repeat(80));
-    assert_eq!(kind(&["--checkpoint", "l.checkpoint", "--key", "K.pub", "l2.jsonl"]), "fork");
+    assert_eq!(kind(&["--checkpoint", "l.checkpoint", "--trust", "K.pub", "l2.jsonl"]), "fork");
 }
 
 #[test]
@@ -102,11 +102,11 @@ fn nothing_is_signed_or_appended_after_a_rollback_until_it_is_accepted() {
     // With a torn line at its end, even.
     place.work.write("l.jsonl", half + "{\"seq\":10,");
     assert_eq!(place.closing(&["append", "-f", "l.jsonl", "m"], "", 1)["error"]["code"], "E_INTEGRITY");
-    place.closing(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "", 1);
-    let preview = place.closing(&["repair", "--rollback", "--dry-run", "l.jsonl"], "", 0);
+    place.closing(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "", 1);
+    let preview = place.closing(&["repair", "--accept-shorter", "--dry-run", "l.jsonl"], "", 0);
     let token = preview["data"]["confirm_token"].as_str().unwrap().to_owned();
-    place.closing(&["repair", "--rollback", "l.jsonl"], "", 5);
-    place.lines(&["repair", "--rollback", "--confirm", &token, "l.jsonl"], "");
+    place.closing(&["repair", "--accept-shorter", "l.jsonl"], "", 5);
+    place.lines(&["repair", "--accept-shorter", "--confirm", &token, "l.jsonl"], "");
     let stored = place.stored("l.jsonl");
     let events: Vec<_> = stored[10..].iter().map(|line| line["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["ledger.rollback", "ledger.recovered", "ledger.rolled_back"]);
@@ -119,17 +119,17 @@ fn nothing_is_signed_or_appended_after_a_rollback_until_it_is_accepted() {
 fn a_checkpoint_goes_on_from_the_one_before_it() {
     let place = signed(10);
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
-    let second = place.closing(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "", 0);
+    let second = place.closing(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "", 0);
     assert_eq!(second["data"]["size"], 12);
     assert_eq!(place.stored("l.jsonl").last().unwrap()["event"], "ledger.checkpoint");
     place.lines(&["keygen", "other"], "");
-    place.closing(&["checkpoint", "-f", "l.jsonl", "--key", "other"], "", 1);
+    place.closing(&["checkpoint", "-f", "l.jsonl", "--sign-with", "other"], "", 1);
 }
 
 #[test]
 fn witness_signs_only_continuations() {
     let place = signed(10);
-    place.lines(&["keygen", "W", "--name", "witness.example"], "");
+    place.lines(&["keygen", "W", "--signer", "witness.example"], "");
     let request = |old: &str| {
         let done =
             place.run(&["checkpoint", "-f", "l.jsonl", "--witness-request", "--old", old, "--format", "raw"]).success();
@@ -142,10 +142,10 @@ fn witness_signs_only_continuations() {
     let note = place.work.read("l.checkpoint");
     assert!(note.contains("\n— example.com/log ") && note.contains("\n— witness.example "));
     // The signer's own signature still holds, and so does a proof with both.
-    place.lines(&["verify", "--key", "K.pub", "l.jsonl"], "");
+    place.lines(&["verify", "--trust", "K.pub", "l.jsonl"], "");
 
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     let conflict = place.closing(&witness, &request("0"), 6);
     assert_eq!(conflict["error"]["details"]["size"], 10);
     let forged = request("10").replacen("old 10\n", "old 10\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n", 1);
@@ -174,7 +174,7 @@ fn of_two_requests_at_once_a_witness_signs_one_history() {
     let kept: String = text.split_inclusive('\n').take(9).collect();
     place.work.write("fork.jsonl", kept);
     place.lines(&["append", "-f", "fork.jsonl", "other"], "");
-    place.lines(&["checkpoint", "-f", "fork.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "fork.jsonl", "--sign-with", "K"], "");
     let requests = [request("l.jsonl"), request("fork.jsonl")];
     for round in 0..6 {
         let state = format!("seen{round}");
@@ -195,7 +195,7 @@ fn of_many_that_sign_at_once_the_one_with_most_lines_stays() {
         for _ in 0..6 {
             scope.spawn(|| {
                 place.lines(&["append", "-f", "l.jsonl", "m"], "");
-                place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+                place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
             });
         }
     });
@@ -229,15 +229,15 @@ fn an_origin_witnesses_and_a_quorum_are_demanded() {
     let good = line(&place, 3);
     let origin = place.stored("l.jsonl")[0]["data"]["origin"].as_str().unwrap().to_owned();
     let check = |options: &[&str], exit| {
-        let arguments = [&["check-proof", "--key", "K.pub", "--strict-exit", "p"], options].concat();
+        let arguments = [&["check-proof", "--trust", "K.pub", "--strict-exit", "p"], options].concat();
         place.feed(&arguments, &good).code(exit).records()[0]["data"].take()
     };
-    let data = check(&["--name", &origin, "--witness", "W.pub", "--witness", "X.pub"], 0);
+    let data = check(&["--ledger-name", &origin, "--witness", "W.pub", "--witness", "X.pub"], 0);
     assert_eq!((&data["cosigned_by"], &data["not_looked_at"]), (&json!(["W", "X"]), &json!([])));
     let data = check(&["--witness", "X.pub", "--witness", "Y.pub", "--quorum", "1"], 0);
     assert_eq!((&data["cosigned_by"], &data["not_looked_at"]), (&json!(["X"]), &json!(["W"])));
     assert_eq!(check(&[], 0)["not_looked_at"], json!(["W", "X"]));
-    check(&["--name", "another"], 1);
+    check(&["--ledger-name", "another"], 1);
     check(&["--witness", "X.pub", "--witness", "Y.pub"], 1);
     check(&["--witness", "Y.pub"], 1);
     for wrong in
@@ -253,11 +253,11 @@ fn only_the_key_that_line_0_names_signs() {
     let place = Ledgers::new();
     place.lines(&["keygen", "K"], "");
     place.lines(&["keygen", "other"], "");
-    place.lines(&["create", "--key", "K.pub", "l.jsonl"], "");
-    let refused = place.closing(&["checkpoint", "-f", "l.jsonl", "--key", "other"], "", 4);
+    place.lines(&["create", "--trust", "K.pub", "l.jsonl"], "");
+    let refused = place.closing(&["checkpoint", "-f", "l.jsonl", "--sign-with", "other"], "", 4);
     assert_eq!(refused["error"]["code"], "E_FORBIDDEN");
     assert!(!place.path("l.checkpoint").exists());
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     place.lines(&["verify", "l.jsonl"], "");
     // One that another key signed is no checkpoint of this ledger.
     let note = place.work.read("l.checkpoint");

@@ -21,7 +21,7 @@ fn damaged_last_lines_are_moved_aside_after_a_preview() {
     let told = place.stored("l.jsonl").remove(5);
     let aside = place.path(told["data"]["file"].as_str().unwrap());
     assert_eq!(std::fs::read(aside).unwrap(), &bytes[keep..]);
-    place.lines(&["verify", "--closed", "l.jsonl"], "");
+    place.lines(&["verify", "--complete", "l.jsonl"], "");
     let again = place.closing(&["repair", "--tail", "--confirm", &token, "l.jsonl"], "", 6);
     assert_eq!(again["error"]["details"]["reason"], "replayed");
     place.closing(&["repair", "--tail", "l.jsonl"], "", 0);

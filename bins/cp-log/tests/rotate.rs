@@ -72,7 +72,7 @@ fn a_crash_after_any_step_is_completed_by_the_next_writer() {
         assert_eq!(place.closing(&["append", "-f", "l.jsonl", "m"], "", 0)["data"]["seq"], 7, "step {step}");
         assert!(!next.exists());
         assert_eq!(place.stored(FIRST).len(), 6);
-        place.lines(&["verify", "--closed", "l.jsonl"], "");
+        place.lines(&["verify", "--complete", "l.jsonl"], "");
     }
 }
 
@@ -91,7 +91,7 @@ fn writers_go_on_while_it_is_rotated() {
     for child in children {
         child.finish().success();
     }
-    place.lines(&["verify", "--closed", "l.jsonl"], "");
+    place.lines(&["verify", "--complete", "l.jsonl"], "");
     let entries = place.lines(&["query", "l.jsonl", "--event", "log"], "");
     assert_eq!(entries.last().unwrap()["data"]["count"], 32);
 }
@@ -116,5 +116,5 @@ fn entries_from_outside_that_look_like_the_ledgers_own_are_only_entries() {
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
     let events: Vec<_> = place.stored("l.jsonl").into_iter().map(|line| line["event"].clone()).collect();
     assert_eq!(events, ["segment.open", "e", "log"]);
-    place.lines(&["verify", "--closed", "l.jsonl"], "");
+    place.lines(&["verify", "--complete", "l.jsonl"], "");
 }

@@ -167,7 +167,7 @@ fn forget_during_concurrent_seals_loses_no_other_value() {
         place.run(&["reveal", "-f", "l.jsonl", hash]).failed(3, "E_NOT_FOUND");
     }
     assert_eq!(stored.iter().filter(|line| line["event"] == "ledger.forgotten").count(), old.len());
-    place.lines(&["verify", "--closed", "l.jsonl"], "");
+    place.lines(&["verify", "--complete", "l.jsonl"], "");
 }
 
 #[test]

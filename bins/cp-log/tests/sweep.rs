@@ -41,7 +41,7 @@ fn forget(place: &Ledgers, hash: &str, spent: &str) -> Outcome {
 fn is_sound(place: &Ledgers, [kept, gone]: &[String; 2], fault: &str) {
     let next = place.run(&["append", "-f", "l.jsonl", "--event", "after", "m"]);
     assert_eq!(next.status, 0, "{fault}: {next:?}");
-    let verified = place.run(&["verify", "--closed", "l.jsonl"]);
+    let verified = place.run(&["verify", "--complete", "l.jsonl"]);
     assert_eq!(verified.status, 0, "{fault}: {verified:?}");
     let ticks = place.run(&["query", "l.jsonl", "--event", "tick"]).success().closing();
     assert_eq!(ticks["data"]["count"], 3, "{fault}");
@@ -172,10 +172,10 @@ fn accepting_a_rollback() {
     place.lines(&["keygen", "K"], "");
     let short = place.work.bytes("l.jsonl");
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     place.work.write("l.jsonl", short);
     assert_eq!(place.run(&["append", "-f", "l.jsonl", "m"]).error()["code"], "E_INTEGRITY");
-    let verb = ["repair", "--rollback", "l.jsonl"];
+    let verb = ["repair", "--accept-shorter", "l.jsonl"];
     let confirmed = token(&place, &verb, "").unwrap();
     Sweep::new(&place, &[&verb[..], &["--confirm", &confirmed]].concat()).run(|done, fault| {
         // Without the intent on the ledger nothing was done, and nothing goes on without it.
@@ -200,17 +200,17 @@ fn signing() {
     let place = Ledgers::new();
     let hashes = with_sealed(&place);
     place.lines(&["keygen", "K"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     let before = place.work.read("l.checkpoint");
-    Sweep::new(&place, &["checkpoint", "-f", "l.jsonl", "--key", "K"]).run(|done, fault| {
+    Sweep::new(&place, &["checkpoint", "-f", "l.jsonl", "--sign-with", "K"]).run(|done, fault| {
         let after = place.work.read("l.checkpoint");
         assert!(after != before || done.status != 0, "{fault}: {done:?}");
         // What is signed is on the ledger, whatever came after.
         let root = after.lines().nth(2).unwrap().to_owned();
         assert!(place.stored("l.jsonl").iter().any(|line| line["data"]["root"] == root), "{fault}");
-        place.run(&["verify", "--key", "K.pub", "l.jsonl"]).success();
+        place.run(&["verify", "--trust", "K.pub", "l.jsonl"]).success();
         is_sound(&place, &hashes, fault);
-        place.run(&["checkpoint", "-f", "l.jsonl", "--key", "K"]).success();
+        place.run(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"]).success();
     });
 }
 
@@ -230,7 +230,7 @@ fn binding() {
         assert!(after != before || done.status != 0, "{fault}: {done:?}");
         let root = after.split("\n\n").nth(1).unwrap().lines().nth(2).unwrap().to_owned();
         assert!(place.stored("record.jsonl").iter().any(|line| line["data"]["root"] == root), "{fault}");
-        place.run(&["verify", "--bound", "b.note", "--key", "K.pub", "shards"]).success();
+        place.run(&["verify", "--bound", "b.note", "--trust", "K.pub", "shards"]).success();
         place.run(&bind).success();
     });
 }
@@ -244,7 +244,7 @@ fn witnessing() {
     }
     let ask = |old: &str| {
         place.lines(&["append", "-f", "l.jsonl", "m"], "");
-        place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+        place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
         place
             .run(&["checkpoint", "-f", "l.jsonl", "--witness-request", "--old", old, "--format", "raw"])
             .success()

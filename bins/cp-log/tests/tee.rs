@@ -84,5 +84,5 @@ fn tee_passes_no_line_that_a_full_disk_refused() {
     let said: Vec<&str> = said.iter().map(|line| line["message"].as_str().unwrap()).collect();
     assert!(!lines.is_empty() && lines.len() < 5000, "{}", lines.len());
     assert!(lines == said, "{} passed, {} recorded", lines.len(), said.len());
-    place.lines(&["verify", "--closed", "l.jsonl"], "");
+    place.lines(&["verify", "--complete", "l.jsonl"], "");
 }

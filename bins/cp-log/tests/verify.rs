@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn faults(place: &Ledgers, name: &str) -> Vec<(u64, String)> {
-    let closing = place.closing(&["verify", "--closed", name], "", 1);
+    let closing = place.closing(&["verify", "--complete", name], "", 1);
     assert_eq!(closing["error"]["code"], "E_INTEGRITY");
     let faults = closing["error"]["details"]["faults"].as_array().unwrap();
     faults.iter().map(|fault| (fault["line"].as_u64().unwrap(), fault["kind"].as_str().unwrap().to_owned())).collect()

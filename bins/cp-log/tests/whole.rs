@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 fn ledger() -> Ledgers {
     let place = Ledgers::new();
     place.lines(&["keygen", "K"], "");
-    place.lines(&["create", "--key", "K.pub", "d/l.jsonl"], "");
+    place.lines(&["create", "--trust", "K.pub", "d/l.jsonl"], "");
     for part in 0..3 {
         // Bytes that are not a text go to a blob, however few they are.
         for n in 0..2 {
@@ -21,12 +21,12 @@ fn ledger() -> Ledgers {
             opened.unwrap().append(entry).unwrap();
         }
         place.lines(&["append", "-f", "d/l.jsonl", "--sync", "none"], "one\ntwo\nthree\n");
-        place.lines(&["checkpoint", "-f", "d/l.jsonl", "--key", "K"], "");
+        place.lines(&["checkpoint", "-f", "d/l.jsonl", "--sign-with", "K"], "");
         if part < 2 {
             place.lines(&["rotate", "d/l.jsonl"], "");
         }
     }
-    place.lines(&["checkpoint", "-f", "d/l.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "d/l.jsonl", "--sign-with", "K"], "");
     place
 }
 
@@ -87,17 +87,17 @@ fn verify_lists_what_is_not_proved() {
     assert_eq!(open(&place.closing(&["verify", "--no-json", "l.jsonl"], "", 0)), ["checkpoint", "json"]);
     assert_eq!(open(&place.closing(&["verify", "-"], &place.work.read("l.jsonl"), 0)), ["beside"]);
     place.lines(&["keygen", "K"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     assert_eq!(open(&place.closing(&["verify", "l.jsonl"], "", 0)), ["signature"]);
-    assert!(open(&place.closing(&["verify", "--key", "K.pub", "l.jsonl"], "", 0)).is_empty());
+    assert!(open(&place.closing(&["verify", "--trust", "K.pub", "l.jsonl"], "", 0)).is_empty());
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
-    let data = place.closing(&["verify", "--key", "K.pub", "l.jsonl"], "", 0)["data"].take();
+    let data = place.closing(&["verify", "--trust", "K.pub", "l.jsonl"], "", 0)["data"].take();
     assert_eq!((&data["proved"]["checkpoint"], &data["not_proved"][0]["what"]), (&json!(3), &json!("checkpoint")));
     place.lines(&["rotate", "l.jsonl"], "");
     place.lines(&["rotate", "l.jsonl"], "");
     let second = "l.00000000000000000006.jsonl";
     assert_eq!(open(&place.closing(&["verify", second], "", 0)), ["beginning"]);
-    place.closing(&["verify", "--key", "K.pub", second], "", 2);
+    place.closing(&["verify", "--trust", "K.pub", second], "", 2);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_ledger_that_was_emptied_or_lost_its_first_lines_is_not_intact() {
     let alone = Ledgers::new();
     alone.ledger("l.jsonl", 3);
     alone.lines(&["keygen", "K"], "");
-    alone.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    alone.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     write(&alone.path("l.jsonl"), b"");
     let details = alone.closing(&["verify", "l.jsonl"], "", 1)["error"]["details"].clone();
     assert_eq!(details["kind"], "rollback");
@@ -222,7 +222,7 @@ fn change() -> impl Strategy<Value = (usize, Change)> {
 #[test]
 fn verify_detects_every_change_of_files() {
     let place = ledger();
-    place.lines(&["verify", "--closed", "d"], "");
+    place.lines(&["verify", "--complete", "d"], "");
     let files = files(&place);
     let good: Vec<Vec<u8>> = files.iter().map(|file| place.work.bytes(file)).collect();
     let mut runner = TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(120) });
@@ -279,14 +279,14 @@ fn verify_detects_every_change_of_files() {
                     return Ok(());
                 }
                 write(&place.path(&copy), &good[file]);
-                let closing = place.feed(&["verify", "--closed", "d"], "").code(1);
+                let closing = place.feed(&["verify", "--complete", "d"], "").code(1);
                 std::fs::remove_file(place.path(&copy)).unwrap();
                 prop_assert!(closing.stdout.contains("E_INTEGRITY"));
                 return Ok(());
             }
             Change::CutFile(at) => write(&path, &good[file][..at % good[file].len()]),
         }
-        let done = place.feed(&["verify", "--closed", "d"], "");
+        let done = place.feed(&["verify", "--complete", "d"], "");
         let said = done.stdout.clone();
         for file in &changed {
             write(&place.path(&files[*file]), &good[*file]);
@@ -301,7 +301,7 @@ fn verify_detects_every_change_of_files() {
         Ok(())
     });
     outcome.unwrap_or_else(|e| panic!("{e}"));
-    place.lines(&["verify", "--closed", "d"], "");
+    place.lines(&["verify", "--complete", "d"], "");
 }
 
 /// Nothing asks for a second look at such a ledger but the blob itself.

@@ -48,7 +48,7 @@ fn sixteen_writers_some_of_them_killed() {
     let receipts: Vec<(u64, String)> = readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect();
     // The next writer cleans up what the last kill may have left.
     place.closing(&["append", "-f", "l.jsonl", "last"], "", 0);
-    place.closing(&["verify", "--closed", "l.jsonl"], "", 0);
+    place.closing(&["verify", "--complete", "l.jsonl"], "", 0);
     let stored: HashMap<u64, Value> =
         place.stored("l.jsonl").into_iter().map(|line| (line["seq"].as_u64().unwrap(), line)).collect();
     assert!(receipts.len() >= 10_000);
@@ -68,5 +68,5 @@ fn one_shot_writers_started_together_take_all_places() {
     let stored = place.stored("l.jsonl");
     assert!(stored.iter().enumerate().all(|(n, line)| line["seq"] == n));
     assert_eq!(stored.len(), 33);
-    place.closing(&["verify", "--closed", "l.jsonl"], "", 0);
+    place.closing(&["verify", "--complete", "l.jsonl"], "", 0);
 }

@@ -23,7 +23,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "item",
     also: &["summary"],
-    examples: &[r#"echo '{"jsonrpc":"2.0","method":"hello"}' | {} proxy --name s --json -- /bin/cat"#],
+    examples: &[r#"echo '{"jsonrpc":"2.0","method":"hello"}' | {} proxy --server s --json -- /bin/cat"#],
     input: &[Input::Bytes],
     events: gate::EVENTS,
     ..VerbDoc::EMPTY
@@ -38,7 +38,7 @@ const UNREAD: usize = 2 * LINE_LIMIT;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The server's name in the policy, [mcp.N] (default: the file name of SERVER)
-    #[arg(long, value_name = "N")]
+    #[arg(long = "server", alias = "name", value_name = "NAME")]
     name: Option<String>,
     /// A file of MCP servers, as .mcp.json, that has the command and variables of the server
     #[arg(long, value_name = "FILE", requires = "name", hide_short_help = true)]
@@ -54,10 +54,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let file = args.server.first().and_then(|server| Path::new(server).file_name()?.to_str());
     let Some(name) = args.name.as_deref().or(file.filter(|name| is_name(name))) else {
-        return Err(Error::usage("the server has no name").hint("cp-mcp proxy --name NAME -- SERVER ARGUMENTS"));
+        return Err(Error::usage("the server has no name").hint("cp-mcp proxy --server NAME -- SERVER ARGUMENTS"));
     };
     if !is_name(name) {
-        return Err(Error::usage(format!("--name {name}: a name is 1 to 64 letters, digits, _ and -")));
+        return Err(Error::usage(format!("--server {name}: a name is 1 to 64 letters, digits, _ and -")));
     }
     let launcher = Launcher::of(context)?;
     let given = (!args.server.is_empty()).then(|| args.server.clone());

@@ -76,11 +76,11 @@ fn serving(answer: impl Fn(&Request, &Value) -> Reply + Send + Sync + 'static) -
 }
 
 fn fed(place: &Place, server: &Server, input: &str) -> Outcome {
-    place.feed(&["connect", "--name", "s", &format!("{}/mcp", server.url())], input)
+    place.feed(&["connect", "--server", "s", &format!("{}/mcp", server.url())], input)
 }
 
 fn started(place: &Place, server: &Server) -> Background {
-    place.subject().args(["connect", "--name", "s", &format!("{}/mcp", server.url())]).start()
+    place.subject().args(["connect", "--server", "s", &format!("{}/mcp", server.url())]).start()
 }
 
 /// The messages of an outcome by their ids; those that have none under null.
@@ -427,7 +427,7 @@ fn required_login_is_an_error_with_hint() {
     for part in [
         "--header-file",
         "mcp-remote-client http://127.0.0.1:",
-        "cp-mcp proxy --name s",
+        "cp-mcp proxy --server s",
         "MCP_REMOTE_CONFIG_DIR",
         "[mcp.s]",
     ] {
@@ -449,7 +449,7 @@ fn the_headers_of_a_file_are_sent_and_never_shown() {
         }
     });
     let url = format!("{}/mcp", server.url());
-    let arguments = ["connect", "--name", "s", "--header-file", &path, &url];
+    let arguments = ["connect", "--server", "s", "--header-file", &path, &url];
     let mode = |mode| std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     mode(0o600);
     let outcome = place.feed(&arguments, hello() + &call(1, "a") + &call(2, "refuse")).success();
@@ -481,17 +481,17 @@ fn the_policy_says_which_servers_are_reached() {
     assert_eq!(rule(run(&["http://mcp.invalid/mcp"])), "mcp.encryption");
     assert_eq!(rule(run(&[far])), "mcp.network");
     run(&["not a URL"]).failed(2, "E_USAGE");
-    run(&["--name", "a b", far]).failed(2, "E_USAGE");
-    run(&["--name", "s"]).failed(2, "E_USAGE");
+    run(&["--server", "a b", far]).failed(2, "E_USAGE");
+    run(&["--server", "s"]).failed(2, "E_USAGE");
     run(&[]).failed(2, "E_USAGE");
     // What is permitted gets as far as the network.
     let tried = |outcome: Outcome| assert!(outcome.success().stdout.contains("E_NETWORK"));
     place.policy(&format!("[mcp.s]\nurl = \"{far}\"\n[mcp.mcp-invalid]\nnetwork = \"host\"\n"));
     tried(run(&[far]));
-    tried(run(&["--name", "s", far]));
-    tried(run(&["--name", "s"]));
-    assert_eq!(rule(run(&["--name", "s", "https://mcp.invalid/other"])), "mcp.url");
-    assert_eq!(rule(run(&["--name", "other", far])), "mcp.network");
+    tried(run(&["--server", "s", far]));
+    tried(run(&["--server", "s"]));
+    assert_eq!(rule(run(&["--server", "s", "https://mcp.invalid/other"])), "mcp.url");
+    assert_eq!(rule(run(&["--server", "other", far])), "mcp.network");
     let server = serving(|_, id| json(200, &text(id, "hi")));
     let proxied =
         place.subject().args(["connect", &format!("{}/mcp", server.url())]).env("http_proxy", "http://127.0.0.1:1");

@@ -70,7 +70,10 @@ impl Client {
     }
 
     fn connect(place: &Place, url: &str, is_modern: bool) -> Self {
-        Self::of(place.subject().args(["connect", "--name", "s", url]).limit(Duration::from_mins(3)).start(), is_modern)
+        Self::of(
+            place.subject().args(["connect", "--server", "s", url]).limit(Duration::from_mins(3)).start(),
+            is_modern,
+        )
     }
 
     fn send(&mut self, method: &str, mut params: Value) -> u64 {
@@ -223,7 +226,7 @@ fn a_server_that_wants_a_login_is_reached_over_the_bridge() {
     };
     let answer = refused.ask("tools/list", json!({}));
     assert_eq!(answer["error"]["data"]["code"], "E_AUTH", "{answer}");
-    assert!(answer["error"]["message"].as_str().unwrap().contains("cp-mcp proxy --name 127-0-0-1"), "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("cp-mcp proxy --server 127-0-0-1"), "{answer}");
     refused.program.finish().success();
     // Nothing is logged in yet, and no browser can be opened.
     let login =
@@ -248,7 +251,7 @@ fn a_server_that_wants_a_login_is_reached_over_the_bridge() {
         kept.to_str().unwrap(),
         modules.display()
     ));
-    let proxy = place.subject().args(["proxy", "--name", "s", "--"]).arg(bridge.canonicalize().unwrap()).arg(&url);
+    let proxy = place.subject().args(["proxy", "--server", "s", "--"]).arg(bridge.canonicalize().unwrap()).arg(&url);
     let proxy = proxy.env("MCP_REMOTE_CONFIG_DIR", kept.to_str().unwrap()).limit(Duration::from_mins(3));
     let mut client = Client::of(proxy.start(), false);
     assert_eq!(client.names(), ["echo", "grow", "leave"]);
@@ -284,7 +287,8 @@ fn the_official_libraries_reach_a_server_far_away() {
     let place = Place::of("cp-mcp");
     let Some(server) = python(&place, "stream") else { return };
     for (library, era) in libraries::all() {
-        let mut client = libraries::Client::new(&place, library, era, None, &["connect", "--name", "s", &server.url()]);
+        let mut client =
+            libraries::Client::new(&place, library, era, None, &["connect", "--server", "s", &server.url()]);
         let listed = client.step(&json!({"do": "tools"}))["result"]["tools"].clone();
         assert!(listed.as_array().unwrap().iter().any(|tool| tool["name"] == "add"), "{library:?} {era:?}: {listed}");
         let told = client.call("add", json!({"a": 2, "b": 3}));

@@ -302,7 +302,7 @@ fn server_that_cannot_start_has_reason_and_hint() {
     let hidden = place.root.join("aside/data.txt").display().to_string();
     place.root.executable("broken", format!("#!/bin/sh\nexec cat '{hidden}'\n"));
     let broken = place.root.join("broken").display().to_string();
-    let mut session = Session::silent(&place, &["proxy", "--name", "s", "--", &broken]);
+    let mut session = Session::silent(&place, &["proxy", "--server", "s", "--", &broken]);
     let answer = session.ask("initialize", json!({}));
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(message.contains(&format!("read = [\"{hidden}\"] in [mcp.s]")), "{answer}");
@@ -311,13 +311,13 @@ fn server_that_cannot_start_has_reason_and_hint() {
         (&["proxy", "--", "/no/such/server"][..], "E_NOT_FOUND"),
         (&["proxy", "--", "/bin/server.py"], "E_USAGE"),
         (&["proxy"], "E_USAGE"),
-        (&["proxy", "--name", "a.b", "--", "/bin/cat"], "E_USAGE"),
-        (&["proxy", "--name", "unknown"], "E_USAGE"),
+        (&["proxy", "--server", "a.b", "--", "/bin/cat"], "E_USAGE"),
+        (&["proxy", "--server", "unknown"], "E_USAGE"),
     ] {
         assert_eq!(place.run(arguments).error()["code"], code, "{arguments:?}");
     }
     place.policy("[mcp.s]\ntolls = []\n");
-    let ran = place.run(&["proxy", "--name", "s", "--", &broken]);
+    let ran = place.run(&["proxy", "--server", "s", "--", &broken]);
     assert_eq!(ran.error()["code"], "E_CONFIG", "{ran:?}");
 }
 

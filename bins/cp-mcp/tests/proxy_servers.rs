@@ -17,7 +17,7 @@ fn reference(name: &str) -> Option<[String; 2]> {
 #[track_caller]
 fn opened(place: &Place, name: &str, command: &[String], more: &[&str]) -> Session {
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
-    Session::open(place, &[&["proxy", "--name", name, "--"][..], &command, more].concat())
+    Session::open(place, &[&["proxy", "--server", name, "--"][..], &command, more].concat())
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn memory_server_gets_variable_of_policy() {
     let place = Place::of("cp-mcp");
     // The command of the policy, without one on the command line.
     place.policy(&format!("[mcp.memory]\ncommand = \"{} {}\"\n", command[0], command[1]));
-    let mut session = Session::open(&place, &["proxy", "--name", "memory"]);
+    let mut session = Session::open(&place, &["proxy", "--server", "memory"]);
     assert!(session.tools().contains(&"read_graph".to_owned()));
     assert!(session.call("read_graph", json!({})).0.contains("entities"));
 }

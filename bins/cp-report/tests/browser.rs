@@ -27,10 +27,10 @@ pub(crate) fn signed(place: &Place) -> PathBuf {
     ledger(place, "run.jsonl", &eventful());
     ledger(place, "child.jsonl", &child());
     place
-        .sh("cp-log keygen K && cp-log checkpoint -f run.jsonl --key K && cp-log checkpoint -f child.jsonl --key K")
+        .sh("cp-log keygen K && cp-log checkpoint -f run.jsonl --sign-with K && cp-log checkpoint -f child.jsonl --sign-with K")
         .success();
     bundle(place, "child.jsonl run.jsonl");
-    place.sh("cp-report --key K.pub bundle >page.html").success();
+    place.sh("cp-report --trust K.pub bundle >page.html").success();
     place.work.join("page.html")
 }
 
@@ -62,9 +62,11 @@ fn a_part_of_a_ledger_is_proved_line_by_line() {
     let mut entries = eventful();
     entries.insert(3, json!({"event": "log", "message": "of somebody else"}));
     ledger(&place, "run.jsonl", &entries);
-    place.sh("cp-log keygen K && cp-log checkpoint -f run.jsonl --key K && cp-log append -f run.jsonl later").success();
+    place
+        .sh("cp-log keygen K && cp-log checkpoint -f run.jsonl --sign-with K && cp-log append -f run.jsonl later")
+        .success();
     bundle(&place, &format!("--run {RUN} run.jsonl"));
-    place.sh("cp-report --key K.pub bundle >page.html").success();
+    place.sh("cp-report --trust K.pub bundle >page.html").success();
     let page = place.work.join("page.html");
     let Some(seen) = opened(&page, &json!({})) else { return };
     assert!(seen["verdict"].as_str().unwrap().starts_with("All 17 lines hold"), "{seen}");
@@ -225,7 +227,7 @@ fn a_page_can_be_read_by_everybody() {
         return;
     }
     for words in ["", "--overview"] {
-        place.sh(&format!("cp-report {words} --key K.pub bundle >page.html")).success();
+        place.sh(&format!("cp-report {words} --trust K.pub bundle >page.html")).success();
         for (width, dark) in [(320, false), (1280, true), (3840, false)] {
             let wide = "document.documentElement.scrollWidth <= innerWidth";
             let asked = json!({"axe": axe, "width": width, "dark": dark, "evaluate": [wide]});

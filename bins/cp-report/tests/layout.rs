@@ -38,7 +38,7 @@ fn page_fits_every_width_in_light_and_dark() {
     for (name, words) in [("run", "child.jsonl run.jsonl"), ("overview", "child.jsonl run.jsonl long.jsonl")] {
         bundle(&place, words);
         let option = if name == "overview" { "--overview" } else { "" };
-        place.sh(&format!("cp-report {option} --key K.pub bundle >page.html")).success();
+        place.sh(&format!("cp-report {option} --trust K.pub bundle >page.html")).success();
         for (width, dark) in [(320, false), (320, true), (1024, false), (1024, true), (3840, false), (3840, true)] {
             let picture = kept(&format!("{name}-{width}-{}.png", if dark { "dark" } else { "light" }));
             // What is folded must fit too.

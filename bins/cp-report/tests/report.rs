@@ -177,7 +177,7 @@ fn incomplete_bundle_is_refused_before_output() {
         assert!(!ran.stdout.contains("<html"), "{made}");
     }
     place.sh("cp-report missing").failed(3, "E_NOT_FOUND");
-    place.sh("cp-report --key bundle bundle").failed(4, "E_CONFIG");
+    place.sh("cp-report --trust bundle bundle").failed(4, "E_CONFIG");
     let full = place.sh("cp-report bundle >/dev/full");
     assert!(full.status == 1 && full.stderr.contains("cp-report: "), "{full:?}");
     place.sh("cp-report bundle | head -c 9 >/dev/null").success();

@@ -35,7 +35,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The sessions: ids, unique prefixes of ids, or paths
-    #[arg(value_name = "S")]
+    #[arg(value_name = "SESSION")]
     operands: Vec<String>,
     /// More of them, separated by commas
     #[arg(long, value_name = "A,B", value_delimiter = ',')]

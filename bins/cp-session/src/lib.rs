@@ -40,7 +40,7 @@ pub static PROGRAM: Program = Program {
         show::COUNT_DOC,
         show::DOC,
         lifecycle::END_DOC,
-        lifecycle::RESUME_DOC,
+        lifecycle::REOPEN_DOC,
         lifecycle::RENAME_DOC,
         list::DOC,
         lifecycle::CLEAR_DOC,
@@ -126,7 +126,8 @@ enum Verb {
     /// End a session: nothing more is added to it
     End(lifecycle::Args),
     /// Open a session again that has ended
-    Resume(lifecycle::Args),
+    #[command(alias = "resume")]
+    Reopen(lifecycle::Args),
     /// Name a session: the name stands for its id everywhere
     Rename(lifecycle::RenameArgs),
 }
@@ -171,7 +172,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Recall(args) => memory::recall(&args, context),
         Verb::Show(args) => show::run(&args, context),
         Verb::End(args) => lifecycle::end(&args, context),
-        Verb::Resume(args) => lifecycle::resume(&args, context),
+        Verb::Reopen(args) => lifecycle::reopen(&args, context),
         Verb::Rename(args) => lifecycle::rename(&args, context),
     }
 }

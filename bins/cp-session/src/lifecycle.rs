@@ -24,10 +24,10 @@ pub(crate) const END_DOC: VerbDoc = VerbDoc {
     events: &[END],
     ..VerbDoc::EMPTY
 };
-pub(crate) const RESUME_DOC: VerbDoc = VerbDoc {
-    path: "resume",
+pub(crate) const REOPEN_DOC: VerbDoc = VerbDoc {
+    path: "reopen",
     output: "session_resumed",
-    examples: &["S=$(cp-session start --format text); cp-session end \"$S\"; cp-session resume \"$S\""],
+    examples: &["S=$(cp-session start --format text); cp-session end \"$S\"; cp-session reopen \"$S\""],
     events: &[RESUMED],
     ..END_DOC
 };
@@ -46,7 +46,7 @@ pub(crate) const RENAME_DOC: VerbDoc = VerbDoc {
     ..END_DOC
 };
 
-/// The arguments of `end`, `resume`, `clear` and `export`.
+/// The arguments of `end`, `reopen`, `clear` and `export`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 pub(crate) struct RenameArgs {
     /// The session; a single operand is the name, of the session that --session means
-    #[arg(value_name = "S")]
+    #[arg(value_name = "SESSION")]
     operand: String,
     /// Its name: letters, digits, - and _
     #[arg(value_name = "NAME")]
@@ -161,7 +161,7 @@ pub(crate) fn end(args: &Args, context: &mut Context) -> Result<()> {
     change("end", args, context, preview, |session| set_state(session, END).map(|state| reply(session, state)))
 }
 
-pub(crate) fn resume(args: &Args, context: &mut Context) -> Result<()> {
+pub(crate) fn reopen(args: &Args, context: &mut Context) -> Result<()> {
     let reply = |session: &Session, (turns, already, receipt)| Resumed {
         session_id: session.id.clone(),
         turns,
@@ -169,7 +169,7 @@ pub(crate) fn resume(args: &Args, context: &mut Context) -> Result<()> {
         receipt,
     };
     let preview = |session: &Session| state(session, RESUMED).map(|state| reply(session, state));
-    change("resume", args, context, preview, |session| set_state(session, RESUMED).map(|state| reply(session, state)))
+    change("reopen", args, context, preview, |session| set_state(session, RESUMED).map(|state| reply(session, state)))
 }
 
 pub(crate) fn clear(args: &Args, context: &mut Context) -> Result<()> {

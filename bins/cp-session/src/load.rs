@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     session: SessionOperand,
     /// Only the newest N turns
-    #[arg(long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N")]
     last: Option<usize>,
 }
 

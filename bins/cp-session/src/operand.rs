@@ -9,7 +9,7 @@ use cp_common::{Context, Error, Result};
 #[derive(clap::Args)]
 pub(crate) struct SessionOperand {
     /// The session: an id, a unique prefix of one, a name, or a path
-    #[arg(value_name = "S")]
+    #[arg(value_name = "SESSION")]
     named: Option<String>,
 }
 

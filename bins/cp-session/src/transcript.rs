@@ -295,7 +295,7 @@ pub(crate) fn must_be_open(file: &Path) -> Result<()> {
         Some((seq, _)) => Err(Error::new(Code::Conflict, "the session has ended")
             .in_file(file)
             .with("ended_at", seq)
-            .hint("open it again with cp-session resume, or start a new one with cp-session start")
+            .hint("open it again with cp-session reopen, or start a new one with cp-session start")
             .fatal()),
     }
 }

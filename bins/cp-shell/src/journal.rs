@@ -126,7 +126,7 @@ pub(crate) fn joined(context: &Context) -> Result<Option<Joined>> {
         let id = joined.session_id;
         return Err(Error::new(Code::Conflict, format!("the session {id} has ended"))
             .with("session", id.clone())
-            .hint(format!("remove --session to start a new session, or reopen this one: cp-session resume {id}")));
+            .hint(format!("remove --session to start a new session, or reopen this one: cp-session reopen {id}")));
     }
     Ok(Some(joined))
 }

@@ -72,12 +72,12 @@ impl Installed {
 
     /// An update from this directory with the test key.
     pub(crate) fn update(&self) -> Program {
-        self.shell().args(["update", "--key", &Self::key(), "--from"]).arg(&self.releases)
+        self.shell().args(["update", "--trust", &Self::key(), "--from"]).arg(&self.releases)
     }
 
     /// An update from a server.
     pub(crate) fn update_from(&self, server: &Server) -> Program {
-        self.shell().args(["update", "--key", &Self::key(), "--from", &server.url()])
+        self.shell().args(["update", "--trust", &Self::key(), "--from", &server.url()])
     }
 
     /// Creates a release and marks it as the newest. `change` modifies its tree before it is listed, `tamper` after it, and `pack` are

@@ -142,15 +142,15 @@ fn killed_rows_are_resumed_with_each_effect_once() {
             child.kill();
             let torn = place.written("out") + r#"{"ok":tr"#;
             place.work.write("out", torn);
-            let ran = appending(&place, &rows(0..4), &["--jobs", "2", "--resume", "out"]).finish();
+            let ran = appending(&place, &rows(0..4), &["--jobs", "2", "--skip-done", "out"]).finish();
             assert_eq!(ran.status, 0, "{at} {first:?} {ran:?}\n{}", place.written("out"));
             let mut found = answers(&records_of(place.written("out").as_bytes()));
             found.sort();
             assert_eq!((at, found), (at, expected(0..4)), "{}", place.written("out"));
             assert_eq!(sorted(&place, "effects"), each_once(4));
-            let again = over_rows(&place, &rows(0..4), &["--resume", "out"]);
+            let again = over_rows(&place, &rows(0..4), &["--skip-done", "out"]);
             assert_eq!((again.status, &again.closing()["data"]["skipped"]), (0, &json!(4)), "{again:?}");
-            let other = over_rows(&place, &rows([0, 2]), &["--resume", "out"]);
+            let other = over_rows(&place, &rows([0, 2]), &["--skip-done", "out"]);
             assert_eq!((other.status, &other.error()["code"]), (6, &json!("E_CONFLICT")), "{other:?}");
             assert_eq!(other.error()["details"]["index"], 1);
         }
@@ -167,7 +167,7 @@ fn resumed_rows_print_finished_and_skip_cancelled_runs() {
     let resume = failed[0]["error"]["details"]["resume"].as_str().unwrap();
     place.run(&words_of(resume)).success();
     place.run(&["cancel", failed[1]["error"]["details"]["run_id"].as_str().unwrap()]).success();
-    let ran = over_rows(&place, &rows(0..2), &["--resume", "out"]);
+    let ran = over_rows(&place, &rows(0..2), &["--skip-done", "out"]);
     assert_eq!((ran.status, answers(&ran.records())), (0, expected(0..1)), "{ran:?}");
     assert_eq!((&ran.first_error()["code"], &ran.first_error()["details"]["index"]), (&json!("E_CONFLICT"), &json!(1)));
     assert_eq!(sorted(&place, "effects"), each_once(2));
@@ -176,10 +176,10 @@ fn resumed_rows_print_finished_and_skip_cancelled_runs() {
 #[test]
 fn output_is_locked_by_one_process() {
     let place = place(2, "cat >>calls; until [ -e go ]; do sleep 0.02; done; echo did");
-    for more in [&["--jobs", "2"][..], &["--jobs", "2", "--resume", "out"]] {
+    for more in [&["--jobs", "2"][..], &["--jobs", "2", "--skip-done", "out"]] {
         let first = appending(&place, &rows(0..2), more);
         place.until_written("calls");
-        let second = over_rows(&place, &rows(0..2), &["--resume", "out"]);
+        let second = over_rows(&place, &rows(0..2), &["--skip-done", "out"]);
         assert_eq!((second.status, &second.error()["code"]), (6, &json!("E_CONFLICT")), "{second:?}");
         assert!(second.error()["message"].as_str().unwrap().contains("another process writes this output"));
         assert!(second.of("item").is_empty());
@@ -209,7 +209,7 @@ fn signal_stops_rows_and_names_them() {
     );
     // Nobody holds a run any more.
     place.work.write("go", "");
-    let ran = appending(&place, &rows(0..2), &["--jobs", "2", "--resume", "out"]).finish();
+    let ran = appending(&place, &rows(0..2), &["--jobs", "2", "--skip-done", "out"]).finish();
     assert_eq!(ran.status, 0, "{ran:?}\n{}", place.written("out"));
     assert_eq!(answers(&records_of(place.written("out").as_bytes())), expected(0..2));
 }
@@ -217,7 +217,7 @@ fn signal_stops_rows_and_names_them() {
 #[test]
 fn empty_rows_succeed() {
     let place = place(1, STEP);
-    for more in [&[][..], &["--jobs", "2"], &["--resume", "new"]] {
+    for more in [&[][..], &["--jobs", "2"], &["--skip-done", "new"]] {
         let ran = over_rows(&place, "", more);
         assert_eq!((ran.status, &ran.closing()["data"]["total"]), (0, &json!(0)), "{more:?} {ran:?}");
         assert!(ran.closing()["data"]["usage"].is_null());

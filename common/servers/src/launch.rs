@@ -115,7 +115,7 @@ impl Launcher {
             self.bridge(&spec.expanded()?)
         } else {
             let mut command = Command::new(coprocess::find("cp-mcp")?);
-            command.args(&self.handed_on).args(["proxy", "--client-approves", "--name", &spec.name]);
+            command.args(&self.handed_on).args(["proxy", "--client-approves", "--server", &spec.name]);
             command.args(spec.config.iter().flat_map(|file| [OsStr::new("--mcp-config"), file.as_os_str()]));
             command.arg("--").args(&spec.argv);
             command
@@ -146,11 +146,11 @@ impl Launcher {
         let (verb, rest) = spec.argv[1..].split_at(spec.argv.len().min(2) - 1);
         let mut options = rest.iter().take_while(|word| *word != "--");
         let takes_name = verb.iter().any(|verb| ["proxy", "connect"].contains(&verb.as_str()));
-        let is_named = options.any(|word| word == "--name" || word.starts_with("--name="));
+        let is_named = options.any(|word| ["--server", "--name"].contains(&word.split('=').next().unwrap_or_default()));
         let mut command = Command::new(&spec.argv[0]);
         command.args(&self.handed_on).args(verb).envs(&spec.env);
         if takes_name && !is_named {
-            command.args(["--name", &spec.name]);
+            command.args(["--server", &spec.name]);
         }
         command.args(rest);
         command

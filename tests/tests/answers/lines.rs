@@ -4,7 +4,7 @@
 pub(super) const SETUP: &str = r#"
 session() { S=$(cp-session start --format text); export CP_SESSION="$S"; }
 turns() { session; for m in a b c; do cp-session append -- $m; cp-session append --role assistant -- $m; done >/dev/null; }
-signed() { { cp-log append -f L hello; cp-log keygen K; cp-log checkpoint -f L --key K; } >/dev/null; cp-log prove 1 -f L --format raw >p; }
+signed() { { cp-log append -f L hello; cp-log keygen K; cp-log checkpoint -f L --sign-with K; } >/dev/null; cp-log prove 1 -f L --format raw >p; }
 allow() { mkdir -p "$CP_HOME/config"; printf '[exec]\nallowed_commands = ["echo", "false", "rm", "sleep"]\n%s\n' "$1" >"$CP_HOME/config/policy.toml"; }
 call() { printf '{"ok":true,"schema_version":"1.0","type":"tool_call","data":{"id":"1","name":"%s","input":%s}}\n' "$1" "$2"; }
 question() { printf '{"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"%s","tool_input":{%s}}\n' "$1" "$2"; }
@@ -29,8 +29,8 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
     (
         "cp-mcp proxy",
         &[
-            r#"{ echo '{"jsonrpc":"2.0","method":"hello"}'; sleep 0.5; } | cp-mcp proxy --json --name cat -- /bin/cat"#,
-            "cp-mcp proxy --json --name cat -- /bin/cat </dev/null",
+            r#"{ echo '{"jsonrpc":"2.0","method":"hello"}'; sleep 0.5; } | cp-mcp proxy --json --server cat -- /bin/cat"#,
+            "cp-mcp proxy --json --server cat -- /bin/cat </dev/null",
             "cp-mcp proxy",
         ],
     ),
@@ -240,24 +240,27 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
     (
         "cp-log check-proof",
         &[
-            "signed; sed -n 2p L | cp-log check-proof --key K.pub p",
-            "signed; sed -n 1p L | cp-log check-proof --key K.pub p",
-            "signed; sed -n 1,2p L | cp-log check-proof --key K.pub p",
-            "signed; cp-log query L | cp-log check-proof --key K.pub p",
+            "signed; sed -n 2p L | cp-log check-proof --trust K.pub p",
+            "signed; sed -n 1p L | cp-log check-proof --trust K.pub p",
+            "signed; sed -n 1,2p L | cp-log check-proof --trust K.pub p",
+            "signed; cp-log query L | cp-log check-proof --trust K.pub p",
             "signed; cp-log bind L --key K -o b >/dev/null; cp-log prove 1 -f L --bound b --format raw >q; sed -n 2p L | cp-log check-proof --key K.pub q",
-            "signed; cp-log query --event log L | cp-log check-proof --key K.pub p",
+            "signed; cp-log query --event log L | cp-log check-proof --trust K.pub p",
         ],
     ),
     (
         "cp-log checkpoint",
         &[
-            "cp-log append x >/dev/null; cp-log keygen C >/dev/null; cp-log checkpoint --key C",
-            "cp-log append x >/dev/null; cp-log keygen C >/dev/null; cp-log checkpoint --dry-run --key C",
+            "cp-log append x >/dev/null; cp-log keygen C >/dev/null; cp-log checkpoint --sign-with C",
+            "cp-log append x >/dev/null; cp-log keygen C >/dev/null; cp-log checkpoint --dry-run --sign-with C",
         ],
     ),
     (
         "cp-log create",
-        &["cp-log create --name example.com/audit a", "cp-log create --dry-run --name example.com/audit a"],
+        &[
+            "cp-log create --ledger-name example.com/audit a",
+            "cp-log create --dry-run --ledger-name example.com/audit a",
+        ],
     ),
     ("cp-log export", &["cp-log append hello >/dev/null; cp-llm --backend stub -- hi >/dev/null; cp-log export"]),
     ("cp-log follow", &["seq 3 | cp-log append >/dev/null; cp-log follow --last 3 --limit 3"]),
@@ -365,11 +368,11 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
     ("cp-session end", &["turns; cp-session end $S", "turns; cp-session end $S --dry-run"]),
     ("cp-session rename", &["turns; cp-session rename $S talk", "turns; cp-session rename $S talk --dry-run"]),
     (
-        "cp-session resume",
+        "cp-session reopen",
         &[
-            "turns; cp-session resume $S",
-            "turns; cp-session end $S >/dev/null; cp-session resume $S",
-            "turns; cp-session end $S >/dev/null; cp-session resume $S --dry-run",
+            "turns; cp-session reopen $S",
+            "turns; cp-session end $S >/dev/null; cp-session reopen $S",
+            "turns; cp-session end $S >/dev/null; cp-session reopen $S --dry-run",
         ],
     ),
     ("cp-session export", &["turns; cp-session export $S", "turns; cp-session export $S --dry-run"]),

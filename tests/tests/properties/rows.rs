@@ -39,10 +39,10 @@ const ROWS: [[&str; 4]; 64] = [
     ["cp-log repair", "", "--dry-run torn", ""],
     ["cp-log rotate", "cp R r$N.jsonl", "r$N.jsonl", "locked.jsonl"],
     ["cp-log keygen", "", "key$N", ""],
-    ["cp-log checkpoint", "", "-f L --key K", "-f locked --key K"],
+    ["cp-log checkpoint", "", "-f L --sign-with K", "-f locked --sign-with K"],
     ["cp-log bind", "", "--key K -o bound$N L", "--key K -o locked L"],
     ["cp-log prove", "", "-f L 1", ""],
-    ["cp-log check-proof", "", "--key K.pub proof <line", "--key K.pub proof"],
+    ["cp-log check-proof", "", "--trust K.pub proof <line", "--trust K.pub proof"],
     ["cp-log witness", "", "--key W --signer K.pub --state seen$N <request", "--key W --signer K.pub --state seen$N"],
     ["cp-llm", "", "--backend stub -- text", "--backend openai --model m -- text"],
     ["cp-llm embed", "", "--backend stub -- text", "--backend openai --model m -- text"],
@@ -84,7 +84,7 @@ const ROWS: [[&str; 4]; 64] = [
     ["cp-session recall", "", "--kind note m", ""],
     ["cp-session show", "", "$S", ""],
     ["cp-session end", "O=$(cp-session start --format text)", "$O", ""],
-    ["cp-session resume", "O=$(cp-session start --format text); cp-session end $O >/dev/null", "$O", ""],
+    ["cp-session reopen", "O=$(cp-session start --format text); cp-session end $O >/dev/null", "$O", ""],
     ["cp-session rename", "", "$S talk", ""],
     ["cp-toolloop", "", "--backend stub -- task", "--backend openai --model m -- task"],
     ["cp-toolloop resume", PAUSED, "--max-iterations 9 $O", ""],
@@ -120,7 +120,7 @@ const MORE: [[&str; 4]; 18] = [
     ],
     ["cp-report", "", "--format json bundle", "-"],
     ["cp-mcp serve", "", "--format json <called", "--format json"],
-    ["cp-mcp proxy", "", "--format json --name cat -- /bin/cat </dev/null", "--format json --name cat -- /bin/cat"],
+    ["cp-mcp proxy", "", "--format json --server cat -- /bin/cat </dev/null", "--format json --server cat -- /bin/cat"],
     ["cp-mcp connect", "", "--format json http://127.0.0.1:1/ </dev/null", "--format json http://127.0.0.1:1/"],
 ];
 
@@ -213,7 +213,7 @@ for m in one two; do cp-log append -f L $m; done
 cp-log append -f L --seal message sealed
 head -c 2000000 /dev/zero | tr '\0' x | cp-log append -f L
 cp-log keygen K; cp-log keygen W
-cp-log checkpoint -f L --key K
+cp-log checkpoint -f L --sign-with K
 cp-log checkpoint -f L --witness-request --format raw >request
 cp-log prove 1 -f L --format raw >proof; sed -n 2p L >line
 cp-log bundle L >bundle

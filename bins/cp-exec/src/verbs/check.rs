@@ -34,7 +34,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory it would run in
-    #[arg(long, value_name = "DIR")]
+    #[arg(short = 'C', long, value_name = "DIR")]
     cwd: Option<String>,
     /// The command line as one string
     #[arg(short = 'c', value_name = "STRING", allow_hyphen_values = true, conflicts_with = "command")]

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cp_common::context::given;
-use cp_common::context::options::{StreamOptions, shard_name, text_or_file};
+use cp_common::context::options::{StreamOptions, seconds, shard_name, text_or_file};
 use cp_common::home::make_directory;
 use cp_common::output::Format;
 use cp_common::stream::filter::Source;
@@ -70,23 +70,23 @@ pub(crate) struct Args {
     /// The sampling temperature
     #[arg(long, value_name = "T", help_heading = "Request", hide_short_help = true)]
     temperature: Option<f64>,
-    /// The time limit of one attempt, in seconds
-    #[arg(long, value_name = "S", default_value_t = 600.0, help_heading = "Limits")]
+    /// The time limit of one attempt
+    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "600s", help_heading = "Limits")]
     timeout: f64,
-    /// The longest pause in a stream, in seconds
-    #[arg(long, value_name = "S", default_value_t = 120.0, help_heading = "Limits", hide_short_help = true)]
+    /// The longest pause in a stream
+    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "120s", help_heading = "Limits", hide_short_help = true)]
     idle_timeout: f64,
     /// The number of retries of transient failures
     #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Limits")]
     retries: u32,
-    /// The longest wait before a retry, in seconds
-    #[arg(long, value_name = "S", default_value_t = 60.0, help_heading = "Limits", hide_short_help = true)]
+    /// The longest wait before a retry
+    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "60s", help_heading = "Limits", hide_short_help = true)]
     retry_max_wait: f64,
     /// Stop reasons that are failures, such as `max_tokens,refusal`
     #[arg(long, value_name = "REASON,…", value_delimiter = ',', help_heading = "Output", hide_short_help = true)]
     fail_on: Vec<String>,
     /// The tools that the model may call, as a JSON list
-    #[arg(long, value_name = "FILE", help_heading = "Request")]
+    #[arg(long = "tool-schemas", alias = "tools", value_name = "FILE", help_heading = "Request")]
     tools: Option<PathBuf>,
     /// The answers of the stub, one JSON object per line
     #[arg(long, value_name = "FILE", help_heading = "Model and backend", hide_short_help = true)]
@@ -122,7 +122,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits", hide_short_help = true)]
     tpm: Option<u32>,
     /// The output of an earlier run: prompts that it answers are skipped
-    #[arg(long, value_name = "OUT", help_heading = "Many prompts", hide_short_help = true)]
+    #[arg(
+        long = "skip-done",
+        alias = "resume",
+        value_name = "OUT",
+        help_heading = "Many prompts",
+        hide_short_help = true
+    )]
     pub resume: Option<PathBuf>,
     /// The name of this shard of the rows, for the ledger and the summary
     #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many prompts", hide_short_help = true)]
@@ -200,7 +206,7 @@ impl Args {
             made: AtomicU64::new(0),
         };
         let budget = if sends { Budget::open(&self.budget, policy_usd, (self.rpm, self.tpm))? } else { None };
-        let max_wait = seconds("--retry-max-wait", self.retry_max_wait)?;
+        let max_wait = duration_of("--retry-max-wait", self.retry_max_wait)?;
         let retries = RetryPolicy { retries: self.retries, max_wait };
         let mut engine = Engine {
             fail_on: self.fail_on.clone(),
@@ -238,8 +244,8 @@ impl Args {
     }
 
     fn timeouts(&self, context: &Context) -> Result<Timeouts> {
-        let idle = self.streams(context).then(|| seconds("--idle-timeout", self.idle_timeout)).transpose()?;
-        Ok(Timeouts { total: seconds("--timeout", self.timeout)?, idle })
+        let idle = self.streams(context).then(|| duration_of("--idle-timeout", self.idle_timeout)).transpose()?;
+        Ok(Timeouts { total: duration_of("--timeout", self.timeout)?, idle })
     }
 
     /// Opens the recordings, if an option names them.
@@ -272,7 +278,7 @@ impl Args {
 /// The longest list of tools, in bytes.
 const LONGEST: u64 = 4 << 20;
 /// The options that do not apply to a batch.
-const DIRECT: &str = "--stream --dry-run --jobs --unordered --resume --shard --record --replay --cache --budget-file --rpm --tpm \
+const DIRECT: &str = "--stream --dry-run --jobs --unordered --skip-done --shard --record --replay --cache --budget-file --rpm --tpm \
     --retries --retry-max-wait --idle-timeout";
 
 fn is_named(option: &str) -> bool {
@@ -336,7 +342,7 @@ fn tools(file: &Path) -> Result<Vec<ToolSpec>> {
     Ok(specs.collect())
 }
 
-fn seconds(option: &str, given: f64) -> Result<Duration> {
+fn duration_of(option: &str, given: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(given)
         .ok()
         .filter(|d| !d.is_zero() || option == "--retry-max-wait")

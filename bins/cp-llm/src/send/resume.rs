@@ -1,4 +1,4 @@
-//! `--resume OUT`: prompts that have a message in the output of an earlier run are skipped.
+//! `--skip-done OUT`: prompts that have a message in the output of an earlier run are skipped.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

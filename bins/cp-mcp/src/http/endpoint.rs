@@ -38,7 +38,7 @@ impl Address {
     /// The default name of the server.
     pub(crate) fn name(&self) -> Result<String> {
         let name = self.host.replace('.', "-");
-        let usage = || Error::usage("the URL gives the server no name").hint("cp-mcp connect --name NAME URL");
+        let usage = || Error::usage("the URL gives the server no name").hint("cp-mcp connect --server NAME URL");
         if is_name(&name) { Ok(name) } else { Err(usage()) }
     }
 

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(required_unless_present = "name")]
     url: Option<String>,
     /// The server's name in the policy, [mcp.N] (default: the host of the URL, with - for dots)
-    #[arg(long, value_name = "N")]
+    #[arg(long = "server", alias = "name", value_name = "NAME")]
     name: Option<String>,
     /// A file of headers for each request, one `Name: value` a line, that only its owner can read
     #[arg(long, value_name = "F")]
@@ -50,14 +50,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         (name, _) => name.clone().unwrap_or_default(),
     };
     if !is_name(&name) {
-        return Err(Error::usage(format!("--name {name}: a name is 1 to 64 letters, digits, _ and -")));
+        return Err(Error::usage(format!("--server {name}: a name is 1 to 64 letters, digits, _ and -")));
     }
     let table = Launcher::of(context)?.table(&name)?;
     let address = match given {
         Some(address) => address,
         None => Address::of(table.url.as_deref().ok_or_else(|| {
             Error::usage(format!("no URL is given, and the policy has none in [mcp.{name}]"))
-                .hint("cp-mcp connect --name NAME URL")
+                .hint("cp-mcp connect --server NAME URL")
         })?)?,
     };
     address.permit(&name, &table)?;

@@ -248,7 +248,7 @@ impl Refused {
             }
             401 => error(Code::Auth).hint(format!(
                 "give it a token: --header-file; or, if it wants a login (OAuth), log in once outside with `mcp-remote-client {url}` and \
-                 run `cp-mcp proxy --name {name} -- /path/to/mcp-remote {url}` with network = \"host\", env = [\"MCP_REMOTE_CONFIG_DIR\"] \
+                 run `cp-mcp proxy --server {name} -- /path/to/mcp-remote {url}` with network = \"host\", env = [\"MCP_REMOTE_CONFIG_DIR\"] \
                  and write = [\"that directory\"] in [mcp.{name}] of the policy"
             )),
             300..400 => {

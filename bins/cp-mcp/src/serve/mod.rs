@@ -25,7 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["summary"],
     examples: &[
         r#"echo '{"jsonrpc":"2.0","id":1,"method":"server/discover"}' | {} serve --json"#,
-        r#"echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | {} serve --tools cp_read,cp_search >lines"#,
+        r#"echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | {} serve --only cp_read,cp_search >lines"#,
     ],
     input: &[Input::Bytes],
     events: &["mcp.session", "mcp.call", "mcp.result", "approval.granted", "approval.denied"],
@@ -36,10 +36,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The working directory of commands, and `.` in the policy (default: the working directory)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long = "cwd", alias = "root", short = 'C', value_name = "DIR")]
     root: Option<PathBuf>,
     /// Only these tools, by name
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long = "only", alias = "tools", value_name = "NAME,…", value_delimiter = ',')]
     tools: Vec<String>,
     /// The most dollars for other models, in all calls
     #[arg(long, value_name = "X")]

@@ -106,16 +106,16 @@ fn what_is_not_understood_is_answered_by_the_book_and_the_next_line_is_read() {
 #[test]
 fn only_the_tools_that_are_named_are_there() {
     let place = place();
-    let mut client = Client::with(&place, Era::Modern, json!({}), &["--tools", "cp_read,cp_check"]);
+    let mut client = Client::with(&place, Era::Modern, json!({}), &["--only", "cp_read,cp_check"]);
     let tools = client.request("tools/list", json!({}))["result"]["tools"].clone();
     let names: Vec<&str> = tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["cp_check", "cp_read"]);
     let refused = client.request("tools/call", json!({ "name": "cp_run", "arguments": { "command": "echo x" } }));
     assert_eq!(refused["error"]["code"], -32602);
     client.leave();
-    let error = place.run(&["serve", "--tools", "cp_rum"]).failed(2, "E_USAGE");
+    let error = place.run(&["serve", "--only", "cp_rum"]).failed(2, "E_USAGE");
     assert_eq!(error["details"]["hint"], "did you mean `cp_run`?");
-    place.run(&["serve", "--root", "none"]).failed(3, "E_NOT_FOUND");
+    place.run(&["serve", "--cwd", "none"]).failed(3, "E_NOT_FOUND");
 }
 
 #[test]

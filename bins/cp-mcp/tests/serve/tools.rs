@@ -137,7 +137,7 @@ fn the_root_is_where_commands_run_and_what_a_dot_means() {
     let place = place();
     place.work.write("below/in.txt", "in");
     place.work.write("out.txt", "out");
-    let mut client = Client::with(&place, Era::Handshake, json!({}), &["--root", "below"]);
+    let mut client = Client::with(&place, Era::Handshake, json!({}), &["--cwd", "below"]);
     assert_eq!(text(&client.call("cp_read", json!({ "path": "in.txt" }))), "in");
     assert_eq!(client.call("cp_read", json!({ "path": "../out.txt" }))["isError"], true);
     client.leave();

@@ -334,5 +334,5 @@ fn command(head: &Head) -> String {
     for file in &selection.files {
         words = format!("{words} {}", word(file));
     }
-    words + " | cp-log verify --key K.pub -"
+    words + " | cp-log verify --trust K.pub -"
 }

@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long)]
     rollback: bool,
     /// Verify with this key, or the key in this file, instead of the built-in one
-    #[arg(long, value_name = "VKEY|FILE", conflicts_with = "rollback")]
+    #[arg(long = "trust", alias = "key", value_name = "VKEY|FILE", conflicts_with = "rollback")]
     key: Option<String>,
 }
 
@@ -207,7 +207,7 @@ impl Update {
 
     /// The command for this update.
     fn command(&self, args: &Args) -> String {
-        let options = [("--from", &args.from), ("--target-version", &args.target_version), ("--key", &args.key)];
+        let options = [("--from", &args.from), ("--target-version", &args.target_version), ("--trust", &args.key)];
         let words = options.iter().filter_map(|(name, value)| Some(format!(" {name} {}", quoted(value.as_deref()?))));
         match self.method {
             Method::Development => "scripts/install".to_owned(),

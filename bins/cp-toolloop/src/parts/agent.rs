@@ -182,7 +182,7 @@ pub(crate) fn to_start(
     context: &Context,
 ) -> Vec<OsString> {
     let mut arguments: Vec<String> = Vec::new();
-    arguments.push(format!("--as={run}"));
+    arguments.push(format!("--run-id={run}"));
     arguments.extend(plan.places.iter().map(|place| format!("--tools={}", place.display())));
     let (files, servers): (Vec<&Spec>, Vec<&Spec>) = plan.mcp.iter().partition(|server| server.config.is_some());
     arguments.extend(servers.iter().map(|server| format!("--mcp={}={}", server.name, quoted(&server.argv))));

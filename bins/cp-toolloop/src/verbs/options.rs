@@ -1,5 +1,6 @@
 //! Options that several verbs have.
 
+use cp_common::context::options::seconds;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -154,6 +155,11 @@ pub(super) fn positive(text: &str) -> Result<f64, String> {
     } else {
         Err("must be more than 0 and at most 1000000000".to_owned())
     }
+}
+
+/// Parses a limit of time.
+pub(super) fn positive_seconds(text: &str) -> Result<f64, String> {
+    seconds(text).map_err(str::to_owned).and_then(|seconds| positive(&seconds.to_string()))
 }
 
 /// The events of a run that starts with this one.

@@ -5,7 +5,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
 
-use super::options::{events_from, positive, positive_count};
+use super::options::{events_from, positive, positive_count, positive_seconds};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::engine::repeats::Repeats;
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits")]
     context_tokens: Option<usize>,
     /// The most seconds from now on
-    #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
+    #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
     deadline: Option<f64>,
     /// The parent run
     #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]

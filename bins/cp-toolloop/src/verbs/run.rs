@@ -12,7 +12,7 @@ use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
-use super::options::{ModelOptions, ToolOptions, events_from, positive, positive_count};
+use super::options::{ModelOptions, ToolOptions, events_from, positive, positive_count, positive_seconds};
 use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::Engine;
 use crate::engine::event::Event;
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
     budget_file: Option<PathBuf>,
     /// The most seconds
-    #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
+    #[arg(long, value_name = "DURATION", value_parser = positive_seconds, help_heading = "Limits")]
     deadline: Option<f64>,
     /// The approximate limit of the conversation, in tokens: old turns are removed or summarised
     #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits", hide_short_help = true)]
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
     jobs: u8,
     /// The output of an earlier run over the same rows: answered rows are skipped, and unfinished runs are resumed
-    #[arg(long, value_name = "OUT", conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
+    #[arg(long = "skip-done", alias = "resume", value_name = "OUT", conflicts_with_all = ["name", "id", "replay"], help_heading = "Many rows", hide_short_help = true)]
     resume: Option<PathBuf>,
     /// The name of this part of a larger job, for the ledgers and the summary
     #[arg(long, value_name = "NAME", value_parser = shard_name, help_heading = "Many rows", hide_short_help = true)]
@@ -111,7 +111,8 @@ pub(crate) struct Args {
     parent: Option<String>,
     /// The id of the run
     #[arg(
-        long = "as",
+        long = "run-id",
+        alias = "as",
         value_name = "RUN",
         hide_short_help = true,
         help_heading = "Runs of agents",

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     tools: ToolOptions,
     /// Check an executable or a catalogue, and list all of its faults
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "lint", alias = "check", value_name = "FILE")]
     check: Vec<PathBuf>,
     #[command(flatten)]
     query: QueryOptions,
@@ -121,7 +121,7 @@ fn key(item: &Item) -> (usize, Option<String>, Option<String>) {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     args.tools.check()?;
-    require_text("--check", args.check.iter().map(PathBuf::as_path))?;
+    require_text("--lint", args.check.iter().map(PathBuf::as_path))?;
     let pages = Pages::of("cp-toolloop tools", &(args.tools.asked(), &args.check), &args.query)?;
     let mut items: Vec<Item> = if args.check.is_empty() {
         let catalogue = args.tools.sources(context)?.resolve(context)?;
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let said = |item: &Item| Some(format!("{}: {}", item.left_out.as_deref()?, item.why.as_deref()?));
     let wrong: Vec<String> = items.iter().filter_map(said).collect();
     let page = pages.page(items.into_iter().map(|item| (key(&item), item)))?.untrusted();
-    // With `--check` the exit status reports faults.
+    // With `--lint` the exit status reports faults.
     if args.check.is_empty() || wrong.is_empty() {
         return context.out.answer(&page);
     }

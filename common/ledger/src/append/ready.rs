@@ -119,7 +119,7 @@ impl Ledger {
                     format!("rolled back: {lines} lines, but {} were signed; nothing is appended", checkpoint.size);
                 Err(Error::new(Code::Integrity, message)
                     .in_file(&self.path)
-                    .hint("cp-log repair --rollback accepts it, on the record")
+                    .hint("cp-log repair --accept-shorter accepts it, on the record")
                     .fatal())
             }
             _ => Ok(()),

@@ -14,7 +14,7 @@ use cp_common::{Code, Context, Error, Result};
 
 use super::answers::Answer;
 use super::requests::{Overrides, read};
-use super::{Args, answer, pass_on, seconds, variables};
+use super::{Args, answer, duration_of, pass_on, variables};
 use crate::request::{Command, Form, Request};
 use crate::run::client::{Requested, enter};
 use crate::run::stdin;
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         if context.out.format() == Format::Raw && command.timeout.is_none() {
             return Err(requested.replace_process());
         }
-        let timeout = seconds("timeout", command.timeout)?;
+        let timeout = duration_of("timeout", command.timeout)?;
         pass_on(context, |watch| requested.run(timeout, watch))
     });
     answer(outcome, context)
@@ -110,7 +110,7 @@ impl Requests {
             Some(text) => stdin::from_bytes(text.as_bytes())?.into(),
             None => Stdio::null(),
         };
-        let timeout = seconds("timeout", command.timeout)?;
+        let timeout = duration_of("timeout", command.timeout)?;
         let done = request(&command, stdin, &self.base)?.run(timeout, None)?;
         Ok(Answer::Done(Box::new(done)))
     }

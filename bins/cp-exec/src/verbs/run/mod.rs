@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cp_common::context::options::{StreamOptions, WriteOptions};
+use cp_common::context::options::{StreamOptions, WriteOptions, seconds};
 use cp_common::output::{Format, Severity, to_stderr};
 use cp_common::program::confirm::inspect;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
@@ -60,13 +60,13 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Directory to run it in
-    #[arg(long, value_name = "DIR", help_heading = "How it runs")]
+    #[arg(short = 'C', long, value_name = "DIR", help_heading = "How it runs")]
     cwd: Option<String>,
-    /// Seconds after which it is killed, at most 600
-    #[arg(long, value_name = "S", help_heading = "How it runs")]
+    /// The time after which it is killed, at most 10m
+    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "How it runs")]
     timeout: Option<f64>,
-    /// Seconds before the deadline at which it gets SIGTERM
-    #[arg(long, value_name = "S", help_heading = "How it runs", hide_short_help = true)]
+    /// The time before the deadline at which it gets SIGTERM
+    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "How it runs", hide_short_help = true)]
     grace: Option<f64>,
     /// A variable to set (repeatable)
     #[arg(long, value_name = "K=V", help_heading = "How it runs")]
@@ -156,7 +156,7 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
         return Err(Error::usage("--request-id applies to one command, not to requests on standard input")
             .hint("give the command after --"));
     }
-    let grace = seconds("--grace", args.grace)?;
+    let grace = duration_of("--grace", args.grace)?;
     let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, grace, env: variables(args)? };
     if args.write.confirm.is_some() {
         return Err(Error::usage("--confirm applies to one command, not to requests on standard input")
@@ -215,7 +215,7 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
     let asked = (&args.command, &args.string);
     let read = command_of(&engine.policy, args);
     let command = on_record(engine, &asked, read)?;
-    let grace = seconds("--grace", args.grace)?;
+    let grace = duration_of("--grace", args.grace)?;
     let stdin = || match args.stdin.as_deref() {
         None => Ok(None),
         Some("-") => stdin::from_stdin().map(Some),
@@ -298,7 +298,7 @@ fn variables(args: &Args) -> Result<Vec<(String, String)>> {
     pairs.collect()
 }
 
-fn seconds(option: &str, value: Option<f64>) -> Result<Option<Duration>> {
+fn duration_of(option: &str, value: Option<f64>) -> Result<Option<Duration>> {
     value
         .map(|value| {
             Duration::try_from_secs_f64(value)

@@ -370,7 +370,7 @@ impl Budget {
             .with("action", "raise_budget")
             .with("resume", command_with_limits(usd, tokens))
             .with("spent_tokens", spent.tokens)
-            .hint("raise --budget-usd or --budget-tokens; --resume OUT skips finished prompts")
+            .hint("raise --budget-usd or --budget-tokens; --skip-done OUT skips finished prompts")
             .fatal();
         if let Some(limit) = self.limit.usd {
             error = error.with("spent_usd", spent.usd).with("budget_usd", limit);
