@@ -195,7 +195,6 @@ impl Engine {
             if !was_limited {
                 let seconds = wait.as_secs_f64();
                 listener.warn(&format!("attempt {attempt} failed: {}; retrying in {seconds:.1} s", error.message()));
-                self.budget.as_ref().map_or(Ok(()), Budget::release_idle)?;
                 pause(wait)?;
             }
             attempt += 1;

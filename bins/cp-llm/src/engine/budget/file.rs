@@ -1,13 +1,20 @@
-//! The content of a budget file: limits, sums, reservations, the rate and the pause. A process with a budget of its own keeps it in memory.
+//! The budget file: limits, sums, reservations, the rate and the pause. Processes share it: it is replaced as a whole under a lock, and a file with
+//! other content is never written. A process with a budget of its own keeps the content in memory.
 
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use cp_common::home::{locked, write_whole};
 use cp_common::wire::Usage;
+use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// The most reservations of a valid file: one host does not run more processes.
-const MOST: usize = 4096;
+/// The largest valid file.
+const LONGEST: u64 = 16 << 20;
 
 /// An amount of dollars and tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -27,17 +34,22 @@ pub(super) struct Limit {
     pub tokens: Option<u64>,
 }
 
-/// The amount that one process reserves for its requests in flight, and in advance for a few more.
+/// The estimated cost of one request in flight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reservation {
-    /// The suffix of the file that the owner keeps locked.
-    pub id: String,
-    /// The program and process id, for people who read the file.
-    pub owner: String,
+    pub owner: Owner,
     pub since: Timestamp,
     pub tokens: u64,
     pub usd: f64,
+}
+
+/// The process that made a reservation. Process ids are used again, so its start time belongs to it, in clock ticks since the machine started.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Owner {
+    pub pid: u32,
+    pub started: u64,
 }
 
 /// The requests and tokens since a time, which determine when the next request may be sent.
@@ -94,11 +106,6 @@ impl Amount {
         Self { usd: usd.max(0.0), tokens: self.tokens.saturating_sub(less.tokens) }
     }
 
-    /// The smaller dollars and the smaller tokens of two amounts.
-    pub(super) fn min(self, most: Self) -> Self {
-        Self { usd: self.usd.min(most.usd), tokens: self.tokens.min(most.tokens) }
-    }
-
     /// Multiplies both parts.
     #[expect(clippy::cast_precision_loss, reason = "as many tokens are never counted")]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a count, cut off")]
@@ -120,17 +127,6 @@ impl Limit {
     pub(super) fn is_reached(self, spent: Amount) -> bool {
         self.usd.is_some_and(|most| spent.usd >= most) || self.tokens.is_some_and(|most| spent.tokens >= most)
     }
-
-    /// True if the limited parts of an amount are within another amount.
-    pub(super) fn holds(self, amount: Amount, within: Amount) -> bool {
-        (self.usd.is_none() || amount.usd <= within.usd) && (self.tokens.is_none() || amount.tokens <= within.tokens)
-    }
-
-    /// The amount to reserve in advance, so that not every request changes the file: at most 2 % of the limit and an eighth of the rest.
-    pub(super) fn reserve_ahead(self, taken: Amount) -> Amount {
-        let whole = Amount { usd: self.usd.unwrap_or(0.0), tokens: self.tokens.unwrap_or(0) };
-        whole.scaled(1.0 / 50.0).min(whole.minus(taken).scaled(1.0 / 8.0))
-    }
 }
 
 impl BudgetFile {
@@ -143,22 +139,60 @@ impl BudgetFile {
             Ok(content) => content,
             Err(why) => Self { spent: sums(text).ok_or_else(|| why.to_string())?, ..Self::default() },
         };
-        let amounts = content.reserved.iter().map(Reservation::amount).chain([content.spent]);
         let limit = Amount { usd: content.limit.usd.unwrap_or(0.0), tokens: 0 };
-        let names_a_file = |id: &str| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !amounts.chain([limit]).all(Amount::is_valid) {
-            return Err("an amount of dollars is not valid".to_owned());
-        }
-        if content.reserved.len() > MOST || !content.reserved.iter().all(|reserved| names_a_file(&reserved.id)) {
-            return Err("a reservation is not valid".to_owned());
-        }
-        Ok(content)
+        let mut amounts = content.reserved.iter().map(Reservation::amount).chain([content.spent, limit]);
+        if amounts.all(Amount::is_valid) { Ok(content) } else { Err("an amount of dollars is not valid".to_owned()) }
     }
 
-    /// The sum of all reservations.
-    pub(super) fn reserved(&self) -> Amount {
-        self.reserved.iter().map(Reservation::amount).fold(Amount::default(), Amount::plus)
+    /// The amount that is spent or reserved.
+    pub(super) fn taken(&self) -> Amount {
+        self.reserved.iter().map(Reservation::amount).fold(self.spent, Amount::plus)
     }
+
+    /// Counts the reservations of these owners as spent, because their requests may have been paid for.
+    pub(super) fn count_as_spent(&mut self, is_counted: impl Fn(&Owner) -> bool) {
+        for reserved in self.reserved.extract_if(.., |reserved| is_counted(&reserved.owner)) {
+            self.spent = self.spent.plus(reserved.amount());
+        }
+    }
+
+    /// Replaces the reservation of a request by the amount that it used.
+    pub(super) fn settle(&mut self, owner: Owner, reserved: Amount, used: Amount) {
+        match self.reserved.iter().position(|one| one.owner == owner && one.amount() == reserved) {
+            Some(at) => drop(self.reserved.remove(at)),
+            // A process that cannot see the owner, as in another container, has counted the reservation as spent.
+            None => self.spent = self.spent.minus(reserved),
+        }
+        self.spent = self.spent.plus(used);
+    }
+}
+
+impl Reservation {
+    fn amount(&self) -> Amount {
+        Amount { usd: self.usd, tokens: self.tokens }
+    }
+}
+
+impl Owner {
+    /// This process.
+    pub(super) fn this() -> Self {
+        let pid = std::process::id();
+        Self { pid, started: start_time(pid).unwrap_or(0) }
+    }
+
+    /// True if the process still runs.
+    pub(super) fn is_alive(&self) -> bool {
+        start_time(self.pid) == Some(self.started)
+    }
+}
+
+/// The start time of a process, in clock ticks; `None` if it has ended.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program may contain spaces and parentheses.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    // A zombie has ended, but its parent has not waited for it.
+    if fields.next()? == "Z" { None } else { fields.nth(18)?.parse().ok() }
 }
 
 /// Parses the sums in the old format.
@@ -172,12 +206,6 @@ fn sums(text: &[u8]) -> Option<Amount> {
     let Sums { usd, tokens } = serde_json::from_slice(text).ok()?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count, and its range is checked")]
     (0.0..1e18).contains(&tokens).then_some(Amount { usd, tokens: tokens as u64 })
-}
-
-impl Reservation {
-    pub(super) fn amount(&self) -> Amount {
-        Amount { usd: self.usd, tokens: self.tokens }
-    }
 }
 
 impl Rate {
@@ -231,4 +259,63 @@ impl TryFrom<String> for Timestamp {
         let time = DateTime::parse_from_rfc3339(&text).map_err(|_| "not a time")?;
         u64::try_from(time.timestamp_millis()).map(Self).map_err(|_| "a time before 1970")
     }
+}
+
+/// The path of a budget file that processes share.
+pub(super) struct SharedFile {
+    path: PathBuf,
+}
+
+impl SharedFile {
+    /// Opens or creates the budget file at a path.
+    pub(super) fn at(path: &Path) -> Result<Self> {
+        let of = |e: std::io::Error| Error::io("the budget file", e).in_file(path).fatal();
+        match path.metadata() {
+            Ok(found) if !found.is_file() => return Err(not_a_budget_file(path, "it is not a regular file")),
+            Ok(_) => {}
+            Err(_) => drop(open(path).map_err(of)?),
+        }
+        // The target of a symbolic link is replaced, not the link.
+        Ok(Self { path: path.canonicalize().map_err(of)? })
+    }
+
+    /// Changes the content, and returns after it was synced.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {
+        let file = locked(&self.path, || open(&self.path).map_err(|e| self.wrong(e)))?;
+        let before = self.parsed(&file)?;
+        let mut content = before.clone();
+        let outcome = change(&mut content);
+        if content != before {
+            let mut text = serde_json::to_vec(&content).map_err(|e| Error::io("the budget file", e).fatal())?;
+            text.push(b'\n');
+            write_whole(&self.path, &text).map_err(Error::fatal)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Reads the content. The file is replaced as a whole, so no lock is needed.
+    pub(super) fn read(&self) -> Result<BudgetFile> {
+        self.parsed(&open(&self.path).map_err(|e| self.wrong(e))?)
+    }
+
+    fn parsed(&self, file: &File) -> Result<BudgetFile> {
+        let mut text = Vec::new();
+        file.take(LONGEST + 1).read_to_end(&mut text).map_err(|e| self.wrong(e))?;
+        if text.len() as u64 > LONGEST {
+            return Err(not_a_budget_file(&self.path, "it is too long"));
+        }
+        BudgetFile::parse(&text).map_err(|why| not_a_budget_file(&self.path, &why))
+    }
+
+    fn wrong(&self, e: std::io::Error) -> Error {
+        Error::io("the budget file", e).in_file(&self.path).fatal()
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+fn not_a_budget_file(path: &Path, why: &str) -> Error {
+    Error::config(format!("not a budget file: {why}")).in_file(path).hint("name another file for --budget-file").fatal()
 }

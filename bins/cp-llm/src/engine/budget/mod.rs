@@ -2,20 +2,18 @@
 //! before it is sent, and the actual cost is counted after its answer. A budget is exceeded by at most the requests in flight.
 
 mod file;
-mod shared;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result, clock, signals};
 
 pub(super) use self::file::Amount;
-use self::file::{BudgetFile, Limit, Pace, Rate, Reservation, Timestamp};
-use self::shared::{Owner, SharedFile};
+use self::file::{BudgetFile, Limit, Owner, Pace, Rate, Reservation, SharedFile, Timestamp};
 use crate::command_line::command_with_limits;
 use crate::pause;
 
@@ -23,8 +21,6 @@ use crate::pause;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest wait for a turn.
 const LONGEST: Duration = Duration::from_hours(24);
-/// The time that an idle process keeps its reservation for the next request.
-const IDLE_LIMIT: Duration = Duration::from_millis(20);
 
 /// The options of a budget.
 #[derive(clap::Args, Clone, Default)]
@@ -48,6 +44,7 @@ pub(crate) struct Budget {
     limit: Limit,
     pace: Pace,
     storage: Storage,
+    owner: Owner,
     state: Mutex<State>,
     settled: Condvar,
 }
@@ -61,15 +58,7 @@ enum Storage {
 /// The state of this process.
 #[derive(Default)]
 struct State {
-    counts: Counts,
-    /// Shows other processes that this one is alive, while it has a reservation.
-    owner: Option<Owner>,
-    since: Timestamp,
-    /// The time of the last change of the file.
-    reserved_at: Option<Instant>,
-    /// The end of the pause in the file, and the time when it was read.
-    pause_until: Option<Timestamp>,
-    looked: Option<Instant>,
+    in_flight: u64,
     /// The number of answers so far, and their usage.
     answers: u32,
     answered: Amount,
@@ -77,20 +66,6 @@ struct State {
     lacks_usage: bool,
     /// True after `close`.
     is_closed: bool,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    requests: u64,
-    /// The estimated cost of requests in flight.
-    under_way: Amount,
-    /// Usage that is not yet added to the budget.
-    used: Amount,
-    /// The tokens of it that count for the rate.
-    paced: u64,
-    /// The reservation of this process in the file, and the sum of everything else there.
-    held: Amount,
-    others: Amount,
 }
 
 /// The amount that one request has reserved.
@@ -125,11 +100,13 @@ impl Budget {
             limit: given,
             pace: Pace::new(per_minute.0, per_minute.1),
             storage,
+            owner: Owner::this(),
             state: Mutex::default(),
             settled: Condvar::new(),
         };
         // Limits of the command line are stored in the file; the file has the others.
         budget.limit = budget.change(|content| {
+            content.count_as_spent(|owner| !owner.is_alive());
             content.limit =
                 Limit { usd: given.usd.or(content.limit.usd), tokens: given.tokens.or(content.limit.tokens) };
             content.limit
@@ -166,32 +143,20 @@ impl Budget {
         }
         let now = now();
         let turn = self.change(|content| Rate::turn(&mut content.rate, pace, now))?;
-        let wait = turn.since(now).min(LONGEST);
-        if wait > IDLE_LIMIT {
-            self.release_idle()?;
-        }
-        pause(wait)
+        pause(turn.since(now).min(LONGEST))
     }
 
     /// The rest of the pause of all processes that share the file.
     pub(super) fn remaining_pause(&self) -> Result<Duration> {
         let Storage::Shared(file) = &self.storage else { return Ok(Duration::ZERO) };
-        let mut state = self.lock();
-        // Requests in quick succession read the file once.
-        if state.looked.is_none_or(|looked| looked.elapsed() >= IDLE_LIMIT / 2) {
-            state.pause_until = file.read()?.pause_until;
-            state.looked = Some(Instant::now());
-        }
-        Ok(state.pause_until.map_or(Duration::ZERO, |until| until.since(now())))
+        Ok(file.read()?.pause_until.map_or(Duration::ZERO, |until| until.since(now())))
     }
 
     /// Pauses all processes that share the file.
     pub(super) fn pause(&self, length: Duration) -> Result<()> {
-        if let Storage::Shared(file) = &self.storage {
-            let until = now().after(length);
-            file.change(|content| content.pause_until = content.pause_until.max(Some(until)))?;
-        }
-        self.release_idle()
+        let Storage::Shared(file) = &self.storage else { return Ok(()) };
+        let until = now().after(length);
+        file.change(|content| content.pause_until = content.pause_until.max(Some(until)))
     }
 
     /// Reserves the estimated cost of a request. Waits while others have reserved the rest, and reports that if they
@@ -203,27 +168,35 @@ impl Budget {
             if state.lacks_usage {
                 return Err(missing_usage_error());
             }
-            let admission = if self.is_covered(&state.counts, estimate) {
-                state.counts.requests += 1;
-                state.counts.under_way = state.counts.under_way.plus(estimate);
-                state.record_pending();
-                Admission::Admitted
-            } else {
-                self.reserve(&mut state, Some(estimate))?
-            };
-            match admission {
-                Admission::Admitted => break,
+            match self.reserve(estimate)? {
+                Admission::Admitted => {
+                    state.in_flight += 1;
+                    return Ok(Ticket(estimate));
+                }
                 Admission::Exhausted(spent) => return Err(self.exhausted(spent)),
                 Admission::MustWait => {
                     signals::check()?;
-                    if state.counts.requests == 0 && !std::mem::replace(&mut is_said, true) {
+                    if state.in_flight == 0 && !std::mem::replace(&mut is_said, true) {
                         say("other processes have reserved the rest of the budget; waiting for them");
                     }
                     state = self.settled.wait_timeout(state, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
                 }
             }
         }
-        Ok(Ticket(estimate))
+    }
+
+    /// Reserves the estimated cost of a request, if the budget has a rest.
+    fn reserve(&self, estimate: Amount) -> Result<Admission> {
+        self.change(|content| {
+            if self.limit.is_reached(content.taken()) {
+                content.count_as_spent(|owner| !owner.is_alive());
+                let is_spent = self.limit.is_reached(content.spent);
+                return if is_spent { Admission::Exhausted(content.spent) } else { Admission::MustWait };
+            }
+            let (owner, since) = (self.owner, now());
+            content.reserved.push(Reservation { owner, since, tokens: estimate.tokens, usd: estimate.usd });
+            Admission::Admitted
+        })
     }
 
     /// Replaces the reservation of a request by its usage, if that is known.
@@ -232,28 +205,20 @@ impl Budget {
         if state.is_closed {
             return Ok(());
         }
-        let state = &mut *state;
-        let counts = &mut state.counts;
-        counts.requests = counts.requests.saturating_sub(1);
-        counts.under_way = counts.under_way.minus(ticket.0);
-        if let Some(usage) = usage {
-            let used = Amount::of(usage);
-            counts.used = counts.used.plus(used);
-            counts.paced = counts.paced.saturating_add(usage.input_tokens.saturating_add(usage.output_tokens));
+        state.in_flight -= 1;
+        let used = usage.map(Amount::of).unwrap_or_default();
+        if usage.is_some() {
             state.answers = state.answers.saturating_add(1);
             state.answered = state.answered.plus(used);
         }
-        let counts = &state.counts;
-        let is_idle = counts.requests == 0 && state.reserved_at.is_none_or(|at| at.elapsed() >= IDLE_LIMIT);
-        let is_due = is_idle || !self.is_covered(counts, Amount::default()) || !self.pace.token.is_zero();
-        let reserved = if is_due {
-            self.reserve(state, None).map(drop)
-        } else {
-            state.record_pending();
-            Ok(())
-        };
+        let settled = self.change(|content| {
+            content.settle(self.owner, ticket.0, used);
+            if let (Some(rate), Some(usage)) = (&mut content.rate, usage) {
+                rate.tokens = rate.tokens.saturating_add(usage.input_tokens.saturating_add(usage.output_tokens));
+            }
+        });
         self.settled.notify_all();
-        reserved
+        settled
     }
 
     /// Notes an answer without usage. Returns the error that ends the stream the first time.
@@ -262,93 +227,15 @@ impl Budget {
         (self.has_limit() && !std::mem::replace(&mut state.lacks_usage, true)).then(missing_usage_error)
     }
 
-    /// Releases the reservation if no request is in flight, because the next one may not follow soon.
-    pub(crate) fn release_idle(&self) -> Result<()> {
-        let mut state = self.lock();
-        if state.counts.requests > 0 || state.owner.is_none() {
-            Ok(())
-        } else {
-            self.reserve(&mut state, None).map(drop)
-        }
-    }
-
-    /// Releases the reservation. Requests that are still in flight count as spent.
+    /// Counts requests that are still in flight as spent.
     pub(crate) fn close(&self) -> Result<()> {
         let _effect = signals::effect();
         let mut state = self.lock();
         state.is_closed = true;
-        let counts = &mut state.counts;
-        if counts.requests == 0 && counts.used == Amount::default() && counts.held == Amount::default() {
+        if state.in_flight == 0 {
             return Ok(());
         }
-        *counts = Counts { used: counts.used.plus(counts.under_way), paced: counts.paced, ..Counts::default() };
-        self.reserve(&mut state, None).map(drop)
-    }
-
-    /// True if the reservation in the file covers one more request of this cost.
-    fn is_covered(&self, counts: &Counts, more: Amount) -> bool {
-        let taken = counts.used.plus(counts.under_way);
-        matches!(self.storage, Storage::Shared(_))
-            && counts.held != Amount::default()
-            && self.limit.holds(taken.plus(more), counts.held)
-            // Near the limit, unused parts of a reservation are not spent on other requests.
-            && !self.limit.is_reached(counts.others.plus(taken))
-    }
-
-    /// Adds usage to the file and renews the reservation: for the requests in flight, for one more request if asked for and if budget is left,
-    /// and in advance for a few more.
-    fn reserve(&self, state: &mut State, asked: Option<Amount>) -> Result<Admission> {
-        if let (Storage::Shared(file), true, None) = (&self.storage, asked.is_some(), &state.owner) {
-            state.owner = Some(file.owner()?);
-            state.since = now();
-        }
-        let (mut counts, limit) = (state.counts, self.limit);
-        let owner = state.owner.as_ref().map(|owner| owner.id.as_str());
-        let since = state.since;
-        let admission = self.change(|content| {
-            content.spent = content.spent.plus(counts.used);
-            if let Some(rate) = &mut content.rate {
-                rate.tokens = rate.tokens.saturating_add(counts.paced);
-            }
-            content.reserved.retain(|reserved| Some(reserved.id.as_str()) != owner);
-            let others = content.spent.plus(content.reserved());
-            let admission = match asked {
-                Some(_) if limit.is_reached(content.spent) => Admission::Exhausted(content.spent),
-                Some(_) if limit.is_reached(others.plus(counts.under_way)) => Admission::MustWait,
-                Some(estimate) => {
-                    counts.requests += 1;
-                    counts.under_way = counts.under_way.plus(estimate);
-                    Admission::Admitted
-                }
-                None => Admission::Admitted,
-            };
-            let reserve_ahead = limit.reserve_ahead(others.plus(counts.under_way));
-            counts = Counts {
-                used: Amount::default(),
-                paced: 0,
-                held: counts.under_way.plus(reserve_ahead),
-                others,
-                ..counts
-            };
-            match owner.filter(|_| counts.requests > 0) {
-                Some(id) => content.reserved.push(Reservation {
-                    id: id.to_owned(),
-                    owner: format!("cp-llm {}", std::process::id()),
-                    since,
-                    tokens: counts.held.tokens,
-                    usd: counts.held.usd,
-                }),
-                None => counts.held = Amount::default(),
-            }
-            admission
-        })?;
-        state.counts = counts;
-        state.reserved_at = Some(Instant::now());
-        state.record_pending();
-        if counts.requests == 0 {
-            state.owner = None;
-        }
-        Ok(admission)
+        self.change(|content| content.count_as_spent(|owner| *owner == self.owner))
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut BudgetFile) -> T) -> Result<T> {
@@ -379,15 +266,6 @@ impl Budget {
             error = error.with("budget_tokens", limit);
         }
         error
-    }
-}
-
-impl State {
-    /// Writes the amount that others must count if this process is killed.
-    fn record_pending(&self) {
-        if let Some(owner) = &self.owner {
-            owner.record_pending(self.counts.used.plus(self.counts.under_way));
-        }
     }
 }
 
