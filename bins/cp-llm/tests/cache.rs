@@ -55,9 +55,9 @@ fn caches_merge_by_concatenation() {
     for (file, text) in [("a", "one"), ("b", "two"), ("a", "three")] {
         llm.run(&["-m", "m", &format!("--cache={file}"), text]).success();
     }
-    assert_eq!(llm.work.names(), ["a", "a.index", "b", "b.index"]);
+    assert_eq!(llm.work.names(), ["a", "b"]);
     assert!(!llm.home.join("state/llm-cache.jsonl").exists());
-    llm.sh("cat a b > c && rm a b *.index").success();
+    llm.sh("cat a b > c && rm a b").success();
     let ran = llm.feed(&CACHED, &["one", "two", "three", "four"].map(row).concat()).success();
     assert_eq!((server.requests().len(), cached(&ran)), (4, 3), "{}", ran.stdout);
     assert!(said(&ran).iter().all(|(question, answer, _)| question == answer), "{}", ran.stdout);
@@ -80,7 +80,7 @@ fn concurrent_equal_prompts_send_one_request() {
     let children: Vec<_> = (0..8).map(|_| start(&llm, &row("again"))).collect();
     let sum: usize = children.into_iter().map(|child| cached(&child.wait().success())).sum();
     assert_eq!((server.requests().len(), sum), (2, 7));
-    assert_eq!(llm.work.names(), ["c", "c.index"]);
+    assert_eq!(llm.work.names(), ["c"]);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn failed_or_killed_claim_passes_to_next() {
     assert!(!waits.has_ended() && server.requests().len() == 3);
     killed.kill();
     assert_eq!(waits.wait().success().of("message").len(), 1);
-    assert_eq!((server.requests().len(), llm.work.names()), (4, vec!["c".to_owned(), "c.index".to_owned()]));
+    assert_eq!((server.requests().len(), llm.work.names()), (4, vec!["c".to_owned()]));
 }
 
 #[test]
@@ -161,33 +161,36 @@ fn cache_skips_incomplete_lines_with_warning() {
 }
 
 #[test]
-fn cache_index_that_does_not_match_is_rebuilt() {
+fn cache_rewritten_in_place_is_read_again() {
     let server = echo(0);
     let llm = Llm::asking("openai", &server);
-    let many: String = (0..6).map(|n| row(&format!("row {n}"))).collect();
-    llm.feed(&CACHED, &many).success();
-    let whole = llm.work.bytes("c.index");
-    let mut elsewhere = whole.clone();
-    // Each key gets the offset of the first line. A slot has 16 bytes of the key and then the offset; the header has 96 bytes.
-    for slot in elsewhere[96..].chunks_mut(24).filter(|slot| slot[16..] != [0; 8]) {
-        slot[16..].copy_from_slice(&1_u64.to_le_bytes());
+    let many: Vec<String> = (0..6).map(|n| row(&format!("row {n}"))).collect();
+    let mut runs = llm.start(&CACHED);
+    for row in &many {
+        runs.write(row);
+        runs.record();
     }
-    for damaged in [Vec::new(), b"notes of mine\n".to_vec(), whole[..whole.len() - 1].to_vec(), elsewhere] {
-        llm.work.write("c.index", &damaged);
-        let ran = llm.feed(&CACHED, &many).success();
-        assert!(
-            cached(&ran) == 6 && said(&ran).iter().all(|(question, answer, _)| question == answer),
-            "{}",
-            ran.stdout
-        );
-        assert_eq!(llm.work.bytes("c.index").len(), whole.len());
+    // The lines are reversed, so that the file has its old length and each answer has another offset.
+    llm.sh("tac c > d && cat d > c && rm d").success();
+    for row in &many {
+        runs.write(row);
+        let message = runs.record()["data"].clone();
+        assert_eq!((&message["cached"], &message["content"]), (&json!(true), &message["input"][0]["content"]));
     }
-    // More answers than slots.
-    let rows: String = (0..1600).map(|n| row(&format!("row {n}"))).collect();
-    let stub = ["--backend", "stub", "--rows", "--cache=c"];
-    llm.feed(&stub, &rows).success();
-    assert!(llm.work.bytes("c.index").len() > whole.len());
-    assert_eq!((cached(&llm.feed(&stub, &rows).success()), cached(&llm.feed(&CACHED, &many))), (1600, 6));
+    runs.close_stdin();
+    runs.wait().success();
+    assert_eq!(server.requests().len(), 6);
+    // The last line stays where it is, so only the key of an answer shows that the file changed.
+    let mut runs = llm.start(&CACHED);
+    runs.write(&many[0]);
+    runs.record();
+    llm.sh("head -n 5 c | tac > d && tail -n 1 c >> d && cat d > c && rm d").success();
+    for row in &many {
+        runs.write(row);
+        assert_eq!(runs.record()["data"]["cached"], true);
+    }
+    runs.close_stdin();
+    runs.wait().success();
     assert_eq!(server.requests().len(), 6);
 }
 
@@ -199,8 +202,6 @@ enum Event {
     /// A process uses another file, and the files are joined.
     Merge(u8, bool),
     Tear(u8),
-    LoseIndex,
-    CutIndex(u16),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -208,8 +209,6 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (any::<[u8; 4]>(), any::<Option<u8>>()).prop_map(|(from, killed)| Event::Ask(from, killed)),
         1 => (any::<u8>(), any::<bool>()).prop_map(|(from, in_place)| Event::Merge(from, in_place)),
         1 => any::<u8>().prop_map(Event::Tear),
-        1 => Just(Event::LoseIndex),
-        1 => any::<u16>().prop_map(Event::CutIndex),
     ]
 }
 
@@ -238,11 +237,6 @@ fn happen(llm: &Llm, event: &Event) {
             let torn = &text[..text.len().min(usize::from(*at))];
             let mut file = OpenOptions::new().append(true).create(true).open(llm.work.join("c")).unwrap();
             file.write_all(torn.trim_end().as_bytes()).unwrap();
-        }
-        Event::LoseIndex => drop(std::fs::remove_file(llm.work.join("c.index"))),
-        Event::CutIndex(length) => {
-            let index = OpenOptions::new().write(true).create(true).truncate(false).open(llm.work.join("c.index"));
-            index.unwrap().set_len(u64::from(*length)).unwrap();
         }
     }
 }

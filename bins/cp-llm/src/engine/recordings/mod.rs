@@ -195,11 +195,3 @@ impl Read for ReadAt<'_> {
         Ok(length)
     }
 }
-
-/// The path of a file that belongs to another one: its path with a dot and a name.
-pub(in crate::engine) fn beside(path: &Path, name: &str) -> PathBuf {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".");
-    beside.push(name);
-    beside.into()
-}
