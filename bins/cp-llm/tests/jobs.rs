@@ -1,6 +1,7 @@
 //! Batches: answers equal those of direct requests, and are paid for once.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cp_testkit::{BatchProvider, Conduct, Outcome, Server, Signal, server, until};
 use serde_json::{Value, json};
@@ -207,8 +208,9 @@ fn batch_submit_after_kill_without_metadata_requires_human() {
     let ran = submit(&llm, &rows(&["one"]));
     let details = ran.closing()["error"]["details"].clone();
     assert_eq!((ran.status, provider.batches()), (9, 1), "{ran:?}");
-    assert_eq!(details["candidates"], json!(["msgbatch_0"]));
-    let words: Vec<&str> = details["resume"].as_str().unwrap().split(' ').skip(1).collect();
+    assert_eq!(details["console"], "https://console.anthropic.com");
+    let command = details["resume"].as_str().unwrap().replace("--as ID", "--as msgbatch_0");
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
     let resume = llm.run(&words);
     assert_eq!(resume.records()[0]["data"]["content"], "one", "{resume:?}");
     assert_eq!(id_of(&submit(&llm, &rows(&["one"]))), details["batch"]);
@@ -216,7 +218,7 @@ fn batch_submit_after_kill_without_metadata_requires_human() {
 }
 
 #[test]
-fn batch_submit_after_kill_before_request_submits_again() {
+fn batch_submit_after_cancel_of_interrupted_batch_submits_again() {
     for backend in ["anthropic", "openai"] {
         let provider = BatchProvider::new(Conduct::default());
         let llm = Llm::asking(backend, &provider.server);
@@ -224,17 +226,57 @@ fn batch_submit_after_kill_before_request_submits_again() {
         // The request may still arrive.
         let early = submit(&llm, &rows(&["one"]));
         let details = early.closing()["error"]["details"].clone();
-        assert_eq!((early.status, &details["reason"]), (6, &json!("unfinished")), "{early:?}");
-        assert!(details["retry_after_ms"].as_u64().unwrap() > 100_000);
-        let file = llm.sh("cd \"$CP_HOME\"; echo state/batches/BAT-*/job.json").stdout.trim().to_owned();
-        let mut kept: Value = serde_json::from_str(&llm.home.read(&file)).unwrap();
-        kept["asked_at"] = (kept["asked_at"].as_u64().unwrap() - 200).into();
-        llm.home.write(&file, kept.to_string());
+        assert_eq!((early.status, &details["action"]), (9, &json!("resolve_unfinished_batch")), "{early:?}");
+        assert!(details["hint"].as_str().unwrap().contains(details["console"].as_str().unwrap()), "{details}");
+        assert_eq!(llm.run(&["batch", "cancel", details["batch"].as_str().unwrap()]).status, 0);
         let id = id_of(&submit(&llm, &rows(&["one"])));
         assert_eq!(provider.batches(), 1);
         assert_eq!(llm.run(&["batch", "fetch", &id]).records()[0]["data"]["content"], "one");
-        let asked = llm.ledger().iter().filter(|entry| entry["event"] == "llm.request").count();
-        assert_eq!(asked, 1);
+    }
+}
+
+#[test]
+fn batch_submit_after_kill_before_job_is_stored_submits_once() {
+    let provider = BatchProvider::new(Conduct::default());
+    let llm = Llm::asking("anthropic", &provider.server);
+    let id = id_of(&submit(&llm, &rows(&["one"])));
+    let job = format!("state/batches/{id}/job.json");
+    // As after a kill while the rows were written.
+    std::fs::remove_file(llm.home.join(&job)).unwrap();
+    assert_eq!(llm.run(&["batch", "poll"]).closing()["data"]["total"], 0);
+    assert_eq!(id_of(&submit(&llm, &rows(&["one"]))), id);
+    assert!(llm.home.join(&job).exists());
+}
+
+/// A whole answer in batch results of Anthropic.
+fn result_line(number: usize) -> String {
+    let message = json!({"id":"msg_1","type":"message","role":"assistant","model":"m-1",
+        "content":[{"type":"text","text":format!("answer {number}")}],"stop_reason":"end_turn",
+        "usage":{"input_tokens":7,"output_tokens":3}});
+    json!({"custom_id":format!("row-{number}"),"result":{"type":"succeeded","message":message}}).to_string() + "\n"
+}
+
+#[test]
+fn batch_fetch_does_not_keep_incomplete_results() {
+    let whole: String = (0..3).map(result_line).collect();
+    let after_two = whole.len() - result_line(2).len();
+    for cut in [after_two, whole.len() - 20] {
+        let (results, is_cut) = (whole.clone(), AtomicBool::new(true));
+        let server = Server::replying(move |request| {
+            if request.line().contains("/results") {
+                let end = if is_cut.swap(false, Ordering::SeqCst) { cut } else { results.len() };
+                return server::reply(200, "application/x-jsonl", "", &results.as_bytes()[..end]);
+            }
+            let counts = json!({"processing":0,"succeeded":3,"errored":0,"canceled":0,"expired":0});
+            server::json(200, &json!({"id":"msgbatch_0","processing_status":"ended","request_counts":counts}))
+        });
+        let llm = Llm::asking("anthropic", &server);
+        let id = id_of(&submit(&llm, &rows(&["a", "b", "c"])));
+        let refused = llm.run(&["batch", "fetch", &id]);
+        assert_eq!((refused.status, &refused.first_error()["retryable"]), (7, &json!(true)), "{refused:?}");
+        assert!(refused.first_error()["message"].as_str().unwrap().contains("incomplete: 2 of 3"), "{refused:?}");
+        let fetched = llm.run(&["batch", "fetch", &id]);
+        assert_eq!(fetched.of("message").len(), 3, "{fetched:?}");
     }
 }
 

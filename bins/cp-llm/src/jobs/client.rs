@@ -6,7 +6,7 @@ use std::io::{Read, Take};
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 
-use cp_common::{Code, Context, Error, Result, clock};
+use cp_common::{Code, Context, Error, Result};
 use serde_json::{Value, json};
 
 use super::job::{Job, Progress, State};
@@ -58,11 +58,6 @@ impl BatchClient {
         Err(Error::config(message).hint("set the base URL to the server of the submission").fatal())
     }
 }
-
-/// The time after which an interrupted request can no longer become a batch, in seconds.
-const SETTLED: u64 = 120;
-/// The largest difference between the clocks of two machines, in seconds.
-const SKEW: u64 = 3600;
 
 /// The batch API of a server, or of the stub if there is no server.
 pub(super) struct BatchProvider<'a>(pub Option<(&'a Server, BatchApi)>);
@@ -117,20 +112,18 @@ impl<'a> BatchProvider<'a> {
         [head.as_bytes(), body, b"}\n"].concat()
     }
 
-    /// Creates the batch at the provider and keeps its id. `asked_at` is cleared if the provider has certainly not created it.
-    pub(super) fn create(&self, job: &mut Job) -> Result<()> {
+    /// Creates the batch at the provider and keeps its id. `path` is that of a single request. `asked_at` is cleared if the provider has certainly
+    /// not created it.
+    pub(super) fn create(&self, job: &mut Job, path: &str, requests: &[u8]) -> Result<()> {
         let made = match self.0 {
             None => json!({"id": "stub"}),
             Some((server, BatchApi::Inline)) => {
-                let (mut body, length) = framed("{\"requests\":[", job.opened("requests")?, "]}")?;
+                let (mut body, length) = framed("{\"requests\":[", requests, "]}");
                 create_request(job, server, BatchApi::Inline, &mut body, length)?
             }
             Some((server, BatchApi::File)) => {
-                let file = match job.input_file.clone() {
-                    Some(file) => file,
-                    None => uploaded(job, server)?,
-                };
-                let body = json!({"input_file_id": file, "endpoint": format!("/v1{}", job.path),
+                let file = upload(&job.id, requests, server)?;
+                let body = json!({"input_file_id": file, "endpoint": format!("/v1{path}"),
                     "completion_window": "24h", "metadata": {"cp_batch": job.id}});
                 let body = body.to_string();
                 let length = body.len() as u64;
@@ -163,40 +156,36 @@ impl<'a> BatchProvider<'a> {
         progress.results.iter().try_for_each(|path| server.download(path, file))
     }
 
-    /// Finds the batch of an interrupted request; `None` if the provider has not created it. Fails if that is not certain. `others` are the ids of
-    /// other batches.
-    pub(super) fn find_created(&self, job: &Job, others: &[String]) -> Result<Option<String>> {
-        let Some((server, api)) = self.0 else { return Ok(None) };
-        let asked_at = job.asked_at.unwrap_or_default();
-        let page = server.resource(&format!("{}?limit=100", batches_path(api)))?;
-        let listed = page.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let is_marked = |one: &&Value| one.pointer("/metadata/cp_batch").is_some_and(|mark| *mark == *job.id);
-        if let Some(found) = listed.iter().find(is_marked) {
-            return created_id(found).map(Some);
+    /// Finds the batch of an interrupted request by its metadata, which batches at Anthropic do not have.
+    pub(super) fn find_created(&self, job: &Job) -> Result<String> {
+        if let Some((server, BatchApi::File)) = self.0 {
+            let page = server.resource("/batches?limit=100")?;
+            let is_marked = |one: &&Value| one.pointer("/metadata/cp_batch").is_some_and(|mark| *mark == *job.id);
+            if let Some(found) = page["data"].as_array().into_iter().flatten().find(is_marked) {
+                return created_id(found);
+            }
         }
-        let is_recent = |one: &&Value| created_at(one) + SKEW >= asked_at;
-        let has_all = page["has_more"] != true || listed.last().is_some_and(|last| !is_recent(&last));
-        // Batches at Anthropic have no metadata, so each recent one of this size is a candidate.
-        let may_be = |one: &&Value| {
-            let id = text_of(one, "id").unwrap_or_default();
-            api == BatchApi::Inline
-                && is_recent(one)
-                && total(one) == job.count
-                && !others.iter().any(|other| other == id)
+        Err(self.interrupted(job))
+    }
+
+    /// The error that asks the user to find the batch at the provider.
+    fn interrupted(&self, job: &Job) -> Error {
+        let console = match self.0 {
+            Some((_, BatchApi::File)) => "https://platform.openai.com/batches",
+            _ => "https://console.anthropic.com",
         };
-        let candidates: Vec<&Value> = listed.iter().filter(may_be).collect();
-        if !candidates.is_empty() || !has_all {
-            return Err(unresolved(job, &candidates));
-        }
-        let left = SETTLED.saturating_sub(clock::unix_seconds().saturating_sub(asked_at));
-        if left == 0 {
-            return Ok(None);
-        }
-        Err(Error::new(Code::Conflict, format!("{}: the provider may still create the batch", job.id))
-            .with("reason", "unfinished")
-            .with("retry_after_ms", left * 1000)
-            .hint(format!("submit it again in {left} seconds"))
-            .fatal())
+        let (id, count) = (&job.id, job.count);
+        let message = format!("the submission of {id} was interrupted, and the provider may have created the batch");
+        Error::new(Code::HumanRequired, message)
+            .with("action", "resolve_unfinished_batch")
+            .with("resume", format!("cp-llm batch fetch {id} --as ID"))
+            .with("batch", id.as_str())
+            .with("console", console)
+            .hint(format!(
+                "look for a batch of {count} requests at {console}; if it is there: cp-llm batch fetch {id} --as ID; \
+                 otherwise: cp-llm batch cancel {id}, and submit again"
+            ))
+            .fatal()
     }
 }
 
@@ -220,20 +209,6 @@ fn create_request(
     made
 }
 
-/// The error that asks the user to identify the batch at the provider.
-fn unresolved(job: &Job, candidates: &[&Value]) -> Error {
-    let ids: Vec<String> = candidates.iter().filter_map(|one| valid_id(text_of(one, "id")?)).collect();
-    let id = &job.id;
-    Error::new(Code::HumanRequired, format!("the submission of {id} was interrupted, and the provider may have created the batch"))
-        .with("action", "resolve_unfinished_batch")
-        .with("resume", format!("cp-llm batch fetch {id} --as {}", ids.first().map_or("ID", String::as_str)))
-        .with("batch", id.as_str())
-        .with("candidates", ids)
-        .with("_untrusted", vec!["/candidates"])
-        .hint(format!("check the candidates at the provider; if the batch is not among them: cp-llm batch cancel {id}, and submit again"))
-        .fatal()
-}
-
 /// The path of the batch, or of a resource below it.
 fn resource_path(job: &Job, api: BatchApi, what: &str) -> String {
     format!("{}/{}{what}", batches_path(api), job.provider_id.as_deref().unwrap_or_default())
@@ -251,28 +226,23 @@ pub(super) fn valid_id(id: &str) -> Option<String> {
     is_id.then(|| id.to_owned())
 }
 
-/// A file between two texts, and the total length.
-fn framed<'b>(before: &'b str, file: File, after: &'b str) -> Result<(Take<impl Read + use<'b>>, u64)> {
-    let size = file.metadata()?.len();
-    let length = before.len() as u64 + size + after.len() as u64;
-    Ok((before.as_bytes().chain(file).chain(after.as_bytes()).take(length), length))
+/// Bytes between two texts, and the total length.
+fn framed<'b>(before: &'b str, bytes: &'b [u8], after: &'b str) -> (Take<impl Read + use<'b>>, u64) {
+    let length = (before.len() + bytes.len() + after.len()) as u64;
+    (before.as_bytes().chain(bytes).chain(after.as_bytes()).take(length), length)
 }
 
-/// Uploads the requests as a file (RFC 7578). A file without a batch costs nothing.
-fn uploaded(job: &mut Job, server: &Server) -> Result<String> {
+/// Uploads the requests as a file (RFC 7578) and returns its id. A file without a batch costs nothing.
+fn upload(id: &str, requests: &[u8], server: &Server) -> Result<String> {
     // Every line of the file begins with a brace, so the boundary cannot occur.
-    let id = &job.id;
     let before = format!(
         "--{id}\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--{id}\r\nContent-Disposition: \
          form-data; name=\"file\"; filename=\"{id}.jsonl\"\r\nContent-Type: application/jsonl\r\n\r\n"
     );
     let after = format!("\r\n--{id}--\r\n");
-    let (mut body, length) = framed(&before, job.opened("requests")?, &after)?;
+    let (mut body, length) = framed(&before, requests, &after);
     let made = server.post_body("/files", &format!("multipart/form-data; boundary={id}"), &mut body, length)?;
-    let file = created_id(&made)?;
-    job.input_file = Some(file.clone());
-    job.save()?;
-    Ok(file)
+    created_id(&made)
 }
 
 fn count(found: &Value, name: &str) -> u64 {
@@ -282,14 +252,6 @@ fn count(found: &Value, name: &str) -> u64 {
 /// The number of requests in a batch at Anthropic.
 fn total(found: &Value) -> u64 {
     ["processing", "succeeded", "errored", "canceled", "expired"].iter().map(|name| count(found, name)).sum()
-}
-
-/// The creation time of a batch, in seconds since 1970.
-fn created_at(found: &Value) -> u64 {
-    let made = found.get("created_at");
-    let time = made.and_then(Value::as_str).and_then(|time| chrono::DateTime::parse_from_rfc3339(time).ok());
-    let time = time.and_then(|time| u64::try_from(time.timestamp()).ok());
-    time.or_else(|| made?.as_u64()).unwrap_or(u64::MAX / 2)
 }
 
 /// The state of a batch at Anthropic. A link to results that is not below `base` is ignored, because the key is sent with the request.
@@ -305,7 +267,7 @@ fn anthropic_progress(found: &Value, base: &str, results: &str) -> Progress {
     let link = text_of(found, "results_url").map(|link| link.strip_prefix(base).unwrap_or(link));
     let link = link.filter(|link| link.starts_with('/') && !link.starts_with("//")).unwrap_or(results);
     let done = total(found) - count(found, "processing");
-    Progress { results: vec![link.to_owned()], ..Progress::of(state, word, done) }
+    Progress { answered: succeeded, results: vec![link.to_owned()], ..Progress::of(state, word, done) }
 }
 
 /// The state of a batch at `OpenAI`.
@@ -320,6 +282,7 @@ fn openai_progress(found: &Value) -> Progress {
     };
     let files = ["output_file_id", "error_file_id"].map(|name| text_of(found, name).and_then(valid_id));
     Progress {
+        answered: count(found, "completed"),
         failure: found.pointer("/errors/data/0/message").and_then(Value::as_str).map(shortened),
         results: files.into_iter().flatten().map(|file| format!("/files/{file}/content")).collect(),
         ..Progress::of(state, word, count(found, "completed") + count(found, "failed"))

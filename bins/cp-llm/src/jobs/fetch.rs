@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     for id in &args.ids {
         let mut job = Job::find(&context.home, id)?;
-        let _held = job.locked()?;
+        let _held = job.lock()?;
         match (&args.made, &job.provider_id) {
             (None, Some(_)) => {}
             (None, None) => return Err(unfinished(&job)),
@@ -137,6 +137,9 @@ impl AnswerSource {
     fn open(job: &Job, context: &mut Context) -> Result<Self> {
         let client = BatchClient::of_job(job, context)?;
         let provider = client.provider()?;
+        if provider.0.is_none() {
+            return Ok(Self { client, results: None });
+        }
         let results = job.file("results.jsonl");
         if !results.exists() {
             let progress = provider.progress(job)?;
@@ -155,10 +158,16 @@ impl AnswerSource {
             let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
             let mut file = file.map_err(failed)?;
             provider.save_results(&progress, &mut file)?;
+            let found = Results::open(job.opened("results.part")?, job.count)?.answered;
+            if found < progress.answered {
+                let message =
+                    format!("the results of {} are incomplete: {found} of {} answers", job.id, progress.answered);
+                return Err(Error::new(Code::Network, message).with("origin", "upstream").with("reason", "cut"));
+            }
             file.sync_data().and_then(|()| std::fs::rename(&draft, &results)).map_err(failed)?;
         }
-        let opened = provider.0.map(|_| Results::open(job.opened("results.jsonl")?, job.count)).transpose()?;
-        Ok(Self { client, results: opened })
+        let opened = Results::open(job.opened("results.jsonl")?, job.count)?;
+        Ok(Self { client, results: Some(opened) })
     }
 
     /// Gets the outcome of a row and stores it.
@@ -187,32 +196,37 @@ fn failed(e: std::io::Error) -> Error {
 }
 
 /// The results of a batch: lines in any order. Only the offset of each row's line is in memory.
-pub(super) struct Results {
+struct Results {
     file: File,
     lines: Vec<Option<(u64, usize)>>,
+    /// The number of rows with an answer.
+    answered: u64,
 }
 
 impl Results {
     /// Finds the line of each row.
-    pub(super) fn open(file: File, count: u64) -> Result<Self> {
+    fn open(file: File, count: u64) -> Result<Self> {
+        let mut answered = 0;
         let mut lines = vec![None; usize::try_from(count).unwrap_or(0)];
         let mut reader = BufReader::new(&file);
         let (mut line, mut at) = (Vec::new(), 0);
         while reader.read_until(b'\n', &mut line)? > 0 {
-            let id = exact(&line, "/custom_id").and_then(|id| serde_json::from_str::<String>(id.get()).ok());
-            let number = id.and_then(|id| id.strip_prefix("row-")?.parse::<usize>().ok());
-            // Lines for unknown rows are ignored.
+            let result = parsed(&line).map(|json| json.value).unwrap_or_default();
+            let number = text_of(&result, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse::<usize>().ok());
+            // Lines for unknown rows are ignored, and so are incomplete lines.
             if let Some(place) = number.and_then(|number| lines.get_mut(number)) {
+                let has_answer = result["result"]["type"] == "succeeded" || result["response"]["status_code"] == 200;
+                answered += u64::from(has_answer && place.is_none());
                 *place = Some((at, line.len()));
             }
             at += line.len() as u64;
             line.clear();
         }
-        Ok(Self { file, lines })
+        Ok(Self { file, lines, answered })
     }
 
     /// The outcome of a row.
-    pub(super) fn exchange(&self, number: u64, server: &Server) -> Result<Exchange> {
+    fn exchange(&self, number: u64, server: &Server) -> Result<Exchange> {
         let place = usize::try_from(number).ok().and_then(|number| *self.lines.get(number)?);
         let Some((at, length)) = place else {
             return Ok(Exchange::of(Err(bad_answer("missing", "the batch ended without a result for this row"))));
@@ -254,4 +268,26 @@ fn of_line(bytes: &[u8], server: &Server) -> Exchange {
         "canceled" | "batch_cancelled" => left(Code::Conflict, "cancelled"),
         _ => server.failure(&failure, 200),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn incomplete_and_repeated_lines_are_not_counted_as_answers() {
+        let anthropic = r#"{"custom_id":"row-0","result":{"type":"succeeded","message":{}}}"#;
+        let openai = r#"{"custom_id":"row-1","response":{"status_code":200,"body":{}}}"#;
+        let failed = r#"{"custom_id":"row-2","result":{"type":"errored"}}"#;
+        let answered = |text: &str| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            std::io::Seek::rewind(&mut file).unwrap();
+            Results::open(file, 3).unwrap().answered
+        };
+        assert_eq!(answered(&[anthropic, openai, failed, anthropic].join("\n")), 2);
+        assert_eq!(answered(&format!("{anthropic}\n{}", &openai[..openai.len() - 1])), 1);
+    }
 }

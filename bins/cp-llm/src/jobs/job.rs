@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cp_common::home::{Home, lock, write_whole};
+use cp_common::home::{Home, locked, write_whole};
 use cp_common::output::Place;
 use cp_common::wire::{Prompt, Reply};
 use cp_common::{Code, Error, Result, clock};
@@ -16,18 +16,16 @@ use crate::backend::endpoint::{Endpoint, Target};
 use crate::engine::Work;
 use crate::wire_api::Request;
 
-/// A batch. Its directory has `job.json`, which is this; `items.jsonl` with an [`Item`] for each row; `requests` until they are sent;
-/// `schema.json` if answers must match one; and `answers.jsonl` after the answers were fetched.
+/// A batch. Its directory has `items.jsonl` with an [`Item`] for each row; `schema.json` if answers must match one; `job.json`, which is this and is
+/// written last; and `answers.jsonl` after the answers were fetched.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub id: String,
     pub backend: String,
-    /// The base URL of the server, if there is one, and the path of a single request.
+    /// The base URL of the server, if there is one.
     pub endpoint: Option<String>,
-    pub path: String,
-    /// The ids of the batch and of the file of its requests at the provider, if known.
+    /// The id of the batch at the provider, if known.
     pub provider_id: Option<String>,
-    pub input_file: Option<String>,
     /// The time of the last request to create the batch, in seconds since 1970. Without `provider_id` the outcome of that request is unknown.
     pub asked_at: Option<u64>,
     pub created_at: String,
@@ -111,9 +109,8 @@ impl Job {
     }
 
     /// Locks the batch against other processes and reads it again.
-    pub(super) fn locked(&mut self) -> Result<File> {
-        let held = File::open(&self.directory).map_err(|e| Error::io("opening", e).in_file(&self.directory))?;
-        lock(&held).map_err(|e| e.in_file(&self.directory))?;
+    pub(super) fn lock(&mut self) -> Result<File> {
+        let held = locked(&self.directory, || open_directory(&self.directory))?;
         *self = Self::load(&self.directory)?;
         Ok(held)
     }
@@ -165,14 +162,19 @@ fn name_of(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// The directories of all batches. Names of drafts begin with a dot and are skipped.
+/// Opens the directory of a batch, to lock it.
+pub(super) fn open_directory(directory: &Path) -> Result<File> {
+    File::open(directory).map_err(|e| Error::io("opening", e).in_file(directory))
+}
+
+/// The directories of all batches. A directory without `job.json` was not completed.
 fn directories(home: &Home) -> Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(directory(home)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(|e| Error::io("reading the batches", e).in_file(&directory(home)).fatal())?,
     };
     let paths = entries.flatten().map(|entry| entry.path());
-    Ok(paths.filter(|path| name_of(path).starts_with("BAT-")).collect())
+    Ok(paths.filter(|path| name_of(path).starts_with("BAT-") && path.join("job.json").exists()).collect())
 }
 
 /// The state of a batch.
@@ -208,6 +210,8 @@ pub(super) struct Progress {
     /// The state in the words of the provider.
     pub word: String,
     pub done: u64,
+    /// The number of answers, which are paid for.
+    pub answered: u64,
     /// The error of the whole batch.
     pub failure: Option<String>,
     /// The paths of its results.
@@ -216,7 +220,7 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn of(state: State, word: &str, done: u64) -> Self {
-        Self { state, word: word.to_owned(), done, failure: None, results: Vec::new() }
+        Self { state, word: word.to_owned(), done, answered: 0, failure: None, results: Vec::new() }
     }
 }
 

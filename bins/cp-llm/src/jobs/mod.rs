@@ -2,7 +2,6 @@
 //!
 //! A [`job`] is stored below `state/batches` of the home, with members that the provider does not get. [`client`] implements the two batch APIs.
 
-mod cancel;
 mod client;
 mod fetch;
 pub(crate) mod job;
@@ -13,7 +12,7 @@ use cp_common::program::VerbDoc;
 use cp_common::{Context, Result};
 
 /// The entries of these verbs in `reference`.
-pub(crate) const DOCS: [VerbDoc; 4] = [submit::DOC, poll::DOC, fetch::DOC, cancel::DOC];
+pub(crate) const DOCS: [VerbDoc; 4] = [submit::DOC, poll::POLL, fetch::DOC, poll::CANCEL];
 
 /// Let a provider answer prompts later, for less
 #[derive(clap::Args)]
@@ -25,17 +24,17 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Verb {
     Submit(Box<submit::Args>),
-    Poll(poll::Args),
+    Poll(poll::PollArgs),
     Fetch(fetch::Args),
-    Cancel(cancel::Args),
+    Cancel(poll::CancelArgs),
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match &args.verb {
         Verb::Submit(args) => submit::run(args, context),
-        Verb::Poll(args) => poll::run(args, context),
+        Verb::Poll(args) => poll::poll(args, context),
         Verb::Fetch(args) => fetch::run(args, context),
-        Verb::Cancel(args) => cancel::run(args, context),
+        Verb::Cancel(args) => poll::cancel(args, context),
     }
 }

@@ -1,17 +1,17 @@
-//! `cp-llm batch poll`: the state of batches, now or after they have ended.
+//! `cp-llm batch poll` and `batch cancel`: the state of batches, now or after they have ended, and their end.
 
 use std::time::Duration;
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Context, Error, Result, signals};
 
 use super::client::BatchClient;
-use super::job::{BatchJob, Job, Progress};
+use super::job::{BatchJob, Job, Progress, State};
 use crate::pause;
 
 /// The entry of this verb in `reference`.
-pub(super) const DOC: VerbDoc = VerbDoc {
+pub(super) const POLL: VerbDoc = VerbDoc {
     path: "batch poll",
     class: Class::Query,
     output: "batch_job",
@@ -27,7 +27,7 @@ const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins
 
 /// Print the state of batches
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct PollArgs {
     /// Wait until all batches have ended, and print each when it ends
     #[arg(long)]
     wait: bool,
@@ -36,7 +36,7 @@ pub(super) struct Args {
     ids: Vec<String>,
 }
 
-pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
+pub(super) fn poll(args: &PollArgs, context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     let mut open = if args.ids.is_empty() { Job::all(&context.home)? } else { Vec::new() };
     for id in &args.ids {
@@ -85,4 +85,36 @@ pub(super) fn unfinished(job: &Job) -> Error {
     Error::new(Code::Conflict, format!("the submission of {} is incomplete", job.id))
         .with("reason", "unfinished")
         .hint("submit the same input again to continue")
+}
+
+/// The entry of this verb in `reference`.
+pub(super) const CANCEL: VerbDoc = VerbDoc {
+    path: "batch cancel",
+    class: Class::Governed,
+    output: "batch_job",
+    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch cancel BAT-"],
+    ..VerbDoc::EMPTY
+};
+
+/// Cancel a batch; answers from before can be fetched
+#[derive(clap::Args)]
+pub(super) struct CancelArgs {
+    /// The batch, by id or a prefix of it
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+pub(super) fn cancel(args: &CancelArgs, context: &mut Context) -> Result<()> {
+    let mut job = Job::find(&context.home, &args.id)?;
+    let _held = job.lock()?;
+    if job.provider_id.is_none() {
+        // The user confirms that the provider does not have the batch, so the same input can be submitted again.
+        job.remove()?;
+        return context.out.answer(&BatchJob::of(&job, Progress::of(State::Cancelled, "unknown", 0)));
+    }
+    let client = BatchClient::of_job(&job, context)?;
+    let provider = client.provider()?;
+    let _effect = signals::effect();
+    provider.cancel(&job)?;
+    context.out.answer(&BatchJob::of(&job, provider.progress(&job)?))
 }
