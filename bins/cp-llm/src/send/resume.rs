@@ -1,6 +1,6 @@
 //! `--skip-done OUT`: prompts that have a message in the output of an earlier run are skipped.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -15,33 +15,10 @@ use crate::engine::{Engine, Work};
 /// The prompts that an earlier run has answered.
 pub(super) struct EarlierRun {
     file: PathBuf,
-    /// A short hash of the request hash, by index.
-    requests: Hashes,
+    /// A short hash of the request hash, by index. There may be millions.
+    requests: HashMap<u64, u64>,
     /// A short hash of the turns, by index, for messages without a request hash.
-    turns: Hashes,
-}
-
-/// Hashes by index, eight bytes each in pages, because there may be millions.
-#[derive(Default)]
-struct Hashes(BTreeMap<u64, Box<[u64; PAGE]>>);
-
-const PAGE: usize = 512;
-
-impl Hashes {
-    /// Stores the hash of an index. 0 stands for none.
-    fn insert(&mut self, index: u64, hash: u64) {
-        let page = self.0.entry(index / PAGE as u64).or_insert_with(|| Box::new([0; PAGE]));
-        page[Self::place(index)] = hash;
-    }
-
-    fn get(&self, index: u64) -> Option<u64> {
-        self.0.get(&(index / PAGE as u64)).map(|page| page[Self::place(index)]).filter(|hash| *hash != 0)
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "less than a page")]
-    fn place(index: u64) -> usize {
-        (index % PAGE as u64) as usize
-    }
+    turns: HashMap<u64, u64>,
 }
 
 #[derive(Deserialize)]
@@ -64,14 +41,14 @@ struct Data<'a> {
 impl EarlierRun {
     /// Reads the output of the earlier run, and locks it unless this is a dry run.
     pub(super) fn read(file: &Path, is_dry: bool) -> Result<Self> {
-        let (mut requests, mut turns) = (Hashes::default(), Hashes::default());
+        let (mut requests, mut turns) = (HashMap::new(), HashMap::new());
         earlier::read(file, is_dry, |line| {
             let Ok(Line { kind: Some(kind), ok: Some(true), data: Some(data) }) = serde_json::from_slice(line) else {
                 return;
             };
             match (data.index.filter(|_| kind == "message"), data.request_hash) {
-                (Some(index), Some(hash)) => requests.insert(index, fingerprint(&hash)),
-                (Some(index), None) => turns.insert(index, fingerprint_of_turns(&turns_of(data.input))),
+                (Some(index), Some(hash)) => drop(requests.insert(index, fingerprint(&hash))),
+                (Some(index), None) => drop(turns.insert(index, fingerprint_of_turns(&turns_of(data.input)))),
                 (None, _) => {}
             }
         })?;
@@ -82,19 +59,19 @@ impl EarlierRun {
     /// an option has changed.
     pub(super) fn has_answered(&self, index: u64, work: &mut Work, engine: &Engine) -> Result<bool> {
         let mut unknown = None;
-        if let Some(known) = self.requests.get(index) {
+        if let Some(known) = self.requests.get(&index) {
             for at in 0..work.targets().len() {
                 work.select_target(at);
                 match engine.request_hash(work) {
-                    Ok(hash) if fingerprint(&hash) == known => return Ok(true),
+                    Ok(hash) if fingerprint(&hash) == *known => return Ok(true),
                     Ok(_) => {}
                     // The answer may be from an endpoint that is no longer configured.
                     Err(error) => unknown = Some(error),
                 }
             }
         } else {
-            match self.turns.get(index) {
-                Some(known) if known != fingerprint_of_turns(work.prompt.input()) => {}
+            match self.turns.get(&index) {
+                Some(known) if *known != fingerprint_of_turns(work.prompt.input()) => {}
                 known => return Ok(known.is_some()),
             }
         }
@@ -121,5 +98,5 @@ fn fingerprint_of_turns(input: &[Turn]) -> u64 {
 fn fingerprint(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
-    hasher.finish().max(1)
+    hasher.finish()
 }
