@@ -2,7 +2,7 @@
 //!
 //! Each module uses only modules that come after it:
 //!
-//! - [`send`], [`embed`], [`jobs`], [`models`], [`doctor`]: the verbs, and the checks of `doctor`
+//! - [`send`], [`embed`], [`jobs`], [`models`]: the verbs, and the checks of `doctor`
 //! - [`policy`]: the prompts that may be sent, the use of the network, the budget
 //! - [`engine`]: from a prompt to a message: tries, fallbacks, budgets, recordings, the ledger
 //! - [`backend`]: servers, programs and the stub, which answer requests
@@ -13,7 +13,6 @@
 mod backend;
 mod code_block;
 mod command_line;
-mod doctor;
 mod embed;
 mod engine;
 mod jobs;
@@ -73,7 +72,7 @@ pub static PROGRAM: Program = Program {
         ("models", include_str!("../schemas/models.json")),
         ("item", include_str!("../schemas/item.json")),
     ],
-    checks: doctor::checks,
+    checks: models::checks,
     credentials: backend::choice::credentials,
     audit: command_line::audit,
 };

@@ -1,19 +1,19 @@
-//! `cp-llm models`: the models of backends.
+//! `cp-llm models`: the models of backends. The checks of `doctor` list them too, to find out whether a server accepts the key.
 
 use std::time::Duration;
 
 use cp_common::context::options::{QueryOptions, seconds};
 use cp_common::context::pages::Pages;
 use cp_common::output::Severity;
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
-use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
-use crate::backend::endpoint::{BackendOptions, Endpoint};
+use crate::backend::endpoint::{ApiName, BackendOptions, Endpoint};
 use crate::backend::price::Prices;
+use crate::backend::{Backends, program, provider};
 use crate::policy::Policy;
 
 /// The entry of this verb in `reference`.
@@ -102,8 +102,99 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 /// Lists the models of an endpoint; `None` if it has no such list.
-pub(crate) fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
+fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
     let permission = Policy::load(&context.home)?.permission();
     let backend = Backends::new(BackendOptions::new(limit, permission)).of(endpoint)?.backend;
     backend.models().transpose()
+}
+
+/// The longest time to wait for a server.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The longest time to wait for a server on this machine.
+const NEAR: Duration = Duration::from_millis(500);
+
+/// The longest time to wait for a program, which may load a model first.
+const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
+
+/// The checks of this program.
+pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let policy = Policy::load(&context.home);
+    let may_probe = policy.as_ref().is_ok_and(|policy| policy.permission()().is_ok());
+    match Endpoints::load(&context.config, None) {
+        Ok(endpoints) => checks.extend(check_endpoints(&endpoints.probing(may_probe), may_probe, context)),
+        Err(e) => checks.push(failing("backend", Status::Fail, &e, "correct the file")),
+    }
+    if let Err(e) = &policy {
+        checks.push(failing("policy", Status::Fail, e, "correct the file"));
+    }
+    let file = context.home.path("config/prices.toml");
+    checks.push(match Prices::load(&file) {
+        Ok(_) if file.exists() => Check::pass("prices", file.display().to_string()),
+        Ok(_) => Check::not_fine(
+            "prices",
+            Status::Warn,
+            "no prices: costs are null",
+            format!("`cp-shell init` writes {} with those of common models", file.display()),
+        ),
+        Err(e) => failing("prices", Status::Fail, &e, "correct the file"),
+    });
+    checks
+}
+
+/// Checks the default endpoint, the other configured endpoints, and servers on this machine.
+fn check_endpoints(endpoints: &Endpoints, may_probe: bool, context: &Context) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let meant = endpoints.default_for(None);
+    match &meant {
+        Ok(endpoint) if endpoint.api == ApiName::Program => checks.extend(check_program(endpoint)),
+        Ok(endpoint) => {
+            checks.extend(check_server(endpoint, context).map(|found| {
+                found.unwrap_or_else(|e| failing("upstream", Status::Fail, &e, "see error.code with `cp-llm models`"))
+            }));
+            checks.push(Check::pass("backend", &endpoint.name));
+        }
+        Err(e) => checks.push(failing("backend", Status::Warn, e, "choose with --backend")),
+    }
+    let is_meant = |name: &str| meant.as_ref().is_ok_and(|meant| meant.name == name);
+    let others = endpoints.configured();
+    for endpoint in others.iter().filter(|endpoint| !is_meant(&endpoint.name)) {
+        let found = check_server(endpoint, context).unwrap_or_else(|| Ok(Check::pass("endpoint", &endpoint.name)));
+        let found =
+            found.unwrap_or_else(|e| failing("endpoint", Status::Warn, &e, "correct [endpoints] in config/cp.toml"));
+        checks.push(Check { check: "endpoint".to_owned(), ..found });
+    }
+    let found = if may_probe { provider::running_servers(NEAR) } else { Vec::new() };
+    for local in found.iter().filter(|local| !is_meant(local.name)) {
+        let how = local.model().map(|model| format!("`cp-llm -m {model} TEXT`"));
+        let how = how.unwrap_or_else(|| "it has no model yet".to_owned());
+        checks.push(Check::pass("local", format!("{} answers at {}: {how}", local.name, local.base)));
+    }
+    checks
+}
+
+/// Checks a backend that is a program, with a failed check for each fault.
+fn check_program(endpoint: &Endpoint) -> Vec<Check> {
+    let name = endpoint.program();
+    let faults = match program::examine(name, PROGRAM_LIMIT) {
+        Ok(faults) => faults,
+        Err(e) => return vec![failing("backend", Status::Fail, &e, "name an executable")],
+    };
+    if faults.is_empty() {
+        return vec![Check::pass("backend", format!("{name} answered a prompt"))];
+    }
+    let fix = "see WRITING A BACKEND in cp-authors(7)";
+    faults.into_iter().map(|fault| Check::not_fine("backend", Status::Fail, format!("{name}: {fault}"), fix)).collect()
+}
+
+/// Checks that the server accepts the key, by listing its models. `None` if it has no such list.
+fn check_server(endpoint: &Endpoint, context: &Context) -> Option<Result<Check>> {
+    let said = |models: Vec<String>| format!("{} has {} models for this key", endpoint.name, models.len());
+    let models = of_endpoint(endpoint, LIMIT, context).transpose()?;
+    Some(models.map(|models| Check::pass("upstream", said(models))))
+}
+
+fn failing(name: &'static str, status: Status, error: &Error, hint: &str) -> Check {
+    Check::not_fine(name, status, error.message(), error.hint_text().unwrap_or(hint))
 }

@@ -10,9 +10,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::Backend;
-use super::llm::Llm;
 use super::price::Price;
-use super::program::ExternalBackend;
+use super::program::{ExternalBackend, Llm};
 use super::secret::{self, Secret};
 use super::server::Server;
 use super::stub::{Stub, StubVectors};

@@ -5,7 +5,6 @@
 
 pub(crate) mod choice;
 pub(crate) mod endpoint;
-mod llm;
 pub(crate) mod price;
 pub(crate) mod program;
 pub(crate) mod provider;
@@ -13,7 +12,6 @@ mod secret;
 pub(crate) mod server;
 mod stream;
 pub(crate) mod stub;
-mod tables;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::client::{BatchClient, valid_id};
 use super::job::{Item, Job};
-use super::poll::unfinished;
+use super::unfinished;
 use crate::backend::Exchange;
 use crate::backend::server::Server;
 use crate::wire_api::{bad_answer, exact, parsed, text_of};

@@ -5,7 +5,6 @@
 
 mod answer;
 pub(crate) mod anthropic;
-mod decoder;
 pub(crate) mod embeddings;
 pub(crate) mod gemini;
 mod history;
@@ -24,9 +23,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-pub(crate) use self::answer::{Answer, Call, thoughts};
+pub(crate) use self::answer::{Answer, Call, Decoder, Partial, Payload, decode_event, finish, parsed, thoughts};
 use self::answer::{Part, PartContent};
-pub(crate) use self::decoder::{Decoder, Partial, Payload, decode_event, finish, parsed};
 pub(crate) use self::history::{Lowered, count_but_text, lowered};
 use self::json::Body;
 pub(crate) use self::json::exact;

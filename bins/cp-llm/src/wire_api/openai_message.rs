@@ -5,7 +5,7 @@ use cp_common::Result;
 use cp_common::wire::raw;
 use serde_json::{Map, Value, json};
 
-use super::decoder::{complete_arguments, fresh_id};
+use super::answer::{complete_arguments, fresh_id};
 use super::json::TextBuffer;
 use super::{Call, OnText, Part, PartContent, Partial, Payload, text_of};
 

@@ -7,7 +7,7 @@ use cp_common::{Error, Result};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::decoder::complete_arguments;
+use super::answer::complete_arguments;
 use super::embeddings::Format;
 use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::{Body, TextBuffer};
