@@ -71,9 +71,9 @@ impl Args {
         if let Some(file) = &self.budget.file {
             context.home.check_writable(file)?;
         }
-        let budget = Budget::open(&self.budget, policy.budget_usd(), (None, None))?;
+        let budget = Budget::open(&self.budget, policy.table.budget_usd, (None, None))?;
         let retries = RetryPolicy { retries: self.retries, max_wait: WAIT };
-        let engine = Engine::new(context, backends, retries, policy.fetch(), policy.logs_content())?;
+        let engine = Engine::new(context, backends, retries, policy.fetch(), policy.table.log_content)?;
         Ok((Engine { counts_what_is_free: self.budget.usd.is_some(), budget, ..engine }, target))
     }
 }

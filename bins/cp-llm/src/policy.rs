@@ -1,6 +1,7 @@
 //! The policy of a home: the table `[llm]` of `config/policy.toml`, see cp-policy(5). No option and no environment variable extends it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
 use cp_common::home::Home;
@@ -18,24 +19,16 @@ const TOKEN: &str = "CAPABILITY_NETWORK";
 
 /// The policy of a home.
 pub(crate) struct Policy {
-    table: Llm,
-    governed: Governed,
+    pub table: Llm,
+    home: Home,
+    /// The text of each registered prompt that was needed so far, by its id.
+    texts: Mutex<HashMap<String, String>>,
 }
 
 impl Policy {
     /// Reads the policy. Without a file any system text may be sent.
     pub(crate) fn load(home: &Home) -> Result<Self> {
-        Ok(Self { table: Llm::load(home)?, governed: Governed::of(home) })
-    }
-
-    /// True if text is recorded outside of sessions and runs too.
-    pub(crate) fn logs_content(&self) -> bool {
-        self.table.log_content
-    }
-
-    /// The most dollars that one command line may spend.
-    pub(crate) fn budget_usd(&self) -> Option<f64> {
-        self.table.budget_usd
+        Ok(Self { table: Llm::load(home)?, home: home.clone(), texts: Mutex::default() })
     }
 
     /// The reason that permits the use of the network, for the ledger. Fails if a token is required and missing.
@@ -73,41 +66,19 @@ impl Policy {
                 .hint("compose it: cp-compose --prompt PRM-ID … | cp-llm, without -s")
         };
         let Some(id) = prompt_id else { return Err(refused("policy requires a governed prompt".to_owned())) };
-        if self.governed.begins(id, system)? {
+        if self.begins_with_prompt(id, system)? {
             return Ok(());
         }
         Err(refused(format!("the system text does not begin with the prompt `{id}`")).with("prompt_id", id))
     }
-}
-
-/// The registered prompts of a home. The registry is read on first use, and each text once.
-pub(super) struct Governed {
-    home: Home,
-    read: Mutex<Option<Read>>,
-}
-
-struct Read {
-    prompts: Prompts,
-    texts: HashMap<String, String>,
-}
-
-impl Governed {
-    /// The prompts of a home.
-    pub(super) fn of(home: &Home) -> Self {
-        Self { home: home.clone(), read: Mutex::default() }
-    }
-
     /// True if a system text begins with this prompt, with its variables filled in. Fails if the prompt is not registered, not active, or was
     /// changed after its registration.
-    pub(super) fn begins(&self, id: &str, system: &str) -> Result<bool> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let Read { prompts, texts } = match &mut *read {
-            Some(read) => read,
-            unread => unread.insert(Read { prompts: Prompts::load(&self.home)?, texts: HashMap::new() }),
+    fn begins_with_prompt(&self, id: &str, system: &str) -> Result<bool> {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = match texts.entry(id.to_owned()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Prompts::load(&self.home)?.text(id)?),
         };
-        if !texts.contains_key(id) {
-            texts.insert(id.to_owned(), prompts.text(id)?);
-        }
-        Ok(texts.get(id).is_some_and(|text| begins_with(system, text.trim_end())))
+        Ok(begins_with(system, text.trim_end()))
     }
 }

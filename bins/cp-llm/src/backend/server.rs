@@ -10,6 +10,7 @@ use cp_http::client::{Client, LIMIT, Reply};
 use cp_redact::Redactor;
 use serde_json::{Map, Value};
 use sha2::Digest as _;
+use ureq::http::{HeaderName, HeaderValue};
 
 use super::secret::{Secret, StreamRedactor};
 use super::stream::{Stream, cut_short, with_partial};
@@ -351,32 +352,18 @@ const CONNECTION: [&str; 4] = ["host", "connection", "content-length", "transfer
 
 /// Validates a header and lowercases its name. Errors never contain the value.
 pub(crate) fn header(name: &str, value: &str) -> Result<(String, String)> {
-    let name = name.trim().to_ascii_lowercase();
-    let shown = name.escape_debug();
-    if !is_name(&name) {
+    let shown = name.trim().to_ascii_lowercase().escape_debug().to_string();
+    let Ok(name) = HeaderName::from_bytes(name.trim().as_bytes()) else {
         return Err(Error::validation(format!("`{shown}` is not the name of a header")));
-    }
-    if !is_value(value) {
-        return Err(Error::validation(format!(
-            "the value of the header {shown} has characters that HTTP does not allow"
-        ))
-        .hint("give visible ASCII characters, spaces and tabs"));
+    };
+    if !value.is_ascii() || HeaderValue::from_str(value).is_err() {
+        let message = format!("the value of the header {shown} has characters that HTTP does not allow");
+        return Err(Error::validation(message).hint("give visible ASCII characters, spaces and tabs"));
     }
     if CONNECTION.contains(&name.as_str()) {
         return Err(Error::validation(format!("the header {shown} belongs to the connection")).hint("remove it"));
     }
-    Ok((name, value.trim().to_owned()))
-}
-
-/// True if it is a token of RFC 9110, section 5.6.2.
-fn is_name(name: &str) -> bool {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty() && name.bytes().all(is_token)
-}
-
-/// True if it has only visible ASCII characters, spaces and tabs.
-fn is_value(value: &str) -> bool {
-    value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
+    Ok((name.as_str().to_owned(), value.trim().to_owned()))
 }
 
 /// True if a header probably has a secret.

@@ -188,7 +188,7 @@ impl Args {
             stub_script: script,
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
         });
-        let (fetch, logs_content, policy_usd) = (policy.fetch(), policy.logs_content(), policy.budget_usd());
+        let (fetch, logs_content, policy_usd) = (policy.fetch(), policy.table.log_content, policy.table.budget_usd);
         // All options are validated before a file is changed.
         let requests = RequestBuilder {
             system: self.system.as_deref().map(text_or_file).transpose()?,
