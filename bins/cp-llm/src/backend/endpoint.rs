@@ -210,7 +210,7 @@ impl Endpoint {
         if self.api == ApiName::Stub {
             return Ok(Arc::new(StubVectors::default()));
         }
-        let protocol = self.protocol().and_then(|chat| Some((chat.embeddings()?, chat)));
+        let protocol = self.protocol().and_then(|chat| Some((chat.facts().embeddings?, chat)));
         let (format, chat) = protocol.ok_or_else(|| {
             Error::config(format!("the backend {} has no embeddings", self.name))
                 .hint("name one of openai, gemini, stub, or a server of your own: -m NAME/MODEL, --backend NAME")

@@ -92,7 +92,7 @@ impl Backend for Server {
 
     fn models(&self) -> Option<Result<Vec<String>>> {
         let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
-        Some(self.resource(self.api.models_path()).map(|list| {
+        Some(self.resource(self.api.facts().models_path).map(|list| {
             let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
             let names = models.into_iter().flatten().filter_map(name);
             names.map(|name| name.trim_start_matches("models/").to_owned()).collect()
@@ -198,7 +198,7 @@ impl Server {
 
     /// Suggests the base URL with its usual path if one without a path answered 404.
     fn suggested_base(&self, error: &Error) -> Option<String> {
-        let path = self.api.default_path();
+        let path = self.api.facts().default_path;
         let is_bare = self.base.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'));
         (error.details().get("status")? == 404 && is_bare && !path.is_empty()).then(|| format!("{}{path}", self.base))
     }

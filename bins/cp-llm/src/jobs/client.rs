@@ -73,7 +73,7 @@ const fn batches_path(api: BatchApi) -> &'static str {
 impl<'a> BatchProvider<'a> {
     /// The batch API of a backend. Fails if it has none.
     pub(super) fn of(backend: &'a dyn Backend) -> Result<Self> {
-        let server = backend.server().and_then(|server| Some((server, server.api.batch_api()?)));
+        let server = backend.server().and_then(|server| Some((server, server.api.facts().batch_api?)));
         if server.is_some() || backend.name() == "stub" {
             return Ok(Self(server));
         }

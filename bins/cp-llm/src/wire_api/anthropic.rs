@@ -10,8 +10,8 @@ use super::answer::complete_arguments;
 use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, TextBuffer, exact, object, settle};
 use super::{
-    BatchApi, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list,
-    schema, text_of,
+    ApiFacts, BatchApi, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer,
+    count_of, list, schema, text_of,
 };
 
 /// The version of the API.
@@ -26,32 +26,30 @@ pub(crate) fn recorded(request: &Request) -> Result<Vec<u8>> {
     Anthropic.body(request, &Origin { endpoint: String::new(), dialect: "anthropic".to_owned() })
 }
 
+static FACTS: ApiFacts = ApiFacts {
+    default_path: "",
+    models_path: "/v1/models?limit=1000",
+    key_header: ("x-api-key", ""),
+    batch_api: Some(BatchApi::Inline),
+    embeddings: None,
+};
+
 impl WireApi for Anthropic {
+    fn facts(&self) -> &'static ApiFacts {
+        &FACTS
+    }
+
     fn base<'a>(&self, base: &'a str) -> &'a str {
         // The paths of this API include it, but users give it as other APIs need it.
         base.strip_suffix("/v1").unwrap_or(base)
-    }
-
-    fn models_path(&self) -> &'static str {
-        "/v1/models?limit=1000"
-    }
-
-    fn default_path(&self) -> &'static str {
-        ""
     }
 
     fn path(&self, _: &Request) -> String {
         "/v1/messages".to_owned()
     }
 
-    fn batch_api(&self) -> Option<BatchApi> {
-        Some(BatchApi::Inline)
-    }
-
-    fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
-        let mut headers = vec![("anthropic-version".to_owned(), VERSION.to_owned())];
-        headers.extend(key.map(|key| ("x-api-key".to_owned(), key.to_owned())));
-        headers
+    fn version(&self) -> Option<(String, String)> {
+        Some(("anthropic-version".to_owned(), VERSION.to_owned()))
     }
 
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::json::Body;
-use super::{Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of};
+use super::{ApiFacts, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of};
 
 /// The formats of embedding requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub(crate) struct Embeddings {
 }
 
 impl WireApi for Embeddings {
-    fn default_path(&self) -> &'static str {
-        self.chat.default_path()
+    fn facts(&self) -> &'static ApiFacts {
+        self.chat.facts()
     }
 
     fn path(&self, request: &Request) -> String {
@@ -37,10 +37,6 @@ impl WireApi for Embeddings {
             Format::Ollama => "/embed".to_owned(),
             Format::Gemini => format!("/{}:batchEmbedContents", gemini_name(request)),
         }
-    }
-
-    fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
-        self.chat.headers(key)
     }
 
     fn body(&self, request: &Request, _: &Origin) -> Result<Vec<u8>> {

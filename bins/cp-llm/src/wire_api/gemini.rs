@@ -13,32 +13,28 @@ use super::embeddings::Format;
 use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, TextBuffer, exact};
 use super::{
-    Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list, schema,
-    text_of, with_cached, with_function,
+    ApiFacts, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list,
+    schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Gemini;
 
+static FACTS: ApiFacts = ApiFacts {
+    default_path: "/v1beta",
+    models_path: "/models?pageSize=1000",
+    key_header: ("x-goog-api-key", ""),
+    batch_api: None,
+    embeddings: Some(Format::Gemini),
+};
+
 impl WireApi for Gemini {
-    fn models_path(&self) -> &'static str {
-        "/models?pageSize=1000"
-    }
-
-    fn default_path(&self) -> &'static str {
-        "/v1beta"
-    }
-
-    fn embeddings(&self) -> Option<Format> {
-        Some(Format::Gemini)
+    fn facts(&self) -> &'static ApiFacts {
+        &FACTS
     }
 
     fn path(&self, request: &Request) -> String {
         let method = if request.stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
         format!("/models/{}:{method}", request.model.trim_start_matches("models/"))
-    }
-
-    fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
-        key.map(|key| ("x-goog-api-key".to_owned(), key.to_owned())).into_iter().collect()
     }
 
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {

@@ -107,34 +107,42 @@ impl Request {
     }
 }
 
+/// The facts of a wire API that do not depend on a request.
+pub(crate) struct ApiFacts {
+    /// The usual path of base URLs.
+    pub default_path: &'static str,
+    /// The path of the list of models.
+    pub models_path: &'static str,
+    /// The header of the key, and the text before the key.
+    pub key_header: (&'static str, &'static str),
+    /// The batch API, if there is one.
+    pub batch_api: Option<BatchApi>,
+    /// The format of embeddings, if there are any.
+    pub embeddings: Option<embeddings::Format>,
+}
+
 /// The wire API of a provider.
 pub(crate) trait WireApi: Send + Sync {
+    /// The facts of this API.
+    fn facts(&self) -> &'static ApiFacts;
     /// The base URL that the paths of this API are appended to, without a trailing slash.
     fn base<'a>(&self, base: &'a str) -> &'a str {
         base
     }
-    /// The usual path of base URLs.
-    fn default_path(&self) -> &'static str {
-        "/v1"
-    }
-    /// The path of the list of models.
-    fn models_path(&self) -> &'static str {
-        "/models"
-    }
     /// The path of a request.
     fn path(&self, request: &Request) -> String;
-    /// The batch API, if there is one.
-    fn batch_api(&self) -> Option<BatchApi> {
+    /// The header with the version of the API, if it needs one.
+    fn version(&self) -> Option<(String, String)> {
         None
     }
     /// The headers for the key and the version of the API.
-    fn headers(&self, key: Option<&str>) -> Vec<(String, String)>;
+    fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
+        let (name, before) = self.facts().key_header;
+        let key = key.map(|key| (name.to_owned(), format!("{before}{key}")));
+        self.version().into_iter().chain(key).collect()
+    }
     /// Encodes a request to this server.
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>>;
-    /// The format of embeddings, if there are any.
-    fn embeddings(&self) -> Option<embeddings::Format> {
-        None
-    }
     /// A decoder of one answer.
     fn decoder(&self) -> Box<dyn Decoder>;
 }
@@ -170,11 +178,6 @@ fn with_cached(prompt: u64, output: u64, cached: u64) -> Usage {
         cache_read_tokens: cached,
         ..Usage::default()
     }
-}
-
-/// The header of a bearer token (RFC 6750).
-fn bearer(key: Option<&str>) -> Vec<(String, String)> {
-    key.map(|key| ("authorization".to_owned(), format!("Bearer {key}"))).into_iter().collect()
 }
 
 /// The source of an image or a document as a `data:` URL (RFC 2397), if it has bytes.

@@ -10,7 +10,7 @@ use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::Body;
 use super::openai_message::Message;
 use super::{
-    BatchApi, Decoder, OnText, Part, Partial, Payload, Request, WireApi, bad_answer, bearer, count_of, data_url,
+    ApiFacts, BatchApi, Decoder, OnText, Part, Partial, Payload, Request, WireApi, bad_answer, count_of, data_url,
     schema, text_of, with_cached, with_function,
 };
 
@@ -19,21 +19,22 @@ pub(crate) struct OpenAi {
     pub original: bool,
 }
 
+/// The facts of both APIs of `OpenAI`. The key is a bearer token (RFC 6750).
+pub(super) static FACTS: ApiFacts = ApiFacts {
+    default_path: "/v1",
+    models_path: "/models",
+    key_header: ("authorization", "Bearer "),
+    batch_api: Some(BatchApi::File),
+    embeddings: Some(Format::OpenAi),
+};
+
 impl WireApi for OpenAi {
-    fn embeddings(&self) -> Option<Format> {
-        Some(Format::OpenAi)
+    fn facts(&self) -> &'static ApiFacts {
+        &FACTS
     }
 
     fn path(&self, _: &Request) -> String {
         "/chat/completions".to_owned()
-    }
-
-    fn batch_api(&self) -> Option<BatchApi> {
-        Some(BatchApi::File)
-    }
-
-    fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
-        bearer(key)
     }
 
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {

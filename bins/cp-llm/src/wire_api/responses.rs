@@ -8,31 +8,23 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::answer::complete_arguments;
-use super::embeddings::Format;
 use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::{Body, TextBuffer};
+use super::openai::FACTS;
 use super::{
-    BatchApi, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
-    bearer, count_of, data_url, schema, text_of, with_cached, with_function,
+    ApiFacts, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
+    count_of, data_url, schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Responses;
 
 impl WireApi for Responses {
-    fn embeddings(&self) -> Option<Format> {
-        Some(Format::OpenAi)
+    fn facts(&self) -> &'static ApiFacts {
+        &FACTS
     }
 
     fn path(&self, _: &Request) -> String {
         "/responses".to_owned()
-    }
-
-    fn batch_api(&self) -> Option<BatchApi> {
-        Some(BatchApi::File)
-    }
-
-    fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
-        bearer(key)
     }
 
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
