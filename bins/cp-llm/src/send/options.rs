@@ -29,6 +29,7 @@ use crate::engine::recordings::{Cache, Recordings, Replay};
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::policy::Policy;
+use crate::wire_api::Request;
 
 /// Send each prompt to a model and print its message
 #[derive(clap::Args)]
@@ -189,19 +190,22 @@ impl Args {
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
         });
         let (fetch, logs_content, policy_usd) = (policy.fetch(), policy.table.log_content, policy.table.budget_usd);
+        let named =
+            [("max_tokens", self.max_tokens.map(Value::from)), ("temperature", self.temperature.map(Value::from))];
+        let params = parameters(&self.option, named)?;
         // All options are validated before a file is changed.
         let requests = RequestBuilder {
             system: self.system.as_deref().map(text_or_file).transpose()?,
             models,
             endpoints,
             tools: self.tools.as_deref().map(tools).transpose()?,
-            params: parameters(
-                &self.option,
-                [("max_tokens", self.max_tokens.map(Value::from)), ("temperature", self.temperature.map(Value::from))],
-            )?,
-            reasoning: self.reasoning,
-            schema: schema_text,
-            stream: self.streams(context),
+            common: Request {
+                params,
+                schema: schema_text,
+                stream: self.streams(context),
+                reasoning: self.reasoning,
+                ..Request::default()
+            },
             policy,
             made: AtomicU64::new(0),
         };

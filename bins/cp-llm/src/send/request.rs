@@ -28,14 +28,8 @@ pub(crate) struct RequestBuilder {
     pub endpoints: Endpoints,
     /// Tools that replace the tools of prompts.
     pub tools: Option<Vec<ToolSpec>>,
-    /// The parameters.
-    pub params: Map<String, Value>,
-    /// True if reasoning is shown.
-    pub reasoning: bool,
-    /// The JSON Schema that answers must match.
-    pub schema: Option<Value>,
-    /// True if answers are streamed.
-    pub stream: bool,
+    /// The parameters, the schema and the flags of all requests.
+    pub common: Request,
     pub policy: Policy,
     /// The number of requests so far.
     pub made: AtomicU64,
@@ -103,16 +97,13 @@ impl RequestBuilder {
 
     /// Makes the request. The target sets its model.
     fn request(&self, prompt: &Prompt, mut params: Map<String, Value>) -> Request {
-        params.extend(self.params.clone());
+        params.extend(self.common.params.clone());
         Request {
             system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),
             messages: prompt.messages.clone(),
             tools: self.tools.clone().unwrap_or_else(|| prompt.tools.clone()),
             params,
-            schema: self.schema.clone(),
-            stream: self.stream,
-            reasoning: self.reasoning,
-            ..Request::default()
+            ..self.common.clone()
         }
     }
 }
