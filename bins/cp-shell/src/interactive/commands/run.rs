@@ -8,8 +8,8 @@ use cp_common::context::options::Origin;
 use cp_common::{Code, Context, Error, Result, coprocess, signals};
 use serde_json::{Value, json};
 
+use crate::ask;
 use crate::interactive::console::Console;
-use crate::interactive::console::keys::ask_model;
 use crate::interactive::console::render::{escaped, style, value};
 use crate::interactive::state::{Outcome, SessionStatus, State};
 use crate::interactive::{commands, turn};
@@ -91,7 +91,7 @@ pub(super) fn propose(state: &mut State<'_>, words: &str) -> Result<Outcome> {
         asked.extend(value.iter().flat_map(|value| [name, value.as_str()]));
     }
     asked.extend(["--", &request]);
-    let answer = ask_model(&state.console, state.context, "cp-llm", &asked)?;
+    let answer = ask(state.context, "cp-llm", &asked)?;
     let command = command_of(answer["content"].as_str().unwrap_or_default());
     if command.is_empty() || command.starts_with('#') {
         let reason = escaped(command.trim_start_matches('#').trim());

@@ -10,7 +10,6 @@ use cp_common::{Context, Error, Result};
 use serde_json::{Value, json};
 
 use crate::ask;
-use crate::interactive::console::keys::ask_model;
 use crate::interactive::console::render::{Style, count, cut, escaped, style};
 use crate::interactive::state::Outcome;
 use crate::interactive::state::State;
@@ -184,7 +183,7 @@ fn last_round(context: &Context) -> Result<Option<(u64, String)>> {
 
 /// `:compact [KEEP]`
 pub(super) fn compact(state: &mut State<'_>, keep: &str) -> Result<Outcome> {
-    let State { model, console, context, .. } = state;
+    let State { model, context, .. } = state;
     let mut words = vec!["compact"];
     if !keep.is_empty() {
         keep.parse::<u64>().map_err(|_| Error::usage("invalid number of turns").hint("for example :compact 10"))?;
@@ -193,7 +192,7 @@ pub(super) fn compact(state: &mut State<'_>, keep: &str) -> Result<Outcome> {
     for (name, value) in [("--backend", &model.backend), ("--model", &model.model)] {
         words.extend(value.iter().flat_map(|value| [name, value.as_str()]));
     }
-    let compacted = ask_model(console, context, "cp-session", &words)?;
+    let compacted = ask(context, "cp-session", &words)?;
     let turns = compacted["turns"].as_u64().unwrap_or_default();
     let text = if turns == 0 {
         "there was nothing to summarise\n".to_owned()

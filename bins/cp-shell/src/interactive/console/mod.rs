@@ -1,16 +1,15 @@
 //! The console: reads lines from a terminal with an editor, or from a script, and asks for confirmation. A thread reads, so that a signal
 //! ends the wait. It reads only on request, so that a line of a script is never used as an answer.
 
-pub(crate) mod keys;
 pub(crate) mod markdown;
 pub(crate) mod render;
 
-use std::cell::RefCell;
 use std::io::{BufRead as _, IsTerminal as _, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use cp_common::{Code, Result, signals};
 use rustix::termios::{OptionalActions, QueueSelector, Termios};
@@ -25,8 +24,6 @@ use rustyline::{
     EventHandler, KeyEvent, RepeatCount,
 };
 
-use self::keys::TypeAhead;
-
 /// The command for Ctrl-O.
 const EDIT: &str = ":edit ";
 
@@ -38,7 +35,7 @@ const LONGEST: usize = 16 << 20;
 pub(crate) enum Typed {
     /// A line, or several continued lines.
     Line(String),
-    /// A line that was typed before the prompt was shown.
+    /// A line that was typed before the prompt was shown; the editor has not shown it.
     Early(String),
     /// Ctrl-C in the editor, which discarded its line.
     Interrupted,
@@ -54,8 +51,8 @@ pub(crate) enum Typed {
 
 /// A request for input.
 enum Question {
-    /// A line at the prompt, which is added to the history; with text that was typed ahead, and true if this is a complete line.
-    Line(String, (String, bool)),
+    /// A line at the prompt, which is added to the history.
+    Line(String),
     /// An answer, which is not added to the history.
     Answer(String),
 }
@@ -68,7 +65,6 @@ pub(crate) struct Console {
     ready: PipeReader,
     /// The original settings of the terminal.
     before: Option<Termios>,
-    ahead: RefCell<TypeAhead>,
 }
 
 impl Console {
@@ -91,7 +87,7 @@ impl Console {
         std::thread::Builder::new().name("console".to_owned()).spawn(move || {
             if is_terminal { edit(&asked, &mut answers, &completions, &known) } else { read(&asked, &mut answers) }
         })?;
-        Ok(Self { questions, typed, ready, before, ahead: RefCell::default() })
+        Ok(Self { questions, typed, ready, before })
     }
 
     /// True if the input is a terminal.
@@ -101,7 +97,7 @@ impl Console {
 
     /// Shows the prompt. [`Console::wait`] returns the input.
     pub(crate) fn ask(&self, prompt: &str) {
-        let _ = self.questions.send(Question::Line(prompt.to_owned(), self.ahead.borrow_mut().next()));
+        let _ = self.questions.send(Question::Line(prompt.to_owned()));
     }
 
     /// Waits for an input.
@@ -141,7 +137,6 @@ impl Console {
         }
         // Text that was typed before the question is discarded.
         let _ = rustix::termios::tcflush(std::io::stdin(), QueueSelector::IFlush);
-        self.ahead.take();
         let _ = self.questions.send(Question::Answer(prompt.to_owned()));
         loop {
             match self.wait() {
@@ -231,13 +226,18 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
         let _ = editor.add_history_entry(line.as_str());
     }
     while let Ok(question) = asked.recv() {
-        let (prompt, (ahead, is_whole), is_line) = match question {
-            Question::Line(prompt, ahead) => (prompt, ahead, true),
-            Question::Answer(prompt) => (prompt, (String::new(), false), false),
+        let (prompt, is_line) = match question {
+            Question::Line(prompt) => (prompt, true),
+            Question::Answer(prompt) => (prompt, false),
         };
+        let early = if is_line { early_line() } else { String::new() };
+        let complete = early.strip_suffix('\n').filter(|line| !is_continued(line));
         // An answer is one line, without completion.
         editor.set_helper(is_line.then(|| Helper { completions: Arc::clone(completions) }));
-        let read = if is_whole { Ok(ahead) } else { editor.readline_with_initial(&prompt, (&ahead, "")) };
+        let read = match complete {
+            Some(line) => Ok(line.to_owned()),
+            None => editor.readline_with_initial(&prompt, (&early, "")),
+        };
         // An earlier signal was not for a turn. A later signal is for the command on this line.
         signals::forget_interrupt();
         let typed = match read {
@@ -246,7 +246,7 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
                 if is_line && !line.trim().is_empty() {
                     let _ = editor.add_history_entry(line.as_str());
                 }
-                if is_whole { Typed::Early(line) } else { Typed::Line(line) }
+                if complete.is_some() { Typed::Early(line) } else { Typed::Line(line) }
             }
             Err(ReadlineError::Interrupted) => Typed::Interrupted,
             // Ctrl-D, or the terminal was closed or cannot be read.
@@ -256,6 +256,24 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
             return;
         }
     }
+}
+
+/// Returns the next line that was typed at the terminal while the editor was not reading, with its line feed; empty if there is none. The
+/// editor would read the line feed as Ctrl-J, which does not end a line.
+fn early_line() -> String {
+    let stdin = rustix::stdio::stdin();
+    let mut text = Vec::new();
+    let mut piece = [0; 4096];
+    while matches!(signals::wait_readable(stdin, Some(Duration::ZERO)), Ok(true)) {
+        // A terminal returns at most one line for each read.
+        let read = rustix::io::read(stdin, &mut piece).unwrap_or(0);
+        text.extend_from_slice(&piece[..read]);
+        let is_line = String::from_utf8_lossy(&text).strip_suffix('\n').is_some_and(|line| !is_continued(line));
+        if read == 0 || is_line {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Reads lines from a script.

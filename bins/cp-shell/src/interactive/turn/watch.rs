@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::flow::{Flow, Thoughts};
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
-use crate::interactive::console::keys::Keys;
 use crate::interactive::console::render::{Page, Style, cut, escaped, show, style};
 use crate::interactive::state::Allowed;
 use crate::signals::Tracker;
@@ -22,8 +21,6 @@ const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '�
 
 pub(super) struct Watch<'a> {
     console: &'a Console,
-    /// Held while no other program uses the terminal.
-    keys: Option<Keys<'a>>,
     out: &'a mut Output,
     tracker: &'a mut Tracker,
     style: Style,
@@ -52,7 +49,6 @@ impl<'a> Watch<'a> {
         let style = style();
         Self {
             console,
-            keys: None,
             out,
             tracker,
             style,
@@ -72,16 +68,10 @@ impl<'a> Watch<'a> {
         Ok((self.partial, self.called))
     }
 
-    /// Releases the terminal, and ends the shown answer with a line feed.
+    /// Ends the shown answer with a line feed.
     fn settle(&mut self) -> Result<()> {
-        self.keys = None;
         let (unsigned, end) = (self.unsigned(), self.ended());
         show(self.out, &format!("{unsigned}{end}"))
-    }
-
-    /// Reads the keys. Esc ends the turn.
-    fn look(&mut self) -> Result<()> {
-        Keys::look(&mut self.keys, self.console)
     }
 
     fn ended(&mut self) -> String {
@@ -124,7 +114,6 @@ impl<'a> Watch<'a> {
 
 impl Observer for Watch<'_> {
     fn event(&mut self, event: Event<'_>) -> Result<()> {
-        self.look()?;
         let shown = match event {
             Event::Delta(words) => {
                 let folded = self.folded();
@@ -152,7 +141,6 @@ impl Observer for Watch<'_> {
     }
 
     fn waits(&mut self, waited: Duration) -> Result<()> {
-        self.look()?;
         let is_at_beginning = self.partial.is_empty() || self.partial.ends_with('\n');
         if Page::of_terminal().is_none() || !is_at_beginning || waited < QUIET {
             return Ok(());
