@@ -17,6 +17,7 @@ use cp_policy::prompts::{Prompts, check_id, hash_of, is_hash, read};
 use cp_policy::{Row, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use similar::{ChangeTag, TextDiff};
 
 use crate::agent::{load_agents, soul_prompt};
 
@@ -219,15 +220,12 @@ fn register(items: Vec<Item>, context: &mut Context) -> Result<Registered> {
     Ok(Registered { items, receipt })
 }
 
-/// Returns the lines that differ, without the common beginning and end of the texts.
+/// Returns the removed and added lines.
 fn difference(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    let begin = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
-    let end = old[begin..].iter().rev().zip(new[begin..].iter().rev()).take_while(|(old, new)| old == new).count();
-    let lines = |mark: char, lines: &[&str]| {
-        lines[begin..lines.len() - end].iter().fold(String::new(), |text, line| text + &format!("{mark}{line}\n"))
-    };
-    lines('-', &old) + &lines('+', &new)
+    let diff = TextDiff::from_slices(&old, &new);
+    let changes = diff.iter_all_changes().filter(|change| change.tag() != ChangeTag::Equal);
+    changes.fold(String::new(), |text, change| text + &format!("{}{}\n", change.tag(), change.value()))
 }
 
 #[cfg(test)]
