@@ -38,10 +38,6 @@ pub(super) struct Composed {
 
 impl Composed {
     pub(super) fn new(id: &str, prompt: Option<String>, options: &ModelOptions, context: &Context) -> Self {
-        let mut model: Vec<String> = Vec::new();
-        for (name, value) in [("--backend", &options.backend), ("--model", &options.model)] {
-            model.extend(value.iter().flat_map(|value| [name.to_owned(), value.clone()]));
-        }
         let mut tools: Vec<OsString> =
             options.tools.iter().flat_map(|path| ["--tools".into(), OsString::from(path)]).collect();
         // Other tool backends call the model themselves.
@@ -52,7 +48,7 @@ impl Composed {
         Self {
             id: id.to_owned(),
             flags: context.handed_on(),
-            model,
+            model: options.flags().map(str::to_owned).collect(),
             reasoning: options.reasoning,
             tools,
             prompt,

@@ -37,6 +37,14 @@ pub(crate) struct ModelOptions {
     pub(crate) reasoning: bool,
 }
 
+impl ModelOptions {
+    /// The flags that choose the model.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = &str> {
+        let flags = [("--backend", &self.backend), ("--model", &self.model)];
+        flags.into_iter().filter_map(|(name, value)| Some([name, value.as_deref()?])).flatten()
+    }
+}
+
 /// A part of the context of a turn: recalled memory, a brief, or history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {

@@ -14,7 +14,6 @@ use cp_common::{Error, Result};
 use serde_json::json;
 
 use crate::agent::ModelOptions;
-use crate::ask;
 use crate::interactive::console::render::{count, escaped, style};
 use crate::interactive::state::{Allowed, Conversation, Outcome, State};
 use crate::interactive::turn;
@@ -114,9 +113,7 @@ pub(super) fn tools(state: &mut State<'_>, _: &str) -> Result<Outcome> {
             "none: cp-shell --tools DIR lets the model use the tools of a directory, after confirmation of each turn\n",
         ));
     }
-    let directories: Vec<String> = model.tools.iter().map(|directory| directory.display().to_string()).collect();
-    let words = ["tools"].into_iter().chain(directories.iter().flat_map(|directory| ["--tools", directory.as_str()]));
-    let found = ask(context, "cp-toolloop", &words.collect::<Vec<_>>())?;
+    let found = turn::tools_in(&model.tools, context)?;
     let mut text = String::new();
     for tool in found["items"].as_array().into_iter().flatten() {
         let member = |name: &str| escaped(tool[name].as_str().unwrap_or_default());

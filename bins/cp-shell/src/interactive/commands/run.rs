@@ -87,9 +87,7 @@ pub(super) fn propose(state: &mut State<'_>, words: &str) -> Result<Outcome> {
     turn::check_offline(state)?;
     let request = state.setup.redactor.redact_text(words).0;
     let mut asked = vec!["-s", COMMAND_REQUEST];
-    for (name, value) in [("--backend", &state.model.backend), ("--model", &state.model.model)] {
-        asked.extend(value.iter().flat_map(|value| [name, value.as_str()]));
-    }
+    asked.extend(state.model.flags());
     asked.extend(["--", &request]);
     let answer = ask(state.context, "cp-llm", &asked)?;
     let command = command_of(answer["content"].as_str().unwrap_or_default());

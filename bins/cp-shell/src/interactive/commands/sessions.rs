@@ -189,9 +189,7 @@ pub(super) fn compact(state: &mut State<'_>, keep: &str) -> Result<Outcome> {
         keep.parse::<u64>().map_err(|_| Error::usage("invalid number of turns").hint("for example :compact 10"))?;
         words.extend(["--keep", keep]);
     }
-    for (name, value) in [("--backend", &model.backend), ("--model", &model.model)] {
-        words.extend(value.iter().flat_map(|value| [name, value.as_str()]));
-    }
+    words.extend(model.flags());
     let compacted = ask(context, "cp-session", &words)?;
     let turns = compacted["turns"].as_u64().unwrap_or_default();
     let text = if turns == 0 {

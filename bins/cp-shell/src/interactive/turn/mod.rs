@@ -285,7 +285,9 @@ pub(super) fn question(
     context: &Context,
 ) -> Result<Option<String>> {
     if known.is_none() && !tools.is_empty() {
-        *known = Some(names(tools, context)?);
+        let found = tools_in(tools, context)?;
+        let items = found["items"].as_array().into_iter().flatten();
+        *known = Some(items.filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join(", "));
     }
     let level = risk.level.name();
     Ok(match (risk.level > Level::Safe, known) {
@@ -296,13 +298,11 @@ pub(super) fn question(
     })
 }
 
-/// The names of the tools in these directories.
-fn names(directories: &[PathBuf], context: &Context) -> Result<String> {
+/// The tools in these directories, as cp-toolloop lists them.
+pub(crate) fn tools_in(directories: &[PathBuf], context: &Context) -> Result<Value> {
     let directories: Vec<String> = directories.iter().map(|directory| directory.display().to_string()).collect();
     let flags = directories.iter().flat_map(|directory| ["--tools", directory.as_str()]);
-    let found = ask(context, "cp-toolloop", &["tools"].into_iter().chain(flags).collect::<Vec<_>>())?;
-    let items = found["items"].as_array().into_iter().flatten();
-    Ok(items.filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join(", "))
+    ask(context, "cp-toolloop", &["tools"].into_iter().chain(flags).collect::<Vec<_>>())
 }
 
 /// The file of the answers, one on each line: `yes` or `no`, and the hash of the path and content of the brief.
