@@ -13,10 +13,10 @@ use cp_common::{Code, Context, Error, Result, signals};
 use rustix::io::Errno;
 use serde_json::Value;
 
-use self::responder::{Fault, Responder, Response};
+use self::responder::{Responder, Response};
 use self::split::{Piece, Splitter};
 use crate::journal::{self, Journal};
-use crate::plane::Plane;
+use crate::plane::{Failure, Plane};
 
 /// The maximum number of bytes of answers that wait for the next commit.
 const WAITING: usize = 128 << 10;
@@ -160,7 +160,7 @@ impl Pipe {
 }
 
 /// Reports a failed request on standard error.
-fn warn(request: u64, error: &Fault, format: Format) {
+fn warn(request: u64, error: &Failure, format: Format) {
     let hint = error.details.get("hint").and_then(Value::as_str).filter(|_| format != Format::Json);
     let hint = hint.map(|hint| format!("  Hint: {hint}\n")).unwrap_or_default();
     let words = match format {

@@ -10,7 +10,7 @@ use cp_ledger::format::canonical::{hash_normal, hash_value};
 use cp_ledger::format::claims::{self, Form};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::journal::{Journal, Turn};
 use crate::pipe::split::{Broken, LONGEST};
@@ -18,6 +18,9 @@ use crate::plane::operations::{self, Host};
 use crate::plane::paths::check_command;
 use crate::plane::{Failure, Operation, Plane, Read, Request};
 use crate::signals::Tracker;
+
+/// The hint for input that is not a request.
+const EXAMPLE: &str = "write one JSON object, such as {\"operation\":\"pkg_list\"}";
 
 /// Answers the requests of a session.
 pub(super) struct Responder {
@@ -72,7 +75,7 @@ impl Responder {
         if let Err(fault) = json::normalize(bytes, &mut text) {
             let failure = Failure::new("INVALID_JSON", format!("the request is not valid JSON: {fault}"))
                 .with("offset", fault.offset)
-                .hint("write one JSON object, such as {\"operation\":\"pkg_list\"}");
+                .hint(EXAMPLE);
             return self.refuse(bytes, failure, started);
         }
         let value: Value = match serde_json::from_slice(&text) {
@@ -80,17 +83,20 @@ impl Responder {
             Err(e) => return self.refuse(bytes, Failure::new("INVALID_JSON", e.to_string()), started),
         };
         let command = String::from_utf8_lossy(&text);
-        self.turn(
-            &command,
-            hash_normal(&text),
-            started,
-            |plane, session| {
-                let request = Request::from_value(&value)?;
-                let class = request.operation.class();
-                operations::run(plane, &request, session).map(|result| (class, result))
-            },
-            context,
-        )
+        let Self { plane, journal, tracker } = self;
+        let mut session = Session { journal, tracker, context, calls: Vec::new() };
+        let outcome = Request::from_value(&value).and_then(|request| {
+            let class = request.operation.class();
+            operations::run(plane, &request, &mut session).map(|result| (class, result))
+        });
+        let calls = session.calls;
+        let class = match &outcome {
+            Ok((class, _)) => *class,
+            Err(_) if calls.is_empty() => Class::Query,
+            Err(_) => Operation::ExecuteCommand.class(),
+        };
+        let asked = Asked { command: &command, form: Form::Request, hash: hash_normal(&text) };
+        self.conclude(asked, started, class, outcome.map(|(_, result)| result), calls)
     }
 
     /// Answers a request whose operation and parameters are separate.
@@ -107,16 +113,14 @@ impl Responder {
         let failure = if broken.text.len() > LONGEST {
             Failure::request(format!("line {}: the request is {}", broken.line, broken.reason))
         } else {
-            Failure::new("INVALID_JSON", format!("line {}: {}", broken.line, broken.reason))
-                .hint("write one JSON object, such as {\"operation\":\"pkg_list\"}")
+            Failure::new("INVALID_JSON", format!("line {}: {}", broken.line, broken.reason)).hint(EXAMPLE)
         };
         self.refuse(&broken.text, failure.with("line", broken.line), Instant::now())
     }
 
     /// Answers empty input.
     pub(super) fn empty(&mut self) -> Result<Response> {
-        let failure = Failure::new("EMPTY_INPUT", "no request was given")
-            .hint("write one JSON object, such as {\"operation\":\"pkg_list\"}");
+        let failure = Failure::new("EMPTY_INPUT", "no request was given").hint(EXAMPLE);
         self.refuse(b"", failure, Instant::now())
     }
 
@@ -135,27 +139,6 @@ impl Responder {
         let hash = claims::command_hash(Form::Cmd, &command);
         let asked = Asked { command: &command, form: Form::Cmd, hash };
         self.conclude(asked, started, Class::Query, Err(failure), Vec::new())
-    }
-
-    fn turn(
-        &mut self,
-        command: &str,
-        input_hash: String,
-        started: Instant,
-        work: impl FnOnce(&Plane, &mut Session<'_>) -> Result<(Class, Value), Failure>,
-        context: &Context,
-    ) -> Result<Response> {
-        let Self { plane, journal, tracker } = self;
-        let mut session = Session { journal, tracker, context, calls: Vec::new() };
-        let outcome = work(plane, &mut session);
-        let calls = session.calls;
-        let class = match &outcome {
-            Ok((class, _)) => *class,
-            Err(_) if calls.is_empty() => Class::Query,
-            Err(_) => Operation::ExecuteCommand.class(),
-        };
-        let asked = Asked { command, form: Form::Request, hash: input_hash };
-        self.conclude(asked, started, class, outcome.map(|(_, result)| result), calls)
     }
 
     /// Builds the answer and queues its record.
@@ -244,7 +227,7 @@ pub(crate) struct Response {
     pub(super) result: Option<Value>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<Fault>,
+    pub(super) error: Option<Failure>,
     /// The files that were read and written, and the hashes of the input and the output.
     pub(super) evidence: Evidence,
 }
@@ -258,19 +241,6 @@ pub(crate) enum Status {
     Ok,
     /// The answer has an error.
     Error,
-}
-
-/// Why a request failed.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(deny_unknown_fields))]
-pub(crate) struct Fault {
-    /// The code, such as `MISSING_FIELD`.
-    pub(super) code: String,
-    /// The message.
-    pub(super) message: String,
-    /// Details for programs.
-    pub(super) details: Map<String, Value>,
 }
 
 /// The evidence for an answer.
@@ -303,9 +273,7 @@ impl Response {
             Err(failure) => {
                 let failure = failure.hinted();
                 evidence.output_hash = hash_value(&failure.to_value());
-                let Failure { code, message, details } = failure;
-                let error = Fault { code: code.to_owned(), message, details };
-                Self { status: Status::Error, result: None, error: Some(error), evidence }
+                Self { status: Status::Error, result: None, error: Some(failure), evidence }
             }
         }
     }

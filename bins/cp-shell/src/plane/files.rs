@@ -1,6 +1,5 @@
 //! Reads the files of a control plane tree. Each read is declared with the real path of the file and the hash of the bytes.
 
-use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -12,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::plane::Failure;
+use crate::plane::{Failure, Plane};
 
 /// The largest file that is parsed as a whole.
 const LARGEST: u64 = 64 << 20;
@@ -43,13 +42,6 @@ impl Read {
     }
 }
 
-/// The files below a root.
-#[derive(Debug)]
-pub(crate) struct Files {
-    root: PathBuf,
-    reads: RefCell<Vec<Read>>,
-}
-
 /// The last bytes of a file.
 #[derive(Debug)]
 pub(crate) struct Tail {
@@ -61,22 +53,7 @@ pub(crate) struct Tail {
 /// Receives each entry of a ledger: its value, its line number from 1, and the real path of the file.
 pub(crate) type EachEntry<'a> = dyn FnMut(&Value, u64, &Path) + 'a;
 
-impl Files {
-    /// The files below `root`, which must be a real path.
-    pub(crate) fn new(root: PathBuf) -> Self {
-        Self { root, reads: RefCell::default() }
-    }
-
-    /// The root, a real path.
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// Takes the reads that were declared since the last call.
-    pub(crate) fn take_reads(&self) -> Vec<Read> {
-        self.reads.take()
-    }
-
+impl Plane {
     fn declare(&self, read: Read) {
         let mut reads = self.reads.borrow_mut();
         if !reads.contains(&read) {
@@ -85,7 +62,7 @@ impl Files {
     }
 
     /// Opens a file below the root; returns its real path, or `None` if the file does not exist.
-    fn open(&self, below: &Path) -> Result<Option<(PathBuf, File)>, Failure> {
+    fn open_file(&self, below: &Path) -> Result<Option<(PathBuf, File)>, Failure> {
         let path = match self.root.join(below).canonicalize() {
             Ok(path) => path,
             Err(e) if is_absent(&e) => return Ok(None),
@@ -107,7 +84,7 @@ impl Files {
 
     /// Reads at most the last `limit` bytes of a file and declares them with their offset. `None` if the file does not exist.
     pub(crate) fn tail(&self, below: &Path, limit: u64) -> Result<Option<Tail>, Failure> {
-        let Some((path, mut file)) = self.open(below)? else { return Ok(None) };
+        let Some((path, mut file)) = self.open_file(below)? else { return Ok(None) };
         let mut bytes = Vec::new();
         let mut read_tail = || -> std::io::Result<u64> {
             let offset = file.metadata()?.len().saturating_sub(limit);
@@ -173,7 +150,7 @@ impl Files {
 
     /// Reads a file block by block, and returns its hash.
     fn blocks(&self, below: &Path, each: &mut dyn FnMut(&[u8], &Path)) -> Result<Option<String>, Failure> {
-        let Some((path, mut file)) = self.open(below)? else { return Ok(None) };
+        let Some((path, mut file)) = self.open_file(below)? else { return Ok(None) };
         let (mut hasher, mut block) = (Sha256::new(), vec![0; BLOCK]);
         loop {
             match file.read(&mut block) {
@@ -251,9 +228,9 @@ pub(crate) fn damaged(below: &Path, how: &str) -> Failure {
 mod tests {
     use super::*;
 
-    fn files() -> (tempfile::TempDir, Files) {
+    fn files() -> (tempfile::TempDir, Plane) {
         let root = tempfile::tempdir().unwrap();
-        let files = Files::new(root.path().canonicalize().unwrap());
+        let files = Plane::open(root.path()).unwrap();
         (root, files)
     }
 

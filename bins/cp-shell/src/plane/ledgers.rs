@@ -27,7 +27,7 @@ pub(super) fn query(plane: &Plane, request: &Request) -> Result<Value, Failure> 
             .hint(format!("looked for ledger/{kind}-*.jsonl, ledger/{kind}.jsonl and ledger/index.jsonl"))
     })?;
     let (mut newest, mut total) = (VecDeque::new(), 0_u64);
-    plane.files.entries(&file, &mut |entry, _, _| {
+    plane.entries(&file, &mut |entry, _, _| {
         total += 1;
         let wanted = filter.as_deref().is_none_or(|filter| event_of(entry).to_lowercase().contains(filter));
         if wanted {
@@ -56,7 +56,7 @@ fn newest(plane: &Plane, kind: &str) -> Result<Option<PathBuf>, Failure> {
 /// Returns the segments of a rotated ledger, oldest first.
 pub(super) fn segments(plane: &Plane, kind: &str) -> Result<Vec<PathBuf>, Failure> {
     let prefix = format!("{kind}-");
-    let names = plane.files.names("ledger")?.into_iter();
+    let names = plane.names("ledger")?.into_iter();
     let segments = names.filter(|name| {
         name.starts_with(&prefix) && std::path::Path::new(name).extension().is_some_and(|kind| kind == "jsonl")
     });
@@ -130,7 +130,7 @@ pub(super) fn gate_status(plane: &Plane, gate: Option<&str>) -> Result<Value, Fa
     }
     let (mut recent, mut count) = (VecDeque::new(), 0_u64);
     for file in governance_files(plane)? {
-        plane.files.entries(&file, &mut |entry, number, path| {
+        plane.entries(&file, &mut |entry, number, path| {
             if !has_failed(entry) {
                 return;
             }
@@ -195,13 +195,13 @@ fn gate_in(event: &str) -> Option<String> {
 }
 
 /// The state of the gates by the newest entries; closed if they cannot be read.
-pub(super) fn gate_state(plane: &Plane) -> GateState {
+pub(crate) fn gate_state(plane: &Plane) -> GateState {
     lately(plane).unwrap_or(GateState::Closed)
 }
 
 fn lately(plane: &Plane) -> Result<GateState, Failure> {
     let Some(file) = governance_files(plane)?.into_iter().next_back() else { return Ok(GateState::Open) };
-    let tail = plane.files.tail(&file, LATELY)?;
+    let tail = plane.tail(&file, LATELY)?;
     tail.as_ref().map(state_after).ok_or_else(|| damaged(&file, "leads to no file"))
 }
 

@@ -2,7 +2,7 @@
 
 mod files;
 mod guidance;
-mod ledgers;
+pub(crate) mod ledgers;
 pub(crate) mod operations;
 mod packages;
 pub(crate) mod paths;
@@ -11,11 +11,11 @@ mod request;
 mod trace;
 pub(crate) mod work_orders;
 
+use std::cell::RefCell;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
-use cp_policy::Table;
 
 pub(crate) use files::{Read, hash_of};
 pub(crate) use ledgers::GateState;
@@ -25,7 +25,9 @@ pub(crate) use work_orders::WorkOrder;
 /// A control plane tree. Any of its files may be missing.
 #[derive(Debug)]
 pub(crate) struct Plane {
-    files: files::Files,
+    /// A real path.
+    root: PathBuf,
+    reads: RefCell<Vec<Read>>,
 }
 
 impl Plane {
@@ -45,55 +47,30 @@ impl Plane {
         if real.exists() && !real.is_dir() {
             return Err(Error::validation("the root is not a directory").in_file(root));
         }
-        Ok(Self { files: files::Files::new(real) })
+        Ok(Self { root: real, reads: RefCell::default() })
     }
 
     /// The root, a real path.
     pub(crate) fn root(&self) -> &Path {
-        self.files.root()
+        &self.root
     }
 
     /// Takes the reads that were declared since the last call.
     pub(crate) fn take_reads(&self) -> Vec<Read> {
-        self.files.take_reads()
-    }
-
-    /// The work orders, sorted by id.
-    pub(crate) fn work_orders(&self) -> Result<Vec<WorkOrder>, Failure> {
-        work_orders::all(self)
-    }
-
-    /// The active work order, if any.
-    pub(crate) fn active_work_order(&self) -> Option<String> {
-        work_orders::active(self)
-    }
-
-    /// The state of the gates.
-    pub(crate) fn gate_state(&self) -> GateState {
-        ledgers::gate_state(self)
+        self.reads.take()
     }
 
     /// The ids for completion: packages, frameworks, specs and work orders. Files that cannot be read are ignored.
     pub(crate) fn ids(&self) -> Vec<String> {
         let mut ids: Vec<String> =
             packages::all(self).unwrap_or_default().into_iter().map(|package| package.id).collect();
-        let column = |table: Result<Table, Failure>, name: &str| {
-            table.unwrap_or_default().rows().map(|row| row.get(name).to_owned()).collect::<Vec<_>>()
+        let column = |table: &str, name: &str| {
+            self.table(table).unwrap_or_default().rows().map(|row| row.get(name).to_owned()).collect::<Vec<_>>()
         };
-        ids.extend(column(registries::frameworks(self), "framework_id"));
-        ids.extend(column(registries::specs(self), "spec_id"));
-        ids.extend(self.work_orders().unwrap_or_default().into_iter().map(|order| order.id));
+        ids.extend(column(registries::FRAMEWORKS, "framework_id"));
+        ids.extend(column(registries::SPECS, "spec_id"));
+        ids.extend(work_orders::all(self).unwrap_or_default().into_iter().map(|order| order.id));
         ids
-    }
-
-    /// Refuses a command that the tree does not let the shell run.
-    pub(crate) fn check_capability(&self, argv: &[String]) -> Result<(), Failure> {
-        paths::check_capability(self, argv)
-    }
-
-    /// True if a path of the tree is pristine, or a ledger.
-    pub(crate) fn governs(&self, path: &str) -> bool {
-        paths::governs(self, path)
     }
 
     /// The option that makes cp-exec apply the restrictions of the tree.
@@ -103,12 +80,12 @@ impl Plane {
 
     /// The tier in `tier.json`: ho1, ho2 or ho3. Tools of the control plane also call ho3 HOT.
     pub(crate) fn tier(&self) -> Option<String> {
-        let tier = self.files.json("tier.json").ok()??.get("tier")?.as_str()?.to_lowercase();
+        let tier = self.json("tier.json").ok()??.get("tier")?.as_str()?.to_lowercase();
         Some(if tier == "hot" { "ho3".to_owned() } else { tier })
     }
 
     /// True if the tree has a registry of governed prompts.
     pub(crate) fn governs_prompts(&self) -> Result<bool, Failure> {
-        Ok(self.files.parsed("registries/prompts_registry.csv", |_| Ok(()))?.is_some())
+        Ok(self.parsed("registries/prompts_registry.csv", |_| Ok(()))?.is_some())
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::plane::{
-    Failure, Operation, Plane, Request, WorkOrder, guidance, ledgers, packages, paths, registries, trace,
+    Failure, Operation, Plane, Request, WorkOrder, guidance, ledgers, packages, paths, registries, trace, work_orders,
 };
 
 /// The session in which an operation runs.
@@ -34,18 +34,18 @@ pub(crate) fn run(plane: &Plane, request: &Request, host: &mut dyn Host) -> Resu
         Operation::LedgerQuery => ledgers::query(plane, request),
         Operation::GateStatus => ledgers::gate_status(plane, request.optional("gate")?),
         Operation::Compliance => Ok(json!({
-            "governance_chain": guidance::chain()?,
+            "governance_chain": guidance::built_in::<Value>(guidance::CHAIN)?,
             "gates": guidance::gates()?,
             "registry_stats": registries::stats(plane)?,
-            "frameworks_count": registries::frameworks(plane)?.len(),
-            "specs_count": registries::specs(plane)?.len(),
-            "quick_reference": guidance::quick_reference()?,
+            "frameworks_count": plane.table(registries::FRAMEWORKS)?.len(),
+            "specs_count": plane.table(registries::SPECS)?.len(),
+            "quick_reference": guidance::built_in::<Value>(guidance::QUICK_REFERENCE)?,
         })),
         Operation::Trace => trace::trace(plane, request.required("artifact_id")?),
         Operation::SignalStatus => Ok(host.signal_status(plane)),
         Operation::ExecuteCommand => execute(plane, request.required("command")?, host),
-        Operation::ManifestRequirements => guidance::manifest_requirements(),
-        Operation::PackagingWorkflow => guidance::packaging_workflow(),
+        Operation::ManifestRequirements => guidance::built_in(guidance::MANIFEST_REQUIREMENTS),
+        Operation::PackagingWorkflow => guidance::built_in(guidance::PACKAGING_WORKFLOW),
         Operation::Troubleshoot => guidance::troubleshoot(request.optional("error_type")?),
         Operation::ExampleManifest => guidance::example_manifest(request.optional("package_type")?),
         Operation::ListFrameworks => registries::list_frameworks(plane),
@@ -79,12 +79,12 @@ pub(crate) fn answer(plane: &Plane, query: &Query, host: &mut dyn Host) -> Resul
     match query {
         Query::Ask(request) => run(plane, request, host),
         Query::WorkOrders(None) => {
-            let orders = plane.work_orders()?;
+            let orders = work_orders::all(plane)?;
             let rows: Vec<Value> = orders.iter().map(WorkOrder::to_value).collect();
-            Ok(json!({"work_orders": rows, "count": rows.len(), "active": plane.active_work_order()}))
+            Ok(json!({"work_orders": rows, "count": rows.len(), "active": work_orders::active(plane)}))
         }
         Query::WorkOrders(Some(id)) => {
-            let order = plane.work_orders()?.into_iter().find(|order| order.id == *id);
+            let order = work_orders::all(plane)?.into_iter().find(|order| order.id == *id);
             let order = order.ok_or_else(|| {
                 Failure::new("WORK_ORDER_NOT_FOUND", format!("no work order `{id}`"))
                     .with("work_order_id", id.as_str())
@@ -108,49 +108,35 @@ pub(crate) enum Query {
 
 /// Parses a query command, with or without `:` or `/` before it. `None` if the text is not a query command.
 pub(crate) fn parse(command: &str) -> Option<Query> {
+    use Operation::{
+        ExecuteCommand, ExplainPath, GateStatus, GovernedRoots, ListFrameworks, ListSpecs, PkgInfo, PkgList,
+        SignalStatus, SpecInfo,
+    };
     let command = command.trim();
     let command = command.strip_prefix([':', '/']).unwrap_or(command);
     let words: Vec<&str> = command.split_whitespace().collect();
     let (name, rest) = words.split_first()?;
-    if let Some(query) = known(name, rest) {
-        return Some(query);
-    }
-    let operation = Operation::from_name(name).filter(|operation| *operation != Operation::ExecuteCommand)?;
+    let (operation, rest) = match (*name, rest) {
+        ("wo", [] | ["list"]) => return Some(Query::WorkOrders(None)),
+        ("wo", ["show", id, ..] | [id, ..]) => return Some(Query::WorkOrders(Some((*id).to_owned()))),
+        ("ledger", rest) => return Some(Query::Ask(ledger(rest))),
+        ("pkg" | "packages", []) | ("packages", ["list"]) => (PkgList, &[][..]),
+        ("packages", _) | ("path", []) => return None,
+        ("pkg", ["list", rest @ ..]) => (PkgList, rest),
+        ("pkg", ["info" | "show", rest @ ..] | rest) => (PkgInfo, rest),
+        ("gate" | "gates", ["status", rest @ ..] | rest) => (GateStatus, rest),
+        ("sig" | "signals", rest) => (SignalStatus, rest),
+        ("frameworks", rest) => (ListFrameworks, rest),
+        ("specs", rest) => (ListSpecs, rest),
+        ("spec", rest) => (SpecInfo, rest),
+        ("roots", rest) => (GovernedRoots, rest),
+        ("path", rest) => (ExplainPath, rest),
+        (name, rest) => (Operation::from_name(name).filter(|operation| *operation != ExecuteCommand)?, rest),
+    };
     let request = Request::new(operation);
     Some(Query::Ask(match (parameter_of(operation), rest) {
         (Some(parameter), [value, ..]) => request.with(parameter, *value),
         _ => request,
-    }))
-}
-
-fn known(name: &str, rest: &[&str]) -> Option<Query> {
-    use Operation::{
-        Compliance, ExplainPath, GateStatus, GovernedRoots, ListFrameworks, ListSpecs, PkgInfo, PkgList, SignalStatus,
-        SpecInfo, Trace,
-    };
-    let ask = |operation| Request::new(operation);
-    Some(Query::Ask(match (name, rest) {
-        ("pkg" | "packages", [] | ["list"]) => ask(PkgList),
-        ("pkg", ["list", plane, ..]) => ask(PkgList).with("plane", *plane),
-        ("pkg", ["info" | "show"]) => ask(PkgInfo),
-        ("pkg", ["info" | "show", id, ..] | [id, ..]) => ask(PkgInfo).with("package_id", *id),
-        ("ledger", rest) => ledger(rest),
-        ("gate" | "gates", [] | ["status"]) => ask(GateStatus),
-        ("gate" | "gates", ["status", gate, ..] | [gate, ..]) => ask(GateStatus).with("gate", *gate),
-        ("compliance", _) => ask(Compliance),
-        ("trace", []) => ask(Trace),
-        ("trace", [id, ..]) => ask(Trace).with("artifact_id", *id),
-        ("sig" | "signals", _) => ask(SignalStatus),
-        ("frameworks", _) => ask(ListFrameworks),
-        ("specs", []) => ask(ListSpecs),
-        ("specs", [framework, ..]) => ask(ListSpecs).with("framework_id", *framework),
-        ("spec", []) => ask(SpecInfo),
-        ("spec", [id, ..]) => ask(SpecInfo).with("spec_id", *id),
-        ("roots", _) => ask(GovernedRoots),
-        ("path", [path, ..]) => ask(ExplainPath).with("path", *path),
-        ("wo", [] | ["list"]) => return Some(Query::WorkOrders(None)),
-        ("wo", ["show", id, ..] | [id, ..]) => return Some(Query::WorkOrders(Some((*id).to_owned()))),
-        _ => return None,
     }))
 }
 

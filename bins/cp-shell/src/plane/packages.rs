@@ -116,7 +116,7 @@ pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>, Fail
     }
     let directory = directory_of(name);
     let mut packages = Vec::new();
-    for id in plane.files.names(&directory)? {
+    for id in plane.names(&directory)? {
         let bad = |failure: Failure| Package {
             fault: Some(invalid(failure, &id).hinted().to_value()),
             ..Package::new(&id, directory.join(&id), name)
@@ -128,13 +128,17 @@ pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>, Fail
 
 /// Returns the packages of all planes.
 pub(super) fn all(plane: &Plane) -> Result<Vec<Package>, Failure> {
-    let mut packages = list(plane, None)?;
-    for name in plane.files.names("planes")? {
-        if is_name(&name) && name != ROOT_PLANE {
-            packages.extend(list(plane, Some(&name))?);
-        }
+    let mut packages = Vec::new();
+    for name in planes(plane)? {
+        packages.extend(list(plane, Some(&name))?);
     }
     Ok(packages)
+}
+
+/// The planes that have packages, the root plane first.
+fn planes(plane: &Plane) -> Result<Vec<String>, Failure> {
+    let others = plane.names("planes")?.into_iter().filter(|name| is_name(name) && name != ROOT_PLANE);
+    Ok(std::iter::once(ROOT_PLANE.to_owned()).chain(others).collect())
 }
 
 /// Finds a package in any plane.
@@ -142,9 +146,7 @@ pub(super) fn find(plane: &Plane, id: &str) -> Result<Option<Package>, Failure> 
     if !is_name(id) {
         return Ok(None);
     }
-    let mut planes = vec![ROOT_PLANE.to_owned()];
-    planes.extend(plane.files.names("planes")?.into_iter().filter(|name| is_name(name) && name != ROOT_PLANE));
-    for name in planes {
+    for name in planes(plane)? {
         let directory = directory_of(&name);
         if plane.root().join(&directory).join(id).is_dir() {
             let package = read(plane, &directory, id, &name).map_err(|failure| invalid(failure, id))?;
@@ -178,7 +180,7 @@ fn read(plane: &Plane, installed: &std::path::Path, id: &str, name: &str) -> Res
 }
 
 fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Value>, Failure> {
-    let value = plane.files.json(file)?;
+    let value = plane.json(file)?;
     if value.as_ref().is_some_and(|value| !value.is_object()) {
         return Err(damaged(file, "not a JSON object"));
     }

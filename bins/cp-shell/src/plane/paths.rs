@@ -15,7 +15,7 @@ use cp_common::{Context, coprocess};
 const CONFIG: &str = "config/governed_roots.json";
 
 /// True if a path of the tree is pristine, or a ledger. Every path is, if the governed roots cannot be read.
-pub(super) fn governs(plane: &Plane, path: &str) -> bool {
+fn governs(plane: &Plane, path: &str) -> bool {
     let class = |roots: Vec<String>| classify_below(plane.root(), Path::new(path), &roots).0;
     roots(plane).map_or(true, |roots| matches!(class(roots), PathClass::Pristine | PathClass::AppendOnly))
 }
@@ -29,7 +29,7 @@ pub(super) fn governed_roots(plane: &Plane) -> Result<Value, Failure> {
 
 /// The governed roots of the tree, or the default ones.
 fn roots(plane: &Plane) -> Result<Vec<String>, Failure> {
-    let roots = plane.files.parsed(CONFIG, |config| {
+    let roots = plane.parsed(CONFIG, |config| {
         let config: Value = serde_json::from_slice(config).map_err(|e| format!("not valid JSON: {e}"))?;
         let roots = config.get("governed_roots").and_then(Value::as_array);
         roots
@@ -64,8 +64,8 @@ const FILE: &str = "modules/shell/capabilities.json";
 const FORBIDDEN: &str = "This path is forbidden by package manifest";
 
 /// Refuses a command if a word names a forbidden path, or if its script is not declared.
-pub(super) fn check_capability(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
-    let Some(capabilities) = plane.files.json(FILE)? else { return Ok(()) };
+fn check_capability(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
+    let Some(capabilities) = plane.json(FILE)? else { return Ok(()) };
     let forbidden = patterns(&capabilities, "forbidden")?;
     let execute = patterns(&capabilities, "execute")?;
     let here = std::env::current_dir().unwrap_or_default();
@@ -106,7 +106,7 @@ fn declares(pattern: &str, path: &str, arguments: &[String]) -> bool {
 
 /// Refuses to read a forbidden file.
 pub(super) fn check_read(plane: &Plane, path: &str) -> Result<(), Failure> {
-    let Some(capabilities) = plane.files.json(FILE)? else { return Ok(()) };
+    let Some(capabilities) = plane.json(FILE)? else { return Ok(()) };
     let real = resolved_below(plane.root(), Path::new(path));
     let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { return Ok(()) };
     if patterns(&capabilities, "forbidden")?.iter().any(|pattern| matches(pattern, path)) {
@@ -183,8 +183,8 @@ fn glob(pattern: &[u8], path: &[u8]) -> bool {
 /// checked. cp-exec decides about the programs of a command line when they start.
 pub(crate) fn check_command(context: &Context, plane: &Plane, command: &str) -> Result<(), Failure> {
     let Ok(Words { argv, .. }) = split(command) else { return Ok(()) };
-    plane.check_capability(&argv)?;
-    let is_governed = |word: &&String| Path::new(word).is_relative() && plane.governs(word);
+    check_capability(plane, &argv)?;
+    let is_governed = |word: &&String| Path::new(word).is_relative() && governs(plane, word);
     let Some(word) = argv.iter().skip(1).find(is_governed) else { return Ok(()) };
     let mut question: Vec<OsString> = vec!["check".into(), "--cwd".into(), plane.root().into()];
     question.extend(plane.root_option());

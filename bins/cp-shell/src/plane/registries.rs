@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use cp_policy::{Row, Table};
+use cp_policy::Row;
 use serde_json::{Map, Number, Value, json};
 use yaml_rust2::Event;
 use yaml_rust2::parser::Parser;
@@ -12,38 +12,22 @@ use crate::plane::files::text;
 use crate::plane::packages::is_name;
 use crate::plane::{Failure, Plane};
 
-const FRAMEWORKS: &str = "registries/frameworks_registry.csv";
-const SPECS: &str = "registries/specs_registry.csv";
-const OWNERSHIP: &str = "registries/file_ownership.csv";
-const ARTIFACTS: &str = "registries/control_plane_registry.csv";
-
-pub(super) fn frameworks(plane: &Plane) -> Result<Table, Failure> {
-    plane.files.table(FRAMEWORKS)
-}
-
-pub(super) fn specs(plane: &Plane) -> Result<Table, Failure> {
-    plane.files.table(SPECS)
-}
-
+pub(super) const FRAMEWORKS: &str = "registries/frameworks_registry.csv";
+pub(super) const SPECS: &str = "registries/specs_registry.csv";
 /// The owners of files.
-pub(super) fn ownership(plane: &Plane) -> Result<Table, Failure> {
-    plane.files.table(OWNERSHIP)
-}
-
+pub(super) const OWNERSHIP: &str = "registries/file_ownership.csv";
 /// The spec of each artifact, if the tree has this registry.
-pub(super) fn artifacts(plane: &Plane) -> Result<Table, Failure> {
-    plane.files.table(ARTIFACTS)
-}
+pub(super) const ARTIFACTS: &str = "registries/control_plane_registry.csv";
 
 /// `list_frameworks`
 pub(super) fn list_frameworks(plane: &Plane) -> Result<Value, Failure> {
-    let frameworks: Vec<Value> = frameworks(plane)?.rows().map(Row::to_value).collect();
+    let frameworks: Vec<Value> = plane.table(FRAMEWORKS)?.rows().map(Row::to_value).collect();
     Ok(json!({"frameworks": frameworks, "count": frameworks.len()}))
 }
 
 /// `list_specs`
 pub(super) fn list_specs(plane: &Plane, framework: Option<&str>) -> Result<Value, Failure> {
-    let table = specs(plane)?;
+    let table = plane.table(SPECS)?;
     let wanted = table.rows().filter(|row| framework.is_none_or(|id| row.get("framework_id") == id));
     let specs: Vec<Value> = wanted.map(Row::to_value).collect();
     Ok(json!({"specs": specs, "count": specs.len(), "filter": framework.map(|id| json!({"framework_id": id}))}))
@@ -65,7 +49,7 @@ pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Fa
         return Ok(None);
     }
     let file = std::path::Path::new("specs").join(id).join("manifest.yaml");
-    plane.files.parsed(&file, |bytes| match parse_yaml(text(bytes)?) {
+    plane.parsed(&file, |bytes| match parse_yaml(text(bytes)?) {
         Ok(manifest @ Value::Object(_)) => Ok(manifest),
         Ok(_) => Err("not a mapping".to_owned()),
         Err(reason) => Err(format!("not valid YAML: {reason}")),
@@ -76,11 +60,11 @@ pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Fa
 pub(super) fn stats(plane: &Plane) -> Result<Value, Failure> {
     let (mut total, mut registries) = (0, 0);
     let (mut by_status, mut by_registry) = (BTreeMap::<String, usize>::new(), BTreeMap::new());
-    for name in plane.files.names("registries")? {
+    for name in plane.names("registries")? {
         if std::path::Path::new(&name).extension().is_none_or(|kind| kind != "csv") {
             continue;
         }
-        let table = plane.files.table(std::path::Path::new("registries").join(&name))?;
+        let table = plane.table(std::path::Path::new("registries").join(&name))?;
         registries += 1;
         total += table.len();
         by_registry.insert(name, table.len());
@@ -153,9 +137,7 @@ impl Builder {
         }
         self.fault.is_none()
     }
-}
 
-impl Builder {
     fn take(&mut self, event: Event, mark: Marker) {
         if !self.counted(1) {
             return;

@@ -3,6 +3,7 @@
 use cp_common::Code;
 use cp_common::program::Class;
 use cp_common::spelling::nearest;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 named_enum! {
@@ -137,14 +138,16 @@ pub(crate) fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// A failure in the format of the control plane.
-#[derive(Debug)]
+/// Why a request failed.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(deny_unknown_fields, rename = "Fault"))]
 pub(crate) struct Failure {
     /// The code, such as `MISSING_FIELD`.
     pub(crate) code: &'static str,
     /// The message.
     pub(crate) message: String,
-    /// Details for programs; `hint` describes a remedy.
+    /// Details for programs.
     pub(crate) details: Map<String, Value>,
 }
 
@@ -200,7 +203,7 @@ impl Failure {
 
     /// The `error` member of the envelope.
     pub(crate) fn to_value(&self) -> Value {
-        json!({"code": self.code, "message": self.message, "details": self.details})
+        json!(self)
     }
 }
 

@@ -101,7 +101,7 @@ fn file(plane: &Plane, lineage: &Lineage, id: &str) -> Result<Option<Value>, Fai
     if there {
         paths::check_read(plane, id)?;
     }
-    let found = if there { plane.files.hash(id)? } else { None };
+    let found = if there { plane.hash(id)? } else { None };
     let hash = registered["sha256"].as_str().unwrap_or_default();
     let same = |found: &String| hash.trim_start_matches("sha256:") == found.trim_start_matches("sha256:");
     let mut data = json!({
@@ -141,7 +141,7 @@ pub(super) struct Lineage {
 impl Lineage {
     pub(super) fn read(plane: &Plane) -> Result<Self, Failure> {
         let (mut listed, mut unreadable) = (Vec::new(), Vec::new());
-        for spec in plane.files.names("specs")? {
+        for spec in plane.names("specs")? {
             match registries::spec_manifest(plane, &spec) {
                 Ok(manifest) => {
                     let assets = manifest.as_ref().and_then(|manifest| manifest["assets"].as_array());
@@ -153,15 +153,15 @@ impl Lineage {
         }
         let packages = packages::all(plane)?;
         unreadable.extend(packages.iter().filter_map(Package::fault).map(str::to_owned));
-        let orders = plane.work_orders().unwrap_or_else(|failure| {
+        let orders = work_orders::all(plane).unwrap_or_else(|failure| {
             unreadable.push(failure.message);
             Vec::new()
         });
         Ok(Self {
-            frameworks: registries::frameworks(plane)?,
-            specs: registries::specs(plane)?,
-            owners: registries::ownership(plane)?,
-            artifacts: registries::artifacts(plane)?,
+            frameworks: plane.table(registries::FRAMEWORKS)?,
+            specs: plane.table(registries::SPECS)?,
+            owners: plane.table(registries::OWNERSHIP)?,
+            artifacts: plane.table(registries::ARTIFACTS)?,
             packages,
             orders,
             listed,
@@ -279,7 +279,7 @@ pub(super) fn entry_of(plane: &Plane, id: &str) -> Result<Option<Value>, Failure
 
 fn each_entry(plane: &Plane, each: &mut dyn FnMut(&Value, u64, &Path)) -> Result<(), Failure> {
     for file in ledgers::governance_files(plane)?.into_iter().chain([PathBuf::from(work_orders::LEDGER)]) {
-        plane.files.entries(&file, each)?;
+        plane.entries(&file, each)?;
     }
     Ok(())
 }

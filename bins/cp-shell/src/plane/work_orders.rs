@@ -48,7 +48,7 @@ impl WorkOrder {
 pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
     let mut orders: BTreeMap<String, WorkOrder> = BTreeMap::new();
     for file in files(plane, Path::new("work_orders"), 0)? {
-        let Some(payload) = plane.files.json(&file)? else { continue };
+        let Some(payload) = plane.json(&file)? else { continue };
         let named = id_in(&payload).map(str::to_owned);
         let Some(id) = named.or_else(|| Some(file.file_stem()?.to_str()?.to_owned())) else { continue };
         let status = payload.get("status").and_then(Value::as_str).unwrap_or("issued").to_lowercase();
@@ -56,7 +56,7 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
         orders.insert(id.clone(), WorkOrder { id, status, source, payload, order: 0 });
     }
     let mut latest = 0;
-    plane.files.entries(Path::new(LEDGER), &mut |entry, _, _| {
+    plane.entries(Path::new(LEDGER), &mut |entry, _, _| {
         let Some(id) = id_in(entry).map(str::to_owned) else { return };
         latest += 1;
         let status = member(entry, "status").and_then(Value::as_str).unwrap_or_else(|| event_of(entry)).to_lowercase();
@@ -73,7 +73,7 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
 }
 
 /// The active work order: the latest one in the ledger, or the newest id.
-pub(super) fn active(plane: &Plane) -> Option<String> {
+pub(crate) fn active(plane: &Plane) -> Option<String> {
     let orders = all(plane).ok()?;
     let newest = orders.into_iter().filter(WorkOrder::is_active).max_by(|a, b| (a.order, &a.id).cmp(&(b.order, &b.id)));
     newest.map(|order| order.id)
@@ -88,7 +88,7 @@ fn id_in(value: &Value) -> Option<&str> {
 
 fn files(plane: &Plane, directory: &Path, depth: usize) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
-    for name in plane.files.names(directory)? {
+    for name in plane.names(directory)? {
         let path = directory.join(&name);
         let kind = plane.root().join(&path).symlink_metadata();
         if kind.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
@@ -192,7 +192,7 @@ mod tests {
         let other = json!({"work_order_id": "WO-20260203-001", "task": "b"});
         assert_eq!(apply(home.path(), &other).unwrap_err().code(), Code::Conflict);
         assert_eq!(std::fs::read(home.path().join(LEDGER)).unwrap(), before);
-        assert_eq!(Plane::open(home.path()).unwrap().active_work_order().as_deref(), Some("WO-20260203-001"));
+        assert_eq!(active(&Plane::open(home.path()).unwrap()).as_deref(), Some("WO-20260203-001"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use cp_common::program::Class;
 
-use crate::plane::Plane;
+use crate::plane::{Plane, ledgers, work_orders};
 use crate::signals::{Altitude, Signals, Stance};
 
 /// The number of turns that count for the health.
@@ -110,9 +110,9 @@ impl Tracker {
             drift: share(newer, WINDOW / 2) - share(all - newer, WINDOW / 2),
             tier: self.tier.clone(),
             role: self.role.clone(),
-            active_wo: plane.active_work_order(),
+            active_wo: work_orders::active(plane),
             ledger_synced: self.synced,
-            gate_state: plane.gate_state(),
+            gate_state: ledgers::gate_state(plane),
             trust,
             learning: self.learning,
         }
