@@ -4,8 +4,7 @@
 use cp_common::wire::{Prompt, estimated_tokens};
 use cp_common::{Code, Context, Error, Result};
 
-use super::Engine;
-use super::event::Event;
+use super::{Engine, Event};
 use crate::state::step::{Cleared, Compacted, Step};
 
 /// The number of newest turns that do not change, if possible.

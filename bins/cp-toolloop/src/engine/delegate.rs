@@ -9,11 +9,9 @@ use cp_ledger::proof::leaves::receipt_of;
 use cp_ledger::read;
 use serde_json::json;
 
-use super::Engine;
-use super::pending::Pending;
+use super::{Engine, Pending};
 use crate::parts::agent::{self, Agent, Ended, Share, Task};
-use crate::state::files::RunFiles;
-use crate::state::plan;
+use crate::state::plan::{self, RunFiles};
 use crate::state::step::{Decision, Step};
 use crate::state::summary::waiting;
 use crate::state::summary::{Status, summary};

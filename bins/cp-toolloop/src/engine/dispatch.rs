@@ -9,12 +9,11 @@ use cp_common::wire::{Approval, Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 
-use super::Engine;
-use super::pending::Pending;
 use super::served::Served;
+use super::{Engine, Pending};
 use crate::parts::agent::Agent;
 use crate::state::call_end::{Ended, Found, find_call_end, started_programs};
-use crate::state::files::RunFiles;
+use crate::state::plan::RunFiles;
 use crate::state::step::{Decision, Screened, Step};
 use crate::tools::find;
 use crate::tools::tool::{BASH, Origin, Tool};

@@ -3,30 +3,31 @@
 mod context;
 mod delegate;
 mod dispatch;
-pub(crate) mod event;
 mod pause;
-mod pending;
 pub(crate) mod repeats;
 mod served;
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
 
 use cp_common::output::Format;
 use cp_common::program::approval;
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Approval, Message};
+use cp_common::wire::{Approval, Message, Reply, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, signals};
+use serde::Serialize;
 use serde_json::json;
 
-use self::event::Event;
 use self::repeats::Repeats;
 use crate::parts::agent::Share;
 use crate::parts::hooks::Approver;
 use crate::parts::replay::Replay;
 use crate::parts::{Parts, model};
 use crate::state::conversation::{Unshown, with_unique_ids};
+use crate::state::plan::Plan;
 use crate::state::run::Run;
-use crate::state::step::{Decision, Step};
+use crate::state::step::{Compacted, Decision, Step};
 use crate::state::tally::Total;
 use crate::tools::arguments::Arguments;
 
@@ -67,6 +68,16 @@ impl Engine {
     pub(crate) fn replaying(run: Run, replay: Replay) -> Result<Self> {
         let parts = Parts::new(&run.plan, &run.plan.limits, Approver::default(), None)?;
         Ok(Self { replay: Some(replay), ..Self::new(run, parts) })
+    }
+
+    /// Drives the only run of a command.
+    pub(crate) fn drive_alone(self, context: &mut Context) -> Result<()> {
+        let mut total = Total::default();
+        let outcome = self.drive(&mut total, context);
+        total.close(&mut context.out);
+        outcome?;
+        context.out.item_succeeded();
+        Ok(())
     }
 
     /// Drives the run until it ends, or until an error stops it. During that time all effects are recorded in the ledger of the run. The
@@ -199,4 +210,111 @@ impl Engine {
 /// True if a run stopped without active coprocesses, except for cp-exec after a deadline.
 fn is_idle_stop(error: &Error) -> bool {
     matches!(error.code(), Code::HumanRequired | Code::CommandFailed | Code::BudgetExhausted)
+}
+
+/// An active call.
+struct Pending {
+    /// Its index among the calls of the message.
+    at: usize,
+    call: ToolCall,
+    began: Instant,
+}
+
+impl Pending {
+    /// A failed result for the model.
+    fn failed(&self, content: impl Into<String>) -> ToolResult {
+        ToolResult {
+            id: self.call.id.clone(),
+            name: self.call.name.clone(),
+            content: content.into(),
+            images: Vec::new(),
+            is_error: true,
+            exit_code: None,
+            duration_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            receipt: None,
+            untrusted: Vec::new(),
+        }
+    }
+
+    /// The failed result of a call that reached its time limit.
+    fn timed_out(&self) -> ToolResult {
+        self.failed(format!("stopped after {:.1} seconds", self.began.elapsed().as_secs_f64()))
+    }
+}
+
+/// A point in a run.
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Event {
+    /// `run_start`, `run_resumed`, `iteration` or `context_compacted`.
+    #[serde(rename = "event")]
+    what: &'static str,
+    /// The run.
+    run_id: String,
+    /// Which turn of the model begins, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iteration: Option<u64>,
+    /// The run's ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ledger: Option<String>,
+    /// How many of the records that follow may have been printed before the run stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replayed: Option<usize>,
+    /// How the conversation was shortened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compacted: Option<Compacted>,
+    /// A hash of what is asked, and of whom.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<String>,
+    /// The tools that the model may call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<String>>,
+}
+
+impl Event {
+    /// The start of a run.
+    pub(crate) fn start(plan: &Plan, ledger: &Path) -> Self {
+        Self {
+            what: "run_start",
+            run_id: plan.run.clone(),
+            ledger: Some(ledger.display().to_string()),
+            request: Some(plan.request()),
+            tools: Some(plan.tools.iter().map(|tool| tool.name.clone()).collect()),
+            ..Self::default()
+        }
+    }
+
+    /// The resume of a run; `replayed` of the following records may have been printed before.
+    pub(crate) fn resumed(plan: &Plan, ledger: &Path, replayed: usize) -> Self {
+        Self { what: "run_resumed", replayed: Some(replayed), ..Self::start(plan, ledger) }
+    }
+
+    /// A turn of the model begins.
+    pub(crate) fn iteration(run: &str, number: u64) -> Self {
+        Self { what: "iteration", run_id: run.to_owned(), iteration: Some(number), ..Self::default() }
+    }
+
+    /// The conversation was shortened before this turn.
+    pub(crate) fn compacted(run: &str, number: u64, compacted: Compacted) -> Self {
+        Self { what: "context_compacted", compacted: Some(compacted), ..Self::iteration(run, number) }
+    }
+
+    /// Prints the record and flushes the output.
+    pub(crate) fn show(&self, context: &mut Context) -> Result<()> {
+        context.progress(&self.text());
+        if context.out.format() != Format::Json {
+            return Ok(());
+        }
+        context.out.record(Kind::Item, self)?;
+        context.out.flush()
+    }
+}
+
+impl Reply for Event {
+    fn text(&self) -> String {
+        match self.iteration.filter(|_| self.compacted.is_none()) {
+            Some(number) => format!("· asking the model, turn {number}"),
+            None => format!("· {} {}", self.what.replace('_', " "), self.run_id),
+        }
+    }
 }

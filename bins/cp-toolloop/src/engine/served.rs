@@ -5,9 +5,8 @@ use std::time::Duration;
 use cp_common::wire::{Block, Receipt, ToolResult};
 use cp_common::{Context, Error, Result};
 
-use super::Engine;
 use super::pause::MCP_INPUT;
-use super::pending::Pending;
+use super::{Engine, Pending};
 use crate::mcp::{Outcome, SentCall, Spec};
 use crate::state::step::Step;
 use crate::tools::tool::Tool;

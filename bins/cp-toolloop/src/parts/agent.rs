@@ -16,8 +16,7 @@ use serde_json::Value;
 
 use crate::mcp::Spec;
 use crate::state::conversation::Conversation;
-use crate::state::files::RunFiles;
-use crate::state::plan::{ModelCommand, Plan};
+use crate::state::plan::{ModelCommand, Plan, RunFiles};
 use crate::state::tally::Tally;
 
 /// An agent is stopped by SIGTERM, and stops its own coprocesses first.

@@ -1,14 +1,19 @@
 //! The coprocesses of a run: the model, cp-exec, MCP servers, agents and the approver; or a recording that replaces them.
 
 pub(crate) mod agent;
-pub(crate) mod executor;
 pub(crate) mod hooks;
 pub(crate) mod model;
 pub(crate) mod replay;
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cp_common::coprocess::{self, Part, unexpected};
+use cp_common::wire::record::Kind;
+use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Result};
 
-use self::executor::Executor;
 use self::hooks::{Approver, Hooks};
 use self::model::Model;
 use crate::mcp::Servers;
@@ -46,5 +51,65 @@ impl Parts {
                 context.warn(error.message());
             }
         }
+    }
+}
+
+/// The coprocesses of cp-exec, one for each parallel call, by slot. Each works on one call at a time, so that neither side blocks on a full pipe.
+pub(crate) struct Executor {
+    directories: Vec<PathBuf>,
+    read_only: bool,
+    slots: BTreeMap<usize, Part>,
+}
+
+impl Executor {
+    /// An executor for the tools in these directories. The first call starts the first coprocess.
+    pub(crate) fn new(directories: Vec<PathBuf>, read_only: bool) -> Self {
+        Self { directories, read_only, slots: BTreeMap::new() }
+    }
+
+    /// Starts a call in a free slot.
+    pub(crate) fn start(&mut self, slot: usize, call: &ToolCall, context: &Context) -> Result<()> {
+        let mut part = match self.slots.remove(&slot) {
+            Some(part) => part,
+            None => self.start_part(context)?,
+        };
+        part.send(Kind::ToolCall, call)?;
+        self.slots.insert(slot, part);
+        Ok(())
+    }
+
+    /// Waits for the result of the call in a slot; `None` after the time limit. A refusal is an error that is not fatal.
+    pub(crate) fn result(&mut self, slot: usize, limit: Option<Duration>) -> Result<Option<ToolResult>> {
+        let Some(part) = self.slots.get_mut(&slot) else { return Ok(None) };
+        if let Some(limit) = limit
+            && !part.wait(limit)?
+        {
+            return Ok(None);
+        }
+        part.receive(|name, record| match record.kind {
+            Some(Kind::ToolResult) => record.read().map(Some),
+            _ => Err(unexpected(name, record)),
+        })
+    }
+
+    /// Stops the coprocess of a slot, and its tool.
+    pub(crate) fn stop(&mut self, slot: usize) {
+        self.slots.remove(&slot);
+    }
+
+    /// Ends the input of the coprocesses, and waits until they exit.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        std::mem::take(&mut self.slots).into_values().try_for_each(Part::finish)
+    }
+
+    fn start_part(&self, context: &Context) -> Result<Part> {
+        let mut argv = vec![coprocess::find("cp-exec")?.into_os_string(), "--closed".into()];
+        argv.extend(context.handed_on());
+        argv.extend(self.read_only.then(|| "--read-only".into()));
+        // The script directory of a removed link may have been deleted since the run started.
+        for directory in self.directories.iter().filter(|directory| directory.is_dir()) {
+            argv.extend(["--tools".into(), directory.into()]);
+        }
+        Part::start(&argv)
     }
 }

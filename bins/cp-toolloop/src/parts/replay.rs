@@ -6,8 +6,7 @@ use std::path::Path;
 use cp_common::wire::{Delta, Message, ToolResult};
 use cp_common::{Context, Error, Result};
 
-use crate::state::files::RunFiles;
-use crate::state::plan::Plan;
+use crate::state::plan::{Plan, RunFiles};
 use crate::state::step::Step;
 use crate::state::step_log;
 use crate::state::tally::Spent;

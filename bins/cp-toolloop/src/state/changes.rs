@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::state::plan::RunFiles;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::read;
 use cp_ledger::store::blob;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-use crate::state::files::RunFiles;
 
 /// A change of a file.
 #[derive(Clone, Debug)]
@@ -164,11 +163,6 @@ pub(crate) fn effective(changes: &[Change]) -> Option<Vec<&Change>> {
         made.push(change);
     }
     Some(made)
-}
-
-/// The file of a change.
-pub(crate) fn path_of(change: &Change) -> &Path {
-    Path::new(&change.write.path)
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ use cp_common::home::Home;
 use cp_common::wire::{Approval, Block, Content, Grant, Message, Prompt, Scope, ToolCall, ToolResult, Turn};
 use cp_common::{Code, Error, Result};
 
-use crate::state::files::RunFiles;
-use crate::state::plan::{Limits, Plan};
+use crate::state::plan::{Limits, Plan, RunFiles};
 use crate::state::step::{Cleared, Decision, Screened, Step};
 use crate::state::step_log;
 use crate::state::tally::{Spent, Tally};

@@ -3,7 +3,6 @@
 pub(crate) mod call_end;
 pub(crate) mod changes;
 pub(crate) mod conversation;
-pub(crate) mod files;
 pub(crate) mod journal;
 pub(crate) mod plan;
 pub(crate) mod run;

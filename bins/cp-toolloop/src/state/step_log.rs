@@ -20,8 +20,7 @@ use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::state::files::RunFiles;
-use crate::state::plan::Plan;
+use crate::state::plan::{Plan, RunFiles};
 use crate::state::step::{Owner, Step};
 
 /// How long a resume waits until the coprocesses of a killed run have exited.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::state::conversation::Conversation;
-use crate::state::files::RunFiles;
+use crate::state::plan::RunFiles;
 use crate::state::step_log;
 use crate::state::tally::Tally;
 

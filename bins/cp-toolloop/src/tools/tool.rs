@@ -1,6 +1,6 @@
 //! A tool: its description for the model, its origin, and the hints for its calls.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cp_common::output::printable_line;
 use cp_common::wire::{Reply, ToolSpec};
@@ -91,10 +91,7 @@ impl Tool {
     /// The name by which cp-exec finds it.
     pub(crate) fn exec_name(&self) -> String {
         match &self.origin {
-            Origin::Executable { path, link, .. } => {
-                let called = link.as_ref().unwrap_or(path);
-                called.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
-            }
+            Origin::Executable { path, link, .. } => name_in_exec(path, link.as_deref()),
             Origin::Builtin | Origin::Mcp { .. } => self.name.clone(),
         }
     }
@@ -122,6 +119,11 @@ impl Allowed {
     }
 }
 
+/// The name by which cp-exec finds a file: that of the link, if there is one.
+fn name_in_exec(path: &Path, link: Option<&Path>) -> String {
+    link.unwrap_or(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
 /// A file that may be a tool.
 pub(super) struct Candidate {
     pub(super) path: PathBuf,
@@ -134,7 +136,6 @@ pub(super) struct Candidate {
 impl Candidate {
     /// The name that cp-exec finds it by.
     pub(super) fn file_name(&self) -> String {
-        let called = self.link.as_ref().unwrap_or(&self.path);
-        called.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+        name_in_exec(&self.path, self.link.as_deref())
     }
 }

@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use crate::state::conversation::Conversation;
-use crate::state::files::RunFiles;
 use crate::state::journal::Journal;
+use crate::state::plan::RunFiles;
 use crate::state::step::{Owner, Step};
 use crate::state::step_log::{self, StepLog};
 

@@ -6,22 +6,19 @@ use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
 
 use super::options::{events_from, positive, positive_count, positive_seconds};
-use crate::engine::Engine;
-use crate::engine::event::Event;
 use crate::engine::repeats::Repeats;
+use crate::engine::{Engine, Event};
 use crate::parts::Parts;
 use crate::parts::agent::stop_with_parent;
 use crate::parts::hooks::Approver;
 use crate::state::conversation::{Call, Conversation};
-use crate::state::files::RunFiles;
 use crate::state::journal::Journal;
-use crate::state::plan::Limits;
+use crate::state::plan::{Limits, RunFiles};
 use crate::state::run::{Records, Run};
 use crate::state::step::Decision;
 use crate::state::step_log::StepLog;
 use crate::state::summary::{Waiting, waiting_in};
 use crate::state::summary::{has_begun, refuse_earlier};
-use crate::state::tally::Total;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -112,12 +109,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     run.conversation.show_answer_again();
     Event::resumed(&run.plan, &files.ledger, run.conversation.unshown.len()).show(context)?;
     let parts = Parts::new(&run.plan, &run.conversation.limits, approver, None)?;
-    let mut total = Total::default();
-    let outcome = Engine::resumed(run, parts, repeats, forwarded).drive(&mut total, context);
-    total.close(&mut context.out);
-    outcome?;
-    context.out.item_succeeded();
-    Ok(())
+    Engine::resumed(run, parts, repeats, forwarded).drive_alone(context)
 }
 
 impl Args {

@@ -19,11 +19,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::engine::event::Event;
+use crate::engine::Event;
 use crate::parts::agent::{self, Agent, Ended, Share};
 use crate::state::conversation::Conversation;
-use crate::state::files::RunFiles;
-use crate::state::plan::{Limits, Plan};
+use crate::state::plan::{Limits, Plan, RunFiles};
 use crate::state::step_log::StepLog;
 use crate::state::tally::Total;
 

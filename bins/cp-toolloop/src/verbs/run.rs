@@ -14,17 +14,15 @@ use cp_common::{Context, Error, Result, clock};
 
 use super::options::{ModelOptions, ToolOptions, events_from, positive, positive_count, positive_seconds};
 use super::rows::{EarlierRun, Rows, of_row};
-use crate::engine::Engine;
-use crate::engine::event::Event;
+use crate::engine::{Engine, Event};
 use crate::mcp::{Servers, Spec, is_name};
 use crate::parts::Parts;
 use crate::parts::agent::stop_with_parent;
 use crate::parts::hooks::Approver;
 use crate::parts::replay::Replay;
 use crate::state::conversation::Conversation;
-use crate::state::files::RunFiles;
 use crate::state::journal::Journal;
-use crate::state::plan::{self, Limits, ModelCommand, Plan, keeps_budgets};
+use crate::state::plan::{self, Limits, ModelCommand, Plan, RunFiles, keeps_budgets};
 use crate::state::run::{Records, Run};
 use crate::state::step_log::StepLog;
 use crate::state::tally::Total;
@@ -172,12 +170,7 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
         Limits { max_iterations: u64::MAX, tokens: None, usd: None, context_tokens: None, deadline: None };
     // A replay is not recorded.
     let run = Run::new(Plan { record: None, ..plan }, conversation, None);
-    let mut total = Total::default();
-    let outcome = Engine::replaying(run, replay)?.drive(&mut total, context);
-    total.close(&mut context.out);
-    outcome?;
-    context.out.item_succeeded();
-    Ok(())
+    Engine::replaying(run, replay)?.drive_alone(context)
 }
 
 /// Turns each prompt into a run.

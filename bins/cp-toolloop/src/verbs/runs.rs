@@ -8,7 +8,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 
-use crate::state::files::RunFiles;
+use crate::state::plan::RunFiles;
 use crate::state::summary::{Summary, summary};
 
 /// The verb's entry in `reference`.

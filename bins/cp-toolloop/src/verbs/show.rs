@@ -18,7 +18,7 @@ use similar::{Algorithm, TextDiff};
 
 use crate::state::changes::{Kept, Write, writes_of};
 use crate::state::conversation::{Call, Conversation};
-use crate::state::files::RunFiles;
+use crate::state::plan::RunFiles;
 use crate::state::summary::{Summary, summary};
 
 /// The verb's entry in `reference`.

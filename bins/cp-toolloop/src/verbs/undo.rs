@@ -14,8 +14,8 @@ use cp_ledger::{Entry, Ledger, Sync, read};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::state::changes::{Change, Kept, changes, effective, hash, path_of};
-use crate::state::files::RunFiles;
+use crate::state::changes::{Change, Kept, changes, effective, hash};
+use crate::state::plan::RunFiles;
 use crate::state::step_log::{self, StepLog};
 
 /// The verb's entry in `reference`.
@@ -220,7 +220,7 @@ fn step(made: &[&Change], now: Option<(String, String)>) -> Option<Step> {
     let same = hash(to.as_ref()) == now.as_ref().map(|(hash, _)| hash.as_str());
     let kept = permissions.is_none() || permissions.as_ref() == now.as_ref().map(|(_, permissions)| permissions);
     (!same || !kept).then(|| Step {
-        path: path_of(first).to_owned(),
+        path: PathBuf::from(&first.write.path),
         now,
         to,
         permissions,
