@@ -146,7 +146,7 @@ pub(crate) struct Journal {
     /// The sequence number of our next entry, if no other process writes first.
     next_place: Option<u64>,
     /// True if the session was started here, and so is ended here.
-    own: bool,
+    pub(crate) own: bool,
 }
 
 impl Journal {
@@ -182,16 +182,6 @@ impl Journal {
     /// The number of turns.
     pub(crate) fn turns(&self) -> u64 {
         self.turn
-    }
-
-    /// Ends the session with this journal.
-    pub(crate) fn own(&mut self) {
-        self.own = true;
-    }
-
-    /// True if the session ends with this journal.
-    pub(crate) fn owns_session(&self) -> bool {
-        self.own
     }
 
     /// Queues a turn for recording.

@@ -70,7 +70,7 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
     // The agent's programs exit before the session that they write to ends.
     drop(agent);
     let journal = ledgers.journal;
-    let (session, own, turns) = (journal.session().to_owned(), journal.owns_session(), session_status.tracker.turns());
+    let (session, own, turns) = (journal.session().to_owned(), journal.own, session_status.tracker.turns());
     let ended = journal.end(context);
     if held.is_err() && console.is_terminal() {
         // The editor may still be reading, so its bracketed paste mode is switched off.
@@ -132,7 +132,7 @@ impl<'a> Repl<'a> {
         if !hub.is_pending() {
             record_hub(&mut hub, &mut transcript)?;
         }
-        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), None, journal.turns());
+        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), journal.turns());
         let isolated = joined.is_some_and(|joined| joined.is_isolated());
         let echo = !console.is_terminal() && !context.options.quiet;
         let state = State {

@@ -172,11 +172,11 @@ impl State<'_> {
         match self.open_session() {
             Ok((mut journal, transcript, agent, isolated)) => {
                 if is_ours {
-                    journal.own();
+                    journal.own = true;
                 }
                 let left = std::mem::replace(&mut self.ledgers, Ledgers { journal, transcript });
                 let tier = self.session_status.plane.tier().unwrap_or_else(|| self.context.tier());
-                self.session_status.tracker = Tracker::new(tier, None, self.ledgers.journal.turns());
+                self.session_status.tracker = Tracker::new(tier, self.ledgers.journal.turns());
                 self.session_status.used = 0;
                 self.agent = agent;
                 let before = std::mem::take(&mut self.conversation);

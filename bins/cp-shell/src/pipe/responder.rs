@@ -64,7 +64,7 @@ impl Host for Session<'_> {
 impl Responder {
     pub(super) fn new(plane: Plane, journal: Journal, tier: String) -> Self {
         // Reads for the tier are declared with the first turn.
-        let tracker = Tracker::new(plane.tier().unwrap_or(tier), None, journal.turns());
+        let tracker = Tracker::new(plane.tier().unwrap_or(tier), journal.turns());
         Self { plane, journal, tracker }
     }
 

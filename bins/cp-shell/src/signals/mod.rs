@@ -52,37 +52,14 @@ impl Stance {
     }
 }
 
-/// The reach of the last command, by its class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) enum Altitude {
-    /// It reads.
-    L1,
-    /// It adds, for example a turn or a note.
-    L2,
-    /// It is governed by policy, like a command or a tool.
-    L3,
-    /// It changes or deletes.
-    L4,
-}
-
-impl Altitude {
-    /// The altitude of a class of command.
-    pub(crate) const fn of(class: Class) -> Self {
-        match class {
-            Class::Query => Self::L1,
-            Class::Append => Self::L2,
-            Class::Governed => Self::L3,
-            Class::Write => Self::L4,
-        }
-    }
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::L1 => "L1",
-            Self::L2 => "L2",
-            Self::L3 => "L3",
-            Self::L4 => "L4",
-        }
+/// The reach of a command by its class: L1 reads; L2 adds, for example a turn or a note; L3 is governed by policy, like a command or a tool;
+/// L4 changes or deletes.
+const fn altitude(class: Class) -> &'static str {
+    match class {
+        Class::Query => "L1",
+        Class::Append => "L2",
+        Class::Governed => "L3",
+        Class::Write => "L4",
     }
 }
 
@@ -92,7 +69,7 @@ pub(crate) struct Signals {
     /// The stance.
     pub(crate) stance: Stance,
     /// The altitude of the last command.
-    pub(crate) altitude: Altitude,
+    pub(crate) altitude: &'static str,
     /// The number of turns.
     pub(crate) turn_number: u64,
     /// The share of the last ten turns that did not fail.
@@ -101,8 +78,6 @@ pub(crate) struct Signals {
     pub(crate) drift: f64,
     /// The tier.
     pub(crate) tier: String,
-    /// The role.
-    pub(crate) role: Option<String>,
     /// The active work order.
     pub(crate) active_wo: Option<String>,
     /// True if the last entry is on the disk.
@@ -120,12 +95,12 @@ impl Signals {
     pub(crate) fn to_value(&self) -> Value {
         json!({
             "stance": self.stance.name(),
-            "altitude": self.altitude.name(),
+            "altitude": self.altitude,
             "turn_number": self.turn_number,
             "health": self.health,
             "drift": self.drift,
             "tier": self.tier,
-            "role": self.role,
+            "role": null,
             "active_wo": self.active_wo,
             "ledger_synced": self.ledger_synced,
             "gate_state": self.gate_state.name(),
@@ -188,7 +163,7 @@ impl fmt::Display for Strip<'_> {
         let (used, limit) = (thousands(self.used), thousands(self.limit));
         #[expect(clippy::cast_precision_loss, reason = "a share for people, with one digit")]
         let share = if self.limit == 0 { 0.0 } else { self.used as f64 * 100.0 / self.limit as f64 };
-        let (stance, altitude, bar) = (stance.name(), altitude.name(), health_bar(*health));
+        let (stance, bar) = (stance.name(), health_bar(*health));
         write!(f, "{stance} · {altitude} · {bar} · t{turn_number} | ctx:{used}/{limit} ({share:.1}%)")
     }
 }
@@ -218,7 +193,7 @@ mod tests {
     fn signal_strip_matches_standard() {
         let root = tempfile::tempdir().unwrap();
         let plane = crate::plane::Plane::open(root.path()).unwrap();
-        let mut signals = Tracker::new("ho1".to_owned(), None, 0).signals(&plane);
+        let mut signals = Tracker::new("ho1".to_owned(), 0).signals(&plane);
         (signals.stance, signals.health, signals.turn_number) = (Stance::Engaged, 0.8, 5);
         let strip = |used, limit| Strip { signals: &signals, used, limit }.to_string();
         assert_eq!(strip(1234, 200_000), "engaged · L2 · [████░] · t5 | ctx:1.2k/200k (0.6%)");

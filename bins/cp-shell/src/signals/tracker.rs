@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use cp_common::program::Class;
 
 use crate::plane::{Plane, ledgers, work_orders};
-use crate::signals::{Altitude, Signals, Stance};
+use crate::signals::{Signals, Stance, altitude};
 
 /// The number of turns that count for the health.
 const WINDOW: usize = 10;
@@ -14,7 +14,7 @@ const WINDOW: usize = 10;
 #[derive(Debug)]
 pub(crate) struct Tracker {
     stance: Stance,
-    altitude: Altitude,
+    class: Class,
     turns: u64,
     /// The success of the last turns, the newest last.
     outcomes: VecDeque<bool>,
@@ -23,15 +23,14 @@ pub(crate) struct Tracker {
     learning: bool,
     synced: bool,
     tier: String,
-    role: Option<String>,
 }
 
 impl Tracker {
     /// A session without events.
-    pub(crate) fn new(tier: String, role: Option<String>, turns: u64) -> Self {
+    pub(crate) fn new(tier: String, turns: u64) -> Self {
         Self {
             stance: Stance::Neutral,
-            altitude: Altitude::L2,
+            class: Class::Append,
             turns,
             outcomes: VecDeque::new(),
             calls: 0,
@@ -39,7 +38,6 @@ impl Tracker {
             learning: false,
             synced: true,
             tier,
-            role,
         }
     }
 
@@ -47,7 +45,7 @@ impl Tracker {
     pub(crate) fn begin(&mut self, class: Class) {
         self.turns += 1;
         self.stance = Stance::Engaged;
-        self.altitude = Altitude::of(class);
+        self.class = class;
     }
 
     /// Ends a turn. A confirmation or denial stays visible until the next turn.
@@ -104,12 +102,11 @@ impl Tracker {
         let trust = if self.calls == 0 { 1.0 } else { (self.calls - self.denied) as f64 / self.calls as f64 };
         Signals {
             stance: self.stance,
-            altitude: self.altitude,
+            altitude: altitude(self.class),
             turn_number: self.turns,
             health: share(WINDOW - all, WINDOW),
             drift: share(newer, WINDOW / 2) - share(all - newer, WINDOW / 2),
             tier: self.tier.clone(),
-            role: self.role.clone(),
             active_wo: work_orders::active(plane),
             ledger_synced: self.synced,
             gate_state: ledgers::gate_state(plane),
@@ -129,7 +126,7 @@ mod tests {
     use crate::signals::Stance::{Committed, Engaged, Grounded, Neutral, Protective};
 
     fn tracker() -> Tracker {
-        Tracker::new("ho1".to_owned(), None, 0)
+        Tracker::new("ho1".to_owned(), 0)
     }
 
     fn bare() -> (tempfile::TempDir, Plane) {
@@ -179,12 +176,9 @@ mod tests {
     fn altitude_follows_command_class() {
         let (_root, plane) = bare();
         let mut tracker = tracker();
-        for (class, altitude) in [
-            (Class::Query, Altitude::L1),
-            (Class::Append, Altitude::L2),
-            (Class::Governed, Altitude::L3),
-            (Class::Write, Altitude::L4),
-        ] {
+        for (class, altitude) in
+            [(Class::Query, "L1"), (Class::Append, "L2"), (Class::Governed, "L3"), (Class::Write, "L4")]
+        {
             tracker.begin(class);
             assert_eq!(tracker.signals(&plane).altitude, altitude);
         }

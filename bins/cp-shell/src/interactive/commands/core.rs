@@ -168,13 +168,13 @@ pub(super) fn signals(state: &mut State<'_>) -> Outcome {
     let mut text = format!("{}\n", session_status.strip());
     let rows = [
         ("stance", format!("{} {}", signals.stance.icon(), signals.stance.name())),
-        ("altitude", signals.altitude.name().to_owned()),
+        ("altitude", signals.altitude.to_owned()),
         ("health", format!("{} {:.1}", health_bar(signals.health), signals.health)),
         ("progress", signals.progress_icon().to_string()),
         ("trust", format!("{} {:.1}", signals.trust_icon(), signals.trust)),
         ("learning", signals.learning_icon().to_string()),
         ("tier", signals.tier.clone()),
-        ("role", signals.role.clone().unwrap_or_else(|| "-".to_owned())),
+        ("role", "-".to_owned()),
         ("active_wo", signals.active_wo.clone().unwrap_or_else(|| "-".to_owned())),
         ("gate_state", signals.gate_state.name().to_owned()),
         ("ledger", if signals.ledger_synced { "synced" } else { "not synced" }.to_owned()),

@@ -133,7 +133,8 @@ fn remarks(sending: &Sending<'_>, is_terminal: bool, style: Style) -> String {
 /// Cancels a turn: the person declined, or there is no terminal.
 fn cancelled(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     state.session_status.tracker.denied();
-    record(state, sending, Ending { cancelled: true, ..Ending::default() })?;
+    let closed = Closed { cancelled: true, ..sending.closed(state) };
+    record(state, &closed)?;
     let style = style();
     let text = if state.console.is_terminal() {
         format!("{}\n", style.faint("cancelled: nothing was sent"))
@@ -193,7 +194,8 @@ fn answered(
     state.conversation.count(messages);
     words.clone_into(&mut state.conversation.answer);
     state.conversation.last_attachments = std::mem::take(&mut state.conversation.attached);
-    record(state, sending, Ending { messages, ..Ending::default() })?;
+    let closed = Closed { messages, ..sending.closed(state) };
+    record(state, &closed)?;
     let without_secrets = |text: &str| state.setup.redactor.redact_text(text).0;
     state.conversation.rounds.push((without_secrets(sending.text), without_secrets(&words)));
     if let Some(last) = &mut state.conversation.last {
@@ -216,7 +218,8 @@ fn answered(
 /// Finishes a turn that failed or was stopped. The session continues.
 fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial: &str) -> Result<Outcome> {
     let interrupted = error.code() == Code::Interrupted;
-    record(state, sending, Ending { cancelled: interrupted, interrupted, partial, ..Ending::default() })?;
+    let closed = Closed { cancelled: interrupted, interrupted, partial, ..sending.closed(state) };
+    record(state, &closed)?;
     if interrupted {
         signals::forget_interrupt();
     } else {
@@ -242,35 +245,27 @@ fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial:
     Ok(Outcome { text, result, exit, has_strip: true, ..Outcome::default() })
 }
 
-/// The end of a turn.
-#[derive(Clone, Copy, Default)]
-struct Ending<'a> {
-    /// The messages of the model; empty if the turn was cancelled or failed.
-    messages: &'a [Message],
-    /// True if the turn was not sent, or was stopped.
-    cancelled: bool,
-    /// True if the person stopped the answer.
-    interrupted: bool,
-    /// The part of the answer that had arrived.
-    partial: &'a str,
+impl Sending<'_> {
+    /// The turn without an answer.
+    fn closed(&self, state: &State<'_>) -> Closed<'_> {
+        Closed {
+            number: state.session_status.tracker.turns(),
+            question: &self.sent,
+            messages: &[],
+            risk: &self.risk,
+            hints: &self.hints,
+            cancelled: false,
+            partial: "",
+            interrupted: false,
+            recalled: self.envelope.recalled.len(),
+            attached: self.envelope.redactions + self.attached.redactions,
+        }
+    }
 }
 
 /// Records a turn. Its number and redactions are also shown by `:explain`.
-fn record(state: &mut State<'_>, sending: &Sending<'_>, ending: Ending<'_>) -> Result<()> {
-    let Sending { sent, risk, hints, envelope, attached, .. } = sending;
-    let closed = Closed {
-        number: state.session_status.tracker.turns(),
-        question: sent,
-        messages: ending.messages,
-        risk,
-        hints,
-        cancelled: ending.cancelled,
-        partial: ending.partial,
-        interrupted: ending.interrupted,
-        recalled: envelope.recalled.len(),
-        attached: envelope.redactions + attached.redactions,
-    };
-    let redactions = state.ledgers.transcript.turn(&closed)?;
+fn record(state: &mut State<'_>, closed: &Closed<'_>) -> Result<()> {
+    let redactions = state.ledgers.transcript.turn(closed)?;
     if let Some(last) = &mut state.conversation.last {
         (last.turn, last.redactions) = (closed.number, redactions);
     }
