@@ -1,5 +1,6 @@
 //! The calls of a message: each is screened, decided, started and completed, in the order of the calls.
 
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -23,16 +24,6 @@ const BEHIND: f64 = 5.0;
 /// The most programs of a command line that a message names.
 const MOST_NAMED: usize = 10;
 
-/// The decision about a call.
-enum Verdict {
-    /// The call runs this tool.
-    Run(Box<Tool>),
-    /// The call does not run; the result for the model.
-    Answer(String),
-    /// The call ended while the run was stopped.
-    Ended(Ended, Receipt),
-}
-
 /// A started call.
 enum Work {
     /// The call does not run; the result for the model.
@@ -45,19 +36,6 @@ enum Work {
     Runs(usize, Option<Duration>),
     Delegated(Box<Agent>),
     Served(Box<Served>),
-}
-
-/// The outcome of a call that cp-exec runs.
-enum Collected {
-    Result(Box<ToolResult>),
-    /// The call, or a program of its command line, requires approval and did not start.
-    Asks(Box<Approval>),
-}
-
-impl Collected {
-    fn of(result: ToolResult) -> Self {
-        Self::Result(Box::new(result))
-    }
 }
 
 impl Engine {
@@ -113,21 +91,21 @@ impl Engine {
         self.run.step(Step::Screened(at, screened))
     }
 
-    /// Decides about a call before it starts.
-    fn decide_call(&mut self, at: usize, context: &mut Context) -> Result<Verdict> {
+    /// Decides about a call before it starts: the tool that it runs, or the work of a call that does not run.
+    fn decide_call(&mut self, at: usize, context: &mut Context) -> Result<ControlFlow<Work, Tool>> {
         let waiting = self.run.conversation.calls[at].clone();
         let call = &waiting.asked;
         let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name).cloned() else {
-            return Ok(Verdict::Answer(format!("Tool not permitted: {}", call.name)));
+            return Ok(Break(Work::Answered(format!("Tool not permitted: {}", call.name))));
         };
         if let Some(Decision::Denied(reason)) = &waiting.decision {
-            return Ok(Verdict::Answer(self.denial(call, reason)?));
+            return Ok(Break(Work::Answered(self.denial(call, reason)?)));
         }
         if let Some(Screened::Denied(reason)) = &waiting.screened {
-            return Ok(Verdict::Answer(format!("Denied: {reason}")));
+            return Ok(Break(Work::Answered(format!("Denied: {reason}"))));
         }
         if let Err(invalid) = self.arguments.check(&tool, &call.input) {
-            return Ok(Verdict::Answer(invalid.message().to_owned()));
+            return Ok(Break(Work::Answered(invalid.message().to_owned())));
         }
         // An agent that was started is resumed, and repeats no call.
         let approved = matches!(waiting.decision, Some(Decision::Approved(_))) || waiting.agent.is_some();
@@ -137,13 +115,13 @@ impl Engine {
             _ => Found::NotBegun,
         };
         if let Found::Ended(ended, receipt) = found {
-            return Ok(Verdict::Ended(ended, receipt));
+            return Ok(Break(Work::Ended(ended, receipt)));
         }
         if !is_unchanged(&tool.origin) {
-            return Ok(Verdict::Answer(format!(
+            return Ok(Break(Work::Answered(format!(
                 "the file of {} has changed since the run started; it was not run",
                 tool.name
-            )));
+            ))));
         }
         let was_approved = waiting.started && tool.hints.idempotent;
         let asks = match (found, self.parts.approver.reason(&tool)) {
@@ -155,10 +133,10 @@ impl Engine {
         if let Some(approval) = asks {
             self.decide(at, &approval, context)?;
             if let Some(Decision::Denied(reason)) = &self.run.conversation.calls[at].decision {
-                return Ok(Verdict::Answer(self.denial(call, reason)?));
+                return Ok(Break(Work::Answered(self.denial(call, reason)?)));
             }
         }
-        Ok(Verdict::Run(Box::new(tool)))
+        Ok(Continue(tool))
     }
 
     /// The result of a denied call. A denied command line may have run in part.
@@ -194,14 +172,13 @@ impl Engine {
             print_call(call, context)?;
             return Ok(Work::Replayed);
         }
-        let verdict = self.decide_call(*at, context)?;
+        let decided = self.decide_call(*at, context)?;
         if !again {
             print_call(call, context)?;
         }
-        let tool = match verdict {
-            Verdict::Answer(answer) => return Ok(Work::Answered(answer)),
-            Verdict::Ended(ended, receipt) => return Ok(Work::Ended(ended, receipt)),
-            Verdict::Run(tool) => tool,
+        let tool = match decided {
+            Break(work) => return Ok(work),
+            Continue(tool) => tool,
         };
         let turn = self.run.conversation.tally.iterations;
         let decision = self.run.conversation.calls[*at].decision.clone();
@@ -248,8 +225,8 @@ impl Engine {
             Work::Delegated(agent) => self.returned(pending, *agent, context)?,
             Work::Served(served) => self.finish_served(pending, *served, context)?,
             Work::Runs(slot, limit) => match self.collect_exec(pending, slot, limit)? {
-                Collected::Result(result) => *result,
-                Collected::Asks(approval) => {
+                Ok(result) => result,
+                Err(approval) => {
                     self.decide(pending.at, &approval, context)?;
                     let work = self.start_call(pending, slot, true, &[], context)?;
                     return self.complete_call(pending, work, context);
@@ -280,19 +257,23 @@ impl Engine {
         finished
     }
 
-    /// Waits for the result of cp-exec. A refusal is a result too, because the model may try another call.
-    fn collect_exec(&mut self, pending: &Pending, slot: usize, limit: Option<Duration>) -> Result<Collected> {
+    /// Waits for the result of cp-exec. A refusal is a result too, because the model may try another call. The inner error is the approval
+    /// that the call, or a program of its command line, requires; such a call did not start.
+    fn collect_exec(
+        &mut self,
+        pending: &Pending,
+        slot: usize,
+        limit: Option<Duration>,
+    ) -> Result<std::result::Result<ToolResult, Box<Approval>>> {
         let left = self.run.time_left()?;
         let (limit, call) = ([limit, left].into_iter().flatten().min(), &pending.call);
         match self.parts.executor.result(slot, limit) {
-            Ok(Some(result)) => {
-                Ok(Collected::of(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result }))
-            }
+            Ok(Some(result)) => Ok(Ok(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result })),
             Ok(None) => {
                 // Stopping cp-exec stops the tool and all its processes.
                 self.parts.executor.stop(slot);
                 self.run.time_left()?;
-                Ok(Collected::of(pending.timed_out()))
+                Ok(Ok(pending.timed_out()))
             }
             Err(error) if error.code() == Code::HumanRequired => {
                 // The call is made again after the approval.
@@ -302,12 +283,12 @@ impl Engine {
                     approval.shown.why =
                         format!("{}; the line starts again from its beginning, and {started}", approval.shown.why);
                 }
-                Ok(Collected::Asks(Box::new(approval)))
+                Ok(Err(Box::new(approval)))
             }
             Err(error) if error.is_fatal() => Err(error),
             Err(error) => {
                 let hint = error.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
-                Ok(Collected::of(pending.failed(format!("{}: {}{hint}", error.code(), error.message()))))
+                Ok(Ok(pending.failed(format!("{}: {}{hint}", error.code(), error.message()))))
             }
         }
     }

@@ -7,10 +7,11 @@ use std::process::{Command, Stdio};
 use cp_common::coprocess::{self, Child, Grace};
 use cp_common::home::{make_directory, write_whole};
 use cp_common::wire::record::{Kind, Record};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use memchr::memmem;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::mcp::is_name;
@@ -142,14 +143,7 @@ fn read_small(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn is_executable(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-}
-
-#[derive(Serialize)]
-struct Request<'a> {
-    tool: &'a str,
-    operation: &'static str,
 }
 
 #[derive(Deserialize)]
@@ -178,11 +172,9 @@ pub(crate) fn describe_files(
 
 /// Asks cp-exec for the description of one file.
 fn describe(child: &mut Child, name: &str) -> Result<Result<String, String>> {
-    let mut row = serde_json::to_vec(&Request { tool: name, operation: "describe" })
-        .map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-    row.push(b'\n');
+    let row = json!({"tool": name, "operation": "describe"});
     // If cp-exec reads no more input, its last answer has the reason.
-    let _ = child.write(&row);
+    let _ = child.write(format!("{row}\n").as_bytes());
     while let Some(line) = child.next_line()? {
         let Ok(record) = Record::parse(line) else { continue };
         if record.kind == Some(Kind::Summary) {

@@ -100,51 +100,45 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let run = path.map_or_else(|| args.run.clone(), |path| path.display().to_string());
     let AppendOptions { dry_run, request_id } = &args.append;
     let undone = if *dry_run {
-        Undone { is_shown: true, ..Undo::of(args, context)?.undone() }
+        let (files, steps) = plan(args, context)?;
+        result(&files, &steps, true)
     } else {
         let asked = ("undo", run, &args.call);
-        idempotency::once(request_id.as_deref(), &asked, context, |context| Undo::of(args, context)?.done(context))?
+        idempotency::once(request_id.as_deref(), &asked, context, |context| undo(args, context))?
     };
     context.out.answer(&undone)
 }
 
-/// The plan of an undo.
-struct Undo<'a> {
-    args: &'a Args,
-    files: RunFiles,
-    steps: Vec<Step>,
+/// The run, and the steps that undo its changes.
+fn plan(args: &Args, context: &Context) -> Result<(RunFiles, Vec<Step>)> {
+    let files = RunFiles::find(&args.run, context)?;
+    if step_log::is_running(&files.state()) {
+        return Err(Error::new(Code::Conflict, format!("{} is under way", files.run))
+            .hint("wait for it, or end it with `cp-toolloop cancel`"));
+    }
+    let steps = steps(&files, args.call.as_deref(), context)?;
+    Ok((files, steps))
 }
 
-impl<'a> Undo<'a> {
-    fn of(args: &'a Args, context: &Context) -> Result<Self> {
-        let files = RunFiles::find(&args.run, context)?;
-        if step_log::is_running(&files.state()) {
-            return Err(Error::new(Code::Conflict, format!("{} is under way", files.run))
-                .hint("wait for it, or end it with `cp-toolloop cancel`"));
-        }
-        let steps = steps(&files, args.call.as_deref(), context)?;
-        Ok(Self { args, files, steps })
-    }
+/// The result of the steps; `is_shown` if they are not performed.
+fn result(files: &RunFiles, steps: &[Step], is_shown: bool) -> Undone {
+    let restored = steps.iter().map(Step::done).collect();
+    Undone { run_id: files.run.clone(), files: restored, ledger: files.ledger.display().to_string(), is_shown }
+}
 
-    /// Restores the files.
-    fn done(self, context: &mut Context) -> Result<Undone> {
-        let undone = self.undone();
-        if self.steps.is_empty() {
-            return Ok(undone);
-        }
-        // The lock prevents a resume during the undo.
-        let _owned = if self.files.state().exists() { Some(StepLog::open(&self.files, &context.home)?) } else { None };
-        put_back(&self.files, &self.steps, context)?;
-        let entry = Entry::new("undone").agent(context.agent(None)).run(&self.files.run).with("call", &self.args.call);
-        Ledger::open_existing(&self.files.ledger, Sync::Line)?.append(entry.with("files", &undone.files))?;
-        Ok(undone)
+/// Restores the files.
+fn undo(args: &Args, context: &mut Context) -> Result<Undone> {
+    let (files, steps) = plan(args, context)?;
+    let undone = result(&files, &steps, false);
+    if steps.is_empty() {
+        return Ok(undone);
     }
-
-    fn undone(&self) -> Undone {
-        let files = self.steps.iter().map(Step::done).collect();
-        let ledger = self.files.ledger.display().to_string();
-        Undone { run_id: self.files.run.clone(), files, ledger, is_shown: false }
-    }
+    // The lock prevents a resume during the undo.
+    let _owned = if files.state().exists() { Some(StepLog::open(&files, &context.home)?) } else { None };
+    put_back(&files, &steps, context)?;
+    let entry = Entry::new("undone").agent(context.agent(None)).run(&files.run).with("call", &args.call);
+    Ledger::open_existing(&files.ledger, Sync::Line)?.append(entry.with("files", &undone.files))?;
+    Ok(undone)
 }
 
 /// Plans the undo, after a check that every file is as the run left it and that its earlier content is stored.
