@@ -21,7 +21,8 @@ pub(crate) struct Explained {
     pub(crate) text: String,
     pub(crate) risk: Risk,
     pub(crate) hints: Vec<Hint>,
-    pub(crate) pieces: Vec<Size>,
+    /// The parts of the context, with their sizes in bytes.
+    pub(crate) pieces: Vec<(String, usize)>,
     pub(crate) recalled: Vec<String>,
     /// The number of secrets that were removed.
     pub(crate) redactions: u32,
@@ -40,14 +41,6 @@ pub(crate) enum TurnOutcome {
     Answered,
     Interrupted,
     Failed,
-}
-
-/// The size of a part of the context.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Size {
-    /// The source.
-    pub(crate) name: String,
-    pub(crate) bytes: usize,
 }
 
 impl Explained {
@@ -88,8 +81,8 @@ impl Explained {
         if self.pieces.is_empty() {
             line("context", "nothing attached");
         }
-        for piece in &self.pieces {
-            line("context", &format!("{}, {} bytes", piece.name, piece.bytes));
+        for (name, bytes) in &self.pieces {
+            line("context", &format!("{name}, {bytes} bytes"));
         }
         for recalled in &self.recalled {
             line("memory", recalled);

@@ -47,10 +47,9 @@ fn everything(table: &Table, text: &str) -> Vec<Found> {
     // The languages with the most known words are used, because an unneeded question is better than a loss.
     let most = readings.iter().map(|reading| reading.known).max().unwrap_or_default();
     let readings: Vec<Reading> = readings.into_iter().filter(|reading| reading.known == most).collect();
-    let lines = lines(text, table);
-    let meant = lines.into_iter().filter(|line| readings.iter().all(|it| it.means_command(line.at, &tokens, table)));
-    let mut found: Vec<Found> =
-        meant.map(|line| Found { is_mass_edit: line.is_mass_edit, level: line.level, reason: line.reason }).collect();
+    let is_meant = |at: usize| readings.iter().all(|reading| reading.means_command(at, &tokens, table));
+    let lines = lines(text, table).into_iter().filter(|(at, _)| is_meant(*at));
+    let mut found: Vec<Found> = lines.map(|(_, found)| found).collect();
     found.extend(readings.into_iter().flat_map(|reading| reading.found));
     found
 }
@@ -58,46 +57,35 @@ fn everything(table: &Table, text: &str) -> Vec<Found> {
 /// A word of a command line, and where it begins.
 type Word = (String, usize);
 
-/// A command line with a class.
-#[derive(Clone, Debug)]
-pub(crate) struct Line {
-    pub(crate) level: Level,
-    pub(crate) reason: String,
-    pub(crate) is_mass_edit: bool,
-    /// The offset in the text.
-    pub(crate) at: usize,
-}
-
 /// Operands with which `rm -r` deletes a system or all files of a person.
 const WHOLE: [&str; 16] = [
     "/", "/*", "~", "~/", "~/*", "$home", "$home/*", "*", ".", "./*", "/etc", "/usr", "/var", "/home", "/boot", "/bin",
 ];
 
-/// Finds the command lines of a text.
-pub(crate) fn lines(text: &str, table: &Table) -> Vec<Line> {
+/// Finds the command lines of a text, with their offsets.
+fn lines(text: &str, table: &Table) -> Vec<(usize, Found)> {
     let words = words_of(text);
-    let line = |level, class: &str, why: &str, at: usize, shown: &str| Line {
+    let line = |level, class: &str, why: &str, shown: &str| Found {
         level,
         reason: format!("{class} (command `{shown}`): {why}"),
         is_mass_edit: false,
-        at,
     };
     let mut lines = Vec::new();
     if let Some(at) = foreign_code(text, true) {
         let shown = if runs_remote_code(text) { "curl | sh" } else { "base64 -d | sh" };
         let level = if words.iter().any(|(word, _)| word == "sudo") { Level::Critical } else { Level::Destructive };
-        lines.push(line(level, "code from elsewhere", "runs before anyone has read it", at, shown));
+        lines.push((at, line(level, "code from elsewhere", "runs before anyone has read it", shown)));
     }
     let is_limited = words.iter().any(|(word, _)| word == "where");
     // Every occurrence counts, because one may be mentioned and another meant.
     for (start, (_, at)) in words.iter().enumerate() {
         let rest = &words[start..];
         if let Some(shown) = wide_removal(rest) {
-            lines.push(line(Level::Critical, "data loss", "deletes a whole tree", *at, &shown));
+            lines.push((*at, line(Level::Critical, "data loss", "deletes a whole tree", &shown)));
         }
         if let Some(shown) = statement(rest) {
             let why = if is_limited { "changes rows of a table" } else { "changes every row of a table" };
-            lines.push(line(Level::Destructive, "data loss", why, *at, &shown));
+            lines.push((*at, line(Level::Destructive, "data loss", why, &shown)));
         }
         for command in &table.command {
             let mut patterns = command.patterns.iter();
@@ -106,8 +94,8 @@ pub(crate) fn lines(text: &str, table: &Table) -> Vec<Line> {
             // The pattern is shown, because the line may contain a secret.
             let shown = pattern.join(" ").replace('*', "…");
             let shown = shown.trim_end_matches(['~', ' ']);
-            let found = line(command.level, &command.name, &command.why, *at, shown);
-            lines.push(Line { is_mass_edit: command.is_mass_edit, ..found });
+            let found = line(command.level, &command.name, &command.why, shown);
+            lines.push((*at, Found { is_mass_edit: command.is_mass_edit, ..found }));
         }
     }
     lines

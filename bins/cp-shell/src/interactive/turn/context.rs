@@ -8,7 +8,6 @@ use cp_common::{Context, Error, Result};
 use cp_redact::Redactor;
 
 use crate::agent::Piece;
-use crate::interactive::assessment::Size;
 use crate::interactive::hub::Loaded;
 use crate::interactive::memory::{self, Remembered};
 use crate::interactive::state::Setup;
@@ -51,10 +50,6 @@ impl Envelope {
             envelope.add("memory", &recalled.join("\n"), redactor);
         }
         envelope
-    }
-
-    pub(super) fn sizes(&self) -> Vec<Size> {
-        self.pieces.iter().map(|piece| Size { name: piece.name.clone(), bytes: piece.text.len() }).collect()
     }
 
     fn add(&mut self, name: &str, text: &str, redactor: &Redactor) {

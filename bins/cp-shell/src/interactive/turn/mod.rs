@@ -66,7 +66,7 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
         text: state.setup.redactor.redact_text(text).0,
         risk: sending.risk.clone(),
         hints: sending.hints.clone(),
-        pieces: sending.envelope.sizes(),
+        pieces: sending.envelope.pieces.iter().map(|piece| (piece.name.clone(), piece.text.len())).collect(),
         recalled: sending.envelope.recalled.iter().map(|it| format!("{} ({}): {}", it.kind, it.at, it.text)).collect(),
         redactions: sending.envelope.redactions,
         isolated: state.conversation.isolated,
