@@ -39,9 +39,6 @@ pub(super) struct Install {
     root: PathBuf,
 }
 
-/// The lock on an installation, released when it is dropped.
-pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
-
 impl Install {
     /// Returns the installation that contains this program, which is `PREFIX/lib/cp-tools/VERSION/bin/cp-shell`.
     pub(super) fn of(program: &Path) -> Option<Self> {
@@ -74,11 +71,11 @@ impl Install {
         self.root.join(version)
     }
 
-    /// Locks the installation against other updates.
-    pub(super) fn lock(&self) -> Result<Lock> {
+    /// Locks the installation against other updates, until the file is dropped.
+    pub(super) fn lock(&self) -> Result<File> {
         let directory = File::open(&self.root).map_err(|e| Error::io("opening", e).in_file(&self.root))?;
         match directory.try_lock() {
-            Ok(()) => Ok(Lock(directory)),
+            Ok(()) => Ok(directory),
             Err(std::fs::TryLockError::WouldBlock) => {
                 Err(Error::new(Code::Conflict, "another update is running").hint("retry when it has finished"))
             }
@@ -87,7 +84,7 @@ impl Install {
     }
 
     /// A temporary directory beside the versions, removed when it is dropped.
-    pub(super) fn stage(&self, _lock: &Lock) -> Result<TempDir> {
+    pub(super) fn stage(&self) -> Result<TempDir> {
         tempfile::Builder::new().prefix(STAGED).tempdir_in(&self.root).map_err(|e| self.refused(e))
     }
 
@@ -195,8 +192,8 @@ impl Manager {
         if let Some(home) = homes.into_iter().find(|home| program.parent() == Some(&home.join("bin"))) {
             return Some(Self::Cargo(home));
         }
-        let asked = run(Command::new(on_path("dpkg")?).arg("-S").arg(program), QUESTION).ok()?;
-        let owner = asked.printed("dpkg", Code::Io).ok()?;
+        let mut asked = Command::new(on_path("dpkg")?);
+        let owner = run(asked.arg("-S").arg(program), QUESTION, "dpkg", Code::Io).ok()?;
         Some(Self::Apt(owner.split_once(": ")?.0.to_owned()))
     }
 

@@ -15,7 +15,7 @@ use cp_common::wire::{Reply, quoted};
 use cp_common::{Code, Context, Error, Result, clock, signals};
 use serde::Serialize;
 
-use self::install::{Install, Lock, Manager};
+use self::install::{Install, Manager};
 use self::release::{Release, Source, broken};
 use self::tree::Skill;
 
@@ -103,12 +103,12 @@ impl Update {
         if let Method::Release(install) = &self.method {
             self.current = install.current()?;
         }
-        match (&self.method, lock) {
-            (Method::Release(install), Some(lock)) if args.rollback => self.roll_back(&install.clone(), &lock),
+        match (&self.method, &lock) {
+            (Method::Release(install), Some(_)) if args.rollback => self.roll_back(&install.clone()),
             _ if args.rollback => Err(Error::config("only an installed release can be rolled back")
                 .hint("install the older version with the same package manager")),
             (Method::Managed(manager), _) if !args.check => self.managed(&manager.clone(), args),
-            (_, lock) => self.released(args, lock.as_ref(), context),
+            _ => self.released(args, lock.is_some(), context),
         }
     }
 
@@ -127,7 +127,7 @@ impl Update {
         Ok(self.answer(status, before, version.map(str::to_owned), install::line(&words)))
     }
 
-    fn roll_back(&mut self, install: &Install, lock: &Lock) -> Result<Updated> {
+    fn roll_back(&mut self, install: &Install) -> Result<Updated> {
         let before = self.current.clone();
         let version = install.previous().filter(|version| *version != before);
         let version = version.ok_or_else(|| Error::not_found("there is no previous version"))?;
@@ -135,14 +135,14 @@ impl Update {
         tree::check(&install.tree(&version))?;
         self.stage = "replace";
         tree::try_out(&install.tree(&version), &version)?;
-        let stage = install.stage(lock)?;
+        let stage = install.stage()?;
         let outcome = install.put_in_force(&version, &stage);
         self.settle(outcome, &before)?;
         Ok(self.answer("rolled_back", before, Some(version), "cp-shell update --rollback".to_owned()))
     }
 
-    /// Finds a release, and installs it unless only a check was requested.
-    fn released(&mut self, args: &Args, lock: Option<&Lock>, context: &mut Context) -> Result<Updated> {
+    /// Finds a release, and installs it if the installation `is_locked` for it.
+    fn released(&mut self, args: &Args, is_locked: bool, context: &mut Context) -> Result<Updated> {
         let before = self.current.clone();
         let from = context.config.text("update_from", args.from.as_deref()).ok_or_else(|| {
             Error::config("no location of releases is configured")
@@ -156,7 +156,7 @@ impl Update {
         };
         let is_newer = number(&target) > number(&before);
         let is_meant = is_newer || args.target_version.is_some() && target != before;
-        if !is_meant && target != before && lock.is_some() {
+        if !is_meant && target != before && is_locked {
             let message = format!("the newest release there is {target}, older than {before}");
             let error = Error::new(Code::Conflict, message);
             return Err(error.hint(format!("add --target-version {target} to install it")));
@@ -179,17 +179,17 @@ impl Update {
                 context.warn(&format!("the newest release was not recorded: {error}"));
             }
         }
-        let status = match (&found, lock) {
-            (Some(release), Some(lock)) => {
+        let status = match (&found, is_locked) {
+            (Some(release), true) => {
                 context.progress(&format!("fetching {}", release.verified.archive));
-                self.install(&source, release, lock)?;
+                self.install(&source, release)?;
                 self.done()
             }
             // An earlier update may have been killed after the replacement.
-            (None, Some(_)) => self.settle(Ok(()), &before).map(|()| "current")?,
-            (None, None) => "current",
-            (Some(_), None) if args.check => "available",
-            (Some(_), None) => "planned",
+            (None, true) => self.settle(Ok(()), &before).map(|()| "current")?,
+            (None, false) => "current",
+            (Some(_), false) if args.check => "available",
+            (Some(_), false) => "planned",
         };
         if args.check {
             context.out.notice_of_update(&context.home);
@@ -216,11 +216,11 @@ impl Update {
     }
 
     /// Downloads, verifies and activates a release.
-    fn install(&mut self, source: &Source, release: &Release, lock: &Lock) -> Result<()> {
+    fn install(&mut self, source: &Source, release: &Release) -> Result<()> {
         let Method::Release(install) = &self.method else { return Ok(()) };
         let before = self.current.clone();
         self.stage = "download";
-        let stage = install.stage(lock)?;
+        let stage = install.stage()?;
         let (archive, sum) = tree::fetch(source, release, stage.path())?;
         self.stage = "verify_checksum";
         if sum != release.verified.sha256 {

@@ -60,7 +60,7 @@ pub(super) fn unpack(archive: &Path, version: &str, into: &Path) -> Result<PathB
         command.args(words).arg(archive).arg("-C").arg(into);
         // The environment could contain options for tar.
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("LC_ALL", "C");
-        run(&mut command, Duration::MAX)?.printed("tar", Code::Io)
+        run(&mut command, Duration::MAX, "tar", Code::Io)
     };
     let top = format!("cp-tools-{version}");
     let listed = tar(&["-tzf"])?;
@@ -120,7 +120,7 @@ pub(super) fn files(tree: &Path) -> Result<BTreeMap<String, PathBuf>> {
 /// Tests that the programs of a tree run on this machine, and report this version.
 pub(super) fn try_out(tree: &Path, version: &str) -> Result<()> {
     let mut command = Command::new(tree.join("bin/cp-shell"));
-    let reported = run(command.arg("--version"), TRIAL).and_then(|ran| ran.printed("cp-shell --version", Code::Config));
+    let reported = run(command.arg("--version"), TRIAL, "cp-shell --version", Code::Config);
     let reported = reported.map_err(|e| match e.code() {
         Code::Interrupted => e,
         _ => Error::config(format!("the programs of {version} do not run here: {}", e.message()))
@@ -130,25 +130,9 @@ pub(super) fn try_out(tree: &Path, version: &str) -> Result<()> {
     if is_it { Ok(()) } else { Err(broken(format!("the programs of {version} say that they are {}", reported.trim()))) }
 }
 
-/// The result of a command.
-pub(super) struct Ran {
-    is_success: bool,
-    printed: Vec<u8>,
-    reported: String,
-}
-
-impl Ran {
-    /// The output of a successful command.
-    pub(super) fn printed(self, name: &str, code: Code) -> Result<String> {
-        if self.is_success {
-            return Ok(String::from_utf8_lossy(&self.printed).into_owned());
-        }
-        Err(Error::new(code, format!("{name} failed: {}", self.reported)))
-    }
-}
-
-/// Runs a command until it exits, a signal arrives, or the time limit is reached.
-pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Ran> {
+/// Runs a command until it exits, a signal arrives, or the time limit is reached, and returns its output. A command that fails is an error
+/// with this code.
+pub(super) fn run(command: &mut Command, limit: Duration, name: &str, code: Code) -> Result<String> {
     let (started, mut printed) = (Instant::now(), Vec::new());
     let mut child = Child::start(command.stderr(Stdio::piped()), Grace::default())?;
     child.close_input();
@@ -164,7 +148,10 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Ran> {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
-    Ok(Ran { is_success: child.wait()?.success(), printed, reported: child.error_text() })
+    if child.wait()?.success() {
+        return Ok(String::from_utf8_lossy(&printed).into_owned());
+    }
+    Err(Error::new(code, format!("{name} failed: {}", child.error_text())))
 }
 
 /// The directories of skills, below the user's home.
