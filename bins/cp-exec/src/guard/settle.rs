@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::after::finish;
 use crate::decision::{Watched, identity};
 use crate::sandbox::report::Quarantined;
+use crate::sandbox::{has_ended, processes};
 
 /// Counts the runs of this process, to number their files.
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -129,13 +130,6 @@ fn wait_for_end(session: u32) {
 }
 
 fn has_processes(session: u32) -> bool {
-    let in_session = |entry: fs::DirEntry| {
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name may contain any characters, including parentheses. The fields after the last one are: state,
-        // parent, group, session.
-        let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
-        let is_alive = !matches!(fields.next()?, "Z" | "X");
-        (is_alive && fields.nth(2)?.parse::<u32>().ok()? == session).then_some(())
-    };
-    fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| in_session(entry).is_some())
+    let session = session.to_string();
+    processes().any(|(_, fields)| !has_ended(&fields[0]) && fields.get(3) == Some(&session))
 }

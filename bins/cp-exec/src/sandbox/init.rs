@@ -4,7 +4,6 @@
 //! of the command become its children, so a walk over its descendants finds them all.
 
 use std::collections::HashMap;
-use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -181,9 +180,10 @@ impl Tree {
 /// The live descendants of this process, nearest first.
 fn descendants() -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<(Pid, bool)>> = HashMap::new();
-    for process in processes() {
-        if let Some(parent) = process.parent {
-            children.entry(parent).or_default().push((process.pid, process.zombie));
+    for (pid, fields) in super::processes() {
+        let parent = fields.get(1).and_then(|parent| parent.parse().ok());
+        if let (Some(pid), Some(parent)) = (Pid::from_raw(pid), parent.and_then(Pid::from_raw)) {
+            children.entry(parent).or_default().push((pid, super::has_ended(&fields[0])));
         }
     }
     let (mut found, mut next) = (Vec::new(), vec![rustix::process::getpid()]);
@@ -196,23 +196,4 @@ fn descendants() -> Vec<Pid> {
         }
     }
     found
-}
-
-struct Process {
-    pid: Pid,
-    parent: Option<Pid>,
-    zombie: bool,
-}
-
-fn processes() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let read = |entry: fs::DirEntry| {
-        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name may contain any characters, including parentheses. The fields after the last one are well-formed.
-        let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
-        let zombie = matches!(fields.next()?, "Z" | "X");
-        Some(Process { pid, parent: Pid::from_raw(fields.next()?.parse().ok()?), zombie })
-    };
-    entries.flatten().filter_map(read).collect()
 }

@@ -56,11 +56,8 @@ pub(crate) struct Process {
 impl Process {
     /// The process with this pid, and the pid of its parent.
     pub(crate) fn find(pid: i32) -> Option<(Self, i32)> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name may contain any characters, including parentheses. The fields after the last one are well-formed.
-        let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
-        let parent = fields.nth(1)?.parse().ok()?;
-        let started = fields.nth(17)?.parse().ok()?;
+        let fields = super::stat_fields(pid)?;
+        let (parent, started) = (fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?);
         Some((Self { pid, started }, parent))
     }
 }

@@ -19,6 +19,7 @@ mod sys;
 mod system;
 mod wire;
 
+use std::fs;
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
@@ -62,4 +63,24 @@ pub(crate) fn is_nested() -> bool {
     use rustix::thread::{SecureComputingMode, no_new_privs, secure_computing_mode};
     no_new_privs().unwrap_or_default()
         || secure_computing_mode().is_ok_and(|mode| mode != SecureComputingMode::Disabled)
+}
+
+/// All processes: the pid of each, and its fields as in [`stat_fields`].
+pub(crate) fn processes() -> impl Iterator<Item = (i32, Vec<String>)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| Some((pid, stat_fields(pid)?)))
+}
+
+/// The fields of `/proc/PID/stat` after the name of the program: state, parent, group, session and others.
+fn stat_fields(pid: i32) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may contain any characters, including parentheses. The fields after the last one are well-formed.
+    let fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    Some(fields.map(str::to_owned).collect())
+}
+
+/// True if a process in this state has ended and was not reaped yet.
+pub(crate) fn has_ended(state: &str) -> bool {
+    matches!(state, "Z" | "X")
 }

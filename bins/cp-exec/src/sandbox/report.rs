@@ -167,20 +167,10 @@ pub(crate) struct Status {
 }
 
 /// A message to the init.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Send SIGTERM to all processes.
     Terminate,
     /// Count the remaining processes and kill them.
     Kill,
-}
-
-impl Order {
-    /// The order on the wire, one byte.
-    pub(crate) const fn byte(self) -> u8 {
-        match self {
-            Self::Terminate => b't',
-            Self::Kill => b'k',
-        }
-    }
 }

@@ -18,6 +18,9 @@ use super::sys;
 /// The longest report in one datagram. A longer report, and the plan, are sent as a file in memory.
 const LONGEST: usize = 16 * 1024;
 
+/// The length of a buffer for a network or an order.
+const SHORT: usize = 32;
+
 /// The datagram of a report that is sent as a file.
 const IN_FILE: &[u8] = b"file";
 
@@ -81,23 +84,20 @@ pub(super) struct RunRequest {
     pub stderr: OwnedFd,
 }
 
-const NETWORKS: [(u8, Network); 3] = [(b'n', Network::None), (b'l', Network::Loopback), (b'h', Network::Host)];
-
 /// Requests a run from the helper: sends its socket, and the command's output streams.
 pub(crate) fn send_run(control: BorrowedFd<'_>, network: Network, streams: [BorrowedFd<'_>; 3]) -> io::Result<()> {
-    let byte = NETWORKS.iter().find(|(_, known)| *known == network).map_or(b'n', |(byte, _)| *byte);
-    send(control, &[byte], &streams)
+    send(control, &serde_json::to_vec(&network)?, &streams)
 }
 
 /// Receives the request for a run without blocking; `None` if the program has ended.
 pub(super) fn receive_run(control: BorrowedFd<'_>) -> io::Result<Option<RunRequest>> {
-    let mut byte = [0];
-    let (length, fds) = receive(control, &mut byte, RecvFlags::DONTWAIT)?;
+    let mut text = [0; SHORT];
+    let (length, fds) = receive(control, &mut text, RecvFlags::DONTWAIT)?;
     if length == 0 {
         return Ok(None);
     }
-    let network = NETWORKS.iter().find(|(known, _)| *known == byte[0]).map(|(_, network)| *network);
-    let (Some(network), Ok([socket, stdout, stderr])) = (network, <[OwnedFd; 3]>::try_from(fds)) else {
+    let network = serde_json::from_slice(&text[..length])?;
+    let Ok([socket, stdout, stderr]) = <[OwnedFd; 3]>::try_from(fds) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
     Ok(Some(RunRequest { network, socket, stdout, stderr }))
@@ -152,17 +152,17 @@ pub(crate) fn receive_report(socket: BorrowedFd<'_>) -> io::Result<Received> {
 
 /// Sends an order to the init of the sandbox. An error means that the init has ended.
 pub(crate) fn send_order(socket: BorrowedFd<'_>, order: Order) {
-    drop(send(socket, &[order.byte()], &[]));
+    drop(serde_json::to_vec(&order).map(|order| send(socket, &order, &[])));
 }
 
 /// Receives an order without blocking; `None` if the program has ended.
 pub(super) fn receive_order(socket: BorrowedFd<'_>) -> io::Result<Option<Order>> {
-    let mut byte = [0];
-    let (length, _) = receive(socket, &mut byte, RecvFlags::DONTWAIT)?;
+    let mut text = [0; SHORT];
+    let (length, _) = receive(socket, &mut text, RecvFlags::DONTWAIT)?;
     if length == 0 {
         return Ok(None);
     }
-    Ok([Order::Terminate, Order::Kill].into_iter().find(|order| order.byte() == byte[0]))
+    Ok(serde_json::from_slice(&text[..length])?)
 }
 
 /// Makes the kernel kill this process when its parent ends.
