@@ -27,8 +27,6 @@ pub(crate) struct Run<'a, 'r> {
     pub watch: Option<Watch<'a>>,
     /// Reports a setting of a repository that is replaced during the run.
     pub repositories: Option<&'r mut git_dir::Watch>,
-    /// True if this program received a signal to stop.
-    pub interrupted: fn() -> bool,
     /// Decides about the programs that the command starts; `None` allows all.
     pub steps: Option<Steps>,
 }
@@ -82,7 +80,7 @@ impl Helper {
         let (socket, pipes) = self.begin(plan, run.stdin)?;
         let limits = Deadlines::new(started, run.timeout, run.grace, run.output_limit);
         let mut supervised = Supervised::new(socket, pipes, limits, run.steps);
-        supervised.follow(run.watch, run.repositories, run.interrupted);
+        supervised.follow(run.watch, run.repositories);
         if let Some(group) = &group {
             group.kill();
         }

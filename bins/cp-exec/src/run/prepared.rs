@@ -112,7 +112,6 @@ impl Prepared {
             output_limit: self.output_limit,
             watch,
             repositories: session.watch(),
-            interrupted: signals::interrupted,
             steps: self.steps.take(),
         };
         let mut ran = self.helper.run(&self.ruling.plan, run);
@@ -159,7 +158,6 @@ impl Prepared {
                 if let Some(error) = outcome.steps.failed.take() {
                     return Err(error.fatal());
                 }
-                outcome.enforcement.killed_processes = outcome.killed_processes;
                 outcome.enforcement.missing.extend(engine.policy.not_kernel_enforced());
                 let receipt = engine.journal.conclude(&self.ruling, &self.intent, &outcome)?;
                 done(&self.ruling, outcome, receipt)

@@ -244,8 +244,6 @@ pub(crate) struct Outcome {
     pub status: Status,
     /// The reason why it was ended early; `None` if it ended by itself.
     pub ended: Option<EarlyEnd>,
-    /// The number of remaining processes that were killed, if known.
-    pub killed_processes: Option<u32>,
     pub stdout: Captured,
     pub stderr: Captured,
     /// The time from the start of the helper to the end of all processes.

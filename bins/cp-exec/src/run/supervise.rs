@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use cp_common::{Error, Result};
+use cp_common::{Error, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
@@ -102,12 +102,7 @@ impl Supervised {
     }
 
     /// Follows the run until all processes have ended.
-    pub(super) fn follow(
-        &mut self,
-        mut watch: Option<Watch<'_>>,
-        mut repositories: Option<&mut git_dir::Watch>,
-        interrupted: fn() -> bool,
-    ) {
+    pub(super) fn follow(&mut self, mut watch: Option<Watch<'_>>, mut repositories: Option<&mut git_dir::Watch>) {
         let mut buffer = vec![0; 64 * 1024];
         let mut looked = Instant::now();
         while !self.closed {
@@ -125,7 +120,7 @@ impl Supervised {
                 total += pipe.capture.total();
             }
             let ended = match self.deadlines.output_limit {
-                _ if interrupted() => Some(EarlyEnd::Interrupted),
+                _ if signals::interrupted() => Some(EarlyEnd::Interrupted),
                 _ if repositories.as_mut().is_some_and(|watch| watch.replaced().is_some()) => Some(EarlyEnd::Conflict),
                 Some(limit) if total > limit => Some(EarlyEnd::OutputLimit),
                 _ => None,
@@ -291,11 +286,10 @@ impl Supervised {
         Ok(Outcome {
             status: self.status.unwrap_or(Status { code: None, signal: Some(9) }),
             ended: self.deadlines.ended,
-            killed_processes: self.killed,
             stdout: out.capture.finish(),
             stderr,
             duration: started.elapsed(),
-            enforcement,
+            enforcement: Enforcement { killed_processes: self.killed, ..enforcement },
             steps: self.steps.map(Steps::finish).unwrap_or_default(),
             changes: Changes::default(),
         })

@@ -116,7 +116,6 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         output_limit: None,
         watch: None,
         repositories: None,
-        interrupted: || false,
         steps: None,
     };
     let helper = Helper::start().map_err(|error| error.to_string())?;
