@@ -43,7 +43,7 @@ pub(crate) fn plan(
     let run_as = run_as(exec.run_as.as_ref(), &meta);
     let uid = run_as.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
     let set = exec.env_set.iter().map(|(name, value)| (name.clone(), policy.value(value))).collect();
-    let env = environment::build(&search_path(policy, line), &name_of(uid), &set, &exec.env_allow, &command.env)?;
+    let env = environment::build(&search_path(policy, line), &name_of(uid), &set, &command.env);
     let write = policy.bounds.trees(Access::Write);
     let (mut view, guarded) = view(policy, pinned, cwd, write)?;
     let watched = Watched::of(policy, &view, guarded);

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, OnceLock};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::grammar::Program;
 use crate::glob::name_matches;
@@ -168,24 +169,6 @@ impl Family {
     pub(super) fn rules_of(&self, name: &str) -> impl Iterator<Item = &Rule> {
         self.rule.iter().filter(move |rule| rule.commands.is_empty() || is_named(&rule.commands, name))
     }
-
-    /// The rule for a file that cannot be parsed: it denies the programs of the file.
-    fn unreadable(error: &toml::de::Error) -> Self {
-        let rule = Rule {
-            id: "built_in_rules".to_owned(),
-            commands: Vec::new(),
-            when: Vec::new(),
-            decision: Verdict::Deny,
-            kind: Kind::Escalates,
-            in_children: true,
-            is_final: true,
-            reason: format!("the built-in rules are damaged: {}", error.message()),
-            hint: None,
-            examples: Vec::new(),
-            counterexamples: Vec::new(),
-        };
-        Self { rule: vec![rule], ..Self::default() }
-    }
 }
 
 impl Rule {
@@ -198,8 +181,7 @@ impl Rule {
 /// The family of a program.
 pub(super) fn family_of(name: &str) -> Option<&'static Family> {
     static PROGRAMS: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
-        let listed = |text: &str| toml::from_str::<Family>(text.lines().next().unwrap_or_default());
-        TEXTS.iter().map(|text| listed(text).map_or_else(|_| vec!["*".to_owned()], |family| family.programs)).collect()
+        TEXTS.iter().map(|text| parsed::<Family>(text.lines().next().unwrap_or_default()).programs).collect()
     });
     PROGRAMS.iter().position(|programs| is_named(programs, name)).map(family)
 }
@@ -211,13 +193,17 @@ pub(super) fn families() -> impl Iterator<Item = &'static Family> {
 
 fn family(at: usize) -> &'static Family {
     static FAMILIES: [OnceLock<Family>; TEXTS.len()] = [const { OnceLock::new() }; TEXTS.len()];
-    FAMILIES[at].get_or_init(|| toml::from_str(TEXTS[at]).unwrap_or_else(|error| Family::unreadable(&error)))
+    FAMILIES[at].get_or_init(|| parsed(TEXTS[at]))
 }
 
 pub(super) fn roles() -> &'static Roles {
-    static ROLES: LazyLock<Roles> =
-        LazyLock::new(|| toml::from_str(include_str!("data/roles.toml")).unwrap_or_default());
+    static ROLES: LazyLock<Roles> = LazyLock::new(|| parsed(include_str!("data/roles.toml")));
     &ROLES
+}
+
+/// Parses data that is part of this program.
+fn parsed<T: DeserializeOwned>(text: &str) -> T {
+    toml::from_str(text).unwrap_or_else(|error| unreachable!("built-in rules: {error}"))
 }
 
 /// A test over arguments: all of its members hold.
