@@ -270,46 +270,30 @@ pub(crate) fn load(file: &Path) -> Result<Loaded> {
 
 /// Parses the text of a policy, and checks constraints that the types do not express.
 pub(crate) fn parse(text: &str) -> Result<Settings> {
-    let line = |key: &str| {
-        let at = text.lines().position(|line| line.trim_start().starts_with(key));
-        at.map_or(1, |at| at as u64 + 1)
+    let settings: Settings = toml::from_str(text).map_err(|e| explain(text, &e))?;
+    let fault = |key: &str, message: String| {
+        let name = key.rsplit('.').next().unwrap_or(key);
+        let line = text.lines().position(|line| line.trim_start().starts_with(name));
+        Err(Error::config(message).at_line(line.map_or(1, |at| at as u64 + 1)).with("key", key))
     };
-    let settings: Settings = toml::from_str(text).map_err(|e| match explain(text, &e) {
-        error if error.message().ends_with("unknown value `list`") => error
-            .with("key", "exec.strings")
-            .hint("write strings = \"shell\": a shell in the sandbox runs the line, and each program is decided about when it starts"),
-        error => error,
-    })?;
-    if !settings.exec.timeout.is_finite() || settings.exec.timeout <= 0.0 || settings.exec.timeout > LONGEST {
-        return Err(Error::config(format!("timeout must be more than 0 and at most {LONGEST} seconds"))
-            .at_line(line("timeout"))
-            .with("key", "exec.timeout"));
+    let exec = &settings.exec;
+    if !exec.timeout.is_finite() || exec.timeout <= 0.0 || exec.timeout > LONGEST {
+        return fault("exec.timeout", format!("timeout must be more than 0 and at most {LONGEST} seconds"));
     }
-    if let Some(path) = settings.exec.path.iter().find(|path| !path.is_absolute()) {
-        return Err(Error::config(format!("`{}` is not an absolute path", path.display()))
-            .at_line(line("path"))
-            .with("key", "exec.path"));
+    if let Some(path) = exec.path.iter().find(|path| !path.is_absolute()) {
+        return fault("exec.path", format!("`{}` is not an absolute path", path.display()));
     }
-    if let Some(program) = settings.approval.owner_approver.first()
-        && !program.starts_with('/')
+    if let Some(program) = settings.approval.owner_approver.first().filter(|program| !program.starts_with('/')) {
+        return fault("approval.owner_approver", format!("`{program}` is not an absolute path"));
+    }
+    if let Some(RunAs::Named(name)) = exec.run_as.as_ref().filter(|name| **name != RunAs::Named("owner-of-cwd".into()))
     {
-        return Err(Error::config(format!("`{program}` is not an absolute path"))
-            .at_line(line("owner_approver"))
-            .with("key", "approval.owner_approver"));
+        return fault("exec.run_as", format!("`{name}` is not a valid run_as: give a uid or `owner-of-cwd`"));
     }
-    if let Some(RunAs::Named(name)) = &settings.exec.run_as
-        && name != "owner-of-cwd"
-    {
-        return Err(Error::config(format!("`{name}` is not a valid run_as: give a uid or `owner-of-cwd`"))
-            .at_line(line("run_as"))
-            .with("key", "exec.run_as"));
-    }
-    if settings.exec.allows_all() && settings.exec.profile == Profile::Strict {
-        return Err(Error::config(
-            "allowed_commands = [\"*\"] requires profile = \"build\", because strict executes listed programs only",
-        )
-        .at_line(line("allowed_commands"))
-        .with("key", "exec.allowed_commands"));
+    if exec.allows_all() && exec.profile == Profile::Strict {
+        let why =
+            "allowed_commands = [\"*\"] requires profile = \"build\", because strict executes listed programs only";
+        return fault("exec.allowed_commands", why.to_owned());
     }
     check_examples(&settings.exec.rule)?;
     Ok(settings)

@@ -134,8 +134,7 @@ pub(crate) fn of_call(name: &str, input: &RawValue) -> Result<Request> {
 
 fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>) -> Result<Request> {
     match tool {
-        "shell" => shell(operation, &arguments),
-        "bash" => bash(operation, &arguments),
+        "shell" | "bash" => shell(tool, operation, &arguments),
         "filesystem" => {
             let operation = known(tool, operation, &FILE_OPERATIONS)?;
             let tagged = format!(r#"{{"operation":"{operation}","arguments":{}}}"#, arguments.get());
@@ -166,27 +165,17 @@ fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>) -> Result<R
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-fn shell(operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
-    match operation {
-        None | Some("execute_command") => {}
-        Some(other) if FILE_OPERATIONS.contains(&other) => {
-            return Err(Error::validation(format!("`{other}` is an operation of the tool `filesystem`"))
-                .with("rule", "operation")
-                .hint(format!(r#"send {{"tool":"filesystem","operation":"{other}",…}}"#)));
-        }
-        Some(other) if SYSTEM_OPERATIONS.contains(&other) => {
-            return Err(Error::validation(format!("`{other}` is an operation of the tool `system`"))
-                .with("rule", "operation")
-                .hint(format!(r#"send {{"tool":"system","operation":"{other}"}}"#)));
-        }
-        Some(other) => {
-            return Err(Error::validation(format!("the tool `shell` has no operation `{other}`"))
-                .with("rule", "operation")
-                .hint("its one operation is `execute_command`"));
-        }
-    }
+/// Parses a command of the tool `shell`, or a line for a shell of the tool `bash`.
+fn shell(tool: &str, operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
+    known(tool, operation.or(Some("execute_command")), &["execute_command"])?;
     let Shell { command, argv, pipeline, cwd, env, timeout, stdin, confirm } = read(arguments.get(), "arguments")?;
     let form = match (command, argv, pipeline) {
+        (Some(line), None, None) if tool == "bash" && confirm.is_none() => Form::Line(line),
+        _ if tool == "bash" => {
+            return Err(
+                Error::validation("the tool `bash` takes one `command`, and no `confirm`").with("rule", "request")
+            );
+        }
         (Some(text), None, None) => Form::Strict(text),
         (None, Some(argv), None) => Form::Words(argv),
         (None, None, Some(stages)) => Form::Pipeline(stages),
@@ -197,25 +186,6 @@ fn shell(operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
         }
     };
     let command = Command { form, cwd, env, timeout, stdin, confirm, notices: Vec::new() };
-    command.check()?;
-    Ok(Request::Command(command))
-}
-
-/// Parses a line for a shell, with the members of the tool `shell`.
-fn bash(operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Bash {
-        command: String,
-        cwd: Option<String>,
-        #[serde(default)]
-        env: BTreeMap<String, String>,
-        timeout: Option<f64>,
-        stdin: Option<String>,
-    }
-    known("bash", operation.or(Some("execute_command")), &["execute_command"])?;
-    let Bash { command, cwd, env, timeout, stdin } = read(arguments.get(), "arguments")?;
-    let command = Command { form: Form::Line(command), cwd, env, timeout, stdin, ..Command::default() };
     command.check()?;
     Ok(Request::Command(command))
 }
@@ -260,6 +230,12 @@ fn known<'a>(tool: &str, operation: Option<&'a str>, known: &[&'static str]) -> 
     };
     if known.contains(&operation) {
         return Ok(operation);
+    }
+    let others = [("filesystem", &FILE_OPERATIONS[..]), ("system", &SYSTEM_OPERATIONS)];
+    if let Some((other, _)) = others.iter().find(|(_, operations)| operations.contains(&operation)) {
+        return Err(Error::validation(format!("`{operation}` is an operation of the tool `{other}`"))
+            .with("rule", "operation")
+            .hint(format!(r#"send {{"tool":"{other}","operation":"{operation}",…}}"#)));
     }
     let error =
         Error::validation(format!("the tool `{tool}` has no operation `{operation}`")).with("rule", "operation");

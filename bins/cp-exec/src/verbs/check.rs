@@ -50,7 +50,7 @@ pub(crate) struct Args {
 }
 
 /// The verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Decided {
@@ -59,11 +59,12 @@ pub(crate) enum Decided {
     /// The command may run after confirmation.
     Ask,
     /// The command may not run.
+    #[default]
     Deny,
 }
 
 /// A decision with its reason.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "decision"))]
 pub(crate) struct Decision {
@@ -102,31 +103,6 @@ pub(crate) struct Decision {
     pub policy: String,
     /// Remarks about the command.
     pub notices: Vec<String>,
-}
-
-impl Decision {
-    /// A decision with a verdict and a rule, and no other members.
-    fn new(policy: &str, verdict: Decided, rule: String, reason: String) -> Self {
-        Self {
-            verdict,
-            argv: None,
-            rule,
-            reason,
-            hint: None,
-            line: None,
-            risk: None,
-            code: None,
-            offset: None,
-            exe: None,
-            cwd: None,
-            profile: None,
-            network: None,
-            confirm_token: None,
-            expires_at: None,
-            policy: policy.to_owned(),
-            notices: Vec::new(),
-        }
-    }
 }
 
 impl Reply for Decision {
@@ -173,7 +149,7 @@ fn of_supervisor(decided: client::ClientDecision) -> Decision {
         _ => (Decided::Deny, Some(Code::Forbidden.row().name)),
     };
     let (argv, cwd, exe) = (Some(argv), Some(cwd), Some(exe));
-    Decision { argv, hint, line, code, exe, cwd, ..Decision::new(&policy, verdict, rule, reason) }
+    Decision { verdict, argv, rule, reason, hint, line, code, exe, cwd, policy, ..Decision::default() }
 }
 
 /// Answers the one command, or each request on standard input.
@@ -274,9 +250,11 @@ fn ruled(policy: &Policy, assessment: Assessment) -> Decision {
     let exec = policy.exec();
     let hint = asks.then(|| confirm_hint(policy));
     let Assessment { argv, finding, pinned, cwd, notices, line, .. } = assessment;
-    let verdict = if asks { Decided::Ask } else { Decided::Allow };
     Decision {
+        verdict: if asks { Decided::Ask } else { Decided::Allow },
         argv: Some(argv),
+        rule: finding.rule,
+        reason: finding.reason,
         line,
         hint,
         risk: Some(finding.risk),
@@ -285,8 +263,9 @@ fn ruled(policy: &Policy, assessment: Assessment) -> Decision {
         cwd: Some(cwd.display().to_string()),
         profile: Some(exec.profile),
         network: Some(exec.network),
+        policy: policy.sha256().to_owned(),
         notices,
-        ..Decision::new(policy.sha256(), verdict, finding.rule, finding.reason)
+        ..Decision::default()
     }
 }
 
@@ -300,10 +279,14 @@ fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<D
     let rule = details.get("rule").and_then(Value::as_str).unwrap_or("request");
     let argv = argv.or_else(|| serde_json::from_value(details.get("argv")?.clone()).ok());
     Ok(Decision {
+        verdict: Decided::Deny,
         argv,
+        rule: rule.to_owned(),
+        reason: error.message().to_owned(),
         hint: error.hint_text().map(str::to_owned),
         code: Some(error.code().row().name),
         offset: details.get("offset").and_then(Value::as_u64),
-        ..Decision::new(policy.sha256(), Decided::Deny, rule.to_owned(), error.message().to_owned())
+        policy: policy.sha256().to_owned(),
+        ..Decision::default()
     })
 }
