@@ -1,5 +1,6 @@
 //! Runs commands after a decision: intent on the ledger, sandbox helper, captured output, result on the ledger.
 
+pub(crate) mod approvals;
 mod capture;
 mod cgroup;
 pub(crate) mod client;
@@ -8,7 +9,6 @@ pub(crate) mod helper;
 mod journal;
 mod prepared;
 mod provenance;
-mod questions;
 mod result;
 pub(crate) mod stdin;
 mod steps;

@@ -7,21 +7,20 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 
 use cp_common::program::approval::{self, Spent, Verdict};
-use cp_common::wire::{Approval, DeniedStep, Executable, Grant, How, Receipt, Scope};
+use cp_common::wire::{Approval, DeniedStep, Executable, Receipt};
 use cp_common::{Error, Result};
 use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
 
+use super::approvals::{self, Question, Questions};
 use super::clients::{Answer, ClientDecision, Message, NAMED, NestedClients, comes_first, command_text};
 use super::journal::Journal;
 use super::provenance::Provenance;
-use super::questions::{Question, Questions};
 use super::result::StepsReport;
 use crate::decision::{
     Caller, HashCache, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
 };
 use crate::policy::Policy;
-use crate::refusal::refuse;
 use crate::request::{Command, Form};
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process};
 
@@ -126,14 +125,10 @@ impl Steps {
                 self.record(&ruling, caller, "allow", None);
                 self.allow(listener, &call, &ruling, caller);
             }
-            StepVerdict::Deny(error) => {
-                say(&format!("{}: {}", command_text(&ruling.argv), text_of(&error)));
-                self.refuse(&ruling, &call, caller, None, error);
-                listener.deny(&call);
-            }
+            StepVerdict::Deny(error) => self.deny(listener, &call, &ruling, caller, error, say),
             StepVerdict::Ask(mut approval) => {
                 approval.shown.ran = self.ran.iter().cloned().collect();
-                self.ask(listener, call, ruling, caller, *approval, say);
+                self.ask(listener, Question { call, ruling, caller, approval: *approval }, say);
             }
         }
     }
@@ -150,101 +145,94 @@ impl Steps {
         listener.allow(call);
     }
 
-    /// Allows a step that was approved before, asks the approver or terminal, or refuses it until it is approved.
-    fn ask(
+    /// Refuses a step, and explains why on the standard error of the run.
+    fn deny(
         &mut self,
         listener: &Listener,
-        call: ExecCall,
-        ruling: StepRuling,
+        call: &ExecCall,
+        ruling: &StepRuling,
         caller: Caller,
-        approval: Approval,
+        error: Error,
         say: &mut dyn FnMut(&str),
     ) {
-        match approval::take(&self.policy.cp_home, &approval) {
-            Ok(Some(spent)) => return self.approved(listener, &call, &ruling, caller, &spent),
+        say(&format!("{}: {}", command_text(&ruling.argv), text_of(&error)));
+        self.refuse(call, ruling, caller, None, error);
+        listener.deny(call);
+    }
+
+    /// Allows a step that was approved before, asks the approver or terminal, or refuses it until it is approved.
+    fn ask(&mut self, listener: &Listener, question: Question, say: &mut dyn FnMut(&str)) {
+        match approval::take(&self.policy.cp_home, &question.approval) {
             Ok(None) => {}
-            Err(error) => return self.await_approval(listener, &call, &ruling, caller, &approval, Some(error), say),
+            outcome => return self.settle(listener, &question, outcome, say),
         }
-        let Some(call) = self.questions.restart(call, &ruling.argv) else { return };
-        if let Err(error) = self.journal.approval(Said::Asked, &approval) {
+        let Some(question) = self.questions.restart(question) else { return };
+        if let Err(error) = self.journal.approval(Said::Asked, &question.approval) {
             self.report.failed.get_or_insert(error);
-            return listener.deny(&call);
+            return listener.deny(&question.call);
         }
-        let question = Question { call, ruling, caller, approval };
-        if let Some(Question { call, ruling, caller, approval }) = self.questions.ask(&self.policy, question) {
-            self.await_approval(listener, &call, &ruling, caller, &approval, None, say);
+        if let Some(question) = self.questions.ask(&self.policy, question) {
+            self.settle(listener, &question, Ok(None), say);
         }
     }
 
     fn take_answers(&mut self, listener: &Listener, say: &mut dyn FnMut(&str)) {
-        for (Question { call, ruling, caller, approval }, answer) in self.questions.answered() {
-            match answer {
-                Ok((how, Verdict::Granted)) => match self.grant(&approval, how) {
-                    Ok(Some(spent)) => self.approved(listener, &call, &ruling, caller, &spent),
-                    Ok(None) => self.await_approval(listener, &call, &ruling, caller, &approval, None, say),
-                    Err(error) => self.await_approval(listener, &call, &ruling, caller, &approval, Some(error), say),
-                },
+        for (question, answer) in self.questions.answered() {
+            let Question { call, ruling, caller, approval } = &question;
+            let outcome = match answer {
+                Ok((how, Verdict::Granted)) => approvals::grant(&mut self.journal, &self.policy, approval, how)
+                    .and_then(|_| approval::take(&self.policy.cp_home, approval)),
                 Ok((how, Verdict::Denied(why))) => {
-                    let said = Said::Denied { by: by(how), why: &why };
-                    if let Err(error) = self.journal.approval(said, &approval) {
-                        self.report.failed.get_or_insert(error);
+                    match approvals::deny(&mut self.journal, &self.policy, approval, how, &why) {
+                        Ok(refusal) => self.deny(listener, call, ruling, *caller, refusal, say),
+                        Err(error) => {
+                            self.report.failed.get_or_insert(error);
+                            listener.deny(call);
+                        }
                     }
-                    let error = refuse("approval", format!("not approved: {why}"));
-                    say(&format!("{}: {}", command_text(&ruling.argv), text_of(&error)));
-                    self.refuse(&ruling, &call, caller, None, error);
-                    listener.deny(&call);
+                    continue;
                 }
-                Ok((_, Verdict::Undecided(_))) => {
-                    self.await_approval(listener, &call, &ruling, caller, &approval, None, say);
-                }
-                Err(error) => self.await_approval(listener, &call, &ruling, caller, &approval, Some(error), say),
-            }
+                Ok((_, Verdict::Undecided(_))) => Ok(None),
+                Err(error) => Err(error),
+            };
+            self.settle(listener, &question, outcome, say);
         }
     }
 
-    /// Records a grant and spends it for this step.
-    fn grant(&mut self, approval: &Approval, how: How) -> Result<Option<Spent>> {
-        let mut grant = Grant { by: by(how).to_owned(), how, scope: Scope::Once, receipt: None };
-        grant.receipt = Some(self.journal.approval(Said::Granted(&grant), approval)?);
-        approval::grant(&self.policy.cp_home, approval, &grant)?;
-        approval::take(&self.policy.cp_home, approval)
-    }
-
-    /// Allows an approved step after the approval is synced.
-    fn approved(&mut self, listener: &Listener, call: &ExecCall, ruling: &StepRuling, caller: Caller, spent: &Spent) {
-        self.record(ruling, caller, "ask", Some(&spent.approval.id));
-        self.write_pending();
-        if let Err(error) = self.journal.approval(Said::Spent(&spent.grant), &spent.approval) {
-            self.report.failed.get_or_insert(error);
-        }
-        self.answered.insert((call.process, ruling.argv.clone()), true);
-        self.allow(listener, call, ruling, caller);
-    }
-
-    /// Refuses a step until it is approved.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one question")]
-    fn await_approval(
+    /// Allows a step whose approval was spent, after the approval is synced. Otherwise refuses the step until it is
+    /// approved.
+    fn settle(
         &mut self,
         listener: &Listener,
-        call: &ExecCall,
-        ruling: &StepRuling,
-        caller: Caller,
-        approval: &Approval,
-        failed: Option<Error>,
+        question: &Question,
+        outcome: Result<Option<Spent>>,
         say: &mut dyn FnMut(&str),
     ) {
-        let error = failed.map_or_else(|| approval::pause(&self.policy.cp_home, approval), Err);
-        let error = error.unwrap_or_else(|error| error);
+        let Question { call, ruling, caller, approval } = question;
+        let error = match outcome {
+            Ok(Some(spent)) => {
+                self.record(ruling, *caller, "ask", Some(&spent.approval.id));
+                self.write_pending();
+                if let Err(error) = self.journal.approval(Said::Spent(&spent.grant), &spent.approval) {
+                    self.report.failed.get_or_insert(error);
+                }
+                self.answered.insert((call.process, ruling.argv.clone()), true);
+                return self.allow(listener, call, ruling, *caller);
+            }
+            Ok(None) => approval::pause(&self.policy.cp_home, approval).unwrap_or_else(|error| error),
+            Err(error) => error,
+        };
         say(&format!("{}: needs approval; run cp-exec approve {}", command_text(&ruling.argv), approval.id));
-        self.refuse(ruling, call, caller, Some(approval), error);
+        self.refuse(call, ruling, *caller, Some(approval), error);
         self.write_pending();
         listener.deny(call);
     }
 
+    /// Records a refusal.
     fn refuse(
         &mut self,
-        ruling: &StepRuling,
         call: &ExecCall,
+        ruling: &StepRuling,
         caller: Caller,
         approval: Option<&Approval>,
         error: Error,
@@ -366,14 +354,6 @@ impl Steps {
         if let Err(error) = self.journal.append_all(entries) {
             self.report.failed.get_or_insert(error);
         }
-    }
-}
-
-const fn by(how: How) -> &'static str {
-    match how {
-        How::Terminal | How::Resume => "person",
-        How::OwnerApprover => "owner_approver",
-        How::Approver => "approver",
     }
 }
 

@@ -1,15 +1,15 @@
 //! `cp-exec approve`: a person at a terminal, or the approver of the policy, approves a pending request.
 
 use cp_common::context::options::AppendOptions;
-use cp_common::program::approval::{self, Answer, Verdict, at_terminal, command_line};
+use cp_common::program::approval::{self, Verdict, command_line};
 use cp_common::program::confirm::{fingerprint, recall};
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Approval, How, Reply, Scope};
 use cp_common::{Code, Context, Error, Result, clock};
 use serde::{Deserialize, Serialize};
 
-use super::run::pause::{denied, granted, owner_approver};
 use crate::run::Engine;
+use crate::run::approvals::{deny, grant, owner_approver, person};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "approve",
@@ -83,21 +83,21 @@ fn agree(approval: &Approval, context: &mut Context) -> Result<Agreed> {
     let mut engine = Engine::new(context, &[], None)?;
     // An approval here is valid for one start. Longer approvals are offered by the run.
     let asked = Approval { scopes: vec![Scope::Once], ..approval.clone() };
-    let (how, answer) = match at_terminal(&asked, None)? {
-        Some(Answer::Yes(_)) => (How::Terminal, Verdict::Granted),
-        Some(Answer::No) => (How::Terminal, Verdict::Denied("a person denied it".to_owned())),
+    let (how, answer) = match person(&asked)? {
+        Some(verdict) => (How::Terminal, verdict),
         None => match owner_approver(&engine.policy, approval)? {
             Some(verdict) => (How::OwnerApprover, verdict),
             None => (How::Terminal, Verdict::Undecided("approval requires a person at a terminal".to_owned())),
         },
     };
+    let Engine { journal, policy, .. } = &mut engine;
     match answer {
         Verdict::Granted => {
-            let (token, expires) = granted(&mut engine, approval, how)?;
+            let (token, expires) = grant(journal, policy, approval, how)?;
             let token = fingerprint(context.home.root(), &token)?;
             Ok(Agreed { approval: approval.clone(), expires, token })
         }
-        Verdict::Denied(why) => Err(denied(&mut engine, approval, how, &why)?),
+        Verdict::Denied(why) => Err(deny(journal, policy, approval, how, &why)?),
         Verdict::Undecided(why) => Err(Error::new(Code::HumanRequired, why)
             .with("action", "approve_command")
             .with("resume", command_line(context.home.root(), &approval.resume))),

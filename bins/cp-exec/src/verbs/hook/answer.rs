@@ -21,7 +21,7 @@ use crate::guard::session_tmp;
 use crate::hook::{self, Event, Moment, Output, Tool, Verdict};
 use crate::policy::HostCall;
 use crate::run::Engine;
-use crate::verbs::run::pause::paused;
+use crate::run::approvals::paused;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "hook",

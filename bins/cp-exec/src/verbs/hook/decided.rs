@@ -13,9 +13,9 @@ use crate::hook::{Line, PromptMode, Rewriter, Tool, ToolEffect, Verdict, effect_
 use crate::policy::{Confirm, HostCall, LONGEST};
 use crate::request::{Command, Form};
 use crate::run::Engine;
+use crate::run::approvals::until_answered;
 use crate::tools::{executable, filesystem};
 use crate::verbs::check::{self, Decision};
-use crate::verbs::run::pause::until_answered;
 
 /// A question about a tool call.
 pub(super) struct Question<'a> {

@@ -3,7 +3,6 @@
 mod answers;
 mod client;
 mod once;
-pub(super) mod pause;
 mod requests;
 
 use std::io::Write;
@@ -21,12 +20,12 @@ use cp_common::{Code, Context, Error, Result};
 use rustix::fs::{FileType, SeekFrom};
 
 pub(crate) use self::client::run as run_as_client;
-use self::pause::{paused, until_answered};
 use self::requests::{Overrides, Requests};
 use crate::decision;
 use crate::decision::confirm;
 use crate::policy::{HostCall, Policy};
 use crate::request::{Command, Form};
+use crate::run::approvals::{paused, until_answered};
 use crate::run::{Engine, FinishedRun, Prepared, Stream, Watch, stdin};
 use crate::verbs::check;
 

@@ -13,12 +13,12 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
 use super::answers::{Call, Finished, Source, Task, Work, answer_at, work};
-use super::pause::{paused, until_answered};
 use super::ready;
 use crate::decision;
 use crate::decision::confirm;
 use crate::policy::LONGEST;
 use crate::request::{self, Command, Request};
+use crate::run::approvals::{paused, until_answered};
 use crate::run::{Engine, Prepared, stdin};
 use crate::tools::filesystem;
 use crate::tools::{executable, machine};
