@@ -13,4 +13,4 @@ mod tree;
 
 pub(crate) use self::before::{Baseline, Changes};
 pub(crate) use self::store::Store;
-pub(crate) use self::tree::state_of;
+pub(crate) use self::tree::{Ignored, state_of};

@@ -209,7 +209,7 @@ const LONGEST: u64 = 1 << 20;
 
 /// The patterns of a directory and of the directories above it.
 #[derive(Clone, Default)]
-pub(super) struct Ignored(Option<Arc<Level>>);
+pub(crate) struct Ignored(Option<Arc<Level>>);
 
 struct Level {
     patterns: Gitignore,
@@ -218,7 +218,7 @@ struct Level {
 
 impl Ignored {
     /// The patterns that the directories above, in the same repository, define for a directory.
-    pub(super) fn above(directory: &Path) -> Self {
+    pub(crate) fn above(directory: &Path) -> Self {
         let is_repository = |directory: &Path| directory.join(".git").symlink_metadata().is_ok();
         if is_repository(directory) || !directory.ancestors().any(is_repository) {
             return Self::default();
@@ -227,7 +227,7 @@ impl Ignored {
     }
 
     /// The patterns for a directory, including its own.
-    pub(super) fn within(&self, directory: &Path) -> Self {
+    pub(crate) fn within(&self, directory: &Path) -> Self {
         let of_repository = directory.join(".git");
         let is_repository = of_repository.symlink_metadata().is_ok();
         let above = if is_repository { Self::default() } else { self.clone() };
@@ -249,7 +249,7 @@ impl Ignored {
     }
 
     /// True if git ignores an entry of the directory.
-    pub(super) fn contains(&self, path: &Path, is_directory: bool) -> bool {
+    pub(crate) fn contains(&self, path: &Path, is_directory: bool) -> bool {
         let mut level = &self.0;
         while let Some(Level { patterns, above }) = level.as_deref() {
             match patterns.matched(path, is_directory) {

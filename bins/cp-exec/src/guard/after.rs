@@ -4,11 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ignore::Match;
-use ignore::gitignore::GitignoreBuilder;
-
 use super::find::Guarded;
 use super::quarantine::{Quarantine, failed};
+use crate::changes::Ignored;
 use crate::decision::{KnownLink, Watched, identity};
 use crate::git_dir::{self, Violation};
 use crate::nofollow;
@@ -213,33 +211,17 @@ fn is_same(before: &Identity, now: &Identity) -> bool {
     (before.dev, before.ino) == (now.dev, now.ino)
 }
 
-/// True if git ignores a path by the rules of its directories up to a tree, or if the path is a directory without
-/// visible files.
+/// True if git ignores a path, or a directory around it up to a tree, or everything in a directory.
 pub(crate) fn is_ignored(tree: &Path, path: &Path) -> bool {
+    let ignores = |directory: &Path, path: &Path, is_directory| {
+        Ignored::above(directory).within(directory).contains(path, is_directory)
+    };
     let is_directory = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
     // A cache directory often has a `.gitignore` that ignores its whole content.
-    if is_directory && decide(path, ".gitignore", &path.join("content"), false) == Some(true) {
-        return true;
-    }
-    let around = path.ancestors().skip(1).take_while(|directory| directory.starts_with(tree));
-    around
-        .flat_map(|directory| [".gitignore", ".git/info/exclude"].map(|file| (directory, file)))
-        .find_map(|(directory, file)| decide(directory, file, path, is_directory))
-        .unwrap_or_default()
-}
-
-/// The decision of one file of rules about a path, if any.
-fn decide(directory: &Path, file: &str, path: &Path, is_directory: bool) -> Option<bool> {
-    let file = directory.join(file);
-    // Opening a pipe could block.
-    fs::symlink_metadata(&file).ok().filter(fs::Metadata::is_file)?;
-    let mut rules = GitignoreBuilder::new(directory);
-    rules.add(file);
-    match rules.build().ok()?.matched_path_or_any_parents(path, is_directory) {
-        Match::None => None,
-        Match::Ignore(_) => Some(true),
-        Match::Whitelist(_) => Some(false),
-    }
+    (is_directory && ignores(path, &path.join("content"), false))
+        || path.ancestors().take_while(|path| path.starts_with(tree) && *path != tree).any(|inner| {
+            inner.parent().is_some_and(|directory| ignores(directory, inner, is_directory || inner != path))
+        })
 }
 
 #[cfg(test)]

@@ -270,7 +270,12 @@ pub(crate) fn load(file: &Path) -> Result<Loaded> {
 
 /// Parses the text of a policy, and checks constraints that the types do not express.
 pub(crate) fn parse(text: &str) -> Result<Settings> {
-    let settings: Settings = toml::from_str(text).map_err(|e| explain(text, &e))?;
+    let settings: Settings = toml::from_str(text).map_err(|e| match explain(text, &e) {
+        error if error.message().ends_with("unknown value `list`") => error
+            .with("key", "exec.strings")
+            .hint("write strings = \"shell\": a shell in the sandbox runs the line, and each program is decided about when it starts"),
+        error => error,
+    })?;
     let fault = |key: &str, message: String| {
         let name = key.rsplit('.').next().unwrap_or(key);
         let line = text.lines().position(|line| line.trim_start().starts_with(name));

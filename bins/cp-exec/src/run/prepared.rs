@@ -39,16 +39,11 @@ pub(crate) struct Prepared {
     helper: Arc<Helper>,
     /// The time before the deadline at which the command gets SIGTERM.
     grace: Duration,
-    /// The output size at which the command is killed.
-    output_limit: Option<u64>,
-    home: PathBuf,
-    ledger: PathBuf,
+    policy: Policy,
     /// The marker of a run without a result. The next start reads it if this program is killed.
     open: Option<OpenRun>,
     /// The program that reads the history of repositories.
     git: Option<PathBuf>,
-    /// The most entries that are searched in the writable trees.
-    walk: u64,
     _effect: signals::Effect,
 }
 
@@ -73,43 +68,29 @@ impl Prepared {
         let intent = engine.journal.intend(tool, &ruling)?;
         let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent);
         let grace = grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout);
-        let (output_limit, home) = (engine.policy.exec().output_limit, engine.policy.cp_home.clone());
         let git = engine.policy.exec().path.iter().map(|directory| directory.join("git")).find(|git| git.is_file());
-        let walk = engine.policy.loaded.settings.paths.walk;
-        Ok(Self {
-            ruling,
-            intent,
-            steps: Some(steps),
-            stdin,
-            helper,
-            grace,
-            output_limit,
-            home,
-            ledger: engine.policy.ledger.clone(),
-            open: None,
-            git,
-            walk,
-            _effect: effect,
-        })
+        let policy = engine.policy.clone();
+        Ok(Self { ruling, intent, steps: Some(steps), stdin, helper, grace, policy, open: None, git, _effect: effect })
     }
 
     /// Runs the command until all of its processes have ended.
     pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> RunResult {
         let helper = self.helper.session();
-        match OpenRun::begin(&self.home, &self.ledger, self.intent.seq, helper, &self.ruling.watched) {
+        match OpenRun::begin(&self.policy.cp_home, &self.policy.ledger, self.intent.seq, helper, &self.ruling.watched) {
             Ok(open) => self.open = Some(open),
             Err(error) => return Err(NotRun::Lost(error)),
         }
         let view = &self.ruling.plan.view;
         let hidden: HashSet<&Path> = view.mask.iter().chain(&view.mask_found).map(PathBuf::as_path).collect();
-        let (store, exclude) = (Store::of_home(&self.home), |path: &Path| hidden.contains(path));
-        let before = (!view.write.is_empty()).then(|| Baseline::capture(&view.write, &exclude, &store, self.walk));
+        let walk = self.policy.loaded.settings.paths.walk;
+        let (store, exclude) = (Store::of_home(&self.policy.cp_home), |path: &Path| hidden.contains(path));
+        let before = (!view.write.is_empty()).then(|| Baseline::capture(&view.write, &exclude, &store, walk));
         let mut session = Session::begin(&self.ruling.watched.repositories);
         let run = Run {
             stdin: self.stdin.take(),
             timeout: self.ruling.timeout,
             grace: self.grace,
-            output_limit: self.output_limit,
+            output_limit: self.policy.exec().output_limit,
             watch,
             repositories: session.watch(),
             steps: self.steps.take(),
@@ -129,7 +110,7 @@ impl Prepared {
     fn guard(&self, session: Session<'_>, ran: &mut RunResult) {
         let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.has(Layer::Mount));
         let after = session.finish(private, self.git.as_deref());
-        let found = guard::finish(&self.ruling.watched, after.findings, &self.home, private);
+        let found = guard::finish(&self.ruling.watched, after.findings, &self.policy.cp_home, private);
         match ran {
             Ok(outcome) => {
                 outcome.ended = outcome.ended.or(after.is_replaced.then_some(EarlyEnd::Conflict));

@@ -1,5 +1,5 @@
-//! `cp-exec hook install`: adds the hook to the configuration of a host, after a preview and confirmation. Other
-//! entries stay unchanged.
+//! `cp-exec hook install` and `hook remove`: add the hook to the configuration of a host, or remove it, after a preview
+//! and confirmation. Other entries stay unchanged.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 use cp_hosts::{Args, Edit, Host, change, own};
 
-use crate::hosts::{Command, add_hook, file_of};
+use crate::hosts::{Command, add_hook, file_of, remove_hook};
 use crate::policy;
 
-pub(crate) const DOC: VerbDoc = VerbDoc {
+pub(crate) const INSTALL: VerbDoc = VerbDoc {
     path: "hook install",
     class: Class::Write,
     output: "hook_changed",
@@ -19,15 +19,32 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
+pub(crate) const REMOVE: VerbDoc = VerbDoc {
+    path: "hook remove",
+    examples: &["{} hook remove claude --project ."],
+    events: &["hook.remove"],
+    ..INSTALL
+};
+
+pub(super) fn install(args: &Args, context: &mut Context) -> Result<()> {
     let host = args.place.host;
     let (program, home) = own(context)?;
     let command = Command { host, program: &program, home: &home };
     let next =
         (host == Host::Codex).then_some("start codex and trust the hook (/hooks): until then codex passes it over");
-    let edit =
-        Edit { verb: DOC.path, event: "hook.install", resource: "hook", next, person: person(context)?, file: file_of };
+    let edit = Edit { next, ..edit(&INSTALL, context)? };
     change(&edit, args, context, |text| add_hook(&command, text).map(Some))
+}
+
+pub(super) fn remove(args: &Args, context: &mut Context) -> Result<()> {
+    let host = args.place.host;
+    let edit = edit(&REMOVE, context)?;
+    change(&edit, args, context, |text| text.map_or(Ok(None), |text| remove_hook(host, text)))
+}
+
+fn edit(doc: &VerbDoc, context: &Context) -> Result<Edit<'static>> {
+    let person = person(context)?;
+    Ok(Edit { verb: doc.path, event: doc.events[0], resource: "hook", next: None, person, file: file_of })
 }
 
 /// The home directory of the user, as the hosts determine it.

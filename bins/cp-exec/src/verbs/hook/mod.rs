@@ -4,7 +4,6 @@ pub(crate) mod answer;
 mod decided;
 pub(crate) mod doctor;
 pub(crate) mod install;
-pub(crate) mod remove;
 
 use cp_common::{Context, Error, Result};
 use cp_hosts::Host;
@@ -30,9 +29,9 @@ enum Verb {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match (&args.verb, args.host) {
-        (Some(Verb::Install(args)), _) => install::run(args, context),
+        (Some(Verb::Install(args)), _) => install::install(args, context),
         (Some(Verb::Doctor(args)), _) => doctor::run(args, context),
-        (Some(Verb::Remove(args)), _) => remove::run(args, context),
+        (Some(Verb::Remove(args)), _) => install::remove(args, context),
         (None, Some(host)) => answer::run(host, context),
         (None, None) => {
             Err(Error::usage("which agent asks?").hint("cp-exec hook claude, codex, gemini, copilot or opencode"))
