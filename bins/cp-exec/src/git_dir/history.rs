@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::keep::KeptHistory;
+use super::recover::{files_below, is_id};
 use crate::guard::is_guarded;
 
 /// The time limit of git, and the limit of its output.
@@ -83,19 +84,13 @@ fn entries(listed: &[u8]) -> BTreeSet<Vec<u8>> {
 
 /// The ids in the references and logs of a snapshot.
 fn ids_below(snapshot: &Path) -> BTreeSet<String> {
-    let (mut found, mut waiting) = (BTreeSet::new(), vec![snapshot.to_owned()]);
-    while let Some(path) = waiting.pop() {
-        if let Ok(entries) = fs::read_dir(&path) {
-            waiting.extend(entries.flatten().map(|entry| entry.path()));
-        } else if path.file_name() != Some(OsStr::new("index")) {
-            let text = fs::read(&path).unwrap_or_default();
-            for line in String::from_utf8_lossy(&text).lines() {
-                let ids = line.split(' ').take(2).map(|word| word.trim_start_matches('^'));
-                found.extend(
-                    ids.filter(|id| super::recover::is_id(id) && id.bytes().any(|digit| digit != b'0'))
-                        .map(str::to_owned),
-                );
-            }
+    let mut found = BTreeSet::new();
+    for file in files_below(snapshot).into_iter().filter(|path| path.file_name() != Some(OsStr::new("index"))) {
+        let text = fs::read(snapshot.join(file)).unwrap_or_default();
+        for line in String::from_utf8_lossy(&text).lines() {
+            let ids = line.split(' ').take(2).map(|word| word.trim_start_matches('^'));
+            let is_known = |id: &&str| is_id(id) && id.bytes().any(|digit| digit != b'0');
+            found.extend(ids.filter(is_known).map(str::to_owned));
         }
     }
     found

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::{Repository, give_to_owner_of};
+use super::{Repository, give_to_owner_of, make_directories};
 use crate::nofollow::{self, names, open_directory};
 
 /// The name of the directory in the repository.
@@ -151,7 +151,7 @@ impl<'a> KeepDirectory<'a> {
     fn keep_directory(&self, path: &Path, relative: &Path, state: &mut State) -> io::Result<()> {
         let Some(from) = open_plain(path)? else { return Ok(()) };
         let to = self.path.join(OBJECTS).join(relative);
-        self.make_directories(&to)?;
+        make_directories(&self.repository.path, &to)?;
         let held = open_directory(CWD, &to)?;
         let kept: BTreeSet<_> = names(&held)?.into_iter().collect();
         for name in names(&from)? {
@@ -170,7 +170,7 @@ impl<'a> KeepDirectory<'a> {
         let Some(held) = open_plain(&kept)? else { return Ok(()) };
         for name in names(&held)?.into_iter().filter(|name| path.join(name).symlink_metadata().is_err()) {
             let aside = self.path.join(GONE).join(today().to_string()).join(relative);
-            self.make_directories(&aside)?;
+            make_directories(&self.repository.path, &aside)?;
             fs::rename(kept.join(&name), aside.join(&name))?;
         }
         Ok(())
@@ -192,7 +192,7 @@ impl<'a> KeepDirectory<'a> {
         }
         for (relative, stamp) in &files {
             let to = snapshots.join(&id).join(relative);
-            self.make_directories(to.parent().unwrap_or(&to))?;
+            make_directories(&self.repository.path, to.parent().unwrap_or(&to))?;
             let before = snapshots.join(&state.snapshot).join(relative);
             let is_same = state.files.get(relative) == Some(stamp) && !state.snapshot.is_empty();
             if is_same && fs::hard_link(&before, &to).is_ok() {
@@ -220,16 +220,6 @@ impl<'a> KeepDirectory<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Creates directories, and gives them to the owner of the repository.
-    fn make_directories(&self, path: &Path) -> io::Result<()> {
-        if path.is_dir() {
-            return Ok(());
-        }
-        self.make_directories(path.parent().unwrap_or(path))?;
-        fs::create_dir(path)?;
-        self.give_to_owner(path)
     }
 }
 

@@ -27,7 +27,7 @@ use self::placeholder::Placeholders;
 pub(crate) use self::recover::Recovery;
 use self::settings::fault_in_changed_settings;
 pub(crate) use self::watch::Watch;
-use crate::nofollow::Node;
+use crate::nofollow::{self, Node};
 
 /// The longest configuration file that is read.
 const LONGEST: u64 = 1 << 20;
@@ -260,6 +260,19 @@ pub(crate) fn put_back(path: &Path, text: &str) -> io::Result<()> {
     fs::write(&temporary, text)?;
     give_to_owner_of(path.parent().unwrap_or(path), &temporary)?;
     fs::rename(&temporary, path)
+}
+
+/// Creates directories in a repository, with the owner of the repository. Fails at a link.
+fn make_directories(repository: &Path, path: &Path) -> io::Result<()> {
+    match nofollow::open_with(path, OFlags::PATH | OFlags::DIRECTORY) {
+        Ok(_) => Ok(()),
+        Err(rustix::io::Errno::NOENT) => {
+            make_directories(repository, path.parent().unwrap_or(path))?;
+            fs::create_dir(path)?;
+            give_to_owner_of(repository, path)
+        }
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// Gives a file that this program created as root to the owner of a directory.

@@ -16,7 +16,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use super::keep::{DIRECTORY, GONE, OBJECTS, SNAPSHOTS, numbers, snapshots};
-use super::{binds, give_to_owner_of};
+use super::{binds, give_to_owner_of, make_directories};
 use crate::nofollow;
 
 /// The files that are restored in a repository.
@@ -78,26 +78,13 @@ impl Recovery {
     }
 
     fn restore(&self, from: &Path, to: &Path, mode: u32) -> io::Result<()> {
-        self.make_directories(to.parent().unwrap_or(to))?;
+        make_directories(&self.repository, to.parent().unwrap_or(to))?;
         let temporary = to.with_extension("cp-exec");
         drop(fs::remove_file(&temporary));
         fs::copy(from, &temporary)?;
         fs::set_permissions(&temporary, fs::Permissions::from_mode(mode))?;
         self.own(&temporary)?;
         fs::rename(&temporary, to)
-    }
-
-    /// Creates directories. Fails at a link.
-    fn make_directories(&self, path: &Path) -> io::Result<()> {
-        match nofollow::open_with(path, OFlags::PATH | OFlags::DIRECTORY) {
-            Ok(_) => Ok(()),
-            Err(rustix::io::Errno::NOENT) => {
-                self.make_directories(path.parent().unwrap_or(path))?;
-                fs::create_dir(path)?;
-                self.own(path)
-            }
-            Err(e) => Err(e.into()),
-        }
     }
 
     fn own(&self, path: &Path) -> io::Result<()> {
@@ -248,7 +235,7 @@ impl Finder<'_> {
 }
 
 /// The files below a directory, except for the kept history.
-fn files_below(root: &Path) -> Vec<PathBuf> {
+pub(super) fn files_below(root: &Path) -> Vec<PathBuf> {
     let (mut found, mut waiting) = (Vec::new(), vec![root.to_owned()]);
     while let Some(directory) = waiting.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {

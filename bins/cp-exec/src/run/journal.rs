@@ -249,11 +249,6 @@ impl Journal {
         /// The number of entries that are searched. Two hooks of one call follow each other closely.
         const LINES: usize = 500;
         let Some(HostCall { call, .. }) = self.actor.host.clone() else { return Ok(false) };
-        let quoted = |text: &str| {
-            let mut quoted = Vec::new();
-            cp_common::json::string(text, &mut quoted);
-            quoted
-        };
         let call = quoted(&call);
         let mut lines = cp_ledger::read::backward(self.ledger()?.path())?;
         for _ in 0..LINES {
@@ -335,6 +330,13 @@ fn ended(entry: Entry, outcome: &Outcome) -> Entry {
         .with("stdout", &stream(&outcome.stdout))
         .with("stderr", &stream(&outcome.stderr))
         .with("result_hash", &claims::exec_result(&result))
+}
+
+/// A text as it stands in an entry.
+pub(crate) fn quoted(text: &str) -> Vec<u8> {
+    let mut quoted = Vec::new();
+    cp_common::json::string(text, &mut quoted);
+    quoted
 }
 
 fn stream(captured: &Captured) -> serde_json::Value {

@@ -14,5 +14,6 @@ pub(crate) mod stdin;
 mod steps;
 mod supervise;
 
+pub(crate) use self::journal::quoted;
 pub(crate) use self::prepared::{Engine, Prepared, RunResult};
 pub(crate) use self::result::{FinishedRun, NotRun, Stream, Watch};

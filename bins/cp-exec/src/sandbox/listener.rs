@@ -19,6 +19,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use seccompiler::sock_filter;
 
 use super::plan::Identity;
+use super::seccomp::{ALLOW, JUMP_IF_EQUAL, LOAD_WORD, RETURN};
 use super::sys::{self, Notification};
 
 /// The most bytes of arguments, or of the environment, that are read. The kernel accepts no more.
@@ -30,10 +31,6 @@ const POINTER: usize = size_of::<u64>();
 
 /// Installs the filter in this thread.
 pub(super) fn install() -> io::Result<OwnedFd> {
-    const LOAD_WORD: u16 = 0x20;
-    const JUMP_IF_EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    const ALLOW: u32 = 0x7fff_0000;
     const USER_NOTIFICATION: u32 = 0x7fc0_0000;
     let call = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
     sys::install_listener(&[

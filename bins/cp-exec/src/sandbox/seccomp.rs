@@ -299,13 +299,13 @@ fn filter(rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::Error> {
 }
 
 // BPF instructions.
-const LOAD_WORD: u16 = 0x20;
-const JUMP_IF_EQUAL: u16 = 0x15;
+pub(super) const LOAD_WORD: u16 = 0x20;
+pub(super) const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 const JUMP: u16 = 0x05;
-const RETURN: u16 = 0x06;
+pub(super) const RETURN: u16 = 0x06;
 /// The return value that allows a call.
-const ALLOW: u32 = 0x7fff_0000;
+pub(super) const ALLOW: u32 = 0x7fff_0000;
 /// The return value for an error, with its number in the lower half.
 const ERRNO: u32 = 0x0005_0000;
 

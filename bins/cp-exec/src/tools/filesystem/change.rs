@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::open;
 use crate::policy::Policy;
-use crate::run::Engine;
+use crate::run::{Engine, quoted};
 
 /// The lock that is held from the read of a file to its change, so that two changes at the same time cannot overwrite
 /// each other.
@@ -143,11 +143,6 @@ fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
     if !policy.ledger.exists() {
         return Ok(None);
     }
-    let quoted = |text: &str| {
-        let mut quoted = Vec::new();
-        cp_common::json::string(text, &mut quoted);
-        quoted
-    };
     // Lines that do not contain the path are skipped without parsing.
     let (named, run) = (quoted(path), quoted(run));
     let named = memmem::Finder::new(&named);
