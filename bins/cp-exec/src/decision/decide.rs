@@ -8,13 +8,13 @@ use cp_common::program::approval::Spent;
 use cp_common::wire::quoted;
 use cp_common::{Error, Result, words};
 
-use super::allowed::{
+use super::checks::{
     add_tool_call_hint, check_command_name, check_intent, check_target, refuse_all_commands, resolve_program,
 };
-use super::environment;
-use super::hashes::HashCache;
-use super::paths::{check_arguments, check_cwd, check_governed, check_modules, check_script, requested_cwd};
-use super::plan::{Planned, plan};
+use super::checks::{check_arguments, check_cwd, check_governed, check_modules, check_script, requested_cwd};
+
+use super::plan::{Planned, check_variables, plan};
+use super::program::HashCache;
 use super::program::{Pinned, ProgramLookup};
 use super::watched::Watched;
 use crate::digest::sha256;
@@ -116,7 +116,7 @@ fn assess_line(
     let (shell, argv) = shell_words(&line, matches!(command.form, Form::Pipeline(_)))?;
     let pinned = ProgramLookup::of(policy).pin(&shell, hashes, &|path| policy.writable_only(path))?;
     let timeout = timeout_of(policy, command.timeout)?;
-    environment::check_all(&policy.exec().env_allow, &command.env)?;
+    check_variables(&policy.exec().env_allow, &command.env)?;
     Ok(Assessment { argv, finding, pinned, cwd, timeout, notices: command.notices.clone(), line: Some(line) })
 }
 
@@ -150,7 +150,7 @@ fn assess_words(
     check_script(policy, &arguments, &cwd)?;
     check_arguments(policy, &arguments, &cwd)?;
     let timeout = timeout_of(policy, command.timeout)?;
-    environment::check_all(&policy.exec().env_allow, &command.env)?;
+    check_variables(&policy.exec().env_allow, &command.env)?;
     Ok(Assessment { argv: argv.to_vec(), finding, pinned, cwd, timeout, notices, line: None })
 }
 

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use cp_common::wire::Approval;
 use cp_common::{Error, Result};
 
-use super::allowed::{check_command_name, check_target};
+use super::checks::check_modules;
+use super::checks::{check_command_name, check_target};
 use super::confirm;
-use super::hashes::HashCache;
-use super::paths::check_modules;
+use super::program::HashCache;
 use super::program::ProgramLookup;
 use crate::glob::name_matches;
 use crate::policy::{Access, Policy, Verdict};

@@ -3,7 +3,6 @@
 
 mod canary;
 mod configured;
-mod model;
 #[cfg(test)]
 mod tests;
 

@@ -4,7 +4,6 @@
 //! A policy does not change after it is read. Decisions and the sandbox query paths here.
 
 mod bounds;
-mod capabilities;
 mod file;
 mod hidden;
 mod patterns;

@@ -10,7 +10,7 @@ use cp_common::home::resolved;
 use cp_common::{Context, Error, Result};
 
 use super::bounds::{Access, Bounds, Governed, patterns};
-use super::capabilities::{Module, modules};
+use super::bounds::{Module, modules};
 use super::file::{Confirm, Exec, LONGEST, Loaded, load};
 use super::patterns::{Anchors, Pattern, expand};
 use crate::digest::sha256;

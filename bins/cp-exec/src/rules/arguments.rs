@@ -2,7 +2,7 @@
 //! abbreviations, `--`.
 
 use super::data;
-use super::grammar::{Grammar, Program, Takes};
+use super::data::{Grammar, Program, Takes};
 use crate::glob::name_matches;
 
 /// Programs that contain other programs. Their first operand names the one that runs.

@@ -6,8 +6,7 @@ use cp_common::Result;
 
 use super::arguments::Arguments;
 use super::data::{self, Kind, Rule as BuiltIn, is_named, roles};
-use super::matching::Places;
-use super::written::lost_files;
+use super::written::{Places, lost_files};
 use crate::policy::{Access, ArgumentRules, Policy, Rule, Verdict};
 use crate::refusal::{denied, owner_hint, refuse};
 

@@ -7,9 +7,7 @@
 
 mod arguments;
 mod data;
-mod grammar;
 mod judge;
-mod matching;
 mod written;
 
 #[cfg(test)]
@@ -55,7 +53,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::matching::Places;
+    use super::written::Places;
     use super::*;
     use crate::policy::Verdict;
 

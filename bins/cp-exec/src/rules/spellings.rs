@@ -7,7 +7,7 @@ use proptest::sample::{Index, select};
 
 use super::arguments::Arguments;
 use super::judge::of_data;
-use super::matching::Places;
+use super::written::Places;
 
 /// An option of a command, and the rule that applies because of it.
 struct Meaning {

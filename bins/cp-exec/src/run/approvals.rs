@@ -10,7 +10,6 @@ use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
 
 use super::journal::Journal;
-use super::prepared::Engine;
 use crate::decision::{Caller, StepRuling};
 use crate::policy::Policy;
 use crate::refusal::refuse;
@@ -19,25 +18,6 @@ use crate::sandbox::ExecCall;
 /// The approval that an error requires.
 pub(crate) fn paused(error: &Error) -> Option<Approval> {
     (error.code() == Code::HumanRequired).then(|| Approval::of(error)).flatten()
-}
-
-/// Repeats an attempt as long as the approver of the policy grants what it requires.
-pub(crate) fn until_answered<T>(engine: &mut Engine, mut attempt: impl FnMut(&mut Engine) -> Result<T>) -> Result<T> {
-    loop {
-        let error = match attempt(engine) {
-            Err(error) if !error.is_fatal() => error,
-            outcome => return outcome,
-        };
-        let Some(approval) = paused(&error) else { return Err(error) };
-        let Engine { journal, policy, .. } = engine;
-        journal.approval(Said::Asked, &approval)?;
-        match owner_approver(policy, &approval)? {
-            Some(Verdict::Granted) => drop(grant(journal, policy, &approval, How::OwnerApprover)?),
-            Some(Verdict::Denied(why)) => return Err(deny(journal, policy, &approval, How::OwnerApprover, &why)?),
-            Some(Verdict::Undecided(why)) => return Err(error.with("approver", why)),
-            None => return Err(error),
-        }
-    }
 }
 
 /// The command of the policy's approver, for a decision of the owner.

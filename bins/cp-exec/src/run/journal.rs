@@ -14,9 +14,9 @@ use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
-use super::capture::Captured;
 use super::clients::ClientDecision;
 use super::result::{EarlyEnd, Outcome};
+use super::streams::Captured;
 use crate::decision::{Ruling, StepRuling};
 use crate::digest::{KeyedHasher, sha256};
 use crate::policy::{Actor, ArgumentRules, HostCall, Policy};

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cp_common::program::approval::Spent;
-use cp_common::wire::Receipt;
+use cp_common::program::approval::{Spent, Verdict};
+use cp_common::wire::{How, Receipt};
 use cp_common::{Context, Error, Result, signals};
 use cp_ledger::format::approval::Said;
 
+use super::approvals;
 use super::helper::{Helper, Run};
 use super::journal::Journal;
 use super::result::{EarlyEnd, FinishedRun, NotRun, Outcome, Watch, done, explain};
@@ -198,6 +199,27 @@ impl Engine {
         match &self.helper {
             Some(helper) if helper.is_alive() => Ok(Arc::clone(helper)),
             _ => Ok(Arc::clone(self.helper.insert(Arc::new(Helper::start()?)))),
+        }
+    }
+}
+
+/// Repeats an attempt as long as the approver of the policy grants what it requires.
+pub(crate) fn until_answered<T>(engine: &mut Engine, mut attempt: impl FnMut(&mut Engine) -> Result<T>) -> Result<T> {
+    loop {
+        let error = match attempt(engine) {
+            Err(error) if !error.is_fatal() => error,
+            outcome => return outcome,
+        };
+        let Some(approval) = approvals::paused(&error) else { return Err(error) };
+        let Engine { journal, policy, .. } = engine;
+        journal.approval(Said::Asked, &approval)?;
+        match approvals::owner_approver(policy, &approval)? {
+            Some(Verdict::Granted) => drop(approvals::grant(journal, policy, &approval, How::OwnerApprover)?),
+            Some(Verdict::Denied(why)) => {
+                return Err(approvals::deny(journal, policy, &approval, How::OwnerApprover, &why)?);
+            }
+            Some(Verdict::Undecided(why)) => return Err(error.with("approver", why)),
+            None => return Err(error),
         }
     }
 }

@@ -8,7 +8,7 @@ use cp_common::wire::{DeniedStep, ExecResult, Executable, Receipt, raw};
 use cp_common::{Code, Error, Result};
 use serde_json::json;
 
-use super::capture::Captured;
+use super::streams::Captured;
 use crate::changes::Changes;
 use crate::decision::Ruling;
 use crate::refusal::with_members;

@@ -10,10 +10,10 @@ use cp_common::{Error, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
-use super::capture::Capture;
 use super::clients::Clients;
 use super::result::{EarlyEnd, NotRun, Outcome, Stream, Watch};
 use super::steps::Steps;
+use super::streams::Capture;
 use crate::changes::Changes;
 use crate::git_dir;
 use crate::sandbox::plan::Plan;

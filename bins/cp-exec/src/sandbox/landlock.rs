@@ -10,9 +10,9 @@ use landlock::{
 };
 use rustix::fs::FileType;
 
+use super::pieces;
 use super::plan::{Network, Plan, Profile, TMP};
 use super::report::{Failure, Landlock};
-use super::system;
 
 /// The newest Landlock ABI whose rights are requested. An older kernel enforces the rights that it supports.
 const NEWEST: ABI = ABI::V6;
@@ -63,7 +63,7 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
     let run = read | AccessFs::Execute;
     let write = AccessFs::from_all(NEWEST) & !AccessFs::Execute;
     // Programs and libraries lie in the same trees, so one rule covers both.
-    let trees = system::trees(plan.profile);
+    let trees = pieces::trees(plan.profile);
     let rights = if plan.profile == Profile::Strict { read } else { run };
     for path in trees.iter().filter(|path| !leads_into(path, trees)) {
         rules = allow(rules, Path::new(path), rights)?;
@@ -72,7 +72,7 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
         rules = allow(rules, Path::new(path), read)?;
     }
     // The kernel opens the dynamic loader of a program with the right to execute it.
-    for path in system::loaders() {
+    for path in pieces::loaders() {
         rules = allow(rules, &path, AccessFs::ReadFile | AccessFs::Execute)?;
     }
     for device in ["null", "zero", "full", "random", "urandom"] {
@@ -103,9 +103,9 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
 /// for a directory covers its mounts, so a few rules for directories are sufficient there.
 fn settings(private: bool) -> Vec<&'static str> {
     if private {
-        return system::HOLD_SETTINGS.to_vec();
+        return pieces::HOLD_SETTINGS.to_vec();
     }
-    system::SETTINGS.into_iter().chain(system::MACHINE).collect()
+    pieces::SETTINGS.into_iter().chain(pieces::MACHINE).collect()
 }
 
 /// True if a path is a link into another tree, as `/lib` is on most systems.

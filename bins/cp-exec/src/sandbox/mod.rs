@@ -9,14 +9,12 @@ mod landlock;
 mod leader;
 mod listener;
 mod mounts;
-mod outer;
 mod pieces;
 pub(crate) mod plan;
 pub(crate) mod report;
 mod seccomp;
 mod spawner;
 mod sys;
-mod system;
 mod wire;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! The pieces of the machine from which a view is built, cloned by descriptor before the view exists. Paths are checked
 //! to be unchanged since the decision.
+//!
+//! The paths of the machine that every command sees are listed here, for the mount view and for Landlock.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,6 @@ use rustix::mount::OpenTreeFlags;
 use super::plan::{Plan, Profile, View};
 use super::report::Failure;
 use super::sys::{self, NO_SUID_NO_DEV};
-use super::system;
 use crate::nofollow::{self, Node};
 
 /// A file or directory that is mounted in the view.
@@ -92,7 +93,7 @@ fn attributes(plan: &Plan, path: &Path) -> u64 {
     // A writable directory that contains execute paths cannot be noexec. There only Landlock restricts execution;
     // without Landlock each execute path is a separate mount.
     let holds = || sys::landlock_abi() > 0 && plan.view.execute.iter().any(|held| held.starts_with(path));
-    let in_system = || system::PROGRAMS.iter().any(|tree| path.starts_with(tree));
+    let in_system = || PROGRAMS.iter().any(|tree| path.starts_with(tree));
     let runs = executes || holds() || in_system();
     let mut attributes = NO_SUID_NO_DEV;
     if !writes {
@@ -115,12 +116,12 @@ struct System {
 
 fn system(profile: Profile) -> System {
     let mut found = System::default();
-    let programs = system::trees(profile).iter().map(|path| (*path, true));
-    let settings = system::SETTINGS.iter().chain(&system::MACHINE).map(|path| (*path, false));
+    let programs = trees(profile).iter().map(|path| (*path, true));
+    let settings = SETTINGS.iter().chain(&MACHINE).map(|path| (*path, false));
     for (path, runs) in programs.chain(settings).filter(|(path, _)| *path != "/proc") {
         match fs::read_link(path) {
             Ok(to) => {
-                let elsewhere = |real: &PathBuf| !system::PROGRAMS.iter().any(|tree| real.starts_with(tree));
+                let elsewhere = |real: &PathBuf| !PROGRAMS.iter().any(|tree| real.starts_with(tree));
                 found.paths.extend(fs::canonicalize(path).ok().filter(elsewhere).map(|path| (path, runs)));
                 found.links.push((path.into(), to));
             }
@@ -130,7 +131,7 @@ fn system(profile: Profile) -> System {
         }
     }
     // Programs can be found through their links even if only libraries are in the view.
-    let others = system::PROGRAMS.iter().filter(|path| !system::trees(profile).contains(path));
+    let others = PROGRAMS.iter().filter(|path| !trees(profile).contains(path));
     found.links.extend(others.filter_map(|path| Some((PathBuf::from(path), fs::read_link(path).ok()?))));
     found
 }
@@ -156,6 +157,97 @@ impl View {
             Err(e) => Err(Failure::changed(path, &e.to_string())),
         }
     }
+}
+
+/// Libraries, and files that programs need to run.
+pub(super) const LIBRARIES: [&str; 12] = [
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/libexec",
+    "/usr/share",
+    "/usr/include",
+    "/usr/local/lib",
+    "/usr/local/share",
+    "/usr/local/include",
+];
+
+/// Configuration without secrets, and the kernel's description of this machine.
+pub(super) const SETTINGS: [&str; 40] = [
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ca-certificates.conf",
+    "/etc/crypto-policies",
+    "/etc/default/locale",
+    "/etc/debian_version",
+    "/etc/fonts",
+    "/etc/gai.conf",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hostname",
+    "/etc/hosts",
+    "/etc/inputrc",
+    "/etc/java",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/locale.alias",
+    "/etc/locale.conf",
+    "/etc/localtime",
+    "/etc/lsb-release",
+    "/etc/machine-id",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/perl",
+    "/etc/pki",
+    "/etc/protocols",
+    "/etc/python3",
+    "/etc/resolv.conf",
+    "/etc/rpc",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+    "/etc/timezone",
+    "/proc",
+    "/sys/fs/cgroup",
+];
+
+/// The kernel's description of processors and memory.
+pub(super) const MACHINE: [&str; 2] = ["/sys/devices/system", "/sys/kernel/mm"];
+
+/// The directories that hold the settings and the kernel's descriptions.
+pub(super) const HOLD_SETTINGS: [&str; 3] = ["/etc", "/proc", "/sys"];
+
+/// Programs, in the build profile.
+pub(super) const PROGRAMS: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store"];
+
+/// The strict profile reads libraries but not programs.
+pub(crate) fn trees(profile: Profile) -> &'static [&'static str] {
+    match profile {
+        Profile::Strict => &LIBRARIES,
+        Profile::Build => &PROGRAMS,
+    }
+}
+
+/// The dynamic loaders of this machine.
+pub(super) fn loaders() -> Vec<PathBuf> {
+    [
+        "/lib64/ld-linux-x86-64.so.2",
+        "/lib/ld-linux-aarch64.so.1",
+        "/lib/ld-musl-x86_64.so.1",
+        "/lib/ld-musl-aarch64.so.1",
+    ]
+    .into_iter()
+    .map(PathBuf::from)
+    .filter(|path| path.exists())
+    .collect()
 }
 
 #[cfg(test)]
@@ -198,5 +290,11 @@ mod tests {
         assert_eq!(executable, ["/p/bin/a", "/p/bin/b", "/usr/bin/c"]);
         let project = wanted.iter().find(|(path, _)| path == Path::new("/p")).unwrap();
         assert_eq!(project.1 & libc::MOUNT_ATTR_RDONLY, 0, "the control: the project is writable");
+    }
+
+    #[test]
+    fn settings_lie_in_listed_directories() {
+        let mut all = SETTINGS.iter().chain(&MACHINE).map(std::path::Path::new);
+        assert!(all.all(|path| HOLD_SETTINGS.iter().any(|above| path.starts_with(above))));
     }
 }

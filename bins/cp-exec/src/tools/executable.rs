@@ -13,7 +13,7 @@ use crate::policy::{Confirm, LONGEST, Policy};
 use crate::refusal::refuse;
 use crate::request::{Command, ToolCall};
 use crate::rules::Risk;
-use crate::run::stdin;
+use crate::run::streams;
 use crate::sandbox::plan::{Network, Profile};
 
 /// The most bytes of arguments that are also passed in argv.
@@ -49,7 +49,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
     }
     watched.only_in(&plan.view);
     let input: &[u8] = if call.describe { b"" } else { arguments.as_bytes() };
-    let stdin = stdin::from_bytes(input)?;
+    let stdin = streams::stdin_from_bytes(input)?;
     let asks = !call.describe && requires_approval(policy, &call.name);
     let ruling = Ruling {
         plan,

@@ -1,10 +1,8 @@
 //! The tool `filesystem`: reads, searches and changes files under the policy's paths, without a process.
 
 mod change;
-mod list;
-mod patch;
+mod edit;
 mod read;
-mod replace;
 mod search;
 mod undo;
 mod write;
@@ -31,7 +29,7 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<
     engine.policy.check_base()?;
     match operation {
         FileOperation::ReadFile(read) => read::read_file(engine, read),
-        FileOperation::ListDirectory(list) => list::list_directory(engine, list),
+        FileOperation::ListDirectory(list) => read::list_directory(engine, list),
         FileOperation::Search(search) => search::search(engine, search),
         FileOperation::Find(find) => search::find(engine, find),
         FileOperation::WriteFile(write) => write::write_file(engine, write),

@@ -12,8 +12,8 @@ use cp_ledger::format::line::Hash;
 use serde_json::json;
 
 use super::change::{change, locked, present, unchanged};
-use super::patch::patched;
-use super::replace::{Edited, replaced};
+use super::edit::patched;
+use super::edit::{Edited, replaced};
 use super::writable_path;
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::digest::sha256;

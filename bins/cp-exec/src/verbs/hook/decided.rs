@@ -12,8 +12,7 @@ use crate::decision::{confirm, decide};
 use crate::hook::{Line, PromptMode, Rewriter, Tool, ToolEffect, Verdict, effect_of, original_of};
 use crate::policy::{Confirm, HostCall, LONGEST};
 use crate::request::{Command, Form};
-use crate::run::Engine;
-use crate::run::approvals::until_answered;
+use crate::run::{Engine, until_answered};
 use crate::tools::{executable, filesystem};
 use crate::verbs::check::{self, Decision};
 

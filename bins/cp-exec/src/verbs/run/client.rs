@@ -17,7 +17,7 @@ use super::requests::{Overrides, read};
 use super::{Args, answer, duration_of, pass_on, variables};
 use crate::request::{Command, Form, Request};
 use crate::run::client::{Requested, enter};
-use crate::run::stdin;
+use crate::run::streams;
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     check_options(args)?;
@@ -107,7 +107,7 @@ impl Requests {
         };
         self.overrides.apply(&mut command);
         let stdin = match &command.stdin {
-            Some(text) => stdin::from_bytes(text.as_bytes())?.into(),
+            Some(text) => streams::stdin_from_bytes(text.as_bytes())?.into(),
             None => Stdio::null(),
         };
         let timeout = duration_of("timeout", command.timeout)?;

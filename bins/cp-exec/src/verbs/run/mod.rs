@@ -25,8 +25,8 @@ use crate::decision;
 use crate::decision::confirm;
 use crate::policy::{HostCall, Policy};
 use crate::request::{Command, Form};
-use crate::run::approvals::{paused, until_answered};
-use crate::run::{Engine, FinishedRun, Prepared, Stream, Watch, stdin};
+use crate::run::approvals::paused;
+use crate::run::{Engine, FinishedRun, Prepared, Stream, Watch, streams, until_answered};
 use crate::verbs::check;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -217,8 +217,8 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
     let grace = duration_of("--grace", args.grace)?;
     let stdin = || match args.stdin.as_deref() {
         None => Ok(None),
-        Some("-") => stdin::from_stdin().map(Some),
-        Some(path) => stdin::of_file(path.as_ref()).map(Some),
+        Some("-") => streams::copy_own_stdin().map(Some),
+        Some(path) => streams::stdin_from_file(path.as_ref()).map(Some),
     };
     let ready = until_answered(engine, |engine| ready(engine, &command, stdin, grace));
     let (prepared, notices) = on_record(engine, &asked, ready)?;

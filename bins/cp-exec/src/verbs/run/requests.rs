@@ -18,8 +18,8 @@ use crate::decision;
 use crate::decision::confirm;
 use crate::policy::LONGEST;
 use crate::request::{self, Command, Request};
-use crate::run::approvals::{paused, until_answered};
-use crate::run::{Engine, Prepared, stdin};
+use crate::run::approvals::paused;
+use crate::run::{Engine, Prepared, streams, until_answered};
 use crate::tools::filesystem;
 use crate::tools::{executable, machine};
 use crate::verbs::check;
@@ -231,7 +231,7 @@ fn prepare(engine: &mut Engine, request: &Request, grace: Option<Duration>) -> R
             return Ok((Work::Answered(Ok(Box::new(machine::answer(engine, *operation)?))), Vec::new()));
         }
         Request::Command(command) => {
-            let stdin = || command.stdin.as_ref().map(|text| stdin::from_bytes(text.as_bytes())).transpose();
+            let stdin = || command.stdin.as_ref().map(|text| streams::stdin_from_bytes(text.as_bytes())).transpose();
             let (prepared, notices) = ready(engine, command, stdin, grace)?;
             return Ok((Work::Run(Box::new(prepared)), notices));
         }
