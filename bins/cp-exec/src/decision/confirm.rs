@@ -10,7 +10,7 @@ use cp_common::{Code, Error, Result, clock};
 use cp_hosts::difference;
 use serde::Serialize;
 
-use super::decide::Ruling;
+use super::Ruling;
 use crate::digest::{KeyedHasher, sha256};
 use crate::policy::{Confirm, Policy};
 use crate::rules::{Finding, hash_of_lost_files};

@@ -5,16 +5,257 @@
 
 mod checks;
 pub(crate) mod confirm;
-mod decide;
 mod plan;
 mod program;
 mod step;
 mod watched;
 
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cp_common::program::approval::Spent;
+use cp_common::wire::quoted;
+use cp_common::{Error, Result, words};
+
 pub(crate) use self::checks::check_modules;
-pub(crate) use self::decide::{Assessment, Ruling, assess, decide, line_of, read_string, shell_words, timeout_of};
+use self::checks::{
+    add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_governed, check_intent, check_script,
+    check_target, refuse_all_commands, requested_cwd, resolve_program,
+};
+use self::plan::check_variables;
 pub(crate) use self::plan::{Planned, plan};
-pub(crate) use self::program::HashCache;
-pub(crate) use self::program::ProgramLookup;
+use self::program::Pinned;
+pub(crate) use self::program::{HashCache, ProgramLookup};
 pub(crate) use self::step::{Caller, StepRuling, StepVerdict, decide_step};
 pub(crate) use self::watched::{KnownLink, Watched, identity};
+use crate::digest::sha256;
+use crate::policy::{Confirm, Policy, Strings, Verdict};
+use crate::request::{Command, Form};
+use crate::rules::{Arguments, Finding, Risk, Scope, judge, served};
+use crate::sandbox::plan::Plan;
+
+/// The decision about a command before its sandbox is planned.
+#[derive(Clone)]
+pub(crate) struct Assessment {
+    /// The command's arguments, starting with its name.
+    pub argv: Vec<String>,
+    pub finding: Finding,
+    /// The file that would be executed.
+    pub pinned: Pinned,
+    pub cwd: PathBuf,
+    pub timeout: Duration,
+    pub notices: Vec<String>,
+    /// The command line, if the command is a shell that runs one. Each program of the line is decided about when it
+    /// starts.
+    pub line: Option<String>,
+}
+
+impl Assessment {
+    /// True if the command must be confirmed before it starts.
+    pub(crate) fn needs_confirmation(&self) -> bool {
+        self.finding.verdict == Verdict::Confirm && self.line.is_none()
+    }
+
+    pub(crate) fn into_ruling(self, policy: &Policy, command: &Command) -> Result<Ruling> {
+        let confirm = self.needs_confirmation().then_some(self.finding.reason);
+        let is_line = self.line.is_some();
+        let Planned { plan, watched } =
+            plan(policy, command, &self.argv, &self.pinned, &self.cwd, self.timeout, is_line)?;
+        Ok(Ruling {
+            plan,
+            argv: self.argv,
+            line: self.line,
+            variables: command.env.keys().cloned().collect(),
+            pinned: self.pinned,
+            timeout: self.timeout,
+            rule: self.finding.rule,
+            confirm,
+            level: policy.exec().confirm,
+            approved: None,
+            call: policy.actor.call.clone(),
+            is_final: self.finding.is_final,
+            target: self.finding.target,
+            confirmed: None,
+            stdin: command.stdin.as_ref().map(|text| sha256(text.as_bytes())),
+            risk: self.finding.risk,
+            notices: self.notices,
+            watched,
+        })
+    }
+}
+
+/// Decides about a command, and plans its run.
+pub(crate) fn decide(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Ruling> {
+    assess(policy, hashes, command)?.into_ruling(policy, command)
+}
+
+/// Decides about a command whose string is already parsed.
+pub(crate) fn assess(policy: &Policy, hashes: &mut HashCache, command: &Command) -> Result<Assessment> {
+    let cwd = requested_cwd(policy, command)?;
+    match &command.form {
+        Form::Words(argv) => assess_words(policy, hashes, command, argv, cwd),
+        Form::Line(line) => {
+            let finding =
+                Finding::contained("the sandbox contains the line, and each program is decided about when it starts");
+            assess_line(policy, hashes, command, line.clone(), finding, cwd)
+        }
+        Form::Pipeline(stages) => {
+            let mut finding = Finding::allowed(Risk::Low);
+            for argv in stages {
+                finding = finding.or(assess_words(policy, hashes, command, argv, cwd.clone())?.finding);
+            }
+            assess_line(policy, hashes, command, line_of(stages), finding, cwd)
+        }
+        Form::Strict(_) => Err(Error::validation("the string of the command was not read").with("rule", "request")),
+    }
+}
+
+/// Decides about a command line: the shell, its directory and its time limit.
+fn assess_line(
+    policy: &Policy,
+    hashes: &mut HashCache,
+    command: &Command,
+    line: String,
+    finding: Finding,
+    cwd: PathBuf,
+) -> Result<Assessment> {
+    if policy.exec().allowed_commands.is_empty() {
+        return Err(refuse_all_commands(policy));
+    }
+    policy.check_base()?;
+    check_cwd(policy, &cwd)?;
+    let (shell, argv) = shell_words(&line, matches!(command.form, Form::Pipeline(_)))?;
+    let pinned = ProgramLookup::of(policy).pin(&shell, hashes, &|path| policy.writable_only(path))?;
+    let timeout = timeout_of(policy, command.timeout)?;
+    check_variables(&policy.exec().env_allow, &command.env)?;
+    Ok(Assessment { argv, finding, pinned, cwd, timeout, notices: command.notices.clone(), line: Some(line) })
+}
+
+/// Decides about one program in a directory without links.
+fn assess_words(
+    policy: &Policy,
+    hashes: &mut HashCache,
+    command: &Command,
+    argv: &[String],
+    cwd: PathBuf,
+) -> Result<Assessment> {
+    let arguments = Arguments::read(argv);
+    let mut notices = command.notices.clone();
+    let served = served(&arguments);
+    // This check comes before the lists of the policy, because no policy can allow writes to governed paths.
+    check_governed(policy, &arguments, &cwd)?;
+    check_command_name(policy, &arguments).map_err(|error| add_tool_call_hint(error, policy, served))?;
+    // A tool call can replace a whole request only, and only one that names a file.
+    let replaces = command.words().is_some() && arguments.operands().next().is_some();
+    check_intent(policy, served.filter(|_| replaces), &mut notices)
+        .map_err(|error| add_tool_call_hint(error, policy, served))?;
+
+    policy.check_base()?;
+    check_cwd(policy, &cwd)?;
+    let finding = judge(policy, argv, &cwd, Scope::Single).or_refused()?;
+    let path = resolve_program(policy, &arguments, &cwd)?;
+    let pinned = ProgramLookup::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
+    check_target(policy, &pinned.path)?;
+
+    check_modules(policy, &cwd, &pinned.path, arguments.words())?;
+    check_script(policy, &arguments, &cwd)?;
+    check_arguments(policy, &arguments, &cwd)?;
+    let timeout = timeout_of(policy, command.timeout)?;
+    check_variables(&policy.exec().env_allow, &command.env)?;
+    Ok(Assessment { argv: argv.to_vec(), finding, pinned, cwd, timeout, notices, line: None })
+}
+
+/// The time limit of a request, or the default of the policy.
+pub(crate) fn timeout_of(policy: &Policy, asked: Option<f64>) -> Result<Duration> {
+    let seconds = asked.unwrap_or(policy.exec().timeout);
+    if !seconds.is_finite() || seconds <= 0.0 || seconds > policy.longest {
+        let message = format!("timeout must be more than 0 and at most {} seconds", policy.longest);
+        return Err(Error::validation(message).with("rule", "timeout"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A command that may run now, or after confirmation.
+pub(crate) struct Ruling {
+    /// The plan for the sandbox helper.
+    pub plan: Plan,
+    /// The arguments of the request.
+    pub argv: Vec<String>,
+    /// The line that its shell runs, if it is a command line.
+    pub line: Option<String>,
+    pub pinned: Pinned,
+    /// The names of the variables that the request sets.
+    pub variables: Vec<String>,
+    pub timeout: Duration,
+    /// The rule that decided.
+    pub rule: String,
+    /// The reason why confirmation is required; `None` if the command is allowed.
+    pub confirm: Option<String>,
+    pub level: Confirm,
+    /// The approval that was spent for this run.
+    pub approved: Option<Spent>,
+    /// The id of the model's tool call that requests the command.
+    pub call: Option<String>,
+    /// True if the command deletes or publishes: an approval is valid for one run only.
+    pub is_final: bool,
+    /// The existing file that the command destroys.
+    pub target: Option<PathBuf>,
+    /// The hash of the token that was spent for this run.
+    pub confirmed: Option<String>,
+    /// The hash of the standard input, if the request contains it.
+    pub stdin: Option<String>,
+    pub risk: Risk,
+    /// Remarks to report that are not a reason to refuse.
+    pub notices: Vec<String>,
+    /// The guarded paths in the trees that the run may write.
+    pub watched: Watched,
+}
+
+/// The shells for command lines; the first that exists is used.
+const SHELLS: [&str; 3] = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
+
+/// Parses the string of a command according to `exec.strings` of the policy.
+pub(crate) fn read_string(policy: &Policy, mut command: Command) -> Result<Command> {
+    command.form = match command.form {
+        Form::Line(text) if policy.exec().strings == Strings::Single => strict(policy, &text, &mut command.notices)?,
+        Form::Strict(text) => strict(policy, &text, &mut command.notices)?,
+        Form::Pipeline(mut stages) if stages.len() == 1 => Form::Words(stages.remove(0)),
+        other => other,
+    };
+    command.check()?;
+    Ok(command)
+}
+
+fn strict(policy: &Policy, text: &str, notices: &mut Vec<String>) -> Result<Form> {
+    let words = words::split(text)?;
+    notices.clone_from(&words.notices);
+    Ok(Form::Words(words.with_home(&policy.home_text())))
+}
+
+/// Shell code that makes a pipeline return the status of the first stage that fails. The status of SIGPIPE (141) is
+/// not a failure.
+const FIRST_FAILURE: &str = r#"; for s in "${PIPESTATUS[@]}"; do [ $s = 0 ] || [ $s = 141 ] || exit $s; done"#;
+
+/// The shell of this machine, and the arguments with which it runs a line.
+pub(crate) fn shell_words(line: &str, is_pipeline: bool) -> Result<(PathBuf, Vec<String>)> {
+    let shell = SHELLS.iter().find_map(|path| Path::new(path).canonicalize().ok());
+    let shell = shell.ok_or_else(|| Error::not_found("this machine has neither bash nor sh").with("rule", "shell"))?;
+    let name = shell.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut line = line.to_owned();
+    if is_pipeline && name == "bash" {
+        line.push_str(FIRST_FAILURE);
+    }
+    let mut words = vec![name, "-c".to_owned()];
+    // A shell would parse such a line as an option.
+    if line.starts_with(['-', '+']) {
+        words.push("--".to_owned());
+    }
+    words.push(line);
+    Ok((shell, words))
+}
+
+/// The command line of a pipeline, with each word quoted.
+pub(crate) fn line_of(stages: &[Vec<String>]) -> String {
+    let stage = |argv: &Vec<String>| argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+    stages.iter().map(stage).collect::<Vec<_>>().join(" | ")
+}

@@ -1,6 +1,9 @@
 //! The repositories of a run's writable trees. `.git` is bound writable, so that git's own locks work between the run
 //! and its owner. Parts that name programs or redirect git are read-only ([`find`]). A [`Session`] starts before a
 //! run and reports afterwards which parts must not stay.
+//!
+//! A [`Watch`] observes the read-only parts during a run. If another process replaces a file, as `git config`
+//! does, a mount on that file ends, and the run could write the new file.
 
 mod binds;
 mod history;
@@ -9,14 +12,18 @@ mod made;
 mod placeholder;
 mod recover;
 mod settings;
-mod watch;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::fs::{CWD, Mode, OFlags};
 
 pub(crate) use self::binds::{Repository, find};
@@ -26,7 +33,6 @@ pub(crate) use self::made::{inspect, is_bare, is_of_git, may_be_harmless};
 use self::placeholder::Placeholders;
 pub(crate) use self::recover::Recovery;
 use self::settings::fault_in_changed_settings;
-pub(crate) use self::watch::Watch;
 use crate::nofollow::{self, Node};
 
 /// The longest configuration file that is read.
@@ -282,4 +288,77 @@ fn give_to_owner_of(directory: &Path, made: &Path) -> io::Result<()> {
         std::os::unix::fs::lchown(made, Some(meta.uid()), Some(meta.gid()))?;
     }
     Ok(())
+}
+
+/// Files and directories that are mounts in a run.
+pub(crate) struct Watch {
+    inotify: OwnedFd,
+    bound: Vec<WatchedPath>,
+}
+
+struct WatchedPath {
+    path: PathBuf,
+    node: Option<Node>,
+    /// The watch descriptor of its directory.
+    directory: i32,
+    /// True if something else was put at its path.
+    replaced: bool,
+    /// True if the replacement was changed afterwards.
+    written: bool,
+}
+
+const REPLACING: ReadFlags =
+    ReadFlags::MOVED_TO.union(ReadFlags::MOVED_FROM).union(ReadFlags::DELETE).union(ReadFlags::CREATE);
+
+impl Watch {
+    pub(super) fn begin(repositories: &[Repository]) -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let replacing = WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE | WatchFlags::ONLYDIR;
+        let mut bound = Vec::new();
+        for repository in repositories {
+            for path in repository.protected() {
+                let (node, Some(parent)) = (node_of(path), path.parent()) else { continue };
+                if node.is_none() {
+                    continue;
+                }
+                // In a working tree files are written all the time.
+                let writing = if parent.starts_with(&repository.path) {
+                    WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE
+                } else {
+                    WatchFlags::empty()
+                };
+                let directory = inotify::add_watch(&inotify, parent, replacing | writing)?;
+                bound.push(WatchedPath { path: path.clone(), node, directory, replaced: false, written: false });
+            }
+        }
+        Ok(Self { inotify, bound })
+    }
+
+    /// Processes pending events, and returns the first path that was replaced.
+    pub(crate) fn replaced(&mut self) -> Option<&Path> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+            let lost = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+            for bound in &mut self.bound {
+                let is_it = bound.directory == event.wd() && bound.path.file_name() == name;
+                let is_other = lost && node_of(&bound.path) != bound.node;
+                bound.written |= is_other || (is_it && bound.replaced);
+                bound.replaced |= is_other || (is_it && event.events().intersects(REPLACING));
+            }
+        }
+        self.bound.iter().find(|bound| bound.replaced).map(|bound| bound.path.as_path())
+    }
+
+    /// True if the run may have written the current content of a path.
+    pub(super) fn may_be_written(&self, path: &Path) -> bool {
+        self.bound.iter().any(|bound| bound.path == path && bound.written)
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
 }

@@ -13,7 +13,7 @@ use cp_common::home::make_directory;
 use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::after::finish;
+use super::finish;
 use crate::decision::{Watched, identity};
 use crate::sandbox::report::Quarantined;
 use crate::sandbox::{has_ended, processes};

@@ -2,9 +2,206 @@
 //! host calls it.
 
 mod canary;
-mod configured;
 #[cfg(test)]
 mod tests;
 
+use std::path::{Path, PathBuf};
+
+use cp_common::wire::quoted;
+use cp_common::{Code, Error, Result, words};
+use cp_hosts::{Host, Text, pretty, uneditable};
+use serde_json::{Map, Value, json};
+
 pub(crate) use self::canary::{Canary, run_canary};
-pub(crate) use self::configured::{Command, add_hook, file_of, lines, program_in, remove_hook};
+
+/// The time limit that the host applies to the hook, in seconds. It is several times our own limit.
+const LIMIT: u64 = 30;
+/// The message after a hook failed, so that a refusal is never silent. Some hosts continue without a message.
+const FAILED: &str = "cp-exec hook failed";
+const PLUGIN: &str = include_str!("opencode.js");
+/// The text before the command words in that file.
+const WORDS: &str = "const [program, ...words] = ";
+
+/// The file in which a host looks for hooks, of a project or of the user.
+pub(crate) fn file_of(host: Host, project: Option<&Path>, home: &Path) -> PathBuf {
+    host.directory(project, home).join(match host {
+        Host::Claude | Host::Gemini => "settings.json",
+        Host::Codex => "hooks.json",
+        Host::Copilot => "hooks/cp-exec.json",
+        Host::Opencode => "plugin/cp-exec.js",
+    })
+}
+
+/// The events for which a host calls the hook.
+fn events(host: Host) -> &'static [&'static str] {
+    match host {
+        Host::Claude => &["PreToolUse", "PostToolUse", "PostToolUseFailure", "SessionStart", "SessionEnd"],
+        Host::Codex => &["PreToolUse", "PostToolUse", "SessionStart", "SessionEnd"],
+        Host::Gemini => &["BeforeTool", "AfterTool", "SessionStart", "SessionEnd"],
+        Host::Copilot => &["preToolUse", "postToolUse", "postToolUseFailure", "sessionStart", "sessionEnd"],
+        Host::Opencode => &[],
+    }
+}
+
+/// The hook command: this program with its home, which no variable of a project can change.
+pub(crate) struct Command<'a> {
+    pub host: Host,
+    pub program: &'a str,
+    pub home: &'a str,
+}
+
+impl Command<'_> {
+    fn words(&self) -> Vec<&str> {
+        vec![self.program, "--home", self.home, "hook", self.host.name()]
+    }
+
+    /// The command line for the host's shell. If the program is missing or killed, the line exits with 2, which is
+    /// the only status that hosts accept as a refusal. After a refusal of the hook its own message is kept.
+    pub(crate) fn line(&self) -> String {
+        let words: Vec<String> = self.words().into_iter().map(quoted).collect();
+        format!("{} || {{ [ $? -eq 2 ] || echo '{FAILED}' >&2; exit 2; }}", words.join(" "))
+    }
+
+    /// The configuration entry for one event of the host.
+    fn entry(&self) -> Value {
+        let line = self.line();
+        match self.host {
+            Host::Claude => group(&json!({"type": "command", "command": line, "timeout": LIMIT, "onFailure": "block"})),
+            Host::Codex => group(&json!({"type": "command", "command": line, "timeout": LIMIT})),
+            Host::Gemini => group(&json!({"type": "command", "command": line, "timeout": LIMIT * 1000})),
+            Host::Copilot | Host::Opencode => json!({"type": "command", "bash": line, "timeoutSec": LIMIT}),
+        }
+    }
+
+    fn plugin(&self) -> String {
+        PLUGIN.replacen("PROGRAM", &json!(self.words()).to_string(), 1)
+    }
+}
+
+fn group(handler: &Value) -> Value {
+    json!({"matcher": "*", "hooks": [handler]})
+}
+
+/// Returns the text with our hook, once for each event. Replaces earlier entries of our hook.
+pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<String> {
+    let host = command.host;
+    if host == Host::Opencode {
+        return match text {
+            Some(text) if !is_plugin(text) => Err(Error::new(Code::Conflict, "the file is not one that cp-exec wrote")
+                .hint("move it away, or give it another name: opencode loads every file of this directory")),
+            _ => Ok(command.plugin()),
+        };
+    }
+    let entry = command.entry();
+    let lists = events(host).iter().map(|event| ((*event).to_owned(), json!([entry])));
+    let all = json!({ "hooks": lists.collect::<Map<_, _>>() });
+    let rest = match text {
+        None => None,
+        Some(text) => {
+            let edited = checked(text, &all)?;
+            let value: Value = serde_json::from_str(text).unwrap_or_default();
+            let has = |event: &&str| value["hooks"][event].as_array().is_some_and(|list| list.contains(&entry));
+            if events(host).iter().all(has) && hook_entries(host, &edited).len() == events(host).len() {
+                return Ok(text.to_owned());
+            }
+            remove_hook(host, text)?
+        }
+    };
+    let Some(rest) = rest else {
+        let whole = if host == Host::Copilot { json!({"version": 1, "hooks": all["hooks"]}) } else { all };
+        return Ok(pretty(&whole, "  ") + "\n");
+    };
+    let mut text = checked(&rest, &all)?;
+    let Some(hooks) = text.member(&[], "hooks") else {
+        text.append(&[], Some("hooks"), &all["hooks"]);
+        return Ok(text.into_text());
+    };
+    for event in events(host) {
+        match text.member(&[hooks], event) {
+            Some(event) => text.append(&[hooks, event], None, &entry),
+            None => text.append(&[hooks], Some(event), &json!([entry])),
+        }
+    }
+    Ok(text.into_text())
+}
+
+/// Returns the text without our hook; `None` if the file would be empty.
+pub(crate) fn remove_hook(host: Host, text: &str) -> Result<Option<String>> {
+    if host == Host::Opencode {
+        return Ok((!is_plugin(text)).then(|| text.to_owned()));
+    }
+    let mut edited = checked(text, &Value::Null)?;
+    // In reverse order, so that the indexes of earlier entries stay valid.
+    for (way, _) in hook_entries(host, &edited).into_iter().rev() {
+        if !edited.remove(&way) {
+            return Ok(None);
+        }
+    }
+    let text = edited.into_text();
+    let is_bare = serde_json::from_str::<Value>(&text).is_ok_and(|value| value == json!({"version": 1}));
+    Ok((host != Host::Copilot || !is_bare).then_some(text))
+}
+
+/// The parts of a text that run this program: command lines, or a whole plugin.
+pub(crate) fn lines(host: Host, text: &str) -> Result<Vec<String>> {
+    if host == Host::Opencode {
+        return Ok(is_plugin(text).then(|| text.to_owned()).into_iter().collect());
+    }
+    Ok(hook_entries(host, &checked(text, &Value::Null)?).into_iter().map(|(_, line)| line).collect())
+}
+
+/// Our entries: the path of the element to remove for each, and its command line.
+fn hook_entries(host: Host, text: &Text) -> Vec<(Vec<usize>, String)> {
+    let Some(hooks) = text.member(&[], "hooks") else { return Vec::new() };
+    let mut all = Vec::new();
+    for event in 0..text.children(&[hooks]).len() {
+        for (group, raw) in text.children(&[hooks, event]).into_iter().enumerate() {
+            let way = vec![hooks, event, group];
+            if let Some(line) = line_of(host, raw) {
+                all.push((way, line));
+                continue;
+            }
+            let Some(list) = text.member(&way, "hooks") else { continue };
+            let handlers = text.children(&[&way[..], &[list]].concat());
+            let mine: Vec<_> = handlers.into_iter().map(|raw| line_of(host, raw)).collect();
+            // A group that contains only our handlers is removed as a whole.
+            let is_whole = mine.iter().all(Option::is_some);
+            let mine = mine.into_iter().enumerate().filter_map(|(at, line)| Some((at, line?)));
+            all.extend(mine.take(if is_whole { 1 } else { usize::MAX }).map(|(handler, line)| {
+                (if is_whole { way.clone() } else { [&way[..], &[list, handler]].concat() }, line)
+            }));
+        }
+    }
+    all
+}
+
+/// The command line of a handler that runs `cp-exec hook HOST`, at any path and with any ending.
+fn line_of(host: Host, raw: &str) -> Option<String> {
+    let handler: Value = serde_json::from_str(raw).ok()?;
+    let line = handler["command"].as_str().or_else(|| handler["bash"].as_str())?;
+    program_in(host, line).is_some_and(|program| program.ends_with("cp-exec")).then(|| line.to_owned())
+}
+
+/// The program that a line runs with `hook HOST`.
+pub(crate) fn program_in(host: Host, line: &str) -> Option<PathBuf> {
+    if host == Host::Opencode {
+        let words = line.lines().find_map(|line| line.strip_prefix(WORDS))?;
+        return serde_json::from_str::<Vec<String>>(words).ok()?.into_iter().next().map(PathBuf::from);
+    }
+    let (before, _) = line.split_once(&format!(" hook {}", host.name()))?;
+    words::split(before).ok()?.argv.into_iter().next().map(PathBuf::from)
+}
+
+fn is_plugin(text: &str) -> bool {
+    PLUGIN.lines().next().is_some_and(|first| text.starts_with(first))
+}
+
+/// Parses a text that can be edited. `paste` is the text for the user to insert if it cannot be edited.
+fn checked(text: &str, paste: &Value) -> Result<Text> {
+    let (text, value) = Text::checked(text, "hooks", paste)?;
+    let mut lists = value["hooks"].as_object().into_iter().flatten();
+    match lists.find(|(_, list)| !list.is_array()) {
+        Some((event, _)) => Err(uneditable(format!("`hooks.{event}` is not an array"), paste)),
+        None => Ok(text),
+    }
+}

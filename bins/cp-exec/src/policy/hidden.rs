@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use cp_common::{Error, Result};
 use cp_ledger::store::blob;
 
+use super::Policy;
 use super::bounds::{Access, Governed};
 use super::patterns::covering;
-use super::resolved::Policy;
 use crate::guard::{is_guarded, is_guarded_by_link};
 use crate::nofollow::{self, Link, Node, follow};
 use crate::refusal::{denied, denied_by, refuse_link};

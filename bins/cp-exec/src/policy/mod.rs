@@ -1,21 +1,297 @@
 //! The policy: the settings of its file, the declarations of the modules of a root, and both resolved for one start
 //! of the program.
 //!
-//! A policy does not change after it is read. Decisions and the sandbox query paths here.
+//! A [`Policy`] is the policy in force, with every pattern resolved against the base, the home and the session. It does not
+//! change after it is read. Decisions and the sandbox query paths here.
 
 mod bounds;
 mod file;
 mod hidden;
 mod patterns;
-mod resolved;
 mod trust;
 mod walk;
 
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cp_common::context::options::Origin;
+use cp_common::home::resolved;
+use cp_common::{Context, Error, Result};
+
 pub(crate) use self::bounds::Access;
+use self::bounds::{Bounds, Governed, Module, modules, patterns};
 pub(crate) use self::file::{
     ArgumentRules, Confirm, Degraded, Intent, LONGEST, Rule, RunAs, Strings, Verdict, load, parse,
 };
+use self::file::{Exec, Loaded};
 pub(crate) use self::hidden::{Hidden, node_of, readable, visible, writable};
+use self::patterns::{Anchors, Pattern};
 pub(crate) use self::patterns::{covering, escaped, expand, normal};
-pub(crate) use self::resolved::{Actor, HostCall, Policy};
 pub(crate) use self::trust::{check_directory, name_of, others_write};
+use crate::digest::sha256;
+use crate::nofollow::{Link, first_link, follow};
+use crate::refusal::{owner_hint, refuse, refuse_link};
+use crate::sandbox::plan::Network;
+
+/// The input of every decision and every sandbox of this process. Only the current call changes.
+#[derive(Clone)]
+pub(crate) struct Policy {
+    pub loaded: Loaded,
+    /// The resolved paths of the policy.
+    pub bounds: Bounds,
+    pub pristine: Vec<Pattern>,
+    /// One message for each path of the policy that is not granted.
+    not_granted: Vec<String>,
+    /// The value of `.`: the directory in which the outermost program was started.
+    pub base: PathBuf,
+    /// Directories of executable tools.
+    pub tools: Vec<PathBuf>,
+    /// Names that are pinned to one file.
+    pub pins: Vec<(String, PathBuf)>,
+    /// The home of the cp programs.
+    pub cp_home: PathBuf,
+    pub ledger: PathBuf,
+    pub actor: Actor,
+    /// The governed tree that was named as the root.
+    pub governed: Option<Governed>,
+    /// The modules of the root that declare capabilities.
+    modules: Arc<[Module]>,
+    /// Links on the paths of the home and of programs, which programs use as well.
+    pub links: Vec<Link>,
+    /// The highest time limit that a command may request, in seconds.
+    pub longest: f64,
+}
+
+/// The actor, as entries of the ledger name it.
+#[derive(Clone, Debug)]
+pub(crate) struct Actor {
+    pub agent: String,
+    pub session: Option<String>,
+    pub run: Option<String>,
+    /// The tool call of a model that is being answered.
+    pub call: Option<String>,
+    /// The tool call of another agent, if a hook is the caller.
+    pub host: Option<HostCall>,
+    pub origin: Origin,
+}
+
+/// A tool call of another agent that is being decided about or run.
+#[derive(Clone, Debug)]
+pub(crate) struct HostCall {
+    pub host: String,
+    pub session: String,
+    pub call: String,
+}
+
+impl HostCall {
+    /// Parses HOST/SESSION/CALL.
+    pub(crate) fn of(word: &str) -> Result<Self> {
+        let mut parts = word.splitn(3, '/').map(str::to_owned);
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(host), Some(session), Some(call)) => Ok(Self { host, session, call }),
+            _ => Err(Error::usage("--hosted takes HOST/SESSION/CALL").hint("only a hook writes it")),
+        }
+    }
+
+    /// Formats HOST/SESSION/CALL.
+    pub(crate) fn word(&self) -> String {
+        format!("{}/{}/{}", self.host, self.session, self.call)
+    }
+}
+
+impl Policy {
+    /// Resolves the policy of the home, with the modules of `root`, or else of the home.
+    pub(crate) fn resolve(context: &Context, tools: &[PathBuf], root: Option<&Path>) -> Result<Self> {
+        let loaded = load(&context.home.policy_file())?;
+        let session = context.session();
+        let (home, mut links) = follow(&loaded.home);
+        let anchors = Anchors { base: context.base()?.canonicalize()?, home, session: session.clone() };
+        let tools = tools
+            .iter()
+            .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
+            .collect::<Result<Vec<_>>>()?;
+        let cp_home = resolved(context.home.root());
+        let named = match root {
+            None => None,
+            Some(root) => Some(root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?),
+        };
+        let root = named.as_ref().unwrap_or(&cp_home);
+        let home = loaded.home.to_string_lossy();
+        let pins = loaded.settings.exec.pin.iter();
+        let pins: Vec<(String, PathBuf)> =
+            pins.map(|(name, path)| (name.clone(), expand(path, &home).into())).collect();
+        let programs = loaded.settings.exec.path.iter().chain(pins.iter().map(|(_, path)| path));
+        links.extend(programs.flat_map(|path| follow(path).1));
+        let paths = &loaded.settings.paths;
+        let mut bounds = Bounds {
+            read: patterns(&paths.read, &anchors),
+            write: patterns(&paths.write, &anchors),
+            execute: patterns(&paths.execute, &anchors),
+            forbidden: patterns(&paths.forbidden, &anchors),
+            read_only: false,
+        };
+        Ok(Self {
+            not_granted: bounds.remove_linked(),
+            bounds,
+            pristine: patterns(&paths.pristine, &anchors),
+            ledger: resolved(&std::path::absolute(cp_ledger::effect_path(context, "cp-exec.jsonl")?)?),
+            actor: Actor {
+                agent: context.agent(None),
+                session,
+                run: context.options.run.clone(),
+                call: None,
+                host: None,
+                origin: context.origin(),
+            },
+            tools,
+            pins,
+            governed: named.as_deref().map(Governed::of),
+            modules: modules(root, &anchors).into(),
+            cp_home: cp_home.clone(),
+            links,
+            base: anchors.base,
+            longest: LONGEST,
+            loaded,
+        })
+    }
+
+    /// Allows a command to run for a day.
+    pub(crate) fn allow_long_running(&mut self) {
+        self.longest = 86_400.0;
+    }
+
+    /// Removes write access and the network.
+    pub(crate) fn set_read_only(&mut self) {
+        self.bounds.read_only = true;
+        self.loaded.settings.exec.network = Network::None;
+    }
+
+    /// The directory that commands of the session, or else of the run, see as `/tmp`; `None` outside of both.
+    pub(crate) fn session_tmp(&self) -> Option<PathBuf> {
+        let Actor { session, run, host, .. } = &self.actor;
+        let host = || host.as_ref().map(|host| ("host", format!("{}/{}", host.host, host.session)));
+        let (kind, id) =
+            session.clone().map(|id| ("session", id)).or_else(|| run.clone().map(|id| ("run", id))).or_else(host)?;
+        let name = sha256(id.as_bytes()).replacen("sha256:", &format!("{kind}-"), 1);
+        Some(self.cp_home.join("state/tmp").join(name))
+    }
+
+    pub(crate) fn exec(&self) -> &Exec {
+        &self.loaded.settings.exec
+    }
+
+    /// The hash of the policy's text, which tokens and entries are bound to.
+    pub(crate) fn sha256(&self) -> &str {
+        &self.loaded.sha256
+    }
+
+    /// The value of `~` as text.
+    pub(crate) fn home_text(&self) -> Cow<'_, str> {
+        self.loaded.home.to_string_lossy()
+    }
+
+    /// Expands a leading `~`.
+    pub(crate) fn expand(&self, text: &str) -> String {
+        expand(text, &self.home_text())
+    }
+
+    /// Expands the value of a variable that the policy sets: `~` is the home, and a leading `./` is the base.
+    pub(crate) fn value(&self, text: &str) -> String {
+        match text.strip_prefix("./") {
+            Some(below) => self.base.join(below).display().to_string(),
+            None => self.expand(text),
+        }
+    }
+
+    /// The hint of a refusal that a setting would lift. Without a policy, the hint is to create one.
+    pub(crate) fn setting_hint(&self, setting: &str) -> String {
+        match &self.loaded.file {
+            None => "`cp-exec policy init` writes a policy that allows the programs of this machine; with --for DIR also what a project needs".to_owned(),
+            Some(file) => owner_hint(&format!("{setting}, in {}", file.display())),
+        }
+    }
+
+    /// True if approvals are advisory, because the user who requests them can read the key that signs them.
+    pub(crate) fn approvals_are_advisory(&self) -> bool {
+        let owner = self.exec().confirm == Confirm::Owner || !self.loaded.settings.tools.approve.is_empty();
+        owner && rustix::fs::access(self.cp_home.join("keys"), rustix::fs::Access::READ_OK).is_ok()
+    }
+
+    /// The modules whose bounds apply to these paths.
+    pub(crate) fn modules_at(&self, paths: &[&Path]) -> Vec<&Module> {
+        self.modules.iter().filter(|module| module.contains_any(paths)).collect()
+    }
+
+    /// The modules whose `forbidden` list applies to these paths: all modules of an explicit root.
+    pub(crate) fn modules_that_forbid(&self, paths: &[&Path]) -> Vec<&Module> {
+        self.modules.iter().filter(|module| self.governed.is_some() || module.contains_any(paths)).collect()
+    }
+
+    /// Refuses a policy whose forbidden or pristine paths go through a link that a command could have created.
+    fn check_links(&self) -> Result<()> {
+        let writable = self.written_by_name();
+        for pattern in self.bounds.forbidden.iter().chain(&self.pristine) {
+            if let Some(link) = pattern.hostile_link(&writable) {
+                return Err(refuse_link(pattern.text(), &link.at, "which lies in a directory that commands can write"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a base directory that would grant too much, unless the policy lists that directory by name. Also
+    /// refuses hostile links.
+    pub(crate) fn check_base(&self) -> Result<()> {
+        self.check_links()?;
+        let base = &self.base;
+        let paths = &self.loaded.settings.paths;
+        let uses_base = paths.read.iter().chain(&paths.write).any(|text| text == "." || text == "./");
+        let (why, all) = if base == Path::new("/") {
+            ("the root of the file system", true)
+        } else if *base == self.loaded.home {
+            ("a home directory", true)
+        } else {
+            ("a directory that contains the cp home", self.cp_home.starts_with(base))
+        };
+        let by_name = || {
+            let listed =
+                |pattern: &Pattern| pattern.text() != "." && pattern.text() != "./" && pattern.tree() == Some(base);
+            self.bounds.read.iter().any(listed)
+        };
+        if !uses_base || !all || by_name() {
+            return Ok(());
+        }
+        Err(refuse("base", format!("`.` is {}, {why}", base.display())).hint(format!(
+            "start in a project directory, or give --base DIR; {}",
+            self.setting_hint("the directory by name in paths.read and paths.write")
+        )))
+    }
+
+    /// True if a path lies in a directory of executable tools.
+    pub(crate) fn is_tool(&self, path: &Path) -> bool {
+        self.tools.iter().any(|tools| path.starts_with(tools))
+    }
+
+    /// True if a command could write a path that is not declared as executable.
+    pub(crate) fn writable_only(&self, path: &Path) -> bool {
+        let written = self.bounds.write.iter().any(|pattern| pattern.matches(path));
+        written && !self.bounds.lists(Access::Execute, path) && !self.is_tool(path)
+    }
+
+    /// Paths that are not granted because of a link, and patterns that the kernel does not enforce, as they are
+    /// recorded.
+    pub(crate) fn not_kernel_enforced(&self) -> Vec<String> {
+        let mut missing: Vec<String> = self.not_granted.iter().map(|why| format!("not_granted: {why}")).collect();
+        for (pattern, _) in self.bounds.all().filter(|(_, grants)| *grants) {
+            match pattern.tree() {
+                None => missing.push(format!("not_kernel_enforced: {}", pattern.text())),
+                Some(tree) => {
+                    missing.extend(first_link(tree).map(|link| {
+                        format!("not_granted: `{}` goes through the link {}", pattern.text(), link.display())
+                    }));
+                }
+            }
+        }
+        missing
+    }
+}

@@ -13,9 +13,9 @@ use cp_common::{Error, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
+use super::Policy;
 use super::hidden::is_environment_file;
 use super::patterns::Pattern;
-use super::resolved::Policy;
 use crate::glob::name_matches;
 use crate::guard::{Guarded, Guards, MatchState, may_matter};
 use crate::nofollow;

@@ -1,17 +1,238 @@
 //! Runs commands after a decision: intent on the ledger, sandbox helper, captured output, result on the ledger.
+//! An [`Engine`] has the policy in force, and a [`Prepared`] is a command from its intent to its result.
 
 pub(crate) mod approvals;
 pub(crate) mod client;
 mod clients;
 pub(crate) mod helper;
 mod journal;
-mod prepared;
 mod provenance;
 mod result;
 mod steps;
 pub(crate) mod streams;
 mod supervise;
 
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cp_common::program::approval::{Spent, Verdict};
+use cp_common::wire::{How, Receipt};
+use cp_common::{Context, Error, Result, signals};
+use cp_ledger::format::approval::Said;
+
+use self::helper::{Helper, Run};
+use self::journal::Journal;
 pub(crate) use self::journal::quoted;
-pub(crate) use self::prepared::{Engine, Prepared, RunResult, until_answered};
+use self::result::{EarlyEnd, Outcome, done, explain};
 pub(crate) use self::result::{FinishedRun, NotRun, Stream, Watch};
+use self::steps::Steps;
+use crate::changes::{Baseline, Store};
+use crate::decision::{HashCache, Ruling};
+use crate::git_dir::Session;
+use crate::guard::settle::{OpenRun, settle};
+use crate::guard::{self, session_tmp};
+use crate::policy::{HostCall, Policy};
+use crate::refusal::refuse;
+use crate::sandbox::plan::Layer;
+
+/// The longest grace period between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The result of a run.
+pub(crate) type RunResult = std::result::Result<Outcome, NotRun>;
+
+/// A command with a decision and an intent on the ledger. It can run on any thread.
+pub(crate) struct Prepared {
+    ruling: Ruling,
+    intent: Receipt,
+    steps: Option<Steps>,
+    stdin: Option<OwnedFd>,
+    helper: Arc<Helper>,
+    /// The time before the deadline at which the command gets SIGTERM.
+    grace: Duration,
+    policy: Policy,
+    /// The marker of a run without a result. The next start reads it if this program is killed.
+    open: Option<OpenRun>,
+    /// The program that reads the history of repositories.
+    git: Option<PathBuf>,
+    _effect: signals::Effect,
+}
+
+impl Prepared {
+    /// Records the intent. The entry is synced on return.
+    pub(crate) fn new(
+        engine: &mut Engine,
+        tool: &'static str,
+        ruling: Ruling,
+        stdin: Option<OwnedFd>,
+        grace: Option<Duration>,
+    ) -> Result<Self> {
+        if let Some(directory) = engine.policy.session_tmp() {
+            let (bytes, entries) = (engine.policy.exec().scratch, engine.policy.loaded.settings.paths.walk);
+            session_tmp::prepare(&directory, bytes, entries)?;
+        }
+        let helper = engine.helper()?;
+        let effect = signals::effect();
+        if let Some(Spent { approval, grant, .. }) = &ruling.approved {
+            engine.journal.approval(Said::Spent(grant), approval)?;
+        }
+        let intent = engine.journal.intend(tool, &ruling)?;
+        let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent);
+        let grace = grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout);
+        let git = engine.policy.exec().path.iter().map(|directory| directory.join("git")).find(|git| git.is_file());
+        let policy = engine.policy.clone();
+        Ok(Self { ruling, intent, steps: Some(steps), stdin, helper, grace, policy, open: None, git, _effect: effect })
+    }
+
+    /// Runs the command until all of its processes have ended.
+    pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> RunResult {
+        let helper = self.helper.session();
+        match OpenRun::begin(&self.policy.cp_home, &self.policy.ledger, self.intent.seq, helper, &self.ruling.watched) {
+            Ok(open) => self.open = Some(open),
+            Err(error) => return Err(NotRun::Lost(error)),
+        }
+        let view = &self.ruling.plan.view;
+        let hidden: HashSet<&Path> = view.mask.iter().chain(&view.mask_found).map(PathBuf::as_path).collect();
+        let walk = self.policy.loaded.settings.paths.walk;
+        let (store, exclude) = (Store::of_home(&self.policy.cp_home), |path: &Path| hidden.contains(path));
+        let before = (!view.write.is_empty()).then(|| Baseline::capture(&view.write, &exclude, &store, walk));
+        let mut session = Session::begin(&self.ruling.watched.repositories);
+        let run = Run {
+            stdin: self.stdin.take(),
+            timeout: self.ruling.timeout,
+            grace: self.grace,
+            output_limit: self.policy.exec().output_limit,
+            watch,
+            repositories: session.watch(),
+            steps: self.steps.take(),
+        };
+        let mut ran = self.helper.run(&self.ruling.plan, run);
+        self.guard(session, &mut ran);
+        if let (Ok(outcome), Some(before)) = (&mut ran, before) {
+            let changes = before.compare();
+            outcome.enforcement.missing.extend(changes.missing());
+            outcome.changes = changes;
+        }
+        ran
+    }
+
+    /// Quarantines files of the run that other programs execute later, even if it is unknown whether the command
+    /// started.
+    fn guard(&self, session: Session<'_>, ran: &mut RunResult) {
+        let private = ran.as_ref().map_or(true, |outcome| outcome.enforcement.has(Layer::Mount));
+        let after = session.finish(private, self.git.as_deref());
+        let found = guard::finish(&self.ruling.watched, after.findings, &self.policy.cp_home, private);
+        match ran {
+            Ok(outcome) => {
+                outcome.ended = outcome.ended.or(after.is_replaced.then_some(EarlyEnd::Conflict));
+                let enforcement = &mut outcome.enforcement;
+                enforcement.missing.extend(after.missing);
+                enforcement.history = after.history;
+                enforcement.guard = found.quarantined;
+                enforcement.new_hidden = found.new_hidden;
+                enforcement.repositories_made = found.repositories_made;
+            }
+            Err(_) if found.quarantined.is_empty() => {}
+            Err(_) => {
+                let message = "the command did not start properly, and created files that other programs execute; they were quarantined";
+                let error = refuse("guard", message)
+                    .with("guard", "after")
+                    .with("quarantined", serde_json::json!(found.quarantined));
+                *ran = Err(NotRun::Lost(error));
+            }
+        }
+    }
+
+    /// Records the result, and builds the answer.
+    pub(crate) fn settle(self, engine: &mut Engine, ran: RunResult) -> Result<FinishedRun> {
+        match ran {
+            Ok(mut outcome) => {
+                if let Some(error) = outcome.steps.failed.take() {
+                    return Err(error.fatal());
+                }
+                outcome.enforcement.missing.extend(engine.policy.not_kernel_enforced());
+                let receipt = engine.journal.conclude(&self.ruling, &self.intent, &outcome)?;
+                done(&self.ruling, outcome, receipt)
+            }
+            Err(not_run) => {
+                let error = explain(&self.ruling, not_run);
+                self.abandon(engine, &error)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Records that the command did not run.
+    pub(crate) fn abandon(self, engine: &mut Engine, error: &Error) -> Result<()> {
+        engine.journal.abandon(&self.intent, error).map(drop)
+    }
+}
+
+/// The state of one start of the program.
+pub(crate) struct Engine {
+    pub policy: Policy,
+    /// Hashes of known programs.
+    pub hashes: HashCache,
+    pub journal: Journal,
+    helper: Option<Arc<Helper>>,
+}
+
+impl Engine {
+    /// Reads the policy. Starts and writes nothing yet.
+    pub(crate) fn new(context: &Context, tools: &[PathBuf], root: Option<&Path>) -> Result<Self> {
+        let policy = Policy::resolve(context, tools, root)?;
+        let hashes = HashCache::of_home(&policy.cp_home);
+        let journal = Journal::new(&policy);
+        Ok(Self { policy, hashes, journal, helper: None })
+    }
+
+    /// Cleans up after killed runs, and returns the quarantined paths. This happens before any decision, because
+    /// decisions would attribute the files to the owner.
+    pub(crate) fn settle_killed_runs(&mut self) -> Result<Vec<String>> {
+        let mut paths = Vec::new();
+        for killed in settle(&self.policy.cp_home, &self.policy.ledger) {
+            self.journal.settle(killed.intent, &killed.quarantined)?;
+            paths.extend(killed.quarantined.iter().map(|quarantined| quarantined.path.clone()));
+        }
+        Ok(paths)
+    }
+
+    /// Serves a tool call of another agent. All following entries name the call.
+    pub(crate) fn serve(&mut self, hosted: HostCall) {
+        self.policy.actor.call = Some(hosted.call.clone());
+        self.policy.actor.host = Some(hosted);
+        self.journal = Journal::new(&self.policy);
+    }
+
+    /// The helper that starts runs. Must be called on the main thread.
+    pub(crate) fn helper(&mut self) -> Result<Arc<Helper>> {
+        match &self.helper {
+            Some(helper) if helper.is_alive() => Ok(Arc::clone(helper)),
+            _ => Ok(Arc::clone(self.helper.insert(Arc::new(Helper::start()?)))),
+        }
+    }
+}
+
+/// Repeats an attempt as long as the approver of the policy grants what it requires.
+pub(crate) fn until_answered<T>(engine: &mut Engine, mut attempt: impl FnMut(&mut Engine) -> Result<T>) -> Result<T> {
+    loop {
+        let error = match attempt(engine) {
+            Err(error) if !error.is_fatal() => error,
+            outcome => return outcome,
+        };
+        let Some(approval) = approvals::paused(&error) else { return Err(error) };
+        let Engine { journal, policy, .. } = engine;
+        journal.approval(Said::Asked, &approval)?;
+        match approvals::owner_approver(policy, &approval)? {
+            Some(Verdict::Granted) => drop(approvals::grant(journal, policy, &approval, How::OwnerApprover)?),
+            Some(Verdict::Denied(why)) => {
+                return Err(approvals::deny(journal, policy, &approval, How::OwnerApprover, &why)?);
+            }
+            Some(Verdict::Undecided(why)) => return Err(error.with("approver", why)),
+            None => return Err(error),
+        }
+    }
+}

@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use serde_json::json;
 
-use super::change::{locked, present};
+use super::{locked, present};
 use crate::changes::{Store, state_of};
 use crate::nofollow;
 use crate::policy::{Policy, writable};

@@ -11,10 +11,10 @@ use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use serde_json::json;
 
-use super::change::{change, locked, present, unchanged};
 use super::edit::patched;
 use super::edit::{Edited, replaced};
 use super::writable_path;
+use super::{change, locked, present, unchanged};
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::digest::sha256;
 use crate::policy::Policy;
