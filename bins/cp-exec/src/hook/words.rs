@@ -38,39 +38,25 @@ impl Verdict {
 /// The line that the host reads from standard output; empty if it expects none. For a denial the exit status is also
 /// 2, with a message on standard error, which all hosts accept as a denial.
 pub(crate) fn response(host: Host, verdict: &Verdict) -> String {
-    let words = match host {
-        Host::Claude | Host::Codex => match verdict {
-            Verdict::Pass => return String::new(),
-            Verdict::Rewrite(input) => permission("allow", "cp-exec runs it in its sandbox", Some(input)),
-            // Only Claude Code receives this.
-            Verdict::Ask(input, why) => permission("ask", why, Some(input)),
-            Verdict::Defer(why) => permission("defer", why, None),
-            Verdict::Deny(why) => permission("deny", why, None),
-        },
-        Host::Gemini => match verdict {
-            Verdict::Pass => return String::new(),
-            Verdict::Rewrite(input) => {
-                json!({ "hookSpecificOutput": { "hookEventName": "BeforeTool", "tool_input": input } })
-            }
-            Verdict::Ask(_, why) | Verdict::Defer(why) | Verdict::Deny(why) => {
-                json!({ "decision": "deny", "reason": why })
-            }
-        },
-        Host::Copilot => match verdict {
-            Verdict::Pass => return String::new(),
-            Verdict::Rewrite(input) => json!({ "permissionDecision": "allow", "modifiedArgs": input }),
-            Verdict::Ask(_, why) | Verdict::Defer(why) | Verdict::Deny(why) => {
-                json!({ "permissionDecision": "deny", "permissionDecisionReason": why })
-            }
-        },
+    let is_claude = matches!(host, Host::Claude | Host::Codex);
+    let (decision, why, input) = match verdict {
         // Our plugin for opencode accepts only an explicit `allow`.
-        Host::Opencode => match verdict {
-            Verdict::Pass => json!({ "decision": "allow" }),
-            Verdict::Rewrite(input) => json!({ "decision": "allow", "args": input }),
-            Verdict::Ask(_, why) | Verdict::Defer(why) | Verdict::Deny(why) => {
-                json!({ "decision": "deny", "reason": why })
-            }
-        },
+        Verdict::Pass if host == Host::Opencode => return format!("{}\n", json!({ "decision": "allow" })),
+        Verdict::Pass => return String::new(),
+        Verdict::Rewrite(input) => ("allow", "cp-exec runs it in its sandbox", Some(input)),
+        Verdict::Ask(input, why) if is_claude => ("ask", why.as_str(), Some(input)),
+        Verdict::Defer(why) if is_claude => ("defer", why.as_str(), None),
+        Verdict::Ask(_, why) | Verdict::Defer(why) | Verdict::Deny(why) => ("deny", why.as_str(), None),
+    };
+    let words = match (host, input) {
+        (Host::Claude | Host::Codex, _) => permission(decision, why, input),
+        (Host::Gemini, Some(input)) => {
+            json!({ "hookSpecificOutput": { "hookEventName": "BeforeTool", "tool_input": input } })
+        }
+        (Host::Copilot, Some(input)) => json!({ "permissionDecision": decision, "modifiedArgs": input }),
+        (Host::Copilot, None) => json!({ "permissionDecision": decision, "permissionDecisionReason": why }),
+        (Host::Opencode, Some(input)) => json!({ "decision": decision, "args": input }),
+        (Host::Gemini | Host::Opencode, None) => json!({ "decision": decision, "reason": why }),
     };
     format!("{words}\n")
 }

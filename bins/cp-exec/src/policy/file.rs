@@ -31,6 +31,10 @@ pub(crate) struct Settings {
     pub mcp: toml::Table,
 }
 
+/// The directories of the system's programs.
+pub(crate) const SYSTEM_PATH: [&str; 6] =
+    ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
+
 /// `[exec]`
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -85,9 +89,7 @@ impl Default for Exec {
         Self {
             allowed_commands: Vec::new(),
             restricted_commands: Vec::new(),
-            path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"]
-                .map(PathBuf::from)
-                .to_vec(),
+            path: SYSTEM_PATH.map(PathBuf::from).to_vec(),
             strings: Strings::Shell,
             intent: Intent::Enforce,
             argument_rules: ArgumentRules::Default,

@@ -22,7 +22,7 @@ use cp_common::{Context, Error, Result};
 pub(crate) use self::bounds::Access;
 use self::bounds::{Bounds, Governed, Module, modules, patterns};
 pub(crate) use self::file::{
-    ArgumentRules, Confirm, Degraded, Intent, LONGEST, Rule, RunAs, Strings, Verdict, load, parse,
+    ArgumentRules, Confirm, Degraded, Intent, LONGEST, Rule, RunAs, SYSTEM_PATH, Strings, Verdict, load, parse,
 };
 use self::file::{Exec, Loaded};
 pub(crate) use self::hidden::{Hidden, node_of, readable, visible, writable};

@@ -332,7 +332,7 @@ fn ended(entry: Entry, outcome: &Outcome) -> Entry {
         .with("result_hash", &claims::exec_result(&result))
 }
 
-/// A text as it stands in an entry.
+/// The JSON of a text, as entries contain it.
 pub(crate) fn quoted(text: &str) -> Vec<u8> {
     let mut quoted = Vec::new();
     cp_common::json::string(text, &mut quoted);

@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use cp_common::context::options::{InputKind, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
+use cp_common::wire::Executable;
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Executable, ToolCall};
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::run::answers::read;
 use crate::decision::{self, Assessment, HashCache, confirm};
 use crate::policy::{Confirm, Policy};
 use crate::refusal::with_members;
-use crate::request::{self, Command, Form, Request};
+use crate::request::{Command, Form, Request};
 use crate::rules::Risk;
 use crate::run::client::{self, Message};
 use crate::sandbox::plan::{Network, Profile};
@@ -186,14 +187,7 @@ impl<D: FnMut(Result<Command>) -> Result<Decision>> Filter for Requests<D> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let request = match body {
-            Body::Text(_) => return Err(Error::validation("requests are JSON objects, one per line")),
-            Body::Row(row) => request::of_row(row),
-            Body::Record(record) => {
-                let call: ToolCall = record.read()?;
-                request::of_call(&call.name, &call.input)
-            }
-        };
+        let (_, request) = read(body)?;
         let command = match request {
             Ok(Request::Command(command)) => Ok(command),
             Ok(_) => {

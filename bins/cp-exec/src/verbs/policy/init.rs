@@ -201,8 +201,9 @@ fn write(begun: Begun, project: Option<&Path>, context: &mut Context) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::toolchains::{CATALOGUE, Group, SYSTEM};
+    use super::super::toolchains::{CATALOGUE, Group};
     use super::*;
+    use crate::policy::SYSTEM_PATH;
 
     #[test]
     fn starter_is_valid_for_any_toolchain_directories() {
@@ -214,7 +215,7 @@ mod tests {
         std::fs::create_dir_all(&bin).unwrap();
         std::fs::write(bin.join("cargo"), "").unwrap();
         let policy = written(home.path());
-        if SYSTEM.iter().all(|directory| !Path::new(directory).join("cargo").exists()) {
+        if SYSTEM_PATH.iter().all(|directory| !Path::new(directory).join("cargo").exists()) {
             assert_eq!(policy.exec.pin["cargo"], "~/.cargo/bin/cargo");
             assert_eq!(policy.exec.env_set["CARGO_HOME"], "~/.cargo");
             assert!(policy.paths.execute.contains(&"~/.rustup/toolchains/**".to_owned()));

@@ -6,10 +6,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::policy::escaped;
-
-/// The directories of a starter's `exec.path`.
-pub(super) const SYSTEM: [&str; 6] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
+use crate::policy::{SYSTEM_PATH, escaped};
 
 /// The data of `programs.toml`.
 #[derive(Default, Deserialize)]
@@ -85,7 +82,7 @@ pub(super) fn find(name: &str, home: &Path) -> Option<Program> {
 
 fn find_on(path: &[PathBuf], name: &str, home: &Path) -> Option<Program> {
     let place = |directory: &Path| path.iter().position(|entry| entry == directory).unwrap_or(usize::MAX);
-    let system = SYSTEM.iter().map(|directory| (place(Path::new(directory)), PathBuf::from(directory)));
+    let system = SYSTEM_PATH.iter().map(|directory| (place(Path::new(directory)), PathBuf::from(directory)));
     let installed = CATALOGUE.installed.iter().flat_map(|installed| {
         let chosen = installed.chosen(home);
         let shims = installed.shims.as_ref().map_or(usize::MAX, |shims| place(&home.join(shims)));
@@ -105,7 +102,7 @@ fn find_on(path: &[PathBuf], name: &str, home: &Path) -> Option<Program> {
 }
 
 fn is_of_system(directory: &Path) -> bool {
-    SYSTEM.iter().any(|system| Path::new(system) == directory)
+    SYSTEM_PATH.iter().any(|system| Path::new(system) == directory)
 }
 
 impl Installed {

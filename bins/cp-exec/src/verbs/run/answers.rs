@@ -4,14 +4,15 @@ use std::time::Instant;
 
 use cp_common::context::options::StreamOptions;
 use cp_common::output::Place;
-use cp_common::stream::filter;
-use cp_common::wire::ToolResult;
+use cp_common::stream::filter::{self, Body};
 use cp_common::wire::record::Kind;
+use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::request::{self, Request};
 use crate::run::{Engine, FinishedRun, Prepared, RunResult};
 use crate::tools::Item;
 
@@ -43,6 +44,23 @@ pub(crate) struct Call {
     pub name: String,
     #[serde(serialize_with = "without_values")]
     pub input: Box<RawValue>,
+}
+
+/// Parses a line as a request. An invalid one is refused in order, like any other.
+pub(in crate::verbs) fn read(body: Body<'_>) -> Result<(Source, Result<Request>)> {
+    match body {
+        Body::Text(_) => Err(Error::validation("requests are JSON objects, one per line")
+            .hint("for a command line use -c STRING or -- COMMAND ARG…")),
+        Body::Row(row) => Ok((Source::Row(row.to_owned()), request::of_row(row))),
+        Body::Record(record) => {
+            let call: ToolCall = record.read()?;
+            let mut request = request::of_call(&call.name, &call.input);
+            if let Ok(Request::Tool(tool)) = &mut request {
+                tool.timeout = call.timeout;
+            }
+            Ok((Source::Call(Call { id: call.id, name: call.name, input: call.input }), request))
+        }
+    }
 }
 
 /// Serializes a request for the ledger, with the names but not the values of its variables.

@@ -12,8 +12,8 @@ use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
-use super::answers::Answer;
-use super::requests::{Overrides, read};
+use super::answers::{Answer, read};
+use super::requests::Overrides;
 use super::{Args, answer, duration_of, pass_on, variables};
 use crate::request::{Command, Form, Request};
 use crate::run::client::{Requested, enter};

@@ -1,6 +1,6 @@
 //! `cp-exec`: runs one command, or every request on standard input.
 
-mod answers;
+pub(super) mod answers;
 mod client;
 mod once;
 mod requests;

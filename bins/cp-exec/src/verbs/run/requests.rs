@@ -8,16 +8,15 @@ use cp_common::context::options::{InputKind, StreamOptions};
 use cp_common::output::{Place, Severity};
 use cp_common::stream::filter::{Body, Filter};
 use cp_common::stream::jobs::Jobs;
-use cp_common::wire::ToolCall;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
-use super::answers::{Call, Finished, Source, Task, Work, answer_at, work};
+use super::answers::{Finished, Source, Task, Work, answer_at, read, work};
 use super::ready;
 use crate::decision;
 use crate::decision::confirm;
 use crate::policy::LONGEST;
-use crate::request::{self, Command, Request};
+use crate::request::{Command, Request};
 use crate::run::approvals::paused;
 use crate::run::{Engine, Prepared, streams, until_answered};
 use crate::tools::filesystem;
@@ -77,7 +76,7 @@ impl Requests {
         let grace = self.overrides.grace;
         let prepared =
             request.and_then(|request| until_answered(&mut self.engine, |engine| prepare(engine, &request, grace)));
-        let todo = match prepared.map(|(todo, notices)| self.notice(place, notices, todo, context)) {
+        let todo = match prepared {
             Err(error) if error.is_fatal() => return Err(error),
             Err(error) => {
                 if paused(&error).is_none() {
@@ -85,13 +84,16 @@ impl Requests {
                 }
                 Work::Answered(Err(error))
             }
-            Ok(todo) => todo,
+            Ok((todo, notices)) => {
+                self.notice(place, notices, context);
+                todo
+            }
         };
         Ok(Task { place, asked, began, todo })
     }
 
     /// Reports the notices of a request that is about to run.
-    fn notice(&mut self, place: Place, notices: Vec<String>, todo: Work, context: &mut Context) -> Work {
+    fn notice(&mut self, place: Place, notices: Vec<String>, context: &mut Context) {
         for notice in notices {
             self.noticed += 1;
             if self.noticed <= NOTICES {
@@ -99,14 +101,12 @@ impl Requests {
                 context.out.notice("command", Severity::Info, format!("{at}{notice}"));
             }
         }
-        todo
     }
 
     /// Starts a request in the pool, or runs it and answers.
     fn dispatch(&mut self, task: Task, context: &mut Context) -> Result<()> {
         let Some(jobs) = &mut self.jobs else {
-            let finished = work(task);
-            return self.settle(finished, context);
+            return answer_at(&mut self.engine, work(task), self.stream, context);
         };
         while !jobs.has_room() {
             let Some(finished) = jobs.wait()? else { break };
@@ -116,14 +116,10 @@ impl Requests {
         self.take_finished(context)
     }
 
-    fn settle(&mut self, finished: Finished, context: &mut Context) -> Result<()> {
-        answer_at(&mut self.engine, finished, self.stream, context)
-    }
-
     /// Answers finished requests in order, without waiting.
     fn take_finished(&mut self, context: &mut Context) -> Result<()> {
         while let Some(finished) = self.jobs.as_mut().and_then(Jobs::take) {
-            self.settle(finished, context)?;
+            answer_at(&mut self.engine, finished, self.stream, context)?;
         }
         Ok(())
     }
@@ -132,7 +128,7 @@ impl Requests {
         while let Some(jobs) = &mut self.jobs
             && let Some(finished) = jobs.wait()?
         {
-            self.settle(finished, context)?;
+            answer_at(&mut self.engine, finished, self.stream, context)?;
         }
         Ok(())
     }
@@ -201,23 +197,6 @@ impl Filter for Requests {
             return self.wind_down(context);
         }
         self.wait_for_all(context)
-    }
-}
-
-/// Parses a line as a request. An invalid one is refused in order, like any other.
-pub(super) fn read(body: Body<'_>) -> Result<(Source, Result<Request>)> {
-    match body {
-        Body::Text(_) => Err(Error::validation("requests are JSON objects, one per line")
-            .hint("for a command line use -c STRING or -- COMMAND ARG…")),
-        Body::Row(row) => Ok((Source::Row(row.to_owned()), request::of_row(row))),
-        Body::Record(record) => {
-            let call: ToolCall = record.read()?;
-            let mut request = request::of_call(&call.name, &call.input);
-            if let Ok(Request::Tool(tool)) = &mut request {
-                tool.timeout = call.timeout;
-            }
-            Ok((Source::Call(Call { id: call.id, name: call.name, input: call.input }), request))
-        }
     }
 }
 
