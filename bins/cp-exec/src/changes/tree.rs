@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
-use std::io;
+use std::fs;
+use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -194,13 +194,8 @@ pub(super) fn hash_of(path: &Path, entry: &Entry) -> io::Result<Hash> {
     if entry.kind != FileKind::File || entry.stamp.size > LARGEST {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut file = open(path, &entry.stamp)?;
-    read_hash(&mut file)
-}
-
-fn read_hash(file: &mut File) -> io::Result<Hash> {
     let mut bytes = Vec::new();
-    io::Read::read_to_end(file, &mut bytes)?;
+    open(path, &entry.stamp)?.read_to_end(&mut bytes)?;
     Ok(Hash::of(&bytes))
 }
 

@@ -38,17 +38,23 @@ struct Request<'a, What> {
 pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
     let plan = &ruling.plan;
     let request = Request {
-        what: (&ruling.argv, plan.limits),
+        what: (&ruling.command.argv, plan.limits),
         cwd: &plan.cwd.path,
         env: KeyedHasher::of_home(&policy.cp_home).tag_all(&plan.env),
-        timeout_ms: ruling.timeout.as_millis(),
+        timeout_ms: ruling.command.timeout.as_millis(),
         profile: plan.profile,
         network: plan.network,
         stdin: ruling.stdin.as_deref(),
         uid: rustix::process::getuid().as_raw(),
     };
-    let lost = ruling.target.as_ref().map(|_| hash_of_lost_files(policy, &ruling.argv, &plan.cwd.path)).transpose()?;
-    binds(policy, &request, Some(ruling.pinned.sha256.clone()), lost)
+    let lost = ruling
+        .command
+        .finding
+        .target
+        .as_ref()
+        .map(|_| hash_of_lost_files(policy, &ruling.command.argv, &plan.cwd.path))
+        .transpose()?;
+    binds(policy, &request, Some(ruling.command.pinned.sha256.clone()), lost)
 }
 
 fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, target: Option<String>) -> Result<Binds> {
@@ -59,15 +65,15 @@ fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, tar
 /// The approval that a ruling requires.
 pub(crate) fn approval_of_ruling(policy: &Policy, ruling: &Ruling) -> Result<Approval> {
     let shown = Shown {
-        argv: ruling.argv.clone(),
+        argv: ruling.command.argv.clone(),
         variables: ruling.variables.clone(),
         cwd: Some(ruling.plan.cwd.path.display().to_string()),
-        risk: ruling.risk.name().to_owned(),
-        rule: ruling.rule.clone(),
+        risk: ruling.command.finding.risk.name().to_owned(),
+        rule: ruling.command.finding.rule.clone(),
         why: ruling.confirm.clone().unwrap_or_default(),
         ..Shown::default()
     };
-    new_approval(policy, Action::Run, ruling.is_final, shown, binding(policy, ruling)?)
+    new_approval(policy, Action::Run, ruling.command.finding.is_final, shown, binding(policy, ruling)?)
 }
 
 /// The approval that a program requires when it is started.

@@ -57,28 +57,20 @@ impl Assessment {
     }
 
     pub(crate) fn into_ruling(self, policy: &Policy, command: &Command) -> Result<Ruling> {
-        let confirm = self.needs_confirmation().then_some(self.finding.reason);
+        let confirm = self.needs_confirmation().then(|| self.finding.reason.clone());
         let is_line = self.line.is_some();
         let Planned { plan, watched } =
             plan(policy, command, &self.argv, &self.pinned, &self.cwd, self.timeout, is_line)?;
         Ok(Ruling {
+            command: self,
             plan,
-            argv: self.argv,
-            line: self.line,
             variables: command.env.keys().cloned().collect(),
-            pinned: self.pinned,
-            timeout: self.timeout,
-            rule: self.finding.rule,
             confirm,
             level: policy.exec().confirm,
             approved: None,
             call: policy.actor.call.clone(),
-            is_final: self.finding.is_final,
-            target: self.finding.target,
             confirmed: None,
             stdin: command.stdin.as_ref().map(|text| sha256(text.as_bytes())),
-            risk: self.finding.risk,
-            notices: self.notices,
             watched,
         })
     }
@@ -179,16 +171,10 @@ pub(crate) fn timeout_of(policy: &Policy, asked: Option<f64>) -> Result<Duration
 pub(crate) struct Ruling {
     /// The plan for the sandbox helper.
     pub plan: Plan,
-    /// The arguments of the request.
-    pub argv: Vec<String>,
-    /// The line that its shell runs, if it is a command line.
-    pub line: Option<String>,
-    pub pinned: Pinned,
+    /// The command that was decided about.
+    pub command: Assessment,
     /// The names of the variables that the request sets.
     pub variables: Vec<String>,
-    pub timeout: Duration,
-    /// The rule that decided.
-    pub rule: String,
     /// The reason why confirmation is required; `None` if the command is allowed.
     pub confirm: Option<String>,
     pub level: Confirm,
@@ -196,17 +182,10 @@ pub(crate) struct Ruling {
     pub approved: Option<Spent>,
     /// The id of the model's tool call that requests the command.
     pub call: Option<String>,
-    /// True if the command deletes or publishes: an approval is valid for one run only.
-    pub is_final: bool,
-    /// The existing file that the command destroys.
-    pub target: Option<PathBuf>,
     /// The hash of the token that was spent for this run.
     pub confirmed: Option<String>,
     /// The hash of the standard input, if the request contains it.
     pub stdin: Option<String>,
-    pub risk: Risk,
-    /// Remarks to report that are not a reason to refuse.
-    pub notices: Vec<String>,
     /// The guarded paths in the trees that the run may write.
     pub watched: Watched,
 }

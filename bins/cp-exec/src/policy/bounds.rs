@@ -101,25 +101,13 @@ impl Bounds {
         let mut removed = Vec::new();
         for patterns in [&mut self.read, &mut self.write, &mut self.execute] {
             patterns.retain(|pattern| {
-                match (pattern.hostile_link(&roots), pattern.escaped_root(), pattern.links().last()) {
-                    (Some(link), ..) => {
-                        removed.push(refuse_link(
-                            pattern.text(),
-                            &link.at,
-                            "which lies in a directory that commands can write",
-                        ));
-                        false
-                    }
-                    (None, Some(root), Some(link)) => {
-                        removed.push(refuse_link(
-                            pattern.text(),
-                            &link.at,
-                            &format!("which points out of {}", root.display()),
-                        ));
-                        false
-                    }
-                    _ => true,
-                }
+                let (link, why) = match (pattern.hostile_link(&roots), pattern.escaped_root(), pattern.links().last()) {
+                    (Some(link), ..) => (link, "which lies in a directory that commands can write".to_owned()),
+                    (None, Some(root), Some(link)) => (link, format!("which points out of {}", root.display())),
+                    _ => return true,
+                };
+                removed.push(refuse_link(pattern.text(), &link.at, &why));
+                false
             });
         }
         removed.iter().map(|error| error.message().to_owned()).collect()

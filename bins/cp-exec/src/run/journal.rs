@@ -15,7 +15,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
 use super::clients::ClientDecision;
-use super::result::{EarlyEnd, Outcome};
+use super::result::Outcome;
 use super::streams::Captured;
 use crate::decision::{Ruling, StepRuling};
 use crate::digest::{KeyedHasher, sha256};
@@ -51,16 +51,17 @@ impl Journal {
 
     /// Records the intent to run a command. The entry is synced before the command starts.
     pub(crate) fn intend(&mut self, tool: &str, ruling: &Ruling) -> Result<Receipt> {
-        let entry = self.entry("exec.intent").with("tool", tool).with("call", &ruling.call).with("line", &ruling.line);
+        let entry =
+            self.entry("exec.intent").with("tool", tool).with("call", &ruling.call).with("line", &ruling.command.line);
         let entry = self
             .command(entry, ruling)?
             .with("stdin", &ruling.stdin)
-            .with("timeout_ms", &u64::try_from(ruling.timeout.as_millis()).unwrap_or(u64::MAX))
+            .with("timeout_ms", &u64::try_from(ruling.command.timeout.as_millis()).unwrap_or(u64::MAX))
             .with("profile", &ruling.plan.profile)
             .with("network", &ruling.plan.network)
             .with("argument_rules", &self.argument_rules)
-            .with("rule", &ruling.rule)
-            .with("risk", &ruling.risk)
+            .with("rule", &ruling.command.finding.rule)
+            .with("risk", &ruling.command.finding.risk)
             .with("requires", &ruling.confirm)
             .with("confirmed", &ruling.confirmed)
             .with("policy", &self.policy)
@@ -90,7 +91,7 @@ impl Journal {
     /// The declared inputs and outputs of a command: files with their hashes, directories by name.
     fn evidence(&self, intent: &Receipt, ruling: &Ruling) -> Entry {
         let (reads, writes) = (&ruling.plan.view.read, &ruling.plan.view.write);
-        let pinned = &ruling.pinned;
+        let pinned = &ruling.command.pinned;
         let state = |path: &PathBuf| {
             if path == &pinned.path {
                 serde_json::json!({ "path": path.display().to_string(), "sha256": pinned.sha256 })
@@ -108,10 +109,10 @@ impl Journal {
 
     /// Adds the members of a command to an entry.
     fn command(&mut self, entry: Entry, ruling: &Ruling) -> Result<Entry> {
-        let pinned = &ruling.pinned;
+        let pinned = &ruling.command.pinned;
         let names: Vec<&str> = ruling.plan.env.iter().map(|(name, _)| name.as_str()).collect();
         let cwd = ruling.plan.cwd.path.display().to_string();
-        let (name, hash) = self.claim(&claims::exec_command(&ruling.argv, &cwd, &names))?;
+        let (name, hash) = self.claim(&claims::exec_command(&ruling.command.argv, &cwd, &names))?;
         let interpreter = (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string());
         let exe = serde_json::json!({
             "path": pinned.path.display().to_string(),
@@ -119,7 +120,7 @@ impl Journal {
             "cached": pinned.cached,
             "interpreter": interpreter,
         });
-        let entry = entry.with("argv", &ruling.argv).with(name, &hash).with("cwd", &cwd).with("exe", &exe);
+        let entry = entry.with("argv", &ruling.command.argv).with(name, &hash).with("cwd", &cwd).with("exe", &exe);
         Ok(entry.with("env", &self.keyed.tag_all(&ruling.plan.env)))
     }
 
@@ -325,7 +326,7 @@ fn ended(entry: Entry, outcome: &Outcome) -> Entry {
     entry
         .with("return_code", &outcome.status.code)
         .with("signal", &outcome.status.signal)
-        .with("ended", &outcome.ended.map(EarlyEnd::name))
+        .with("ended", &outcome.ended)
         .with("duration_ms", &u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX))
         .with("stdout", &stream(&outcome.stdout))
         .with("stderr", &stream(&outcome.stderr))

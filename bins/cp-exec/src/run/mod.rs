@@ -81,7 +81,7 @@ impl Prepared {
         }
         let intent = engine.journal.intend(tool, &ruling)?;
         let steps = Steps::new(&engine.policy, &engine.hashes, &ruling, &intent);
-        let grace = grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout);
+        let grace = grace.unwrap_or(GRACE.min(ruling.command.timeout / 10)).min(ruling.command.timeout);
         let git = engine.policy.exec().path.iter().map(|directory| directory.join("git")).find(|git| git.is_file());
         let policy = engine.policy.clone();
         Ok(Self { ruling, intent, steps: Some(steps), stdin, helper, grace, policy, open: None, git, _effect: effect })
@@ -102,7 +102,7 @@ impl Prepared {
         let mut session = Session::begin(&self.ruling.watched.repositories);
         let run = Run {
             stdin: self.stdin.take(),
-            timeout: self.ruling.timeout,
+            timeout: self.ruling.command.timeout,
             grace: self.grace,
             output_limit: self.policy.exec().output_limit,
             watch,

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use cp_common::wire::{DeniedStep, ExecResult, Executable, Receipt, raw};
 use cp_common::{Code, Error, Result};
+use serde::Serialize;
 use serde_json::json;
 
 use super::streams::Captured;
@@ -59,14 +60,17 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
     match not_run {
         NotRun::Lost(error) => error,
         NotRun::EarlyEnd(EarlyEnd::TimedOut) => {
-            let seconds = ruling.timeout.as_secs_f64();
-            Error::new(Code::Timeout, format!("{} timed out after {seconds} s, before it had started", ruling.argv[0]))
-                .with("timed_out", true)
-                .hint("give it more time with --timeout, or with `timeout` in the request")
+            let seconds = ruling.command.timeout.as_secs_f64();
+            Error::new(
+                Code::Timeout,
+                format!("{} timed out after {seconds} s, before it had started", ruling.command.argv[0]),
+            )
+            .with("timed_out", true)
+            .hint("give it more time with --timeout, or with `timeout` in the request")
         }
         NotRun::EarlyEnd(EarlyEnd::Conflict) => Error::new(Code::Conflict, REPLACED).with("rule", "repository"),
         NotRun::EarlyEnd(EarlyEnd::Interrupted | EarlyEnd::OutputLimit) => {
-            Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.argv[0]))
+            Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.command.argv[0]))
         }
         NotRun::Failed(Failure { step, message, cause }) => match cause {
             Cause::Required => {
@@ -104,7 +108,7 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
     let streams = json!({ "stdout": stream_summary(&outcome.stdout), "stderr": stream_summary(&outcome.stderr) });
     let (denied, files_changed) = (outcome.steps.denied, outcome.changes.for_result());
     let result = ExecResult {
-        argv: ruling.argv.clone(),
+        argv: ruling.command.argv.clone(),
         stdout: text(&outcome.stdout),
         stderr: text(&outcome.stderr),
         return_code: outcome.status.code,
@@ -112,7 +116,10 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
         timed_out,
         truncated,
         duration_ms: u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX),
-        exe: Executable { path: ruling.pinned.path.display().to_string(), sha256: ruling.pinned.sha256.clone() },
+        exe: Executable {
+            path: ruling.command.pinned.path.display().to_string(),
+            sha256: ruling.command.pinned.sha256.clone(),
+        },
         enforcement: raw(&outcome.enforcement)?,
         streams: Some(raw(&streams)?),
         steps: outcome.steps.line + outcome.steps.programs,
@@ -121,9 +128,9 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
         denied,
         files_changed,
     };
-    let name = if ruling.line.is_some() { "the line" } else { ruling.argv[0].as_str() };
+    let name = if ruling.command.line.is_some() { "the line" } else { ruling.command.argv[0].as_str() };
     let left = outcome.enforcement.guard.len();
-    let seconds = ruling.timeout.as_secs_f64();
+    let seconds = ruling.command.timeout.as_secs_f64();
     let is_replaced = outcome.ended == Some(EarlyEnd::Conflict);
     let failure = if left > 0 && !is_replaced {
         let why = reasons(&outcome.enforcement.guard);
@@ -215,7 +222,8 @@ pub(crate) enum Stream {
 }
 
 /// The reason why a run was ended early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum EarlyEnd {
     TimedOut,
     OutputLimit,
@@ -223,18 +231,6 @@ pub(crate) enum EarlyEnd {
     Interrupted,
     /// A read-only file of a repository was replaced during the run.
     Conflict,
-}
-
-impl EarlyEnd {
-    /// The name on the ledger.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::TimedOut => "timed_out",
-            Self::OutputLimit => "output_limit",
-            Self::Interrupted => "interrupted",
-            Self::Conflict => "conflict",
-        }
-    }
 }
 
 /// The outcome of a command that started.

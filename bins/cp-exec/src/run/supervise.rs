@@ -183,7 +183,7 @@ impl Supervised {
         fds.extend(repositories.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)));
         let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
         fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
-        fds.extend(self.listener.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
+        fds.extend(self.listener.iter().map(|listener| PollFd::new(&listener.0, PollFlags::IN)));
         fds.extend(self.clients.iter().flat_map(Clients::sources));
         let left = until.saturating_duration_since(Instant::now()).min(SIGNAL_POLL);
         let timeout =
@@ -198,7 +198,7 @@ impl Supervised {
                 Ok(Received::Report(report, fd)) => match report {
                     Report::Init if fd.is_none() => self.lose("its first process came without a descriptor".to_owned()),
                     Report::Init => self.init = fd,
-                    Report::Listener => self.listener = fd.map(Listener::from),
+                    Report::Listener => self.listener = fd.map(Listener),
                     Report::Clients => self.clients = fd.and_then(|fd| Clients::new(fd).ok()),
                     Report::Ready(enforcement) => {
                         // Without a listener nothing would decide about the programs of a client.

@@ -39,7 +39,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     };
     let tree = Tree { owns_namespace: enforcement.has(Layer::Pid), leader };
     // Standard streams belong to the command. If the init kept them open, they would never reach their end.
-    close_streams();
+    drop(close_streams());
     tree.supervise(socket, signals.as_fd());
     sys::leave(0)
 }
@@ -72,12 +72,12 @@ fn prepare(plan: &Plan, enforcement: &mut Enforcement) -> Result<Option<OwnedFd>
     Ok(clients)
 }
 
-fn close_streams() {
-    if let Ok(null) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) {
-        let _ = rustix::stdio::dup2_stdin(&null);
-        let _ = rustix::stdio::dup2_stdout(&null);
-        let _ = rustix::stdio::dup2_stderr(&null);
-    }
+/// Replaces the standard streams by `/dev/null`.
+pub(super) fn close_streams() -> std::io::Result<()> {
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(rustix::stdio::dup2_stderr(&null)?)
 }
 
 struct Tree {

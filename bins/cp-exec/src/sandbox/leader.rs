@@ -1,5 +1,6 @@
 //! The process of the command, from the fork in the init to the execution of the pinned file.
 
+use std::convert::Infallible;
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,24 +21,20 @@ use crate::nofollow;
 
 /// Executes the command, or reports why it cannot.
 pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
-    match become_command(plan, enforcement, socket, filters) {
-        Err(failure) => report_and_exit(socket, failure),
-        Ok(never) => match never {},
-    }
+    let Err(failure) = become_command(plan, enforcement, socket, filters);
+    report_and_exit(socket, failure)
 }
 
 /// The most messages about missing layers in a result.
 const MOST_MISSING: usize = 100;
 
-/// The result of a successful execution, which never returns.
-enum Never {}
-
+/// Executes the command. Returns only if that fails.
 fn become_command(
     plan: &Plan,
     mut enforcement: Enforcement,
     socket: BorrowedFd<'_>,
     filters: &Filters,
-) -> Result<Never, Failure> {
+) -> Result<Infallible, Failure> {
     sys::unblock_signals();
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     rustix::process::setsid().map_err(|e| Failure::setup("setsid", e))?;

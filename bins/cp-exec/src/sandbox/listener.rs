@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ pub(crate) struct ExecRequest {
 }
 
 /// The descriptor on which the kernel reports executions.
-pub(crate) struct Listener(OwnedFd);
+pub(crate) struct Listener(pub OwnedFd);
 
 /// The state of a listener.
 pub(crate) enum Pending {
@@ -94,18 +94,6 @@ pub(crate) enum Pending {
     Nothing,
     /// All processes that the filter covers have ended.
     End,
-}
-
-impl From<OwnedFd> for Listener {
-    fn from(fd: OwnedFd) -> Self {
-        Self(fd)
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
 }
 
 impl Listener {
@@ -119,10 +107,10 @@ impl Listener {
                 return if events.contains(PollFlags::HUP) { Pending::End } else { Pending::Nothing };
             }
             // The caller may have been killed in the meantime.
-            let Ok(notification) = sys::receive_notification(self.as_fd()) else { continue };
+            let Ok(notification) = sys::receive_notification(self.0.as_fd()) else { continue };
             match thread_group(notification.thread).and_then(Process::find) {
                 Some((process, parent)) => return Pending::Call(ExecCall { notification, process, parent }),
-                None => drop(sys::answer_notification(self.as_fd(), notification.id, Some(libc::EPERM))),
+                None => drop(sys::answer_notification(self.0.as_fd(), notification.id, Some(libc::EPERM))),
             }
         }
     }
@@ -132,7 +120,7 @@ impl Listener {
     pub(crate) fn read(&self, call: &ExecCall) -> io::Result<Option<ExecRequest>> {
         let request = call.read();
         // The memory belongs to the caller only if the caller was suspended during the whole read.
-        if !sys::notification_is_valid(self.as_fd(), call.notification.id) {
+        if !sys::notification_is_valid(self.0.as_fd(), call.notification.id) {
             return Err(io::ErrorKind::NotFound.into());
         }
         request
@@ -141,12 +129,12 @@ impl Listener {
     /// Allows an execution.
     pub(crate) fn allow(&self, call: &ExecCall) {
         // If the caller was killed, no answer is needed.
-        drop(sys::answer_notification(self.as_fd(), call.notification.id, None));
+        drop(sys::answer_notification(self.0.as_fd(), call.notification.id, None));
     }
 
     /// Makes an execution fail.
     pub(crate) fn deny(&self, call: &ExecCall) {
-        drop(sys::answer_notification(self.as_fd(), call.notification.id, Some(libc::EPERM)));
+        drop(sys::answer_notification(self.0.as_fd(), call.notification.id, Some(libc::EPERM)));
     }
 }
 

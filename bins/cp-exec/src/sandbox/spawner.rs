@@ -45,10 +45,7 @@ fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
     sys::default_signals();
     leader::empty_bounding_set();
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
+    init::close_streams()?;
     Ok((control, sys::child_signals()?))
 }
 

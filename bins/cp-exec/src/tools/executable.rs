@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 
-use crate::decision::{HashCache, Planned, ProgramLookup, Ruling, check_modules, plan, timeout_of};
+use crate::decision::{Assessment, HashCache, Planned, ProgramLookup, Ruling, check_modules, plan, timeout_of};
 use crate::digest::sha256;
 use crate::glob::name_matches;
-use crate::policy::{Confirm, LONGEST, Policy};
+use crate::policy::{Confirm, LONGEST, Policy, Verdict};
 use crate::refusal::refuse;
 use crate::request::{Command, ToolCall};
-use crate::rules::Risk;
+use crate::rules::{Finding, Risk};
 use crate::run::streams;
 use crate::sandbox::plan::{Network, Profile};
 
@@ -51,25 +51,31 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
     let input: &[u8] = if call.describe { b"" } else { arguments.as_bytes() };
     let stdin = streams::stdin_from_bytes(input)?;
     let asks = !call.describe && requires_approval(policy, &call.name);
+    let finding = Finding {
+        verdict: if asks { Verdict::Confirm } else { Verdict::Allow },
+        rule: if asks { "tools.approve" } else { "tools.allow" }.to_owned(),
+        reason: format!("tools.approve of the policy lists `{}`", call.name),
+        ..Finding::allowed(Risk::Medium)
+    };
     let ruling = Ruling {
         plan,
-        argv,
-        line: None,
         variables: Vec::new(),
-        pinned,
-        timeout,
-        rule: if asks { "tools.approve" } else { "tools.allow" }.to_owned(),
-        confirm: asks.then(|| format!("tools.approve of the policy lists `{}`", call.name)),
+        confirm: asks.then(|| finding.reason.clone()),
         level: Confirm::Owner,
         approved: None,
         call: policy.actor.call.clone(),
-        is_final: false,
-        target: None,
         confirmed: None,
         stdin: Some(sha256(input)),
-        risk: Risk::Medium,
-        notices: Vec::new(),
         watched,
+        command: Assessment {
+            argv,
+            finding,
+            pinned,
+            cwd: policy.base.clone(),
+            timeout,
+            notices: Vec::new(),
+            line: None,
+        },
     };
     Ok((ruling, stdin))
 }

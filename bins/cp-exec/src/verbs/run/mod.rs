@@ -240,7 +240,7 @@ fn ready(
     }
     let mut ruling = decision::decide(&engine.policy, &mut engine.hashes, command)?;
     confirm::confirm_ruling(&engine.policy, &mut ruling, command.confirm.as_deref())?;
-    let notices = ruling.notices.clone();
+    let notices = ruling.command.notices.clone();
     Ok((Prepared::new(engine, "shell", ruling, stdin()?, grace)?, notices))
 }
 

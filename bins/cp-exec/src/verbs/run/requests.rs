@@ -220,7 +220,7 @@ fn prepare(engine: &mut Engine, request: &Request, grace: Option<Duration>) -> R
             (ruling, stdin)
         }
     };
-    let notices = ruling.notices.clone();
+    let notices = ruling.command.notices.clone();
     let prepared = Prepared::new(engine, "tool", ruling, Some(stdin), None)?;
     Ok((Work::Run(Box::new(prepared)), notices))
 }
