@@ -58,7 +58,7 @@ pub static PROGRAM: Program = Program {
     verbs: &[
         verbs::run::DOC,
         verbs::check::DOC,
-        verbs::policy::show::DOC,
+        verbs::policy::SHOW,
         verbs::policy::init::DOC,
         verbs::approve::DOC,
         verbs::undo::DOC,

@@ -2,10 +2,19 @@
 
 pub(crate) mod executable;
 pub(crate) mod filesystem;
-pub(crate) mod machine;
 
+use std::collections::BTreeMap;
+
+use cp_common::Result;
 use cp_common::wire::{Receipt, Reply};
 use serde::Serialize;
+use serde_json::json;
+
+use crate::decision::ProgramLookup;
+use crate::policy::{Policy, name_of};
+use crate::request::SystemOperation;
+use crate::run::Engine;
+use crate::sandbox;
 
 /// The answer of an operation without a process.
 #[derive(Clone, Debug, Serialize)]
@@ -48,4 +57,66 @@ impl Reply for Item {
     fn text(&self) -> String {
         self.content()
     }
+}
+
+/// Answers an operation about this machine, and records it.
+pub(crate) fn answer_system(engine: &mut Engine, operation: SystemOperation) -> Result<Item> {
+    let (name, value) = match operation {
+        SystemOperation::GetInfo => ("system.get_info", info(&engine.policy)),
+        SystemOperation::GetStatus => ("system.get_status", status(&engine.policy)),
+    };
+    let receipt = engine.journal.operation(name, &json!({}))?;
+    Ok(Item::new(name, value, receipt, "/value"))
+}
+
+fn info(policy: &Policy) -> serde_json::Value {
+    let name = rustix::system::uname();
+    let word = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    let uid = rustix::process::getuid().as_raw();
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let distribution: BTreeMap<&str, &str> = release
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(key, value)| (key, value.trim_matches('"')))
+        .collect();
+    json!({
+        "os": word(name.sysname()).to_lowercase(),
+        "kernel": word(name.release()),
+        "architecture": word(name.machine()),
+        "hostname": word(name.nodename()),
+        "distribution": distribution.get("PRETTY_NAME"),
+        "processors": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        "user": name_of(uid),
+        "uid": uid,
+        "python_version": python_version(policy),
+        "version": cp_common::program::VERSION,
+    })
+}
+
+/// The version of Python for commands, from the name of its file. No process is started.
+fn python_version(policy: &Policy) -> Option<String> {
+    let file = ProgramLookup::of(policy).resolve("python3").ok()?;
+    let version = file.file_name()?.to_str()?.strip_prefix("python")?.to_owned();
+    version.contains('.').then_some(version)
+}
+
+fn status(policy: &Policy) -> serde_json::Value {
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kilobytes = |name: &str| {
+        let line = memory.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let first = |text: &str| text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
+    let space = rustix::fs::statvfs(&policy.base).ok();
+    json!({
+        "load_1m": first(&load),
+        "uptime_s": first(&uptime),
+        "memory_total_bytes": kilobytes("MemTotal:").map(|kb| kb * 1024),
+        "memory_available_bytes": kilobytes("MemAvailable:").map(|kb| kb * 1024),
+        "disk_free_bytes": space.map(|space| space.f_bavail * space.f_frsize),
+        "policy": policy.loaded.file.as_ref().map(|file| file.display().to_string()),
+        "landlock_abi": sandbox::landlock_abi(),
+    })
 }

@@ -3,10 +3,15 @@
 mod additions;
 pub(crate) mod init;
 mod project;
-pub(crate) mod show;
 mod toolchains;
 
-use cp_common::{Context, Result};
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::{Context, Error, Result};
+use serde::Serialize;
+
+use crate::policy::load;
+use crate::rules::built_in;
 
 /// Show or start the policy
 #[derive(clap::Args)]
@@ -25,7 +30,55 @@ enum Verb {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match &args.verb {
-        Verb::Show => show::run(context),
+        Verb::Show => show(context),
         Verb::Init(args) => init::run(args, context),
     }
+}
+
+pub(crate) const SHOW: VerbDoc = VerbDoc {
+    path: "policy show",
+    class: Class::Query,
+    output: "policy",
+    examples: &["{} policy show"],
+    ..VerbDoc::EMPTY
+};
+
+/// The whole policy.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "policy"))]
+pub(crate) struct Shown {
+    /// The policy file; null for the built-in policy.
+    file: Option<String>,
+    /// The hash of the file's text, which every entry of the ledger contains.
+    sha256: String,
+    /// The uid of the owner.
+    owner: u32,
+    /// The value of `~`.
+    home: String,
+    /// The settings, by section.
+    policy: serde_json::Map<String, serde_json::Value>,
+    /// The names of the built-in argument rules.
+    built_in_rules: Vec<&'static str>,
+}
+
+impl Reply for Shown {
+    fn text(&self) -> String {
+        serde_json::to_string_pretty(&self.policy).unwrap_or_default()
+    }
+}
+
+fn show(context: &mut Context) -> Result<()> {
+    let loaded = load(&context.home.policy_file())?;
+    let Ok(serde_json::Value::Object(policy)) = serde_json::to_value(&loaded.settings) else {
+        return Err(Error::config("the policy cannot be shown"));
+    };
+    context.out.answer(&Shown {
+        file: loaded.file.map(|file| file.display().to_string()),
+        sha256: loaded.sha256,
+        owner: loaded.owner,
+        home: loaded.home.display().to_string(),
+        policy,
+        built_in_rules: built_in().map(|rule| rule.id.as_str()).collect(),
+    })
 }

@@ -19,8 +19,7 @@ use crate::policy::LONGEST;
 use crate::request::{Command, Request};
 use crate::run::approvals::paused;
 use crate::run::{Engine, Prepared, streams, until_answered};
-use crate::tools::filesystem;
-use crate::tools::{executable, machine};
+use crate::tools::{self, executable, filesystem};
 use crate::verbs::check;
 
 /// The most notices about commands in a closing line.
@@ -207,7 +206,7 @@ fn prepare(engine: &mut Engine, request: &Request, grace: Option<Duration>) -> R
             return Ok((Work::Answered(Ok(Box::new(filesystem::operate(engine, operation)?))), Vec::new()));
         }
         Request::System(operation) => {
-            return Ok((Work::Answered(Ok(Box::new(machine::answer(engine, *operation)?))), Vec::new()));
+            return Ok((Work::Answered(Ok(Box::new(tools::answer_system(engine, *operation)?))), Vec::new()));
         }
         Request::Command(command) => {
             let stdin = || command.stdin.as_ref().map(|text| streams::stdin_from_bytes(text.as_bytes())).transpose();
