@@ -293,7 +293,8 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
     if let Some(program) = settings.approval.owner_approver.first().filter(|program| !program.starts_with('/')) {
         return fault("approval.owner_approver", format!("`{program}` is not an absolute path"));
     }
-    if let Some(RunAs::Named(name)) = exec.run_as.as_ref().filter(|name| **name != RunAs::Named("owner-of-cwd".into()))
+    if let Some(RunAs::Named(name)) = &exec.run_as
+        && name != "owner-of-cwd"
     {
         return fault("exec.run_as", format!("`{name}` is not a valid run_as: give a uid or `owner-of-cwd`"));
     }
