@@ -123,7 +123,7 @@ const fn append(verb: &'static str, setup: &'static str, command: &'static str, 
 
 const SESSIONS: &str = "for n in 1 2; do cp-session start --format text >S$n; for m in a b c; do cp-session append --session \"$(cat S$n)\" -- $m; cp-session append --session \"$(cat S$n)\" --role assistant -- $m; done; done";
 
-const APPENDS: [Append; 22] = [
+const APPENDS: [Append; 20] = [
     append("cp-log append", "", "cp-log append -f L m", "cp-log append -f L n"),
     append("cp-log tee", "", "printf 'a\\nb\\n' | cp-log tee L", "printf 'a\\nc\\n' | cp-log tee L"),
     append("cp-log create", "", "cp-log create L", "cp-log create M"),
@@ -145,18 +145,6 @@ const APPENDS: [Append; 22] = [
         "cp-log append -f L m; cp-log append -f M m; cp-log keygen K",
         "cp-log checkpoint -f L --sign-with K",
         "cp-log checkpoint -f M --sign-with K",
-    ),
-    append(
-        "cp-log bind",
-        "cp-log append -f L m; cp-log append -f M m; cp-log keygen K",
-        "cp-log bind L --key K",
-        "cp-log bind M --key K",
-    ),
-    append(
-        "cp-log witness",
-        "cp-log keygen R; cp-log keygen W; for f in L M; do cp-log append -f $f m; cp-log checkpoint -f $f --sign-with R; cp-log checkpoint -f $f --witness-request --format raw >R$f; done",
-        "cp-log witness --key W --signer R.pub --state seen <RL",
-        "cp-log witness --key W --signer R.pub --state seen <RM",
     ),
     append("cp-session start", "", "cp-session start", "cp-session start --mode isolated"),
     append(

@@ -1,5 +1,4 @@
-//! `cp-log keygen`, `checkpoint` and `witness`: sign the size and the root of a ledger, so that no line can be taken back, and exchange
-//! checkpoints with witnesses (c2sp.org/tlog-witness, without HTTP).
+//! `cp-log keygen` and `checkpoint`: make a key, and sign the size and the root of a ledger, so that no line can be taken back.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -8,19 +7,16 @@ use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::context::options::AppendOptions;
-use cp_common::program::{Class, Input, VerbDoc, idempotency};
-use cp_common::stream::lines::Lines;
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
-use cp_common::{Code, Context, Error, Result, clock};
-use cp_ledger::proof::checkpoint::{HeldCheckpoint, checkpoint_path, read_checkpoint};
-use cp_ledger::proof::leaves::files_of;
-use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier, is_key_name};
-use cp_ledger::proof::tree::{Node, is_consistent, parse_node};
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::proof::checkpoint::{HeldCheckpoint, checkpoint_path};
+use cp_ledger::proof::leaves::{files_of, grow};
+use cp_ledger::proof::note::{Checkpoint, Signer, is_key_name};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::LedgerOption;
-use crate::prove::{current, newest, request_text};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -32,26 +28,14 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Sign the tree of all lines, or pass a checkpoint to witnesses and back
+/// Sign the tree of all lines
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     ledger: LedgerOption,
     /// The key that signs
-    #[arg(long = "sign-with", alias = "key", value_name = "KEY", required_unless_present_any = ["witness_request", "add_signature"])]
-    key: Option<PathBuf>,
-    /// Print the newest checkpoint as a request to a witness
-    #[arg(long, conflicts_with_all = ["key", "add_signature"])]
-    witness_request: bool,
-    /// The size that the witness signed last
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "witness_request")]
-    old: u64,
-    /// Add the signature lines in this file, a witness's answer, to the newest checkpoint
-    #[arg(long, value_name = "FILE", requires = "witness", conflicts_with = "key")]
-    add_signature: Option<PathBuf>,
-    /// The witness's public key
     #[arg(long, value_name = "KEY")]
-    witness: Option<PathBuf>,
+    key: PathBuf,
     #[command(flatten)]
     append: AppendOptions,
 }
@@ -68,7 +52,7 @@ pub(crate) struct Signed {
     size: u64,
     /// The root of their tree, in base 64.
     root: String,
-    /// The signed note itself, or the request for a witness; empty where a dry run signs nothing.
+    /// The signed note itself; empty where a dry run signs nothing.
     note: String,
     /// The entry that says so, where one was made.
     receipt: Option<Receipt>,
@@ -89,108 +73,85 @@ impl Reply for Signed {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let ledger = args.ledger.writable_path(context)?;
-    let path = checkpoint_path(&ledger);
-    let sign = |write| match (&args.key, &args.add_signature) {
-        (Some(key), _) => sign(&ledger, &path, &Signer::load(key)?, write),
-        (None, Some(signatures)) => add(&path, signatures, args.witness.as_deref(), write),
-        (None, None) => request(&ledger, &path, args.old),
-    };
-    let files = [&args.key, &args.add_signature, &args.witness];
-    let files: Vec<_> = files
-        .into_iter()
-        .map(|file| file.as_ref().map(std::path::absolute).transpose())
-        .collect::<std::io::Result<_>>()?;
-    let request_key = ("checkpoint", &ledger, files, args.old);
-    idempotency::answer(&args.append, &request_key, context, || sign(Write::No), |_| sign(Write::Yes))
+    let request_key = ("checkpoint", &ledger, std::path::absolute(&args.key)?);
+    let sign = |dry_run| sign(&ledger, &Signer::load(&args.key)?, dry_run);
+    idempotency::answer(&args.append, &request_key, context, || sign(true), |_| sign(false))
 }
 
-/// True if files are written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Write {
-    Yes,
-    No,
-}
-
-fn signed(path: &Path, checkpoint: &Checkpoint, note: String, receipt: Option<Receipt>) -> Signed {
-    let Checkpoint { origin, size, root } = checkpoint;
-    let (origin, size, root) = (origin.clone(), *size, BASE64.encode(root));
-    Signed { checkpoint: path.display().to_string(), origin, size, root, note, receipt, dry_run: false }
-}
-
-fn sign(ledger: &Path, path: &Path, signer: &Signer, write: Write) -> Result<Signed> {
+fn sign(ledger: &Path, signer: &Signer, dry_run: bool) -> Result<Signed> {
+    let path = checkpoint_path(ledger);
     // Held to the end: of two that sign at once, the one with fewer lines must not come last.
-    let held = HeldCheckpoint::take(path)?;
-    let before = held.newest();
-    if let Some((note, _)) = before
+    let held = HeldCheckpoint::take(&path)?;
+    let newest = held.newest();
+    if let Some((note, _)) = newest
         && note.is_signed_by(&signer.verifier()) != Some(true)
     {
         return Err(Error::new(Code::Integrity, "the newest checkpoint is not signed by this key")
-            .in_file(path)
+            .in_file(&path)
             .hint("use its key; to begin with a new key, move the old checkpoint away and keep it"));
     }
-    let earlier: Vec<&Checkpoint> = before.iter().map(|(_, checkpoint)| checkpoint).collect();
-    let (checkpoint, named) = current(&files_of(ledger)?, &earlier)?;
-    refuse_other_signer(named.as_deref(), signer, ledger)?;
-    if write == Write::No {
-        // A dry run must not make a signature that no file records.
-        return Ok(Signed { dry_run: true, ..signed(path, &checkpoint, String::new(), None) });
+    let checkpoint = checkpoint_of(ledger, newest.map(|(_, checkpoint)| checkpoint), signer)?;
+    let root = BASE64.encode(checkpoint.root);
+    let mut answer = Signed {
+        checkpoint: path.display().to_string(),
+        origin: checkpoint.origin.clone(),
+        size: checkpoint.size,
+        root: root.clone(),
+        note: String::new(),
+        receipt: None,
+        dry_run,
+    };
+    // A dry run must not make a signature that no file records.
+    if !dry_run {
+        let note = signer.sign(&checkpoint.to_text());
+        let entry = Entry::new("ledger.checkpoint")
+            .with("size", &checkpoint.size)
+            .with("root", &root)
+            .with("verifier", &signer.verifier().to_text());
+        // Before the file is written, so that every signature that was handed out is on the ledger.
+        answer.receipt = Some(Ledger::open(ledger, Sync::Line)?.append(entry)?);
+        held.replace(&note)?;
+        answer.note = note.to_string();
     }
-    let note = signer.sign(&checkpoint.to_text());
-    let entry = Entry::new("ledger.checkpoint")
-        .with("size", &checkpoint.size)
-        .with("root", &BASE64.encode(checkpoint.root))
-        .with("verifier", &signer.verifier().to_text());
-    // Before the file is written, so that every signature that was handed out is on the ledger.
-    let receipt = Ledger::open(ledger, Sync::Line)?.append(entry)?;
-    held.replace(&note)?;
-    Ok(signed(path, &checkpoint, note.to_string(), Some(receipt)))
+    Ok(answer)
 }
 
-/// Refuses every key but the one that line 0 names: who verifies the ledger knows only that one.
-fn refuse_other_signer(named: Option<&str>, signer: &Signer, ledger: &Path) -> Result<()> {
-    let Some(named) = named.filter(|named| *named != signer.verifier().to_text()) else { return Ok(()) };
-    let message = format!("line 0 names {named} as its signer, not {}", signer.verifier().to_text());
-    Err(Error::new(Code::Forbidden, message)
-        .in_file(ledger)
-        .hint("sign with that key; a ledger that another key is to sign begins with cp-log create --trust"))
-}
-
-fn request(ledger: &Path, path: &Path, old: u64) -> Result<Signed> {
-    let (note, checkpoint) = newest(path)?;
-    let text = request_text(ledger, &note, &checkpoint, old)?;
-    Ok(signed(path, &checkpoint, text, None))
-}
-
-fn add(path: &Path, signatures: &Path, witness: Option<&Path>, write: Write) -> Result<Signed> {
-    // Held, so that of two signatures that come at once none is lost.
-    let held = HeldCheckpoint::take(path)?;
-    let (mut note, checkpoint) = newest(path)?;
-    let witness = Verifier::load(witness.ok_or_else(|| Error::usage("--add-signature needs --witness"))?)?.as_witness();
-    let lines = std::fs::read_to_string(signatures)
-        .map_err(|e| Error::io("cannot read the signatures", e).in_file(signatures))?;
-    let mut added = false;
-    for line in lines.lines().filter(|line| !line.is_empty()) {
-        // Signatures by other keys are left out.
-        let alone = Note::parse(&format!("{}\n{line}\n", note.text));
-        match alone.and_then(|alone| alone.is_signed_by(&witness)) {
-            Some(true) => {
-                note.add(line);
-                added = true;
-            }
-            Some(false) => {
-                return Err(Error::new(Code::Integrity, "the witness's signature is wrong").in_file(signatures));
-            }
-            None => {}
+/// The checkpoint to sign of a ledger as it is now. Refused unless it continues the newest checkpoint, and unless the signer is the one
+/// that line 0 names, if it names one.
+fn checkpoint_of(ledger: &Path, newest: Option<&Checkpoint>, signer: &Signer) -> Result<Checkpoint> {
+    let mut root_of_newest = None;
+    let (walked, tree) = grow(&files_of(ledger)?, |tree| {
+        if newest.is_some_and(|newest| newest.size == tree.size()) {
+            root_of_newest = Some(tree.root());
+        }
+    })?;
+    let checkpoint = Checkpoint { origin: walked.origin, size: tree.size(), root: tree.root() };
+    if let Some(newest) = newest {
+        let is_same_origin = newest.origin == checkpoint.origin;
+        if is_same_origin && newest.size < walked.absent {
+            let message =
+                format!("the {} lines that were signed before end in a closed segment that is absent", newest.size);
+            return Err(Error::not_found(message)
+                .in_file(ledger)
+                .hint("put it back beside the ledger, sign, and then take it away"));
+        }
+        if !is_same_origin || root_of_newest != Some(newest.root) {
+            let message =
+                format!("the ledger does not go on from its checkpoint of {} lines: nothing is signed", newest.size);
+            return Err(Error::new(Code::Integrity, message)
+                .in_file(ledger)
+                .hint("cp-log verify shows whether it was rolled back or forked"));
         }
     }
-    if !added {
-        let message = format!("no signature by {} in the file", witness.name());
-        return Err(Error::validation(message).in_file(signatures));
+    let verifier = signer.verifier().to_text();
+    // A program that verifies the ledger knows only the key that line 0 names.
+    if let Some(named) = walked.signer.filter(|named| *named != verifier) {
+        let message = format!("line 0 names {named} as its signer, not {verifier}");
+        return Err(Error::new(Code::Forbidden, message)
+            .in_file(ledger)
+            .hint("sign with that key; a ledger that another key is to sign begins with cp-log create --key"));
     }
-    if write == Write::Yes {
-        held.replace(&note)?;
-    }
-    Ok(Signed { dry_run: write == Write::No, ..signed(path, &checkpoint, note.to_string(), None) })
+    Ok(checkpoint)
 }
 
 /// The entry of this verb in `reference`.
@@ -280,126 +241,4 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<()> {
     file.write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
         .map_err(|e| Error::io("cannot write", e).in_file(path))
-}
-
-/// The entry of this verb in `reference`.
-pub(crate) const WITNESS_DOC: VerbDoc = VerbDoc {
-    path: "witness",
-    class: Class::Append,
-    output: "witnessed",
-    examples: &[
-        "{} append hello && {} keygen R && {} keygen W && {} checkpoint --sign-with R && {} checkpoint --witness-request --format raw | {} witness --sign-with W --signer R.pub --state seen",
-    ],
-    input: &[Input::Bytes],
-    ..VerbDoc::EMPTY
-};
-
-/// Sign a checkpoint request, if it continues the checkpoint that was signed before
-#[derive(Debug, clap::Args)]
-pub(crate) struct WitnessArgs {
-    /// The witness's key
-    #[arg(long = "sign-with", alias = "key", value_name = "KEY")]
-    key: PathBuf,
-    /// The public key of the ledger's signer
-    #[arg(long, value_name = "KEY")]
-    signer: PathBuf,
-    /// The file of the newest checkpoint that was signed
-    #[arg(long, value_name = "FILE")]
-    state: PathBuf,
-    #[command(flatten)]
-    append: AppendOptions,
-}
-
-/// A signature of a witness.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Witnessed {
-    /// The origin of the ledger.
-    origin: String,
-    /// How many lines the checkpoint covers.
-    size: u64,
-    /// The signature line, for `checkpoint --add-signature`; a dry run gives none.
-    signature: Option<String>,
-    /// True if it was only tried.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    dry_run: bool,
-}
-
-impl Reply for Witnessed {
-    fn text(&self) -> String {
-        self.signature.clone().unwrap_or_else(|| format!("would sign {} {}", self.origin, self.size))
-    }
-}
-
-pub(crate) fn witness(args: &WitnessArgs, context: &mut Context) -> Result<()> {
-    let (key, signer) = (Signer::load(&args.key)?, Verifier::load(&args.signer)?);
-    let body = Lines::new(rustix::stdio::stdin()).rest(&mut || Ok(()))?;
-    let body = String::from_utf8(body).map_err(|_| Error::validation("the request is not UTF-8"))?;
-    let request = WitnessRequest::parse(&body).ok_or_else(|| {
-        Error::validation("not a request for a witness")
-            .hint("cp-log checkpoint --witness-request --format raw writes one")
-    })?;
-    let state = std::path::absolute(&args.state)?;
-    let witnessed = |signature: Option<String>| {
-        let dry_run = signature.is_none();
-        Witnessed { origin: request.checkpoint.origin.clone(), size: request.checkpoint.size, signature, dry_run }
-    };
-    let preview = || {
-        let before = read_checkpoint(&state)?;
-        request.refuse(&signer, before.as_ref().map(|(_, checkpoint)| checkpoint), &state).map(|()| witnessed(None))
-    };
-    let request_key = ("witness", key.verifier().to_text(), signer.to_text(), &state, &body);
-    idempotency::answer(&args.append, &request_key, context, preview, |_| {
-        // Held from the look to the store, so that of two requests at once the second sees the first; and stored before the answer: a
-        // witness that forgets would sign a fork.
-        let held = HeldCheckpoint::take(&state)?;
-        request.refuse(&signer, held.newest().map(|(_, checkpoint)| checkpoint), &state)?;
-        held.replace(&request.note)?;
-        Ok(witnessed(Some(key.cosign(&request.note.text, clock::unix_seconds()))))
-    })
-}
-
-struct WitnessRequest {
-    old: u64,
-    proof: Vec<Node>,
-    note: Note,
-    checkpoint: Checkpoint,
-}
-
-impl WitnessRequest {
-    fn parse(body: &str) -> Option<Self> {
-        let (head, note) = body.split_once("\n\n")?;
-        let mut lines = head.split('\n');
-        let number = lines.next()?.strip_prefix("old ")?;
-        let old: u64 = number.parse().ok().filter(|old: &u64| old.to_string() == number)?;
-        let proof: Option<Vec<Node>> = lines.map(parse_node).collect();
-        let note = Note::parse(note)?;
-        let checkpoint = Checkpoint::parse(&note.text)?;
-        Some(Self { old, proof: proof?, note, checkpoint })
-    }
-
-    /// Fails unless the checkpoint is signed and goes on from the one before, which is in `state`.
-    fn refuse(&self, signer: &Verifier, before: Option<&Checkpoint>, state: &Path) -> Result<()> {
-        if self.note.is_signed_by(signer) != Some(true) {
-            return Err(Error::new(Code::Integrity, format!("the checkpoint is not signed by {}", signer.name())));
-        }
-        let known = before.map_or(0, |before| before.size);
-        if before.is_some_and(|before| before.origin != self.checkpoint.origin) {
-            return Err(Error::validation("the state belongs to another ledger").in_file(state));
-        }
-        if self.old != known || self.old > self.checkpoint.size {
-            return Err(Error::new(Code::Conflict, format!("the size signed before is {known}, not {}", self.old))
-                .with("size", known)
-                .hint(format!("ask again with --old {known}")));
-        }
-        let root = before.map_or(self.checkpoint.root, |before| before.root);
-        if is_consistent(self.old, &root, self.checkpoint.size, &self.checkpoint.root, &self.proof) {
-            Ok(())
-        } else {
-            Err(Error::new(
-                Code::Integrity,
-                "the checkpoint does not go on from the one signed before: nothing is signed",
-            ))
-        }
-    }
 }

@@ -2,7 +2,6 @@
 
 mod append;
 mod audit;
-mod bind;
 mod bundle;
 mod check_proof;
 mod checkpoint;
@@ -50,16 +49,14 @@ pub static PROGRAM: Program = Program {
         lifecycle::ROTATE_DOC,
         checkpoint::KEYGEN_DOC,
         checkpoint::DOC,
-        bind::DOC,
         prove::DOC,
         check_proof::DOC,
-        checkpoint::WITNESS_DOC,
     ],
     implicit: None,
     groups: &[
         ("Write", &["append", "tee", "create", "rotate", "forget", "repair"]),
         ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip", "scan"]),
-        ("Prove", &["verify", "audit", "keygen", "checkpoint", "bind", "witness", "prove", "check-proof", "bundle"]),
+        ("Prove", &["verify", "audit", "keygen", "checkpoint", "prove", "check-proof", "bundle"]),
     ],
     doctor: &[],
     environment: &[
@@ -70,7 +67,6 @@ pub static PROGRAM: Program = Program {
     schemas: &[
         ("begun", include_str!("../schemas/begun.json")),
         ("blob", include_str!("../schemas/blob.json")),
-        ("bound", include_str!("../schemas/bound.json")),
         cp_common::wire::schemas::BUNDLE[0],
         cp_common::wire::schemas::BUNDLE[1],
         cp_common::wire::schemas::BUNDLE[2],
@@ -95,7 +91,6 @@ pub static PROGRAM: Program = Program {
         ("stats", include_str!("../schemas/stats.json")),
         ("tip", include_str!("../schemas/tip.json")),
         ("verified", include_str!("../schemas/verified.json")),
-        ("witnessed", include_str!("../schemas/witnessed.json")),
     ],
     checks: ledger::checks,
     credentials: |_| Credentials::none_needed(),
@@ -135,10 +130,8 @@ enum Verb {
     Rotate(lifecycle::RotateArgs),
     Keygen(checkpoint::KeygenArgs),
     Checkpoint(checkpoint::Args),
-    Bind(bind::Args),
     Prove(prove::Args),
     CheckProof(check_proof::Args),
-    Witness(checkpoint::WitnessArgs),
 }
 
 /// Runs the verb of the command line.
@@ -164,9 +157,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Rotate(args) => lifecycle::rotate(&args, context),
         Verb::Keygen(args) => checkpoint::keygen(&args, context),
         Verb::Checkpoint(args) => checkpoint::run(&args, context),
-        Verb::Bind(args) => bind::run(&args, context),
         Verb::Prove(args) => prove::run(&args, context),
         Verb::CheckProof(args) => check_proof::run(&args, context),
-        Verb::Witness(args) => checkpoint::witness(&args, context),
     }
 }

@@ -22,7 +22,6 @@ fn of<T: JsonSchema>(name: &str) {
 #[test]
 fn schemas_are_those_of_the_types() {
     of::<crate::audit::Judged>("claim");
-    of::<crate::bind::Signed>("bound");
     of::<crate::bundle::Bundled>("bundled");
     of::<crate::bundle::check::Checked>("checked-bundle");
     of::<crate::append::Planned>("planned");
@@ -39,7 +38,6 @@ fn schemas_are_those_of_the_types() {
     of::<crate::scan::Secret>("secret");
     of::<crate::checkpoint::Signed>("signed");
     of::<crate::ledger::Tip>("tip");
-    of::<crate::checkpoint::Witnessed>("witnessed");
     of::<crate::verified::Verified>("verified");
 }
 

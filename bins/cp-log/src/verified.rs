@@ -42,31 +42,9 @@ pub(crate) struct Verified {
     /// Absent closed segments before this file, which are not a fault if the file has a summary of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) absent: Vec<Absent>,
-    /// The status of the ledger compared with the bound, on its last file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) bound: Option<BoundStatus>,
     /// True if all lines are JSON that claims no place in a chain.
     #[serde(skip)]
     is_unchained: bool,
-}
-
-/// The status of a ledger compared with a bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) enum BoundStatus {
-    /// It has exactly the lines that were bound.
-    Intact,
-    /// It continues the lines that were bound.
-    Grown,
-    /// Its lines are not those that were bound.
-    Changed,
-    /// It has fewer lines than were bound.
-    WentBack,
-    /// Its lines are damaged, so it cannot be compared.
-    Damaged,
-    /// It is not bound.
-    Added,
 }
 
 impl Verified {
@@ -92,7 +70,6 @@ impl Verified {
             proved,
             not_proved,
             absent: Vec::new(),
-            bound: None,
             is_unchained: report.lines > 0 && report.unchained == report.lines,
         }
     }
@@ -145,9 +122,7 @@ pub(crate) fn integrity_error(file: &str, message: String, report: &impl Seriali
 
 impl Reply for Verified {
     fn text(&self) -> String {
-        let bound = self.bound.and_then(|bound| Some(format!(", {}", serde_json::to_value(bound).ok()?.as_str()?)));
-        let (file, lines, bytes, bound) = (&self.file, self.lines, self.bytes, bound.unwrap_or_default());
-        let mut lines = vec![format!("{file}: {lines} lines, {bytes} bytes, {}{bound}", self.tail)];
+        let mut lines = vec![format!("{}: {} lines, {} bytes, {}", self.file, self.lines, self.bytes, self.tail)];
         lines.extend(self.faults.iter().map(|fault| {
             let kind = serde_json::to_value(fault.kind).unwrap_or_default();
             let kind = kind.as_str().unwrap_or_default();

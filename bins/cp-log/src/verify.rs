@@ -1,6 +1,5 @@
 //! `cp-log verify`: prove ledgers, and name every line that is not what was written.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,11 +15,10 @@ use cp_ledger::proof::whole::{Findings, Whole};
 use cp_ledger::read::source::{is_stdin, lines_of};
 use cp_ledger::read::{Lines, segments};
 
-use crate::bind::Bounded;
 use crate::bundle::check::check;
 use crate::bundle::format;
 use crate::reading::{Group, Origins, Target, await_input, to_read};
-use crate::verified::{BoundStatus, Verified};
+use crate::verified::Verified;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -47,9 +45,6 @@ pub(crate) struct Args {
     /// The public key that must have signed the checkpoint; of a bundle, one of the keys must have signed each ledger (repeatable)
     #[arg(long = "trust", alias = "key", value_name = "KEY")]
     key: Vec<PathBuf>,
-    /// A file of cp-log bind: each ledger in it must be there and continue what was bound; --trust is the key that signed it
-    #[arg(long, value_name = "FILE", conflicts_with = "checkpoint")]
-    bound: Option<PathBuf>,
     /// How many threads share the work (default: one for each processor)
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -62,20 +57,16 @@ pub(crate) struct Args {
 struct Requirements {
     checkpoint: Option<PathBuf>,
     key: Option<Verifier>,
-    bounded: Option<Bounded>,
 }
 
 impl Requirements {
     /// True if something outside its lines is demanded of each ledger.
     fn is_any(&self) -> bool {
-        self.checkpoint.is_some() || self.key.is_some() || self.bounded.is_some()
+        self.checkpoint.is_some() || self.key.is_some()
     }
 
     /// The checkpoint that a ledger has to go on from.
     fn checkpoint_of(&self, ledger: &Path) -> Result<Option<(Note, Checkpoint)>> {
-        if let Some(signed) = self.bounded.as_ref().and_then(|bounded| bounded.signed(ledger)) {
-            return Ok(Some(signed));
-        }
         let file = self.checkpoint.clone().unwrap_or_else(|| checkpoint_path(ledger));
         let found = read_checkpoint(&file)?;
         if found.is_none() && self.checkpoint.is_some() {
@@ -86,12 +77,9 @@ impl Requirements {
 
     /// Compares a ledger with its checkpoint: the fault, or what the checkpoint proves, or why it proves nothing.
     fn judge(&self, whole: &Whole, signed: Option<&(Note, Checkpoint)>, last: Option<u64>, found: &mut Judged) {
-        let is_bound = signed.is_some_and(|(note, _)| self.bounded.as_ref().is_some_and(|by| by.is_signed_by(note)));
-        // A bound was proved when it was read, whatever keys its ledgers name; a ledger that is not in it has only the one that it names.
-        let key = self.key.as_ref().filter(|_| self.bounded.is_none());
-        let demanded: Vec<&Verifier> = key.into_iter().chain(whole.signer()).filter(|_| !is_bound).collect();
+        let required: Vec<&Verifier> = self.key.iter().chain(whole.signer()).collect();
         let Some((note, checkpoint)) = signed else {
-            return match key {
+            return match &self.key {
                 Some(key) => found.fault = Some((Kind::Unsigned, format!("no checkpoint is signed by {}", key.name()))),
                 None => found.not_proved(
                     "checkpoint",
@@ -99,16 +87,13 @@ impl Requirements {
                 ),
             };
         };
-        if let Some(fault) = demanded.iter().find_map(|key| wrong_signature(note, key)) {
+        if let Some(fault) = required.iter().find_map(|key| wrong_signature(note, key)) {
             found.fault = Some(fault);
             return;
         }
-        let signatures = if is_bound { usize::from(self.key.is_some()) } else { demanded.len() };
-        if signatures == 0 {
-            let why = if is_bound { "--trust was not given" } else { "line 0 names no key, and --trust was not given" };
-            found.not_proved("signature", why);
-        } else {
-            found.proved.push(("signature", u64::try_from(signatures).unwrap_or(1)));
+        match required.len() {
+            0 => found.not_proved("signature", "line 0 names no key, and --key was not given"),
+            count => found.proved.push(("signature", u64::try_from(count).unwrap_or(1))),
         }
         match whole.deviation(checkpoint, last) {
             Ok(None) => {
@@ -122,7 +107,7 @@ impl Requirements {
             }
             Ok(fault) => found.fault = fault,
             // A checkpoint that the caller requires must not be left unproved because segments are absent.
-            Err(_) if whole.is_cold() && (is_bound || key.is_some() || self.checkpoint.is_some()) => {
+            Err(_) if whole.is_cold() && self.is_any() => {
                 let message = format!("the {} lines that were signed end in an absent segment", checkpoint.size);
                 found.fault = Some((Kind::Segment, message + ": put it back, or sign again while it is here"));
             }
@@ -140,11 +125,6 @@ struct Judged {
 }
 
 impl Judged {
-    /// How many lines the checkpoint was found to cover.
-    fn covered(&self) -> Option<u64> {
-        self.proved.iter().find(|(what, _)| *what == "checkpoint").map(|(_, size)| *size)
-    }
-
     fn not_proved(&mut self, what: &'static str, why: impl Into<String>) {
         self.not_proved.push(NotProved { what, why: why.into() });
     }
@@ -178,13 +158,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         [key] => Some(Verifier::load(key)?),
         _ => return Err(Error::usage("--trust is repeatable only if FILE is a bundle")),
     };
-    let bound = args.bound.as_deref().map(|path| Bounded::load(path, key.as_ref())).transpose()?;
     let groups = Group::all(&targets, context);
     Origins::of(&targets, context);
-    let bounded = bound.map(|bound| Bounded::of(bound, &groups, context)).transpose()?;
-    let requirements = Requirements { checkpoint: args.checkpoint.clone(), key, bounded };
-    if requirements.bounded.is_none()
-        && let [group] = &groups[..]
+    let requirements = Requirements { checkpoint: args.checkpoint.clone(), key };
+    if let [group] = &groups[..]
         && let [only] = &group.files[..]
         && only.named
     {
@@ -197,23 +174,16 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         };
     }
     context.out.streaming()?;
-    let (mut first_failure, mut judged) = (None, HashSet::<&Path>::new());
+    let mut first_failure = None;
     for group in &groups {
         match Walk::of(group, &options, &requirements) {
             Ok(mut walk) => {
                 for target in &group.files {
-                    let outcome = walk.file(target, context);
-                    if outcome.as_ref().is_ok_and(|verified| verified.bound.is_some()) {
-                        judged.insert(&group.ledger);
-                    }
-                    report_outcome(target, outcome, &mut first_failure, context)?;
+                    report_outcome(target, walk.file(target, context), &mut first_failure, context)?;
                 }
             }
             Err(e) => report_outcome(&group.files[0], Err(e), &mut first_failure, context)?,
         }
-    }
-    for missing in requirements.bounded.iter().flat_map(|bounded| bounded.missing(&judged)) {
-        report_failure(missing, &mut first_failure, context)?;
     }
     first_failure.map_or(Ok(()), Err)
 }
@@ -221,7 +191,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// The reader of the only operand, where it may be a bundle.
 fn opened_operand(args: &Args) -> Result<Option<(&Path, Lines)>> {
     match &args.files[..] {
-        [file] if args.bound.is_none() && args.checkpoint.is_none() => {
+        [file] if args.checkpoint.is_none() => {
             let is_readable = is_stdin(file) || file.metadata().is_ok_and(|metadata| !metadata.is_dir());
             if is_readable { Ok(Some((file, lines_of(file)?))) } else { Ok(None) }
         }
@@ -272,9 +242,6 @@ struct Walk<'a> {
     piped: Option<Lines>,
     /// The end of the previous file.
     before: Option<State>,
-    status: Option<BoundStatus>,
-    /// True if a file had faults.
-    is_damaged: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -287,17 +254,7 @@ impl<'a> Walk<'a> {
         let signed = if is_stdin(&group.ledger) { None } else { requirements.checkpoint_of(&group.ledger)? };
         let wanted = signed.as_ref().map(|(_, checkpoint)| checkpoint.size);
         let whole = Whole::new(&group.ledger, group.is_part(), wanted);
-        Ok(Self {
-            group,
-            options,
-            requirements,
-            signed,
-            whole,
-            piped: None,
-            before: None,
-            status: None,
-            is_damaged: false,
-        })
+        Ok(Self { group, options, requirements, signed, whole, piped: None, before: None })
     }
 
     fn file(&mut self, target: &Target, context: &Context) -> Result<Verified> {
@@ -322,7 +279,6 @@ impl<'a> Walk<'a> {
             }
         }
         found.faults.into_iter().for_each(|fault| report.add(fault));
-        self.is_damaged |= report.fault_count > 0;
         report.faults.sort_by_key(|fault| (fault.offset, fault.kind != Kind::Segment));
         let (mut proved, mut not_proved) = (found.proved, found.not_proved);
         if report.in_flight {
@@ -338,7 +294,6 @@ impl<'a> Walk<'a> {
         }
         let mut verified = Verified::new(path, &report, proved, not_proved);
         verified.absent = found.absent;
-        verified.bound = self.status.take();
         Ok(verified)
     }
 
@@ -369,12 +324,6 @@ impl<'a> Walk<'a> {
         let mut judged = Judged::default();
         if (report.intact > 0 || report.lines == 0) && !self.group.is_part() {
             self.requirements.judge(&self.whole, self.signed.as_ref(), last, &mut judged);
-        }
-        if let Some(bounded) = &self.requirements.bounded {
-            let kind = judged.fault.as_ref().map(|(kind, _)| *kind);
-            let is_damaged = self.is_damaged || report.fault_count > 0 || !found.faults.is_empty();
-            let covered = judged.covered().filter(|_| !is_damaged);
-            self.status = bounded.status(&self.group.ledger, kind, covered, last);
         }
         found.faults.extend(judged.fault.map(|(kind, message)| Fault {
             line: report.lines,

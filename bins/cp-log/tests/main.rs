@@ -3,7 +3,6 @@
 
 mod append;
 mod audit;
-mod bind;
 mod bundle;
 mod cold;
 mod create;

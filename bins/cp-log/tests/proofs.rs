@@ -1,4 +1,4 @@
-//! Keys, checkpoints, proofs and witnesses, as a shell user meets them.
+//! Keys, checkpoints and proofs, as a shell user meets them.
 
 use crate::ledgers::Ledgers;
 use serde_json::json;
@@ -127,65 +127,11 @@ fn a_checkpoint_goes_on_from_the_one_before_it() {
 }
 
 #[test]
-fn witness_signs_only_continuations() {
-    let place = signed(10);
-    place.lines(&["keygen", "W", "--signer", "witness.example"], "");
-    let request = |old: &str| {
-        let done =
-            place.run(&["checkpoint", "-f", "l.jsonl", "--witness-request", "--old", old, "--format", "raw"]).success();
-        done.stdout
-    };
-    let witness = ["witness", "--key", "W", "--signer", "K.pub", "--state", "seen"];
-    let first = place.closing(&witness, &request("0"), 0);
-    place.work.write("sig", first["data"]["signature"].as_str().unwrap().to_owned() + "\n");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--add-signature", "sig", "--witness", "W.pub"], "");
-    let note = place.work.read("l.checkpoint");
-    assert!(note.contains("\n— example.com/log ") && note.contains("\n— witness.example "));
-    // The signer's own signature still holds, and so does a proof with both.
-    place.lines(&["verify", "--trust", "K.pub", "l.jsonl"], "");
-
-    place.lines(&["append", "-f", "l.jsonl", "m"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
-    let conflict = place.closing(&witness, &request("0"), 6);
-    assert_eq!(conflict["error"]["details"]["size"], 10);
-    let forged = request("10").replacen("old 10\n", "old 10\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n", 1);
-    place.closing(&witness, &forged, 1);
-    assert_eq!(place.closing(&witness, &request("10"), 0)["data"]["size"], json!(12));
-    place.closing(&witness, "nonsense", 2);
-}
-
-#[test]
 fn consistency_of_growth_is_proved() {
     let place = signed(33);
     let answer = place.closing(&["prove", "--consistency", "20", "-f", "l.jsonl"], "", 0);
     assert!(answer["data"]["proof"].as_str().unwrap().starts_with("old 20\n"));
     place.closing(&["prove", "--consistency", "99", "-f", "l.jsonl"], "", 2);
-}
-
-#[test]
-fn of_two_requests_at_once_a_witness_signs_one_history() {
-    let place = signed(10);
-    place.lines(&["keygen", "W"], "");
-    let request = |ledger: &str| {
-        place.run(&["checkpoint", "-f", ledger, "--witness-request", "--format", "raw"]).success().stdout
-    };
-    // Two ledgers of one origin and one size, which differ in their last line.
-    let text = place.work.read("l.jsonl");
-    let kept: String = text.split_inclusive('\n').take(9).collect();
-    place.work.write("fork.jsonl", kept);
-    place.lines(&["append", "-f", "fork.jsonl", "other"], "");
-    place.lines(&["checkpoint", "-f", "fork.jsonl", "--sign-with", "K"], "");
-    let requests = [request("l.jsonl"), request("fork.jsonl")];
-    for round in 0..6 {
-        let state = format!("seen{round}");
-        let verb = ["witness", "--key", "W", "--signer", "K.pub", "--state", &state];
-        let signed: usize = std::thread::scope(|scope| {
-            let (place, verb) = (&place, &verb);
-            let asked = requests.each_ref().map(|request| scope.spawn(move || place.feed(verb, request).status == 0));
-            asked.into_iter().map(|asked| usize::from(asked.join().unwrap())).sum()
-        });
-        assert_eq!(signed, 1, "{round}");
-    }
 }
 
 #[test]
@@ -205,47 +151,25 @@ fn of_many_that_sign_at_once_the_one_with_most_lines_stays() {
     assert_eq!(place.work.read("l.checkpoint").lines().nth(1).unwrap(), most.to_string());
 }
 
-/// A proof of line 3, with the signatures of two witnesses.
-fn witnessed() -> Ledgers {
-    let place = signed(7);
-    for witness in ["W", "X"] {
-        place.lines(&["keygen", witness], "");
-        let done = place.run(&["checkpoint", "-f", "l.jsonl", "--witness-request", "--format", "raw"]).success();
-        let state = format!("seen.{witness}");
-        let signer = ["witness", "--key", witness, "--signer", "K.pub", "--state", &state];
-        let signature = place.closing(&signer, &done.stdout, 0)["data"]["signature"].as_str().unwrap().to_owned();
-        place.work.write("sig", signature + "\n");
-        let public = format!("{witness}.pub");
-        place.lines(&["checkpoint", "-f", "l.jsonl", "--add-signature", "sig", "--witness", &public], "");
-    }
-    prove(&place, "3");
-    place
-}
-
 #[test]
-fn an_origin_witnesses_and_a_quorum_are_demanded() {
-    let place = witnessed();
-    place.lines(&["keygen", "Y"], "");
+fn check_proof_requires_the_origin_and_names_other_signers() {
+    let place = signed(7);
+    // The same checkpoint, signed by another key.
+    let lines: String = place.work.read("l.jsonl").split_inclusive('\n').take(7).collect();
+    place.work.write("copy.jsonl", lines);
+    place.lines(&["keygen", "W"], "");
+    place.lines(&["checkpoint", "-f", "copy.jsonl", "--key", "W"], "");
+    let other = place.work.read("copy.checkpoint").lines().last().unwrap().to_owned();
+    place.work.write("l.checkpoint", place.work.read("l.checkpoint") + &other + "\n");
+    prove(&place, "3");
     let good = line(&place, 3);
     let origin = place.stored("l.jsonl")[0]["data"]["origin"].as_str().unwrap().to_owned();
     let check = |options: &[&str], exit| {
         let arguments = [&["check-proof", "--trust", "K.pub", "--strict-exit", "p"], options].concat();
         place.feed(&arguments, &good).code(exit).records()[0]["data"].take()
     };
-    let data = check(&["--ledger-name", &origin, "--witness", "W.pub", "--witness", "X.pub"], 0);
-    assert_eq!((&data["cosigned_by"], &data["not_looked_at"]), (&json!(["W", "X"]), &json!([])));
-    let data = check(&["--witness", "X.pub", "--witness", "Y.pub", "--quorum", "1"], 0);
-    assert_eq!((&data["cosigned_by"], &data["not_looked_at"]), (&json!(["X"]), &json!(["W"])));
-    assert_eq!(check(&[], 0)["not_looked_at"], json!(["W", "X"]));
-    check(&["--ledger-name", "another"], 1);
-    check(&["--witness", "X.pub", "--witness", "Y.pub"], 1);
-    check(&["--witness", "Y.pub"], 1);
-    for wrong in
-        [&["--quorum", "1"][..], &["--witness", "W.pub", "--quorum", "2"], &["--witness", "W.pub", "--quorum", "0"]]
-    {
-        check(wrong, 2);
-    }
-    check(&["--witness", "W.pub", "--witness", "W.pub"], 2);
+    assert_eq!(check(&["--name", &origin], 0)["not_looked_at"], json!(["W"]));
+    check(&["--name", "another"], 1);
 }
 
 #[test]

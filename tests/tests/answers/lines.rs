@@ -230,22 +230,13 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "cp-log bind",
-        &[
-            "signed; cp-log bind L --key K",
-            "signed; cp-log bind L --key K -o b",
-            "signed; cp-log bind L --key K --dry-run",
-        ],
-    ),
-    (
         "cp-log check-proof",
         &[
-            "signed; sed -n 2p L | cp-log check-proof --trust K.pub p",
-            "signed; sed -n 1p L | cp-log check-proof --trust K.pub p",
-            "signed; sed -n 1,2p L | cp-log check-proof --trust K.pub p",
-            "signed; cp-log query L | cp-log check-proof --trust K.pub p",
-            "signed; cp-log bind L --key K -o b >/dev/null; cp-log prove 1 -f L --bound b --format raw >q; sed -n 2p L | cp-log check-proof --key K.pub q",
-            "signed; cp-log query --event log L | cp-log check-proof --trust K.pub p",
+            "signed; sed -n 2p L | cp-log check-proof --key K.pub p",
+            "signed; sed -n 1p L | cp-log check-proof --key K.pub p",
+            "signed; sed -n 1,2p L | cp-log check-proof --key K.pub p",
+            "signed; cp-log query L | cp-log check-proof --key K.pub p",
+            "signed; cp-log query --event log L | cp-log check-proof --key K.pub p",
         ],
     ),
     (
@@ -320,14 +311,6 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-log append x >/dev/null; cp-log verify",
             "cp-log append -f L x >/dev/null; echo x >>L; cp-log verify L",
             "cp-log append -f \"$(printf 'caf\\351')\" hello >/dev/null; cp-log verify caf*",
-            "signed; cp-log bind L --key K -o b >/dev/null; cp-log verify --bound b L",
-            "signed; cp-log append -f M m >/dev/null; cp-log bind L M --key K -o b >/dev/null; cp-log verify --bound b L",
-        ],
-    ),
-    (
-        "cp-log witness",
-        &[
-            "{ cp-log append hello; cp-log keygen R; cp-log keygen W; cp-log checkpoint --key R; } >/dev/null; cp-log checkpoint --witness-request --format raw | cp-log witness --key W --signer R.pub --state seen",
         ],
     ),
     (

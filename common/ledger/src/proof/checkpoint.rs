@@ -26,48 +26,33 @@ pub fn read_checkpoint(path: &Path) -> Result<Option<(Note, Checkpoint)>> {
     read.map(Some).ok_or_else(|| Error::new(Code::Integrity, "not a checkpoint").in_file(path))
 }
 
-/// A file that this process alone may replace, until this is dropped.
+/// The file of a checkpoint, which this process alone may replace, until this is dropped.
 #[derive(Debug)]
-pub struct Held<T> {
+pub struct HeldCheckpoint {
     path: PathBuf,
-    newest: Option<T>,
+    newest: Option<(Note, Checkpoint)>,
     /// Replacing gives the name another file, so who waited looks again.
     _lock: Shared,
 }
 
-/// The file of a checkpoint.
-pub type HeldCheckpoint = Held<(Note, Checkpoint)>;
-
-impl<T> Held<T> {
+impl HeldCheckpoint {
     /// Takes the lock, and then reads what is there.
-    pub fn take_with(path: &Path, read: impl FnOnce(&Path) -> Result<Option<T>>) -> Result<Self> {
+    pub fn take(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path).map_err(|e| Error::io("cannot find the file", e).in_file(path))?;
         let mut lock = Shared::open(&path, Absent::CreateAll)?;
         lock.lock()?;
         // Dropped where reading fails, so that an empty file does not stay.
         let mut held = Self { newest: None, path, _lock: lock };
-        held.newest = read(&held.path)?;
+        held.newest = read_checkpoint(&held.path)?;
         Ok(held)
     }
 
     /// The contents that the file had.
-    pub fn newest(&self) -> Option<&T> {
+    pub fn newest(&self) -> Option<&(Note, Checkpoint)> {
         self.newest.as_ref()
     }
 
-    /// Replaces it, so that the new text appears whole and is on disk.
-    pub fn write(self, text: &str) -> Result<()> {
-        write_whole(&self.path, text.as_bytes())
-    }
-}
-
-impl HeldCheckpoint {
-    /// Takes the lock, and reads what is there.
-    pub fn take(path: &Path) -> Result<Self> {
-        Self::take_with(path, read_checkpoint)
-    }
-
-    /// Replaces it. An older one than is there is refused.
+    /// Replaces it, so that the new text appears whole and is on disk. An older one than is there is refused.
     pub fn replace(self, note: &Note) -> Result<()> {
         let size = Checkpoint::parse(&note.text).map(|checkpoint| checkpoint.size);
         if let Some((_, newest)) = &self.newest
@@ -76,11 +61,11 @@ impl HeldCheckpoint {
             let message = format!("a checkpoint of {} lines is there already", newest.size);
             return Err(Error::new(Code::Conflict, message).in_file(&self.path));
         }
-        self.write(&note.to_string())
+        write_whole(&self.path, note.to_string().as_bytes())
     }
 }
 
-impl<T> Drop for Held<T> {
+impl Drop for HeldCheckpoint {
     /// Takes the file away again that was made only to be locked. Who waits for it sees that, and makes another.
     fn drop(&mut self) {
         let is_empty = || std::fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() == 0);

@@ -1,6 +1,5 @@
 //! Proof: the chain, the tree over it, signed checkpoints, and what lies beside.
 
-pub mod bound;
 pub mod checkpoint;
 pub mod fault;
 pub mod leaves;

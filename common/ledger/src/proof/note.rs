@@ -12,7 +12,6 @@ use sha2::{Digest, Sha256};
 use crate::proof::tree::{Node, parse_node};
 
 const ED25519: u8 = 1;
-const COSIGNATURE: u8 = 4;
 
 /// A key that signs notes.
 pub struct Signer {
@@ -25,17 +24,11 @@ pub struct Signer {
 pub struct Verifier {
     name: String,
     key: VerifyingKey,
-    kind: u8,
 }
 
 /// True if a name may be a key's.
 pub fn is_key_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '+')
-}
-
-fn key_id(name: &str, kind: u8, key: &[u8]) -> [u8; 4] {
-    let digest = Sha256::new().chain_update(name).chain_update([b'\n', kind]).chain_update(key).finalize();
-    [digest[0], digest[1], digest[2], digest[3]]
 }
 
 impl Signer {
@@ -68,7 +61,7 @@ impl Signer {
 
     /// The public key that goes with it.
     pub fn verifier(&self) -> Verifier {
-        Verifier { name: self.name.clone(), key: self.key.verifying_key(), kind: ED25519 }
+        Verifier { name: self.name.clone(), key: self.key.verifying_key() }
     }
 
     /// The note with this text, which must end with a line feed.
@@ -76,15 +69,6 @@ impl Signer {
         let signature = self.key.sign(text.as_bytes()).to_bytes();
         let signature = BASE64.encode([&self.verifier().id()[..], &signature].concat());
         Note { text: text.to_owned(), signatures: vec![format!("— {} {signature}", self.name)] }
-    }
-}
-
-impl Signer {
-    /// A witness's signature line over a checkpoint's text at a time, in seconds since 1970.
-    pub fn cosign(&self, text: &str, time: u64) -> String {
-        let signature = self.key.sign(format!("cosignature/v1\ntime {time}\n{text}").as_bytes()).to_bytes();
-        let id = self.verifier().as_witness().id();
-        format!("— {} {}", self.name, BASE64.encode([&id[..], &time.to_be_bytes(), &signature].concat()))
     }
 }
 
@@ -98,19 +82,15 @@ fn parts(text: &str) -> Option<(&str, &str, Vec<u8>)> {
 impl Verifier {
     /// The key's public file, without a line feed.
     pub fn to_text(&self) -> String {
-        let key = [&[self.kind], &self.key.to_bytes()[..]].concat();
+        let key = [&[ED25519], &self.key.to_bytes()[..]].concat();
         format!("{}+{}+{}", self.name, hex(&self.id()), BASE64.encode(key))
     }
 
     /// The key in the text of a public key file: what [`Verifier::to_text`] wrote.
     pub fn from_text(text: &str) -> Option<Self> {
         let (name, id, key) = parts(text.trim_end())?;
-        let (kind, key) = key.split_first()?;
-        if ![ED25519, COSIGNATURE].contains(kind) {
-            return None;
-        }
-        let key = VerifyingKey::from_bytes(key.try_into().ok()?).ok()?;
-        let verifier = Self { name: name.to_owned(), key, kind: *kind };
+        let key = VerifyingKey::from_bytes(key.strip_prefix(&[ED25519])?.try_into().ok()?).ok()?;
+        let verifier = Self { name: name.to_owned(), key };
         (hex(&verifier.id()) == id).then_some(verifier)
     }
 
@@ -122,12 +102,6 @@ impl Verifier {
         })
     }
 
-    /// The same key as that of a witness.
-    #[must_use]
-    pub fn as_witness(&self) -> Self {
-        Self { kind: COSIGNATURE, ..self.clone() }
-    }
-
     /// The name that signatures carry.
     pub fn name(&self) -> &str {
         &self.name
@@ -135,7 +109,9 @@ impl Verifier {
 
     /// The first four bytes of the hash of name and key, as C2SP signed-note has it.
     pub fn id(&self) -> [u8; 4] {
-        key_id(&self.name, self.kind, &self.key.to_bytes())
+        let key = self.key.to_bytes();
+        let digest = Sha256::new().chain_update(&self.name).chain_update([b'\n', ED25519]).chain_update(key).finalize();
+        [digest[0], digest[1], digest[2], digest[3]]
     }
 
     /// True if a signature line's bytes are this key's over the text. `None` if the line is another key's.
@@ -143,16 +119,8 @@ impl Verifier {
         if line.name != self.name || line.id != self.id() {
             return None;
         }
-        let (message, signature) = if self.kind == COSIGNATURE {
-            let (time, signature) = line.bytes.split_at_checked(8)?;
-            let time = u64::from_be_bytes(time.try_into().ok()?);
-            (format!("cosignature/v1\ntime {time}\n{text}"), signature)
-        } else {
-            (text.to_owned(), &line.bytes[..])
-        };
-        let good = Signature::from_slice(signature)
-            .is_ok_and(|signature| self.key.verify_strict(message.as_bytes(), &signature).is_ok());
-        Some(good)
+        let signature = Signature::from_slice(&line.bytes);
+        Some(signature.is_ok_and(|signature| self.key.verify_strict(text.as_bytes(), &signature).is_ok()))
     }
 }
 
@@ -213,13 +181,6 @@ impl Note {
         let lines = self.signatures.iter().filter_map(|line| SignatureLine::parse(line));
         let is_known = |line: &SignatureLine| known.iter().any(|key| key.name == line.name && key.id() == line.id);
         lines.filter(|line| !is_known(line)).map(|line| line.name).collect()
-    }
-
-    /// Adds a signature line.
-    pub fn add(&mut self, line: &str) {
-        if !self.signatures.iter().any(|there| there == line) {
-            self.signatures.push(line.to_owned());
-        }
     }
 }
 
@@ -314,14 +275,5 @@ mod tests {
         for bad in ["", "o\n07\nAA==\n", "o\n7\nAA==\n", "\n7\n"] {
             assert_eq!(Checkpoint::parse(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn a_cosignature_is_proved_with_its_time() {
-        let signer = Signer::new("w", &[2; 32]);
-        let witness = signer.verifier().as_witness();
-        let note = Note::parse(&format!("o\n1\nAA==\n\n{}\n", signer.cosign("o\n1\nAA==\n", 1_679_315_147))).unwrap();
-        assert_eq!(note.is_signed_by(&witness), Some(true));
-        assert_eq!(note.is_signed_by(&signer.verifier()), None);
     }
 }
