@@ -7,6 +7,7 @@ use cp_common::wire::Reply;
 use cp_common::{Code, Error};
 use cp_ledger::proof::fault::{Absent, Fault, NotProved};
 use cp_ledger::proof::verifier::Report;
+use cp_ledger::proof::whole::Findings;
 use serde::Serialize;
 
 /// The report on one file.
@@ -41,7 +42,7 @@ pub(crate) struct Verified {
     not_proved: Vec<NotProved>,
     /// Absent closed segments before this file, which are not a fault if the file has a summary of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) absent: Vec<Absent>,
+    absent: Vec<Absent>,
     /// True if all lines are JSON that claims no place in a chain.
     #[serde(skip)]
     is_unchained: bool,
@@ -49,12 +50,7 @@ pub(crate) struct Verified {
 
 impl Verified {
     /// Combines the report on the lines of a file with the properties that were proved and those that were not.
-    pub(crate) fn new(
-        path: &Path,
-        report: &Report,
-        proved: BTreeMap<&'static str, u64>,
-        not_proved: Vec<NotProved>,
-    ) -> Self {
+    pub(crate) fn new(path: &Path, report: Report, found: Findings) -> Self {
         Self {
             file: path.display().to_string(),
             intact: report.fault_count == 0,
@@ -66,10 +62,10 @@ impl Verified {
             tail: if report.in_flight { "in_flight" } else { "complete" },
             clock_backwards: report.clock_backwards,
             fault_count: report.fault_count,
-            faults: report.faults.clone(),
-            proved,
-            not_proved,
-            absent: Vec::new(),
+            faults: report.faults,
+            proved: found.proved,
+            not_proved: found.not_proved,
+            absent: found.absent,
             is_unchained: report.lines > 0 && report.unchained == report.lines,
         }
     }
@@ -99,10 +95,9 @@ impl Verified {
         for (name, value) in [("line", first.line), ("offset", first.offset)] {
             error = error.with(name, value);
         }
-        let kind = serde_json::to_value(first.kind).unwrap_or_default();
         Some(
             error
-                .with("kind", kind)
+                .with("kind", serde_json::to_value(first.kind).unwrap_or_default())
                 .with("seq", first.seq)
                 .hint("look at the line with sed -n LINEp; cp-ledger(5) explains each kind"),
         )

@@ -75,58 +75,54 @@ impl Requirements {
         Ok(found)
     }
 
-    /// Compares a ledger with its checkpoint: the fault, or what the checkpoint proves, or why it proves nothing.
-    fn judge(&self, whole: &Whole, signed: Option<&(Note, Checkpoint)>, last: Option<u64>, found: &mut Judged) {
-        let required: Vec<&Verifier> = self.key.iter().chain(whole.signer()).collect();
+    /// Compares a ledger with its checkpoint: adds what the checkpoint proves, or why it proves nothing. Returns the fault if they differ.
+    fn compare(
+        &self,
+        whole: &Whole,
+        signed: Option<&(Note, Checkpoint)>,
+        last: Option<u64>,
+        found: &mut Findings,
+    ) -> Option<(Kind, String)> {
+        let mut not_proved = |what, why| found.not_proved.push(NotProved { what, why });
         let Some((note, checkpoint)) = signed else {
-            return match &self.key {
-                Some(key) => found.fault = Some((Kind::Unsigned, format!("no checkpoint is signed by {}", key.name()))),
-                None => found.not_proved(
-                    "checkpoint",
-                    "there is no checkpoint, so last lines may have been removed: cp-log checkpoint signs one",
-                ),
-            };
+            let fault =
+                self.key.as_ref().map(|key| (Kind::Unsigned, format!("no checkpoint is signed by {}", key.name())));
+            if fault.is_none() {
+                let why = "there is no checkpoint, so last lines may have been removed: cp-log checkpoint signs one";
+                not_proved("checkpoint", why.to_owned());
+            }
+            return fault;
         };
+        let required: Vec<&Verifier> = self.key.iter().chain(whole.signer()).collect();
         if let Some(fault) = required.iter().find_map(|key| wrong_signature(note, key)) {
-            found.fault = Some(fault);
-            return;
+            return Some(fault);
         }
         match required.len() {
-            0 => found.not_proved("signature", "line 0 names no key, and --key was not given"),
-            count => found.proved.push(("signature", u64::try_from(count).unwrap_or(1))),
+            0 => not_proved("signature", "line 0 names no key, and --key was not given".to_owned()),
+            count => drop(found.proved.insert("signature", count as u64)),
         }
         match whole.deviation(checkpoint, last) {
             Ok(None) => {
-                found.proved.push(("checkpoint", checkpoint.size));
+                found.proved.insert("checkpoint", checkpoint.size);
                 let lines = last.map_or(0, |last| last + 1);
                 // The entry that records a checkpoint always comes after the lines that it covers.
                 if lines > checkpoint.size + 1 {
                     let why = format!("it covers {} of {lines} lines: sign a new one for the others", checkpoint.size);
-                    found.not_proved("checkpoint", why);
+                    not_proved("checkpoint", why);
                 }
+                None
             }
-            Ok(fault) => found.fault = fault,
+            Ok(fault) => fault,
             // A checkpoint that the caller requires must not be left unproved because segments are absent.
             Err(_) if whole.is_cold() && self.is_any() => {
                 let message = format!("the {} lines that were signed end in an absent segment", checkpoint.size);
-                found.fault = Some((Kind::Segment, message + ": put it back, or sign again while it is here"));
+                Some((Kind::Segment, message + ": put it back, or sign again while it is here"))
             }
-            Err(why) => found.not_proved("checkpoint", why),
+            Err(why) => {
+                not_proved("checkpoint", why);
+                None
+            }
         }
-    }
-}
-
-/// The result of comparing a ledger with a checkpoint.
-#[derive(Default)]
-struct Judged {
-    fault: Option<(Kind, String)>,
-    proved: Vec<(&'static str, u64)>,
-    not_proved: Vec<NotProved>,
-}
-
-impl Judged {
-    fn not_proved(&mut self, what: &'static str, why: impl Into<String>) {
-        self.not_proved.push(NotProved { what, why: why.into() });
     }
 }
 
@@ -223,10 +219,6 @@ fn report_outcome(
         Err(e) if e.is_fatal() => return Err(e),
         Err(e) => e,
     };
-    report_failure(error, first_failure, context)
-}
-
-fn report_failure(error: Error, first_failure: &mut Option<Error>, context: &mut Context) -> Result<()> {
     first_failure.get_or_insert_with(|| Error::new(error.code(), error.message()));
     context.out.item_failed(error)
 }
@@ -278,23 +270,21 @@ impl<'a> Walk<'a> {
                 self.end(&mut found, &report);
             }
         }
-        found.faults.into_iter().for_each(|fault| report.add(fault));
+        found.faults.drain(..).for_each(|fault| report.add(fault));
         report.faults.sort_by_key(|fault| (fault.offset, fault.kind != Kind::Segment));
-        let (mut proved, mut not_proved) = (found.proved, found.not_proved);
+        let mut not_proved = |what, why: &str| found.not_proved.push(NotProved { what, why: why.to_owned() });
         if report.in_flight {
-            not_proved.push(NotProved { what: "lines", why: "the last one is being written, or is torn".to_owned() });
+            not_proved("lines", "the last one is being written, or is torn");
         }
         if report.fault_count == 0 && report.lines > 0 {
-            proved.insert("lines", report.intact);
+            found.proved.insert("lines", report.intact);
             if self.options.json {
-                proved.insert("json", report.intact);
+                found.proved.insert("json", report.intact);
             } else {
-                not_proved.push(NotProved { what: "json", why: "--no-json was given".to_owned() });
+                not_proved("json", "--no-json was given");
             }
         }
-        let mut verified = Verified::new(path, &report, proved, not_proved);
-        verified.absent = found.absent;
-        Ok(verified)
+        Ok(Verified::new(path, report, found))
     }
 
     /// Proves the lines of the next file.
@@ -321,18 +311,11 @@ impl<'a> Walk<'a> {
         found.faults.extend(self.whole.end(report).faults);
         let last = report.last.map(|(seq, _)| seq);
         // A file without an intact line has faults already; an emptied file has none.
-        let mut judged = Judged::default();
-        if (report.intact > 0 || report.lines == 0) && !self.group.is_part() {
-            self.requirements.judge(&self.whole, self.signed.as_ref(), last, &mut judged);
+        if (report.intact > 0 || report.lines == 0)
+            && !self.group.is_part()
+            && let Some((kind, message)) = self.requirements.compare(&self.whole, self.signed.as_ref(), last, found)
+        {
+            found.faults.push(Fault { line: report.lines, offset: report.bytes, seq: last, kind, message });
         }
-        found.faults.extend(judged.fault.map(|(kind, message)| Fault {
-            line: report.lines,
-            offset: report.bytes,
-            seq: last,
-            kind,
-            message,
-        }));
-        found.proved.extend(judged.proved);
-        found.not_proved.extend(judged.not_proved);
     }
 }
