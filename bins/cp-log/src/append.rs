@@ -1,10 +1,12 @@
-//! `cp-log append`: append entries to a ledger, from arguments or one for each line of standard input.
+//! `cp-log append`: append entries to a ledger, from arguments or one for each line of standard input. And `tee`, which also passes every
+//! line on, byte for byte, and holds the closing line until the ledger has everything.
 
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
-use cp_common::program::{Class, Input, VerbDoc, idempotency};
-use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
+use cp_common::program::{Class, Input, VerbDoc, idempotency, recording};
+use cp_common::stream::Recorder;
+use cp_common::stream::filter::{self, Body, Filter, Source, Texts, input_waits};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply, bytes_of};
 use cp_common::{Code, Context, Error, Result, json};
@@ -15,7 +17,7 @@ use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::ledger::LedgerOption;
+use crate::ledger::{LedgerOperand, LedgerOption};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -230,6 +232,7 @@ impl Filter for Stream<'_> {
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
+        // If the next read will not block, writing can wait for a fuller batch.
         if input_waits() {
             return Ok(());
         }
@@ -247,26 +250,18 @@ impl Filter for Stream<'_> {
     }
 }
 
-/// True if the next read will not block, so that writing can wait for a fuller batch.
-fn input_waits() -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let stdin = rustix::stdio::stdin();
-    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-}
-
 /// How many bytes are staged before they are written.
 const BATCH: usize = 256 << 10;
 
 /// The members that flags set on every entry. They override those of a record or a row.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Members {
+struct Members {
     /// The event, one word (default: log, or a record's type)
     #[arg(long, value_name = "E")]
-    pub(crate) event: Option<String>,
+    event: Option<String>,
     /// The agent that the entry is about
     #[arg(long, value_name = "A")]
-    pub(crate) agent: Option<String>,
+    agent: Option<String>,
     /// The role, such as user or assistant
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
@@ -277,7 +272,7 @@ pub(crate) struct Members {
 
 impl Members {
     /// Sets the members that the flags and the shared options give.
-    pub(crate) fn apply(&self, mut entry: Entry, context: &Context) -> Entry {
+    fn apply(&self, mut entry: Entry, context: &Context) -> Entry {
         if let Some(event) = &self.event {
             entry = entry.event(event);
         }
@@ -300,7 +295,7 @@ impl Members {
     }
 
     /// The entry that an item of a stream becomes.
-    pub(crate) fn entry_of(&self, body: &Body<'_>, context: &Context) -> Result<Entry> {
+    fn entry_of(&self, body: &Body<'_>, context: &Context) -> Result<Entry> {
         let mut entry = Entry::new("log");
         match body {
             Body::Text(text) => entry.set_message_bytes(text),
@@ -332,4 +327,65 @@ fn lift(entry: &mut Entry, object: &[u8], all: bool) -> Result<()> {
         None => entry.set_content(text),
     }
     Ok(())
+}
+
+/// The entry of this verb in `reference`.
+pub(crate) const TEE_DOC: VerbDoc = VerbDoc {
+    path: "tee",
+    class: Class::Append,
+    output: "passed",
+    also: &["summary"],
+    examples: &["seq 3 | {} tee copy.jsonl"],
+    input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["log", "error"],
+    ..VerbDoc::EMPTY
+};
+
+/// Pass lines on and append each to a ledger
+#[derive(Debug, clap::Args)]
+pub(crate) struct TeeArgs {
+    #[command(flatten)]
+    members: Members,
+    #[command(flatten)]
+    append: AppendOptions,
+    #[command(flatten)]
+    stream: StreamOptions,
+    #[command(flatten)]
+    ledger: LedgerOperand,
+}
+
+pub(crate) fn tee(args: &TeeArgs, context: &mut Context) -> Result<()> {
+    let path = args.ledger.writable_path(context)?;
+    let request = ("tee", &path, format!("{:?}", args.members), context.session(), context.options.run.clone());
+    let mut recorder = Tee { members: &args.members, path: path.clone(), ledger: None };
+    recording::tee(&mut recorder, &args.append, &request, args.stream, context)
+}
+
+struct Tee<'a> {
+    members: &'a Members,
+    path: PathBuf,
+    /// Opened with the first line: a dry run makes no file.
+    ledger: Option<Ledger>,
+}
+
+impl Tee<'_> {
+    fn ledger(&mut self) -> Result<&mut Ledger> {
+        Ledger::once(&mut self.ledger, &self.path, Sync::Batch)
+    }
+}
+
+impl Recorder for Tee<'_> {
+    fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let entry = self.members.entry_of(&body, context)?;
+        self.ledger()?.stage(&entry)
+    }
+
+    fn idle(&mut self, _context: &mut Context) -> Result<()> {
+        self.ledger.as_mut().map_or(Ok(()), |ledger| ledger.commit().map(drop))
+    }
+
+    fn acknowledge(&mut self, context: &mut Context) -> Result<()> {
+        self.idle(context)?;
+        self.ledger.as_mut().map_or(Ok(()), Ledger::sync)
+    }
 }

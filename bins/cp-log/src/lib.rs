@@ -3,7 +3,6 @@
 mod append;
 mod audit;
 mod bundle;
-mod check_proof;
 mod checkpoint;
 mod export;
 mod follow;
@@ -16,7 +15,6 @@ mod scan;
 #[cfg(test)]
 mod schemas;
 mod stats;
-mod tee;
 mod values;
 mod verified;
 mod verify;
@@ -32,7 +30,7 @@ pub static PROGRAM: Program = Program {
     verbs: &[
         append::DOC,
         lifecycle::CREATE_DOC,
-        tee::DOC,
+        append::TEE_DOC,
         query::DOC,
         follow::DOC,
         stats::DOC,
@@ -50,7 +48,7 @@ pub static PROGRAM: Program = Program {
         checkpoint::KEYGEN_DOC,
         checkpoint::DOC,
         prove::DOC,
-        check_proof::DOC,
+        prove::CHECK_DOC,
     ],
     implicit: None,
     groups: &[
@@ -109,7 +107,7 @@ pub struct Cli {
 enum Verb {
     Append(append::Args),
     Create(lifecycle::CreateArgs),
-    Tee(tee::Args),
+    Tee(append::TeeArgs),
     Query(query::Args),
     Follow(follow::Args),
     Stats(stats::Args),
@@ -131,7 +129,7 @@ enum Verb {
     Keygen(checkpoint::KeygenArgs),
     Checkpoint(checkpoint::Args),
     Prove(prove::Args),
-    CheckProof(check_proof::Args),
+    CheckProof(prove::CheckArgs),
 }
 
 /// Runs the verb of the command line.
@@ -139,7 +137,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Append(args) => append::run(&args, context),
         Verb::Create(args) => lifecycle::create(&args, context),
-        Verb::Tee(args) => tee::run(&args, context),
+        Verb::Tee(args) => append::tee(&args, context),
         Verb::Query(args) => query::run(&args, context),
         Verb::Follow(args) => follow::run(&args, context),
         Verb::Stats(args) => stats::run(&args, context),
@@ -158,6 +156,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Keygen(args) => checkpoint::keygen(&args, context),
         Verb::Checkpoint(args) => checkpoint::run(&args, context),
         Verb::Prove(args) => prove::run(&args, context),
-        Verb::CheckProof(args) => check_proof::run(&args, context),
+        Verb::CheckProof(args) => prove::check_proof(&args, context),
     }
 }

@@ -28,7 +28,7 @@ fn schemas_are_those_of_the_types() {
     of::<crate::values::Found>("blob");
     of::<crate::lifecycle::Begun>("begun");
     of::<crate::stats::Stats>("stats");
-    compare("checked", of_record(schema_for!(crate::check_proof::Checked)).as_value());
+    compare("checked", of_record(schema_for!(crate::prove::Checked)).as_value());
     of::<crate::values::Forgotten>("forgotten");
     of::<crate::values::Revealed>("revealed");
     of::<crate::checkpoint::Made>("made");

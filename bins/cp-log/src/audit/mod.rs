@@ -1,10 +1,8 @@
 //! `cp-log audit`: recompute the claims of entries: hashes, files that were read, receipts, decisions, budgets, exits.
 
-mod budget;
 mod claim;
 mod decisions;
 mod hashes;
-mod pairs;
 mod references;
 mod steps;
 
@@ -48,13 +46,13 @@ pub(crate) struct Args {
 /// The state that is kept from one entry to the next.
 #[derive(Default)]
 struct Auditor {
-    pairs: pairs::Pairs,
+    pairs: steps::Pairs,
     steps: steps::Steps,
     turns: hashes::Turns,
     reads: references::Reads,
     receipts: references::Receipts,
     decisions: decisions::Decisions,
-    budgets: budget::Budgets,
+    budgets: decisions::Budgets,
 }
 
 impl Auditor {

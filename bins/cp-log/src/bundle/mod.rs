@@ -1,6 +1,5 @@
 //! `cp-log bundle`: ledgers, or parts of them, with everything that proves them, in one stream for those who have nothing else.
 
-mod blobs;
 pub(crate) mod check;
 mod check_ledger;
 pub(crate) mod format;
@@ -19,9 +18,8 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
-use self::blobs::Blobs;
 use self::runs::Runs;
-use self::source::Source;
+use self::source::{Blobs, Source};
 use crate::audit::is_ledger;
 use crate::reading::{Filters, Select, by_ledger, to_read};
 

@@ -1,7 +1,6 @@
 //! The ledgers and files that the reading verbs take: which files and lines are meant, in which order, and how entries are printed.
 
 mod files;
-mod foreign;
 mod merge;
 mod printer;
 mod reader;
@@ -19,10 +18,9 @@ use cp_ledger::read::source::is_stdin;
 pub(crate) use self::files::{
     Group, Rank, Target, await_input, by_ledger, refuse_waiting_input, to_read, without_mark,
 };
-pub(crate) use self::foreign::entry_of;
 pub(crate) use self::merge::{Merge, Place};
 pub(crate) use self::printer::Printer;
-pub(crate) use self::reader::{Direction, Reader, Step, View, count_lines};
+pub(crate) use self::reader::{Direction, Reader, Step, View, count_lines, entry_of};
 pub(crate) use self::select::{Filters, Select};
 
 /// Calls `each` with every matching entry and the name of its ledger, file after file, and `failed` with what cannot be read: the rest is.
