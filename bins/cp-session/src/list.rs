@@ -1,6 +1,8 @@
-//! `cp-session list`: the sessions of home, in the order of their ids.
+//! `cp-session list`: the sessions of home, the last written first.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
@@ -18,11 +20,11 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "session_page",
     examples: &["cp-session list --limit 10"],
-    sort: Some("session_id"),
+    sort: Some("the time of the last write, newest first; then session_id"),
     ..VerbDoc::EMPTY
 };
 
-/// List the sessions
+/// List the sessions, the last written first
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only those of this agent
@@ -70,16 +72,14 @@ impl Reply for Listed {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let pages = Pages::of("cp-session list", &(&args.agent, args.open), &args.query)?;
-    let sessions = context.home.all_sessions()?;
     let names = context.home.session_names();
+    let mut sessions: Vec<_> =
+        context.home.all_sessions()?.into_iter().map(|session| (key_of(&session), session)).collect();
+    sessions.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut broken = 0_u64;
-    let found = sessions.iter().filter_map(|session| {
-        let key = (session.id.clone(), session.tier().map(str::to_owned));
-        // Sessions on an earlier page are not read again.
-        if pages.is_passed(&key) {
-            return None;
-        }
-        let listed = listed(session, &names).inspect_err(|_| broken += 1).ok()?;
+    // Only the sessions of this page are read.
+    let found = sessions.into_iter().filter(|(key, _)| !pages.is_passed(key)).filter_map(|(key, session)| {
+        let listed = listed(&session, &names).inspect_err(|_| broken += 1).ok()?;
         matches(&listed, args).then_some((key, listed))
     });
     let page = pages.page(found)?;
@@ -88,6 +88,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         context.warn(&format!("skipped {directories} without a readable session"));
     }
     context.out.answer(&page)
+}
+
+/// The time of the last write in nanoseconds, the newest first, and the id and tier.
+type Key = (Reverse<i64>, String, Option<String>);
+
+fn key_of(session: &Session) -> Key {
+    let written = session.file().metadata().map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
+    (Reverse(written), session.id.clone(), session.tier().map(str::to_owned))
 }
 
 fn matches(listed: &Listed, args: &Args) -> bool {

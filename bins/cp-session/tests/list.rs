@@ -3,11 +3,17 @@
 use crate::sessions::Sessions;
 
 #[test]
-fn sessions_come_in_the_order_of_their_ids_page_by_page() {
+fn list_pages_answer_last_written_first() {
     let place = Sessions::new();
     assert_eq!(place.run(&["list"]).data()["count"], 0);
     let mut ids: Vec<String> = (0..5).map(|_| place.start()).collect();
     ids.sort();
+    // Two were written at the same time: their ids decide.
+    for (id, seconds) in ids.iter().zip([30, 50, 10, 50, 20]) {
+        let ledger = std::fs::File::options().append(true).open(place.file(id)).unwrap();
+        ledger.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+    }
+    let newest_first = [1, 3, 0, 4, 2].map(|at: usize| ids[at].clone());
     let (mut seen, mut cursor) = (Vec::new(), None::<String>);
     loop {
         let mut arguments = vec!["list", "--limit", "2", "--fields", "session_id"];
@@ -25,7 +31,7 @@ fn sessions_come_in_the_order_of_their_ids_page_by_page() {
             break;
         }
     }
-    assert_eq!(seen, ids);
+    assert_eq!(seen, newest_first);
 }
 
 #[test]
