@@ -9,7 +9,7 @@ use cp_ledger::proof::verifier::{self, Options};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::operand::{self, SessionOperand};
+use crate::session::{self, SessionOperand};
 use crate::transcript::{self, Insert, MESSAGE, REPAIR, Repair};
 
 /// The entry of this verb in `reference`.
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let answer = if args.append.dry_run {
         check(&session)?
     } else {
-        let request = ("check", operand::place(&session), args.repair);
+        let request = ("check", session::place(&session), args.repair);
         idempotency::once(args.append.request_id.as_deref(), &request, context, |_| {
             let found = check(&session)?;
             if args.repair && !found.intact { repair(&session, found) } else { Ok(found) }

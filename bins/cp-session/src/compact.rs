@@ -10,7 +10,7 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::operand::{self, SessionOperand};
+use crate::session::{self, SessionOperand};
 use crate::transcript::{self, COMPACT, Stored};
 
 /// The entry of this verb in `reference`.
@@ -82,7 +82,7 @@ struct Summary {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
     let told = (args.keep, &args.model, &args.backend);
-    let request = ("compact", operand::place(&session), told);
+    let request = ("compact", session::place(&session), told);
     let preview = || {
         let (turns, through_seq) = covered(&session, args.keep)?;
         Ok(compacted(&session, turns.len(), through_seq, None, None))

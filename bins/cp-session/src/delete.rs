@@ -16,7 +16,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{operand, semantic, transcript};
+use crate::{semantic, session, transcript};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -106,7 +106,7 @@ fn delete<A: Serialize>(gate: Gate<'_, A>, names: &[&str], context: &mut Context
     if names.is_empty() {
         return Err(Error::validation("no session specified").hint("give at least one id or path"));
     }
-    let find = |name: &&str| operand::find(Some(name), context).and_then(|session| in_home(session, context));
+    let find = |name: &&str| session::find(Some(name), context).and_then(|session| in_home(session, context));
     let mut found: Vec<(String, Result<Session>)> = names.iter().map(|name| ((*name).to_owned(), find(name))).collect();
     if found.iter().all(|(_, session)| session.is_err()) {
         return gate.found(found.remove(0).1).map(|_| None);
@@ -142,7 +142,7 @@ fn change(session: &Session) -> Result<Change> {
         resource: "session".to_owned(),
         id: session.id.clone(),
         before: json!({
-            "directory": operand::place(session).display().to_string(),
+            "directory": session::place(session).display().to_string(),
             "turns": transcript::count(&file)?,
             "last_seq": last_seq,
             "updated_at": updated_at,

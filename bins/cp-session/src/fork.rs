@@ -8,8 +8,8 @@ use cp_common::wire::{Receipt, Reply, Turn};
 use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::operand::{self, SessionOperand};
 use crate::round::turn_entry;
+use crate::session::{self, SessionOperand};
 use crate::start::{create, working_directory};
 use crate::transcript::{self, Fork, MESSAGE, REPAIR, Start};
 
@@ -59,7 +59,7 @@ impl Reply for Forked {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let origin = args.session.find(context)?;
-    let request = ("fork", operand::place(&origin), args.at, working_directory());
+    let request = ("fork", session::place(&origin), args.at, working_directory());
     let plan = |context: &mut Context| {
         let turns = first_turns(&origin, args.at)?;
         if turns.last().is_some_and(calls_a_tool) {

@@ -7,21 +7,17 @@ mod append;
 mod check;
 mod compact;
 mod delete;
-mod export;
 mod fork;
 mod lifecycle;
-mod list;
 mod load;
 mod memory;
-mod operand;
 mod round;
 #[cfg(test)]
 mod schemas;
 mod search;
 mod semantic;
-mod show;
+mod session;
 mod start;
-mod tee;
 mod transcript;
 
 use cp_common::program::{Check, Credentials, Program};
@@ -35,16 +31,16 @@ pub static PROGRAM: Program = Program {
     verbs: &[
         start::DOC,
         append::DOC,
-        tee::DOC,
+        append::TEE_DOC,
         load::DOC,
-        show::COUNT_DOC,
-        show::DOC,
+        session::COUNT_DOC,
+        session::SHOW_DOC,
         lifecycle::END_DOC,
         lifecycle::REOPEN_DOC,
         lifecycle::RENAME_DOC,
-        list::DOC,
+        session::LIST_DOC,
         lifecycle::CLEAR_DOC,
-        export::DOC,
+        load::EXPORT_DOC,
         fork::DOC,
         compact::DOC,
         search::DOC,
@@ -105,11 +101,11 @@ pub struct Cli {
 enum Verb {
     Start(start::Args),
     Append(append::Args),
-    Tee(tee::Args),
+    Tee(append::TeeArgs),
     Load(load::Args),
     /// Count the turns
-    Count(show::Args),
-    List(list::Args),
+    Count(session::Args),
+    List(session::ListArgs),
     /// Archive the turns and begin again
     Clear(lifecycle::Args),
     /// Write summary.json into the session: the agent, the times and the turns, without secrets
@@ -122,7 +118,7 @@ enum Verb {
     Remember(memory::RememberArgs),
     Recall(memory::RecallArgs),
     /// Print what a session is and where it is stored
-    Show(show::Args),
+    Show(session::Args),
     /// End a session: nothing more is added to it
     End(lifecycle::Args),
     /// Open a session again that has ended
@@ -157,12 +153,12 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Start(args) => start::run(&args, context),
         Verb::Append(args) => append::run(&args, context),
-        Verb::Tee(args) => tee::run(&args, context),
+        Verb::Tee(args) => append::tee(&args, context),
         Verb::Load(args) => load::run(&args, context),
-        Verb::Count(args) => show::count(&args, context),
-        Verb::List(args) => list::run(&args, context),
+        Verb::Count(args) => session::count(&args, context),
+        Verb::List(args) => session::list(&args, context),
         Verb::Clear(args) => lifecycle::clear(&args, context),
-        Verb::Export(args) => export::run(&args, context),
+        Verb::Export(args) => load::export(&args, context),
         Verb::Fork(args) => fork::run(&args, context),
         Verb::Delete(args) => delete::run(&args, context),
         Verb::Compact(args) => compact::run(&args, context),
@@ -170,7 +166,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Check(args) => check::run(&args, context),
         Verb::Remember(args) => memory::remember(&args, context),
         Verb::Recall(args) => memory::recall(&args, context),
-        Verb::Show(args) => show::run(&args, context),
+        Verb::Show(args) => session::show(&args, context),
         Verb::End(args) => lifecycle::end(&args, context),
         Verb::Reopen(args) => lifecycle::reopen(&args, context),
         Verb::Rename(args) => lifecycle::rename(&args, context),

@@ -12,7 +12,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::operand::{self, SessionOperand};
+use crate::session::{self, SessionOperand};
 use crate::transcript::{self, CLEAR, END, RESUMED};
 
 /// The verbs in `reference`.
@@ -187,9 +187,9 @@ pub(crate) fn rename(args: &RenameArgs, context: &mut Context) -> Result<()> {
         Some(name) => (Some(args.operand.as_str()), name),
         None => (None, &args.operand),
     };
-    let session = operand::find(session, context)?;
+    let session = session::find(session, context)?;
     let renamed = |receipt| Renamed { session_id: session.id.clone(), name: name.clone(), receipt };
-    let request = ("rename", operand::place(&session), name);
+    let request = ("rename", session::place(&session), name);
     let free = context.home.check_session_name(name, Some(&session));
     let preview = || free.map(|()| renamed(None));
     idempotency::answer(&args.append, &request, context, preview, |context| {
@@ -206,7 +206,7 @@ pub(crate) fn change<T: Reply + Serialize + DeserializeOwned>(
     apply: impl FnOnce(&Session) -> Result<T>,
 ) -> Result<()> {
     let session = args.session.find(context)?;
-    let request = (verb, operand::place(&session));
+    let request = (verb, session::place(&session));
     idempotency::answer(&args.append, &request, context, || preview(&session), |_| apply(&session))
 }
 

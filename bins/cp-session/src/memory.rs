@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::round::text_given;
 use crate::semantic::words;
-use crate::{operand, transcript};
+use crate::{session, transcript};
 
 /// The kind that rounds of a session are remembered as.
 const REGISTERED: &str = "session_turn";
@@ -123,7 +123,7 @@ impl Filter for Remember<'_> {
         let Body::Text(bytes) = body else { return Err(Error::validation("only text can be remembered")) };
         let text = text_given(bytes)?;
         let kind = &self.args.kind;
-        let session = context.session().map(|_| operand::find(None, context)).transpose()?.map(|session| session.id);
+        let session = context.session().map(|_| session::find(None, context)).transpose()?.map(|session| session.id);
         let (_, redactions) = Redactor::from_environment().redact_text(text);
         let remembered = |receipt| Remembered { kind: kind.clone(), session_id: session.clone(), redactions, receipt };
         let request = ("remember", kind, text, session.clone());

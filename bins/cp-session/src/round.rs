@@ -1,6 +1,7 @@
 //! A round as it is written: the question, the answer and the entry that closes it, in one append, all or none.
 
 use cp_common::stream::filter::text_of;
+use cp_common::wire::record::read;
 use cp_common::wire::{Block, Content, Receipt, ToolCall, Turn};
 use cp_common::{Error, Result};
 use cp_ledger::{Entry, Ledger};
@@ -22,24 +23,10 @@ pub(crate) struct Message {
     #[serde(default)]
     input: Vec<Turn>,
     /// The session that its prompt came from.
-    #[serde(default)]
     pub(crate) session_id: Option<String>,
-    #[serde(default)]
     agent: Option<String>,
-    #[serde(default)]
-    id: Option<String>,
-    #[serde(default)]
-    model: Option<String>,
-    #[serde(default)]
-    backend: Option<String>,
-    #[serde(default)]
-    endpoint: Option<String>,
-    #[serde(default)]
-    stop_reason: Option<String>,
-    #[serde(default)]
-    usage: Option<Box<RawValue>>,
-    #[serde(default)]
-    receipt: Option<Box<RawValue>>,
+    #[serde(skip)]
+    origin: Origin,
 }
 
 fn assistant() -> String {
@@ -47,40 +34,29 @@ fn assistant() -> String {
 }
 
 /// Where an answer came from and what it cost: the `data` of its entry.
-#[derive(Debug, Serialize)]
-struct Origin<'a> {
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Origin {
     #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
+    id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    model: Option<&'a str>,
+    model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    backend: Option<&'a str>,
+    backend: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    endpoint: Option<&'a str>,
+    endpoint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stop_reason: Option<&'a str>,
+    stop_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<&'a RawValue>,
+    usage: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    receipt: Option<&'a RawValue>,
-}
-
-/// The `data` of the entry that closes a round.
-#[derive(Debug, Serialize)]
-struct Closing {
-    user_seq: Option<u64>,
-    assistant_seq: u64,
-    risk: Option<&'static str>,
-    cancelled: bool,
-    dry_run: bool,
-    hints: Vec<String>,
-    redactions: u32,
+    receipt: Option<Box<RawValue>>,
 }
 
 impl Message {
     /// Reads a message.
     pub(crate) fn read(data: &RawValue) -> Result<Self> {
-        let message: Self = cp_common::wire::record::read(data)?;
+        let mut message: Self = read(data)?;
+        message.origin = read(data)?;
         if message.role != "assistant" {
             return Err(Error::validation(format!("a message has the role `{}`, not assistant", message.role))
                 .hint("cp-session append stores a turn of any role"));
@@ -89,18 +65,6 @@ impl Message {
             check_role(&turn.role)?;
         }
         Ok(message)
-    }
-
-    fn origin(&self) -> Origin<'_> {
-        Origin {
-            id: self.id.as_deref(),
-            model: self.model.as_deref(),
-            backend: self.backend.as_deref(),
-            endpoint: self.endpoint.as_deref(),
-            stop_reason: self.stop_reason.as_deref(),
-            usage: self.usage.as_deref(),
-            receipt: self.receipt.as_deref(),
-        }
     }
 
     /// Stores the round. Both sides of it are in the ledger when this returns, or neither is.
@@ -119,20 +83,22 @@ impl Message {
             must_be_open(&file)?;
             let place = |at: usize| first + at as u64;
             let mut entries: Vec<Entry> = self.input.iter().map(|turn| turn_entry(session, turn)).collect();
-            let mut entry = turn_entry(session, &answer).data(&self.origin());
+            let mut entry = turn_entry(session, &answer).data(&self.origin);
             if let Some(agent) = &self.agent {
                 entry = entry.agent(agent);
             }
             entries.push(entry);
-            entries.push(Entry::new(TURN).session(session).data(&Closing {
-                user_seq: question.map(place),
-                assistant_seq: place(self.input.len()),
-                risk: None,
-                cancelled: false,
-                dry_run: false,
-                hints: Vec::new(),
-                redactions,
-            }));
+            entries.push(
+                Entry::new(TURN)
+                    .session(session)
+                    .with("user_seq", &question.map(place))
+                    .with("assistant_seq", &place(self.input.len()))
+                    .with("risk", &None::<&str>)
+                    .with("cancelled", &false)
+                    .with("dry_run", &false)
+                    .with("hints", &[""; 0])
+                    .with("redactions", &redactions),
+            );
             Ok(entries)
         })
     }

@@ -12,7 +12,7 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Line;
 use serde::Serialize;
 
-use crate::{operand, semantic, transcript};
+use crate::{semantic, session, transcript};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -126,7 +126,7 @@ impl Found {
 /// The session of `--session` or `CP_SESSION`, else all sessions.
 fn sessions(context: &Context) -> Result<Vec<Session>> {
     match context.session() {
-        Some(_) => Ok(vec![operand::find(None, context)?]),
+        Some(_) => Ok(vec![session::find(None, context)?]),
         None => context.home.all_sessions(),
     }
 }

@@ -1,0 +1,269 @@
+//! The operand that names a session, and the verbs that print which sessions there are and their state: `list`, `show` and `count`.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+use cp_common::context::options::QueryOptions;
+use cp_common::context::pages::Pages;
+use cp_common::home::{Session, resolved};
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::{Context, Error, Result};
+use serde::Serialize;
+
+use crate::transcript::{self, Fork, Mode, Overview};
+
+/// The entry of this verb in `reference`.
+pub(crate) const LIST_DOC: VerbDoc = VerbDoc {
+    path: "list",
+    class: Class::Query,
+    output: "session_page",
+    examples: &["cp-session list --limit 10"],
+    sort: Some("the time of the last write, newest first; then session_id"),
+    ..VerbDoc::EMPTY
+};
+
+/// List the sessions, the last written first
+#[derive(clap::Args)]
+pub(crate) struct ListArgs {
+    /// Only those of this agent
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    /// Only those that have not ended
+    #[arg(long)]
+    open: bool,
+    #[command(flatten)]
+    query: QueryOptions,
+}
+
+/// A session in the list.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Listed {
+    /// Its id.
+    session_id: String,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Its tier.
+    tier: Option<String>,
+    /// The agent of the session.
+    agent: String,
+    /// How much of it goes to the model.
+    mode: Mode,
+    /// When it was started.
+    started_at: String,
+    /// When its newest entry was stored.
+    updated_at: String,
+    /// True if it has ended.
+    ended: bool,
+    /// The size of its ledger.
+    bytes: u64,
+}
+
+impl Reply for Listed {
+    fn text(&self) -> String {
+        let state = if self.ended { "ended" } else { "open" };
+        let name = self.name.as_ref().map_or_else(String::new, |name| format!("  {name}"));
+        format!("{}  {}  {}  {state}{name}", self.session_id, self.updated_at, self.agent)
+    }
+}
+
+pub(crate) fn list(args: &ListArgs, context: &mut Context) -> Result<()> {
+    let pages = Pages::of("cp-session list", &(&args.agent, args.open), &args.query)?;
+    let names = context.home.session_names();
+    let mut sessions: Vec<_> =
+        context.home.all_sessions()?.into_iter().map(|session| (key_of(&session), session)).collect();
+    sessions.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut broken = 0_u64;
+    // Only the sessions of this page are read.
+    let found = sessions.into_iter().filter(|(key, _)| !pages.is_passed(key)).filter_map(|(key, session)| {
+        let listed = listed(&session, &names).inspect_err(|_| broken += 1).ok()?;
+        matches(&listed, args).then_some((key, listed))
+    });
+    let page = pages.page(found)?;
+    if broken > 0 {
+        let directories = if broken == 1 { "1 directory" } else { &format!("{broken} directories") };
+        context.warn(&format!("skipped {directories} without a readable session"));
+    }
+    context.out.answer(&page)
+}
+
+/// The time of the last write in nanoseconds, the newest first, and the id and tier.
+type Key = (Reverse<i64>, String, Option<String>);
+
+fn key_of(session: &Session) -> Key {
+    let written = session.file().metadata().map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
+    (Reverse(written), session.id.clone(), session.tier().map(str::to_owned))
+}
+
+fn matches(listed: &Listed, args: &ListArgs) -> bool {
+    args.agent.as_ref().is_none_or(|agent| *agent == listed.agent) && !(args.open && listed.ended)
+}
+
+fn listed(session: &Session, names: &BTreeMap<String, String>) -> Result<Listed> {
+    let overview = transcript::overview(&session.file())?;
+    Ok(Listed {
+        session_id: session.id.clone(),
+        name: names.get(&session.id).cloned(),
+        tier: session.tier().map(str::to_owned),
+        agent: overview.start.agent,
+        mode: overview.start.mode,
+        started_at: overview.started_at,
+        updated_at: overview.updated_at,
+        ended: overview.ended,
+        bytes: overview.bytes,
+    })
+}
+
+/// The entry of this verb in `reference`.
+pub(crate) const SHOW_DOC: VerbDoc = VerbDoc {
+    path: "show",
+    class: Class::Query,
+    output: "session_shown",
+    examples: &["S=$(cp-session start --format text); cp-session show \"$S\""],
+    ..VerbDoc::EMPTY
+};
+
+/// The arguments of `show` and `count`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    session: SessionOperand,
+}
+
+/// The state of a session.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Shown {
+    /// Its id.
+    session_id: String,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// The ledger that holds the turns.
+    path: String,
+    /// The directory of everything that belongs to it.
+    directory: String,
+    /// Its tier; null for a session outside home.
+    tier: Option<String>,
+    /// The agent of the session.
+    agent: String,
+    /// How much of it goes to the model.
+    mode: Mode,
+    /// The directory it was started in.
+    cwd: Option<String>,
+    /// The session that it was forked from.
+    forked_from: Option<Fork>,
+    /// When it was started.
+    started_at: String,
+    /// When its newest entry was stored.
+    updated_at: String,
+    /// True if it has ended.
+    ended: bool,
+    /// How many turns it has.
+    turns: u64,
+    /// The place of its newest entry.
+    last_seq: u64,
+    /// The size of its ledger.
+    bytes: u64,
+}
+
+impl Reply for Shown {
+    fn text(&self) -> String {
+        let state = if self.ended { "ended" } else { "open" };
+        format!("{}  {}  {}  {} turns  {state}", self.session_id, self.updated_at, self.agent, self.turns)
+    }
+}
+
+pub(crate) fn show(args: &Args, context: &mut Context) -> Result<()> {
+    let session = args.session.find(context)?;
+    let name = context.home.session_names().remove(&session.id);
+    context.out.answer(&shown(&session, name)?)
+}
+
+fn shown(session: &Session, name: Option<String>) -> Result<Shown> {
+    let file = session.file();
+    let Overview { start, started_at, updated_at, ended, bytes } = transcript::overview(&file)?;
+    let (last_seq, _) = transcript::tip(&file)?.unwrap_or_default();
+    Ok(Shown {
+        session_id: session.id.clone(),
+        name,
+        path: file.display().to_string(),
+        directory: session.directory.display().to_string(),
+        tier: session.tier().map(str::to_owned),
+        agent: start.agent,
+        mode: start.mode,
+        cwd: start.cwd,
+        forked_from: start.forked_from,
+        started_at,
+        updated_at,
+        ended,
+        turns: transcript::count(&file)?,
+        last_seq,
+        bytes,
+    })
+}
+
+/// The entry of this verb in `reference`.
+pub(crate) const COUNT_DOC: VerbDoc = VerbDoc {
+    path: "count",
+    class: Class::Query,
+    output: "session_counted",
+    examples: &["S=$(cp-session start --format text); cp-session count \"$S\""],
+    ..VerbDoc::EMPTY
+};
+
+/// How long a conversation is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Counted {
+    /// The session.
+    session_id: String,
+    /// How many turns it has: a question and its answer are two.
+    count: u64,
+}
+
+impl Reply for Counted {
+    fn text(&self) -> String {
+        self.count.to_string()
+    }
+}
+
+pub(crate) fn count(args: &Args, context: &mut Context) -> Result<()> {
+    let session = args.session.find(context)?;
+    let counted = Counted { count: transcript::count(&session.file())?, session_id: session.id };
+    context.out.answer(&counted)
+}
+
+/// The operand that names a session.
+#[derive(clap::Args)]
+pub(crate) struct SessionOperand {
+    /// The session: an id, a unique prefix of one, a name, or a path
+    #[arg(value_name = "S")]
+    named: Option<String>,
+}
+
+impl SessionOperand {
+    /// The session: that of the operand, else of `--session`, else of `CP_SESSION`.
+    pub(crate) fn find(&self, context: &Context) -> Result<Session> {
+        find(self.named.as_deref(), context)
+    }
+}
+
+/// The resolved directory of a session, to which tokens and request ids are bound.
+pub(crate) fn place(session: &Session) -> PathBuf {
+    resolved(&session.directory)
+}
+
+/// The session with this name, else that of `--session`, else that of `CP_SESSION`.
+pub(crate) fn find(name: Option<&str>, context: &Context) -> Result<Session> {
+    let name = name.map(str::to_owned).or_else(|| context.session()).filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| {
+        Error::usage("no session specified")
+            .hint("give --session S or set CP_SESSION: an id, a unique prefix of one, a name, or a path")
+    })?;
+    context.home.session(&name)
+}
