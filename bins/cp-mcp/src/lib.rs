@@ -7,11 +7,10 @@
 mod gate;
 mod hosts;
 mod http;
-mod inbox;
 mod proxy;
 mod record;
 mod serve;
-mod stdout;
+mod stdio;
 
 #[cfg(test)]
 mod schemas;
@@ -41,7 +40,7 @@ pub static PROGRAM: Program = Program {
         ("item", include_str!("../schemas/item.json")),
         ("host_changed", include_str!("../schemas/host_changed.json")),
     ],
-    checks: hosts::doctor::checks,
+    checks: hosts::install::checks,
     credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,
 };

@@ -16,7 +16,7 @@ use cp_servers::{Launcher, Sandbox, ScratchHome, Spec, Table, is_name, not_fatal
 use serde_json::{Value, json};
 
 use crate::gate::{self, GateOptions, Server};
-use crate::inbox::{Event, Post};
+use crate::stdio::{Event, Post};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "proxy",

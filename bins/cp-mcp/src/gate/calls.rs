@@ -12,11 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::content::Members;
-use super::pins::{self, Pins};
-use super::tools::{Availability, ListedTool, Listing, Pages};
+use super::message::Members;
+use super::tools::{Availability, ListedTool, Listing, Pages, Pins, keep_pins, load_pins};
 use super::{Gate, Own, Server};
-use crate::inbox::Post;
+use crate::stdio::Post;
 
 /// A call that was sent to the server.
 pub(super) struct StartedCall {
@@ -69,7 +68,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
 
     /// Compares a complete list with the pinned tools, or pins all of them if the server has no pins yet.
     pub(super) fn accept_listing(&mut self, mut listing: Listing) -> Result<()> {
-        if let Some(pins) = pins::load(self.name, self.context)? {
+        if let Some(pins) = load_pins(self.name, self.context)? {
             for tool in &mut listing.tools {
                 if pins.get(&tool.name).is_none_or(|pin| pin.hash != tool.pin.hash) {
                     tool.availability = self.review_change(tool, &pins)?;
@@ -80,7 +79,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             let hashes: BTreeMap<_, _> = tools().map(|tool| (&tool.name, &tool.pin.hash)).collect();
             self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": hashes }))?;
             let pins = tools().map(|tool| (tool.name.clone(), tool.pin.clone())).collect();
-            pins::keep(self.name, &pins, self.context)?;
+            keep_pins(self.name, &pins, self.context)?;
         }
         for tool in listing.tools.iter_mut().filter(|tool| !self.table.allows(&tool.name)) {
             tool.availability = Availability::NotAllowed;
@@ -116,7 +115,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
             self.journal.intend("mcp.pinned", &json!({ "server": self.name, "tools": hashes }))?;
             let mut pins = pins.clone();
             pins.insert(tool.name.clone(), tool.pin.clone());
-            pins::keep(self.name, &pins, self.context)?;
+            keep_pins(self.name, &pins, self.context)?;
             return Ok(Availability::Offered);
         }
         let line = command_line(self.context.home.root(), &approval.resume);
@@ -150,7 +149,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     fn decide_about(&mut self, tool: &mut ListedTool, call: &Call) -> Result<()> {
         if let Availability::Changed(..) = tool.availability {
             // The change may have been approved since.
-            let pins = pins::load(self.name, self.context)?.unwrap_or_default();
+            let pins = load_pins(self.name, self.context)?.unwrap_or_default();
             let is_kept = pins.get(&tool.name).is_some_and(|pin| pin.hash == tool.pin.hash);
             tool.availability = if is_kept { Availability::Offered } else { self.review_change(tool, &pins)? };
         }

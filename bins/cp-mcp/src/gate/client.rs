@@ -11,10 +11,9 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::calls::{Call, Entry, StartedCall, refused};
-use super::content::Members;
-use super::message::{id_of, message, refusal, response};
+use super::message::{Members, id_of, message, refusal, response};
 use super::{Gate, Own, Pending, STARTS, Server};
-use crate::inbox::Post;
+use crate::stdio::Post;
 
 impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     /// Handles a line of the client.

@@ -2,9 +2,7 @@
 
 mod calls;
 mod client;
-mod content;
 mod message;
-mod pins;
 mod server;
 mod tools;
 
@@ -21,12 +19,11 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use self::calls::{StartedCall, States};
-use self::content::Members;
-use self::message::{Id, LineReader, message, response};
+pub(crate) use self::message::id_of;
+use self::message::{Id, LineReader, Members, message, response};
 use self::tools::{Listing, Pages};
-use crate::inbox::{self, Event, Post};
 use crate::record::Journal;
-use crate::stdout;
+use crate::stdio::{self, Event, Post};
 
 /// The events that the gate records.
 pub(crate) const EVENTS: &[&str] = &[
@@ -82,8 +79,8 @@ pub(crate) fn run<S: Server>(
 ) -> Result<()> {
     let launcher = Launcher::of(context)?;
     let (table, journal) = (launcher.table(name)?, Journal::new(context)?);
-    let (post, inbox) = inbox::open()?;
-    stdout::begin(context)?;
+    let (post, inbox) = stdio::open()?;
+    stdio::begin(context)?;
     let mut gate = Gate {
         name,
         options,
@@ -298,7 +295,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     }
 
     fn write_to_client(&mut self, line: &str) -> Result<()> {
-        stdout::write(line.as_bytes(), self.context)
+        stdio::write(line.as_bytes(), self.context)
     }
 }
 

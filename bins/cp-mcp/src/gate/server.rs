@@ -5,11 +5,10 @@ use cp_mcp_wire::{Failure, Message, parse};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::calls::ResultFlow;
-use super::content::{Members, check_media, redact, redact_members};
-use super::message::{Id, Line, id_of, message, refusal, response};
+use super::message::{Id, Line, Members, check_media, id_of, message, redact, redact_members, refusal, response};
 use super::tools::Pages;
 use super::{Gate, Own, Pending, Server};
-use crate::inbox::Post;
+use crate::stdio::Post;
 
 /// The request by which a server asks the model of its client.
 const SAMPLING: &str = "sampling/createMessage";

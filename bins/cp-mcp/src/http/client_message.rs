@@ -10,12 +10,15 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::endpoint::is_token;
+use crate::gate::id_of;
 
 /// A message of the client.
 #[derive(Debug, Default)]
 pub(super) struct ClientMessage {
     /// The id of a request, as JSON.
     pub(super) id: Option<String>,
+    /// True for a handshake that the transport repeats: its response is not passed on.
+    pub(super) is_repeated: bool,
     /// The method; empty in a response.
     pub(super) method: String,
     params: Params,
@@ -28,7 +31,7 @@ struct Params {
     uri: Option<String>,
     arguments: Value,
     #[serde(rename = "requestId")]
-    request: Value,
+    request: Option<Box<RawValue>>,
     #[serde(rename = "_meta")]
     meta: Meta,
 }
@@ -44,17 +47,17 @@ impl ClientMessage {
     /// Reads a line.
     pub(super) fn of(line: &[u8]) -> Self {
         let (id, method, params) = match parse(line) {
-            Some(Message::Request { id, method, params }) => (Some(id_text(id)), method, params),
+            Some(Message::Request { id, method, params }) => (Some(id_of(id)), method, params),
             Some(Message::Notification { method, params }) => (None, method, params),
             Some(Message::Answer { .. }) | None => (None, String::new(), None),
         };
         let params = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
-        Self { id, method, params }
+        Self { id, is_repeated: false, method, params }
     }
 
     /// The id of the request that this cancels.
     pub(super) fn cancelled(&self) -> Option<String> {
-        (self.method == "notifications/cancelled").then(|| self.params.request.to_string())
+        self.params.request.as_deref().filter(|_| self.method == "notifications/cancelled").map(id_of)
     }
 
     /// The protocol version in the metadata of a request without a session.
@@ -80,11 +83,6 @@ impl ClientMessage {
         }
         headers
     }
-}
-
-/// The canonical spelling of an id.
-pub(super) fn id_text(id: &RawValue) -> String {
-    serde_json::from_str::<Value>(id.get()).map_or_else(|_| id.get().to_owned(), |id| id.to_string())
 }
 
 /// The value of a header, in base64 if the text is not a valid value.

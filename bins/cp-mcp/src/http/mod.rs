@@ -6,7 +6,6 @@ mod endpoint;
 mod link;
 mod post;
 mod remote;
-mod stream;
 
 use std::path::PathBuf;
 

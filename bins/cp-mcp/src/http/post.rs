@@ -10,16 +10,12 @@ use cp_mcp_wire::{Failure, Greeting, METHOD_NOT_FOUND, Message, parse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::client_message::{ClientMessage, id_text};
-use super::link::{Link, Session, failed, locked};
+use super::client_message::ClientMessage;
+use super::link::{CHUNK, Link, Session, failed, locked};
+use crate::gate::id_of;
 
 /// The notification that ends a handshake.
 pub(super) const READY: &str = "notifications/initialized";
-/// The bytes of a body that are read at once.
-pub(super) const CHUNK: usize = 64 << 10;
-
-/// The handler of a received message.
-pub(super) type Each<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
 impl Link {
     /// Sends a message of the client, and passes on the response or the failure. True if the message was accepted.
@@ -30,7 +26,7 @@ impl Link {
         }
         let waited = request.version().is_none().then(|| locked(&self.renewal));
         let session = waited.map_or_else(Session::default, |_| locked(&self.session).clone());
-        let done = self.answered(line, request, session, end, &mut |message| self.pass(message));
+        let done = self.answered(line, request, session, end);
         // A cancelled request gets no response.
         if cp_http::is_ended() {
             return false;
@@ -59,7 +55,6 @@ impl Link {
         request: &ClientMessage,
         session: Session,
         end: Instant,
-        each: &mut Each<'_>,
     ) -> Result<(), Failure> {
         let client = self.until(end);
         let sent = |session: &Session| self.send(&client, line, request, session).map_err(|e| self.failed(request, &e));
@@ -78,24 +73,24 @@ impl Link {
         if request.method == "initialize" {
             locked(&self.session).id = reply.header("mcp-session-id");
         }
-        self.taken(&client, reply, request, each).map_err(|e| self.failed(request, &e))
+        self.taken(&client, reply, request).map_err(|e| self.failed(request, &e))
     }
 
     /// Reads the response, as one message or as a stream.
-    fn taken(&self, client: &Client, mut reply: Reply<'_>, request: &ClientMessage, each: &mut Each<'_>) -> Result<()> {
+    fn taken(&self, client: &Client, mut reply: Reply<'_>, request: &ClientMessage) -> Result<()> {
         let media = reply.header("content-type").unwrap_or_default();
         match media.split(';').next().unwrap_or_default().trim() {
             _ if request.id.is_none() => Ok(()),
             "application/json" => {
                 let body = whole(&mut reply)?;
-                let is_answered = self.message(&body, request, each)?;
+                let is_answered = self.message(&body, request)?;
                 if is_answered {
                     Ok(())
                 } else {
                     Err(Error::new(Code::Server, "the server's response has another id than the request"))
                 }
             }
-            "text/event-stream" => self.follow(client, Some(reply), request, each),
+            "text/event-stream" => self.follow(client, Some(reply), request),
             _ => Err(Error::new(
                 Code::Server,
                 format!("unexpected content type `{media}` in the response of the server"),
@@ -104,23 +99,28 @@ impl Link {
         }
     }
 
-    /// Handles a message or a batch. True if it has the response to the request.
-    pub(super) fn message(&self, bytes: &[u8], request: &ClientMessage, each: &mut Each<'_>) -> Result<bool> {
+    /// Passes on a message or a batch. True if it has the response to the request.
+    pub(super) fn message(&self, bytes: &[u8], request: &ClientMessage) -> Result<bool> {
         if bytes.trim_ascii_start().starts_with(b"[") {
             let batch: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(|e| not_json(&e))?;
-            return batch
-                .iter()
-                .try_fold(false, |done, one| Ok(self.message(one.get().as_bytes(), request, each)? || done));
+            return batch.iter().try_fold(false, |done, one| Ok(self.message(one.get().as_bytes(), request)? || done));
         }
         let is_answer = match parse(bytes) {
-            Some(Message::Answer { id, outcome }) if request.id == Some(id_text(id)) => {
-                self.learn(bytes, request, outcome.ok());
-                true
+            Some(Message::Answer { id, outcome }) => {
+                let is_answer = request.id == Some(id_of(id));
+                if is_answer {
+                    self.learn(bytes, request, outcome.ok());
+                }
+                // The client already has the response to a handshake that is repeated.
+                if request.is_repeated {
+                    return Ok(is_answer);
+                }
+                is_answer
             }
-            Some(Message::Answer { .. } | Message::Request { .. } | Message::Notification { .. }) => false,
+            Some(Message::Request { .. } | Message::Notification { .. }) => false,
             None => return serde_json::from_slice::<&RawValue>(bytes).map(|_| false).map_err(|e| not_json(&e)),
         };
-        each(bytes)?;
+        self.pass(bytes)?;
         Ok(is_answer)
     }
 
@@ -144,15 +144,12 @@ impl Link {
             return Ok(());
         }
         let hello = session.hello.unwrap_or_default();
-        // The client already has this response.
-        let mut each = |message: &[u8]| match parse(message) {
-            Some(Message::Answer { .. }) | None => Ok(()),
-            Some(Message::Request { .. } | Message::Notification { .. }) => self.pass(message),
-        };
-        self.answered(&hello, &ClientMessage::of(&hello), Session::default(), end, &mut each)?;
+        let mut request = ClientMessage::of(&hello);
+        request.is_repeated = true;
+        self.answered(&hello, &request, Session::default(), end)?;
         let session = locked(&self.session).clone();
         let ready = format!(r#"{{"jsonrpc":"2.0","method":"{READY}"}}"#);
-        self.answered(ready.as_bytes(), &ClientMessage::default(), session, end, &mut |_| Ok(()))?;
+        self.answered(ready.as_bytes(), &ClientMessage::default(), session, end)?;
         self.listen();
         Ok(())
     }

@@ -20,7 +20,7 @@ use super::endpoint::Headers;
 use super::link::{Link, Session, locked};
 use super::post::READY;
 use crate::gate::Server;
-use crate::inbox::Post;
+use crate::stdio::Post;
 
 /// The most requests that wait for a response at the same time.
 const MOST: usize = 64;

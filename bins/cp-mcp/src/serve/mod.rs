@@ -1,10 +1,7 @@
 //! `cp-mcp serve`: the cp-tools as MCP tools for any agent, over standard streams.
 
 mod answer;
-mod approval;
 mod call;
-mod executor;
-mod prompts;
 mod protocol;
 mod server;
 mod shared;

@@ -15,14 +15,11 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::answer::{resource_page, resource_templates};
-use super::approval::Consent;
-use super::call::{Call, Ticket, carry_out};
-use super::prompts;
+use super::call::{Call, Consent, Ticket, carry_out};
 use super::protocol::{Client, complete, form_action, greeting, members};
 use super::shared::{Allowance, Shared};
-use super::tools::Tools;
-use crate::inbox::{self, Event, Post};
-use crate::stdout;
+use super::tools::{Tools, listed_prompts, prompt_text};
+use crate::stdio::{self, Event, Post};
 
 /// The most calls that run at the same time. Others wait.
 const SLOTS: usize = 8;
@@ -38,8 +35,8 @@ type Answered = std::result::Result<Value, Failure>;
 /// Serves the client at the standard streams until it disconnects.
 pub(crate) fn serve(names: &[String], allowance: Allowance, context: &mut Context) -> Result<()> {
     let tools = Tools::of(names)?;
-    stdout::begin(context)?;
-    let (post, inbox) = inbox::open_at_most(LONGEST)?;
+    stdio::begin(context)?;
+    let (post, inbox) = stdio::open_at_most(LONGEST)?;
     let (handshake_client, shared, running, waiting) = (None, None, Vec::new(), VecDeque::new());
     let mut server =
         Server { root: context.base()?, context, tools, allowance, post, handshake_client, shared, running, waiting };
@@ -147,7 +144,7 @@ impl Server<'_> {
             Err(refused) => failure(id, &refused),
         };
         let line = line.map_err(|e| Error::new(Code::Unknown, format!("an answer cannot be written: {e}")))?;
-        stdout::write(line.as_bytes(), self.context)
+        stdio::write(line.as_bytes(), self.context)
     }
 
     /// The result of a request; `None` if its response is written later.
@@ -175,7 +172,7 @@ impl Server<'_> {
             "resources/list" => (json!({ "resources": [] }), Some(false)),
             "resources/templates/list" => (resource_templates(), Some(true)),
             "resources/read" => (self.resource(&params, is_modern)?, Some(true)),
-            "prompts/list" => (prompts::listed(self.context).map_err(failed)?, Some(false)),
+            "prompts/list" => (listed_prompts(self.context).map_err(failed)?, Some(false)),
             "prompts/get" => (self.prompt(&params)?, None),
             _ => return Err(Failure::new(METHOD_NOT_FOUND, format!("there is no method `{method}`"))),
         };
@@ -199,7 +196,7 @@ impl Server<'_> {
         let given = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
         let arguments: BTreeMap<String, String> = serde_json::from_value(given)
             .map_err(|e| Failure::new(INVALID_PARAMS, format!("the arguments are not texts: {e}")))?;
-        prompts::text(text(params, "name")?, &arguments, self.context).map_err(failed)
+        prompt_text(text(params, "name")?, &arguments, self.context).map_err(failed)
     }
 
     /// Queues a call, and starts it if a slot is free.
@@ -268,7 +265,7 @@ impl Server<'_> {
 
     /// Writes a line of a call. After the response of a call the next one starts.
     fn done(&mut self, line: &[u8]) -> Result<()> {
-        stdout::write(line, self.context)?;
+        stdio::write(line, self.context)?;
         if let Some(at) =
             self.running.iter().position(|ticket| ticket.answer.get().is_some_and(|answer| answer == line))
         {
