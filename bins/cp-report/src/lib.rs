@@ -3,16 +3,13 @@
 //! A bundle is read once and put aside ([`bundle`]) while its lines are folded into what the page says above them ([`model`]). Then the
 //! lines are read again, and each is written as it is shown, with its exact bytes beside it ([`page`], [`svg`]).
 
-mod report;
-
-mod page;
-mod svg;
-
-mod model;
-
 mod bundle;
+mod model;
+mod page;
+mod report;
 #[cfg(test)]
 mod schemas;
+mod svg;
 
 use cp_common::program::{Credentials, Program};
 use cp_common::{Context, Result};

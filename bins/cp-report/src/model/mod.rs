@@ -5,7 +5,6 @@ mod entry;
 mod fold;
 mod shown;
 mod spans;
-mod table;
 
 pub(crate) use self::content::word;
 pub(crate) use self::entry::{Entry, Pairs};

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::content::{Part, parts_of};
+use super::content::{Part, ROWS, Row, parts_of};
 use super::entry::{Entry, Json};
-use super::table::{ROWS, Row};
 
 /// A line as it is shown.
 #[derive(Serialize)]

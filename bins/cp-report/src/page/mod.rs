@@ -1,7 +1,6 @@
 //! The page: templates filled with what the model says, a line at a time.
 
 mod head;
-mod text;
 mod writer;
 
 use std::collections::HashSet;

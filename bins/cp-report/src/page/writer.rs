@@ -7,13 +7,12 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::{Error, Result, signals};
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
+use sha2::{Digest as _, Sha256};
 
 use super::head::{Heading, Table};
-use super::text;
 use super::{Placed, id_of};
 use crate::bundle::{Blob, Chunk, Reader};
 use crate::model::{Entry, Overview, Pairs, Place, Shown, shown};
-use sha2::{Digest as _, Sha256};
 
 const STYLE: &str = include_str!("../../assets/page.css");
 const SCRIPT: &str = include_str!("../../assets/page.js");
@@ -67,8 +66,8 @@ pub(crate) fn write(heading: &Heading, input: &Input<'_>, out: &mut dyn FnMut(&[
         }
         match value.as_str() {
             Some(safe) if value.is_safe() => out.write_str(safe)?,
-            Some(text) => text::escape(text, out)?,
-            None => text::escape(&value.to_string(), out)?,
+            Some(text) => escape(text, out)?,
+            None => escape(&value.to_string(), out)?,
         }
         Ok(())
     });
@@ -129,7 +128,7 @@ impl Writer<'_> {
     fn block(&mut self, start: &str, bytes: &[u8]) -> Result<()> {
         self.bytes.clear();
         self.bytes.extend_from_slice(start.as_bytes());
-        text::data(bytes, &mut self.bytes);
+        data(bytes, &mut self.bytes);
         self.bytes.extend_from_slice(b"</script>");
         (self.out)(&self.bytes)?;
         self.bytes.shrink_to(1 << 20);
@@ -261,5 +260,103 @@ impl Writer<'_> {
         );
         self.block(&start, blob.base64.as_bytes())?;
         (self.out)(b"</details></section>\n")
+    }
+}
+
+/// Writes a text for any place of a template, attributes included. Controls and characters that cannot be seen become visible.
+fn escape(text: &str, out: &mut impl std::fmt::Write) -> std::fmt::Result {
+    let mut from = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        if at < from || !IS_SPECIAL[usize::from(byte)] {
+            continue;
+        }
+        let Some(c) = text[at..].chars().next() else { break };
+        let entity = match c {
+            '&' => "&amp;",
+            '<' => "&lt;",
+            '>' => "&gt;",
+            '"' => "&quot;",
+            '\'' => "&#39;",
+            _ => "",
+        };
+        let is_hidden = matches!(c, '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}');
+        let is_control = c.is_ascii_control();
+        if entity.is_empty() && !is_hidden && !is_control {
+            continue;
+        }
+        out.write_str(&text[from..at])?;
+        from = at + c.len_utf8();
+        match c {
+            '\u{7f}' => out.write_char('\u{2421}')?,
+            _ if is_control => out.write_char(char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'))?,
+            _ if is_hidden => write!(out, "[U+{:04X}]", u32::from(c))?,
+            _ => out.write_str(entity)?,
+        }
+    }
+    out.write_str(&text[from..])
+}
+
+/// True if a character that begins with this byte may need an escape. A table, because every byte is looked up.
+static IS_SPECIAL: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = byte != b'\n' as usize && byte != b'\t' as usize;
+        byte += 1;
+    }
+    let (others, mut at) = (b"&<>\"'\x7f\xc2\xd8\xe1\xe2\xef\xf3", 0);
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
+
+/// Adds bytes as the text of a data block, from which the script has them back exactly: nothing in it ends the block or is changed
+/// when the page is read.
+fn data(bytes: &[u8], out: &mut Vec<u8>) {
+    let mut from = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        if *byte >= 0x20 && *byte != b'&' && *byte != b'<' {
+            continue;
+        }
+        out.extend_from_slice(&bytes[from..at]);
+        from = at + 1;
+        match byte {
+            b'&' => out.extend_from_slice(b"&amp;"),
+            b'<' => out.extend_from_slice(b"&lt;"),
+            _ => out.extend_from_slice(format!("&#{byte};").as_bytes()),
+        }
+    }
+    out.extend_from_slice(&bytes[from..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn escaped(text: &str) -> String {
+        let mut out = String::new();
+        escape(text, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn markup_controls_and_directions_become_visible_text() {
+        assert_eq!(escaped("<b a='\"'>&amp;"), "&lt;b a=&#39;&quot;&#39;&gt;&amp;amp;");
+        assert_eq!(escaped("a\0\u{1b}\r\n\t\u{7f}"), "a\u{2400}\u{241b}\u{240d}\n\t\u{2421}");
+        assert_eq!(
+            escaped("\u{202e}x\u{2066}\u{200f}\u{feff}\u{85}\u{e0041}"),
+            "[U+202E]x[U+2066][U+200F][U+FEFF][U+0085][U+E0041]"
+        );
+        assert_eq!(escaped("Grüße, 日本, \u{1f469}\u{200d}\u{1f680} …"), "Grüße, 日本, \u{1f469}\u{200d}\u{1f680} …");
+    }
+
+    #[test]
+    fn data_ends_no_block_and_loses_no_byte() {
+        let mut out = Vec::new();
+        data(b"</script><!--&lt;\0\r\n\xc3\xa9", &mut out);
+        assert_eq!(out, b"&lt;/script>&lt;!--&amp;lt;&#0;&#13;&#10;\xc3\xa9");
     }
 }
