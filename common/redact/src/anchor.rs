@@ -2,225 +2,181 @@
 //! evaluated.
 //!
 //! Each byte is reduced to its low five bits, so that upper and lower case are equal and three bytes form a number
-//! below 2^15. The tables are computed at compile time, so that a process that writes one line has no startup cost.
+//! below 2^15.
 
-use crate::named::call::CALLS;
-use crate::named::phrase;
-use crate::named::tool::TOOLS;
-use crate::rule::Rule;
-use crate::shapes::key;
+use std::sync::LazyLock;
 
-/// The possible bytes at three adjacent positions, their offset in the rule's match, and the rule.
-struct Anchor([&'static [u8]; 3], usize, Rule);
+use crate::Secret;
+use crate::named::call::{self, CALLS, Call};
+use crate::named::tool::{self, TOOLS, Tool};
+use crate::named::{assignment, command, phrase};
+use crate::shapes::key::{self, KEYS, Key};
+use crate::shapes::{file, hash, header, private, token, url};
+use crate::words::tables;
 
-const DIGITS: &[u8] = b"0123456789abcdef";
+/// A rule that is evaluated at an anchor.
+#[derive(Clone, Copy)]
+pub(crate) enum Rule {
+    /// A key of a provider.
+    Key(&'static Key),
+    /// A program that takes a secret.
+    Tool(&'static Tool),
+    /// A call.
+    Call(&'static Call),
+    /// A word for a password.
+    Phrase(&'static str),
+    /// Any other rule; it gets the text and the offset of its match.
+    Form(fn(&[u8], usize) -> Option<Secret>),
+}
 
-/// The anchors of rules without a fixed prefix: the rarest three bytes of each.
-const ANCHORS: [Anchor; 72] = [
-    Anchor([b"p", b"a", b"s"], 0, Rule::Name),
-    Anchor([b"p", b"w", b"d"], 0, Rule::Name),
-    Anchor([b"p", b"s", b"w"], 0, Rule::Name),
-    Anchor([b"p", b"s", b"k"], 0, Rule::Name),
-    Anchor([b"_", b"p", b"w"], 0, Rule::Name),
-    Anchor([b"t", b"p", b"w"], 0, Rule::Name),
-    Anchor([b"p", b"w", b"="], 0, Rule::Name),
-    Anchor([b"p", b"w", b":"], 0, Rule::Name),
-    Anchor([b"e", b"c", b"r"], 0, Rule::Name),
-    Anchor([b"t", b"o", b"k"], 0, Rule::Name),
-    Anchor([b"k", b"e", b"y"], 0, Rule::Name),
-    Anchor([b"u", b"t", b"h"], 0, Rule::Name),
-    Anchor([b"e", b"d", b"e"], 0, Rule::Name),
-    Anchor([b"g", b"j", b"s"], 0, Rule::Name),
-    Anchor([b"j", b"w", b"t"], 0, Rule::Name),
-    Anchor([b"-", b"-", b"-"], 0, Rule::PrivateKey),
-    Anchor([b"-", b"l", b"i"], 7, Rule::Putty),
-    Anchor([b"e", b"y", b"j"], 0, Rule::Jwt),
-    Anchor([b":", b"/", b"/"], 0, Rule::Url),
-    Anchor([b":", b"5", b"4"], 0, Rule::Pgpass),
-    Anchor([b"*", b":", b"*"], 0, Rule::Pgpass),
-    Anchor([b"r", b"e", b"r"], 3, Rule::Bearer),
-    Anchor([b"s", b"i", b"c"], 2, Rule::Basic),
-    Anchor([b"r", b"i", b"z"], 5, Rule::Authorization),
-    Anchor([b"k", b"i", b"e"], 0, Rule::Cookie),
-    Anchor([b":", b"a", b"a"], 0, Rule::Telegram),
-    Anchor([b"m", b"dtjz", b"aeimquycgk"], 0, Rule::Discord),
-    Anchor([b"n", b"dtjz", b"aeimquycgk"], 0, Rule::Discord),
-    Anchor([b"o", b"dt", b"aeimquycgk"], 0, Rule::Discord),
-    Anchor([b"p", b"a", b"9"], 2, Rule::Firebase),
-    Anchor([b"s", b"k", DIGITS], 0, Rule::Twilio),
-    Anchor([b"0123456789", b"q", b"~"], 0, Rule::Azure),
-    Anchor([b"-", b"u", b"s"], 0, Rule::Mailchimp),
-    Anchor([b".", b"a", b"t"], 0, Rule::Terraform),
-    Anchor([b"i", b"g", b"="], 0, Rule::Signature),
-    Anchor([b"r", b"e", b"="], 0, Rule::Signature),
-    Anchor([b" ", b"-", b"u"], 0, Rule::User),
-    Anchor([b"-", b"u", b"s"], 0, Rule::User),
-    Anchor([b" ", b"-", b"p"], 0, Rule::Letter),
-    Anchor([b" ", b"-", b"awkx"], 0, Rule::Letter),
-    Anchor([b" ", b"b", b"y"], 0, Rule::Identified),
-    Anchor([b"d", b"o", b" "], 2, Rule::Stdin),
-    Anchor([b"y", b"p", b"t"], 2, Rule::Stdin),
-    Anchor([b"g", b"p", b"g"], 0, Rule::Stdin),
-    Anchor([b"m", b"b", b"p"], 1, Rule::Stdin),
-    Anchor([b"$", b"1567y", b"$"], 0, Rule::Crypt),
-    Anchor([b"$", b"2", b"abxy"], 0, Rule::Crypt),
-    Anchor([b"$", b"a", b"pr"], 0, Rule::Crypt),
-    Anchor([b"$", b"g", b"y"], 0, Rule::Crypt),
-    Anchor([b"$", b"s", b"ch"], 0, Rule::Crypt),
-    Anchor([b"$", b"p", b"b"], 0, Rule::Crypt),
-    Anchor([b"$", b"b", b"c"], 0, Rule::Crypt),
-    Anchor([b"p", b"b", b"k"], 0, Rule::FrameworkHash),
-    Anchor([b"y", b"p", b"t"], 3, Rule::FrameworkHash),
-    Anchor([b"{", b"s", b"shm"], 0, Rule::DirectoryHash),
-    Anchor([b"{", b"m", b"d"], 0, Rule::DirectoryHash),
-    Anchor([b":", b":", b":"], 0, Rule::WindowsHash),
-    Anchor([b"\"", b"dpqk", b"\"\\"], 0, Rule::WebKey),
-    Anchor([b"\"", b"d", b"pq"], 0, Rule::WebKey),
-    Anchor([b"\"", b"q", b"i"], 0, Rule::WebKey),
-    Anchor([b"y", b"]", b",;:|/ \"\\"], 0, Rule::AwsTable),
-    Anchor([b"l", b"s", b"0"], 0, Rule::EncodedBlock),
-    Anchor([b"5", b"HJK", ANY], 0, Rule::Wallet),
-    Anchor([b"K", b"wxyz", ANY], 0, Rule::Wallet),
-    Anchor([b"L", b"12345", ANY], 0, Rule::Wallet),
-    Anchor([b"c", b"l", b"e"], 3, Rule::Oracle),
-    Anchor([b"/", b"1", b"0123456789"], 0, Rule::Asana),
-    Anchor([b"n", b"e", b"m"], 1, Rule::Mnemonic),
-    Anchor([b"s", b"e", b"e"], 0, Rule::Mnemonic),
-    Anchor([b"w", b"a", b"l"], 0, Rule::Mnemonic),
-    Anchor([b"o", b"v", b"e"], 3, Rule::Mnemonic),
-    Anchor([b" ", b"-", b"c"], 2, Rule::Stdin),
+impl Rule {
+    pub(crate) fn secret(self, text: &[u8], start: usize) -> Option<Secret> {
+        match self {
+            // If two prefixes begin alike, the anchor of the shorter one may come first.
+            Self::Key(key) => key::at(text, start, key).and_then(|_| key::any_at(text, start)),
+            Self::Tool(tool) => tool::at(text, start, tool),
+            Self::Call(call) => call::at(text, start, *call),
+            Self::Phrase(word) => phrase::at(text, start, word),
+            Self::Form(form) => form(text, start),
+        }
+    }
+}
+
+/// Patterns of three bytes, their offset in the rule's match, and the rule.
+type Form = (&'static [&'static str], usize, fn(&[u8], usize) -> Option<Secret>);
+
+/// The anchors of rules without a fixed prefix: the rarest three bytes of each. `[…]` is one of several bytes, and `?`
+/// any byte.
+const FORMS: [Form; 39] = [
+    (
+        &["pas", "pwd", "psw", "psk", "_pw", "tpw", "pw=", "pw:", "ecr", "tok", "key", "uth", "ede", "gjs", "jwt"],
+        0,
+        assignment::at,
+    ),
+    (&["---"], 0, private::block),
+    (&["-li"], 7, private::putty),
+    (&["eyj"], 0, token::jwt),
+    (&["://"], 0, url::password),
+    (&[":54", "*:*"], 0, url::pgpass),
+    (&["rer"], 3, header::bearer),
+    (&["sic"], 2, header::basic),
+    (&["riz"], 5, header::authorization),
+    (&["kie"], 0, header::cookie),
+    (&[":aa"], 0, token::telegram),
+    (&["m[dtjz][aeimquycgk]", "n[dtjz][aeimquycgk]", "o[dt][aeimquycgk]"], 0, token::discord),
+    (&["pa9"], 2, token::firebase),
+    (&["sk[0123456789abcdef]"], 0, token::twilio),
+    (&["[0123456789]q~"], 0, |text, digit| token::azure(text, digit + 1)),
+    (&["-us"], 0, token::mailchimp),
+    (&[".at"], 0, token::terraform),
+    (&["ig=", "re="], 0, token::signature),
+    (&[" -u", "-us"], 0, command::user),
+    (&[" -p", " -[awkx]"], 0, command::letter),
+    (&[" by"], 0, command::identified),
+    (&["do ", "ypt"], 2, tool::piped_secret),
+    (&["gpg"], 0, tool::piped_secret),
+    (&["mbp"], 1, tool::piped_secret),
+    (&["$[1567y]$", "$2[abxy]", "$a[pr]", "$gy", "$s[ch]", "$pb", "$bc"], 0, hash::crypt),
+    (&["pbk"], 0, hash::framework),
+    (&["ypt"], 3, hash::framework),
+    (&["{s[shm]", "{md"], 0, hash::directory),
+    (&[":::"], 0, hash::windows),
+    (&["\"[dpqk][\"\\]", "\"d[pq]", "\"qi"], 0, file::web_key),
+    (&["y][,;:|/ \"\\]"], 0, file::aws_table),
+    (&["ls0"], 0, file::encoded_block),
+    (&["5[HJK]?", "K[wxyz]?", "L[12345]?"], 0, file::wallet),
+    (&["cle"], 3, url::oracle),
+    (&["/1[0123456789]"], 0, token::asana),
+    (&["nem"], 1, file::mnemonic),
+    (&["see", "wal"], 0, file::mnemonic),
+    (&["ove"], 3, file::mnemonic),
+    (&[" -c"], 2, tool::piped_secret),
 ];
 
-/// All five-bit codes.
+/// A byte for each five-bit code.
 const ANY: &[u8] = b"@abcdefghijklmnopqrstuvwxyz[\\]^_";
 
-/// The three-byte code of an anchor, its offset in the match, and its rule.
-#[derive(Clone, Copy)]
+/// Returns the possible bytes at each position of a pattern.
+fn classes(pattern: &str) -> [&[u8]; 3] {
+    let mut rest = pattern.as_bytes();
+    [(); 3].map(|()| {
+        let (class, length) = match rest {
+            [b'[', after @ ..] => {
+                let class = after.split(|byte| *byte == b']').next().unwrap_or_default();
+                (class, class.len() + 2)
+            }
+            [b'?', ..] => (ANY, 1),
+            _ => (&rest[..1], 1),
+        };
+        rest = &rest[length..];
+        class
+    })
+}
+
+/// Appends a byte to a code, which keeps the last three bytes.
+fn with_byte(code: u16, byte: u8) -> u16 {
+    (code << 5 | u16::from(byte & 31)) & 0x7fff
+}
+
+fn code_of(bytes: [u8; 3]) -> u16 {
+    bytes.into_iter().fold(0, with_byte)
+}
+
+/// An anchor: its code, its offset in the match, its rule, and the next node of its list.
 struct Node {
     code: u16,
     back: u8,
     rule: Rule,
+    next: u16,
 }
 
-const fn code(first: u8, second: u8, third: u8) -> u16 {
-    ((first & 31) as u16) << 10 | ((second & 31) as u16) << 5 | (third & 31) as u16
+/// Lists of nodes with the same lowest ten bits of their codes, each in the order of evaluation. The tables are small,
+/// because a process that writes one line touches all of them.
+struct Anchors {
+    nodes: Vec<Node>,
+    /// The first node of each list; 0 is none.
+    first: [u16; 1 << 10],
+    /// A bitmap of the codes that have a node.
+    known: [u64; 1 << 9],
 }
 
-/// Number of rules with a fixed prefix.
-const WORDS: usize = key::KEYS.len() + TOOLS.len() + CALLS.len() + phrase::WORDS.len();
-
-/// Returns the fixed prefix of a rule.
-#[expect(clippy::cast_possible_truncation, reason = "no table has 256 rows")]
-const fn word(at: usize) -> (&'static [u8], Rule) {
-    if at < key::KEYS.len() {
-        return (key::KEYS[at].1.as_bytes(), Rule::Key(at as u8));
+impl Anchors {
+    /// Inserts a node at the beginning of its list.
+    fn insert(&mut self, code: u16, back: usize, rule: Rule) {
+        let (index, back) = (u16::try_from(self.nodes.len()), u8::try_from(back));
+        let next = std::mem::replace(&mut self.first[usize::from(code & 0x3ff)], index.unwrap_or_default());
+        self.nodes.push(Node { code, back: back.unwrap_or_default(), rule, next });
+        self.known[usize::from(code >> 6)] |= 1 << (code & 63);
     }
-    let at = at - key::KEYS.len();
-    if at < TOOLS.len() {
-        return (TOOLS[at].name().as_bytes(), Rule::Tool(at as u8));
-    }
-    let at = at - TOOLS.len();
-    if at < CALLS.len() {
-        return (CALLS[at].0.as_bytes(), Rule::Call(at as u8));
-    }
-    let at = at - CALLS.len();
-    (phrase::WORDS[at].as_bytes(), Rule::Phrase(at as u8))
 }
 
-const COUNT: usize = count();
-
-const fn count() -> usize {
-    let (mut count, mut at) = (WORDS, 0);
-    while at < ANCHORS.len() {
-        let Anchor([first, second, third], _, _) = ANCHORS[at];
-        count += first.len() * second.len() * third.len();
-        at += 1;
-    }
-    count
-}
-
-/// The nodes, sorted by code; nodes with the same code are in the order of evaluation.
-static NODES: [Node; COUNT] = nodes();
-
-#[expect(clippy::cast_possible_truncation, reason = "there are fewer than 256 keys, and prefixes are shorter")]
-const fn nodes() -> [Node; COUNT] {
-    let mut nodes = [Node { code: 0, back: 0, rule: Rule::Name }; COUNT];
-    let mut length = 0;
-    let mut at = 0;
-    while at < WORDS {
-        let (word, rule) = word(at);
-        let rarest = key::rarest_of(word);
-        let code = code(word[rarest], word[rarest + 1], word[rarest + 2]);
-        insert(&mut nodes, length, Node { code, back: rarest as u8, rule });
-        (length, at) = (length + 1, at + 1);
-    }
-    at = 0;
-    while at < ANCHORS.len() {
-        let Anchor([first, second, third], back, rule) = ANCHORS[at];
-        let mut place = 0;
-        while place < first.len() * second.len() * third.len() {
-            let code = code(
-                first[place / (second.len() * third.len())],
-                second[place / third.len() % second.len()],
-                third[place % third.len()],
-            );
-            insert(&mut nodes, length, Node { code, back: back as u8, rule });
-            (length, place) = (length + 1, place + 1);
+static ANCHORS: LazyLock<Anchors> = LazyLock::new(|| {
+    // No list contains the first node.
+    let none = Node { code: 0, back: 0, rule: Rule::Phrase(""), next: 0 };
+    let mut nodes = Vec::with_capacity(1024);
+    nodes.push(none);
+    let mut anchors = Anchors { nodes, first: [0; 1 << 10], known: [0; 1 << 9] };
+    // The last rule first, because each node is inserted before the others.
+    for (patterns, back, form) in FORMS.iter().rev() {
+        for [first, second, third] in patterns.iter().rev().map(|pattern| classes(pattern)) {
+            for (one, two) in first.iter().flat_map(|one| second.iter().map(move |two| (one, two))) {
+                for three in third {
+                    anchors.insert(code_of([*one, *two, *three]), *back, Rule::Form(*form));
+                }
+            }
         }
-        at += 1;
     }
-    nodes
-}
-
-/// Inserts a node after those with the same or a smaller code.
-const fn insert(nodes: &mut [Node; COUNT], length: usize, node: Node) {
-    let mut at = length;
-    while at > 0 && nodes[at - 1].code > node.code {
-        nodes[at] = nodes[at - 1];
-        at -= 1;
+    let keys = KEYS.iter().map(|key| (key.prefix, Rule::Key(key)));
+    let tools = TOOLS.iter().map(|tool| (tool.name(), Rule::Tool(tool)));
+    let calls = CALLS.iter().map(|call| (call.0, Rule::Call(call)));
+    let phrases = tables::PASSWORD_WORDS.iter().map(|word| (*word, Rule::Phrase(word)));
+    for (prefix, rule) in keys.chain(tools).chain(calls).chain(phrases).rev() {
+        let back = key::rarest_of(prefix.as_bytes());
+        let rarest = &prefix.as_bytes()[back..];
+        anchors.insert(code_of([rarest[0], rarest[1], rarest[2]]), back, rule);
     }
-    nodes[at] = node;
-}
-
-/// A bitmap of the codes that have a node, and the number of such codes in all preceding words.
-static KNOWN: [(u64, u16); 1 << 9] = known();
-
-const fn known() -> [(u64, u16); 1 << 9] {
-    let mut known = [(0_u64, 0_u16); 1 << 9];
-    let mut at = 0;
-    while at < COUNT {
-        let code = NODES_FOR_TABLES[at].code;
-        known[(code >> 6) as usize].0 |= 1 << (code & 63);
-        at += 1;
-    }
-    at = 1;
-    while at < known.len() {
-        #[expect(clippy::cast_possible_truncation, reason = "a word has 64 bits")]
-        let ones = known[at - 1].0.count_ones() as u16;
-        known[at].1 = known[at - 1].1 + ones;
-        at += 1;
-    }
-    known
-}
-
-/// The index of the first node of each code, in the order of the codes, then the number of nodes.
-static FIRST: [u16; COUNT + 1] = first();
-
-#[expect(clippy::cast_possible_truncation, reason = "there are fewer than 65536 nodes")]
-const fn first() -> [u16; COUNT + 1] {
-    let mut first = [COUNT as u16; COUNT + 1];
-    let (mut codes, mut at) = (0, 0);
-    while at < COUNT {
-        if at == 0 || NODES_FOR_TABLES[at].code != NODES_FOR_TABLES[at - 1].code {
-            first[codes] = at as u16;
-            codes += 1;
-        }
-        at += 1;
-    }
-    first
-}
-
-const NODES_FOR_TABLES: [Node; COUNT] = nodes();
+    anchors
+});
 
 /// A place at which rules must be evaluated.
 pub(crate) struct Hit {
@@ -233,21 +189,22 @@ pub(crate) struct Hit {
 pub(crate) fn next(text: &[u8], from: usize) -> Option<Hit> {
     let rest = text.get(from..)?;
     let [first, second, ..] = *rest else { return None };
-    let mut window = code(0, first, second);
+    let known = &ANCHORS.known;
+    let mut code = code_of([0, first, second]);
     rest[2..].iter().enumerate().find_map(|(at, byte)| {
-        window = (window << 5 | u16::from(byte & 31)) & 0x7fff;
-        let known = KNOWN[usize::from(window >> 6)].0 >> (window & 63) & 1 == 1;
-        known.then_some(Hit { at: from + at, code: window })
+        code = with_byte(code, *byte);
+        let is_known = known[usize::from(code >> 6)] >> (code & 63) & 1 == 1;
+        is_known.then_some(Hit { at: from + at, code })
     })
 }
 
 impl Hit {
     /// Returns the rules to evaluate, each with the offset of its match.
     pub(crate) fn rules(&self) -> impl Iterator<Item = (Rule, usize)> + use<> {
-        let (at, code) = (self.at, self.code);
-        let (bits, below) = KNOWN[usize::from(code >> 6)];
-        let rank = usize::from(below) + (bits & ((1 << (code & 63)) - 1)).count_ones() as usize;
-        let nodes = &NODES[usize::from(FIRST[rank])..usize::from(FIRST[rank + 1])];
-        nodes.iter().filter_map(move |node| Some((node.rule, at.checked_sub(usize::from(node.back))?)))
+        let (at, code, anchors) = (self.at, self.code, &*ANCHORS);
+        let node = |index: u16| (index != 0).then(|| &anchors.nodes[usize::from(index)]);
+        let first = node(anchors.first[usize::from(code & 0x3ff)]);
+        let nodes = std::iter::successors(first, move |before| node(before.next)).filter(move |node| node.code == code);
+        nodes.filter_map(move |node| Some((node.rule, at.checked_sub(usize::from(node.back))?)))
     }
 }

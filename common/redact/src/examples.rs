@@ -1,10 +1,11 @@
 //! Examples of each rule: texts that it must match, with its name, and texts that it must not match. The placeholders
 //! are those of the corpus.
 
+use std::collections::BTreeSet;
+
 use crate::Redactor;
 use crate::corpus::Draw;
-use crate::rule::Rule;
-use crate::shapes::key;
+use crate::shapes::key::{self, KEYS, Key};
 
 /// A rule, examples that it matches, and examples that it does not match.
 type Examples = (&'static str, &'static [&'static str], &'static [&'static str]);
@@ -163,8 +164,9 @@ const EXAMPLES: &[Examples] = &[
 ];
 
 /// Generates a key of this kind.
-fn key_like(draw: &mut Draw, (_, prefix, of, least): key::Key) -> String {
-    let mark = match of {
+fn key_like(draw: &mut Draw, key: &Key) -> String {
+    let Key { prefix, least, .. } = key;
+    let mark = match key.rest {
         key::Rest::Upper => format!("«U{least}»"),
         key::Rest::UpperFrom => format!("1«U{least}»"),
         key::Rest::Hex => format!("«H{least}»"),
@@ -181,7 +183,7 @@ fn key_like(draw: &mut Draw, (_, prefix, of, least): key::Key) -> String {
             format!("a1«A{least}»")
         }
     };
-    prefix.to_owned() + &draw.fill(&mark).0
+    (*prefix).to_owned() + &draw.fill(&mark).0
 }
 
 #[test]
@@ -203,12 +205,12 @@ fn rules_match_only_their_examples() {
 #[test]
 fn keys_are_redacted_and_bare_prefixes_are_kept() {
     let (mut draw, redactor) = (Draw::new(6), Redactor::default());
-    for key in key::KEYS {
-        let (rule, prefix, _, _) = key;
+    for key in KEYS {
+        let Key { rule, prefix, .. } = key;
         let text = key_like(&mut draw, key);
         assert_eq!(redactor.redact_text(&text).0, format!("[REDACTED:{rule}]"), "{text}");
         for text in
-            [prefix.to_owned(), format!("{prefix}x"), format!("{prefix}{}", "x".repeat(200)), format!("a{text}")]
+            [(*prefix).to_owned(), format!("{prefix}x"), format!("{prefix}{}", "x".repeat(200)), format!("a{text}")]
         {
             let clean = redactor.redact_text(&text).0;
             assert!(!clean.contains(rule), "{text} became {clean}");
@@ -218,85 +220,28 @@ fn keys_are_redacted_and_bare_prefixes_are_kept() {
 
 #[test]
 fn every_rule_has_examples() {
-    for rule in Rule::OTHERS {
-        for name in rule.names() {
-            assert!(
-                EXAMPLES.iter().any(|(named, found, left)| named == name && !found.is_empty() && !left.is_empty()),
-                "{name}"
-            );
-        }
-    }
-}
-
-impl Rule {
-    /// The rules other than keys.
-    const OTHERS: [Self; 36] = [
-        Self::Name,
-        Self::PrivateKey,
-        Self::Putty,
-        Self::Jwt,
-        Self::Url,
-        Self::Pgpass,
-        Self::Bearer,
-        Self::Basic,
-        Self::Authorization,
-        Self::Cookie,
-        Self::Telegram,
-        Self::Discord,
-        Self::Firebase,
-        Self::Twilio,
-        Self::Azure,
-        Self::Mailchimp,
-        Self::Terraform,
-        Self::Signature,
-        Self::User,
-        Self::Letter,
-        Self::Identified,
-        Self::Tool(0),
-        Self::Stdin,
-        Self::Call(0),
-        Self::Phrase(0),
-        Self::Crypt,
-        Self::FrameworkHash,
-        Self::DirectoryHash,
-        Self::WindowsHash,
-        Self::WebKey,
-        Self::AwsTable,
-        Self::EncodedBlock,
-        Self::Wallet,
-        Self::Oracle,
-        Self::Asana,
-        Self::Mnemonic,
+    let sources = [
+        include_str!("named/assignment.rs"),
+        include_str!("named/call.rs"),
+        include_str!("named/command.rs"),
+        include_str!("named/context.rs"),
+        include_str!("named/phrase.rs"),
+        include_str!("named/tool.rs"),
+        include_str!("shapes/file.rs"),
+        include_str!("shapes/hash.rs"),
+        include_str!("shapes/header.rs"),
+        include_str!("shapes/private.rs"),
+        include_str!("shapes/token.rs"),
+        include_str!("shapes/url.rs"),
     ];
-
-    /// Returns the names in the marks of its matches.
-    const fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Key(_) => &[],
-            Self::Name => &["assignment", "flag", "entropy"],
-            Self::PrivateKey | Self::Putty | Self::WebKey | Self::EncodedBlock => &["private_key"],
-            Self::Jwt => &["jwt"],
-            Self::Url | Self::Oracle => &["url_password"],
-            Self::Pgpass => &["pgpass"],
-            Self::Bearer => &["bearer"],
-            Self::Basic => &["basic"],
-            Self::Authorization => &["authorization", "bearer", "basic"],
-            Self::Cookie => &["cookie"],
-            Self::Telegram => &["telegram_token"],
-            Self::Discord => &["discord_token"],
-            Self::Firebase => &["firebase_key"],
-            Self::Twilio => &["twilio_key"],
-            Self::Azure => &["azure_secret"],
-            Self::Mailchimp => &["mailchimp_key"],
-            Self::Terraform => &["terraform_token"],
-            Self::Signature => &["url_signature"],
-            Self::User | Self::Letter | Self::Tool(_) | Self::Stdin => &["flag"],
-            Self::Identified | Self::Call(_) | Self::Phrase(_) => &["assignment"],
-            Self::Crypt | Self::FrameworkHash | Self::DirectoryHash | Self::WindowsHash => &["password_hash"],
-            Self::AwsTable => &["aws_secret"],
-            Self::Wallet => &["wallet_key"],
-            Self::Asana => &["asana_token"],
-            Self::Mnemonic => &["mnemonic"],
-        }
+    let marks = sources.iter().flat_map(|source| source.split("rule"));
+    let marks = marks.filter_map(|mark| mark.strip_prefix(": \"").or(mark.strip_prefix(" = \"")));
+    let names: BTreeSet<&str> = marks.filter_map(|mark| mark.split('"').next()).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        assert!(
+            EXAMPLES.iter().any(|(named, found, left)| *named == name && !found.is_empty() && !left.is_empty()),
+            "{name}"
+        );
     }
 }

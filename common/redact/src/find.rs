@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use cp_json as json;
 
-use crate::shapes::key;
+use crate::shapes::key::KEYS;
 use crate::{Redactor, shapes};
 
 /// A secret in a text.
@@ -32,10 +32,8 @@ impl Redactor {
                 continue;
             }
             let value = &quoted[secret.at];
-            let key = key::KEYS
-                .iter()
-                .find(|(rule, prefix, ..)| *rule == secret.rule && value.starts_with(prefix.as_bytes()));
-            found.push(Found { at, rule: secret.rule, prefix: key.map_or("", |(_, prefix, ..)| prefix) });
+            let key = KEYS.iter().find(|key| key.rule == secret.rule && value.starts_with(key.prefix.as_bytes()));
+            found.push(Found { at, rule: secret.rule, prefix: key.map_or("", |key| key.prefix) });
         }
         found.sort_by_key(|found| found.at.start);
         found

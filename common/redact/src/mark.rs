@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use memchr::memmem;
 
+use crate::Secret;
 use crate::own::{MARK_START, mark_length, string_end};
-use crate::secret::Secret;
 
 /// Returns the text with a mark for each secret. In member names the marks are numbered if two names would become
 /// equal.

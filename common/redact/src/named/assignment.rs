@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use crate::Secret;
 use crate::named::command;
 use crate::named::context;
 use crate::named::literal::{bare, in_quotes};
-use crate::secret::Secret;
 use crate::shapes::hash;
 use crate::shapes::header::is_name_and_password;
 use crate::shapes::key;

@@ -1,11 +1,14 @@
 //! Function calls with a secret at a known position among their arguments.
 
-use crate::secret::Secret;
+use crate::Secret;
 use crate::words::scan::{Quote, is_token, run, white};
 use crate::words::value::{is_placeholder, is_prose};
 
-/// The text before the arguments, and the index of the secret argument. The first three bytes are an anchor.
-pub(crate) const CALLS: [(&str, usize); 20] = [
+/// The text before the arguments, and the index of the secret argument.
+pub(crate) type Call = (&'static str, usize);
+
+/// The calls.
+pub(crate) static CALLS: [Call; 20] = [
     ("auth=(", 1),
     ("auth = (", 1),
     ("auth=aiohttp.BasicAuth(", 1),
@@ -29,7 +32,7 @@ pub(crate) const CALLS: [(&str, usize); 20] = [
 ];
 
 /// Returns the secret in a call that begins here.
-pub(crate) fn at(text: &[u8], start: usize, (call, number): (&str, usize)) -> Option<Secret> {
+pub(crate) fn at(text: &[u8], start: usize, (call, number): Call) -> Option<Secret> {
     let before = start.checked_sub(1).map(|at| text[at]);
     // `HTTPBasicAuth` may follow its module, `.login` its object, and any name the letter of an escape.
     let begins = !call.starts_with(|first: char| first.is_ascii_lowercase())

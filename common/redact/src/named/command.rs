@@ -1,9 +1,10 @@
 //! Secrets on command lines, and in configuration files that separate a setting's name and value by a blank.
 
+use crate::words::tables;
 use std::ops::Range;
 
+use crate::Secret;
 use crate::named::literal::{bare, in_quotes};
-use crate::secret::Secret;
 use crate::words::name::{Kind, Name};
 use crate::words::random::is_random;
 use crate::words::scan::{Quote, blanks, is_line_start, line_before, piece_before, run, white, word_before};
@@ -83,44 +84,8 @@ fn takes_operand(text: &[u8], name: &Name) -> bool {
 
 /// True for words that follow the name of an option in prose.
 fn is_connective(word: &[u8]) -> bool {
-    const WORDS: [&str; 34] = [
-        "flag",
-        "option",
-        "options",
-        "argument",
-        "parameter",
-        "was",
-        "and",
-        "for",
-        "the",
-        "with",
-        "file",
-        "stdin",
-        "from",
-        "via",
-        "are",
-        "can",
-        "has",
-        "not",
-        "but",
-        "when",
-        "must",
-        "should",
-        "will",
-        "may",
-        "or",
-        "in",
-        "is",
-        "to",
-        "instead",
-        "which",
-        "that",
-        "reset",
-        "manager",
-        "field",
-    ];
     let word = word.strip_suffix(b",").or(word.strip_suffix(b".")).unwrap_or(word);
-    WORDS.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
+    tables::OPTION_PROSE.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
 /// Returns the word that was typed here, with or without quotes. The end of a JSON string is not a quote.

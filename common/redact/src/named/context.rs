@@ -1,6 +1,6 @@
 //! Random text that is a key because the preceding words mention one.
 
-use crate::secret::Secret;
+use crate::Secret;
 use crate::shapes::key;
 use crate::words::name::Name;
 use crate::words::random::is_random_key;

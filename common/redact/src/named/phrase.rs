@@ -1,112 +1,12 @@
 //! Passwords in sentences of several languages: the words for a password, and the words between them and the value.
 
+use crate::words::tables;
 use std::ops::Range;
 
-use crate::secret::Secret;
+use crate::Secret;
 use crate::words::name::Kind;
 use crate::words::scan::{Quote, blanks, is_line_end, line_before, run, white};
 use crate::words::value::{is_bare_secret, is_placeholder, is_wordy};
-
-/// Words for a password, a key or a secret. If one ends in a blank, only the value can follow it.
-pub(crate) const WORDS: [&str; 45] = [
-    "password",
-    "pass ",
-    "pw ist ",
-    "jeton",
-    "passphrase ",
-    "passcode",
-    "passwort",
-    "kennwort",
-    "zugangscode",
-    "passphrase",
-    "geheimnis",
-    "schlüssel",
-    "mot de passe",
-    "phrase secrète",
-    "code secret",
-    "clé",
-    "mdp",
-    "contraseña",
-    "clave",
-    "senha",
-    "palavra-passe",
-    "frase secreta",
-    "código secreto",
-    "parola d'ordine",
-    "wachtwoord",
-    "hasło",
-    "şifre",
-    "パスワード",
-    "暗証番号",
-    "秘密鍵",
-    "合言葉",
-    "キー",
-    "トークン",
-    "пароль",
-    "Пароль",
-    "пароля",
-    "Пароля",
-    "ключ",
-    "Ключ",
-    "токен",
-    "Токен",
-    "密码",
-    "密碼",
-    "口令",
-    "비밀번호",
-];
-
-/// Words that introduce the value.
-const VERBS: [&str; 48] = [
-    " has been set to ",
-    " was set to ",
-    " is now ",
-    " was changed to ",
-    " to ",
-    " set to ",
-    " lautet: ",
-    " lautet ",
-    " ist jetzt ",
-    " ist: ",
-    " ist ",
-    " heißt ",
-    " wurde auf ",
-    " war ",
-    " est maintenant ",
-    " est : ",
-    " est: ",
-    " est ",
-    " était ",
-    " c'est ",
-    " es ahora ",
-    " es: ",
-    " es ",
-    " era ",
-    " será ",
-    " é agora ",
-    " é: ",
-    " é ",
-    " foi ",
-    " è ",
-    " is ",
-    " : ",
-    ": ",
-    "：",
-    "は",
-    "が",
-    " — это ",
-    " - это ",
-    " это ",
-    " — ",
-    " – ",
-    " = ",
-    "は：",
-    " теперь ",
-    " был ",
-    "是",
-    "为",
-    " - ",
-];
 
 /// Maximum distance between the word and the verb, in bytes: `das Passwort für den Server lautet …`.
 const REACH: usize = 72;
@@ -144,12 +44,13 @@ pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
         return value(text, from + 1, true, false).map(|at| Secret { at, rule: "assignment" });
     }
     // A sentence may contain several verbs; the value follows one of them.
-    let mut places: Vec<usize> = VERBS
+    let mut places: Vec<usize> = tables::VERBS
         .iter()
         .flat_map(|verb| memchr::memmem::find_iter(clause, verb.as_bytes()).map(move |at| at + verb.len()))
         .collect();
     places.sort_unstable();
-    let is_direct = |place: usize| VERBS.iter().any(|verb| verb.len() == place && clause.starts_with(verb.as_bytes()));
+    let is_direct =
+        |place: usize| tables::VERBS.iter().any(|verb| verb.len() == place && clause.starts_with(verb.as_bytes()));
     let weak = matches!(word, "jeton" | "キー" | "ключ" | "Ключ" | "schlüssel" | "geheimnis");
     places
         .into_iter()

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::secret::Secret;
+use crate::Secret;
 use crate::words::line;
 use crate::words::scan::is_token;
 use crate::words::value::is_placeholder;
@@ -36,7 +36,7 @@ use Place::{After, Behind, In, Literal, Operand, Share, Slash, Token, With};
 pub(crate) struct Tool(&'static str, &'static [&'static str], &'static [Place]);
 
 /// The programs.
-pub(crate) const TOOLS: [Tool; 57] = [
+pub(crate) static TOOLS: [Tool; 57] = [
     Tool("ConvertTo-SecureString", &[], &[Operand(0)]),
     Tool("cargo login", &["login"], &[Token]),
     Tool("vault login", &["login"], &[Token]),

@@ -2,7 +2,7 @@
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 
-use crate::secret::Secret;
+use crate::Secret;
 use crate::words::random::is_random;
 use crate::words::scan::{Quote, blanks, is_base64, is_token, is_word_start, run};
 

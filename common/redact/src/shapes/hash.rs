@@ -1,6 +1,6 @@
 //! Password hashes, which are secrets because passwords can be tested against them.
 
-use crate::secret::Secret;
+use crate::Secret;
 use crate::words::scan::{is_base64, is_token, run};
 
 /// `$scheme$…$hash` of crypt(3), PHC and similar formats. `dollar` is the offset of the first `$`.

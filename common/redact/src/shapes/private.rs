@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::secret::Secret;
+use crate::Secret;
 use crate::words::scan::{Quote, is_base64, run, white};
 
 /// Maximum length of a block.

@@ -1,6 +1,6 @@
 //! Tokens with a recognizable structure but without a prefix.
 
-use crate::secret::Secret;
+use crate::Secret;
 use crate::words::random::{is_hexadecimal, is_random};
 use crate::words::scan::{is_token, is_word_start, run};
 

@@ -1,7 +1,7 @@
 //! Secrets in URLs and in lines of connection parameters: `scheme://user:password@host`,
 //! `host:port:database:user:password`.
 
-use crate::secret::Secret;
+use crate::Secret;
 use crate::words::random::is_hexadecimal;
 use crate::words::scan::{is_line_end, is_line_start, is_token, run};
 use crate::words::value::is_placeholder;

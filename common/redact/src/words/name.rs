@@ -1,5 +1,6 @@
 //! The kind of secret that a name announces.
 
+use crate::words::tables;
 use std::ops::Range;
 
 use crate::words::scan::{word_around, word_before};
@@ -28,121 +29,8 @@ pub(crate) struct Name {
     pub(crate) kind: Kind,
 }
 
-const PASSWORDS: [&str; 12] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "passcode",
-    "passwort",
-    "kennwort",
-    "motdepasse",
-    "wachtwoord",
-    "pswd",
-    "passwordconfirmation",
-    "requirepass",
-    "masterauth",
-];
 /// Words for a password in which other words end too: `DB_PASS` and `dbPass` match, `bypass` does not.
 const PASSWORD_WORDS: [&str; 4] = ["pass", "pwd", "psk", "pw"];
-const SECRETS: [&str; 18] = [
-    "secret",
-    "credential",
-    "credentials",
-    "secretkey",
-    "secretaccesskey",
-    "secretkeybase",
-    "privatekey",
-    "masterkey",
-    "encryptionkey",
-    "encryptkey",
-    "signingkey",
-    "accountkey",
-    "sharedkey",
-    "sharedaccesskey",
-    "storagekey",
-    "hmackey",
-    "keydata",
-    "secretid",
-];
-const TOKENS: [&str; 28] = [
-    "token",
-    "apikey",
-    "accesskey",
-    "authkey",
-    "appkey",
-    "applicationkey",
-    "servicekey",
-    "serviceaccountkey",
-    "subscriptionkey",
-    "functionskey",
-    "functionkey",
-    "consumerkey",
-    "clientkey",
-    "serverkey",
-    "sessionkey",
-    "adminkey",
-    "rootkey",
-    "licensekey",
-    "deploykey",
-    "integrationkey",
-    "ingestkey",
-    "sendingkey",
-    "writekey",
-    "loggedinkey",
-    "noncekey",
-    "dockerconfigjson",
-    "bearer",
-    "jwt",
-];
-/// Names that end like those above but announce no secret.
-const OPEN: [&str; 23] = [
-    "websocketkey",
-    "pagetoken",
-    "nexttoken",
-    "prevtoken",
-    "previoustoken",
-    "continuationtoken",
-    "cancellationtoken",
-    "synctoken",
-    "stoptoken",
-    "eostoken",
-    "bostoken",
-    "padtoken",
-    "unktoken",
-    "masktoken",
-    "septoken",
-    "clstoken",
-    "starttoken",
-    "endtoken",
-    "firsttoken",
-    "lasttoken",
-    "publicapikey",
-    "publicaccesskey",
-    "oldpwd",
-];
-/// Words that make a key a table key or a public key.
-const OPEN_KEYS: [&str; 20] = [
-    "public",
-    "pub",
-    "primary",
-    "foreign",
-    "partition",
-    "sort",
-    "cache",
-    "object",
-    "host",
-    "row",
-    "index",
-    "hash",
-    "idempotency",
-    "site",
-    "group",
-    "unique",
-    "shard",
-    "routing",
-    "dedup",
-    "i18n",
-];
 
 /// A normalized name: lower-case letters and digits, without a trailing number.
 struct Plain {
@@ -179,18 +67,18 @@ pub(crate) fn kind_of(name: &[u8]) -> Option<Kind> {
 
 fn kind(qualifier: &[u8], name: &[u8]) -> Option<Kind> {
     let plain = Plain::of(qualifier, name)?;
-    if plain.ends(&OPEN) {
+    if plain.ends(tables::NAMES_WITHOUT_SECRET) {
         None
-    } else if plain.ends(&PASSWORDS) || ends_in_word(name_of(qualifier, name), &PASSWORD_WORDS) {
+    } else if plain.ends(tables::PASSWORD_NAMES) || ends_in_word(name_of(qualifier, name), &PASSWORD_WORDS) {
         Some(Kind::Password)
-    } else if plain.ends(&SECRETS) {
+    } else if plain.ends(tables::SECRET_NAMES) {
         Some(Kind::Secret)
-    } else if plain.ends(&TOKENS) {
+    } else if plain.ends(tables::TOKEN_NAMES) {
         Some(Kind::Token)
     } else if ends_in_word(name_of(qualifier, name), &["auth"]) {
         Some(Kind::Basic)
     } else {
-        let open = OPEN_KEYS.iter().any(|word| plain.text().starts_with(word.as_bytes()));
+        let open = tables::PUBLIC_KEY_PREFIXES.iter().any(|word| plain.text().starts_with(word.as_bytes()));
         (ends_in_word(name_of(qualifier, name), &["key"]) && !open).then_some(Kind::Key)
     }
 }

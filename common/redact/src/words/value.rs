@@ -2,53 +2,16 @@
 
 use crate::words::name::{Kind, is_the_word, kind_of};
 use crate::words::random::{is_random, is_random_key};
+use crate::words::tables;
 
 /// True if a value stands for a secret instead of being one.
 pub(crate) fn is_placeholder(value: &[u8]) -> bool {
-    const WORDS: [&str; 36] = [
-        "string",
-        "str",
-        "none",
-        "null",
-        "nil",
-        "true",
-        "false",
-        "undefined",
-        "required",
-        "optional",
-        "bytes",
-        "bool",
-        "boolean",
-        "number",
-        "integer",
-        "text",
-        "varchar",
-        "char",
-        "any",
-        "input",
-        "value",
-        "prompt",
-        "redacted",
-        "hidden",
-        "masked",
-        "filtered",
-        "removed",
-        "empty",
-        "unknown",
-        "disabled",
-        "enabled",
-        "include",
-        "self",
-        "secretstr",
-        "object",
-        "invalid",
-    ];
     let text = String::from_utf8_lossy(value);
     let Some(first) = text.chars().next() else { return true };
     let inner = value.strip_suffix(b";").unwrap_or(value);
     let number = value.starts_with(b"0x") && value.len() <= 8;
     number
-        || WORDS.iter().any(|word| inner.eq_ignore_ascii_case(word.as_bytes()))
+        || tables::PLACEHOLDERS.iter().any(|word| inner.eq_ignore_ascii_case(word.as_bytes()))
         || text.chars().all(|c| c == first)
         || value.iter().all(|byte| matches!(byte, b'*' | b'.' | b'x' | b'X' | b'-' | b'_' | b'#' | b':'))
         || value.starts_with("…".as_bytes())
@@ -88,27 +51,11 @@ fn is_reference(value: &[u8]) -> bool {
 
 /// True if this is a placeholder that requests a value: `YOUR_API_KEY`, `insert-token-here`.
 fn is_instruction(value: &[u8]) -> bool {
-    const SAID: [&str; 14] = [
-        "your",
-        "insert",
-        "replace",
-        "enter",
-        "example",
-        "sample",
-        "dummy",
-        "placeholder",
-        "here",
-        "redacted",
-        "fake",
-        "filtered",
-        "hidden",
-        "masked",
-    ];
     if value.len() > 48 || value.iter().any(u8::is_ascii_digit) {
         return false;
     }
     let small = value.to_ascii_lowercase();
-    SAID.iter().any(|word| memchr::memmem::find(&small, word.as_bytes()).is_some())
+    tables::INSTRUCTION_WORDS.iter().any(|word| memchr::memmem::find(&small, word.as_bytes()).is_some())
 }
 
 /// True if the value is a path to a file.
@@ -153,44 +100,22 @@ fn is_variable(value: &[u8]) -> bool {
 
 /// True if this is `a.b` as in code: names joined by dots, without numbers.
 fn is_member(value: &[u8]) -> bool {
-    const ROOTS: [&str; 18] = [
-        "self", "this", "args", "config", "settings", "process", "os", "env", "req", "request", "params", "user",
-        "options", "opts", "data", "props", "state", "var",
-    ];
     let mut parts = value.split(|byte| *byte == b'.');
     let Some(root) = parts.next() else { return false };
     let more = parts.clone().count() > 0 && parts.all(|part| !part.is_empty());
-    let known = ROOTS.iter().any(|known| root == known.as_bytes());
+    let known = tables::MEMBER_ROOTS.iter().any(|known| root == known.as_bytes());
     let secret = value.rsplit(|byte| *byte == b'.').next().and_then(kind_of).is_some();
     more && (known || secret || !value.iter().any(u8::is_ascii_digit))
 }
 
 /// True if this is a sentence or a label, not a passphrase.
 pub(crate) fn is_prose(value: &[u8]) -> bool {
-    const SAID: [&str; 16] = [
-        "password",
-        "passwort",
-        "passphrase",
-        "token",
-        "secret",
-        "api key",
-        "character",
-        "require",
-        "invalid",
-        "must",
-        "enter ",
-        "your ",
-        "please",
-        "forgot",
-        "should",
-        "wrong",
-    ];
     if !value.contains(&b' ') {
         return false;
     }
     let small = value.to_ascii_lowercase();
     let sentence = value[0].is_ascii_uppercase() && matches!(value[value.len() - 1], b'.' | b'?' | b'!' | b':');
-    sentence || SAID.iter().any(|word| memchr::memmem::find(&small, word.as_bytes()).is_some())
+    sentence || tables::PROSE_WORDS.iter().any(|word| memchr::memmem::find(&small, word.as_bytes()).is_some())
 }
 
 /// True if this consists of letters only, like words.
