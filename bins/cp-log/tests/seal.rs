@@ -110,27 +110,6 @@ fn a_value_is_nowhere_in_clear_and_its_key_is_overwritten() {
 }
 
 #[test]
-fn a_vault_of_an_older_version_is_read_and_forgotten_in() {
-    let place = Ledgers::new();
-    place.ledger("l.jsonl", 2);
-    let salt = [7_u8; 16];
-    let rows: Vec<(String, String)> = ["first", "second"]
-        .map(|value| {
-            let value = format!("\"{value}\"");
-            let hash = cp_ledger::format::Hash::of(&[&salt[..], value.as_bytes()].concat()).to_string();
-            let row = format!("{{\"sealed\":\"{hash}\",\"salt\":\"{}\",\"value\":{value}}}\n", "07".repeat(16));
-            (hash, row)
-        })
-        .into();
-    place.work.write("l.jsonl.vault", format!("{}{}", rows[0].1, rows[1].1));
-    assert_eq!(place.run(&["reveal", "-f", "l.jsonl", &rows[0].0]).success().data()["value"], "first");
-    forget(&place, &rows[0].0).success();
-    place.run(&["reveal", "-f", "l.jsonl", &rows[0].0]).failed(3, "E_NOT_FOUND");
-    assert!(!place.work.read("l.jsonl.vault").contains("first"));
-    assert_eq!(place.run(&["reveal", "-f", "l.jsonl", &rows[1].0]).success().data()["value"], "second");
-}
-
-#[test]
 fn forget_during_concurrent_seals_loses_no_other_value() {
     let place = Ledgers::new();
     let count = if std::env::var_os("CP_LONG").is_some() { 60 } else { 8 };

@@ -39,20 +39,12 @@ pub(crate) enum Stage {
     Recorded,
 }
 
-/// The bytes to overwrite, without which a value is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// A slot of a key.
-    Slot(u64),
-    /// The row, in clear, that an older version wrote: the offset it starts at.
-    Row(u64),
-}
-
 /// A value that is being forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pending {
     pub(crate) stage: Stage,
-    pub(super) target: Target,
+    /// The slot of its key.
+    pub(super) slot: u64,
     pub(crate) hash: Hash,
 }
 
@@ -60,17 +52,14 @@ impl Pending {
     fn to_header(pending: Option<&Self>) -> [u8; HEADER] {
         let mut header = [0; HEADER];
         header[..16].copy_from_slice(MAGIC);
-        let Some(Self { stage, target, hash }) = pending else { return header };
+        let Some(Self { stage, slot, hash }) = pending else { return header };
         header[16] = match stage {
             Stage::Meant => 1,
             Stage::Recorded => 2,
         };
-        let (kind, place) = match target {
-            Target::Slot(slot) => (1, slot),
-            Target::Row(offset) => (2, offset),
-        };
-        header[17] = kind;
-        header[24..32].copy_from_slice(&place.to_le_bytes());
+        // The kind of the place: a slot.
+        header[17] = 1;
+        header[24..32].copy_from_slice(&slot.to_le_bytes());
         header[32..].copy_from_slice(&hash.raw());
         header
     }
@@ -80,23 +69,21 @@ impl Pending {
         if header[..16] != MAGIC[..] {
             return Err(());
         }
-        let mut place = [0; 8];
-        place.copy_from_slice(&header[24..32]);
-        let place = u64::from_le_bytes(place);
+        let mut slot = [0; 8];
+        slot.copy_from_slice(&header[24..32]);
+        let slot = u64::from_le_bytes(slot);
         let stage = match header[16] {
             0 => return Ok(None),
             1 => Stage::Meant,
             2 => Stage::Recorded,
             _ => return Err(()),
         };
-        let target = match header[17] {
-            1 if place >= FIRST => Target::Slot(place),
-            2 => Target::Row(place),
-            _ => return Err(()),
-        };
+        if header[17] != 1 || slot < FIRST {
+            return Err(());
+        }
         let mut raw = [0; 32];
         raw.copy_from_slice(&header[32..]);
-        Ok(Some(Self { stage, target, hash: Hash::from_raw(&raw) }))
+        Ok(Some(Self { stage, slot, hash: Hash::from_raw(&raw) }))
     }
 }
 

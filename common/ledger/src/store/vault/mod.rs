@@ -12,7 +12,7 @@ use cp_common::keys::random;
 use cp_common::{Code, Error, Result, json};
 use serde_json::value::RawValue;
 
-use self::keys::{Keys, Target};
+use self::keys::Keys;
 pub(crate) use self::keys::{Pending, Stage};
 use self::rows::{Rows, StoredValue};
 use crate::format::line::{Hash, inside, member};
@@ -77,12 +77,11 @@ impl Vault {
     /// Begins to forget a value: after this it is not revealed, and a later writer completes the deletion. `None` if the value is
     /// not there. The lock is held.
     pub(crate) fn begin_forgetting(&mut self, hash: &Hash) -> Result<Option<Pending>> {
-        let target = match self.rows.find(hash)? {
-            Some(StoredValue::Encrypted { slot, .. }) if self.keys.key(slot)?.is_some() => Target::Slot(slot),
-            Some(StoredValue::Plain { offset, .. }) => Target::Row(offset),
-            Some(StoredValue::Encrypted { .. }) | None => return Ok(None),
-        };
-        let pending = Pending { stage: Stage::Meant, target, hash: *hash };
+        let Some(StoredValue { slot, .. }) = self.rows.find(hash)? else { return Ok(None) };
+        if self.keys.key(slot)?.is_none() {
+            return Ok(None);
+        }
+        let pending = Pending { stage: Stage::Meant, slot, hash: *hash };
         self.keys.set_pending(Some(&pending))?;
         Ok(Some(pending))
     }
@@ -99,10 +98,7 @@ impl Vault {
 
     /// Overwrites the key, so that the value is gone.
     pub(crate) fn erase(&mut self, pending: &Pending) -> Result<()> {
-        match pending.target {
-            Target::Slot(slot) => self.keys.erase(slot),
-            Target::Row(offset) => self.rows.erase(offset),
-        }
+        self.keys.erase(pending.slot)
     }
 
     /// Records that the result is on the ledger.
@@ -138,15 +134,9 @@ pub fn reveal(ledger: &Path, hash: &Hash) -> Result<Option<Box<RawValue>>> {
         return Ok(None);
     }
     let path = path(ledger);
-    let sealed = match rows::find(&path, hash)? {
-        None => return Ok(None),
-        Some(StoredValue::Plain { sealed, .. }) => sealed,
-        Some(StoredValue::Encrypted { slot, mut sealed }) => {
-            let Some(key) = keys::key_of(&keys_path, slot)? else { return Ok(None) };
-            apply(&key, &mut sealed);
-            sealed
-        }
-    };
+    let Some(StoredValue { slot, mut sealed }) = rows::find(&path, hash)? else { return Ok(None) };
+    let Some(key) = keys::key_of(&keys_path, slot)? else { return Ok(None) };
+    apply(&key, &mut sealed);
     let changed = || Error::new(Code::Integrity, "the value is not the one that was sealed").in_file(&path);
     if Hash::of(&sealed) != *hash {
         return Err(changed());

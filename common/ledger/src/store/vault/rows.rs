@@ -1,38 +1,28 @@
 //! The sealed values themselves, a row each: the hash, the slot of the key, and the salt and the value encrypted under it.
-//!
-//! An older version wrote salt and value in clear; such rows are read, and overwritten with spaces when they are forgotten.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::{Error, Result};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::file::{Absent, Shared, sync_directory};
 use crate::format::line::Hash;
 
-/// The members of a row. They determine which of the two kinds it is.
 #[derive(Deserialize)]
 struct Row<'a> {
     sealed: &'a str,
-    slot: Option<u64>,
+    slot: u64,
     #[serde(rename = "box")]
-    boxed: Option<&'a str>,
-    salt: Option<&'a str>,
-    #[serde(borrow)]
-    value: Option<&'a RawValue>,
+    boxed: &'a str,
 }
 
-/// A row of a hash.
-pub(super) enum StoredValue {
-    /// Salt and value, encrypted under the key in a slot.
-    Encrypted { slot: u64, sealed: Vec<u8> },
-    /// Salt and value, in clear, in a row at this offset.
-    Plain { offset: u64, sealed: Vec<u8> },
+/// A stored value: salt and value, encrypted under the key in a slot.
+pub(super) struct StoredValue {
+    pub(super) slot: u64,
+    pub(super) sealed: Vec<u8>,
 }
 
 /// The file of rows, open.
@@ -71,18 +61,6 @@ impl Rows {
     pub(super) fn find(&self, hash: &Hash) -> Result<Option<StoredValue>> {
         find(&self.path, hash)
     }
-
-    /// Overwrites the row that starts there with spaces, on disk.
-    pub(super) fn erase(&mut self, offset: u64) -> Result<()> {
-        let failed = |e| Error::io("the vault: cannot overwrite the value", e).in_file(&self.path).fatal();
-        let file = OpenOptions::new().read(true).write(true).open(&self.path).map_err(failed)?;
-        let mut row = Vec::new();
-        let mut reader = BufReader::new(&file);
-        std::io::Seek::seek(&mut reader, std::io::SeekFrom::Start(offset)).map_err(failed)?;
-        reader.read_until(b'\n', &mut row).map_err(failed)?;
-        let length = row.strip_suffix(b"\n").unwrap_or(&row).len();
-        file.write_all_at(&vec![b' '; length], offset).and_then(|()| file.sync_all()).map_err(failed)
-    }
 }
 
 /// The row of a hash.
@@ -93,31 +71,19 @@ pub(super) fn find(path: &Path, hash: &Hash) -> Result<Option<StoredValue>> {
         file => file.map_err(failed)?,
     };
     let wanted = hash.to_string();
-    let (mut reader, mut row, mut offset) = (BufReader::new(file), Vec::new(), 0);
-    loop {
-        row.clear();
-        let read = reader.read_until(b'\n', &mut row).map_err(failed)?;
-        if read == 0 {
-            return Ok(None);
-        }
+    let (mut reader, mut row) = (BufReader::new(file), Vec::new());
+    while reader.read_until(b'\n', &mut row).map_err(failed)? > 0 {
         if memchr::memmem::find(&row, wanted.as_bytes()).is_some()
-            && let Some(found) = parse(&row, &wanted, offset)
+            && let Some(found) = parse(&row, &wanted)
         {
             return Ok(Some(found));
         }
-        offset += read as u64;
+        row.clear();
     }
+    Ok(None)
 }
 
-fn parse(row: &[u8], wanted: &str, offset: u64) -> Option<StoredValue> {
-    let row: Row<'_> = serde_json::from_slice(row).ok()?;
-    if row.sealed != wanted {
-        return None;
-    }
-    if let (Some(slot), Some(boxed)) = (row.slot, row.boxed) {
-        return Some(StoredValue::Encrypted { slot, sealed: BASE64.decode(boxed).ok()? });
-    }
-    let mut sealed = base16ct::lower::decode_vec(row.salt?).ok()?;
-    sealed.extend_from_slice(row.value?.get().as_bytes());
-    Some(StoredValue::Plain { offset, sealed })
+fn parse(row: &[u8], wanted: &str) -> Option<StoredValue> {
+    let row: Row<'_> = serde_json::from_slice(row).ok().filter(|row: &Row<'_>| row.sealed == wanted)?;
+    Some(StoredValue { slot: row.slot, sealed: BASE64.decode(row.boxed).ok()? })
 }
