@@ -3,6 +3,8 @@
 #![cfg(feature = "schema")]
 #![expect(clippy::unwrap_used, reason = "a failure to read or write is a failed test")]
 
+mod shapes;
+
 use std::path::Path;
 
 use cp_common::program::confirm;
@@ -36,8 +38,8 @@ fn schema_files_match_types() {
         ("exec_result", of_record(schema_for!(wire::ExecResult))),
         ("receipt", schema_for!(wire::Receipt)),
         ("preview", schema_for!(confirm::Preview)),
-        ("summary", schema_for!(wire::shapes::Summary)),
-        ("error", schema_for!(wire::shapes::Failure)),
+        ("summary", schema_for!(shapes::Summary)),
+        ("error", schema_for!(shapes::Failure)),
         ("reference", schema_for!(describe::Reference)),
         ("context", schema_for!(describe::ContextAnswer)),
         ("doctor", schema_for!(describe::Doctor)),

@@ -14,8 +14,6 @@ mod prompt;
 pub mod record;
 mod reply;
 pub mod schemas;
-#[cfg(feature = "schema")]
-pub mod shapes;
 mod tool;
 mod turn;
 

@@ -4,134 +4,134 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::Usage;
+use cp_common::wire::Usage;
 
 /// The summary of a stream: the number of items, their outcomes, and members that some verbs add.
 #[derive(Serialize, JsonSchema)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Number of items.
-    pub total: u64,
+    pub(crate) total: u64,
     /// Number of items that succeeded.
-    pub succeeded: u64,
+    pub(crate) succeeded: u64,
     /// Number of items that failed; each has an `error` record.
-    pub failed: u64,
+    pub(crate) failed: u64,
     /// Number of items that were skipped.
-    pub skipped: u64,
+    pub(crate) skipped: u64,
     /// Of a list: number of records printed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub count: Option<u64>,
+    pub(crate) count: Option<u64>,
     /// Of a list: the cursor of the next page; null on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_cursor: Option<String>,
+    pub(crate) next_cursor: Option<String>,
     /// Of a list: true if there is a next page.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub has_more: Option<bool>,
+    pub(crate) has_more: Option<bool>,
     /// Of a list: true if the limit truncated it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub truncated: Option<bool>,
+    pub(crate) truncated: Option<bool>,
     /// The ledger that was appended to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ledger: Option<String>,
+    pub(crate) ledger: Option<String>,
     /// Base64 of the path, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ledger_bytes: Option<String>,
+    pub(crate) ledger_bytes: Option<String>,
     /// The first entry that was appended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub first: Option<Appended>,
+    pub(crate) first: Option<Appended>,
     /// The last entry that was appended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last: Option<Appended>,
+    pub(crate) last: Option<Appended>,
     /// Of a search: number of files read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub files: Option<u64>,
+    pub(crate) files: Option<u64>,
     /// Of a search: number of files skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub skipped_files: Option<u64>,
+    pub(crate) skipped_files: Option<u64>,
     /// Of an audit or a bundle: number of ledgers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ledgers: Option<u64>,
+    pub(crate) ledgers: Option<u64>,
     /// Of an audit: number of claims that hold.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub held: Option<u64>,
+    pub(crate) held: Option<u64>,
     /// Of an audit: number of claims that do not hold.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub broken: Option<u64>,
+    pub(crate) broken: Option<u64>,
     /// Of an audit: number of claims that could be neither proved nor refuted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unknown: Option<u64>,
+    pub(crate) unknown: Option<u64>,
     /// Of a bundle: number of lines.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lines: Option<u64>,
+    pub(crate) lines: Option<u64>,
     /// Of a bundle: number of large values.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub blobs: Option<u64>,
+    pub(crate) blobs: Option<u64>,
     /// The hash of all bytes before this line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
     /// Equal to `meta.duration_ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub duration_ms: Option<u64>,
+    pub(crate) duration_ms: Option<u64>,
     /// The hash of the bytes of this line before this member.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sum: Option<String>,
+    pub(crate) sum: Option<String>,
     /// True if nothing was done because of `--dry-run`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dry_run: Option<bool>,
+    pub(crate) dry_run: Option<bool>,
     /// The run of a tool loop.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<String>,
+    pub(crate) run_id: Option<String>,
     /// Of a tool loop: number of model turns.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub iterations: Option<u64>,
+    pub(crate) iterations: Option<u64>,
     /// Of a tool loop: number of model turns of its agents.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent_iterations: Option<u64>,
+    pub(crate) agent_iterations: Option<u64>,
     /// Of a tool loop: number of tool calls.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tool_calls: Option<u64>,
+    pub(crate) tool_calls: Option<u64>,
     /// Of a tool loop: number of tool calls that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tool_errors: Option<u64>,
+    pub(crate) tool_errors: Option<u64>,
     /// Of a tool loop: tokens and cost of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
+    pub(crate) usage: Option<Usage>,
 }
 
 /// An entry that was appended.
 #[derive(Serialize, JsonSchema)]
-pub struct Appended {
+pub(crate) struct Appended {
     /// Its place in the ledger, from 0.
-    pub seq: u64,
+    pub(crate) seq: u64,
     /// Its hash, `sha256:` and 64 hex digits.
-    pub hash: String,
+    pub(crate) hash: String,
 }
 
 /// The `error` of a line that is not `ok`: of an item, an answer, or a closing line.
 #[derive(Serialize, JsonSchema)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// One of `error_codes`.
-    pub code: String,
+    pub(crate) code: String,
     /// The message for a person.
-    pub message: String,
+    pub(crate) message: String,
     /// Details for programs.
-    pub details: Details,
+    pub(crate) details: Details,
     /// True if a retry may succeed.
-    pub retryable: bool,
+    pub(crate) retryable: bool,
 }
 
 /// Details of a failure. Each kind of failure adds its own members to these.
 #[derive(Serialize, JsonSchema)]
-pub struct Details {
+pub(crate) struct Details {
     /// The hint.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
+    pub(crate) hint: Option<String>,
     /// The place of the input line that failed, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub index: Option<u64>,
+    pub(crate) index: Option<u64>,
     /// JSON Pointers, relative to `details`, to untrusted members.
     #[serde(rename = "_untrusted", default, skip_serializing_if = "Vec::is_empty")]
-    pub untrusted: Vec<String>,
+    pub(crate) untrusted: Vec<String>,
     /// Other members.
     #[serde(flatten)]
-    pub more: Map<String, Value>,
+    pub(crate) more: Map<String, Value>,
 }
