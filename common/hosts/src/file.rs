@@ -1,16 +1,18 @@
-//! Atomic changes of a file, which fail if the file was changed since it was read.
+//! Atomic changes of a file, which fail if the file was changed since it was read, and the difference of two texts.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::line::Hash;
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
-
-use crate::open::open_with;
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
+use rustix::io::Errno;
+use similar::{Algorithm, TextDiff};
 
 /// Maximum length of a file, because its whole content is kept.
 const LONGEST: u64 = 256 << 20;
@@ -156,5 +158,95 @@ impl Pending {
             .with("rule", "changed")
             .with("path", self.path.display().to_string())
             .hint("read it again")
+    }
+}
+
+/// Opens an absolute path without links, with these flags.
+pub fn open_with(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let (flags, how) = (flags | OFlags::CLOEXEC, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS);
+    match rustix::fs::openat2(CWD, path, flags, Mode::empty(), how) {
+        // Old kernels lack `openat2`, and a sandbox may deny it.
+        Err(Errno::NOSYS | Errno::PERM) => open_by_steps(path, flags),
+        other => other,
+    }
+}
+
+/// Like [`open_with`], one directory after the other.
+fn open_by_steps(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let steps = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut names = path.components().filter(|part| matches!(part, Component::Normal(_))).peekable();
+    let mut place = rustix::fs::open("/", steps, Mode::empty())?;
+    if names.peek().is_none() {
+        return rustix::fs::open("/", flags, Mode::empty());
+    }
+    while let Some(name) = names.next() {
+        let next = rustix::fs::openat(&place, name.as_os_str(), steps, Mode::empty())?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode).is_symlink() {
+            return Err(Errno::LOOP);
+        }
+        if names.peek().is_none() && !flags.contains(OFlags::PATH) {
+            return rustix::fs::openat(&place, name.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty());
+        }
+        place = next;
+    }
+    Ok(place)
+}
+
+/// Maximum length of the output, in bytes.
+const LONGEST_DIFFERENCE: usize = 256 << 10;
+/// Time after which the difference consists of larger pieces.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Returns the unified diff of a file's content.
+pub fn difference(name: &str, before: &[u8], after: &[u8]) -> String {
+    let (Ok(before), Ok(after)) = (std::str::from_utf8(before), std::str::from_utf8(after)) else {
+        return format!("{} bytes become {} bytes, which are not text\n", before.len(), after.len());
+    };
+    if before == after {
+        return "nothing changes\n".to_owned();
+    }
+    let mut differ = TextDiff::configure();
+    let lines = differ.algorithm(Algorithm::Myers).timeout(PATIENCE).diff_lines(before, after);
+    let mut text = lines.unified_diff().header(name, name).to_string();
+    if text.len() > LONGEST_DIFFERENCE {
+        let whole = text.len();
+        text.truncate(text.floor_char_boundary(LONGEST_DIFFERENCE));
+        let _ = write!(text, "\n[… {} bytes are not shown …]\n", whole - text.len());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{difference, *};
+
+    #[test]
+    fn open_by_steps_rejects_links_like_openat2() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("real/deep")).unwrap();
+        std::os::unix::fs::symlink("real", root.join("link")).unwrap();
+        let inode = |file: OwnedFd| rustix::fs::fstat(file).unwrap().st_ino;
+        for open in [open_with, open_by_steps] {
+            let deep = open(&root.join("real/deep"), OFlags::RDONLY).unwrap();
+            assert_eq!(inode(deep), rustix::fs::stat(root.join("real/deep")).unwrap().st_ino);
+            assert_eq!(open(&root.join("real/missing"), OFlags::PATH).unwrap_err(), Errno::NOENT);
+            for path in ["link", "link/deep"] {
+                assert_eq!(open(&root.join(path), OFlags::PATH).unwrap_err(), Errno::LOOP, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn difference_has_changed_lines_and_context() {
+        let before = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
+        let shown = difference("f", before.as_bytes(), before.replace("5\n", "five\n").as_bytes());
+        assert_eq!(shown, "--- f\n+++ f\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n");
+        assert_eq!(difference("f", b"", b"a"), "--- f\n+++ f\n@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n");
+        assert_eq!(difference("f", b"a\na\n", b"a\n"), "--- f\n+++ f\n@@ -1,2 +1 @@\n a\n-a\n");
+        assert_eq!(difference("f", b"a\n", b"a\n"), "nothing changes\n");
+        assert!(difference("f", b"\xff", b"abc").contains("1 bytes become 3 bytes"));
+        let long = "x\n".repeat(200_000);
+        assert!(difference("f", b"", long.as_bytes()).ends_with("bytes are not shown …]\n"));
     }
 }

@@ -4,7 +4,6 @@ pub mod client;
 pub mod sse;
 
 mod net;
-mod proxy;
 mod tls;
 
 pub use self::net::{Stop, is_ended, pause, stopped_by};

@@ -5,9 +5,7 @@
 //! and never holds the same member name twice in one object. It builds no tree: bytes in, bytes out.
 
 mod fault;
-mod names;
 mod scan;
-mod sink;
 mod spelling;
 pub mod words;
 
@@ -15,7 +13,7 @@ pub use self::fault::{Fault, Reason};
 pub use self::spelling::{string, unquote};
 
 use self::scan::scan;
-use self::sink::{Unchanged, Written};
+use self::scan::{Unchanged, Written};
 
 /// How deep objects and arrays may nest.
 pub const MAX_DEPTH: usize = 64;

@@ -1,12 +1,12 @@
-//! The scanner: one pass over the bytes of one value.
+//! The scanner: one pass over the bytes of one value, which go into a buffer, or into a proof that nothing needs to
+//! change.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::Normal;
 use crate::fault::{Fault, Reason};
-use crate::names::Names;
-use crate::sink::Sink;
-use crate::spelling::{hex4, plain_run, short_escape};
+use crate::spelling::{escaped, hex4, plain_run, short_escape};
 
 pub(crate) fn scan<S: Sink>(input: &[u8], sink: &mut S, depth: usize) -> Result<Normal, Fault> {
     if let Err(e) = std::str::from_utf8(input) {
@@ -229,4 +229,124 @@ impl<S: Sink> Scanner<'_, S> {
 #[inline]
 fn digits(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(bytes.len())
+}
+
+/// From this many members on, an object's names are kept in a hash set.
+const MANY_MEMBERS: usize = 24;
+
+/// The member names of one object.
+pub(crate) struct Names {
+    pub(crate) base: usize,
+    /// One bit for each (length, last byte) met, so that most new names need no comparison.
+    pub(crate) seen: u64,
+    pub(crate) many: Option<HashSet<Box<[u8]>>>,
+}
+
+impl Names {
+    /// Adds a name; false if it was there.
+    pub(crate) fn insert<S: Sink>(&mut self, name: Range<usize>, all: &mut Vec<Range<usize>>, sink: &S) -> bool {
+        let text = sink.taken(name.clone());
+        if let Some(many) = &mut self.many {
+            return many.insert(text.into());
+        }
+        let last = text.last().copied().unwrap_or(0);
+        let bit = 1_u64 << ((usize::from(last) ^ (text.len() << 2)) & 63);
+        let open = &all[self.base..];
+        if self.seen & bit != 0 && open.iter().any(|other| sink.taken(other.clone()) == text) {
+            return false;
+        }
+        self.seen |= bit;
+        if open.len() == MANY_MEMBERS {
+            let mut many: HashSet<Box<[u8]>> = open.iter().map(|other| sink.taken(other.clone()).into()).collect();
+            many.insert(text.into());
+            self.many = Some(many);
+        } else {
+            all.push(name);
+        }
+        true
+    }
+}
+
+/// Where accepted bytes go. Two kinds come: a buffer, and a proof that nothing needs to change.
+pub(crate) trait Sink {
+    /// Takes bytes that the scanner accepted as they stand.
+    fn keep(&mut self, bytes: &[u8]);
+    /// Skips input that the normal form leaves out; false if that is not allowed.
+    fn skip(&mut self) -> bool;
+    /// Takes one character that came as the escape `spelt`; false if the normal form spells it otherwise.
+    fn respell(&mut self, spelt: &[u8], character: char) -> bool;
+    /// How many bytes were taken.
+    fn len(&self) -> usize;
+    /// Bytes that were taken before.
+    fn taken(&self, range: Range<usize>) -> &[u8];
+}
+
+pub(crate) struct Written<'a> {
+    pub(crate) out: &'a mut Vec<u8>,
+}
+
+impl Sink for Written<'_> {
+    #[inline]
+    fn keep(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn skip(&mut self) -> bool {
+        true
+    }
+
+    fn respell(&mut self, _spelt: &[u8], character: char) -> bool {
+        match character {
+            '"' | '\\' | '\0'..='\x1f' => escaped(character as u8, self.out),
+            _ => self.out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+        true
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    #[inline]
+    fn taken(&self, range: Range<usize>) -> &[u8] {
+        &self.out[range]
+    }
+}
+
+pub(crate) struct Unchanged<'a> {
+    pub(crate) input: &'a [u8],
+    pub(crate) at: usize,
+}
+
+impl Sink for Unchanged<'_> {
+    #[inline]
+    fn keep(&mut self, bytes: &[u8]) {
+        self.at += bytes.len();
+    }
+
+    #[inline]
+    fn skip(&mut self) -> bool {
+        false
+    }
+
+    fn respell(&mut self, spelt: &[u8], character: char) -> bool {
+        self.at += spelt.len();
+        match character {
+            '"' | '\\' | '\x08' | '\x0c' | '\n' | '\r' | '\t' => spelt.len() == 2,
+            '\0'..='\x1f' => spelt[2..].iter().all(|digit| !digit.is_ascii_uppercase()),
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.at
+    }
+
+    #[inline]
+    fn taken(&self, range: Range<usize>) -> &[u8] {
+        &self.input[range]
+    }
 }

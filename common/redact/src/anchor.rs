@@ -11,7 +11,7 @@ use crate::named::call::{self, CALLS, Call};
 use crate::named::tool::{self, TOOLS, Tool};
 use crate::named::{assignment, command, phrase};
 use crate::shapes::key::{self, KEYS, Key};
-use crate::shapes::{file, hash, header, private, token, url};
+use crate::shapes::{file, hash, header, token, url};
 use crate::words::tables;
 
 /// A rule that is evaluated at an anchor.
@@ -53,8 +53,8 @@ const FORMS: [Form; 39] = [
         0,
         assignment::at,
     ),
-    (&["---"], 0, private::block),
-    (&["-li"], 7, private::putty),
+    (&["---"], 0, file::block),
+    (&["-li"], 7, file::putty),
     (&["eyj"], 0, token::jwt),
     (&["://"], 0, url::password),
     (&[":54", "*:*"], 0, url::pgpass),

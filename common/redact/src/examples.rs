@@ -224,13 +224,11 @@ fn every_rule_has_examples() {
         include_str!("named/assignment.rs"),
         include_str!("named/call.rs"),
         include_str!("named/command.rs"),
-        include_str!("named/context.rs"),
         include_str!("named/phrase.rs"),
         include_str!("named/tool.rs"),
         include_str!("shapes/file.rs"),
         include_str!("shapes/hash.rs"),
         include_str!("shapes/header.rs"),
-        include_str!("shapes/private.rs"),
         include_str!("shapes/token.rs"),
         include_str!("shapes/url.rs"),
     ];

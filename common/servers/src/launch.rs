@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cp_common::coprocess::{self, Child, Grace};
+use cp_common::coprocess::{self, Child, Grace, command_words};
 use cp_common::home::{make_directory, resolved, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
 
 use crate::narrowed::narrowed;
 use crate::policy::{LIFETIME, Policy, Sandbox, Table, matches};
-use crate::spec::Spec;
+use crate::spec::{Configured, Spec, is_name, read};
 
 /// The variables of a server outside the sandbox.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
@@ -225,6 +225,32 @@ fn outside(spec: &Spec, env: &[String]) -> Result<Command> {
 /// An error that is not fatal, because the failure of a server does not end the run.
 pub fn not_fatal(error: &Error) -> Error {
     Error::new(error.code(), error.message())
+}
+
+impl Spec {
+    /// Parses `NAME=COMMAND`, or `NAME` of a server whose command is in the policy.
+    pub fn parse(text: &str, context: &Context) -> Result<Self> {
+        let (name, command) = text.split_once('=').map_or((text, None), |(name, command)| (name, Some(command)));
+        if !is_name(name) {
+            return Err(Error::usage(format!("--mcp {text}: the name must be 1 to 64 letters, digits, _ and -"))
+                .hint("write --mcp NAME='/path/to/server arguments'"));
+        }
+        let given = command.map(command_words).transpose()?;
+        Ok(Self { name: name.to_owned(), argv: Launcher::of(context)?.argv(name, given)?, ..Self::default() })
+    }
+
+    /// The servers of a file.
+    pub fn of_file(path: &Path, context: &Context) -> Result<Vec<Self>> {
+        let launcher = Launcher::of(context)?;
+        let file = std::path::absolute(path)?;
+        let configured = read(path)?.into_iter().map(|Configured { name, argv, env }| {
+            if !is_name(&name) {
+                return Err(Error::config(format!("the server `{name}`: a name is 1 to 64 letters, digits, _ and -")));
+            }
+            Ok(Self { argv: launcher.argv(&name, Some(argv))?, name, env, config: Some(file.clone()) })
+        });
+        configured.map(|spec| spec.map_err(|e: Error| e.in_file(path))).collect()
+    }
 }
 
 #[cfg(test)]

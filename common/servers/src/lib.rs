@@ -1,9 +1,7 @@
 //! MCP servers on this machine: their policy, and how they are started.
 
-mod config;
 mod hints;
 mod launch;
-mod named;
 mod narrowed;
 mod policy;
 mod spec;

@@ -3,11 +3,9 @@
 
 mod answer;
 mod child;
-mod part;
 
-pub use self::answer::{Answer, Said, ask, ask_each, ask_with, question, reason};
+pub use self::answer::{Answer, Part, Said, ask, ask_each, ask_with, failure, question, reason, unexpected};
 pub use self::child::{Child, Grace};
-pub use self::part::{Part, failure, unexpected};
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

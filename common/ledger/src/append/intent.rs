@@ -9,7 +9,7 @@ use cp_common::{Error, Result, json};
 use serde_json::value::RawValue;
 
 use super::ready::not_a_ledger;
-use super::{Known, Ledger, torn};
+use super::{Known, Ledger, ready};
 use crate::file::sync_directory;
 use crate::format::Entry;
 use crate::format::line::{Hash, Line};
@@ -45,7 +45,7 @@ impl Ledger {
             Some(signed) if next < signed => {
                 if size > tail.end {
                     // Told after the intent, which is about the lines that are whole.
-                    torn::seal(self.file.file(), &self.path, tail.end, size, next + 1)?;
+                    ready::seal(self.file.file(), &self.path, tail.end, size, next + 1)?;
                 }
                 let known = Known { inode, size: tail.end, next, hash };
                 let aside = checkpoint.with_extension(format!("checkpoint.{signed}"));

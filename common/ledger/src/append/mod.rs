@@ -5,7 +5,6 @@ mod durable;
 mod intent;
 mod ready;
 mod segment;
-mod torn;
 
 use std::cell::OnceCell;
 use std::io::ErrorKind;
@@ -419,10 +418,10 @@ impl Ledger {
         let done = tail::intact_end(self.file.file(), &self.path, size).and_then(|good| {
             let (end, last) = good.ok_or_else(|| not_a_ledger(&self.path))?;
             let known = Known { inode, size: end, next: last.0 + 1, hash: last.1 };
-            let recovered = torn::seal(self.file.file(), &self.path, end, size, known.next)?;
+            let recovered = ready::seal(self.file.file(), &self.path, end, size, known.next)?;
             let known = self.write_own(known, &[recovered])?;
             self.sync_now()?;
-            torn::clear_pending(&self.path);
+            ready::clear_pending(&self.path);
             Ok(self.receipt(known.next - 1, &known.hash))
         });
         self.unlock();

@@ -3,16 +3,13 @@
 use std::ops::Range;
 
 use crate::Secret;
-use crate::named::command;
-use crate::named::context;
-use crate::named::literal::{bare, in_quotes};
-use crate::shapes::hash;
+use crate::named::command::{self, bare, in_quotes};
 use crate::shapes::header::is_name_and_password;
-use crate::shapes::key;
+use crate::shapes::{hash, key};
 use crate::words::name::{Kind, Name, is_the_word};
-use crate::words::random::is_random;
+use crate::words::random::{is_random, is_random_key};
 use crate::words::scan;
-use crate::words::scan::{Quote, blanks, is_line_end, is_line_start, line_before, run, white, word_before};
+use crate::words::scan::{Quote, blanks, is_base64, is_line_end, is_line_start, line_before, run, white, word_before};
 use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
 
 /// Returns the value of the name around this offset.
@@ -21,7 +18,7 @@ pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
         return Some(Secret { at, rule: "flag" });
     }
     let name = Name::around(text, inside)?;
-    if name.kind == Kind::Key && !context::is_near(text, name.at.end) {
+    if name.kind == Kind::Key && !is_near(text, name.at.end) {
         return None;
     }
     let forms = [assigned, element, paired, called, listed, stated, quoted, typed, fallback];
@@ -36,7 +33,7 @@ pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
             Some(key) if key.at == at => Some(key),
             _ => Some(Secret { at, rule }),
         },
-        None => context::after(text, &name),
+        None => after(text, &name),
     }
 }
 
@@ -320,4 +317,49 @@ fn fallback(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let set = line[..at].iter().any(|byte| matches!(byte, b'=' | b':'));
     let value = in_quotes(text, name.at.end + at + sign.len(), name)?;
     (set && !is_wordy(&text[value.clone()])).then_some(value)
+}
+
+/// Maximum distance between the word and the key, in bytes.
+const REACH: usize = 48;
+/// Maximum length of a key; longer text is a file.
+const LONGEST: usize = 256;
+
+/// True if text as long as a key is near. This check is necessary because words such as `key` are frequent.
+pub(crate) fn is_near(text: &[u8], at: usize) -> bool {
+    let near = &text[at..text.len().min(at + 2 * REACH)];
+    near.split(|byte| !is_base64(*byte)).any(|piece| piece.len() >= 20)
+}
+
+/// Returns the random text that follows a name in the same clause.
+pub(crate) fn after(text: &[u8], name: &Name) -> Option<Secret> {
+    // Base64 text contains every short word somewhere.
+    let joins = |byte: Option<&u8>| matches!(byte, Some(b'/' | b'+'));
+    let before = text[..name.at.start].last();
+    if joins(before) || before == Some(&b'=') || joins(text.get(name.at.end)) {
+        return None;
+    }
+    let mut at = name.at.end;
+    let limit = text.len().min(at + REACH);
+    while at < limit {
+        at += run(text, at, |byte| byte == b'=');
+        let length = run(&text[..text.len().min(at + LONGEST)], at, is_base64);
+        if length == LONGEST {
+            return None;
+        }
+        if is_random_key(&text[at..at + length]) && !is_known(&text[at..at + length]) {
+            return key::any_at(text, at).or(Some(Secret { at: at..at + length, rule: "entropy" }));
+        }
+        at += length;
+        match text.get(at)? {
+            b' ' | b':' | b'(' | b')' | b'`' | b'\'' | b'>' => at += 1,
+            b'\\' if text.get(at + 1) == Some(&b'"') => at += 2,
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// True for the beginnings of SSH public keys and of labelled checksums.
+fn is_known(value: &[u8]) -> bool {
+    value.starts_with(b"AAAA") || value.starts_with(b"sha") || value.starts_with(b"md5")
 }

@@ -3,7 +3,5 @@
 pub(crate) mod assignment;
 pub(crate) mod call;
 pub(crate) mod command;
-pub(crate) mod context;
-mod literal;
 pub(crate) mod phrase;
 pub(crate) mod tool;

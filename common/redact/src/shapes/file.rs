@@ -1,10 +1,12 @@
-//! Secrets in files of credentials: JSON Web Keys, tables, base64 blocks, wallet keys.
+//! Secrets in files of credentials: private key blocks, JSON Web Keys, tables, base64 blocks, wallet keys.
+
+use std::ops::Range;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 
 use crate::Secret;
 use crate::words::random::is_random;
-use crate::words::scan::{Quote, blanks, is_base64, is_token, is_word_start, run};
+use crate::words::scan::{Quote, blanks, is_base64, is_token, is_word_start, run, white};
 
 /// Maximum distance between a member and the key type of its object, in bytes.
 const OBJECT: usize = 4096;
@@ -136,4 +138,74 @@ pub(crate) fn mnemonic(text: &[u8], start: usize) -> Option<Secret> {
         at += 1;
     }
     None
+}
+
+/// Maximum length of a block.
+const LONGEST: usize = 64 << 10;
+
+/// Returns a private key block through its end line, or through its last line if the end was truncated.
+pub(crate) fn block(text: &[u8], start: usize) -> Option<Secret> {
+    const BEGIN: &[u8] = b"-----BEGIN ";
+    if !text[start..].starts_with(BEGIN) {
+        return None;
+    }
+    let label = start + BEGIN.len();
+    let body = label + run(text, label, |byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b' ');
+    let is_private = [&b"PRIVATE KEY"[..], b"PRIVATE KEY BLOCK"].iter().any(|end| text[label..body].ends_with(end));
+    if !is_private || !text[body..].starts_with(b"-----") {
+        return None;
+    }
+    let body = body + 5;
+    let end = end_line(text, body).or_else(|| cut_off(text, body))?;
+    Some(Secret { at: start..end, rule: "private_key" })
+}
+
+/// Returns the offset after the end line, if it is in the same string.
+fn end_line(text: &[u8], body: usize) -> Option<usize> {
+    let near = &text[body..text.len().min(body + LONGEST)];
+    let end = body + memchr::memmem::find(near, b"-----END ")? + 9;
+    let dashes = run(text, end, |byte| byte != b'-' && byte != b'"' && byte != b'\\');
+    let end = end + dashes + run(text, end + dashes, |byte| byte == b'-');
+    string_end(text, body..end).is_none().then_some(end)
+}
+
+/// Returns the offset after the lines of a block without an end line; `None` if it has no lines.
+fn cut_off(text: &[u8], body: usize) -> Option<usize> {
+    let mut end = body;
+    loop {
+        let line = end + white(text, end);
+        let length = run(text, line, |byte| is_base64(byte) || matches!(byte, b':' | b',' | b'.'));
+        let drawn = text[line..line + length].iter().any(u8::is_ascii_alphanumeric);
+        if !drawn || !text[end..line].contains(&b'\\') {
+            return (end > body).then_some(end);
+        }
+        end = line + length;
+        // `Proc-Type: 4,ENCRYPTED`: a header.
+        if text[..end].ends_with(b":") {
+            end += run(text, end, |byte| byte == b' ' || is_base64(byte) || byte == b',');
+        }
+    }
+}
+
+/// Returns the private lines of a `PuTTY` key file.
+pub(crate) fn putty(text: &[u8], start: usize) -> Option<Secret> {
+    const LINES: &[u8] = b"Private-Lines: ";
+    if !text[start..].starts_with(LINES) {
+        return None;
+    }
+    let body = start + LINES.len() + run(text, start + LINES.len(), |byte| byte.is_ascii_digit());
+    let end = cut_off(text, body)?;
+    Some(Secret { at: body..end, rule: "private_key" })
+}
+
+/// Returns the end of the JSON string, if it is within the range.
+fn string_end(text: &[u8], within: Range<usize>) -> Option<usize> {
+    let mut at = within.start;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', text.get(at..within.end)?)?;
+        if Quote::at(text, at).is_some_and(Quote::is_of_json) {
+            return Some(at);
+        }
+        at += 1 + usize::from(text[at] == b'\\');
+    }
 }

@@ -4,6 +4,5 @@ pub(crate) mod file;
 pub(crate) mod hash;
 pub(crate) mod header;
 pub(crate) mod key;
-pub(crate) mod private;
 pub(crate) mod token;
 pub(crate) mod url;
