@@ -10,7 +10,7 @@ use std::path::Path;
 use cp_common::program::confirm;
 use cp_common::program::describe;
 use cp_common::wire;
-use cp_common::wire::error::{Code, EXITS};
+use cp_common::wire::error::{Code, EXITS, Row};
 use cp_common::wire::record::SCHEMA_VERSION;
 use cp_common::wire::schemas::{of_record, same_or_update};
 use schemars::{Schema, schema_for};
@@ -64,7 +64,7 @@ fn summed(mut schema: Schema) -> Schema {
 }
 
 fn codes(core: bool) -> Value {
-    let rows = Code::ALL.into_iter().map(Code::row).filter(|row| row.core == core);
+    let rows = Code::ROWS.into_iter().filter(|row| row.core == core);
     Value::Object(
         rows.map(|row| (row.name.to_owned(), json!({"exit": row.exit, "retryable": row.retryable}))).collect(),
     )
@@ -167,11 +167,11 @@ fn extension_codes_redefine_no_core_code() {
 
 #[test]
 fn names_are_unique_and_every_exit_has_a_meaning() {
-    let mut names: Vec<&str> = Code::ALL.into_iter().map(|code| code.row().name).collect();
+    let mut names: Vec<&str> = Code::ROWS.into_iter().map(|row| row.name).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), Code::ALL.len());
-    for code in Code::ALL {
+    assert_eq!(names.len(), Code::ROWS.len());
+    for Row { code, .. } in Code::ROWS {
         assert!(EXITS.iter().any(|(exit, _)| *exit == code.row().exit), "{code}");
         assert_eq!(Code::from_name(code.row().name), Some(code));
     }

@@ -50,17 +50,7 @@ enum Audience {
     Person,
 }
 
-static STATE: Mutex<StdoutState> = Mutex::new(StdoutState {
-    program: "",
-    format: Format::Json,
-    shape: Shape::Answer,
-    counts: Counts { succeeded: 0, failed: 0, skipped: 0 },
-    is_part: false,
-    reader: Audience::Program,
-    started: None,
-    inside: false,
-    ending: Ending::Open,
-});
+static STATE: Mutex<StdoutState> = Mutex::new(StdoutState::new("", Format::Json, None));
 
 /// True if every failure exits with [`REFUSED`].
 static CLOSED: AtomicBool = AtomicBool::new(false);
@@ -92,17 +82,7 @@ pub(super) fn state() -> MutexGuard<'static, StdoutState> {
 
 /// Begins an output.
 pub(super) fn begin(program: &'static str, format: Format, started: Instant) {
-    *state() = StdoutState {
-        program,
-        format,
-        shape: Shape::Answer,
-        counts: Counts::default(),
-        is_part: false,
-        reader: Audience::Program,
-        started: Some(started),
-        inside: false,
-        ending: Ending::Open,
-    };
+    *state() = StdoutState::new(program, format, Some(started));
 }
 
 /// Sets whether the calling program reports the end of this one, so that a signal that ends both is reported once.
@@ -118,6 +98,20 @@ pub(crate) fn names_no_format() {
 }
 
 impl StdoutState {
+    const fn new(program: &'static str, format: Format, started: Option<Instant>) -> Self {
+        Self {
+            program,
+            format,
+            shape: Shape::Answer,
+            counts: Counts { succeeded: 0, failed: 0, skipped: 0 },
+            is_part: false,
+            reader: Audience::Program,
+            started,
+            inside: false,
+            ending: Ending::Open,
+        }
+    }
+
     /// True if a failure is written as a record.
     pub(super) fn records_failure(&self) -> bool {
         self.format == Format::Json && (self.reader == Audience::Program || self.shape == Shape::Stream)

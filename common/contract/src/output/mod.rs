@@ -279,14 +279,7 @@ impl Output {
     /// Writes a record: open, or closed if it remains the only one.
     pub fn record<T: Reply + ?Sized>(&mut self, kind: Kind, data: &T) -> Result<()> {
         match (self.format, &self.fields) {
-            (_, Some(_)) => self.record_chosen(kind, &encode(data)?),
-            (Format::Json, None) => {
-                let mut open = record::head(true, Some(kind.name()));
-                open.extend_from_slice(b",\"data\":");
-                serde_json::to_writer(&mut open, data).map_err(|e| cannot_encode(&e))?;
-                self.index(&mut open);
-                self.emit(Held::Own { open, failure: None })
-            }
+            (Format::Json, _) | (_, Some(_)) => self.record_encoded(kind, &encode(data)?),
             (Format::Text, None) => self.put_text(&data.text()),
             (Format::Raw, None) => self.put(&data.raw()),
         }
@@ -295,13 +288,7 @@ impl Output {
     /// Writes a record with raw JSON data.
     pub fn record_raw(&mut self, kind: Kind, data: &RawValue) -> Result<()> {
         match (self.format, &self.fields) {
-            (_, Some(_)) => self.record_chosen(kind, data.get().as_bytes()),
-            (Format::Json, None) => {
-                let mut open = record::head(true, Some(kind.name()));
-                record::member(&mut open, "data", data.get().as_bytes());
-                self.index(&mut open);
-                self.emit(Held::Own { open, failure: None })
-            }
+            (Format::Json, _) | (_, Some(_)) => self.record_encoded(kind, data.get().as_bytes()),
             (Format::Text, None) => self.put_text(data.get()),
             (Format::Raw, None) => {
                 self.put(data.get().as_bytes())?;
@@ -310,15 +297,15 @@ impl Output {
         }
     }
 
-    /// Writes a record with only the selected members.
-    fn record_chosen(&mut self, kind: Kind, data: &[u8]) -> Result<()> {
-        let Some(fields) = &self.fields else { return Ok(()) };
-        if self.format != Format::Json {
+    /// Writes a record of encoded data, with only the selected members.
+    fn record_encoded(&mut self, kind: Kind, data: &[u8]) -> Result<()> {
+        if let (Format::Text | Format::Raw, Some(fields)) = (self.format, &self.fields) {
             let lines = fields.lines(data);
             return self.put_chosen(&lines);
         }
+        let chosen = self.fields.as_ref().map(|fields| fields.project(data));
         let mut open = record::head(true, Some(kind.name()));
-        record::member(&mut open, "data", &fields.project(data));
+        record::member(&mut open, "data", chosen.as_deref().unwrap_or(data));
         self.index(&mut open);
         self.emit(Held::Own { open, failure: None })
     }
@@ -480,11 +467,7 @@ impl Output {
 }
 
 fn encode<T: Serialize + ?Sized>(data: &T) -> Result<Vec<u8>> {
-    serde_json::to_vec(data).map_err(|e| cannot_encode(&e))
-}
-
-fn cannot_encode(e: &serde_json::Error) -> Error {
-    Error::new(Code::Unknown, format!("encoding a record: {e}"))
+    serde_json::to_vec(data).map_err(|e| Error::new(Code::Unknown, format!("encoding a record: {e}")))
 }
 
 #[cfg(test)]

@@ -267,16 +267,14 @@ fn without_values(arguments: &[OsString]) -> Vec<OsString> {
     shown.collect()
 }
 
+const FORMATS: [(&str, Format); 3] = [("json", Format::Json), ("text", Format::Text), ("raw", Format::Raw)];
+
 fn format_name(format: Format) -> &'static str {
-    match format {
-        Format::Json => "json",
-        Format::Text => "text",
-        Format::Raw => "raw",
-    }
+    FORMATS[format as usize].0
 }
 
 fn format_of(name: &str) -> Option<Format> {
-    [Format::Json, Format::Text, Format::Raw].into_iter().find(|format| format_name(*format) == name)
+    FORMATS.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
 }
 
 /// Finds the requested format before the arguments are validated, so that an error about them is written in it.

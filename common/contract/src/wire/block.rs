@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::fields::members;
 use super::{Content, Error, Result};
@@ -94,12 +94,6 @@ pub struct Origin {
 }
 
 #[derive(Serialize)]
-struct TextBlock<'a> {
-    r#type: &'static str,
-    text: &'a str,
-}
-
-#[derive(Serialize)]
 struct ToolUseBlock<'a> {
     r#type: &'static str,
     id: &'a str,
@@ -115,23 +109,10 @@ struct ToolResultBlock<'a, C: ?Sized> {
     is_error: bool,
 }
 
-#[derive(Serialize)]
-struct DataBlock<'a> {
-    r#type: &'static str,
-    source: Base64Source<'a>,
-}
-
-#[derive(Serialize)]
-struct Base64Source<'a> {
-    r#type: &'static str,
-    media_type: &'a str,
-    data: &'a str,
-}
-
 impl Block {
     /// Makes a text block.
     pub fn text(text: &str) -> Self {
-        Self::of(&TextBlock { r#type: "text", text })
+        Self::of(&json!({ "type": "text", "text": text }))
     }
 
     /// Makes a `tool_use` block. Input that is not an object becomes `{}`, because providers accept only objects.
@@ -156,12 +137,16 @@ impl Block {
 
     /// Makes an image block from base64.
     pub fn image(media_type: &str, data: &str) -> Self {
-        Self::of(&DataBlock { r#type: "image", source: Base64Source { r#type: "base64", media_type, data } })
+        Self::data("image", media_type, data)
     }
 
     /// Makes a document block from base64.
     pub fn document(media_type: &str, data: &str) -> Self {
-        Self::of(&DataBlock { r#type: "document", source: Base64Source { r#type: "base64", media_type, data } })
+        Self::data("document", media_type, data)
+    }
+
+    fn data(kind: &str, media_type: &str, data: &str) -> Self {
+        Self::of(&json!({ "type": kind, "source": { "type": "base64", "media_type": media_type, "data": data } }))
     }
 
     /// Makes a block that links to `url`: a document if its path ends in `.pdf`, else an image.
@@ -169,7 +154,7 @@ impl Block {
         let path = Path::new(url.split(['?', '#']).next().unwrap_or_default());
         let is_document = path.extension().is_some_and(|kind| kind.eq_ignore_ascii_case("pdf"));
         let kind = if is_document { "document" } else { "image" };
-        Self::of(&serde_json::json!({"type": kind, "source": {"type": "url", "url": url}}))
+        Self::of(&json!({"type": kind, "source": {"type": "url", "url": url}}))
     }
 
     /// Wraps raw JSON.

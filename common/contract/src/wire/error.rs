@@ -16,15 +16,9 @@ use crate::wire::reply::bytes_of;
 /// The result of every fallible function.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A kind of failure. Programs add messages, never kinds.
+/// A kind of failure. Programs add messages, never kinds. Core codes are first, in the order of the public contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// Bytes differ from those that were signed, hashed or chained.
-    Integrity,
-    /// The local file system or a pipe failed.
-    Io,
-    /// A bug, or an unforeseen condition.
-    Unknown,
     /// The command line is wrong.
     Usage,
     /// The input is wrong.
@@ -49,6 +43,12 @@ pub enum Code {
     Server,
     /// A deadline passed.
     Timeout,
+    /// Bytes differ from those that were signed, hashed or chained.
+    Integrity,
+    /// The local file system or a pipe failed.
+    Io,
+    /// A bug, or an unforeseen condition.
+    Unknown,
     /// A signal interrupted the work.
     Interrupted,
     /// A command exited with a status other than 0.
@@ -64,6 +64,8 @@ pub enum Code {
 /// A row of the table: the representation of a [`Code`] outside the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
+    /// The code.
+    pub code: Code,
     /// The name on the wire, `E_…`.
     pub name: &'static str,
     /// The exit status, 0 to 255.
@@ -74,61 +76,43 @@ pub struct Row {
     pub core: bool,
 }
 
+const fn row(code: Code, name: &'static str, exit: u8, retryable: bool, is_core: bool) -> Row {
+    Row { code, name, exit, retryable, core: is_core }
+}
+
 impl Code {
-    /// Every code, core first, in the order of the public contract.
-    pub const ALL: [Self; 20] = [
-        Self::Usage,
-        Self::Validation,
-        Self::NotFound,
-        Self::Auth,
-        Self::Forbidden,
-        Self::Config,
-        Self::ConfirmationRequired,
-        Self::Conflict,
-        Self::Network,
-        Self::RateLimited,
-        Self::Server,
-        Self::Timeout,
-        Self::Integrity,
-        Self::Io,
-        Self::Unknown,
-        Self::Interrupted,
-        Self::CommandFailed,
-        Self::Partial,
-        Self::HumanRequired,
-        Self::BudgetExhausted,
+    /// The table: each code at its own place, core first.
+    pub const ROWS: [Row; 20] = [
+        row(Self::Usage, "E_USAGE", 2, false, true),
+        row(Self::Validation, "E_VALIDATION", 2, false, true),
+        row(Self::NotFound, "E_NOT_FOUND", 3, false, true),
+        row(Self::Auth, "E_AUTH", 4, false, true),
+        row(Self::Forbidden, "E_FORBIDDEN", 4, false, true),
+        row(Self::Config, "E_CONFIG", 4, false, true),
+        row(Self::ConfirmationRequired, "E_CONFIRMATION_REQUIRED", 5, false, true),
+        row(Self::Conflict, "E_CONFLICT", 6, false, true),
+        row(Self::Network, "E_NETWORK", 7, true, true),
+        row(Self::RateLimited, "E_RATE_LIMITED", 7, true, true),
+        row(Self::Server, "E_SERVER", 7, true, true),
+        row(Self::Timeout, "E_TIMEOUT", 8, true, true),
+        row(Self::Integrity, "E_INTEGRITY", 1, false, true),
+        row(Self::Io, "E_IO", 1, false, true),
+        row(Self::Unknown, "E_UNKNOWN", 1, false, true),
+        row(Self::Interrupted, "E_INTERRUPTED", 130, true, true),
+        row(Self::CommandFailed, "E_COMMAND_FAILED", 1, false, false),
+        row(Self::Partial, "E_PARTIAL", 1, false, false),
+        row(Self::HumanRequired, "E_HUMAN_REQUIRED", 9, false, false),
+        row(Self::BudgetExhausted, "E_BUDGET_EXHAUSTED", 9, false, false),
     ];
 
     /// Returns the row of the table.
     pub const fn row(self) -> Row {
-        let (name, exit, retryable, core) = match self {
-            Self::Integrity => ("E_INTEGRITY", 1, false, true),
-            Self::Io => ("E_IO", 1, false, true),
-            Self::Unknown => ("E_UNKNOWN", 1, false, true),
-            Self::CommandFailed => ("E_COMMAND_FAILED", 1, false, false),
-            Self::Partial => ("E_PARTIAL", 1, false, false),
-            Self::Usage => ("E_USAGE", 2, false, true),
-            Self::Validation => ("E_VALIDATION", 2, false, true),
-            Self::NotFound => ("E_NOT_FOUND", 3, false, true),
-            Self::Auth => ("E_AUTH", 4, false, true),
-            Self::Forbidden => ("E_FORBIDDEN", 4, false, true),
-            Self::Config => ("E_CONFIG", 4, false, true),
-            Self::ConfirmationRequired => ("E_CONFIRMATION_REQUIRED", 5, false, true),
-            Self::Conflict => ("E_CONFLICT", 6, false, true),
-            Self::Network => ("E_NETWORK", 7, true, true),
-            Self::RateLimited => ("E_RATE_LIMITED", 7, true, true),
-            Self::Server => ("E_SERVER", 7, true, true),
-            Self::Timeout => ("E_TIMEOUT", 8, true, true),
-            Self::HumanRequired => ("E_HUMAN_REQUIRED", 9, false, false),
-            Self::BudgetExhausted => ("E_BUDGET_EXHAUSTED", 9, false, false),
-            Self::Interrupted => ("E_INTERRUPTED", 130, true, true),
-        };
-        Row { name, exit, retryable, core }
+        Self::ROWS[self as usize]
     }
 
     /// Returns the code with this name on the wire.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|code| code.row().name == name)
+        Self::ROWS.iter().find(|row| row.name == name).map(|row| row.code)
     }
 }
 

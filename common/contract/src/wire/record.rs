@@ -41,41 +41,29 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order of cp-record(5).
-    pub const ALL: [Self; 11] = [
-        Self::Prompt,
-        Self::Message,
-        Self::Delta,
-        Self::ToolCall,
-        Self::ToolResult,
-        Self::ExecResult,
-        Self::Entry,
-        Self::Session,
-        Self::Item,
-        Self::Error,
-        Self::Summary,
+    /// Every kind and its name on the wire, in the order of cp-record(5).
+    const NAMES: [(Self, &'static str); 11] = [
+        (Self::Prompt, "prompt"),
+        (Self::Message, "message"),
+        (Self::Delta, "delta"),
+        (Self::ToolCall, "tool_call"),
+        (Self::ToolResult, "tool_result"),
+        (Self::ExecResult, "exec_result"),
+        (Self::Entry, "entry"),
+        (Self::Session, "session"),
+        (Self::Item, "item"),
+        (Self::Error, "error"),
+        (Self::Summary, "summary"),
     ];
 
     /// Returns the value of `type` on the wire.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Prompt => "prompt",
-            Self::Message => "message",
-            Self::Delta => "delta",
-            Self::ToolCall => "tool_call",
-            Self::ToolResult => "tool_result",
-            Self::ExecResult => "exec_result",
-            Self::Entry => "entry",
-            Self::Session => "session",
-            Self::Item => "item",
-            Self::Error => "error",
-            Self::Summary => "summary",
-        }
+        Self::NAMES[self as usize].1
     }
 
     /// Returns the kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
     }
 }
 
@@ -211,18 +199,12 @@ pub fn read<'a, T: Deserialize<'a>>(data: &'a RawValue) -> Result<T> {
 
 /// Encodes an open record as a line, to be sent to another program.
 pub fn open_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>> {
-    encoded(&Envelope { ok: true, schema_version: SCHEMA_VERSION, r#type: kind, data, meta: None })
+    encoded(kind, data, None)
 }
 
 /// Encodes a record that closes its stream: a single request, or the last one.
 pub fn closed_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>> {
-    encoded(&Envelope {
-        ok: true,
-        schema_version: SCHEMA_VERSION,
-        r#type: kind,
-        data,
-        meta: Some(Meta { duration_ms: 0 }),
-    })
+    encoded(kind, data, Some(Meta { duration_ms: 0 }))
 }
 
 #[derive(Serialize)]
@@ -240,9 +222,10 @@ struct Meta {
     duration_ms: u64,
 }
 
-fn encoded(envelope: &impl Serialize) -> Result<Vec<u8>> {
+fn encoded<T: Serialize + ?Sized>(kind: &str, data: &T, meta: Option<Meta>) -> Result<Vec<u8>> {
     let mut line = Vec::new();
-    jsonl::write(&mut line, envelope).map_err(|e| Error::new(Code::Unknown, format!("encoding a record: {e}")))?;
+    let envelope = Envelope { ok: true, schema_version: SCHEMA_VERSION, r#type: kind, data, meta };
+    jsonl::write(&mut line, &envelope).map_err(|e| Error::new(Code::Unknown, format!("encoding a record: {e}")))?;
     Ok(line)
 }
 
@@ -276,6 +259,13 @@ pub(crate) fn bad_json(fault: &json::Fault) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_kind_has_its_own_name() {
+        for (kind, name) in Kind::NAMES {
+            assert_eq!((kind.name(), Kind::from_name(name)), (name, Some(kind)));
+        }
+    }
 
     #[test]
     fn opened_record_keeps_data_bytes() {

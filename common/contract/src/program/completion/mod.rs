@@ -203,22 +203,8 @@ impl<'a> Line<'a> {
             return fixed.iter().map(|value| format!("{}\t{}", value.get_name(), about(value.get_help()))).collect();
         }
         let home = Home::find(self.home.as_deref()).ok();
-        Source::of(argument, self.program.name).lines(home.as_ref())
+        values_of(argument, self.program.name, home.as_ref())
     }
-}
-
-/// The source of an argument's values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Sessions,
-    Runs,
-    Ledgers,
-    Agents,
-    Models,
-    Words(&'static [&'static str]),
-    Files,
-    Directories,
-    Unknown,
 }
 
 /// The names of backends. A user can replace each with a program.
@@ -227,45 +213,26 @@ const BACKENDS: &[&str] =
 /// The names of loop backends.
 const LOOPS: &[&str] = &["native", "bash", "llm", "elixir"];
 
-impl Source {
-    /// Selects the source by the name of an option, or by the value name of an operand.
-    fn of(argument: &Arg, program: &str) -> Self {
-        let value = command::value_name(argument);
-        match (argument.get_long().unwrap_or_default(), value.as_str()) {
-            ("session" | "ids", _) | ("", "S") => Self::Sessions,
-            ("agent", _) => Self::Agents,
-            ("model", _) => Self::Models,
-            ("backend", _) => Self::Words(BACKENDS),
-            ("tool-backend", _) => Self::Words(LOOPS),
-            ("ledger", _) => Self::Ledgers,
-            ("" | "file", "FILE") if program == "cp-log" => Self::Ledgers,
-            (_, "RUN" | "FILE|RUN") => Self::Runs,
-            (_, "DIR") => Self::Directories,
-            (_, value) if ["FILE", "OUT", "KEY", "PROGRAM", "DIR|FILE"].iter().any(|name| value.ends_with(name)) => {
-                Self::Files
-            }
-            _ => Self::Unknown,
+/// Returns the values of an argument, by the name of an option or the value name of an operand. Unreadable sources are
+/// empty, because completion must not print errors.
+fn values_of(argument: &Arg, program: &str, home: Option<&Home>) -> Vec<String> {
+    let found = |list: fn(&Home) -> Vec<String>| home.map(list).unwrap_or_default();
+    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+    let value = command::value_name(argument);
+    match (argument.get_long().unwrap_or_default(), value.as_str()) {
+        ("session" | "ids", _) | ("", "S") => found(sessions),
+        ("agent", _) => found(agents),
+        ("model", _) => found(models),
+        ("backend", _) => words(BACKENDS),
+        ("tool-backend", _) => words(LOOPS),
+        ("ledger", _) => found(ledgers_and_files),
+        ("" | "file", "FILE") if program == "cp-log" => found(ledgers_and_files),
+        (_, "RUN" | "FILE|RUN") => found(runs),
+        (_, "DIR") => words(&[":directories"]),
+        (_, value) if ["FILE", "OUT", "KEY", "PROGRAM", "DIR|FILE"].iter().any(|name| value.ends_with(name)) => {
+            words(&[":files"])
         }
-    }
-
-    /// Returns the values. Unreadable sources are empty, because completion must not print errors.
-    fn lines(self, home: Option<&Home>) -> Vec<String> {
-        let found = home.map(|home| match self {
-            Self::Sessions => home.all_sessions().unwrap_or_default().into_iter().map(|session| session.id).collect(),
-            Self::Runs => runs(home),
-            Self::Ledgers => ledgers(home),
-            Self::Agents => agents(home),
-            Self::Models => models(home),
-            Self::Words(_) | Self::Files | Self::Directories | Self::Unknown => Vec::new(),
-        });
-        let mut lines = found.unwrap_or_default();
-        match self {
-            Self::Words(words) => lines.extend(words.iter().map(ToString::to_string)),
-            Self::Files | Self::Ledgers => lines.push(":files".to_owned()),
-            Self::Directories => lines.push(":directories".to_owned()),
-            Self::Sessions | Self::Runs | Self::Agents | Self::Models | Self::Unknown => {}
-        }
-        lines
+        _ => Vec::new(),
     }
 }
 
@@ -280,14 +247,19 @@ fn names(directory: &Path, end: &str) -> Vec<String> {
     names
 }
 
+fn sessions(home: &Home) -> Vec<String> {
+    home.all_sessions().unwrap_or_default().into_iter().map(|session| session.id).collect()
+}
+
 fn runs(home: &Home) -> Vec<String> {
     let ledgers = TIERS.into_iter().flat_map(|tier| names(&home.runs(tier), ".jsonl"));
     ledgers.filter_map(|name| name.strip_suffix(".jsonl").map(str::to_owned)).collect()
 }
 
-fn ledgers(home: &Home) -> Vec<String> {
+fn ledgers_and_files(home: &Home) -> Vec<String> {
     let directory = home.path("ledger");
-    names(&directory, ".jsonl").iter().map(|name| directory.join(name).display().to_string()).collect()
+    let ledgers = names(&directory, ".jsonl").into_iter().map(|name| directory.join(name).display().to_string());
+    ledgers.chain([":files".to_owned()]).collect()
 }
 
 fn agents(home: &Home) -> Vec<String> {

@@ -246,7 +246,7 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
             return Err(Error::new(Code::Unknown, format!("the schema `{name}` of `{}` is missing", doc.path)));
         }
     }
-    let errors = || Code::ALL.into_iter().map(Code::row);
+    let errors = || Code::ROWS.into_iter();
     Ok(Reference {
         tool: program.name,
         version: VERSION,
