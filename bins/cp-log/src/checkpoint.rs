@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     ledger: LedgerOption,
     /// The key that signs
-    #[arg(long, value_name = "KEY")]
+    #[arg(long = "sign-with", alias = "key", value_name = "KEY")]
     key: PathBuf,
     #[command(flatten)]
     append: AppendOptions,
@@ -149,7 +149,7 @@ fn checkpoint_of(ledger: &Path, newest: Option<&Checkpoint>, signer: &Signer) ->
         let message = format!("line 0 names {named} as its signer, not {verifier}");
         return Err(Error::new(Code::Forbidden, message)
             .in_file(ledger)
-            .hint("sign with that key; a ledger that another key is to sign begins with cp-log create --key"));
+            .hint("sign with that key; a ledger that another key is to sign begins with cp-log create --trust"));
     }
     Ok(checkpoint)
 }

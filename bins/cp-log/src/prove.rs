@@ -135,7 +135,7 @@ pub(crate) const CHECK_DOC: VerbDoc = VerbDoc {
     output: "checked",
     also: &["summary"],
     examples: &[
-        "{} append -f l.jsonl hello && {} keygen Q && {} checkpoint -f l.jsonl --key Q && {} prove 1 -f l.jsonl --format raw > p && sed -n 2p l.jsonl | {} check-proof --key Q.pub p",
+        "{} append -f l.jsonl hello && {} keygen Q && {} checkpoint -f l.jsonl --sign-with Q && {} prove 1 -f l.jsonl --format raw > p && sed -n 2p l.jsonl | {} check-proof --trust Q.pub p",
     ],
     input: &[Input::Text, Input::Records],
     ..VerbDoc::EMPTY
@@ -145,10 +145,10 @@ pub(crate) const CHECK_DOC: VerbDoc = VerbDoc {
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     /// The public key of the ledger's signer
-    #[arg(long, value_name = "KEY")]
+    #[arg(long = "trust", alias = "key", value_name = "KEY")]
     key: PathBuf,
     /// The ledger that the proof must be about, as its checkpoint names it
-    #[arg(long, value_name = "NAME")]
+    #[arg(long = "ledger-name", alias = "name", value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
     stream: StreamOptions,

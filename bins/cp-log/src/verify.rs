@@ -98,7 +98,7 @@ impl Requirements {
             return Some(fault);
         }
         match required.len() {
-            0 => not_proved("signature", "line 0 names no key, and --key was not given".to_owned()),
+            0 => not_proved("signature", "line 0 names no key, and --trust was not given".to_owned()),
             count => drop(found.proved.insert("signature", count as u64)),
         }
         match whole.deviation(checkpoint, last) {

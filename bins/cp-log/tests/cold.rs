@@ -181,7 +181,7 @@ fn a_ledger_goes_on_without_its_segments_and_a_proof_has_them_put_back() {
     let claim = audited.iter().find(|record| record["data"]["claim"] == "receipt").unwrap();
     assert_eq!(claim["data"]["holds"], Value::Null, "{claim}");
     place.lines(&["rotate", "l.jsonl"], "");
-    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");
     for more in [&["prove", "16", "-f", "l.jsonl"][..], &["bundle", "l.jsonl"]] {
         let refused = place.feed(more, "").code(3).closing();
         assert_eq!(refused["error"]["code"], "E_NOT_FOUND");
@@ -206,7 +206,7 @@ fn checkpoint_in_absent_segment_is_unproved_and_fails_if_required() {
         let refused = place.closing(&[&["verify", "l.jsonl"], more].concat(), "", 1);
         assert_eq!(refused["error"]["details"]["kind"], "segment", "{refused}");
     }
-    place.feed(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "").failed(3, "E_NOT_FOUND");
+    place.feed(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "").failed(3, "E_NOT_FOUND");
     // With what was signed last here again, it can be signed, and go.
     put_back(&place, &[fourth]);
     place.lines(&["checkpoint", "-f", "l.jsonl", "--sign-with", "K"], "");

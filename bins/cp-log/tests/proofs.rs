@@ -158,7 +158,7 @@ fn check_proof_requires_the_origin_and_names_other_signers() {
     let lines: String = place.work.read("l.jsonl").split_inclusive('\n').take(7).collect();
     place.work.write("copy.jsonl", lines);
     place.lines(&["keygen", "W"], "");
-    place.lines(&["checkpoint", "-f", "copy.jsonl", "--key", "W"], "");
+    place.lines(&["checkpoint", "-f", "copy.jsonl", "--sign-with", "W"], "");
     let other = place.work.read("copy.checkpoint").lines().last().unwrap().to_owned();
     place.work.write("l.checkpoint", place.work.read("l.checkpoint") + &other + "\n");
     prove(&place, "3");
@@ -168,8 +168,8 @@ fn check_proof_requires_the_origin_and_names_other_signers() {
         let arguments = [&["check-proof", "--trust", "K.pub", "--strict-exit", "p"], options].concat();
         place.feed(&arguments, &good).code(exit).records()[0]["data"].take()
     };
-    assert_eq!(check(&["--name", &origin], 0)["not_looked_at"], json!(["W"]));
-    check(&["--name", "another"], 1);
+    assert_eq!(check(&["--ledger-name", &origin], 0)["not_looked_at"], json!(["W"]));
+    check(&["--ledger-name", "another"], 1);
 }
 
 #[test]

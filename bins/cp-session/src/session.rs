@@ -242,7 +242,7 @@ pub(crate) fn count(args: &Args, context: &mut Context) -> Result<()> {
 #[derive(clap::Args)]
 pub(crate) struct SessionOperand {
     /// The session: an id, a unique prefix of one, a name, or a path
-    #[arg(value_name = "S")]
+    #[arg(value_name = "SESSION")]
     named: Option<String>,
 }
 

@@ -111,7 +111,7 @@ impl Joined {
 pub(crate) fn resumed(context: &Context) -> Result<Joined> {
     let joined: Joined = coprocess::ask("cp-session", &["show"], b"", context)?.data()?;
     if joined.ended {
-        ask(context, "cp-session", &["resume"])?;
+        ask(context, "cp-session", &["reopen"])?;
     }
     Ok(joined)
 }

@@ -92,7 +92,7 @@ fn ended_session_continues_with_recap() {
 #[test]
 fn conversation_is_forked_undone_retried_and_renamed() {
     let place = Person::new();
-    let output = place.stub("one\ntwo\n:undo\n:v\nthree\n:retry\n:rename talk\n:sessions\n:fork\n:resume talk\n:v\n");
+    let output = place.stub("one\ntwo\n:undo\n:v\nthree\n:retry\n:rename talk\n:sessions\n:fork\n:switch talk\n:v\n");
     let text = &output.stdout;
     let after = |command: &str| text.split(&format!("cp> {command}\n")).nth(1).unwrap().split("cp> ").next().unwrap();
     assert!(after(":undo").contains("without its last round") && !after(":undo").contains("two"), "{text}");

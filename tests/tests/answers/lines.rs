@@ -232,11 +232,11 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
     (
         "cp-log check-proof",
         &[
-            "signed; sed -n 2p L | cp-log check-proof --key K.pub p",
-            "signed; sed -n 1p L | cp-log check-proof --key K.pub p",
-            "signed; sed -n 1,2p L | cp-log check-proof --key K.pub p",
-            "signed; cp-log query L | cp-log check-proof --key K.pub p",
-            "signed; cp-log query --event log L | cp-log check-proof --key K.pub p",
+            "signed; sed -n 2p L | cp-log check-proof --trust K.pub p",
+            "signed; sed -n 1p L | cp-log check-proof --trust K.pub p",
+            "signed; sed -n 1,2p L | cp-log check-proof --trust K.pub p",
+            "signed; cp-log query L | cp-log check-proof --trust K.pub p",
+            "signed; cp-log query --event log L | cp-log check-proof --trust K.pub p",
         ],
     ),
     (

@@ -39,9 +39,9 @@ const ROWS: [[&str; 4]; 62] = [
     ["cp-log repair", "", "--dry-run torn", ""],
     ["cp-log rotate", "cp R r$N.jsonl", "r$N.jsonl", "locked.jsonl"],
     ["cp-log keygen", "", "key$N", ""],
-    ["cp-log checkpoint", "", "-f L --key K", "-f locked --key K"],
+    ["cp-log checkpoint", "", "-f L --sign-with K", "-f locked --sign-with K"],
     ["cp-log prove", "", "-f L 1", ""],
-    ["cp-log check-proof", "", "--key K.pub proof <line", "--key K.pub proof"],
+    ["cp-log check-proof", "", "--trust K.pub proof <line", "--trust K.pub proof"],
     ["cp-llm", "", "--backend stub -- text", "--backend openai --model m -- text"],
     ["cp-llm embed", "", "--backend stub -- text", "--backend openai --model m -- text"],
     ["cp-llm models", "", "--backend stub", "--backend openai"],
@@ -211,7 +211,7 @@ for m in one two; do cp-log append -f L $m; done
 cp-log append -f L --seal message sealed
 head -c 2000000 /dev/zero | tr '\0' x | cp-log append -f L
 cp-log keygen K
-cp-log checkpoint -f L --key K
+cp-log checkpoint -f L --sign-with K
 cp-log prove 1 -f L --format raw >proof; sed -n 2p L >line
 cp-log bundle L >bundle
 for f in torn R; do cp-log append -f $f m; done; printf 'torn\nmore' >>torn

@@ -20,7 +20,7 @@ use crate::verified::integrity_error;
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     /// A public key; one of the keys must have signed each ledger (repeatable)
-    #[arg(long, value_name = "K.pub")]
+    #[arg(long = "trust", alias = "key", value_name = "K.pub")]
     key: Vec<PathBuf>,
     /// The bundle; - is standard input
     #[arg(value_name = "FILE|-")]

@@ -72,7 +72,7 @@ commands! {
     "ctx context" "[persistent|isolated]" "show or set whether the conversation is sent" None, Query core::mode;
     "explain why" "" "explain the last turn: risk, context, hints" None, Query |state, _| Ok(hub::explain(state));
     "sessions ls" "[N]" "list the newest sessions" None, Query sessions::list;
-    "resume open" "ID|NAME" "continue another session" None, Append sessions::resume;
+    "switch resume open" "ID|NAME" "continue another session" None, Append sessions::switch;
     "rename name" "NAME" "name this session" None, Append sessions::rename;
     "fork branch" "" "continue in a copy of this session" None, Append sessions::fork;
     "undo" "" "continue in a copy without the last round" None, Append sessions::undo;

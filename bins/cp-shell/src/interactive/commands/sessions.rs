@@ -7,7 +7,7 @@ use cp_common::home::write_whole;
 use cp_common::program::Class;
 use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::ask;
 use crate::interactive::console::render::{Style, count, cut, escaped, style};
@@ -62,22 +62,10 @@ pub(super) fn list(state: &mut State<'_>, many: &str) -> Result<Outcome> {
     let here = state.ledgers.journal.session();
     let many = if many.is_empty() { Ok(LISTED) } else { many.parse::<usize>() };
     let many = many.map_err(|_| Error::usage("invalid number of sessions").hint("write :sessions 20"))?.max(1);
-    let mut newest: Vec<Value> = Vec::new();
-    let mut cursor: Option<String> = None;
-    loop {
-        let mut words = vec!["list", "--limit", "1000"];
-        words.extend(cursor.iter().flat_map(|cursor| ["--cursor", cursor.as_str()]));
-        let page = ask(state.context, "cp-session", &words)?;
-        newest.extend(page["items"].as_array().into_iter().flatten().cloned());
-        newest.sort_by_key(|session| std::cmp::Reverse(session["updated_at"].as_str().unwrap_or_default().to_owned()));
-        newest.truncate(many);
-        cursor = page["next_cursor"].as_str().map(str::to_owned);
-        if cursor.is_none() {
-            break;
-        }
-    }
+    let page = ask(state.context, "cp-session", &["list", "--limit", &many.to_string()])?;
+    let newest = page["items"].as_array().map_or(&[][..], Vec::as_slice);
     let mut text = String::new();
-    for session in &newest {
+    for session in newest {
         let member = |name: &str| session[name].as_str().unwrap_or_default();
         let is_here = if member("session_id") == here { "*" } else { " " };
         let status = if session["ended"] == true { "ended" } else { "open" };
@@ -85,14 +73,14 @@ pub(super) fn list(state: &mut State<'_>, many: &str) -> Result<Outcome> {
             format!("{is_here} {}  {}  {}  {status}", member("session_id"), member("updated_at"), member("agent"));
         let _ = writeln!(text, "{}", escaped(format!("{line}  {}", member("name")).trim_end()));
     }
-    let _ = writeln!(text, "{}", style().faint("`:resume ID` or `:resume NAME` continues a session"));
+    let _ = writeln!(text, "{}", style().faint("`:switch ID` or `:switch NAME` continues a session"));
     Ok(Outcome { text, result: json!({"sessions": newest}), ..Outcome::default() })
 }
 
-/// `:resume ID|NAME`
-pub(super) fn resume(state: &mut State<'_>, session: &str) -> Result<Outcome> {
+/// `:switch ID|NAME`
+pub(super) fn switch(state: &mut State<'_>, session: &str) -> Result<Outcome> {
     if session.is_empty() {
-        return Err(Error::usage("the session is missing").hint("write :resume ID; :sessions lists the sessions"));
+        return Err(Error::usage("the session is missing").hint("write :switch ID; :sessions lists the sessions"));
     }
     state.switch_session(session, false)?;
     arrived(state, "")
@@ -129,7 +117,7 @@ pub(super) fn undo(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let from = state.ledgers.journal.session().to_owned();
     let (turns, _) = last_round(state.context)?.ok_or_else(no_turns)?;
     copy(state, Some(turns))?;
-    arrived(state, &format!("a copy of {from} without its last round; :resume {from} restores it\n"))
+    arrived(state, &format!("a copy of {from} without its last round; :switch {from} restores it\n"))
 }
 
 /// `:retry`
