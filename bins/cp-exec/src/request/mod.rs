@@ -1,6 +1,7 @@
 //! Requests from a line or from the command line, parsed strictly before any decision.
 
 mod file;
+mod source;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ pub(crate) use self::file::{
     EditFile, Encoding, EntryKind, FileOperation, Find, ListDirectory, ReadFile, RemoveFile, RestoreFiles, Search,
     WriteFile, WriteMode,
 };
+pub(crate) use self::source::{Call, Source, of_line};
 
 /// The longest request, in bytes.
 const LONGEST: usize = 1 << 20;

@@ -12,11 +12,10 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::run::answers::read;
 use crate::decision::{self, Assessment, HashCache, confirm};
 use crate::policy::{Confirm, Policy};
 use crate::refusal::with_members;
-use crate::request::{Command, Form, Request};
+use crate::request::{Command, Form, Request, of_line};
 use crate::rules::Risk;
 use crate::run::client::{self, Message};
 use crate::sandbox::plan::{Network, Profile};
@@ -187,7 +186,7 @@ impl<D: FnMut(Result<Command>) -> Result<Decision>> Filter for Requests<D> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let (_, request) = read(body)?;
+        let (_, request) = of_line(body)?;
         let command = match request {
             Ok(Request::Command(command)) => Ok(command),
             Ok(_) => {

@@ -12,10 +12,10 @@ use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
-use super::answers::{Answer, read};
+use super::answers::Answer;
 use super::requests::Overrides;
 use super::{Args, answer, duration_of, pass_on, variables};
-use crate::request::{Command, Form, Request};
+use crate::request::{Command, Form, Request, of_line};
 use crate::run::client::{Requested, enter};
 use crate::run::streams;
 
@@ -93,7 +93,7 @@ impl Filter for Requests {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let began = Instant::now();
-        let (asked, request) = read(body)?;
+        let (asked, request) = of_line(body)?;
         let outcome = request.and_then(|request| self.run(request));
         asked.answer(outcome, began, context)
     }

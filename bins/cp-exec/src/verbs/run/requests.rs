@@ -11,12 +11,12 @@ use cp_common::stream::jobs::Jobs;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
-use super::answers::{Finished, Source, Task, Work, answer_at, read, work};
+use super::answers::{Finished, Task, Work, answer_at, work};
 use super::ready;
 use crate::decision;
 use crate::decision::confirm;
 use crate::policy::LONGEST;
-use crate::request::{Command, Request};
+use crate::request::{Command, Request, Source, of_line};
 use crate::run::approvals::paused;
 use crate::run::{Engine, Prepared, streams, until_answered};
 use crate::tools::{self, executable, filesystem};
@@ -168,7 +168,7 @@ impl Filter for Requests {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         context.out.outlive_reader();
-        let (asked, mut request) = read(body)?;
+        let (asked, mut request) = of_line(body)?;
         if let Ok(Request::Command(mut command)) = request {
             self.overrides.apply(&mut command);
             request = decision::read_string(&self.engine.policy, command).map(Request::Command);
