@@ -57,7 +57,7 @@ fn what_is_installed_works_and_goes_without_a_trace() {
     let expected = [
         "stub response 1",
         "default",
-        "# The completions of cp-ask for fish: cp-ask completions fish | source",
+        "# Completions of cp-ask for fish: cp-ask completions fish | source",
         "CP-LLM(1) General Commands Manual CP-LLM(1)",
         "CP-TOOLLOOP(1) General Commands Manual CP-TOOLLOOP(1)",
     ];

@@ -185,9 +185,9 @@ fn without_a_home_nothing_is_made() {
 }
 
 #[test]
-fn the_programs_beside_it_are_found_and_so_are_its_completions_as_installed() {
+fn programs_beside_script_are_found_and_print_its_completions() {
     let place = Place::new();
-    let (bin, share) = (place.root.directory("usr/bin"), place.root.directory("usr/share/cp-tools/completions"));
+    let bin = place.root.directory("usr/bin");
     for program in cp_testkit::PROGRAMS {
         std::os::unix::fs::symlink(cp_testkit::program(program), bin.join(program)).unwrap();
     }
@@ -199,11 +199,7 @@ fn the_programs_beside_it_are_found_and_so_are_its_completions_as_installed() {
         asking.env("PATH", "/usr/bin:/bin").env("CP_BACKEND", "stub").run()
     };
     assert_eq!(run(&["hello"]).stdout, "stub response 1\n", "{}", run(&["hello"]).stderr);
-    let ran = run(&["completions", "bash"]);
-    assert_eq!(ran.status, 3);
-    assert!(ran.stderr.contains("was not found"), "{}", ran.stderr);
-    std::fs::copy(repository().join("scripts/completions/cp-ask.bash"), share.join("cp-ask.bash")).unwrap();
-    assert!(run(&["completions", "bash"]).stdout.contains("complete -o default"));
+    assert!(run(&["completions", "bash"]).stdout.contains("complete -F _cp_ask cp-ask"));
     std::fs::remove_file(bin.join("cp.sh")).unwrap();
     let ran = run(&["hello"]);
     assert_eq!((ran.status, ran.stderr.contains("cp.sh was not found")), (4, true), "{}", ran.stderr);
@@ -447,23 +443,36 @@ fn it_runs_from_a_link_and_under_both_shells() {
     assert_eq!(ran.stdout, "stub response 1\nstub response 2\nstub response 3\n", "{}", ran.stderr);
 }
 
-const OPTIONS: [&str; 11] =
-    ["-s", "-c", "-m", "-C", "--session", "--name", "--agent", "--prompt", "--tools", "--tool-backend", "--backend"];
+const OPTIONS: [&str; 15] = [
+    "-s",
+    "--system",
+    "-c",
+    "--continue",
+    "--session",
+    "--name",
+    "-C",
+    "--command",
+    "-m",
+    "--model",
+    "--agent",
+    "--prompt",
+    "--tools",
+    "--tool-backend",
+    "--backend",
+];
 const WORDS: [&str; 7] = ["init", "config", "session", "reset", "log", "completions", "help"];
 
 #[test]
 fn the_page_names_every_option_and_every_word_of_the_help() {
     let help = Place::new().sh("cp-ask help").stdout;
     let page = std::fs::read_to_string(repository().join("man/cp-ask.1")).unwrap();
-    let options: Vec<&str> = help.split_whitespace().filter(|word| word.starts_with('-') && word.len() > 1).collect();
+    let words = help.split_whitespace().map(|word| word.trim_end_matches(','));
+    let options: Vec<&str> = words.filter(|word| word.starts_with('-') && word.len() > 1).collect();
     for option in OPTIONS {
         assert!(options.contains(&option), "the help lacks {option}");
         assert!(page.contains(&format!("Fl {}", &option[1..])), "cp-ask(1) lacks {option}");
     }
-    assert!(
-        options.iter().all(|option| OPTIONS.contains(option) || ["--", "-]", "(--command)"].contains(option)),
-        "{options:?}"
-    );
+    assert!(options.iter().all(|option| OPTIONS.contains(option) || ["--", "-]"].contains(option)), "{options:?}");
     for word in WORDS {
         assert!(
             help.contains(&format!("\n  {word} ")) && page.contains(&format!(".It Cm {word}")),
@@ -474,18 +483,27 @@ fn the_page_names_every_option_and_every_word_of_the_help() {
 }
 
 #[test]
-fn completions_know_every_option_and_every_word() {
+fn completions_offer_options_words_and_values() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {
         let text = run(&place, &format!("cp-ask completions {shell}")).stdout;
-        for name in OPTIONS.map(|option| option.trim_start_matches('-')).iter().chain(&WORDS) {
-            assert!(text.contains(name), "{shell} lacks {name}");
-        }
+        assert!(text.contains("_cp_ask") && !text.contains("cp-llm"), "{shell}: {text}");
+    }
+    let offered = |typed: &str| {
+        let lines = run(&place, &format!("cp-ask __complete {typed}")).stdout;
+        lines.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(offered("-"), OPTIONS);
+    assert_eq!(offered("''"), WORDS);
+    assert_eq!(offered("-c -s x"), [":files"]);
+    for backend in ["ollama", "llamacpp", "openai-responses"] {
+        assert_eq!(offered(&format!("--backend {backend}")), [backend]);
+        assert_eq!(offered(&format!("--backend = {backend}")), [backend]);
     }
     std::fs::create_dir_all(place.home.join("agents/ada")).unwrap();
     let complete = |words: &str| {
         let script = format!(
-            "eval \"$(cp-ask completions bash)\"; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _cp_ask; echo \"${{COMPREPLY[*]}}\""
+            "eval \"$(cp-ask completions bash)\"; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _cp_ask 2>/dev/null; echo \"${{COMPREPLY[*]}}\""
         );
         run_in("bash", &place, &script).stdout
     };
