@@ -137,7 +137,7 @@ fn the_table_has_the_short_names_the_defaults_and_what_standard_input_is() {
             .unwrap_or_else(|| panic!("{name}"))
     };
     assert_eq!(param("--system")["short"], "-s");
-    assert_eq!(param("--timeout")["default"], "600");
+    assert_eq!(param("--timeout")["default"], "600s");
     assert!(param("--cache").get("default").is_none());
     assert_eq!(param("TEXT")["required"], false);
     assert_eq!(send["stdin"], serde_json::json!(["text", "records", "rows"]));

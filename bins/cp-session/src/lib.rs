@@ -51,7 +51,7 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: None,
     groups: &[
-        ("Hold a conversation", &["start", "append", "tee", "load", "count", "end", "resume"]),
+        ("Hold a conversation", &["start", "append", "tee", "load", "count", "end", "reopen"]),
         ("Find one", &["list", "show", "search", "check"]),
         ("Change one", &["rename", "clear", "fork", "compact", "delete"]),
         ("Exchange", &["export"]),

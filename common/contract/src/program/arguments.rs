@@ -314,7 +314,8 @@ pub(super) fn usage_error(program: &Program, error: &clap::Error) -> Error {
     let known = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
     let suggestion = known.into_iter().find_map(|kind| match error.get(kind) {
         Some(ContextValue::String(one)) => Some(one.clone()),
-        Some(ContextValue::Strings(many)) => many.first().cloned(),
+        // The best one is the last.
+        Some(ContextValue::Strings(many)) => many.last().cloned(),
         _ => None,
     });
     let usage = Error::usage(message);

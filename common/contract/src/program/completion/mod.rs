@@ -220,7 +220,7 @@ fn values_of(argument: &Arg, program: &str, home: Option<&Home>) -> Vec<String> 
     let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
     let value = command::value_name(argument);
     match (argument.get_long().unwrap_or_default(), value.as_str()) {
-        ("session" | "ids", _) | ("", "S") => found(sessions),
+        ("session" | "ids", _) | ("", "SESSION") => found(sessions),
         ("agent", _) => found(agents),
         ("model", _) => found(models),
         ("backend", _) => words(BACKENDS),
