@@ -69,22 +69,22 @@ impl ToolOptions {
 #[derive(clap::Args, Debug)]
 pub(super) struct ModelOptions {
     /// The program that answers prompts, with its arguments (default: cp-llm)
-    #[arg(long, value_name = "COMMAND", help_heading = "Who answers", hide_short_help = true)]
+    #[arg(long, value_name = "COMMAND", help_heading = "Model and backend", hide_short_help = true)]
     llm: Option<String>,
     /// The backend of cp-llm
-    #[arg(long, value_name = "B", help_heading = "Who answers")]
+    #[arg(long, value_name = "B", help_heading = "Model and backend")]
     backend: Option<String>,
     /// The model
-    #[arg(short, long, value_name = "MODEL", help_heading = "Who answers")]
+    #[arg(short, long, value_name = "MODEL", help_heading = "Model and backend")]
     model: Option<String>,
     /// The script of the stub backend
-    #[arg(long, value_name = "FILE", help_heading = "Who answers", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", help_heading = "Model and backend", hide_short_help = true)]
     stub_script: Option<PathBuf>,
     /// Print the answer as it is generated
-    #[arg(long, help_heading = "Who answers")]
+    #[arg(long, help_heading = "Model and backend")]
     stream: bool,
     /// The loop backend: native, bash, llm, elixir, or a program
-    #[arg(long, value_name = "B", help_heading = "Who answers", hide_short_help = true)]
+    #[arg(long, value_name = "B", help_heading = "Model and backend", hide_short_help = true)]
     tool_backend: Option<String>,
 }
 

@@ -59,22 +59,22 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Directory to run it in
-    #[arg(short = 'C', long, value_name = "DIR", help_heading = "How it runs")]
+    #[arg(short = 'C', long, value_name = "DIR", help_heading = "Execution")]
     cwd: Option<String>,
     /// The time after which it is killed, at most 10m
-    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "How it runs")]
+    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Execution")]
     timeout: Option<f64>,
     /// The time before the deadline at which it gets SIGTERM
-    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "How it runs", hide_short_help = true)]
+    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Execution", hide_short_help = true)]
     grace: Option<f64>,
     /// A variable to set (repeatable)
-    #[arg(long, value_name = "K=V", help_heading = "How it runs")]
+    #[arg(long, value_name = "K=V", help_heading = "Execution")]
     env: Vec<String>,
     /// A directory of executable tools that requests may call (repeatable)
     #[arg(long, value_name = "DIR", help_heading = "Requests", hide_short_help = true)]
     tools: Vec<PathBuf>,
     /// The command's standard input: a file, or `-` for that of cp-exec
-    #[arg(long, value_name = "FILE", help_heading = "How it runs")]
+    #[arg(long, value_name = "FILE", help_heading = "Execution")]
     stdin: Option<String>,
     /// A command line, run by a shell inside the sandbox
     #[arg(
@@ -82,14 +82,14 @@ pub(crate) struct Args {
         value_name = "STRING",
         allow_hyphen_values = true,
         conflicts_with = "command",
-        help_heading = "How it runs"
+        help_heading = "Execution"
     )]
     string: Option<String>,
     /// A control plane root whose modules narrow what may be done (default: the home)
-    #[arg(long, value_name = "DIR", help_heading = "What it may do", hide_short_help = true)]
+    #[arg(long, value_name = "DIR", help_heading = "Permissions", hide_short_help = true)]
     root: Option<PathBuf>,
     /// Read-only: no writes and no network, whatever the policy allows
-    #[arg(long, help_heading = "What it may do")]
+    #[arg(long, help_heading = "Permissions")]
     read_only: bool,
     /// Number of requests to run at once; the answers keep their order
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Requests", hide_short_help = true)]
