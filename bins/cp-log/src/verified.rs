@@ -5,9 +5,9 @@ use std::path::Path;
 
 use cp_common::wire::Reply;
 use cp_common::{Code, Error};
-use cp_ledger::proof::fault::{Absent, Fault, NotProved};
 use cp_ledger::proof::verifier::Report;
 use cp_ledger::proof::whole::Findings;
+use cp_ledger::proof::{Absent, Fault, NotProved};
 use serde::Serialize;
 
 /// The report on one file.

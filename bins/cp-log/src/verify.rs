@@ -8,10 +8,10 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind as Record;
 use cp_common::{Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
-use cp_ledger::proof::fault::{Fault, Kind, NotProved};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::verifier::{self, Options, Report, State};
 use cp_ledger::proof::whole::{Findings, Whole};
+use cp_ledger::proof::{Fault, Kind, NotProved};
 use cp_ledger::read::source::{is_stdin, lines_of};
 use cp_ledger::read::{Lines, segments};
 

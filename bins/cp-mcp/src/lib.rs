@@ -18,14 +18,12 @@ mod schemas;
 use cp_common::program::{Credentials, Program};
 use cp_common::{Context, Result};
 
-use self::hosts::install;
-
 /// The description of this program.
 pub static PROGRAM: Program = Program {
     name: "cp-mcp",
     about: "bridge these programs and the Model Context Protocol",
     risk_tier: "T2",
-    verbs: &[serve::DOC, proxy::DOC, http::DOC, install::INSTALL, install::REMOVE],
+    verbs: &[serve::DOC, proxy::DOC, http::DOC, hosts::INSTALL, hosts::REMOVE],
     implicit: None,
     groups: &[("Speak the protocol", &["serve", "proxy", "connect"]), ("Set up a host", &["install", "remove"])],
     doctor: &[],
@@ -40,7 +38,7 @@ pub static PROGRAM: Program = Program {
         ("item", include_str!("../schemas/item.json")),
         ("host_changed", include_str!("../schemas/host_changed.json")),
     ],
-    checks: hosts::install::checks,
+    checks: hosts::checks,
     credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,
 };
@@ -70,7 +68,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Serve(args) => serve::run(&args, context),
         Verb::Proxy(args) => proxy::run(&args, context),
         Verb::Connect(args) => http::run(&args, context),
-        Verb::Install(args) => install::install(&args, context),
-        Verb::Remove(args) => install::remove(&args, context),
+        Verb::Install(args) => hosts::install(&args, context),
+        Verb::Remove(args) => hosts::remove(&args, context),
     }
 }

@@ -9,9 +9,42 @@ mod mcp;
 mod parts;
 #[cfg(test)]
 mod schemas;
-mod state;
-mod tools;
-mod verbs;
+/// The state of a run: its plan, its steps, its ledger, and their files.
+mod state {
+    pub(crate) mod call_end;
+    pub(crate) mod changes;
+    pub(crate) mod conversation;
+    pub(crate) mod journal;
+    pub(crate) mod plan;
+    pub(crate) mod run;
+    pub(crate) mod step;
+    pub(crate) mod step_log;
+    pub(crate) mod summary;
+    pub(crate) mod tally;
+}
+/// The tools that a model may call: found, described, pinned, and their arguments checked.
+mod tools {
+    pub(crate) mod arguments;
+    pub(crate) mod builtin;
+    pub(crate) mod catalogue;
+    pub(crate) mod description;
+    pub(crate) mod find;
+    pub(crate) mod sources;
+    pub(crate) mod tool;
+}
+/// The verbs. Each file has the options, the documentation and the output of one verb.
+mod verbs {
+    mod options;
+
+    pub(crate) mod cancel;
+    pub(crate) mod resume;
+    mod rows;
+    pub(crate) mod run;
+    pub(crate) mod runs;
+    pub(crate) mod show;
+    pub(crate) mod tools;
+    pub(crate) mod undo;
+}
 
 use cp_common::program::{Check, Credentials, Program, Status};
 use cp_common::wire::schemas as wire;

@@ -4,12 +4,11 @@
 //! The normal form is compact, has one spelling for every string, keeps the text of numbers and the order of members,
 //! and never holds the same member name twice in one object. It builds no tree: bytes in, bytes out.
 
-mod fault;
 mod scan;
 mod spelling;
 pub mod words;
 
-pub use self::fault::{Fault, Reason};
+pub use self::scan::{Fault, Reason};
 pub use self::spelling::{string, unquote};
 
 use self::scan::scan;

@@ -16,8 +16,23 @@ mod file;
 pub mod format;
 pub mod home;
 pub mod proof;
-pub mod read;
-pub mod store;
+/// Reading ledgers: forward and backward by lines, the end of a file, and the segments of one ledger.
+pub mod read {
+    mod archive;
+    mod backward;
+    mod forward;
+    pub mod segments;
+    pub mod source;
+    pub mod tail;
+
+    pub use self::backward::{Backward, backward};
+    pub use self::forward::{End, Lines, Raw, lines, open, read_at};
+}
+/// The files beside a ledger: blobs for values too large for a line, and the vault of sealed values.
+pub mod store {
+    pub mod blob;
+    pub mod vault;
+}
 pub mod usage;
 
 pub use cp_common::wire::Receipt;

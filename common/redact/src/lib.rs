@@ -11,25 +11,51 @@
 mod anchor;
 #[cfg(test)]
 mod corpus;
-mod cut;
 #[cfg(test)]
 mod examples;
 mod find;
 #[cfg(test)]
 mod laws;
 mod mark;
-mod named;
+/// Secrets after a name that announces them.
+mod named {
+    pub(crate) mod assignment;
+    pub(crate) mod call;
+    pub(crate) mod command;
+    pub(crate) mod phrase;
+    pub(crate) mod tool;
+}
 mod own;
 #[cfg(test)]
 mod recall;
-mod shapes;
-mod words;
+/// Secrets with a recognizable form.
+mod shapes {
+    pub(crate) mod file;
+    pub(crate) mod hash;
+    pub(crate) mod header;
+    pub(crate) mod key;
+    pub(crate) mod token;
+    pub(crate) mod url;
+}
+/// Recognition of names, values and random text.
+mod words {
+    pub(crate) mod line;
+    pub(crate) mod name;
+    pub(crate) mod random;
+    pub(crate) mod scan;
+    pub(crate) mod value;
+
+    /// Lists of words, from `tables/words.txt`.
+    pub(crate) mod tables {
+        include!(concat!(env!("OUT_DIR"), "/words.rs"));
+    }
+}
 
 use std::ops::Range;
 
 use cp_json as json;
 
-pub use self::cut::Cut;
+pub use self::find::Cut;
 pub use self::find::Found;
 pub use self::own::MARK_START;
 

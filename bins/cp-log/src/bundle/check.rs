@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result, signals};
 use cp_ledger::format::line::Hash;
-use cp_ledger::proof::fault::FAULTS_LISTED;
+use cp_ledger::proof::FAULTS_LISTED;
 use cp_ledger::proof::note::Verifier;
 use cp_ledger::read::source::lines_of;
 use cp_ledger::read::{End, Lines};

@@ -11,9 +11,9 @@ use std::sync::mpsc;
 use cp_common::{Error, Result, json, signals};
 
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
-use crate::proof::fault::{FAULTS_LISTED, Fault, Kind};
 use crate::proof::leaves::origin_in;
 use crate::proof::opening::refers;
+use crate::proof::{FAULTS_LISTED, Fault, Kind};
 use crate::read::source::{Source, open_source};
 use crate::read::{End, Lines, Raw};
 

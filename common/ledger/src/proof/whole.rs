@@ -10,12 +10,12 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::format::line::{Hash, Line};
-use crate::proof::fault::{Absent, Fault, Kind, NotProved};
 use crate::proof::note::{Checkpoint, Verifier};
 use crate::proof::opening::{CHECKPOINT, RECOVERED, SEAL};
 use crate::proof::opening::{Opening, Summary};
 use crate::proof::tree::{Node, Recent, Tree, leaf};
 use crate::proof::verifier::Report;
+use crate::proof::{Absent, Fault, Kind, NotProved};
 use crate::read::segments::{is_closed, number_in, unpacked_name};
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
