@@ -1,5 +1,7 @@
 //! An entry as a caller gives it, before it has a place in the ledger.
 
+use std::collections::HashSet;
+
 use cp_common::{Error, Result, json};
 use serde::Serialize;
 
@@ -165,10 +167,11 @@ impl Entry {
     /// the object's own data has one of these, it stays together, as `data.data`.
     pub fn lift(&mut self, object: &[u8]) {
         let apart = data_is_apart(object);
+        let mut rest = Vec::new();
         for (name, value) in members(object) {
             let text = || json::unquote(value);
             match name {
-                _ if !is_lifted(name, value) => self.add(&[b"\"", name, b"\":", value].concat()),
+                _ if !is_lifted(name, value) => push_member(&mut rest, name, value),
                 b"event" => self.event = text().unwrap_or_default(),
                 b"agent" => self.agent = text(),
                 b"session" => self.session = text(),
@@ -177,10 +180,16 @@ impl Entry {
                 b"message" => self.message = text(),
                 b"turn" => self.turn = parsed(value),
                 b"content" => self.content = Some(value.to_vec()),
-                b"data" if !apart => self.add(inside(value).unwrap_or_default()),
-                _ => self.add(&[b"\"", name, b"\":", value].concat()),
+                b"data" if !apart => {
+                    if let Some(inner) = inside(value).filter(|inner| !inner.is_empty()) {
+                        rest.push(b',');
+                        rest.extend_from_slice(inner);
+                    }
+                }
+                _ => push_member(&mut rest, name, value),
             }
         }
+        self.add(&rest);
     }
 
     /// Like [`Entry::lift`], but only these names are lifted.
@@ -188,7 +197,7 @@ impl Entry {
         let (mut lifted, mut rest) = (Vec::new(), Vec::new());
         for (name, value) in members(object) {
             let into = if names.iter().any(|known| known.as_bytes() == name) { &mut lifted } else { &mut rest };
-            into.extend_from_slice(&[b",\"", name, b"\":", value].concat());
+            push_member(into, name, value);
         }
         self.lift(&lifted);
         self.add(&rest);
@@ -204,22 +213,20 @@ impl Entry {
         self.replaced += u64::from(replaced);
     }
 
-    /// Adds members in normal form to the data. The same name twice is a fault.
+    /// Adds members in normal form to the data. The same name twice is a fault. All members are added in one call,
+    /// because each call visits the earlier ones.
     fn add(&mut self, text: &[u8]) {
-        for (name, value) in members(text) {
-            if members(&self.data).any(|(there, _)| there == name) {
-                let name = String::from_utf8_lossy(name);
-                self.fault = Some(Error::validation(format!("data has the member \"{name}\" twice")));
-                return;
-            }
-            if !self.data.is_empty() {
-                self.data.push(b',');
-            }
-            self.data.push(b'"');
-            self.data.extend_from_slice(name);
-            self.data.extend_from_slice(b"\":");
-            self.data.extend_from_slice(value);
+        let mut names: HashSet<&[u8]> = members(&self.data).map(|(name, _)| name).collect();
+        if let Some((name, _)) = members(text).find(|(name, _)| !names.insert(name)) {
+            let name = String::from_utf8_lossy(name);
+            self.fault = Some(Error::validation(format!("data has the member \"{name}\" twice")));
+            return;
         }
+        let text = text.strip_prefix(b",").unwrap_or(text);
+        if !self.data.is_empty() && !text.is_empty() {
+            self.data.push(b',');
+        }
+        self.data.extend_from_slice(text);
     }
 
     pub(crate) fn replaced(&self) -> u64 {
@@ -278,9 +285,17 @@ fn is_lifted(name: &[u8], value: &[u8]) -> bool {
 
 /// True if the data of an object has a name that something beside it has too.
 fn data_is_apart(object: &[u8]) -> bool {
-    let Some(data) = member(object, "data") else { return false };
-    let beside = |inner: &[u8]| members(object).any(|(name, value)| name == inner && !is_lifted(name, value));
-    members(inside(data).unwrap_or_default()).any(|(inner, _)| beside(inner))
+    let beside = members(object).filter(|(name, value)| !is_lifted(name, value));
+    let beside: HashSet<&[u8]> = beside.map(|(name, _)| name).collect();
+    let data = member(object, "data").and_then(inside).filter(|_| !beside.is_empty());
+    members(data.unwrap_or_default()).any(|(name, _)| beside.contains(name))
+}
+
+fn push_member(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name);
+    out.extend_from_slice(b"\":");
+    out.extend_from_slice(value);
 }
 
 fn parsed(number: &[u8]) -> Option<u64> {
@@ -336,6 +351,18 @@ mod tests {
             body(&entry),
             r#","event":"x","turn":2,"content":[1],"message":"hi","data":{"role":7,"seq":4,"k":true}"#
         );
+    }
+
+    #[test]
+    fn lift_keeps_many_members_in_order() {
+        let data: Vec<String> = (0..40_000).map(|number| format!("\"k{number}\":{number}")).collect();
+        let data = data.join(",");
+        let mut entry = Entry::new("e");
+        entry.lift(format!("\"other\":1,\"data\":{{{data}}}").as_bytes());
+        assert!(entry.check().is_ok());
+        assert!(body(&entry) == format!(",\"event\":\"e\",\"data\":{{\"other\":1,{data}}}"));
+        entry.lift(br#""k39999":1"#);
+        assert!(entry.check().is_err());
     }
 
     #[test]
