@@ -8,6 +8,7 @@
 //! nofollow`. `changes` keeps files and lists their changes for `run` and `tools`. Every module may use `digest` and
 //! `glob`.
 
+mod agent;
 mod changes;
 mod decision;
 mod digest;
@@ -42,6 +43,7 @@ pub struct Cli {
 enum Verb {
     #[command(hide = true)]
     Run(verbs::run::Args),
+    Agent(verbs::agent::Args),
     Check(verbs::check::Args),
     Policy(verbs::policy::Args),
     Approve(verbs::approve::Args),
@@ -57,6 +59,7 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T2",
     verbs: &[
         verbs::run::DOC,
+        verbs::agent::DOC,
         verbs::check::DOC,
         verbs::policy::SHOW,
         verbs::policy::init::DOC,
@@ -105,15 +108,19 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         return match cli.verb {
             Verb::Run(args) => verbs::run::run_as_client(&args, context),
             Verb::Check(args) => verbs::check::run_as_client(&args, context),
-            Verb::Policy(_) | Verb::Approve(_) | Verb::Undo(_) | Verb::RecoverGit(_) | Verb::Hook(_) => {
-                Err(Error::new(Code::Forbidden, "this verb is not available inside a cp-exec sandbox")
-                    .with("rule", "inside")
-                    .hint("run it outside of the sandbox"))
-            }
+            Verb::Agent(_)
+            | Verb::Policy(_)
+            | Verb::Approve(_)
+            | Verb::Undo(_)
+            | Verb::RecoverGit(_)
+            | Verb::Hook(_) => Err(Error::new(Code::Forbidden, "this verb is not available inside a cp-exec sandbox")
+                .with("rule", "inside")
+                .hint("run it outside of the sandbox")),
         };
     }
     match cli.verb {
         Verb::Run(args) => verbs::run::run(&args, context),
+        Verb::Agent(args) => verbs::agent::run(&args, context),
         Verb::Check(args) => verbs::check::run(&args, context),
         Verb::Policy(args) => verbs::policy::run(&args, context),
         Verb::Approve(args) => verbs::approve::run(&args, context),

@@ -3,6 +3,7 @@
 //! [`crate::rules`] judges the arguments. A finding and the policy become a ruling, which holds the plan of the
 //! sandbox. This module starts no process and does not write to the ledger.
 
+mod agent;
 mod checks;
 pub(crate) mod confirm;
 mod plan;
@@ -17,6 +18,7 @@ use cp_common::program::approval::Spent;
 use cp_common::wire::quoted;
 use cp_common::{Error, Result, words};
 
+pub(crate) use self::agent::{AgentCommand, UNLIMITED, decide_agent};
 pub(crate) use self::checks::check_modules;
 use self::checks::{
     add_tool_call_hint, check_arguments, check_command_name, check_cwd, check_governed, check_intent, check_script,
@@ -63,6 +65,7 @@ impl Assessment {
             plan(policy, command, &self.argv, &self.pinned, &self.cwd, self.timeout, is_line)?;
         Ok(Ruling {
             command: self,
+            caller: Caller::Line,
             plan,
             variables: command.env.keys().cloned().collect(),
             confirm,
@@ -173,6 +176,8 @@ pub(crate) struct Ruling {
     pub plan: Plan,
     /// The command that was decided about.
     pub command: Assessment,
+    /// The kind of process that the command is: its starts of other programs are decided about as such.
+    pub caller: Caller,
     /// The names of the variables that the request sets.
     pub variables: Vec<String>,
     /// The reason why confirmation is required; `None` if the command is allowed.

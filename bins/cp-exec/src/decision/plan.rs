@@ -19,7 +19,7 @@ use crate::nofollow::Node;
 use crate::policy::{Access, Degraded, Policy, RunAs, name_of, node_of};
 use crate::refusal::{owner_hint, refuse};
 use crate::request::Command;
-use crate::sandbox::plan::{Identity, Layer, Limits, Plan, Profile, View};
+use crate::sandbox::plan::{Identity, Layer, Limits, Plan, Profile, Terminals, View};
 
 /// Counts the runs of this process, to number their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -83,7 +83,9 @@ pub(crate) fn plan(
         require: exec.require.clone(),
         wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
         cgroups: Vec::new(),
+        terminals: Terminals::None,
         line,
+        is_contained: line,
     };
     Ok(Planned { plan, watched })
 }
@@ -149,6 +151,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
         write,
         execute,
         kept: Vec::new(),
+        state: Vec::new(),
         nodes: BTreeMap::new(),
     };
     // A forbidden path stays hidden even if another list declares it.

@@ -41,7 +41,7 @@ struct Record {
 /// A run without a result on the ledger.
 pub(crate) struct OpenRun {
     path: PathBuf,
-    _locked: File,
+    file: File,
 }
 
 impl OpenRun {
@@ -64,7 +64,13 @@ impl OpenRun {
             Ok(file)
         };
         let locked = write().map_err(|e| Error::io("cannot keep what was there before the run", e).in_file(&path))?;
-        Ok(Self { path, _locked: locked })
+        Ok(Self { path, file: locked })
+    }
+
+    /// Adds the process session of the init, which leads one of its own if the command has a terminal.
+    pub(crate) fn add_session(&self, session: u32) {
+        // A failure shortens only the wait for the end of a killed run.
+        drop((&self.file).write_all(format!("\n{session}\n").as_bytes()));
     }
 }
 
@@ -108,28 +114,30 @@ fn settle_one(path: PathBuf, home: &Path, ledger: &Path) -> Option<Settled> {
     fs::symlink_metadata(&path).ok().filter(|now| (now.dev(), now.ino()) == (held.dev(), held.ino()))?;
     let mut text = Vec::new();
     file.read_to_end(&mut text).ok()?;
-    let record = serde_json::from_slice::<Record>(&text);
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let record = serde_json::from_slice::<Record>(lines.next().unwrap_or_default());
+    let sessions = lines.filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok());
     if record.as_ref().is_ok_and(|record| record.ledger != ledger) {
         return None;
     }
-    let open = OpenRun { path, _locked: file };
+    let open = OpenRun { path, file };
     // A file is incomplete only after a power failure. It is removed.
     let record = record.ok()?;
-    wait_for_end(record.processes);
+    wait_for_end(&sessions.chain([record.processes]).collect::<Vec<u32>>());
     let quarantined = finish(&record.watched, Vec::new(), home, true).quarantined;
     Some(Settled { intent: record.intent, quarantined, _open: open })
 }
 
-/// Waits until no process of a session exists. The kernel kills the processes of a killed run immediately, but until
-/// then they can write.
-fn wait_for_end(session: u32) {
+/// Waits until no process of some sessions exists. The kernel kills the processes of a killed run immediately, but
+/// until then they can write.
+fn wait_for_end(sessions: &[u32]) {
     let end = Instant::now() + ENDING;
-    while Instant::now() < end && has_processes(session) {
+    while Instant::now() < end && has_processes(sessions) {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-fn has_processes(session: u32) -> bool {
-    let session = session.to_string();
-    processes().any(|(_, fields)| !has_ended(&fields[0]) && fields.get(3) == Some(&session))
+fn has_processes(sessions: &[u32]) -> bool {
+    let is_listed = |session: &String| session.parse().is_ok_and(|session| sessions.contains(&session));
+    processes().any(|(_, fields)| !has_ended(&fields[0]) && fields.get(3).is_some_and(is_listed))
 }

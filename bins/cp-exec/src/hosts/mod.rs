@@ -2,6 +2,7 @@
 //! host calls it.
 
 mod canary;
+pub(crate) mod facts;
 #[cfg(test)]
 mod tests;
 

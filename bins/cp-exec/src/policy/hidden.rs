@@ -47,7 +47,7 @@ const SYSTEM_SECRETS: [&str; 9] = [
 ];
 
 /// The directories of the cp home that are hidden from commands.
-const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
+const HOME_PARTS: [&str; 9] = ["config", "hosts", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
 
 impl Policy {
     /// All paths that are hidden from every command, including those that do not exist. Names that are hidden at any

@@ -156,6 +156,14 @@ impl Policy {
         })
     }
 
+    /// Allows commands of this start to read and execute a program, or a directory of programs.
+    pub(crate) fn allow_program(&mut self, path: &Path) {
+        let anchors = Anchors { base: self.base.clone(), home: self.loaded.home.clone(), session: None };
+        let pattern = Pattern::new(&escaped(&path.to_string_lossy()), &anchors);
+        self.bounds.read.push(pattern.clone());
+        self.bounds.execute.push(pattern);
+    }
+
     /// Allows a command to run for a day.
     pub(crate) fn allow_long_running(&mut self) {
         self.longest = 86_400.0;

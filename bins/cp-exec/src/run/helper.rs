@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal};
 use super::result::{NotRun, Outcome, Stream, Watch};
 use super::steps::Steps;
 use super::supervise::{Deadlines, Pipe, Supervised};
+use crate::guard::settle::OpenRun;
 use crate::sandbox::plan::{Limits, Plan};
 use crate::{git_dir, sandbox};
 
@@ -33,6 +34,10 @@ pub(crate) struct Run<'a, 'r> {
     pub repositories: Option<&'r mut git_dir::Watch>,
     /// Decides about the programs that the command starts; `None` allows all.
     pub steps: Option<Steps>,
+    /// The time that the command gets to end by itself after this program received a signal to stop.
+    pub patience: Duration,
+    /// The marker of the run.
+    pub open: Option<&'r OpenRun>,
 }
 
 /// The process that starts runs: this program, started again as a single-threaded process without inherited state. It
@@ -82,8 +87,8 @@ impl Helper {
         let grouped = group.as_ref().map(|group| Plan { cgroups: group.directories().to_vec(), ..plan.clone() });
         let plan = grouped.as_ref().unwrap_or(plan);
         let (socket, pipes) = self.begin(plan, run.stdin)?;
-        let limits = Deadlines::new(started, run.timeout, run.grace, run.output_limit);
-        let mut supervised = Supervised::new(socket, pipes, limits, run.steps);
+        let limits = Deadlines::new(started, run.timeout, run.grace, run.patience, run.output_limit);
+        let mut supervised = Supervised::new(socket, pipes, limits, run.steps, run.open);
         supervised.follow(run.watch, run.repositories);
         if let Some(group) = &group {
             group.kill();

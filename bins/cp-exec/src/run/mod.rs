@@ -11,6 +11,7 @@ mod result;
 mod steps;
 pub(crate) mod streams;
 mod supervise;
+mod terminal;
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -29,6 +30,7 @@ pub(crate) use self::journal::quoted;
 use self::result::{EarlyEnd, Outcome, done, explain};
 pub(crate) use self::result::{FinishedRun, NotRun, Stream, Watch};
 use self::steps::Steps;
+pub(crate) use self::terminal::own_terminals;
 use crate::changes::{Baseline, Store};
 use crate::decision::{HashCache, Ruling};
 use crate::git_dir::Session;
@@ -53,6 +55,8 @@ pub(crate) struct Prepared {
     helper: Arc<Helper>,
     /// The time before the deadline at which the command gets SIGTERM.
     grace: Duration,
+    /// The time that the command gets to end by itself after this program received a signal to stop.
+    pub(crate) patience: Duration,
     policy: Policy,
     /// The marker of a run without a result. The next start reads it if this program is killed.
     open: Option<OpenRun>,
@@ -84,7 +88,19 @@ impl Prepared {
         let grace = grace.unwrap_or(GRACE.min(ruling.command.timeout / 10)).min(ruling.command.timeout);
         let git = engine.policy.exec().path.iter().map(|directory| directory.join("git")).find(|git| git.is_file());
         let policy = engine.policy.clone();
-        Ok(Self { ruling, intent, steps: Some(steps), stdin, helper, grace, policy, open: None, git, _effect: effect })
+        Ok(Self {
+            ruling,
+            intent,
+            steps: Some(steps),
+            stdin,
+            helper,
+            grace,
+            patience: Duration::ZERO,
+            policy,
+            open: None,
+            git,
+            _effect: effect,
+        })
     }
 
     /// Runs the command until all of its processes have ended.
@@ -98,7 +114,8 @@ impl Prepared {
         let hidden: HashSet<&Path> = view.mask.iter().chain(&view.mask_found).map(PathBuf::as_path).collect();
         let walk = self.policy.loaded.settings.paths.walk;
         let (store, exclude) = (Store::of_home(&self.policy.cp_home), |path: &Path| hidden.contains(path));
-        let before = (!view.write.is_empty()).then(|| Baseline::capture(&view.write, &exclude, &store, walk));
+        let recorded: Vec<PathBuf> = view.write.iter().filter(|path| !view.state.contains(path)).cloned().collect();
+        let before = (!recorded.is_empty()).then(|| Baseline::capture(&recorded, &exclude, &store, walk));
         let mut session = Session::begin(&self.ruling.watched.repositories);
         let run = Run {
             stdin: self.stdin.take(),
@@ -108,6 +125,8 @@ impl Prepared {
             watch,
             repositories: session.watch(),
             steps: self.steps.take(),
+            patience: self.patience,
+            open: self.open.as_ref(),
         };
         let mut ran = self.helper.run(&self.ruling.plan, run);
         self.guard(session, &mut ran);

@@ -39,8 +39,8 @@ pub(crate) struct Steps {
     intent: u64,
     /// The environment of the run.
     given: BTreeMap<String, String>,
-    /// The arguments of the planned program, until it was started.
-    planned: Option<(String, Vec<String>)>,
+    /// The kind of the planned program and its arguments, until it was started.
+    planned: Option<(Caller, String, Vec<String>)>,
     provenance: Provenance,
     /// The last commands that the line ran.
     ran: VecDeque<String>,
@@ -62,7 +62,7 @@ impl Steps {
             journal: Journal::new(policy),
             intent: intent.seq,
             given: ruling.plan.env.iter().cloned().collect(),
-            planned: Some((name, ruling.plan.argv.clone())),
+            planned: Some((ruling.caller, name, ruling.plan.argv.clone())),
             provenance: Provenance::default(),
             ran: VecDeque::new(),
             pending: Vec::new(),
@@ -99,8 +99,8 @@ impl Steps {
     }
 
     fn decide(&mut self, listener: &Listener, call: ExecCall, say: &mut dyn FnMut(&str)) {
-        if let Some((name, argv)) = self.planned.take() {
-            self.provenance.executes(call.process, Caller::Line, &name, &argv);
+        if let Some((caller, name, argv)) = self.planned.take() {
+            self.provenance.executes(call.process, caller, &name, &argv);
             self.inside.begin(call.parent);
             listener.allow(&call);
             return;

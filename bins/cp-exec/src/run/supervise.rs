@@ -14,8 +14,10 @@ use super::clients::Clients;
 use super::result::{EarlyEnd, NotRun, Outcome, Stream, Watch};
 use super::steps::Steps;
 use super::streams::Capture;
+use super::terminal::Relay;
 use crate::changes::Changes;
 use crate::git_dir;
+use crate::guard::settle::OpenRun;
 use crate::sandbox::plan::Plan;
 use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Listener, Pending, Received};
@@ -31,8 +33,12 @@ const INIT_WALKS: Duration = Duration::from_millis(300);
 pub(super) const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
 /// A run in progress.
-pub(super) struct Supervised {
+pub(super) struct Supervised<'r> {
     socket: OwnedFd,
+    /// The marker of the run, which names its processes.
+    open: Option<&'r OpenRun>,
+    /// The terminal of the user, if the command has one.
+    relay: Option<Relay>,
     init: Option<OwnedFd>,
     pipes: [Pipe; 2],
     ready: Option<Enforcement>,
@@ -60,13 +66,21 @@ pub(super) struct Deadlines {
     /// The command got SIGTERM because its time is nearly over.
     asked: bool,
     ordered: bool,
+    /// The time between SIGTERM and the kill after this program received a signal to stop.
+    patience: Duration,
 }
 
 impl Deadlines {
-    pub(super) fn new(started: Instant, timeout: Duration, grace: Duration, output_limit: Option<u64>) -> Self {
+    pub(super) fn new(
+        started: Instant,
+        timeout: Duration,
+        grace: Duration,
+        patience: Duration,
+        output_limit: Option<u64>,
+    ) -> Self {
         let kill = started + timeout;
         let terminate = (!grace.is_zero()).then(|| started + timeout.saturating_sub(grace));
-        Self { terminate, kill, abandon: None, output_limit, ended: None, asked: false, ordered: false }
+        Self { terminate, kill, abandon: None, output_limit, ended: None, asked: false, ordered: false, patience }
     }
 
     /// Extends the deadlines by the time that an answer took.
@@ -82,10 +96,18 @@ impl Deadlines {
     }
 }
 
-impl Supervised {
-    pub(super) fn new(socket: OwnedFd, pipes: [Pipe; 2], deadlines: Deadlines, steps: Option<Steps>) -> Self {
+impl<'r> Supervised<'r> {
+    pub(super) fn new(
+        socket: OwnedFd,
+        pipes: [Pipe; 2],
+        deadlines: Deadlines,
+        steps: Option<Steps>,
+        open: Option<&'r OpenRun>,
+    ) -> Self {
         Self {
             socket,
+            open,
+            relay: None,
             init: None,
             pipes,
             ready: None,
@@ -119,7 +141,12 @@ impl Supervised {
                 pipe.read(&mut buffer, &mut watch);
                 total += pipe.capture.total();
             }
+            if let Some(relay) = &mut self.relay {
+                let [out, _] = &mut self.pipes;
+                relay.pass(&mut buffer, &mut out.capture);
+            }
             let ended = match self.deadlines.output_limit {
+                _ if self.relay.as_ref().is_some_and(Relay::is_hung_up) => Some(EarlyEnd::Interrupted),
                 _ if signals::interrupted() => Some(EarlyEnd::Interrupted),
                 _ if repositories.as_mut().is_some_and(|watch| watch.replaced().is_some()) => Some(EarlyEnd::Conflict),
                 Some(limit) if total > limit => Some(EarlyEnd::OutputLimit),
@@ -130,6 +157,10 @@ impl Supervised {
         // All writers are dead, but the pipes may still contain output.
         for pipe in &mut self.pipes {
             while pipe.read(&mut buffer, &mut watch) {}
+        }
+        if let Some(relay) = &mut self.relay {
+            let [out, _] = &mut self.pipes;
+            relay.finish(&mut buffer, &mut out.capture);
         }
     }
 
@@ -155,10 +186,17 @@ impl Supervised {
     fn enforce(&mut self, now: Instant, ended: Option<EarlyEnd>) {
         if ended.is_some() && self.deadlines.ended.is_none() {
             self.deadlines.ended = ended;
-            self.order_kill(now);
+            if ended == Some(EarlyEnd::Interrupted) && !self.deadlines.patience.is_zero() {
+                self.deadlines.terminate = None;
+                self.deadlines.kill = self.deadlines.kill.min(now + self.deadlines.patience);
+                sandbox::send_order(self.socket.as_fd(), Order::Terminate);
+            } else {
+                self.order_kill(now);
+            }
         }
         // Remaining processes are killed after all output is closed.
-        if self.status.is_some() && self.pipes.iter().all(|pipe| pipe.source.is_none()) {
+        let is_shown = self.relay.as_ref().is_none_or(Relay::is_closed);
+        if self.status.is_some() && is_shown && self.pipes.iter().all(|pipe| pipe.source.is_none()) {
             self.order_kill(now);
         }
         if self.deadlines.terminate.is_some_and(|at| now >= at) {
@@ -185,6 +223,7 @@ impl Supervised {
         fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
         fds.extend(self.listener.iter().map(|listener| PollFd::new(&listener.0, PollFlags::IN)));
         fds.extend(self.clients.iter().flat_map(Clients::sources));
+        fds.extend(self.relay.iter().flat_map(Relay::sources));
         let left = until.saturating_duration_since(Instant::now()).min(SIGNAL_POLL);
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
@@ -196,10 +235,28 @@ impl Supervised {
         loop {
             match sandbox::receive_report(self.socket.as_fd()) {
                 Ok(Received::Report(report, fd)) => match report {
-                    Report::Init if fd.is_none() => self.lose("its first process came without a descriptor".to_owned()),
-                    Report::Init => self.init = fd,
+                    Report::Init(_) if fd.is_none() => {
+                        self.lose("its first process came without a descriptor".to_owned());
+                    }
+                    Report::Init(pid) => {
+                        self.init = fd;
+                        if let Some(open) = self.open {
+                            open.add_session(pid);
+                        }
+                    }
                     Report::Listener => self.listener = fd.map(Listener),
                     Report::Clients => self.clients = fd.and_then(|fd| Clients::new(fd).ok()),
+                    Report::Terminal => match fd.map(Relay::begin) {
+                        Some(Ok(relay)) => self.relay = Some(relay),
+                        Some(Err(e)) => self.lose(format!("the terminal cannot be relayed: {e}")),
+                        None => self.lose("the terminal came without a descriptor".to_owned()),
+                    },
+                    Report::Stopped => {
+                        if let Some(relay) = &mut self.relay {
+                            relay.suspend();
+                            sandbox::send_order(self.socket.as_fd(), Order::Continue);
+                        }
+                    }
                     Report::Ready(enforcement) => {
                         // Without a listener nothing would decide about the programs of a client.
                         self.clients = self.clients.take().filter(|_| enforcement.listener);

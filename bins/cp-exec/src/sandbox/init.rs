@@ -15,7 +15,7 @@ use super::report::{Enforcement, Failure, Order, Report, Status};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::wire::{self, die_with_parent, report_and_exit};
-use super::{leader, mounts};
+use super::{leader, mounts, terminal};
 
 /// The time after which killing descendants gives up.
 const WALK: Duration = Duration::from_millis(200);
@@ -28,16 +28,18 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         }
         None => Ok(()),
     });
-    let signals = match prepared.and_then(|()| sys::child_signals().map_err(|e| Failure::setup("signals", e))) {
-        Ok(signals) => signals,
+    let signals = prepared.and_then(|()| sys::child_signals().map_err(|e| Failure::setup("signals", e)));
+    let prepared = signals.and_then(|signals| Ok((signals, terminal::control(plan, socket)?)));
+    let (signals, terminal) = match prepared {
+        Ok(prepared) => prepared,
         Err(failure) => report_and_exit(socket, failure),
     };
     let leader = match sys::fork() {
-        Ok(Forked::Child) => leader::run(plan, enforcement, socket, filters),
+        Ok(Forked::Child) => leader::run(plan, enforcement, socket, filters, terminal.as_ref()),
         Ok(Forked::Parent(leader)) => leader,
         Err(e) => report_and_exit(socket, Failure::setup("fork", e)),
     };
-    let tree = Tree { owns_namespace: enforcement.has(Layer::Pid), leader };
+    let mut tree = Tree { owns_namespace: enforcement.has(Layer::Pid), leader, terminal };
     // Standard streams belong to the command. If the init kept them open, they would never reach their end.
     drop(close_streams());
     tree.supervise(socket, signals.as_fd());
@@ -83,11 +85,14 @@ pub(super) fn close_streams() -> std::io::Result<()> {
 struct Tree {
     owns_namespace: bool,
     leader: Pid,
+    /// The controlling terminal of the command. It is closed at the end of the command, so that its other side reaches
+    /// its end as soon as no process writes to it.
+    terminal: Option<OwnedFd>,
 }
 
 impl Tree {
     /// Reaps processes and follows orders until no child is left, or the order to kill was carried out.
-    fn supervise(&self, socket: BorrowedFd<'_>, signals: BorrowedFd<'_>) {
+    fn supervise(&mut self, socket: BorrowedFd<'_>, signals: BorrowedFd<'_>) {
         loop {
             if !self.reap(socket) {
                 return;
@@ -101,6 +106,7 @@ impl Tree {
             if !fds[0].revents().is_empty() {
                 match wire::receive_order(socket) {
                     Ok(Some(Order::Terminate)) => self.terminate(),
+                    Ok(Some(Order::Continue)) => terminal::resume(self.terminal.as_ref(), self.leader),
                     Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
                     Ok(Some(Order::Kill) | None) | Err(_) => {
                         let killed = self.kill(socket);
@@ -113,9 +119,15 @@ impl Tree {
     }
 
     /// Reaps ended processes. False if no child is left.
-    fn reap(&self, socket: BorrowedFd<'_>) -> bool {
+    fn reap(&mut self, socket: BorrowedFd<'_>) -> bool {
+        let stops = if self.terminal.is_some() { WaitOptions::UNTRACED } else { WaitOptions::empty() };
         loop {
-            match rustix::process::wait(WaitOptions::NOHANG) {
+            match rustix::process::wait(WaitOptions::NOHANG | stops) {
+                Ok(Some((pid, status))) if status.stopped() => {
+                    if pid == self.leader {
+                        drop(wire::send_report(socket, &Report::Stopped, None));
+                    }
+                }
                 Ok(Some(ended)) => self.report(socket, ended),
                 Err(rustix::io::Errno::INTR) => {}
                 Ok(None) => return true,
@@ -124,18 +136,21 @@ impl Tree {
         }
     }
 
+    /// Sends SIGTERM to all processes, and continues stopped ones, which receive the signal only then.
     fn terminate(&self) {
         if self.owns_namespace {
             sys::signal_all(libc::SIGTERM);
+            sys::signal_all(libc::SIGCONT);
             return;
         }
         for pid in descendants() {
             let _ = rustix::process::kill_process(pid, Signal::TERM);
+            let _ = rustix::process::kill_process(pid, Signal::CONT);
         }
     }
 
     /// Kills all processes except this one, and returns their number.
-    fn kill(&self, socket: BorrowedFd<'_>) -> u32 {
+    fn kill(&mut self, socket: BorrowedFd<'_>) -> u32 {
         let end = Instant::now() + WALK;
         let mut killed = 0;
         if self.owns_namespace {
@@ -169,8 +184,9 @@ impl Tree {
     }
 
     /// Reports the exit status of the command.
-    fn report(&self, socket: BorrowedFd<'_>, (pid, status): (Pid, WaitStatus)) {
+    fn report(&mut self, socket: BorrowedFd<'_>, (pid, status): (Pid, WaitStatus)) {
         if pid == self.leader {
+            self.terminal = None;
             let status = Status { code: status.exit_status(), signal: status.terminating_signal() };
             drop(wire::send_report(socket, &Report::Exited(status), None));
         }

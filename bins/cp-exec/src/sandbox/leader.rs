@@ -16,12 +16,22 @@ use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::{Filters, allow_one_execution};
 use super::sys::{self, ExecArguments};
 use super::wire::{self, die_with_parent, report_and_exit};
-use super::{landlock, listener};
+use super::{landlock, listener, terminal};
 use crate::nofollow;
 
 /// Executes the command, or reports why it cannot.
-pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
-    let Err(failure) = become_command(plan, enforcement, socket, filters);
+pub(super) fn run(
+    plan: &Plan,
+    enforcement: Enforcement,
+    socket: BorrowedFd<'_>,
+    filters: &Filters,
+    terminal: Option<&OwnedFd>,
+) -> ! {
+    let joined = match terminal {
+        Some(terminal) => terminal::enter(terminal),
+        None => rustix::process::setsid().map(drop).map_err(|e| Failure::setup("setsid", e)),
+    };
+    let Err(failure) = joined.and_then(|()| become_command(plan, enforcement, socket, filters));
     report_and_exit(socket, failure)
 }
 
@@ -37,7 +47,6 @@ fn become_command(
 ) -> Result<Infallible, Failure> {
     sys::unblock_signals();
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
-    rustix::process::setsid().map_err(|e| Failure::setup("setsid", e))?;
     let scratch = Scratch::find(plan, enforcement.has(Layer::Mount))?;
 
     let directory = open_same(&plan.cwd)?;
@@ -278,16 +287,16 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
     {
         return refusal(layer, why);
     }
-    if plan.line {
+    if plan.is_contained {
         const CONTAIN: [Layer; 4] = [Layer::Mount, Layer::Landlock, Layer::Seccomp, Layer::Pid];
         if let Some(layer) = CONTAIN.iter().find(|layer| missing(layer)) {
             return refusal(
                 *layer,
-                format!("a command line requires `{}`, which this machine does not provide", layer.name()),
+                format!("the command requires `{}`, which this machine does not provide", layer.name()),
             );
         }
         if !enforcement.listener && !plan.require.contains(&Layer::NoListener) {
-            let why = "a command line requires the execve listener, which this machine does not provide";
+            let why = "the command requires the execve listener, which this machine does not provide";
             return refusal(Layer::NoListener, why.to_owned());
         }
     }

@@ -15,6 +15,7 @@ pub(crate) mod report;
 mod seccomp;
 mod spawner;
 mod sys;
+mod terminal;
 mod wire;
 
 use std::fs;

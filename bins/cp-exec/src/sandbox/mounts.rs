@@ -17,7 +17,7 @@ use rustix::mount::{
 };
 
 use super::pieces::{Piece, detached, pieces};
-use super::plan::{Layer, Plan, TMP};
+use super::plan::{Layer, Plan, TMP, Terminals};
 use super::report::{Enforcement, Failure};
 use super::sys::{self, NO_SUID_NO_DEV};
 use crate::nofollow;
@@ -30,6 +30,9 @@ const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The devices of the private `/dev`.
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+
+/// The device that is the controlling terminal of the process that opens it.
+const TERMINAL: &str = "tty";
 
 /// The path of the old root during the construction of the new one.
 const OLD: &str = "/.old";
@@ -56,7 +59,9 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
         .map_err(|e| Failure::setup("mount_private", e))?;
     // All pieces are cloned from the old root first, because the new root does not contain their paths.
     let (pieces, links) = pieces(plan)?;
-    let devices = DEVICES.iter().map(|name| Ok((*name, take_system(&Path::new("/dev").join(name))?)));
+    let terminal = (plan.terminals != Terminals::None).then_some(TERMINAL);
+    let devices = DEVICES.into_iter().chain(terminal);
+    let devices = devices.map(|name| Ok((name, take_system(&Path::new("/dev").join(name))?)));
     let devices = devices.collect::<io::Result<Vec<_>>>().map_err(setup("dev"))?;
     let session_tmp = plan.view.session_tmp.as_deref().map(|path| take_session_tmp(path, plan.runs_from_tmp()));
     let session_tmp = session_tmp.transpose().map_err(setup("session_tmp"))?;
@@ -73,6 +78,9 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
         places.private(plan, path, lasting).map_err(|e| Failure::setup(path, e))?;
     }
     private_dev(devices, plan.limits.scratch_bytes).map_err(setup("dev"))?;
+    if plan.terminals != Terminals::None {
+        private_terminals().map_err(setup("terminals"))?;
+    }
     places.directories.push((SHARED_MEMORY.into(), false));
     // Declared paths in a private directory are mounted inside it.
     for piece in pieces.iter().filter(is_private) {
@@ -301,6 +309,14 @@ fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Result<()> {
     }
     fs::create_dir(dev.join("shm"))?;
     scratch(SHARED_MEMORY, "1777", bytes, 4096, MountFlags::NOEXEC)
+}
+
+/// Mounts an empty `/dev/pts`. Its pseudo-terminals are those of the command.
+fn private_terminals() -> io::Result<()> {
+    fs::create_dir("/dev/pts")?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    rustix::mount::mount("devpts", "/dev/pts", "devpts", flags, c"newinstance,ptmxmode=0666,mode=0620")?;
+    symlink("pts/ptmx", "/dev/ptmx")
 }
 
 /// Mounts a `/proc` that shows no other processes.

@@ -252,7 +252,7 @@ pub(super) fn loaders() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Identity, Limits, Network, View};
+    use super::super::plan::{Identity, Limits, Network, Terminals, View};
     use super::*;
 
     #[test]
@@ -270,6 +270,7 @@ mod tests {
             profile: Profile::Strict,
             programs: vec!["/p/bin/b".into(), "/usr/bin/c".into()],
             line: true,
+            is_contained: true,
             network: Network::None,
             view: View { write: vec!["/p".into()], execute: vec!["/p/bin".into()], ..View::default() },
             limits,
@@ -277,6 +278,7 @@ mod tests {
             require: Vec::new(),
             wants_cgroup: false,
             cgroups: Vec::new(),
+            terminals: Terminals::None,
         };
         let wanted = wanted(&plan, Vec::new());
         let executable: Vec<&str> = wanted

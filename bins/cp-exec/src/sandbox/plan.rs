@@ -26,9 +26,10 @@ pub(crate) struct Plan {
     pub cwd: Identity,
     /// The files that may be executed.
     pub profile: Profile,
-    /// True if the command is a shell that runs a command line: each program that it starts is decided about, and the
-    /// layers that contain it are required.
+    /// True if the command is a shell that runs a command line: each program that it starts is decided about.
     pub line: bool,
+    /// True if the layers that contain a command line are required.
+    pub is_contained: bool,
     /// The programs that a line may start under the strict profile, in addition to its shell: their canonical files.
     pub programs: Vec<PathBuf>,
     /// The network that the command sees.
@@ -45,6 +46,8 @@ pub(crate) struct Plan {
     pub wants_cgroup: bool,
     /// Control groups of this run, which the command joins before it starts.
     pub cgroups: Vec<PathBuf>,
+    /// The terminals in the view.
+    pub terminals: Terminals,
 }
 
 impl Plan {
@@ -74,6 +77,8 @@ pub(crate) struct View {
     pub write: Vec<PathBuf>,
     /// Files and directories that the command may execute, in addition to the system's.
     pub execute: Vec<PathBuf>,
+    /// The directories among them with the state of an agent, whose changes are not recorded.
+    pub state: Vec<PathBuf>,
     /// Read-only paths inside writable trees. No directory above them can be renamed.
     #[serde(with = "any_bytes")]
     pub protect: Vec<PathBuf>,
@@ -168,6 +173,19 @@ impl Identity {
         });
         Self { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), content }
     }
+}
+
+/// The terminals in the view of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Terminals {
+    /// None: neither `/dev/tty` nor `/dev/ptmx` exists.
+    #[default]
+    None,
+    /// A private `/dev/pts`, in which programs create pseudo-terminals.
+    Private,
+    /// The same, and a pseudo-terminal of this size is the controlling terminal of the command.
+    Controlling { rows: u16, columns: u16 },
 }
 
 /// The programs that may be executed.

@@ -89,16 +89,20 @@ pub(crate) struct Landlock {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Report {
-    /// The init of the sandbox was started. Sent with its pidfd.
-    Init,
+    /// The init of the sandbox was started, with this pid. Sent with its pidfd.
+    Init(u32),
     /// Programs inside may connect to the supervisor. Sent with the listening socket.
     Clients,
     /// The execve listener is installed. Sent with its descriptor.
     Listener,
+    /// The command has a controlling terminal. Sent with the other side of its pseudo-terminal.
+    Terminal,
     /// The layers are in place, and the command is about to be executed.
     Ready(Box<Enforcement>),
     /// The command did not start.
     Failed(Failure),
+    /// The command was stopped, as by Ctrl-Z.
+    Stopped,
     /// The command ended.
     Exited(Status),
     /// The remaining processes were killed; their number.
@@ -171,6 +175,8 @@ pub(crate) struct Status {
 pub(crate) enum Order {
     /// Send SIGTERM to all processes.
     Terminate,
+    /// Put the stopped command back into the foreground of its terminal, and continue it.
+    Continue,
     /// Count the remaining processes and kill them.
     Kill,
 }

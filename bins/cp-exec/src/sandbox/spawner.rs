@@ -253,7 +253,8 @@ fn create_namespaces_and_run(plan: &Plan, account: Account, socket: BorrowedFd<'
 /// Sends a pidfd of the init, with which the supervisor can kill it.
 pub(super) fn send_pidfd(init: Pid, socket: BorrowedFd<'_>) {
     if let Ok(fd) = rustix::process::pidfd_open(init, PidfdFlags::empty()) {
-        drop(wire::send_report(socket, &Report::Init, Some(fd.as_fd())));
+        let pid = init.as_raw_nonzero().get().unsigned_abs();
+        drop(wire::send_report(socket, &Report::Init(pid), Some(fd.as_fd())));
     }
 }
 

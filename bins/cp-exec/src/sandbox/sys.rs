@@ -173,6 +173,17 @@ pub(super) fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
+/// Blocks SIGTTOU, which stops a process that changes the settings of its terminal from the background.
+pub(super) fn block_background_output() -> io::Result<()> {
+    // SAFETY: the set is initialised by `sigemptyset` before it is read.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTTOU);
+        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into()).map(drop)
+    }
+}
+
 /// Resets every signal to its default, so that programs started later do not inherit ignored signals.
 pub(super) fn default_signals() {
     // SAFETY: no handler of ours is replaced but by the default.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 
-use crate::decision::{Assessment, HashCache, Planned, ProgramLookup, Ruling, check_modules, plan, timeout_of};
+use crate::decision::{Assessment, Caller, HashCache, Planned, ProgramLookup, Ruling, check_modules, plan, timeout_of};
 use crate::digest::sha256;
 use crate::glob::name_matches;
 use crate::policy::{Confirm, LONGEST, Policy, Verdict};
@@ -58,6 +58,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> 
         ..Finding::allowed(Risk::Medium)
     };
     let ruling = Ruling {
+        caller: Caller::Line,
         plan,
         variables: Vec::new(),
         confirm: asks.then(|| finding.reason.clone()),

@@ -11,7 +11,7 @@ use crate::policy::{self, Confirm};
 use crate::run::NotRun;
 use crate::run::helper::{Helper, Run};
 use crate::sandbox;
-use crate::sandbox::plan::{Identity, Layer, Limits, Network, Plan, Profile, View};
+use crate::sandbox::plan::{Identity, Layer, Limits, Network, Plan, Profile, Terminals, View};
 use crate::sandbox::report::Enforcement;
 
 /// Checks everything that a run depends on.
@@ -107,7 +107,9 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         require: Vec::new(),
         wants_cgroup,
         cgroups: Vec::new(),
+        terminals: Terminals::None,
         line: false,
+        is_contained: false,
     };
     let run = Run {
         stdin: None,
@@ -117,6 +119,8 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         watch: None,
         repositories: None,
         steps: None,
+        patience: Duration::ZERO,
+        open: None,
     };
     let helper = Helper::start().map_err(|error| error.to_string())?;
     match helper.run(&plan, run) {

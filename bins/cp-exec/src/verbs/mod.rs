@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+pub(crate) mod agent;
 pub(crate) mod approve;
 pub(crate) mod check;
 pub(crate) mod doctor;

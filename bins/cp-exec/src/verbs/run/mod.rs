@@ -127,15 +127,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         context.out.notice("approvals_advisory", Severity::Warning, message);
     }
     if !args.write.dry_run {
-        let killed = engine.settle_killed_runs()?;
-        if !killed.is_empty() {
-            let message = format!(
-                "a run that was killed had left behind what other programs execute ({}): {}; it is in state/quarantine of the home",
-                killed.len(),
-                killed.iter().take(3).cloned().collect::<Vec<_>>().join(", ")
-            );
-            context.out.notice("killed_run", Severity::Warning, message);
-        }
+        report_killed_runs(&mut engine, context)?;
     }
     if args.string.is_none() && args.command.is_empty() {
         requests(engine, args, context)
@@ -144,6 +136,20 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     } else {
         command(&mut engine, args, context)
     }
+}
+
+/// Cleans up after killed runs, and reports what they left behind.
+pub(super) fn report_killed_runs(engine: &mut Engine, context: &mut Context) -> Result<()> {
+    let killed = engine.settle_killed_runs()?;
+    if !killed.is_empty() {
+        let message = format!(
+            "a run that was killed had left behind what other programs execute ({}): {}; it is in state/quarantine of the home",
+            killed.len(),
+            killed.iter().take(3).cloned().collect::<Vec<_>>().join(", ")
+        );
+        context.out.notice("killed_run", Severity::Warning, message);
+    }
+    Ok(())
 }
 
 /// Answers every request on standard input.
@@ -190,6 +196,26 @@ fn answer(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
             context.out.record(Kind::ExecResult, &result)
         });
     }
+    exit_with_status(outcome, context);
+    Ok(())
+}
+
+/// True unless the caller explicitly asks for JSON: the output of an agent is passed on, also into a pipe.
+pub(super) fn is_live(context: &Context) -> bool {
+    !context.options.json && context.options.format != Some(Format::Json)
+}
+
+/// Answers with a run whose output was passed on: with its exit status, or in JSON with the result.
+pub(super) fn answer_live(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
+    if !is_live(context) {
+        return answer(outcome, context);
+    }
+    exit_with_status(outcome, context);
+    Ok(())
+}
+
+/// Exits with the status of the command.
+fn exit_with_status(outcome: Result<FinishedRun>, context: &mut Context) {
     let status = match outcome {
         Ok(done) => raw_status(&done),
         Err(error) => {
@@ -199,7 +225,6 @@ fn answer(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
         }
     };
     context.out.ended_with(status);
-    Ok(())
 }
 
 /// Answers with the decision, and with a token if confirmation is required.
@@ -253,11 +278,21 @@ fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context)
 /// Passes the output of a run on as it arrives, in the raw format.
 fn pass_on<T>(context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> T {
     let raw = context.out.format() == Format::Raw;
+    pass_if(raw, context, run)
+}
+
+/// Passes the output of a run on as it arrives, unless the answer is JSON.
+pub(super) fn pass_live<T>(context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> T {
+    let live = is_live(context);
+    pass_if(live, context, run)
+}
+
+fn pass_if<T>(live: bool, context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> T {
     let mut pass = |stream: Stream, bytes: &[u8]| match stream {
         Stream::Out => drop(context.out.raw(bytes).and_then(|()| context.out.flush())),
         Stream::Err => drop(std::io::stderr().write_all(bytes)),
     };
-    run(if raw { Some(&mut pass) } else { None })
+    run(if live { Some(&mut pass) } else { None })
 }
 
 /// True if standard input has content that a command without `--stdin` does not receive.
@@ -307,7 +342,7 @@ fn duration_of(option: &str, value: Option<f64>) -> Result<Option<Duration>> {
 }
 
 /// Records a refusal before it is answered.
-fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, outcome: Result<T>) -> Result<T> {
+pub(super) fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, outcome: Result<T>) -> Result<T> {
     match outcome {
         Err(error) if !error.is_fatal() && paused(&error).is_none() => {
             engine.journal.refused(asked, &error)?;

@@ -1,0 +1,168 @@
+//! The decision about a whole agent. Its owner types the command, so the policy need not list the program; the program
+//! is pinned, and its installation becomes readable and executable.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cp_common::{Error, Result};
+
+use super::checks::check_cwd;
+use super::program::{HashCache, Pinned, ProgramLookup};
+use super::{Assessment, Caller, Ruling};
+use crate::nofollow::follow;
+use crate::policy::{Policy, node_of};
+use crate::request::Command;
+use crate::rules::Finding;
+use crate::sandbox::plan::{Network, Profile, Terminals};
+
+/// The time limit of an agent without one: ten years.
+pub(crate) const UNLIMITED: Duration = Duration::from_hours(10 * 365 * 24);
+
+/// An agent to start.
+pub(crate) struct AgentCommand {
+    /// Its arguments, its own name first.
+    pub argv: Vec<String>,
+    /// The directories in which its name is looked up.
+    pub path: Vec<PathBuf>,
+    /// Variables that it gets in addition to those of every command.
+    pub env: BTreeMap<String, String>,
+    /// Directories of its state. It may write and execute them; they are neither searched nor recorded.
+    pub state: Vec<PathBuf>,
+    /// Other programs that it may execute.
+    pub programs: Vec<PathBuf>,
+    pub network: Network,
+    pub terminals: Terminals,
+    pub timeout: Duration,
+}
+
+/// Decides about an agent, and plans its run. The policy of this start gets the programs of the agent.
+pub(crate) fn decide_agent(policy: &mut Policy, hashes: &mut HashCache, agent: AgentCommand) -> Result<Ruling> {
+    if policy.loaded.file.is_none() {
+        let error = Error::config("there is no policy, so nothing limits the agent").with("rule", "not_allowed");
+        return Err(error.hint("run `cp-exec policy init --for .` in the project"));
+    }
+    policy.check_base()?;
+    let cwd = policy.base.clone();
+    check_cwd(policy, &cwd)?;
+    let pinned = pin(policy, hashes, &agent)?;
+    let settings = &mut policy.loaded.settings.exec;
+    (settings.profile, settings.network) = (Profile::Build, agent.network);
+    let command = Command { env: agent.env, ..Command::default() };
+    let assessment = Assessment {
+        argv: agent.argv,
+        finding: Finding::contained("the sandbox contains the agent, and each program is decided about when it starts"),
+        pinned,
+        cwd,
+        timeout: agent.timeout,
+        notices: Vec::new(),
+        line: None,
+    };
+    let mut ruling = assessment.into_ruling(policy, &command)?;
+    ruling.caller = Caller::Program;
+    let plan = &mut ruling.plan;
+    plan.is_contained = true;
+    plan.terminals = agent.terminals;
+    if agent.terminals != Terminals::Private {
+        plan.env.retain(|(name, _)| name != "NO_COLOR" || command.env.contains_key(name));
+    }
+    let view = &mut plan.view;
+    for state in agent.state {
+        let hides = |mask: &PathBuf| !state.starts_with(mask);
+        view.mask.retain(hides);
+        // The states of other agents stay hidden.
+        let beside = state.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
+        if state.starts_with(&policy.cp_home) {
+            view.mask.extend(beside.map(|entry| entry.path()).filter(|path| *path != state));
+        }
+        let node = node_of(&state)?.ok_or_else(|| Error::not_found("no such directory").in_file(&state))?;
+        view.nodes.insert(state.clone(), node);
+        view.write.push(state.clone());
+        view.execute.push(state.clone());
+        view.state.push(state);
+    }
+    Ok(ruling)
+}
+
+/// Pins the program, and adds its installation to the policy.
+fn pin(policy: &mut Policy, hashes: &mut HashCache, agent: &AgentCommand) -> Result<Pinned> {
+    let name = agent.argv.first().map(String::as_str).unwrap_or_default();
+    let named = find(name, agent, policy)?;
+    let lookup = ProgramLookup { path: &agent.path, pins: &policy.pins, owner: policy.loaded.owner };
+    let path = if name.contains('/') { canonical(&named)? } else { lookup.resolve(name)? };
+    let pinned = lookup.pin(&path, hashes, &|path| policy.writable_only(path))?;
+    let mut trees = vec![installation(&pinned.path), pinned.path.clone(), pinned.exe.path.clone()];
+    add_pin(policy, &named);
+    if pinned.script.is_some() {
+        trees.push(prefix(policy, &pinned.exe.path));
+        let interpreter = pinned.exe.path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        if let Ok(named) = find(interpreter, agent, policy) {
+            add_pin(policy, &named);
+        }
+    }
+    trees.extend(agent.programs.iter().cloned());
+    for tree in trees {
+        policy.allow_program(&tree);
+    }
+    Ok(pinned)
+}
+
+/// The path of a program as it is named: in the directories of the caller, or relative to the base.
+fn find(name: &str, agent: &AgentCommand, policy: &Policy) -> Result<PathBuf> {
+    if name.contains('/') {
+        return Ok(policy.base.join(policy.expand(name)));
+    }
+    let pin = policy.pins.iter().find(|(pinned, _)| pinned == name).map(|(_, path)| path.clone());
+    let mut candidates = agent.path.iter().map(|directory| directory.join(name)).filter(|path| path.is_file());
+    pin.or_else(|| candidates.next()).ok_or_else(|| {
+        Error::not_found(format!("program `{name}` not found on PATH"))
+            .with("rule", "not_found")
+            .hint("install the agent, or give the path of its program")
+    })
+}
+
+fn canonical(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().map_err(|e| Error::io("the agent's program", e).in_file(path))
+}
+
+/// Makes a program available under its name, with its directory in PATH.
+fn add_pin(policy: &mut Policy, named: &Path) {
+    if let Some(name) = named.file_name().and_then(OsStr::to_str) {
+        policy.links.extend(follow(named).1);
+        policy.pins.push((name.to_owned(), named.to_owned()));
+    }
+}
+
+/// The directory with the files of a program: the outermost `node_modules` around it, because packages lie beside the
+/// packages that they use. A program outside of one is a single file.
+fn installation(program: &Path) -> PathBuf {
+    let packages = program.ancestors().filter(|path| path.ends_with("node_modules")).last();
+    packages.unwrap_or(program).to_owned()
+}
+
+/// The directory in which an interpreter has its libraries: `PREFIX` of `PREFIX/bin/NAME`. Directories of the system are
+/// readable already, and directories of a user that hold more than programs are not a prefix.
+fn prefix(policy: &Policy, interpreter: &Path) -> PathBuf {
+    let home = &policy.loaded.home;
+    let beside = interpreter.parent().filter(|bin| bin.ends_with("bin")).and_then(Path::parent);
+    let own = |path: &&Path| !home.starts_with(path) && **path != home.join(".local");
+    beside.filter(own).unwrap_or(interpreter).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn installation_is_outermost_package_directory_or_file() {
+        for (program, tree) in [
+            ("/home/me/.nvm/v20/lib/node_modules/@x/agent/cli.js", "/home/me/.nvm/v20/lib/node_modules"),
+            ("/p/node_modules/.pnpm/a@1/node_modules/a/cli.js", "/p/node_modules"),
+            ("/home/me/.local/share/agent/versions/2.1", "/home/me/.local/share/agent/versions/2.1"),
+        ] {
+            assert_eq!(installation(Path::new(program)), Path::new(tree));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The controlling terminal of a command: a pseudo-terminal of its own, whose other side the supervisor relays.
+//!
+//! The init is the leader of the terminal's session, and the command is a process group in it. If the command led the
+//! session itself, its group would be orphaned, and the kernel ignores Ctrl-Z in an orphaned group.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::process::{Pid, Signal};
+use rustix::pty::OpenptFlags;
+use rustix::termios::{InputModes, OptionalActions, Winsize};
+
+use super::plan::{Plan, Terminals};
+use super::report::{Failure, Report};
+use super::{sys, wire};
+
+/// Makes a new pseudo-terminal the controlling terminal of this process, if the plan has one, and sends its other side
+/// to the supervisor.
+pub(super) fn control(plan: &Plan, socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
+    let Terminals::Controlling { rows, columns } = plan.terminals else { return Ok(None) };
+    let opened = open(rows, columns).and_then(|(relayed, terminal)| {
+        if let Some((uid, gid)) = plan.run_as {
+            let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+            rustix::fs::fchown(&terminal, Some(uid), Some(gid))?;
+        }
+        // A process in the background that changes the foreground group would be stopped.
+        sys::block_background_output()?;
+        rustix::process::setsid()?;
+        rustix::process::ioctl_tiocsctty(&terminal)?;
+        wire::send_report(socket, &Report::Terminal, Some(relayed.as_fd()))?;
+        Ok(terminal)
+    });
+    opened.map(Some).map_err(|e| Failure::setup("terminal", e))
+}
+
+/// Opens a pseudo-terminal of this size: the side of the supervisor, and that of the command.
+fn open(rows: u16, columns: u16) -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let relayed = rustix::pty::openpt(flags)?;
+    rustix::pty::unlockpt(&relayed)?;
+    let terminal = rustix::pty::ioctl_tiocgptpeer(&relayed, flags)?;
+    rustix::termios::tcsetwinsize(&terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
+    let mut modes = rustix::termios::tcgetattr(&terminal)?;
+    modes.input_modes |= InputModes::IUTF8;
+    rustix::termios::tcsetattr(&terminal, OptionalActions::Now, &modes)?;
+    Ok((relayed, terminal))
+}
+
+/// Makes this process the foreground group of the terminal, which becomes its standard streams.
+pub(super) fn enter(terminal: &OwnedFd) -> Result<(), Failure> {
+    let entered = || -> rustix::io::Result<()> {
+        rustix::process::setpgid(None, None)?;
+        rustix::termios::tcsetpgrp(terminal, rustix::process::getpid())?;
+        rustix::stdio::dup2_stdin(terminal)?;
+        rustix::stdio::dup2_stdout(terminal)?;
+        rustix::stdio::dup2_stderr(terminal)
+    };
+    entered().map_err(|e| Failure::setup("terminal", e))
+}
+
+/// Continues the stopped command in the foreground. A command that ended in the meantime is reported as usual.
+pub(super) fn resume(terminal: Option<&OwnedFd>, command: Pid) {
+    if let Some(terminal) = terminal {
+        let _ = rustix::termios::tcsetpgrp(terminal, command);
+        let _ = rustix::process::kill_process_group(command, Signal::CONT);
+    }
+}
