@@ -3,6 +3,7 @@
 
 mod agent;
 mod called;
+mod contained;
 mod failures;
 mod governed;
 mod model;

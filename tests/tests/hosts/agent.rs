@@ -172,6 +172,14 @@ impl Agent {
         (outcome, model)
     }
 
+    /// The same in the sandbox of `cp-exec agent`.
+    pub(super) fn run_contained(&self, turns: Vec<Turn>, more: &[&str]) -> (Outcome, Model) {
+        let model = Model::asking(turns);
+        let exec = cp_testkit::program("cp-exec");
+        let outcome = self.command(&model.url(), more).under(exec, ["agent", self.host.name(), "--"]).run();
+        (outcome, model)
+    }
+
     fn command(&self, url: &str, more: &[&str]) -> Program {
         let user = &self.place.user;
         let program = self.place.program(self.host.program());
