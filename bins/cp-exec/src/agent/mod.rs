@@ -57,7 +57,7 @@ pub(crate) fn prepare(request: &Request<'_>, policy: &Policy) -> Result<(AgentCo
     let (mut state, mut notes) = (Vec::new(), Vec::new());
     if let (Some(host), Some(facts)) = (request.host, facts) {
         let own = State::of(host, policy);
-        notes = own.create(host, facts, &policy.loaded.home)?;
+        notes = own.create(host, facts, &cp_hosts::person().unwrap_or_else(|| policy.loaded.home.clone()))?;
         env.extend(own.variables(facts)?);
         state.push(own.directory);
     }

@@ -90,9 +90,9 @@ impl Questions {
         None
     }
 
-    /// Asks the approver of the policy, or the terminal. Returns the question if there is neither.
-    pub(super) fn ask(&mut self, policy: &Policy, question: Question) -> Option<Question> {
-        match ask(policy, &question.approval) {
+    /// Asks the approver of the policy, or the terminal if it is free. Returns the question if there is neither.
+    pub(super) fn ask(&mut self, policy: &Policy, question: Question, may_use_terminal: bool) -> Option<Question> {
+        match ask(policy, &question.approval, may_use_terminal) {
             Some(answer) => {
                 self.0.push((question, answer));
                 None
@@ -120,9 +120,9 @@ fn nobody() -> Verdict {
 }
 
 /// The receiver of the answer, if there is an approver or a terminal.
-fn ask(policy: &Policy, approval: &Approval) -> Option<Receiver<Decided>> {
+fn ask(policy: &Policy, approval: &Approval, may_use_terminal: bool) -> Option<Receiver<Decided>> {
     let approver = approver(policy, approval).map(<[String]>::to_vec);
-    if approver.is_none() && !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+    if approver.is_none() && !(may_use_terminal && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return None;
     }
     let (sender, receiver) = channel();

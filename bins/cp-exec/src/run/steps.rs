@@ -22,6 +22,7 @@ use crate::decision::{
 };
 use crate::policy::Policy;
 use crate::request::{Command, Form};
+use crate::sandbox::plan::Terminals;
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process};
 
 /// The most steps that are recorded individually.
@@ -46,6 +47,8 @@ pub(crate) struct Steps {
     ran: VecDeque<String>,
     pending: Vec<Entry>,
     questions: Questions,
+    /// False if the terminal belongs to the command.
+    may_use_terminal: bool,
     /// Steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats it for
     /// each directory of PATH.
     answered: HashMap<(Process, Vec<String>), bool>,
@@ -67,6 +70,7 @@ impl Steps {
             ran: VecDeque::new(),
             pending: Vec::new(),
             questions: Questions::default(),
+            may_use_terminal: ruling.plan.terminals == Terminals::None,
             answered: HashMap::new(),
             inside: NestedClients::default(),
             report: StepsReport::default(),
@@ -171,7 +175,7 @@ impl Steps {
             self.report.failed.get_or_insert(error);
             return listener.deny(&question.call);
         }
-        if let Some(question) = self.questions.ask(&self.policy, question) {
+        if let Some(question) = self.questions.ask(&self.policy, question, self.may_use_terminal) {
             self.settle(listener, &question, Ok(None), say);
         }
     }

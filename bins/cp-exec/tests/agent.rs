@@ -1,0 +1,249 @@
+//! A whole agent in the sandbox: its streams, its terminal, its state, and agents that misbehave.
+
+use std::time::{Duration, Instant};
+
+use cp_testkit::Terminal;
+use rustix::process::{Pid, Signal};
+use serde_json::json;
+
+use crate::exec::{Exec, POLICY, Who, alive, everyone, program};
+
+/// Starts an agent at a terminal.
+fn terminal(exec: &Exec, words: &[&str]) -> Terminal {
+    let command = exec.command(&[&["agent", "--"], words].concat());
+    let user = ["--reuid=1000", "--regid=1000", "--clear-groups"];
+    let command = if exec.who == Who::Ordinary { command.under("setpriv", user) } else { command };
+    command.terminal(80)
+}
+
+/// True if this holds soon.
+fn soon(holds: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < end {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[test]
+fn agent_without_terminal_has_live_streams_and_its_own_status() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let script = "while read -r line; do echo \"<$line>\"; done; echo wrong >&2; exit 7";
+        let ran = exec.command(&["agent", "--", "sh", "-c", script]).stdin("a\nb\n").run();
+        assert_eq!((ran.status, ran.stdout.as_str()), (7, "<a>\n<b>\n"), "{who:?} {ran:?}");
+        assert!(ran.stderr.starts_with("wrong\n") && ran.stderr.contains("cp-exec agent: 0 programs"), "{ran:?}");
+
+        // Each line is answered before the next one comes.
+        let mut running = exec.command(&["agent", "--", "sh", "-c", script]).start();
+        for line in ["one", "two"] {
+            running.write(format!("{line}\n"));
+            assert_eq!(running.line().trim_end(), format!("<{line}>"));
+        }
+        assert_eq!(running.finish().status, 7);
+        let intents = exec.entries("exec.intent");
+        assert_eq!(intents.len(), 2);
+        assert_eq!(intents[0]["data"]["tool"], "agent");
+    }
+}
+
+#[test]
+fn agent_in_json_is_one_result() {
+    let exec = Exec::new(Who::Me);
+    let (answer, status) = exec.ask(&["agent", "--json", "--", "sh", "-c", "echo out"]);
+    assert_eq!((status, &answer["data"]["stdout"]), (0, &"out\n".into()), "{answer}");
+}
+
+#[test]
+fn agent_without_policy_is_refused() {
+    let exec = Exec::new(Who::Me);
+    std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    let ran = exec.command(&["agent", "--", "true"]).run();
+    assert_eq!(ran.status, 125, "{ran:?}");
+    assert!(ran.stderr.contains("cp-exec policy init --for ."), "{ran:?}");
+}
+
+#[test]
+fn terminal_of_agent_has_keys_size_and_interrupts() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let script = "trap 'echo resized; stty size' WINCH; trap 'echo interrupted' INT; tty; stty size; read -r word; \
+                      echo \"<$word>\"; (echo one; sleep 100); (echo two; sleep 100); echo again >/dev/tty; exit 5";
+        let mut terminal = terminal(&exec, &["sh", "-c", script]);
+        terminal.wait_for("/dev/pts/0\n24 80\n");
+        terminal.send("word\r");
+        terminal.wait_for("<word>\none\n");
+        terminal.send("\x03");
+        terminal.wait_for("interrupted\ntwo\n");
+        terminal.resize(40);
+        terminal.send("\x03");
+        terminal.wait_for("interrupted");
+        terminal.wait_for("again");
+        assert_eq!(terminal.end(), Some(5), "{who:?} {}", terminal.text());
+        assert!(terminal.text().contains("resized\n24 40\n"), "{}", terminal.text());
+        assert_eq!(exec.entries("exec.result").len(), 1);
+    }
+}
+
+/// The command line that runs this program in a shell of a test.
+fn line(exec: &Exec, words: &str) -> String {
+    format!("{} --home {} agent -- {words}", program().display(), exec.home.display())
+}
+
+#[test]
+fn job_control_stops_and_continues_agent() {
+    let exec = Exec::new(Who::Me);
+    let shell = exec.program("bash").without_env("CP_HOME").env("PS1", "outer> ").args(["--norc", "--noprofile", "-i"]);
+    let mut shell = shell.terminal(80);
+    shell.wait_for("outer> ");
+    shell.send("stty -g >before\r");
+    shell.wait_for("outer> ");
+    let script = "trap \"echo continued\" CONT; echo ready; sleep 1000 & wait; stty size; read -r word; echo \"<$word>\"; exit 4";
+    shell.send(&format!("{}\r", line(&exec, &format!("sh -c '{script}'"))));
+    shell.wait_for("\nready\n");
+    shell.send("\x1a");
+    shell.wait_for("Stopped");
+    shell.wait_for("outer> ");
+    shell.send("stty -g >stopped\r");
+    shell.wait_for("outer> ");
+    shell.resize(50);
+    shell.send("fg\r");
+    shell.wait_for("continued\n24 50\n");
+    shell.send("word\r");
+    shell.wait_for("<word>");
+    shell.wait_for("outer> ");
+    shell.send("echo status=$?; stty -g >after\r");
+    shell.wait_for("status=4");
+    shell.wait_for("outer> ");
+    let modes = ["before", "stopped", "after"].map(|name| exec.work.read(name));
+    // The shell of the user edits its line in a mode of its own, and each command sees the ordinary one.
+    assert!(modes[0] == modes[1] && modes[0] == modes[2], "{modes:?}");
+    shell.send("exit\r");
+    shell.end();
+}
+
+#[test]
+fn end_of_program_leaves_no_process_and_restores_terminal() {
+    for (signal, restores) in [(Signal::TERM, true), (Signal::HUP, true), (Signal::INT, true), (Signal::KILL, false)] {
+        let exec = Exec::new(Who::Me);
+        let word = format!("10{}.{}", signal.as_raw(), std::process::id());
+        let agent = line(&exec, &format!("sh -c 'trap \"\" HUP; echo ready; sleep {word} & wait'"));
+        let script = format!(
+            "stty -g >before; sh -c 'echo $$ >pid; exec \"$@\"' x {agent}; stty -g >after; stty sane; echo end=$?"
+        );
+        let mut shell = exec.program("sh").without_env("CP_HOME").args(["-c", &script]).terminal(80);
+        shell.wait_for("ready");
+        assert!(soon(|| alive(&word)));
+        let pid = Pid::from_raw(exec.work.read("pid").trim().parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        shell.wait_for("end=");
+        assert!(soon(|| !alive(&word)), "{signal:?} left a process behind");
+        let is_restored = exec.work.read("before") == exec.work.read("after");
+        assert_eq!(is_restored, restores, "{signal:?}");
+        shell.end();
+        // The next start settles a run that was killed.
+        assert_eq!(exec.ask(&["--", "true"]).1, 0);
+        assert_eq!(exec.entries("exec.intent").len(), exec.entries("exec.result").len(), "{signal:?}");
+    }
+}
+
+#[test]
+fn closed_terminal_ends_agent() {
+    let exec = Exec::new(Who::Me);
+    let word = format!("2000.{}", std::process::id());
+    let script = format!("sh -c \"trap '' HUP TERM INT; echo ready; sleep {word}; sleep {word}\"");
+    // The terminal of `script` is gone with it.
+    let outer = exec.program("script").without_env("CP_HOME").args(["-qfc", &line(&exec, &script), "/dev/null"]);
+    let mut terminal = outer.terminal(80);
+    terminal.wait_for("ready");
+    assert!(soon(|| alive(&word)));
+    terminal.kill();
+    assert!(soon(|| !alive(&word)), "the agent outlives its terminal");
+}
+
+#[test]
+fn hostile_agent_ends_like_any_other() {
+    for who in everyone() {
+        let policy = POLICY.replace("[exec]", "[exec]\nscratch = 4194304\nprocesses = 340\n");
+        for (script, shown) in [
+            ("kill -9 1; kill -9 $PPID; kill -9 -1; echo alive; exit 3", Some("alive\n")),
+            ("dd if=/dev/zero of=/tmp/full bs=1M count=64 2>/dev/null || echo full; exit 3", Some("full\n")),
+            (
+                "i=0; while [ $i -lt 500 ] && sleep 1000 & [ $? = 0 ]; do i=$((i+1)); [ $i = 500 ] && break; done; exit 3",
+                None,
+            ),
+            (
+                "echo x >>POLICY 2>/dev/null || echo refused; ls HOME/keys HOME/ledger 2>/dev/null || echo hidden; exit 3",
+                Some("refused\nhidden\n"),
+            ),
+        ] {
+            let exec = Exec::with_policy(who, &policy);
+            let home = exec.home.display().to_string();
+            let script = script.replace("POLICY", &format!("{home}/config/policy.toml")).replace("HOME", &home);
+            let before = exec.home.read("config/policy.toml");
+            let ran = exec.command(&["agent", "--", "sh", "-c", &script]).run();
+            // A signal to all processes also kills the one that sends it, where the kernel allows that.
+            assert!([2, 3, 137].contains(&ran.status), "{who:?} {script}: {ran:?}");
+            if let Some(shown) = shown.filter(|_| ran.status == 3) {
+                assert_eq!(ran.stdout, shown, "{who:?} {script}: {ran:?}");
+            }
+            assert_eq!(exec.home.read("config/policy.toml"), before);
+            assert_eq!(exec.entries("exec.result").len(), 1);
+        }
+    }
+}
+
+#[test]
+fn agent_that_stops_itself_continues_without_shell_of_user() {
+    let exec = Exec::new(Who::Me);
+    // The terminal's session has no shell that could continue the job.
+    let mut terminal = terminal(&exec, &["sh", "-c", "for i in 1 2 3; do kill -STOP $$; echo again $i; done; exit 6"]);
+    terminal.wait_for("again 3");
+    assert_eq!(terminal.end(), Some(6));
+}
+
+#[test]
+fn state_of_host_is_private_and_gets_no_settings_that_execute() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let settings = json!({
+            "permissions": {"deny": ["Bash(rm:*)"]}, "hooks": {"PreToolUse": []}, "env": {"KEY": "secret"}, "apiKeyHelper": "x",
+        });
+        exec.user.write(".claude/settings.json", settings.to_string());
+        exec.user.write(".claude/.credentials.json", "token");
+        exec.own_all();
+        let host = |host: &str, script: &str| exec.command(&["agent", host, "--", "sh", "-c", script]).run();
+        let script = "cat $CLAUDE_CONFIG_DIR/settings.json; ls -A $CLAUDE_CONFIG_DIR; echo kept >$CLAUDE_CONFIG_DIR/mine; cat USER/.claude/settings.json 2>&1";
+        let script = script.replace("USER", &exec.user.display().to_string());
+        let first = host("claude", &script).stdout;
+        assert!(first.contains("Bash(rm:*)") && !first.contains("hooks") && !first.contains("secret"), "{first}");
+        assert!(!first.contains(".credentials.json") && first.contains("No such file"), "{first}");
+        let again = host("claude", "cat $CLAUDE_CONFIG_DIR/mine").stdout;
+        assert_eq!(again, "kept\n", "{who:?}");
+        // Another host, and an ordinary run, do not see it.
+        let directory = format!("{}/hosts", exec.home.display());
+        let other = host("codex", &format!("ls {directory}/claude-*; ls {directory}"));
+        assert!(!other.stdout.contains("mine") && !other.stdout.contains("claude"), "{other:?}");
+        assert!(!exec.inside(&format!("ls {directory}/*"))["stdout"].as_str().unwrap().contains("mine"));
+        // The control: it is there.
+        assert!(exec.home.join("hosts").read_dir().unwrap().count() == 2);
+    }
+}
+
+#[test]
+fn state_behind_link_of_agent_is_not_written() {
+    let exec = Exec::new(Who::Me);
+    exec.user.write(".gemini/settings.json", "{\"ui\":{}}");
+    let host = |script: &str| exec.command(&["agent", "gemini", "--", "sh", "-c", script]).run();
+    let outside = exec.root.directory("outside");
+    host("true").success();
+    let state = exec.home.join("hosts").read_dir().unwrap().next().unwrap().unwrap().path();
+    assert!(state.join(".gemini/settings.json").exists(), "the control");
+    let script = format!("rm -r $GEMINI_CLI_HOME/.gemini; ln -s {} $GEMINI_CLI_HOME/.gemini", outside.display());
+    host(&script).success();
+    host("true");
+    assert_eq!(outside.names(), Vec::<String>::new());
+}
