@@ -108,14 +108,10 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         return match cli.verb {
             Verb::Run(args) => verbs::run::run_as_client(&args, context),
             Verb::Check(args) => verbs::check::run_as_client(&args, context),
-            Verb::Agent(_)
-            | Verb::Policy(_)
-            | Verb::Approve(_)
-            | Verb::Undo(_)
-            | Verb::RecoverGit(_)
-            | Verb::Hook(_) => Err(Error::new(Code::Forbidden, "this verb is not available inside a cp-exec sandbox")
-                .with("rule", "inside")
-                .hint("run it outside of the sandbox")),
+            Verb::Hook(args) => verbs::hook::run_as_client(&args, context),
+            Verb::Agent(_) | Verb::Policy(_) | Verb::Approve(_) | Verb::Undo(_) | Verb::RecoverGit(_) => {
+                Err(sandbox_refusal())
+            }
         };
     }
     match cli.verb {
@@ -128,4 +124,11 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Hook(args) => verbs::hook::run(&args, context),
         Verb::RecoverGit(args) => verbs::recover_git::run(&args, context),
     }
+}
+
+/// The refusal of a verb that only the program outside has.
+pub(crate) fn sandbox_refusal() -> Error {
+    Error::new(Code::Forbidden, "this verb is not available inside a cp-exec sandbox")
+        .with("rule", "inside")
+        .hint("run it outside of the sandbox")
 }

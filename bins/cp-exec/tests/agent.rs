@@ -61,9 +61,9 @@ fn agent_in_json_is_one_result() {
 fn agent_without_policy_is_refused() {
     let exec = Exec::new(Who::Me);
     std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
-    let ran = exec.command(&["agent", "--", "true"]).run();
-    assert_eq!(ran.status, 125, "{ran:?}");
-    assert!(ran.stderr.contains("cp-exec policy init --for ."), "{ran:?}");
+    let (answer, status) = exec.ask(&["agent", "--", "true"]);
+    assert_eq!((status, &answer["error"]["code"]), (4, &"E_CONFIG".into()), "{answer}");
+    assert!(answer["error"]["details"]["hint"].as_str().unwrap().contains("cp-exec policy init --for ."), "{answer}");
 }
 
 #[test]
@@ -246,4 +246,39 @@ fn state_behind_link_of_agent_is_not_written() {
     host(&script).success();
     host("true");
     assert_eq!(outside.names(), Vec::<String>::new());
+}
+
+#[test]
+fn hook_inside_of_agent_is_recorded_by_supervisor() {
+    for who in everyone() {
+        let tools = format!("{POLICY}\n[tools]\nallow = [\"WebFetch\"]\n");
+        let exec = Exec::with_policy(who, &tools);
+        let question = |tool: &str, input: &serde_json::Value| {
+            json!({"hook_event_name": "PreToolUse", "session_id": "s", "tool_use_id": tool, "tool_name": tool, "tool_input": input}).to_string()
+        };
+        let ask = |question: &str| {
+            let script = format!("{} hook claude", program().display());
+            exec.command(&["agent", "--", "sh", "-c", &script]).stdin(question).run()
+        };
+        for (tool, input, status) in [
+            ("Bash", json!({"command": "rm -rf /"}), 0),
+            ("WebFetch", json!({"url": "http://x"}), 0),
+            ("Frobnicate", json!({"url": "http://x"}), 2),
+        ] {
+            let ran = ask(&question(tool, &input));
+            assert_eq!(ran.status, status, "{who:?} {tool}: {ran:?}");
+            let (event, member) = if status == 0 { ("host.intent", "tool") } else { ("exec.refused", "rule") };
+            let entry = exec.entries(event).pop().unwrap_or_else(|| panic!("{who:?} {tool}: {ran:?}"));
+            assert_eq!(entry["data"][member], if status == 0 { tool } else { "tools" });
+            assert_eq!(
+                (&entry["data"]["host"], &entry["data"]["host_call"]),
+                (&"claude".into(), &tool.into()),
+                "{entry}"
+            );
+        }
+        // The verbs that change a configuration are not available.
+        let script = format!("{} hook install claude", program().display());
+        let ran = exec.command(&["agent", "--", "sh", "-c", &script]).run();
+        assert!(ran.stdout.contains("not available inside"), "{ran:?}");
+    }
 }

@@ -31,14 +31,14 @@ fn routes(agent: &Agent) -> Vec<(&'static str, Turn)> {
     if agent.host == Host::Claude {
         work.write(
             ".claude/skills/probe/SKILL.md",
-            &format!("---\nname: probe\ndescription: a probe\n---\n!`sh {script} skill`\n"),
+            format!("---\nname: probe\ndescription: a probe\n---\n!`sh {script} skill`\n"),
         );
         let monitor = json!({"command": format!("sh {script} monitor"), "description": "a test", "timeout_ms": 5000, "persistent": false});
         routes.push(("monitor", vec![Call { tool: "Monitor", input: monitor }]));
         routes.push(("skill", vec![Call { tool: "Skill", input: json!({"skill": "probe"}) }]));
     }
     let server = json!({"mcpServers": {"marker": {"command": "sh", "args": [script, "server"]}}});
-    work.write("servers.json", &server.to_string());
+    work.write("servers.json", server.to_string());
     routes.push(("server", Vec::new()));
     routes
 }

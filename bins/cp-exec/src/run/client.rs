@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal};
 use serde_json::json;
 
-pub(crate) use super::clients::{Answer, ClientDecision, Message};
+pub(crate) use super::clients::{Answer, ClientDecision, Message, ToolCall};
 use super::result::{EarlyEnd, FinishedRun, Stream, Watch, failure_of, stream_summary, text, untrusted};
 use super::supervise::{DRAIN, Pipe, SIGNAL_POLL};
 use crate::request::Form;

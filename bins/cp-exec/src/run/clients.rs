@@ -40,6 +40,25 @@ pub(crate) enum Message {
     Run(Form),
     /// Requests the programs that were refused since the client registered a command.
     Report,
+    /// Registers a tool call of an agent, and requests the decision.
+    Tool(Box<ToolCall>),
+}
+
+/// A tool call of an agent inside, as its hook reports it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ToolCall {
+    pub host: String,
+    /// The host's id of the conversation.
+    pub session: String,
+    /// The host's id of the call.
+    pub call: String,
+    pub tool: String,
+    /// True if only the name of the tool tells its effect, so that the list of tools decides.
+    pub is_unknown: bool,
+    /// The data of the entry: before the call its input, and after the call its output.
+    pub data: Value,
+    /// True after the call.
+    pub is_result: bool,
 }
 
 /// The answer to a client.
@@ -52,6 +71,8 @@ pub(crate) enum Answer {
         /// The first refusal, or the first pending approval.
         error: Option<Value>,
     },
+    /// The tool call is allowed and recorded.
+    Tool,
     Failed(Value),
 }
 

@@ -13,14 +13,16 @@ use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
 
 use super::approvals::{self, Question, Questions};
-use super::clients::{Answer, ClientDecision, Message, NAMED, NestedClients, comes_first, command_text};
+use super::clients::{Answer, ClientDecision, Message, NAMED, NestedClients, ToolCall, comes_first, command_text};
 use super::journal::Journal;
 use super::provenance::Provenance;
 use super::result::StepsReport;
 use crate::decision::{
     Caller, HashCache, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
 };
-use crate::policy::Policy;
+use crate::glob::name_matches;
+use crate::policy::{HostCall, Policy};
+use crate::refusal::{owner_hint, refuse};
 use crate::request::{Command, Form};
 use crate::sandbox::plan::Terminals;
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process};
@@ -273,6 +275,7 @@ impl Steps {
                 let (denied, error) = self.inside.take_refusals(process);
                 Ok(Answer::Report { denied, error })
             }
+            Message::Tool(call) => self.tool_call(*call).map(|()| Answer::Tool),
         });
         let reply = reply.unwrap_or_else(|error| Answer::Failed(error.to_value()));
         serde_json::to_vec(&reply).unwrap_or_default()
@@ -329,6 +332,27 @@ impl Steps {
         self.inside.accept(process, decided.line.is_some().then(|| (decided.file.clone(), decided.argv.clone())));
         self.provenance.serves_line(process);
         Ok(decided)
+    }
+
+    /// Records a tool call of an agent inside. The sandbox contains its effects; the list of tools decides about a tool
+    /// that is known by its name only.
+    fn tool_call(&mut self, asked: ToolCall) -> Result<()> {
+        self.inside.count_request()?;
+        let ToolCall { host, session, call, tool, is_unknown, data, is_result } = asked;
+        let mut policy = self.policy.clone();
+        policy.actor.call = Some(call.clone());
+        policy.actor.host = Some(HostCall { host, session, call });
+        let mut journal = Journal::new(&policy);
+        let allowed = &policy.loaded.settings.tools.allow;
+        if is_unknown && !is_result && !allowed.iter().any(|pattern| name_matches(pattern, &tool)) {
+            let error = refuse("tools", format!("the tool `{tool}` is not in [tools] allow of the policy"))
+                .hint(owner_hint("the tool in [tools] allow"));
+            journal.refused(&data, &error)?;
+            return Err(error);
+        }
+        let event = if is_result { "host.result" } else { "host.intent" };
+        let data = serde_json::json!({ "tool": tool, "decision": "pass", "rule": "inside", "intent": self.intent, "reported": data });
+        journal.host_event(event, &data).map(drop)
     }
 
     fn record(&mut self, ruling: &StepRuling, caller: Caller, decision: &str, approval: Option<&str>) {

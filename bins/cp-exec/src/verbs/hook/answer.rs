@@ -57,13 +57,13 @@ const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.i
 #[cfg_attr(test, schemars(rename = "hook_answer"))]
 pub(crate) struct Answer {
     /// The host, recognized by the members of the question.
-    host: Host,
+    pub(super) host: Host,
     /// The decision: `pass`, `rewrite`, `ask`, `defer`, `deny`, or null if no decision was needed.
-    decision: Option<&'static str>,
+    pub(super) decision: Option<&'static str>,
     /// The line for the host; empty if it expects none.
-    words: String,
+    pub(super) words: String,
     /// The kinds of secrets in the output of a tool, with their numbers.
-    secrets: BTreeMap<&'static str, u64>,
+    pub(super) secrets: BTreeMap<&'static str, u64>,
 }
 
 impl Reply for Answer {
@@ -104,7 +104,7 @@ pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
     }
 }
 
-fn question() -> Result<Vec<u8>> {
+pub(super) fn question() -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::io::stdin()
         .lock()
@@ -141,7 +141,7 @@ fn enter(event: &Event, context: &mut Context) -> Result<Option<File>> {
 }
 
 /// The tool call of the host, for the ledger. A call without an id gets one that is the same for equal calls.
-fn hosted(event: &Event, told: &str) -> Result<HostCall> {
+pub(super) fn hosted(event: &Event, told: &str) -> Result<HostCall> {
     if event.session.contains(|c: char| c == '/' || c.is_control()) {
         return Err(Error::validation("the host's id of the session has a slash or a control character in it"));
     }
@@ -224,7 +224,7 @@ fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, conte
     context.out.answer(&Answer { host: event.host, decision: None, words, secrets })
 }
 
-fn answer(host: Host, verdict: &Verdict) -> Answer {
+pub(super) fn answer(host: Host, verdict: &Verdict) -> Answer {
     Answer { host, decision: Some(verdict.name()), words: hook::response(host, verdict), secrets: BTreeMap::new() }
 }
 

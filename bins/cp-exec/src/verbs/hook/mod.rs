@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 mod decided;
 pub(crate) mod doctor;
+mod inside;
 pub(crate) mod install;
 
 use cp_common::{Context, Error, Result};
@@ -25,6 +26,14 @@ enum Verb {
     Doctor(doctor::Args),
     /// Take the hook out of the configuration of a host
     Remove(cp_hosts::Args),
+}
+
+/// Answers a hook inside a sandbox. The other verbs are not available there.
+pub(crate) fn run_as_client(args: &Args, context: &mut Context) -> Result<()> {
+    match (&args.verb, args.host) {
+        (None, Some(host)) => inside::run(host, context),
+        _ => Err(crate::sandbox_refusal()),
+    }
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {

@@ -68,7 +68,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Execution", hide_short_help = true)]
     grace: Option<f64>,
     /// A variable to set (repeatable)
-    #[arg(long, value_name = "K=V", help_heading = "Execution")]
+    #[arg(long, value_name = "K=V", help_heading = "Execution", hide_short_help = true)]
     env: Vec<String>,
     /// A directory of executable tools that requests may call (repeatable)
     #[arg(long, value_name = "DIR", help_heading = "Requests", hide_short_help = true)]
@@ -207,10 +207,11 @@ pub(super) fn is_live(context: &Context) -> bool {
 
 /// Answers with a run whose output was passed on: with its exit status, or in JSON with the result.
 pub(super) fn answer_live(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
-    if !is_live(context) {
-        return answer(outcome, context);
+    match outcome {
+        Ok(done) if is_live(context) => exit_with_status(Ok(done), context),
+        Err(error) if context.out.format() != Format::Raw => return Err(error),
+        outcome => return answer(outcome, context),
     }
-    exit_with_status(outcome, context);
     Ok(())
 }
 

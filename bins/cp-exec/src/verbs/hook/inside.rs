@@ -1,0 +1,58 @@
+//! `cp-exec hook HOST` inside the sandbox of an agent: the supervisor records the tool call. The call goes on unchanged,
+//! because everything that it starts is inside as well.
+
+use std::collections::BTreeMap;
+
+use cp_common::{Context, Result};
+use cp_hosts::Host;
+use serde_json::{Value, json};
+
+use super::answer::{Answer, answer, hosted, question};
+use super::decided::in_one_text;
+use crate::digest::sha256;
+use crate::hook::{self, Event, Moment, Tool, ToolEffect, Verdict};
+use crate::run::client::{Message, ToolCall, ask};
+
+pub(crate) fn run(named: Host, context: &mut Context) -> Result<()> {
+    let event = hook::decode(&question()?, named)?;
+    let silent = Answer { host: event.host, decision: None, words: String::new(), secrets: BTreeMap::new() };
+    let message = match &event.moment {
+        Moment::Start | Moment::End | Moment::Other => return context.out.answer(&silent),
+        Moment::Before(tool) => before(&event, tool, context)?,
+        Moment::After(tool, output) => {
+            let text = output.value.as_str().map_or_else(|| output.value.to_string(), str::to_owned);
+            let output = json!({ "failed": output.failed, "bytes": text.len(), "sha256": sha256(text.as_bytes()) });
+            ToolCall { is_unknown: false, is_result: true, ..call(&event, tool, output)? }
+        }
+    };
+    let is_result = message.is_result;
+    match ask(&Message::Tool(Box::new(message))) {
+        Ok(_) if is_result => context.out.answer(&silent),
+        Ok(_) => context.out.answer(&answer(event.host, &Verdict::Pass)),
+        Err(error) => {
+            let verdict = Verdict::Deny(in_one_text(&error));
+            context.out.refuse(&answer(event.host, &verdict), error)
+        }
+    }
+}
+
+fn before(event: &Event, tool: &Tool, context: &Context) -> Result<ToolCall> {
+    let base = context.base()?;
+    let effect = hook::effect_of(tool, event.cwd.as_deref().unwrap_or(&base))?;
+    let input_hash = sha256(Value::Object(tool.input.clone()).to_string().as_bytes());
+    let input = json!({ "command": hook::command(tool), "input_hash": input_hash, "cwd": event.cwd });
+    Ok(ToolCall { is_unknown: matches!(effect, ToolEffect::Other), ..call(event, tool, input)? })
+}
+
+fn call(event: &Event, tool: &Tool, data: Value) -> Result<ToolCall> {
+    let hosted = hosted(event, &hook::call_identity(tool))?;
+    Ok(ToolCall {
+        host: hosted.host,
+        session: hosted.session,
+        call: hosted.call,
+        tool: tool.name.clone(),
+        is_unknown: false,
+        data,
+        is_result: false,
+    })
+}
