@@ -55,7 +55,7 @@ fn bytes_that_are_not_text_are_a_path_or_an_error_that_names_the_option() {
             let names = [name, param["short"].as_str().unwrap_or(name), "caf\u{fffd}", "not UTF-8"];
             // The path was taken, and what the verb is about is not there or lies outside of the base.
             let is_outside =
-                name == "base" && error["details"]["rule"].as_str().is_some_and(|rule| rule.starts_with("paths"));
+                name == "--base" && error["details"]["rule"].as_str().is_some_and(|rule| rule.starts_with("paths"));
             let is_taken = error["code"] == "E_NOT_FOUND" || error["message"] == "the input is empty" || is_outside;
             if !is_taken && !names.iter().any(|name| told.contains(name)) {
                 faults.push(format!("{line}: {error}"));
