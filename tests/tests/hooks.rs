@@ -222,7 +222,7 @@ fn file_tools_meet_the_file_rules() {
         ("Glob", json!({"pattern":"**/*.rs"})),
         ("apply_patch", json!({"command":"*** Add File: a\n+x"})),
         ("TodoWrite", json!({"todos":[]})),
-        ("mcp__docs__find", json!({"path":"/etc/shadow"})),
+        ("mcp__docs__find", json!({"query":"/etc/shadow","path":"src"})),
     ] {
         let ran = told(tool, input).code(0);
         assert_eq!(ran.stdout, "", "the host goes on by its own rules: {ran:?}");
@@ -239,6 +239,12 @@ fn file_tools_meet_the_file_rules() {
         ("apply_patch", json!({"command":"*** Update File: ok\n*** Move to: lib/x"}), "pristine"),
         ("Write", json!({"content":"x"}), "host_tool"),
         ("WebFetch", json!({"url":"http://example.com"}), "tools.allow"),
+        ("mcp__docs__find", json!({"path":"/etc/shadow"}), "paths.read"),
+        ("mcp__docs__find", json!({"target_file":"lib/a"}), "pristine"),
+        ("mcp__docs__run", json!({"script":"1"}), "host_tool"),
+        ("mcp__docs__batch", json!({"calls":[{"command":"id"}]}), "host_tool"),
+        ("Frobnicate", json!({"x":1}), "tools.allow"),
+        ("Skill", json!({"skill":"deploy"}), "host_tool"),
     ] {
         denied(&told(tool, input.clone()), "");
         let refused = events(&place, "exec.refused");
@@ -383,4 +389,70 @@ fn transcript_joins_session_of_its_host() {
     assert_eq!((session.len(), &ran.of("item")[0]["session_id"]), (1, &json!(session[0])), "{ran:?}");
     let shown = place.sh(&format!("cp-session show {0} | jq .data.turns; cp-log audit {0} | tail -n 1 | jq -c .ok; cp-session start --host claude --host-session {id} | jq -r .data.session_id", session[0]));
     assert_eq!(shown.stdout, format!("1\ntrue\n{}\n", session[0]), "{shown:?}");
+}
+
+fn place_of_any_command() -> Place {
+    let place = Place::of("cp-exec");
+    place.policy("[exec]\nallowed_commands = [\"*\"]\n");
+    place
+}
+
+/// Runs a line as Claude Code would, in a conversation of its own.
+fn host_shell(place: &Place, line: &str) -> Outcome {
+    let command = place.subject().args(["--format", "raw", "hook", "shell", "claude", line]);
+    command.env("CLAUDE_CODE_SESSION_ID", "s").env("CLAUDE_CODE_CHILD_SESSION", "1").run()
+}
+
+#[test]
+fn host_shell_keeps_status_and_passes_working_directory_on() {
+    let place = place_of_any_command();
+    let cwd_file = place.root.join("claude-12ab-cwd");
+    let wrapped = |snapshot: &str, command: &str, file: &str| {
+        format!("source {snapshot} 2>/dev/null || true && eval '{command}' < /dev/null && pwd -P >| {file}")
+    };
+    let cwd = cwd_file.display().to_string();
+    place.work.directory("sub");
+    let ran = host_shell(&place, &wrapped("/none", "cd sub; printenv HOME", &cwd)).code(0);
+    assert_eq!(ran.stdout, "/tmp/home\n", "{ran:?}");
+    let sub = place.work.join("sub").canonicalize().unwrap();
+    assert_eq!(std::fs::read_to_string(&cwd_file).unwrap().trim_end(), sub.to_str().unwrap());
+    assert_eq!(host_shell(&place, &wrapped("/none", "exit 3", &cwd)).status, 3);
+    assert_eq!(host_shell(&place, "exit 4").status, 4, "a line of another hook");
+
+    // A directory outside of the policy, and a name that Claude Code does not give, stay in the sandbox.
+    std::fs::remove_file(&cwd_file).unwrap();
+    host_shell(&place, &wrapped("/none", "cd /", &cwd)).code(0);
+    assert!(!cwd_file.exists());
+    let other = place.root.join("bashrc");
+    host_shell(&place, &wrapped("/none", "true", &other.display().to_string()));
+    assert!(!other.exists());
+
+    // A snapshot may be read, and no other file of the home.
+    for (name, shown) in
+        [("shell-snapshots/snapshot-bash-1.sh", "from snapshot"), ("shell-snapshots/x", ""), ("x/snapshot-1.sh", "")]
+    {
+        let file = place.user.write(format!(".claude/{name}"), "greet() { echo from snapshot; }\nPATH=/none\n");
+        let ran =
+            host_shell(&place, &wrapped(file.to_str().unwrap(), "greet 2>/dev/null; printenv LANG >/dev/null", &cwd));
+        assert_eq!((ran.stdout.trim_end(), ran.status), (shown, 0), "{name}: {ran:?}");
+        drop(std::fs::remove_file(&cwd_file));
+    }
+    let intents = events(&place, "exec.intent");
+    assert_eq!(intents[0]["data"]["line"], "cd sub; printenv HOME");
+    assert_eq!((&intents[0]["data"]["host"], &intents[0]["data"]["host_session"]), (&json!("claude"), &json!("s")));
+}
+
+#[test]
+fn host_shell_outside_of_host_is_refused() {
+    let place = place_of_any_command();
+    place.subject().args(["hook", "shell", "claude", "touch made"]).run().code(2);
+    // Without the mark of a command, the line is a server, which is not a shell line.
+    let server = |line: &str| {
+        let command = place.subject().args(["--format", "raw", "hook", "shell", "claude", line]);
+        command.env("CLAUDE_CODE_SESSION_ID", "s").run()
+    };
+    assert_ne!(server("touch made; touch more").status, 0);
+    assert!(!place.work.join("made").exists() && !place.work.join("more").exists());
+    host_shell(&place, "touch made").code(0);
+    assert!(place.work.join("made").exists(), "the control");
 }

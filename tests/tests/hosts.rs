@@ -8,5 +8,6 @@ mod failures;
 mod governed;
 mod model;
 mod outer;
+mod routes;
 mod served;
 mod trust;

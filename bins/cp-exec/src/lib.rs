@@ -69,6 +69,7 @@ pub static PROGRAM: Program = Program {
         verbs::hook::install::INSTALL,
         verbs::hook::doctor::DOC,
         verbs::hook::install::REMOVE,
+        verbs::hook::shell::DOC,
         verbs::recover_git::DOC,
     ],
     implicit: Some("run"),
@@ -76,6 +77,12 @@ pub static PROGRAM: Program = Program {
     doctor: &[],
     environment: &[
         ("CLAUDE_CODE_ENTRYPOINT", "The way in which Claude Code was started, for `hook claude`; set by Claude Code"),
+        (
+            "CLAUDE_CODE_CHILD_SESSION",
+            "Set by Claude Code for lines of tools and hooks, and not for servers, for `hook shell`",
+        ),
+        ("CLAUDE_CODE_SESSION_ID", "The session that a line belongs to, for `hook shell`; set by Claude Code"),
+        ("CLAUDE_CODE_SHELL_PREFIX", "The program that Claude Code puts before each line, as `hook install` sets it"),
         ("CLAUDE_CODE_SESSION_ATTENDED", "`1` if a person can answer questions, for `hook claude`; set by Claude Code"),
         ("CLAUDE_CONFIG_DIR", "Where Claude Code has its settings"),
         ("CODEX_HOME", "Where Codex has its hooks"),

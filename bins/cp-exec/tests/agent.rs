@@ -269,7 +269,7 @@ fn hook_inside_of_agent_is_recorded_by_supervisor() {
             assert_eq!(ran.status, status, "{who:?} {tool}: {ran:?}");
             let (event, member) = if status == 0 { ("host.intent", "tool") } else { ("exec.refused", "rule") };
             let entry = exec.entries(event).pop().unwrap_or_else(|| panic!("{who:?} {tool}: {ran:?}"));
-            assert_eq!(entry["data"][member], if status == 0 { tool } else { "tools" });
+            assert_eq!(entry["data"][member], if status == 0 { tool } else { "tools.allow" });
             assert_eq!(
                 (&entry["data"]["host"], &entry["data"]["host_call"]),
                 (&"claude".into(), &tool.into()),

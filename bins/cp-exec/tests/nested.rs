@@ -159,7 +159,9 @@ fn client_check_returns_decision_and_other_verbs_are_refused() {
     }
     assert_eq!(decision("-- tac a")["rule"], "restricted");
     assert_eq!(exec.entries("exec.request").len(), 0, "nothing was run");
-    for verb in ["policy show", "policy init", "approve", "undo last", "recover-git .", "hook claude", "hook doctor"] {
+    for verb in
+        ["policy show", "policy init", "approve", "undo last", "recover-git .", "hook install claude", "hook doctor"]
+    {
         let answer = output(&exec, &format!("bin/cp-exec --format json {verb} </dev/null; true"));
         assert!(answer.contains("not available inside a cp-exec sandbox"), "{verb}: {answer}");
     }

@@ -1,10 +1,11 @@
 //! The agents, and a change of an agent's configuration file: previewed, confirmed, recorded in the ledger, and applied.
 
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
-use cp_common::home::resolved;
+use cp_common::home::{resolved, write_whole};
 use cp_common::program::confirm;
 use cp_common::program::confirm::{Change, Gate, Write};
 use cp_common::wire::Reply;
@@ -79,6 +80,8 @@ pub struct Edit<'a> {
     pub person: PathBuf,
     /// Returns the file of a project, or of the user.
     pub file: fn(Host, Option<&Path>, &Path) -> PathBuf,
+    /// A program that the configuration names, and its text. It is written before the configuration.
+    pub script: Option<(PathBuf, String)>,
 }
 
 /// Returns this program and its home as absolute paths, for an agent's configuration.
@@ -119,7 +122,9 @@ pub fn change(
         let hash = |text: Option<&str>| text.map(|text| Hash::of(text.as_bytes()).to_string());
         let (old, new) = (hash(text), hash(after.as_deref()));
         let name = file.display().to_string();
-        let changed = old != new;
+        let stale =
+            edit.script.as_ref().filter(|(path, text)| std::fs::read_to_string(path).ok().as_ref() != Some(text));
+        let changed = old != new || stale.is_some();
         let answer = Changed {
             host: host.name().to_owned(),
             file: name.clone(),
@@ -158,6 +163,12 @@ pub fn change(
         ledger.sync()?;
         if let Some(parent) = file.parent() {
             std::fs::create_dir_all(parent).map_err(|e| Error::io("creating the directory", e).in_file(parent))?;
+        }
+        if let Some((path, text)) = stale {
+            write_whole(path, text.as_bytes())?;
+            let permissions = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(path, permissions)
+                .map_err(|e| Error::io("making it executable", e).in_file(path))?;
         }
         let after = after.map(|text| After::new(text.into_bytes(), None));
         Pending { path: file.clone(), mode: "overwrite", before, after }.carry_out()?;

@@ -98,6 +98,13 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
     ),
     ("cp-exec hook doctor", &["cp-exec hook doctor"]),
     (
+        "cp-exec hook shell",
+        &[
+            "cp-exec hook shell claude 'echo hi'",
+            "allow; export CLAUDE_CODE_SESSION_ID=s CLAUDE_CODE_CHILD_SESSION=1; cp-exec hook shell claude 'echo hi'",
+        ],
+    ),
+    (
         "cp-exec hook install",
         &[
             "cp-exec hook install codex --dry-run",

@@ -134,11 +134,20 @@ impl Agent {
 
     /// Puts our hook into its configuration, as its person would. The programs lie in the place, where a test can replace them.
     pub(super) fn govern(&self, policy: &str) {
-        for name in ["cp-exec", "cp-session"] {
+        self.install_hook(policy, &[]);
+    }
+
+    /// The same in the configuration of the project, which `cp-exec agent` shows to the agent.
+    pub(super) fn govern_project(&self, policy: &str) {
+        self.install_hook(policy, &["--project", "."]);
+    }
+
+    fn install_hook(&self, policy: &str, place: &[&str]) {
+        for name in ["cp-exec", "cp-session", "cp-mcp"] {
             self.place.install(name);
         }
         self.place.policy(policy);
-        let install = || self.place.program("cp-exec").args(["hook", "install", self.host.name()]);
+        let install = || self.place.program("cp-exec").args(["hook", "install", self.host.name()]).args(place);
         let plan = install().arg("--dry-run").run().data();
         install().arg("--confirm").arg(plan["confirm_token"].as_str().unwrap_or_default()).run().success();
     }
@@ -175,12 +184,13 @@ impl Agent {
     /// The same in the sandbox of `cp-exec agent`.
     pub(super) fn run_contained(&self, turns: Vec<Turn>, more: &[&str]) -> (Outcome, Model) {
         let model = Model::asking(turns);
-        let exec = cp_testkit::program("cp-exec");
+        let installed = self.place.root.join("bin/cp-exec");
+        let exec = if installed.exists() { installed } else { cp_testkit::program("cp-exec") };
         let outcome = self.command(&model.url(), more).under(exec, ["agent", self.host.name(), "--"]).run();
         (outcome, model)
     }
 
-    fn command(&self, url: &str, more: &[&str]) -> Program {
+    pub(super) fn command(&self, url: &str, more: &[&str]) -> Program {
         let user = &self.place.user;
         let program = self.place.program(self.host.program());
         let program = match self.host {

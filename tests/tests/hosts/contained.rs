@@ -1,6 +1,6 @@
 //! A whole agent under `cp-exec agent`: each route by which it starts programs is inside of the sandbox.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::agent::{Agent, Host, hosts};
 use super::model::{Call, Turn};
@@ -55,20 +55,41 @@ fn server(agent: &Agent) -> Vec<String> {
     }
 }
 
+/// The sandbox around an agent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sandbox {
+    None,
+    Agent,
+    /// The agent's sandbox, and our hook in the configuration of the project.
+    AgentAndHook,
+}
+
 #[test]
 fn every_route_of_agent_is_inside_of_sandbox() {
     for host in hosts() {
-        for is_contained in [true, false] {
+        for sandbox in [Sandbox::None, Sandbox::Agent, Sandbox::AgentAndHook] {
             let agent = Agent::new(host);
             agent.place.policy(POLICY);
             let routes = routes(&agent);
+            if sandbox == Sandbox::AgentAndHook {
+                agent.govern_project(POLICY);
+            }
             let more = server(&agent);
             let more: Vec<&str> = more.iter().map(String::as_str).collect();
             let turns = routes.iter().map(|(_, turn)| turn.clone()).filter(|turn| !turn.is_empty()).collect();
-            let (outcome, model) =
-                if is_contained { agent.run_contained(turns, &more) } else { agent.run_as_it_is(turns, &more) };
-            let shown = format!("{host:?} {is_contained}: {outcome:?}\n{model:?}");
+            let (outcome, model) = match sandbox {
+                Sandbox::None => agent.run_as_it_is(turns, &more),
+                Sandbox::Agent | Sandbox::AgentAndHook => agent.run_contained(turns, &more),
+            };
+            let shown = format!("{host:?} {sandbox:?}: {outcome:?}\n{model:?}");
             assert_eq!(outcome.status, 0, "{shown}");
+            // Codex leaves out hooks of a project that its user has not trusted.
+            if sandbox == Sandbox::AgentAndHook && host == Host::Claude {
+                let entries = agent.place.home.records("ledger/cp-exec.jsonl");
+                let intents = entries.into_iter().filter(|entry| entry["event"] == "host.intent");
+                let decided: Vec<Value> = intents.map(|entry| entry["data"]["tool"].clone()).collect();
+                assert_eq!(decided, ["Bash", "Bash", "Monitor", "Skill"], "{shown}");
+            }
             for (route, _) in &routes {
                 if *route == "server" && more.is_empty() {
                     continue;
@@ -76,7 +97,7 @@ fn every_route_of_agent_is_inside_of_sandbox() {
                 // It ran, and the home was out of its reach unless it ran outside.
                 assert!(agent.place.work.join(format!("inside-{route}")).exists(), "{route} {shown}");
                 let is_outside = agent.place.user.join(format!("outside-{route}")).exists();
-                assert_eq!(is_outside, !is_contained, "{route} {shown}");
+                assert_eq!(is_outside, sandbox == Sandbox::None, "{route} {shown}");
             }
         }
     }

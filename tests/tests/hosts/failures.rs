@@ -2,8 +2,9 @@
 
 use super::agent::{Agent, Host, hosts};
 
-/// Fails as the command asks that the call would run.
+/// Fails as the command asks that the call would run. In the place of our shell, it runs each line.
 const FAILING: &str = "#!/bin/sh
+case \" $* \" in *' hook shell '*) for line; do :; done; exec sh -c \"$line\" ;; esac
 case $(cat) in
 *try-cut*) printf '{\"hookSpecificOutput\":'; kill -KILL $$ ;;
 *try-status*) exit 1 ;;

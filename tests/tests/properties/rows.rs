@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$OPENAI_BASE_URL` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 62] = [
+const ROWS: [[&str; 4]; 63] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -59,6 +59,7 @@ const ROWS: [[&str; 4]; 62] = [
     ["cp-exec hook install", "", "--project . --dry-run claude", ""],
     ["cp-exec hook remove", "", "--project . claude", ""],
     ["cp-exec hook doctor", "", "", ""],
+    ["cp-exec hook shell", "export CLAUDE_CODE_SESSION_ID=s CLAUDE_CODE_CHILD_SESSION=1", "claude true", ""],
     ["cp-compose", "", "-s brief -- text", "-s brief --input text"],
     ["cp-session start", "", "", ""],
     ["cp-session append", "", "--session $S -- m", "--session $S --input text"],

@@ -13,6 +13,7 @@ use self::state::State;
 use crate::decision::{AgentCommand, UNLIMITED};
 use crate::glob::name_matches;
 use crate::hosts::facts::{AgentFacts, Facts};
+use crate::hosts::shell;
 use crate::policy::Policy;
 use crate::run::own_terminals;
 use crate::sandbox::plan::{Network, Terminals};
@@ -65,13 +66,14 @@ pub(crate) fn prepare(request: &Request<'_>, policy: &Policy) -> Result<(AgentCo
         let missing = |e| Error::io("--state", e).in_file(directory);
         state.push(policy.base.join(directory).canonicalize().map_err(missing)?);
     }
+    let script = shell::file(&policy.cp_home);
     let path: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
     let command = AgentCommand {
         argv,
         path: path.into_iter().filter(|directory| directory.is_absolute()).collect(),
         env,
         state,
-        programs: std::env::current_exe().into_iter().collect(),
+        programs: std::env::current_exe().into_iter().chain(Some(script).filter(|path| path.is_file())).collect(),
         network: network(request, facts, policy),
         terminals,
         timeout: UNLIMITED,

@@ -119,7 +119,8 @@ fn assess_line(
     }
     policy.check_base()?;
     check_cwd(policy, &cwd)?;
-    let (shell, argv) = shell_words(&line, matches!(command.form, Form::Pipeline(_)))?;
+    let text = command.shell_text.as_deref().unwrap_or(&line);
+    let (shell, argv) = shell_words(text, matches!(command.form, Form::Pipeline(_)))?;
     let pinned = ProgramLookup::of(policy).pin(&shell, hashes, &|path| policy.writable_only(path))?;
     let timeout = timeout_of(policy, command.timeout)?;
     check_variables(&policy.exec().env_allow, &command.env)?;

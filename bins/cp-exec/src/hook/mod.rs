@@ -5,6 +5,7 @@
 mod tests;
 mod tools;
 mod words;
+mod wrapped;
 
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::tools::{ToolEffect, call_identity, command, effect_of};
 pub(crate) use self::words::{Line, Rewriter, Verdict, original_of, report_text, response};
+pub(crate) use self::wrapped::WrappedLine;
 
 /// An event of a host.
 #[derive(Clone, Debug)]
@@ -50,6 +52,9 @@ pub(crate) enum Moment {
 pub(crate) struct Tool {
     pub name: String,
     pub input: Map<String, Value>,
+    /// The hosts whose tables may have the tool: the host of the event, that of the command line, and Copilot, which
+    /// runs the hooks of Claude Code as well.
+    pub hosts: [Host; 3],
 }
 
 /// The result of a tool call.
@@ -109,8 +114,8 @@ pub(crate) fn decode(bytes: &[u8], asked: Host) -> Result<Event> {
     let members: Members = serde_json::from_slice(bytes).map_err(|e| unclear(e.to_string()))?;
     let event = match (text(&members, "hook_event_name"), text(&members, "sessionId")) {
         (Some(name), _) => named(&members, &name, asked),
-        (None, Some(session)) => copilot(&members, session),
-        (None, None) => opencode(&members),
+        (None, Some(session)) => copilot(&members, session, asked),
+        (None, None) => opencode(&members, asked),
     };
     event.ok_or_else(|| unclear("no host that is known writes it so".to_owned()))
 }
@@ -125,7 +130,7 @@ fn named(members: &Members, name: &str, asked: Host) -> Option<Event> {
         (name, Host::Gemini) if !name.contains("ToolUse") => Host::Gemini,
         (_, Host::Claude | Host::Gemini | Host::Copilot | Host::Opencode) => Host::Claude,
     };
-    let tool = || Some(Tool { name: text(members, "tool_name")?, input: object(members.get("tool_input")?)? });
+    let tool = || tool(text(members, "tool_name")?, members.get("tool_input")?, [host, asked]);
     let output = |member: &str, failed| {
         let value = members.get(member).cloned().unwrap_or_default();
         let failed = failed || value["is_error"] == true || value["interrupted"] == true || !value["error"].is_null();
@@ -150,10 +155,10 @@ fn named(members: &Members, name: &str, asked: Host) -> Option<Event> {
 }
 
 /// Decodes an event of Copilot with its own member names. The members determine the kind of event.
-fn copilot(members: &Members, session: String) -> Option<Event> {
+fn copilot(members: &Members, session: String, asked: Host) -> Option<Event> {
     let moment = match (text(members, "toolName"), members.get("toolResult"), members.get("error")) {
         (Some(name), result, error) => {
-            let tool = Tool { name, input: object(members.get("toolArgs")?)? };
+            let tool = tool(name, members.get("toolArgs")?, [Host::Copilot, asked])?;
             match (result, error) {
                 (None, None) => Moment::Before(tool),
                 (Some(value), _) => {
@@ -172,9 +177,9 @@ fn copilot(members: &Members, session: String) -> Option<Event> {
 }
 
 /// Decodes a call of the plugin in opencode: its two arguments, and the working directory.
-fn opencode(members: &Members) -> Option<Event> {
+fn opencode(members: &Members, asked: Host) -> Option<Event> {
     let (input, output) = (members.get("input")?.as_object()?, members.get("output")?.as_object()?);
-    let tool = |arguments: Option<&Value>| Some(Tool { name: text(input, "tool")?, input: object(arguments?)? });
+    let tool = |arguments: Option<&Value>| tool(text(input, "tool")?, arguments?, [Host::Opencode, asked]);
     let moment = if let Some(arguments) = output.get("args") {
         Moment::Before(tool(Some(arguments))?)
     } else {
@@ -190,6 +195,11 @@ fn opencode(members: &Members) -> Option<Event> {
         cwd: text(members, "cwd").map(PathBuf::from),
         mode: None,
     })
+}
+
+fn tool(name: String, input: &Value, [host, asked]: [Host; 2]) -> Option<Tool> {
+    let third = if host == Host::Claude { Host::Copilot } else { asked };
+    Some(Tool { name, input: object(input)?, hosts: [host, asked, third] })
 }
 
 /// An object, or the text of one, which older versions send.

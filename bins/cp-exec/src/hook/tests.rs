@@ -8,20 +8,34 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::hosts::facts::Facts;
 use crate::policy::Access;
 
 const RECORDED: &str = include_str!("../../tests/data/host-questions.jsonl");
 
-fn tool(name: &str, input: &Value) -> Tool {
-    Tool { name: name.to_owned(), input: input.as_object().unwrap().clone() }
+fn tool(host: Host, name: &str, input: &Value) -> Tool {
+    Tool { name: name.to_owned(), input: input.as_object().unwrap().clone(), hosts: [host; 3] }
 }
 
-fn files(name: &str, input: &Value) -> Vec<(Access, String)> {
-    match effect_of(&tool(name, input), Path::new("/w")).unwrap() {
-        ToolEffect::Files(files) => {
-            files.into_iter().map(|(access, path)| (access, path.display().to_string())).collect()
-        }
-        effect => panic!("{name}: {effect:?}"),
+/// The effects of a tool, as the examples of the tables write them.
+fn effects(host: Host, name: &str, input: &Value) -> Vec<String> {
+    let files = |files: Vec<(Access, PathBuf)>, kind: &str| {
+        let file = |(access, path): (Access, PathBuf)| match access {
+            Access::Read => format!("{kind}read {}", path.display()),
+            Access::Write => format!("{kind}write {}", path.display()),
+            Access::Execute => panic!("{name} executes {}", path.display()),
+        };
+        files.into_iter().map(file).collect::<Vec<_>>()
+    };
+    match effect_of(&tool(host, name, input), Path::new("/w")) {
+        Ok(ToolEffect::Shell(line, true)) => vec![format!("shell {} in {}", line.command, line.cwd.display())],
+        Ok(ToolEffect::Shell(line, false)) => vec![format!("unknown shell {}", line.command)],
+        Ok(ToolEffect::Files(paths)) => files(paths, ""),
+        Ok(ToolEffect::Skill) => vec!["skill".to_owned()],
+        Ok(ToolEffect::Fetch) => vec!["fetch".to_owned()],
+        Ok(ToolEffect::Harmless) => vec!["none".to_owned()],
+        Ok(ToolEffect::Unknown(paths)) => [vec!["unknown".to_owned()], files(paths, "unknown ")].concat(),
+        Err(_) => vec!["refused".to_owned()],
     }
 }
 
@@ -47,13 +61,13 @@ fn decode_recorded_questions_of_each_host() {
         assert_eq!(event.call.is_some(), line.to_string().contains("call_") || line.to_string().contains("toolu_"));
         if let Moment::Before(tool) = &event.moment {
             match effect_of(tool, Path::new("/work")).unwrap() {
-                ToolEffect::Shell(line) => assert_eq!(
+                ToolEffect::Shell(line, true) => assert_eq!(
                     line.command,
                     "echo ran > ran.txt; echo hi"
                         .replace("ran.txt", if named == Host::Codex { "ran2.txt" } else { "ran.txt" })
                 ),
                 ToolEffect::Files(files) => assert_eq!(files, [(Access::Write, PathBuf::from("/work/new.txt"))]),
-                ToolEffect::Other => panic!("{tool:?}"),
+                effect => panic!("{tool:?}: {effect:?}"),
             }
         }
     }
@@ -78,44 +92,58 @@ fn decode_unclear_question_fails() {
 }
 
 #[test]
-fn effect_of_file_tools_lists_their_files() {
-    use Access::{Read, Write};
-    let path = |access, path: &str| vec![(access, path.to_owned())];
-    assert_eq!(files("Read", &json!({"file_path":"/a/b"})), path(Read, "/a/b"));
-    assert_eq!(files("Write", &json!({"file_path":"lib/[id].ts","content":"*"})), path(Write, "/w/lib/[id].ts"));
-    assert_eq!(files("NotebookEdit", &json!({"notebook_path":"n"})), path(Write, "/w/n"));
-    assert_eq!(files("edit", &json!({"filePath":"~/x"})), path(Write, "~/x"));
-    assert_eq!(files("view", &json!({"path":"../x"})), path(Read, "/w/../x"));
-    assert_eq!(files("Grep", &json!({"pattern":"/x*"})), path(Read, "/w"));
-    assert_eq!(files("LS", &json!({"path":"/etc"})), path(Read, "/etc"));
-    for (pattern, looks) in
-        [("/etc/*.d/x", "/etc/"), ("src/**", "/w/src/"), ("*", "/w"), ("a*/../../x", "/"), ("{/etc,a}", "/")]
-    {
-        assert_eq!(files("Glob", &json!({"pattern":pattern})), path(Read, looks), "{pattern}");
+fn effects_of_tools_are_those_of_the_tables() {
+    for host in Host::value_variants() {
+        let facts = Facts::of(*host);
+        for row in &facts.tools.row {
+            assert!(!row.examples.is_empty(), "{:?}", row.names);
+            for (name, example) in row.names.iter().flat_map(|name| row.examples.iter().map(move |one| (name, one))) {
+                let input = serde_json::from_str(&example.input).unwrap();
+                assert_eq!(effects(*host, name, &input), example.effects, "{host:?} {name} {}", example.input);
+            }
+            let first = facts.tools.row(&row.names[0]).map(|found| &found.names);
+            assert_eq!(first, Some(&row.names), "the name is in two rows");
+        }
     }
-    let text = "*** Begin Patch\n*** Update File: a b\n*** Move to: c\n@@\n-x\n*** Add File: /d\n*** Delete File: e\n*** End Patch";
-    let all = ["/w/a b", "/w/c", "/d", "/w/e"].map(|path| (Write, path.to_owned()));
-    assert_eq!(files("apply_patch", &json!({"command":text})), all);
-    assert_eq!(files("patch", &json!({"patchText":text})), all);
 }
 
 #[test]
 fn effect_of_unclear_tool_is_refused() {
-    for (name, input) in [
-        ("Read", json!({"file":"a"})),
-        ("Write", json!({"content":"a"})),
-        ("apply_patch", json!({"command":"no marks"})),
-        ("Bash", json!({"command":["bash","-c","id"]})),
-        ("shell", json!({})),
-        ("write_bash", json!({"input":"rm -rf x\n"})),
-        ("write_stdin", json!({"chars":"y"})),
+    for (host, name, input) in [
+        (Host::Claude, "Read", json!({"file":"a"})),
+        (Host::Claude, "Write", json!({"content":"a"})),
+        (Host::Codex, "apply_patch", json!({"command":"no marks"})),
+        (Host::Claude, "Bash", json!({"command":["bash","-c","id"]})),
+        (Host::Codex, "shell", json!({})),
+        (Host::Copilot, "write_bash", json!({"input":"rm -rf x\n"})),
+        (Host::Codex, "write_stdin", json!({"chars":"y"})),
     ] {
-        assert!(effect_of(&tool(name, &input), Path::new("/w")).is_err(), "{name} {input}");
+        assert_eq!(effects(host, name, &input), ["refused"], "{name} {input}");
     }
-    for (name, input) in
-        [("write_stdin", json!({"chars":""})), ("TodoWrite", json!({})), ("mcp__a__b", json!({"path":"x"}))]
-    {
-        assert!(matches!(effect_of(&tool(name, &input), Path::new("/w")), Ok(ToolEffect::Other)), "{name}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    #[test]
+    fn unknown_tool_never_counts_as_harmless(
+        name in "[A-Za-z][A-Za-z_]{0,20}Zz",
+        host in 0_usize..5,
+        member in prop::sample::select(vec!["command", "cmd", "script", "code", "path", "filePath", "target_file", "dir", "cwd", "note"]),
+        value in prop_oneof![Just(json!("/etc/x")), Just(json!(["/etc/x"])), Just(json!(7)), Just(json!({"a": "/etc/x"}))],
+    ) {
+        let nested = effects(Host::value_variants()[host], &name, &json!({"calls": [{"input": {member: value}}]}));
+        let is_command = ["command", "cmd", "script", "code"].contains(&member);
+        prop_assert_eq!(nested, if is_command { ["refused"] } else { ["unknown"] });
+        let found = effects(Host::value_variants()[host], &name, &json!({member: value, "other": 1}));
+        let is_text = value.is_string() || value.is_array();
+        let expected = match member {
+            "command" | "cmd" if value.is_string() => vec!["unknown shell /etc/x"],
+            "command" | "cmd" | "script" | "code" => vec!["refused"],
+            "note" => vec!["unknown"],
+            _ if is_text => vec!["unknown", "unknown write /etc/x"],
+            _ => vec!["unknown"],
+        };
+        prop_assert_eq!(found, expected, "{} {}", member, value);
     }
 }
 
@@ -154,7 +182,7 @@ proptest! {
     fn decode_random_text_does_not_panic(text in r#"[{}\[\]":, a-zA-Z_0-9]{0,80}"#) {
         let _ = decode(text.as_bytes(), Host::Claude);
         let _ = decode(json!({"hook_event_name":"PreToolUse","session_id":text,"tool_name":text,"tool_input":{&text:text}}).to_string().as_bytes(), Host::Claude);
-        let _ = effect_of(&tool("Glob", &json!({"pattern":text})), Path::new("/w"));
+        let _ = effect_of(&tool(Host::Claude, "Glob", &json!({"pattern":text})), Path::new("/w"));
     }
 }
 

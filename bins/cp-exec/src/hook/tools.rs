@@ -1,71 +1,52 @@
 //! The effect of a host's tool, by its name and input: the command that it would run, and the files that it would
-//! read or change.
+//! read or change. The tables of the hosts name the members that matter; a tool that no table has is classified by
+//! the names of its members.
 
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
+use cp_hosts::Host;
 use serde_json::{Map, Value};
 
 use super::Tool;
 use super::words::{Line, original_of};
+use crate::hosts::facts::{Does, Facts, ToolRow};
 use crate::policy::Access;
 use crate::refusal::refuse;
 
 /// The effect of a tool call.
 #[derive(Debug)]
 pub(crate) enum ToolEffect {
-    /// Run a command line.
-    Shell(Line),
+    /// Run a command line. False if it is not known that the host runs it as it runs the lines of its shell tool.
+    Shell(Line, bool),
     /// Read or change files.
     Files(Vec<(Access, PathBuf)>),
-    /// Unknown; only the name of the tool is known.
-    Other,
+    /// Run command lines that a file contains.
+    Skill,
+    /// Request something from the network.
+    Fetch,
+    /// Nothing outside of the host.
+    Harmless,
+    /// A tool that no table has, with the files that its input names.
+    Unknown(Vec<(Access, PathBuf)>),
 }
 
-const SHELLS: [&str; 7] =
-    ["bash", "shell", "local_shell", "shell_command", "exec_command", "run_shell_command", "run_terminal_command"];
-/// Tools that write to the standard input of a running command, which cannot be checked.
-const STDIN_TOOLS: [&str; 3] = ["write_bash", "write_powershell", "write_stdin"];
-const READS: [&str; 14] = [
-    "read",
-    "notebookread",
-    "view",
-    "view_image",
-    "read_file",
-    "read_many_files",
-    "grep",
-    "search_file_content",
-    "grep_search",
-    "glob",
-    "ls",
-    "list",
-    "list_directory",
-    "rg",
-];
-const WRITES: [&str; 9] = [
-    "write",
-    "edit",
-    "multiedit",
-    "notebookedit",
-    "create",
-    "str_replace",
-    "str_replace_editor",
-    "write_file",
-    "replace",
-];
-const PATCHES: [&str; 2] = ["apply_patch", "patch"];
+/// Members of unknown tools that hold a line for a shell.
+const LINE_MEMBERS: [&str; 2] = ["command", "cmd"];
+/// Members of unknown tools that hold a program in a language that is not known.
+const CODE_MEMBERS: [&str; 2] = ["script", "code"];
+/// Parts of the names of members that hold paths.
+const PATH_PARTS: [&str; 5] = ["path", "file", "dir", "folder", "cwd"];
 
-/// The members that name a file or directory.
-const PATH_MEMBERS: [&str; 6] = ["file_path", "filePath", "notebook_path", "path", "dir_path", "absolute_path"];
-/// The members of read tools that hold path patterns.
-const PATTERN_MEMBERS: [&str; 2] = ["paths", "include"];
-/// The members that name a working directory.
-const DIRECTORY_MEMBERS: [&str; 4] = ["workdir", "cwd", "dir_path", "directory"];
+/// The row of a tool in the first table that has it.
+fn row_of(hosts: [Host; 3], name: &str) -> Option<&'static ToolRow> {
+    hosts.into_iter().find_map(|host| Facts::of(host).tools.row(name))
+}
 
 /// The command line that a tool would run.
 pub(crate) fn command(tool: &Tool) -> Option<&str> {
-    let is_shell = SHELLS.contains(&tool.name.to_lowercase().as_str());
-    ["command", "cmd"].iter().filter(|_| is_shell).find_map(|member| text_of(&tool.input, member))
+    let is_shell = row_of(tool.hosts, &tool.name).is_none_or(|row| row.does == Does::Shell);
+    LINE_MEMBERS.iter().filter(|_| is_shell).find_map(|member| text_of(&tool.input, member))
 }
 
 /// The identity of a call: its original command line, or its name and input.
@@ -77,69 +58,94 @@ pub(crate) fn call_identity(tool: &Tool) -> String {
 
 /// The effect of a tool call in a directory. A call without the expected command or file is refused.
 pub(crate) fn effect_of(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
-    let Tool { name, input } = tool;
-    let known = name.to_lowercase();
-    let known = known.as_str();
-    if SHELLS.contains(&known) {
-        return line_of(tool, cwd).map(ToolEffect::Shell);
-    }
-    if STDIN_TOOLS.contains(&known)
-        && ["input", "chars"].iter().any(|member| text_of(input, member).is_some_and(|text| !text.is_empty()))
-    {
-        return Err(refuse(
-            "host_tool",
-            format!("`{name}` writes to the standard input of a running command, which cannot be checked"),
-        )
-        .hint("run another command, with its input in a file or a here-document"));
-    }
-    let paths = if PATCHES.contains(&known) {
-        patched(input)
-    } else if WRITES.contains(&known) {
-        named(input, Access::Write)
-    } else if READS.contains(&known) {
-        let mut paths = named(input, Access::Read);
-        let globs = PATTERN_MEMBERS.iter().chain((known == "glob").then_some(&"pattern"));
-        paths.extend(texts(input, globs).map(|pattern| (Access::Read, fixed(pattern))));
-        // These tools use the working directory if they name no path.
-        let looks_here =
-            !matches!(known, "read" | "notebookread" | "view" | "view_image" | "read_file" | "read_many_files");
-        if paths.is_empty() && looks_here {
-            paths.push((Access::Read, String::new()));
+    let Tool { name, input, .. } = tool;
+    let Some(row) = row_of(tool.hosts, name) else { return unknown(tool, cwd) };
+    let access = |access| texts(input, &row.paths).map(move |path| (access, path.to_owned())).collect::<Vec<_>>();
+    let paths = match row.does {
+        Does::Shell => return line_of(tool, &row.directory, cwd).map(|line| ToolEffect::Shell(line, true)),
+        Does::Skill => return Ok(ToolEffect::Skill),
+        Does::Stdin if texts(input, &row.command).next().is_some() => {
+            return Err(refuse(
+                "host_tool",
+                format!("`{name}` writes to the standard input of a running command, which cannot be checked"),
+            )
+            .hint("run another command, with its input in a file or a here-document"));
         }
-        paths
-    } else {
-        return Ok(ToolEffect::Other);
+        Does::Fetch => return Ok(ToolEffect::Fetch),
+        Does::Stdin | Does::Agent | Does::None => return Ok(ToolEffect::Harmless),
+        Does::Patch => patched(texts(input, &row.command)),
+        Does::Write => access(Access::Write),
+        Does::Read => access(Access::Read),
+        Does::Search => {
+            let mut paths = access(Access::Read);
+            paths.extend(texts(input, &row.patterns).map(|pattern| (Access::Read, fixed(pattern))));
+            if paths.is_empty() {
+                paths.push((Access::Read, String::new()));
+            }
+            paths
+        }
     };
     if paths.is_empty() {
         return Err(Error::validation(format!("the tool `{name}` names no file where one is looked for"))
             .with("rule", "host_tool"));
     }
-    Ok(ToolEffect::Files(paths.into_iter().map(|(access, path)| (access, below(cwd, &path))).collect()))
+    Ok(ToolEffect::Files(below_all(cwd, paths)))
 }
 
-fn line_of(tool: &Tool, cwd: &Path) -> Result<Line> {
-    let Tool { name, input } = tool;
+/// The effect of a tool that no table has: any member with the name of a command is one, and any member with the name
+/// of a path may be written. Commands inside of other members are refused, because they cannot be replaced.
+fn unknown(tool: &Tool, cwd: &Path) -> Result<ToolEffect> {
+    let Tool { name, input, .. } = tool;
+    if LINE_MEMBERS.iter().any(|member| input.contains_key(*member)) {
+        return line_of(tool, &[], cwd).map(|line| ToolEffect::Shell(line, false));
+    }
+    let here = CODE_MEMBERS.into_iter().find(|member| input.contains_key(*member));
+    if let Some(member) = here.or_else(|| input.values().find_map(command_within)) {
+        let message = format!("`{name}` runs what its member `{member}` contains, which cannot run in the sandbox");
+        return Err(refuse("host_tool", message).hint("write it to a file, and run it with the shell tool"));
+    }
+    let names: Vec<&String> = input.keys().filter(|member| is_path_member(member)).collect();
+    let paths =
+        texts(input, names).map(|path| (Access::Write, path.strip_prefix("file://").unwrap_or(path).to_owned()));
+    Ok(ToolEffect::Unknown(below_all(cwd, paths.collect())))
+}
+
+/// The name of a member inside of a value that holds a command.
+fn command_within(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::Object(members) => {
+            let here = LINE_MEMBERS.into_iter().chain(CODE_MEMBERS).find(|member| members.contains_key(*member));
+            here.or_else(|| members.values().find_map(command_within))
+        }
+        Value::Array(values) => values.iter().find_map(command_within),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+fn is_path_member(member: &str) -> bool {
+    let member = member.to_lowercase();
+    PATH_PARTS.iter().any(|part| member.contains(part))
+}
+
+fn line_of(tool: &Tool, directory: &[String], cwd: &Path) -> Result<Line> {
+    let Tool { name, input, .. } = tool;
     let Some(command) = command(tool) else {
         return Err(
             Error::validation(format!("the tool `{name}` has no command that is one text")).with("rule", "host_tool")
         );
     };
-    let place = DIRECTORY_MEMBERS.iter().find_map(|member| text_of(input, member)).unwrap_or_default();
+    let place = texts(input, directory).next().unwrap_or_default();
     let timeout = input.get("timeout").and_then(Value::as_f64).filter(|limit| *limit >= 1.0);
     // All hosts with such a member count in milliseconds.
     Ok(Line { command: command.to_owned(), cwd: below(cwd, place), timeout: timeout.map(|limit| limit / 1000.0) })
 }
 
-fn named(input: &Map<String, Value>, access: Access) -> Vec<(Access, String)> {
-    texts(input, PATH_MEMBERS.iter()).map(|path| (access, path.to_owned())).collect()
-}
-
 /// The texts of these members; a list gives several.
 fn texts<'a>(
     input: &'a Map<String, Value>,
-    members: impl Iterator<Item = &'a &'static str>,
+    members: impl IntoIterator<Item = &'a String>,
 ) -> impl Iterator<Item = &'a str> {
-    let values = members.filter_map(|member| input.get(*member));
+    let values = members.into_iter().filter_map(|member| input.get(member));
     let all = values.flat_map(|value| value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice));
     all.filter_map(Value::as_str).filter(|text| !text.is_empty())
 }
@@ -154,12 +160,15 @@ fn fixed(pattern: &str) -> String {
 }
 
 /// The files that a patch names.
-fn patched(input: &Map<String, Value>) -> Vec<(Access, String)> {
+fn patched<'a>(patches: impl Iterator<Item = &'a str>) -> Vec<(Access, String)> {
     const MARKS: [&str; 4] = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
-    let texts = ["command", "input", "patch", "patchText"].iter().filter_map(|member| text_of(input, member));
-    let lines = texts.flat_map(str::lines).map(str::trim_start);
+    let lines = patches.flat_map(str::lines).map(str::trim_start);
     let paths = lines.filter_map(|line| MARKS.iter().find_map(|mark| line.strip_prefix(mark)));
     paths.map(|path| (Access::Write, path.trim().to_owned())).collect()
+}
+
+fn below_all(cwd: &Path, paths: Vec<(Access, String)>) -> Vec<(Access, PathBuf)> {
+    paths.into_iter().map(|(access, path)| (access, below(cwd, &path))).collect()
 }
 
 /// Resolves a path of a tool against the host's working directory. A leading `~` is kept for the policy to expand.

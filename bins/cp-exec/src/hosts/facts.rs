@@ -16,7 +16,6 @@ pub(crate) struct Facts {
     /// The sandbox of a whole agent.
     pub agent: AgentFacts,
     /// The tools of the host.
-    #[expect(dead_code, reason = "for the readers of the files")]
     pub tools: ToolFacts,
 }
 
@@ -57,7 +56,69 @@ pub(crate) struct Seed {
 /// The tools of a host.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ToolFacts {}
+pub(crate) struct ToolFacts {
+    pub row: Vec<ToolRow>,
+}
+
+/// Tools of one kind. The lists hold the names of members of a tool's input.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ToolRow {
+    pub names: Vec<String>,
+    pub does: Does,
+    /// The members that hold a command line, the input of a command, or a patch.
+    #[serde(default)]
+    pub command: Vec<String>,
+    #[serde(default)]
+    pub paths: Vec<String>,
+    /// The members that hold path patterns.
+    #[serde(default)]
+    pub patterns: Vec<String>,
+    /// The members that name the working directory.
+    #[serde(default)]
+    pub directory: Vec<String>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests run the examples"))]
+    pub examples: Vec<ToolExample>,
+}
+
+/// The effects that a tool has with an input.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(not(test), expect(dead_code, reason = "tests run the examples"))]
+pub(crate) struct ToolExample {
+    pub input: String,
+    pub effects: Vec<String>,
+}
+
+/// The kind of a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Does {
+    /// Runs a command line.
+    Shell,
+    /// Writes to the standard input of a running command.
+    Stdin,
+    /// Runs the command lines of a file.
+    Skill,
+    Read,
+    Write,
+    /// Changes the files that a patch names.
+    Patch,
+    /// Reads files below a directory, which is the working directory if no member names one.
+    Search,
+    /// Requests something from the network.
+    Fetch,
+    /// Starts another agent, whose tool calls are decided about one by one.
+    Agent,
+    None,
+}
+
+impl ToolFacts {
+    /// The row of a tool.
+    pub(crate) fn row(&self, name: &str) -> Option<&ToolRow> {
+        self.row.iter().find(|row| row.names.iter().any(|known| known == name))
+    }
+}
 
 impl Facts {
     /// The facts about a host.

@@ -3,6 +3,7 @@
 
 mod canary;
 pub(crate) mod facts;
+pub(crate) mod shell;
 #[cfg(test)]
 mod tests;
 
@@ -14,11 +15,14 @@ use cp_hosts::{Host, Text, pretty, uneditable};
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::canary::{Canary, run_canary};
+use self::shell::SHELL_PREFIX;
 
 /// The time limit that the host applies to the hook, in seconds. It is several times our own limit.
 const LIMIT: u64 = 30;
 /// The message after a hook failed, so that a refusal is never silent. Some hosts continue without a message.
 const FAILED: &str = "cp-exec hook failed";
+/// The sign before the text of a file that some editors write, which JSON does not allow.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 const PLUGIN: &str = include_str!("opencode.js");
 /// The text before the command words in that file.
 const WORDS: &str = "const [program, ...words] = ";
@@ -93,16 +97,30 @@ pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<Stri
             _ => Ok(command.plugin()),
         };
     }
+    match text {
+        Some(text) if text.trim().is_empty() => return add_hook(command, None),
+        Some(text) if text.starts_with(BYTE_ORDER_MARK) => {
+            let edited = add_hook(command, text.strip_prefix(BYTE_ORDER_MARK))?;
+            return Ok(format!("{BYTE_ORDER_MARK}{edited}"));
+        }
+        _ => {}
+    }
     let entry = command.entry();
     let lists = events(host).iter().map(|event| ((*event).to_owned(), json!([entry])));
-    let all = json!({ "hooks": lists.collect::<Map<_, _>>() });
+    let mut all = json!({ "hooks": lists.collect::<Map<_, _>>() });
+    let variables = shell::variables(command);
+    if let Some(variables) = &variables {
+        all["env"] = variables.clone();
+    }
     let rest = match text {
         None => None,
         Some(text) => {
             let edited = checked(text, &all)?;
             let value: Value = serde_json::from_str(text).unwrap_or_default();
             let has = |event: &&str| value["hooks"][event].as_array().is_some_and(|list| list.contains(&entry));
-            if events(host).iter().all(has) && hook_entries(host, &edited).len() == events(host).len() {
+            let has_shell = variables.as_ref().is_none_or(|all| value["env"][SHELL_PREFIX] == all[SHELL_PREFIX]);
+            let count = hook_entries(host, &edited).len();
+            if has_shell && events(host).iter().all(has) && count == events(host).len() {
                 return Ok(text.to_owned());
             }
             remove_hook(host, text)?
@@ -113,15 +131,19 @@ pub(crate) fn add_hook(command: &Command<'_>, text: Option<&str>) -> Result<Stri
         return Ok(pretty(&whole, "  ") + "\n");
     };
     let mut text = checked(&rest, &all)?;
-    let Some(hooks) = text.member(&[], "hooks") else {
-        text.append(&[], Some("hooks"), &all["hooks"]);
-        return Ok(text.into_text());
-    };
-    for event in events(host) {
-        match text.member(&[hooks], event) {
-            Some(event) => text.append(&[hooks, event], None, &entry),
-            None => text.append(&[hooks], Some(event), &json!([entry])),
+    match text.member(&[], "hooks") {
+        None => text.append(&[], Some("hooks"), &all["hooks"]),
+        Some(hooks) => {
+            for event in events(host) {
+                match text.member(&[hooks], event) {
+                    Some(event) => text.append(&[hooks, event], None, &entry),
+                    None => text.append(&[hooks], Some(event), &json!([entry])),
+                }
+            }
         }
+    }
+    if let Some(variables) = &variables {
+        shell::add(&mut text, variables)?;
     }
     Ok(text.into_text())
 }
@@ -131,7 +153,15 @@ pub(crate) fn remove_hook(host: Host, text: &str) -> Result<Option<String>> {
     if host == Host::Opencode {
         return Ok((!is_plugin(text)).then(|| text.to_owned()));
     }
+    if let Some(text) = text.strip_prefix(BYTE_ORDER_MARK) {
+        return Ok(remove_hook(host, text)?.map(|text| format!("{BYTE_ORDER_MARK}{text}")));
+    }
     let mut edited = checked(text, &Value::Null)?;
+    if let Some((way, _)) = shell::setting(&edited).filter(|(_, value)| host == Host::Claude && shell::is_ours(value))
+        && !edited.remove(&way)
+    {
+        return Ok(None);
+    }
     // In reverse order, so that the indexes of earlier entries stay valid.
     for (way, _) in hook_entries(host, &edited).into_iter().rev() {
         if !edited.remove(&way) {
@@ -148,6 +178,7 @@ pub(crate) fn lines(host: Host, text: &str) -> Result<Vec<String>> {
     if host == Host::Opencode {
         return Ok(is_plugin(text).then(|| text.to_owned()).into_iter().collect());
     }
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     Ok(hook_entries(host, &checked(text, &Value::Null)?).into_iter().map(|(_, line)| line).collect())
 }
 
@@ -200,6 +231,9 @@ fn is_plugin(text: &str) -> bool {
 /// Parses a text that can be edited. `paste` is the text for the user to insert if it cannot be edited.
 fn checked(text: &str, paste: &Value) -> Result<Text> {
     let (text, value) = Text::checked(text, "hooks", paste)?;
+    if value.get("env").is_some_and(|env| !env.is_object()) {
+        return Err(uneditable("`env` is not an object".to_owned(), paste));
+    }
     let mut lists = value["hooks"].as_object().into_iter().flatten();
     match lists.find(|(_, list)| !list.is_array()) {
         Some((event, _)) => Err(uneditable(format!("`hooks.{event}` is not an array"), paste)),

@@ -4,7 +4,7 @@ use cp_hosts::Host;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Command, add_hook, file_of, lines, program_in, remove_hook};
+use super::{BYTE_ORDER_MARK, Command, SHELL_PREFIX, add_hook, file_of, lines, program_in, remove_hook};
 
 const JSON_HOSTS: [Host; 4] = [Host::Claude, Host::Codex, Host::Gemini, Host::Copilot];
 
@@ -55,10 +55,15 @@ fn text() -> impl Strategy<Value = String> {
     let events =
         prop::sample::subsequence(vec!["PreToolUse", "BeforeTool", "preToolUse", "SessionStart", "Stop"], 0..4);
     let hooks = (events, prop::collection::vec(prop::collection::vec(group(), 0..3), 5));
-    (prop::collection::vec(leaf(), 0..4), prop::option::of(hooks), 0..5_usize, 0..4_usize, prop::bool::ANY).prop_map(
-        |(leaves, hooks, style, at, end)| {
+    let env = prop::option::of(0..3_usize);
+    (prop::collection::vec(leaf(), 0..4), prop::option::of(hooks), 0..5_usize, 0..4_usize, prop::bool::ANY, env)
+        .prop_map(|(leaves, hooks, style, at, end, env)| {
             let mut members: Vec<String> =
                 leaves.into_iter().enumerate().map(|(n, leaf)| format!("\"m{n}\":{leaf}")).collect();
+            if let Some(count) = env {
+                let variables = ["\"A\": \"1\"".to_owned(), "\"B\":\"\"".to_owned()];
+                members.insert(0, format!("\"env\":{}", written('{', &variables[..count], '}', style, 1)));
+            }
             if let Some((events, groups)) = hooks {
                 let lists = events.iter().zip(groups);
                 let lists =
@@ -67,8 +72,7 @@ fn text() -> impl Strategy<Value = String> {
                 members.insert(at.min(members.len()), hooks);
             }
             written('{', &members, '}', style, 0) + if end { "\n" } else { "" }
-        },
-    )
+        })
 }
 
 /// All entries except ours.
@@ -101,6 +105,12 @@ proptest! {
         if before.get("hooks").is_none() {
             after.as_object_mut().unwrap().shift_remove("hooks");
         }
+        if let Some(env) = after.get_mut("env").and_then(Value::as_object_mut) {
+            prop_assert_eq!(env.shift_remove(SHELL_PREFIX).is_some(), host == Host::Claude);
+        }
+        if before.get("env").is_none() {
+            after.as_object_mut().unwrap().shift_remove("env");
+        }
         prop_assert_eq!(&after, &before);
         let rest = remove_hook(host, &with).unwrap();
         prop_assert_eq!(rest.as_deref(), Some(text.as_str()));
@@ -132,6 +142,32 @@ fn remove_hook_deletes_file_only_without_other_entries() {
 }
 
 #[test]
+fn hook_is_added_to_empty_file_and_after_byte_order_mark() {
+    for host in JSON_HOSTS {
+        let own = command(host, "/bin/cp-exec");
+        let made = add_hook(&own, None).unwrap();
+        for empty in ["", " \n"] {
+            assert_eq!(add_hook(&own, Some(empty)).unwrap(), made);
+        }
+        let text = format!("{BYTE_ORDER_MARK}{{\n  \"a\": 1\n}}");
+        let with = add_hook(&own, Some(&text)).unwrap();
+        assert!(with.starts_with(BYTE_ORDER_MARK) && lines(host, &with).unwrap().len() >= 4, "{with}");
+        assert_eq!(add_hook(&own, Some(&with)).unwrap(), with, "twice is once");
+        assert_eq!(remove_hook(host, &with).unwrap().as_deref(), Some(text.as_str()));
+    }
+}
+
+#[test]
+fn add_hook_beside_other_shell_program_fails() {
+    let own = command(Host::Claude, "/bin/cp-exec");
+    let text = |value: &str| format!("{{\"env\": {{\"{SHELL_PREFIX}\": \"{value}\"}}}}");
+    assert!(add_hook(&own, Some(&text("/opt/wrapper"))).unwrap_err().message().contains("already `/opt/wrapper`"));
+    let moved = add_hook(&own, Some(&text("/old/home/bin/claude-shell"))).unwrap();
+    assert!(moved.contains("/the/home/bin/claude-shell") && !moved.contains("/old/"), "{moved}");
+    assert_eq!(remove_hook(Host::Claude, &text("/opt/wrapper")).unwrap().unwrap(), text("/opt/wrapper"));
+}
+
+#[test]
 fn remove_hook_keeps_other_handlers_of_group() {
     let text = r#"{"hooks": {"PreToolUse": [{"hooks": [{"command": "a"}, {"command": "'/x/cp-exec' --home /h hook claude"}, {"command": "b"}]},
         {"hooks": [{"command": "cp-exec hook claude"}, {"command": "cp-exec hook claude 2>&1"}]}, {"hooks": [{"command": "cp-exec hook codex"}]}]}}"#;
@@ -147,7 +183,7 @@ fn add_hook_to_invalid_file_fails_with_position_and_text_to_paste() {
     for (text, line, why) in [
         ("{\n  // mine\n  \"a\": 1\n}", Some(2), "expected a member name"),
         ("{\"a\": 1,}", Some(1), "expected a member name"),
-        ("", Some(1), "ends inside"),
+        ("{", Some(1), "ends inside"),
         ("{\"a\": 1, \"a\": 2}", Some(1), "duplicate"),
         ("[]", None, "`hooks` is not an object"),
         ("{\"hooks\": []}", None, "`hooks` is not an object"),

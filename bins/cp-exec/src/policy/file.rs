@@ -203,19 +203,14 @@ impl Default for Paths {
 }
 
 /// `[tools]`
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Tools {
-    /// Tools that may run; `*` matches any run of characters.
-    pub allow: Vec<String>,
+    /// Tools that may run; `*` matches any run of characters, and `@default` the tools that may run without this key:
+    /// the executables of a `--tools` directory, and the tools of other agents that run nothing.
+    pub allow: Option<Vec<String>>,
     /// Tools that a person must approve.
     pub approve: Vec<String>,
-}
-
-impl Default for Tools {
-    fn default() -> Self {
-        Self { allow: vec!["*".to_owned()], approve: Vec::new() }
-    }
 }
 
 /// `[approval]`
@@ -405,7 +400,7 @@ mod tests {
         let policy = parse("").unwrap();
         assert!(policy.exec.allowed_commands.is_empty());
         assert_eq!(policy.exec.require, [Layer::NoNewPrivs, Layer::Seccomp]);
-        assert!(parse("[tools]\nallow = []\n").unwrap().tools.allow.is_empty());
+        assert!(parse("[tools]\nallow = []\n").unwrap().tools.allow == Some(Vec::new()));
     }
 
     #[test]

@@ -169,6 +169,12 @@ impl Policy {
         self.longest = 86_400.0;
     }
 
+    /// Adds a path to those that may be read.
+    pub(crate) fn allow_reading(&mut self, path: &Path) {
+        let anchors = Anchors { base: self.base.clone(), home: self.loaded.home.clone(), session: None };
+        self.bounds.read.push(Pattern::new(&escaped(&path.to_string_lossy()), &anchors));
+    }
+
     /// Removes write access and the network.
     pub(crate) fn set_read_only(&mut self) {
         self.bounds.read_only = true;

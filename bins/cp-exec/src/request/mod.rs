@@ -41,6 +41,8 @@ pub(crate) struct Command {
     pub confirm: Option<String>,
     /// Remarks about the command string.
     pub notices: Vec<String>,
+    /// The text that the shell runs for a line, if it is not the line itself.
+    pub shell_text: Option<Box<str>>,
 }
 
 /// The form of a command.
@@ -187,7 +189,7 @@ fn shell(tool: &str, operation: Option<&str>, arguments: &RawValue) -> Result<Re
                 .hint(r#"{"command":"git status"} or {"argv":["git","status"]}"#));
         }
     };
-    let command = Command { form, cwd, env, timeout, stdin, confirm, notices: Vec::new() };
+    let command = Command { form, cwd, env, timeout, stdin, confirm, ..Command::default() };
     command.check()?;
     Ok(Request::Command(command))
 }

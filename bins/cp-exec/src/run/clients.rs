@@ -53,8 +53,10 @@ pub(crate) struct ToolCall {
     /// The host's id of the call.
     pub call: String,
     pub tool: String,
-    /// True if only the name of the tool tells its effect, so that the list of tools decides.
-    pub is_unknown: bool,
+    /// True if the list of tools decides about the tool, because its input names neither a command nor a file.
+    pub is_listed: bool,
+    /// True if the tool may run without the list.
+    pub by_default: bool,
     /// The data of the entry: before the call its input, and after the call its output.
     pub data: Value,
     /// True after the call.

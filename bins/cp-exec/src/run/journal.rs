@@ -12,7 +12,7 @@ use cp_ledger::format::claims;
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::clients::ClientDecision;
 use super::result::Outcome;
@@ -24,6 +24,19 @@ use crate::sandbox::report::Quarantined;
 
 /// Declared files up to this size are hashed.
 const HASHED: u64 = 16 << 20;
+
+/// The number of entries that are searched for a tool call of another agent. Its events follow each other closely.
+const LINES: usize = 500;
+
+/// A recorded decision about a tool call of another agent.
+#[derive(Deserialize)]
+pub(crate) struct HostDecision {
+    host_session: String,
+    pub host_call: String,
+    command: Option<String>,
+    /// The time limit of the agent in milliseconds.
+    pub timeout: Option<f64>,
+}
 
 /// Writes the entries of this program. The ledger is opened with the first entry.
 pub(crate) struct Journal {
@@ -244,11 +257,37 @@ impl Journal {
         self.durably(entry)
     }
 
+    /// The newest decision about a command of the current session of another agent. A decision that a run followed
+    /// does not count.
+    pub(crate) fn host_decision(&mut self, command: &str) -> Result<Option<HostDecision>> {
+        let Some(HostCall { session, .. }) = self.actor.host.clone() else { return Ok(None) };
+        let mut recorded = command.as_bytes().to_vec();
+        self.ledger()?.redactor().redact(&mut recorded, 0);
+        let mut lines = cp_ledger::read::backward(self.ledger()?.path())?;
+        let mut started = Vec::new();
+        for _ in 0..LINES {
+            let Some(raw) = lines.next()? else { break };
+            let Some(line) = raw.stored() else { continue };
+            let is_intent = line.is_event("host.intent");
+            if !is_intent && !line.is_event("exec.intent") {
+                continue;
+            }
+            let data = line.member("data").and_then(|data| serde_json::from_slice::<HostDecision>(data).ok());
+            let Some(data) = data.filter(|data| data.host_session == session) else { continue };
+            if !is_intent {
+                started.push(data.host_call);
+            } else if data.command.as_deref().map(str::as_bytes) == Some(&recorded)
+                && !started.contains(&data.host_call)
+            {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
     /// True if the newest entry about the current tool call, among entries of the events `among`, has this event and
     /// contains all of these texts.
     pub(crate) fn has(&mut self, event: &str, among: &[&str], named: &[&str]) -> Result<bool> {
-        /// The number of entries that are searched. Two hooks of one call follow each other closely.
-        const LINES: usize = 500;
         let Some(HostCall { call, .. }) = self.actor.host.clone() else { return Ok(false) };
         let call = quoted(&call);
         let mut lines = cp_ledger::read::backward(self.ledger()?.path())?;

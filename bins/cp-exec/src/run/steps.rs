@@ -20,12 +20,11 @@ use super::result::StepsReport;
 use crate::decision::{
     Caller, HashCache, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
 };
-use crate::glob::name_matches;
 use crate::policy::{HostCall, Policy};
-use crate::refusal::{owner_hint, refuse};
 use crate::request::{Command, Form};
 use crate::sandbox::plan::Terminals;
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process};
+use crate::tools::executable;
 
 /// The most steps that are recorded individually.
 const RECORDED: u64 = 10_000;
@@ -335,18 +334,15 @@ impl Steps {
     }
 
     /// Records a tool call of an agent inside. The sandbox contains its effects; the list of tools decides about a tool
-    /// that is known by its name only.
+    /// whose input names neither a command nor a file.
     fn tool_call(&mut self, asked: ToolCall) -> Result<()> {
         self.inside.count_request()?;
-        let ToolCall { host, session, call, tool, is_unknown, data, is_result } = asked;
+        let ToolCall { host, session, call, tool, is_listed, by_default, data, is_result } = asked;
         let mut policy = self.policy.clone();
         policy.actor.call = Some(call.clone());
         policy.actor.host = Some(HostCall { host, session, call });
         let mut journal = Journal::new(&policy);
-        let allowed = &policy.loaded.settings.tools.allow;
-        if is_unknown && !is_result && !allowed.iter().any(|pattern| name_matches(pattern, &tool)) {
-            let error = refuse("tools", format!("the tool `{tool}` is not in [tools] allow of the policy"))
-                .hint(owner_hint("the tool in [tools] allow"));
+        if is_listed && let Err(error) = executable::permitted(&policy, &tool, by_default) {
             journal.refused(&data, &error)?;
             return Err(error);
         }

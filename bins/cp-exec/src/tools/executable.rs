@@ -24,7 +24,7 @@ const DESCRIBE: Duration = Duration::from_secs(2);
 /// Decides about a call of a tool, and prepares its standard input.
 pub(crate) fn rule(policy: &Policy, hashes: &mut HashCache, call: &ToolCall) -> Result<(Ruling, OwnedFd)> {
     let path = find(policy, &call.name)?;
-    permitted(policy, &call.name)?;
+    permitted(policy, &call.name, true)?;
     let pinned = ProgramLookup::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
 
     let arguments = call.arguments.get();
@@ -93,10 +93,15 @@ fn find(policy: &Policy, name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Refuses a tool that the policy does not allow.
-pub(crate) fn permitted(policy: &Policy, name: &str) -> Result<()> {
-    let allow = &policy.loaded.settings.tools.allow;
-    if allow.iter().any(|pattern| name_matches(pattern, name)) {
+/// The word in `tools.allow` for the tools that pass without this key.
+pub(crate) const BY_DEFAULT: &str = "@default";
+
+/// Refuses a tool that the policy does not allow. Without `tools.allow`, `by_default` decides.
+pub(crate) fn permitted(policy: &Policy, name: &str, by_default: bool) -> Result<()> {
+    let allow = policy.loaded.settings.tools.allow.as_ref();
+    if allow.map_or(by_default, |allow| {
+        allow.iter().any(|pattern| name_matches(pattern, name) || (by_default && pattern == BY_DEFAULT))
+    }) {
         return Ok(());
     }
     Err(refuse("tools.allow", format!("Tool not permitted: {name}")).hint(policy.setting_hint("tools.allow")))

@@ -9,7 +9,7 @@ use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::{Context, Error, Result};
 use cp_hosts::Host;
 
-use super::run::{answer_live, is_live, on_record, pass_live, report_killed_runs};
+use super::run::{answer_live, begin, is_live, on_record, pass_live};
 use crate::agent::{Request, host_of, prepare};
 use crate::decision::decide_agent;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams};
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return Err(Error::usage("there is no command").hint("write cp-exec agent -- claude"));
     }
     let mut engine = Engine::new(context, &[], None)?;
-    report_killed_runs(&mut engine, context)?;
+    begin(&mut engine, false, context)?;
     context.out.filtering();
     context.out.outlive_reader();
     let outcome =

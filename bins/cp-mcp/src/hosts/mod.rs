@@ -33,8 +33,15 @@ pub(crate) fn install(args: &Args, context: &mut Context) -> Result<()> {
         Host::Codex | Host::Gemini | Host::Copilot => Some("the host reads it in a directory that you have trusted"),
         Host::Opencode => None,
     });
-    let edit =
-        Edit { verb: INSTALL.path, event: "mcp.install", resource: "server", next, person: person()?, file: file_of };
+    let edit = Edit {
+        verb: INSTALL.path,
+        event: "mcp.install",
+        resource: "server",
+        next,
+        person: person()?,
+        file: file_of,
+        script: None,
+    };
     change(&edit, args, context, |text| with_ours(host, &words, text).map(Some))
 }
 
@@ -56,6 +63,7 @@ pub(crate) fn remove(args: &Args, context: &mut Context) -> Result<()> {
         next: None,
         person: person()?,
         file: file_of,
+        script: None,
     };
     change(&edit, args, context, |text| text.map_or(Ok(None), |text| without_ours(host, text)))
 }

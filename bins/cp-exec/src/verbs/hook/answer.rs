@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
+use std::path::Path;
 
 use cp_common::home::lock;
 use cp_common::output::{Severity, line_to_stderr};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result, coprocess, keys};
-use cp_hosts::Host;
+use cp_hosts::{Host, own};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -19,6 +20,8 @@ use super::decided::{HookDecision, Question, in_one_text};
 use crate::digest::sha256;
 use crate::guard::session_tmp;
 use crate::hook::{self, Event, Moment, Output, Tool, Verdict};
+use crate::hosts;
+use crate::hosts::shell::HostShell;
 use crate::policy::HostCall;
 use crate::run::Engine;
 use crate::run::approvals::paused;
@@ -86,7 +89,7 @@ pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
     if matches!(event.moment, Moment::Other) {
         return context.out.answer(&silent);
     }
-    let _turn = enter(&event, context)?;
+    let _turn = enter(event.host, &event.session, event.cwd.as_deref(), context)?;
     let mut engine = Engine::new(context, &[], None)?;
     match &event.moment {
         Moment::Before(tool) => before(&mut engine, &event, named, tool, context),
@@ -119,15 +122,15 @@ pub(super) fn question() -> Result<Vec<u8>> {
 
 /// Continues the session of the host's conversation, which the first question creates. Returns a lock, so that the
 /// questions of one conversation are answered one after the other.
-fn enter(event: &Event, context: &mut Context) -> Result<Option<File>> {
-    let (host, id) = (event.host.name(), event.session.as_str());
+pub(super) fn enter(host: Host, id: &str, cwd: Option<&Path>, context: &mut Context) -> Result<Option<File>> {
+    let host = host.name();
     if context.options.session.is_some() {
         return Ok(None);
     }
     let (session, note) = if let Some(found) = context.home.host_session(host, id) {
         found
     } else {
-        context.options.base = context.options.base.take().or_else(|| event.cwd.clone());
+        context.options.base = context.options.base.take().or_else(|| cwd.map(Path::to_owned));
         coprocess::ask("cp-session", &["start", "--host", host, "--host-session", id], b"", context)?;
         let found = context.home.host_session(host, id);
         found.ok_or_else(|| Error::not_found("the session that was started for the host is not there"))?
@@ -160,7 +163,10 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
     let handed_on = handed_on.collect::<std::result::Result<Vec<_>, _>>();
     let handed_on = handed_on.map_err(|word| Error::validation(format!("{} is not UTF-8", word.display())))?;
     engine.serve(hosted(event, &hook::call_identity(tool))?);
-    let asking = Question { tool, cwd, handed_on: &handed_on, asks: event.prompt_mode(named, attended()) };
+    let (program, home) = own(context)?;
+    let command = hosts::Command { host: named, program: &program, home: &home };
+    let shell = if event.host == named { HostShell::of(&command) } else { HostShell::Default };
+    let asking = Question { tool, cwd, handed_on: &handed_on, asks: event.prompt_mode(named, attended()), shell };
     let input_hash = sha256(Value::Object(tool.input.clone()).to_string().as_bytes());
     let fresh = |engine: &mut Engine, stage: &str| -> Result<bool> {
         Ok(event.call.is_none() || !engine.journal.has(stage, &STAGES, &[&input_hash])?)
@@ -175,6 +181,7 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
                     "rule": rule,
                     "cwd": cwd,
                     "command": hook::command(tool),
+                    "timeout": tool.input.get("timeout"),
                     "paths": paths,
                     "input_hash": input_hash,
                     "input": keeps_content(engine).then_some(&tool.input),

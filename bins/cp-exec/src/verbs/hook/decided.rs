@@ -10,7 +10,9 @@ use serde_json::{Map, Value};
 
 use crate::decision::{confirm, decide};
 use crate::hook::{Line, PromptMode, Rewriter, Tool, ToolEffect, Verdict, effect_of, original_of};
-use crate::policy::{Confirm, HostCall, LONGEST};
+use crate::hosts::shell::{HostShell, SHELL_PREFIX};
+use crate::policy::{Access, Confirm, HostCall, LONGEST};
+use crate::refusal::refuse;
 use crate::request::{Command, Form};
 use crate::run::{Engine, until_answered};
 use crate::tools::{executable, filesystem};
@@ -25,6 +27,8 @@ pub(super) struct Question<'a> {
     pub handed_on: &'a [String],
     /// The way in which the user can be asked.
     pub asks: PromptMode,
+    /// The program that runs the command lines of the host.
+    pub shell: HostShell,
 }
 
 /// The decision, and the rule that made it.
@@ -35,44 +39,74 @@ pub(super) struct HookDecision {
     pub notices: Vec<String>,
 }
 
+/// A decision without paths and notices.
+fn decided(verdict: Verdict, rule: &str) -> HookDecision {
+    HookDecision { verdict, rule: rule.to_owned(), paths: Vec::new(), notices: Vec::new() }
+}
+
 impl Question<'_> {
     /// Decides. A refusal is an error, and a call that awaits approval is recorded. `known`: the call was approved
     /// before.
     pub(super) fn decide(&self, engine: &mut Engine, known: bool) -> Result<HookDecision> {
-        let decided = |verdict, rule: &str| HookDecision {
-            verdict,
-            rule: rule.to_owned(),
-            paths: Vec::new(),
-            notices: Vec::new(),
-        };
+        let tool = &self.tool.name;
         match effect_of(self.tool, self.cwd)? {
-            ToolEffect::Shell(line) => self.shell(engine, line),
+            ToolEffect::Shell(..) | ToolEffect::Skill if self.shell == HostShell::Foreign => {
+                let message = format!("{SHELL_PREFIX} is not the program of cp-exec, so commands would run outside");
+                Err(refuse("host_shell", message).hint(format!(
+                    "remove env.{SHELL_PREFIX} from the settings of the project; `cp-exec hook install claude` sets it"
+                )))
+            }
+            ToolEffect::Shell(line, is_known) => {
+                self.shell(engine, line, is_known && self.shell == HostShell::Sandboxed)
+            }
             ToolEffect::Files(paths) => {
-                for (access, path) in &paths {
-                    filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
-                }
-                let paths = paths.iter().map(|(_, path)| path.display().to_string()).collect();
+                let paths = check_files(engine, &paths)?;
                 Ok(HookDecision { paths, ..decided(Verdict::Pass, "paths") })
             }
-            ToolEffect::Other => {
-                let name = &self.tool.name;
-                executable::permitted(&engine.policy, name)?;
-                if !executable::requires_approval(&engine.policy, name) {
-                    return Ok(decided(Verdict::Pass, "tools.allow"));
-                }
-                if !known {
-                    let input = Value::Object(self.tool.input.clone());
-                    let approval = confirm::approval_of_host_call(&engine.policy, name, &input, self.cwd)?;
-                    let spent = await_approval(engine, &approval, |engine| confirm::spend(&engine.policy, &approval))?;
-                    engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
-                }
-                Ok(decided(Verdict::Pass, "tools.approve"))
+            ToolEffect::Skill if self.shell == HostShell::Default => {
+                let message = format!("`{tool}` runs the command lines of a file, which would not be in the sandbox");
+                Err(refuse("host_tool", message).hint("`cp-exec hook install claude` puts them into it"))
+            }
+            ToolEffect::Skill | ToolEffect::Harmless => self.by_name(engine, known, None),
+            ToolEffect::Fetch => {
+                self.by_name(engine, known, Some(format!("`{tool}` uses the network outside of the sandbox")))
+            }
+            ToolEffect::Unknown(paths) => {
+                let paths = check_files(engine, &paths)?;
+                let why = format!("cp-exec does not know the tool `{tool}`");
+                Ok(HookDecision { paths, ..self.by_name(engine, known, Some(why))? })
             }
         }
     }
 
-    /// Rewrites a command line to run in our sandbox, where it is decided about again.
-    fn shell(&self, engine: &mut Engine, line: Line) -> Result<HookDecision> {
+    /// Decides about a tool by its name. `risk` is the reason to ask about a tool that the policy does not list.
+    fn by_name(&self, engine: &mut Engine, known: bool, risk: Option<String>) -> Result<HookDecision> {
+        let name = &self.tool.name;
+        if let Err(error) = executable::permitted(&engine.policy, name, risk.is_none()) {
+            let by_agent = engine.policy.exec().confirm == Confirm::Agent;
+            if let Some(why) = risk.filter(|_| by_agent && self.asks == PromptMode::Now) {
+                return Ok(decided(Verdict::Ask(self.tool.input.clone(), why), "tools.allow"));
+            }
+            // The tools of one server are usually allowed together.
+            let server = name.rsplit_once("__").map_or_else(|| name.clone(), |(server, _)| format!("{server}__*"));
+            let line = format!("[tools] allow = [\"{}\", \"{server}\"]", executable::BY_DEFAULT);
+            return Err(error.hint(engine.policy.setting_hint(&line)));
+        }
+        if !executable::requires_approval(&engine.policy, name) {
+            return Ok(decided(Verdict::Pass, "tools.allow"));
+        }
+        if !known {
+            let input = Value::Object(self.tool.input.clone());
+            let approval = confirm::approval_of_host_call(&engine.policy, name, &input, self.cwd)?;
+            let spent = await_approval(engine, &approval, |engine| confirm::spend(&engine.policy, &approval))?;
+            engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
+        }
+        Ok(decided(Verdict::Pass, "tools.approve"))
+    }
+
+    /// Rewrites a command line to run in our sandbox, where it is decided about again. A contained line stays as it
+    /// is, so that the host applies its own rules to it.
+    fn shell(&self, engine: &mut Engine, line: Line, contained: bool) -> Result<HookDecision> {
         let hosted = engine.policy.actor.host.as_ref().map(HostCall::word).unwrap_or_default();
         let rewriting = Rewriter { program: &program()?, context: self.handed_on, hosted: &hosted };
         let line = Line { timeout: line.timeout.map(|limit| limit.min(LONGEST)), ..line };
@@ -86,20 +120,25 @@ impl Question<'_> {
         let (decision, command) = check::decision_of(&engine.policy, &mut engine.hashes, command)?;
         let verdict = match (decision.verdict, &command) {
             (check::Decided::Allow, _) => Verdict::Rewrite(self.with_command(rewriting.of(&line, None))),
-            (check::Decided::Ask, Some(command)) => {
-                self.asked(engine, command, &decision, |token| self.with_command(rewriting.of(&line, token)))?
-            }
+            (check::Decided::Ask, Some(command)) => self
+                .asked(engine, command, &decision, contained, |token| self.with_command(rewriting.of(&line, token)))?,
             (check::Decided::Ask | check::Decided::Deny, _) => return Err(denial(decision)),
+        };
+        let verdict = match verdict {
+            Verdict::Rewrite(_) if contained => Verdict::Pass,
+            verdict => verdict,
         };
         Ok(HookDecision { verdict, rule: decision.rule, paths: Vec::new(), notices: decision.notices })
     }
 
-    /// Handles a call that requires approval. A grant is kept for the run, which spends it.
+    /// Handles a call that requires approval. A grant is kept for the run, which spends it. The host asks only about a
+    /// line that carries its token, and a contained line stays as it is.
     fn asked(
         &self,
         engine: &mut Engine,
         command: &Command,
         decision: &Decision,
+        contained: bool,
         input: impl Fn(Option<&str>) -> Map<String, Value>,
     ) -> Result<Verdict> {
         let ruling = decide(&engine.policy, &mut engine.hashes, command)?;
@@ -110,6 +149,7 @@ impl Question<'_> {
         }
         let by_agent = engine.policy.exec().confirm == Confirm::Agent;
         if by_agent
+            && !contained
             && self.asks == PromptMode::Now
             && let Some((token, _)) = confirm::token_for(&engine.policy, &approval)?
         {
@@ -133,6 +173,14 @@ impl Question<'_> {
         input.insert(member.to_owned(), command.into());
         input
     }
+}
+
+/// Checks the files of a tool call, and returns their paths.
+fn check_files(engine: &Engine, paths: &[(Access, PathBuf)]) -> Result<Vec<String>> {
+    for (access, path) in paths {
+        filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
+    }
+    Ok(paths.iter().map(|(_, path)| path.display().to_string()).collect())
 }
 
 /// Attempts an action that requires approval. The request is recorded once.

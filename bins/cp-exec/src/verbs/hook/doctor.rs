@@ -13,7 +13,7 @@ use cp_hosts::Host;
 use serde::Deserialize;
 
 use super::install::person;
-use crate::hosts::{Canary, Command, add_hook, file_of, lines, program_in, run_canary};
+use crate::hosts::{Canary, Command, add_hook, file_of, lines, program_in, run_canary, shell};
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
 
@@ -28,7 +28,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// The time limit of `--version`.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Test that the hosts call the hook: run each host that has it once, with a local model
+/// Test that the hosts call the hook: run each of them once with a local model
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only this one (default: those that are installed or configured)
@@ -129,6 +129,9 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
     let home = resolved(context.home.root());
     let command = Command { host, program: &own.to_string_lossy(), home: &home.to_string_lossy() };
     let same = add_hook(&command, Some(&text)).map_err(|e| e.message().to_owned())? == text;
+    if host == Host::Claude && !shell::is_written(&command) {
+        return Err("the program of CLAUDE_CODE_SHELL_PREFIX is missing or changed, so no command runs".to_owned());
+    }
     if same { Ok(()) } else { Err("not as this cp-exec writes it, so it may not close".to_owned()) }
 }
 

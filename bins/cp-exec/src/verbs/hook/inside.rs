@@ -22,7 +22,7 @@ pub(crate) fn run(named: Host, context: &mut Context) -> Result<()> {
         Moment::After(tool, output) => {
             let text = output.value.as_str().map_or_else(|| output.value.to_string(), str::to_owned);
             let output = json!({ "failed": output.failed, "bytes": text.len(), "sha256": sha256(text.as_bytes()) });
-            ToolCall { is_unknown: false, is_result: true, ..call(&event, tool, output)? }
+            ToolCall { is_result: true, ..call(&event, tool, output)? }
         }
     };
     let is_result = message.is_result;
@@ -41,7 +41,13 @@ fn before(event: &Event, tool: &Tool, context: &Context) -> Result<ToolCall> {
     let effect = hook::effect_of(tool, event.cwd.as_deref().unwrap_or(&base))?;
     let input_hash = sha256(Value::Object(tool.input.clone()).to_string().as_bytes());
     let input = json!({ "command": hook::command(tool), "input_hash": input_hash, "cwd": event.cwd });
-    Ok(ToolCall { is_unknown: matches!(effect, ToolEffect::Other), ..call(event, tool, input)? })
+    let (is_listed, by_default) = match effect {
+        ToolEffect::Shell(..) | ToolEffect::Files(_) => (false, true),
+        // Files of skills and requests to the network are inside as well.
+        ToolEffect::Skill | ToolEffect::Harmless | ToolEffect::Fetch => (true, true),
+        ToolEffect::Unknown(_) => (true, false),
+    };
+    Ok(ToolCall { is_listed, by_default, ..call(event, tool, input)? })
 }
 
 fn call(event: &Event, tool: &Tool, data: Value) -> Result<ToolCall> {
@@ -51,7 +57,8 @@ fn call(event: &Event, tool: &Tool, data: Value) -> Result<ToolCall> {
         session: hosted.session,
         call: hosted.call,
         tool: tool.name.clone(),
-        is_unknown: false,
+        is_listed: false,
+        by_default: true,
         data,
         is_result: false,
     })

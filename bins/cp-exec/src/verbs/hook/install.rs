@@ -1,13 +1,13 @@
 //! `cp-exec hook install` and `hook remove`: add the hook to the configuration of a host, or remove it, after a preview
 //! and confirmation. Other entries stay unchanged.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 use cp_hosts::{Args, Edit, Host, change, own};
 
-use crate::hosts::{Command, add_hook, file_of, remove_hook};
+use crate::hosts::{Command, add_hook, file_of, remove_hook, shell};
 use crate::policy;
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
@@ -32,7 +32,8 @@ pub(super) fn install(args: &Args, context: &mut Context) -> Result<()> {
     let command = Command { host, program: &program, home: &home };
     let next =
         (host == Host::Codex).then_some("start codex and trust the hook (/hooks): until then codex passes it over");
-    let edit = Edit { next, ..edit(&INSTALL, context)? };
+    let script = (host == Host::Claude).then(|| (shell::file(Path::new(&home)), shell::text(&command)));
+    let edit = Edit { next, script, ..edit(&INSTALL, context)? };
     change(&edit, args, context, |text| add_hook(&command, text).map(Some))
 }
 
@@ -44,7 +45,7 @@ pub(super) fn remove(args: &Args, context: &mut Context) -> Result<()> {
 
 fn edit(doc: &VerbDoc, context: &Context) -> Result<Edit<'static>> {
     let person = person(context)?;
-    Ok(Edit { verb: doc.path, event: doc.events[0], resource: "hook", next: None, person, file: file_of })
+    Ok(Edit { verb: doc.path, event: doc.events[0], resource: "hook", next: None, person, file: file_of, script: None })
 }
 
 /// The home directory of the user, as the hosts determine it.

@@ -5,6 +5,7 @@ mod decided;
 pub(crate) mod doctor;
 mod inside;
 pub(crate) mod install;
+pub(crate) mod shell;
 
 use cp_common::{Context, Error, Result};
 use cp_hosts::Host;
@@ -26,12 +27,14 @@ enum Verb {
     Doctor(doctor::Args),
     /// Take the hook out of the configuration of a host
     Remove(cp_hosts::Args),
+    Shell(shell::Args),
 }
 
 /// Answers a hook inside a sandbox. The other verbs are not available there.
 pub(crate) fn run_as_client(args: &Args, context: &mut Context) -> Result<()> {
     match (&args.verb, args.host) {
         (None, Some(host)) => inside::run(host, context),
+        (Some(Verb::Shell(args)), _) => Err(shell::run_inside(args)),
         _ => Err(crate::sandbox_refusal()),
     }
 }
@@ -41,6 +44,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         (Some(Verb::Install(args)), _) => install::install(args, context),
         (Some(Verb::Doctor(args)), _) => doctor::run(args, context),
         (Some(Verb::Remove(args)), _) => install::remove(args, context),
+        (Some(Verb::Shell(args)), _) => shell::run(args, context),
         (None, Some(host)) => answer::run(host, context),
         (None, None) => {
             Err(Error::usage("which agent asks?").hint("cp-exec hook claude, codex, gemini, copilot or opencode"))

@@ -56,7 +56,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 };
 
 /// Run a command, or the requests on standard input
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub(crate) struct Args {
     /// Directory to run it in
     #[arg(short = 'C', long, value_name = "DIR", help_heading = "Execution")]
@@ -107,6 +107,8 @@ pub(crate) struct Args {
     /// The command and its arguments, after `--`
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
+    #[arg(skip)]
+    shell_text: Option<Box<str>>,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -122,13 +124,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if args.read_only {
         engine.policy.set_read_only();
     }
-    if engine.policy.approvals_are_advisory() {
-        let message = "approvals are advisory: the user who asks can read the key that signs them";
-        context.out.notice("approvals_advisory", Severity::Warning, message);
-    }
-    if !args.write.dry_run {
-        report_killed_runs(&mut engine, context)?;
-    }
+    begin(&mut engine, args.write.dry_run, context)?;
     if args.string.is_none() && args.command.is_empty() {
         requests(engine, args, context)
     } else if args.write.dry_run {
@@ -138,18 +134,44 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
 }
 
-/// Cleans up after killed runs, and reports what they left behind.
-pub(super) fn report_killed_runs(engine: &mut Engine, context: &mut Context) -> Result<()> {
-    let killed = engine.settle_killed_runs()?;
-    if !killed.is_empty() {
-        let message = format!(
-            "a run that was killed had left behind what other programs execute ({}): {}; it is in state/quarantine of the home",
-            killed.len(),
-            killed.iter().take(3).cloned().collect::<Vec<_>>().join(", ")
-        );
-        context.out.notice("killed_run", Severity::Warning, message);
+/// Warns about advisory approvals, and cleans up after killed runs.
+pub(super) fn begin(engine: &mut Engine, dry_run: bool, context: &mut Context) -> Result<()> {
+    if engine.policy.approvals_are_advisory() {
+        let message = "approvals are advisory: the user who asks can read the key that signs them";
+        context.out.notice("approvals_advisory", Severity::Warning, message);
+    }
+    if !dry_run {
+        let killed = engine.settle_killed_runs()?;
+        if !killed.is_empty() {
+            let message = format!(
+                "a run that was killed had left behind what other programs execute ({}): {}; it is in state/quarantine of the home",
+                killed.len(),
+                killed.iter().take(3).cloned().collect::<Vec<_>>().join(", ")
+            );
+            context.out.notice("killed_run", Severity::Warning, message);
+        }
     }
     Ok(())
+}
+
+/// A line of another agent's shell.
+pub(crate) struct HostedLine {
+    pub command: String,
+    pub cwd: String,
+    /// The time limit in seconds.
+    pub timeout: Option<f64>,
+    /// The text that the shell runs for the line, if the agent adds something around it.
+    pub shell_text: Option<Box<str>>,
+    pub reads_input: bool,
+}
+
+/// Runs the line of another agent's shell, with the exit status of the line.
+pub(crate) fn run_hosted(engine: &mut Engine, line: HostedLine, context: &mut Context) -> Result<()> {
+    let HostedLine { command: line, cwd, timeout, shell_text, reads_input } = line;
+    let stdin = reads_input.then(|| "-".to_owned());
+    let args = Args { string: Some(line), cwd: Some(cwd), timeout, shell_text, stdin, ..Args::default() };
+    begin(engine, false, context)?;
+    command(engine, &args, context)
 }
 
 /// Answers every request on standard input.
@@ -316,6 +338,7 @@ fn command_of(policy: &Policy, args: &Args) -> Result<Command> {
         timeout: args.timeout,
         confirm: args.write.confirm.clone(),
         form: args.string.clone().map_or_else(|| Form::Words(args.command.clone()), Form::Line),
+        shell_text: args.shell_text.clone(),
         ..Command::default()
     };
     command.env.extend(variables(args)?);

@@ -1,0 +1,159 @@
+//! `cp-exec hook shell`: runs a command line of a host in the sandbox. Claude Code starts it for each line of tools,
+//! skills, hooks and servers, because `hook install` names it in `CLAUDE_CODE_SHELL_PREFIX`.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cp_common::program::{Class, Input, VerbDoc};
+use cp_common::{Context, Error, Result, words};
+use cp_hosts::{Host, own};
+use rustix::fs::OFlags;
+
+use super::answer::enter;
+use crate::glob::name_matches;
+use crate::hook::WrappedLine;
+use crate::hosts;
+use crate::nofollow;
+use crate::policy::{Access, HostCall, Policy};
+use crate::run::Engine;
+use crate::tools::filesystem;
+use crate::verbs::run::{self, HostedLine};
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "hook shell",
+    class: Class::Governed,
+    output: "exec_result",
+    examples: &[
+        "{} policy init && export CLAUDE_CODE_SESSION_ID=s CLAUDE_CODE_CHILD_SESSION=1 && {} hook shell claude 'echo hi'",
+    ],
+    input: &[Input::Bytes],
+    exits: run::DOC.exits,
+    events: run::DOC.events,
+    ..VerbDoc::EMPTY
+};
+
+/// Run a line of another agent's shell in the sandbox
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The agent
+    #[arg(value_name = "HOST", value_enum)]
+    host: Host,
+    /// The line, as the agent writes it for its shell
+    #[arg(value_name = "LINE", allow_hyphen_values = true)]
+    line: String,
+}
+
+/// The longest path that a command can leave as the new working directory.
+const LONGEST: u64 = 4096;
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let (program, home) = own(context)?;
+    let ours = hosts::Command { host: args.host, program: &program, home: &home };
+    if args.line == ours.line() {
+        return Err(replace_by(Command::new("/bin/sh").args(["-c", &args.line])));
+    }
+    let Some(session) = variable("CLAUDE_CODE_SESSION_ID").filter(|id| !id.contains(['/', '\n'])) else {
+        return Err(Error::usage("CLAUDE_CODE_SESSION_ID is not set").hint("only an agent starts `cp-exec hook shell`"));
+    };
+    if variable("CLAUDE_CODE_CHILD_SESSION").is_none() {
+        return Err(replace_by(&mut server(&args.line, &program, &home)?));
+    }
+    let cwd = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
+    // The lock is released before the command runs, because the hook may be asked about other calls meanwhile.
+    drop(enter(args.host, &session, Some(&cwd), context)?);
+    let mut engine = Engine::new(context, &[], None)?;
+    let wrapped = WrappedLine::of(&args.line);
+    let command = wrapped.as_ref().map_or(&args.line, |wrapped| &wrapped.command);
+    let call = |call: String| HostCall { host: args.host.name().to_owned(), session: session.clone(), call };
+    engine.serve(call(String::new()));
+    let decision = engine.journal.host_decision(command)?;
+    if let Some(decision) = &decision {
+        engine.serve(call(decision.host_call.clone()));
+    }
+    let name = wrapped.as_ref().and_then(|wrapped| cwd_name(&wrapped.cwd_file));
+    if let Some(snapshot) = wrapped.as_ref().and_then(WrappedLine::snapshot).filter(|path| is_snapshot(path)) {
+        engine.policy.allow_reading(snapshot);
+    }
+    let shell_text = wrapped.as_ref().zip(name).map(|(wrapped, name)| wrapped.text(&format!("/tmp/{name}")).into());
+    let line = HostedLine {
+        command: command.clone(),
+        cwd: cwd.display().to_string(),
+        timeout: decision.and_then(|decision| decision.timeout).map(|milliseconds| milliseconds / 1000.0),
+        shell_text,
+        reads_input: wrapped.is_none(),
+    };
+    run::run_hosted(&mut engine, line, context)?;
+    if let Some((wrapped, name)) = wrapped.as_ref().zip(name) {
+        // Without the file, the host keeps its working directory.
+        drop(pass_cwd_on(&engine.policy, name, &wrapped.cwd_file));
+    }
+    Ok(())
+}
+
+/// Runs a line inside of an agent as it is, because the sandbox of the agent contains it. Returns only on failure.
+pub(super) fn run_inside(args: &Args) -> Error {
+    let shell = |name: &str| Command::new(name).args(["-c", &args.line]).exec();
+    match shell("bash") {
+        e if e.kind() == ErrorKind::NotFound => Error::io("/bin/sh cannot be started", shell("/bin/sh")),
+        e => Error::io("bash cannot be started", e),
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Replaces this process; returns only on failure.
+fn replace_by(command: &mut Command) -> Error {
+    let name = command.get_program().display().to_string();
+    Error::io("cannot be started", command.exec()).with("program", name)
+}
+
+/// The command that starts a server behind our gate. Our own server programs are started as they are.
+fn server(line: &str, program: &str, home: &str) -> Result<Command> {
+    let argv = words::split(line)?.argv;
+    let gate = Path::new(program).with_file_name("cp-mcp");
+    let mut command = Command::new(&gate);
+    match &argv[..] {
+        [first, home_option, own_home, rest @ ..]
+            if Path::new(first) == gate && home_option == "--home" && own_home == home =>
+        {
+            command.args(["--home", home]).args(rest);
+        }
+        _ => {
+            command.args(["--home", home, "proxy", "--"]).args(&argv);
+        }
+    }
+    Ok(command)
+}
+
+/// True for a file that Claude Code writes for its shell.
+fn is_snapshot(path: &Path) -> bool {
+    let in_directory = path.parent().is_some_and(|parent| parent.ends_with("shell-snapshots"));
+    in_directory && path.file_name().is_some_and(|name| name_matches("snapshot-*.sh", name.as_encoded_bytes()))
+}
+
+/// The name of the file with the working directory, if it has the form that Claude Code gives it.
+fn cwd_name(file: &Path) -> Option<&str> {
+    file.file_name()?.to_str().filter(|name| name_matches("claude-*-cwd", name))
+}
+
+/// Copies the working directory at the end of a command from the session's `/tmp` to the file of the host, if the
+/// policy lets tools read the directory.
+fn pass_cwd_on(policy: &Policy, name: &str, to: &Path) -> Result<()> {
+    let Some(from) = policy.session_tmp().map(|directory| directory.join(name)) else { return Ok(()) };
+    let file = nofollow::open_with(&from, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK);
+    let file = file.map_err(|e| Error::io("the working directory", std::io::Error::from(e)))?;
+    let mut text = String::new();
+    File::from(file).take(LONGEST).read_to_string(&mut text)?;
+    std::fs::remove_file(&from)?;
+    let cwd = PathBuf::from(text.trim_end_matches('\n'));
+    filesystem::check(policy, Access::Read, &cwd.to_string_lossy())?;
+    if cwd.is_absolute() && cwd.is_dir() {
+        File::create_new(to)?.write_all(text.as_bytes())?;
+    }
+    Ok(())
+}
