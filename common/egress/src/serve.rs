@@ -1,0 +1,304 @@
+//! The thread that answers questions about names and accepts connections.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, Builder};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::destination::Destination;
+use crate::dns::{self, Answer};
+use crate::forward::{forward, register, reset};
+use crate::names::{Lookup, Names};
+use crate::pump::LINGER;
+use crate::record::{Connection, Recorder, Unsent, left};
+
+/// The address of the resolver inside the sandbox.
+pub const RESOLVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 53), 53);
+
+/// The most connections at once.
+const CONNECTIONS: usize = 256;
+/// The most questions over TCP at once. One more closes the oldest.
+const QUESTIONS: usize = 8;
+/// The time after which a question over TCP is closed.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The most messages or connections of one socket before the others are served.
+const TURNS: usize = 64;
+/// The stack of a thread, large enough for the resolver of the C library.
+const STACK: usize = 256 * 1024;
+/// The most records that wait for the writer.
+const RECORDS: usize = 256;
+/// The pause after the kernel refused a connection, for example because too many files are open.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The network namespace of a sandbox.
+pub trait Namespace: Send + 'static {
+    /// Creates a listening socket in the namespace.
+    fn listen(&self, address: SocketAddrV4) -> io::Result<TcpListener>;
+}
+
+/// The first sockets of a namespace.
+#[derive(Debug)]
+pub struct Sockets {
+    /// The resolver at [`RESOLVER`].
+    pub udp: UdpSocket,
+    /// The resolver at [`RESOLVER`].
+    pub tcp: TcpListener,
+    /// Listeners at the addresses that the policy lists.
+    pub listed: Vec<TcpListener>,
+}
+
+/// The resolver and the forwarder of one run.
+#[derive(Debug)]
+pub struct Egress {
+    records: Receiver<Connection>,
+    unsent: Arc<Mutex<Unsent>>,
+    /// The write end of a pipe whose end is the end of the run.
+    ending: OwnedFd,
+}
+
+impl Egress {
+    /// Starts to serve a namespace.
+    pub fn start(destinations: Vec<Destination>, sockets: Sockets, namespace: impl Namespace) -> io::Result<Self> {
+        let (read, ending) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (sender, records) = mpsc::sync_channel(RECORDS);
+        let unsent = Arc::default();
+        let recorder = Recorder { sender, unsent: Arc::clone(&unsent) };
+        sockets.udp.set_nonblocking(true)?;
+        for listener in sockets.listed.iter().chain([&sockets.tcp]) {
+            listener.set_nonblocking(true)?;
+        }
+        let server = Server {
+            names: Names::new(destinations),
+            udp: sockets.udp,
+            tcp: sockets.tcp,
+            listeners: sockets.listed,
+            questions: Vec::new(),
+            namespace: Box::new(namespace),
+            ending: Arc::new(read),
+            active: Arc::default(),
+            recorder,
+        };
+        Builder::new().name("egress".to_owned()).stack_size(STACK).spawn(move || server.serve())?;
+        Ok(Self { records, unsent, ending })
+    }
+
+    /// The records since the last call.
+    pub fn records(&self) -> impl Iterator<Item = Connection> {
+        self.records.try_iter()
+    }
+
+    /// Ends all connections after the processes of the sandbox have ended, and returns the remaining records. Bytes that
+    /// a program has sent are delivered for at most a second. A thread that resolves a name ends after it.
+    pub fn finish(self) -> Vec<Connection> {
+        drop(self.ending);
+        let until = Instant::now() + LINGER + LINGER / 2;
+        let mut all = Vec::new();
+        while let Ok(record) = self.records.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            all.push(record);
+        }
+        all.extend(left(&self.unsent));
+        all
+    }
+}
+
+/// A question over TCP.
+struct Asking {
+    stream: TcpStream,
+    received: Vec<u8>,
+    since: Instant,
+}
+
+struct Server {
+    names: Names,
+    udp: UdpSocket,
+    tcp: TcpListener,
+    listeners: Vec<TcpListener>,
+    questions: Vec<Asking>,
+    namespace: Box<dyn Namespace>,
+    ending: Arc<OwnedFd>,
+    active: Arc<AtomicUsize>,
+    recorder: Recorder,
+}
+
+impl Server {
+    fn serve(mut self) {
+        loop {
+            let is_ending = self.wait();
+            self.answer_datagrams();
+            self.answer_streams();
+            self.accept_connections();
+            if is_ending {
+                return;
+            }
+        }
+    }
+
+    /// Waits for a socket. True if the run has ended.
+    fn wait(&self) -> bool {
+        let mut fds = vec![PollFd::new(&*self.ending, PollFlags::IN)];
+        fds.push(PollFd::new(&self.udp, PollFlags::IN));
+        fds.push(PollFd::new(&self.tcp, PollFlags::IN));
+        fds.extend(self.questions.iter().map(|asking| PollFd::from_borrowed_fd(asking.stream.as_fd(), PollFlags::IN)));
+        let is_full = self.active.load(Ordering::Relaxed) >= CONNECTIONS;
+        if !is_full {
+            fds.extend(self.listeners.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
+        }
+        // The end of a connection or of a wait for a question wakes nothing.
+        let limit = is_full.then_some(PAUSE).or((!self.questions.is_empty()).then_some(PATIENCE));
+        let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        !fds[0].revents().is_empty()
+    }
+
+    fn answer_datagrams(&mut self) {
+        let mut message = [0; dns::LONGEST];
+        for _ in 0..TURNS {
+            let Ok((length, from)) = self.udp.recv_from(&mut message) else { return };
+            if let Some(reply) = self.answer(&message[..length]) {
+                // A program that does not take its answer asks again.
+                let _ = self.udp.send_to(&reply, from);
+            }
+        }
+    }
+
+    fn answer_streams(&mut self) {
+        for _ in 0..QUESTIONS {
+            let Ok((stream, _)) = self.tcp.accept() else { break };
+            if stream.set_nonblocking(true).is_ok() {
+                if self.questions.len() >= QUESTIONS {
+                    self.questions.remove(0);
+                }
+                self.questions.push(Asking { stream, received: Vec::new(), since: Instant::now() });
+            }
+        }
+        let asking = std::mem::take(&mut self.questions);
+        self.questions = asking.into_iter().filter_map(|asking| self.answer_stream(asking)).collect();
+    }
+
+    /// Reads a question, and answers it if it is complete. `None` if the connection is closed.
+    fn answer_stream(&mut self, mut asking: Asking) -> Option<Asking> {
+        let mut bytes = [0; dns::LONGEST];
+        match asking.stream.read(&mut bytes) {
+            Ok(0) => return None,
+            Ok(length) => asking.received.extend(&bytes[..length]),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && asking.since.elapsed() < PATIENCE => {
+                return Some(asking);
+            }
+            Err(_) => return None,
+        }
+        while let Some((prefix, rest)) = asking.received.split_at_checked(2) {
+            let length = usize::from(u16::from_be_bytes([prefix[0], prefix[1]]));
+            if length > dns::LONGEST {
+                return None;
+            }
+            let Some(message) = rest.get(..length) else { break };
+            let reply = self.answer(message)?;
+            let size = u16::try_from(reply.len()).ok()?;
+            // A reply fits into the buffer of the socket, unless the program takes none.
+            asking.stream.write_all(&[&size.to_be_bytes(), reply.as_slice()].concat()).ok()?;
+            asking.received.drain(..2 + length);
+            asking.since = Instant::now();
+        }
+        Some(asking)
+    }
+
+    /// Answers a message, and records a question about a name that is not allowed.
+    fn answer(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        let question = match dns::parse(message) {
+            Ok(question) => question,
+            Err(reply) => return reply,
+        };
+        let refuse = |rule| self.recorder.refuse(Connection::refused(Some(question.name.clone()), None, None, rule));
+        let address = match self.names.look_up(&question.name) {
+            Lookup::Known(address) => address,
+            Lookup::New(address) => match self.listen(&question.name, address) {
+                Ok(()) => address,
+                Err(_) => return Some(question.encode(Answer::Failure)),
+            },
+            Lookup::Unlisted => {
+                refuse("network");
+                return Some(question.encode(Answer::NoName));
+            }
+            Lookup::Full => {
+                refuse("limit");
+                return Some(question.encode(Answer::Failure));
+            }
+        };
+        Some(question.encode(if question.wants_ipv4 { Answer::Address(address) } else { Answer::Empty }))
+    }
+
+    /// Listens at the address of a name, at each of its ports.
+    fn listen(&mut self, name: &str, address: Ipv4Addr) -> io::Result<()> {
+        let mut listeners = Vec::new();
+        for port in self.names.ports(name) {
+            let listener = self.namespace.listen(SocketAddrV4::new(address, port))?;
+            listener.set_nonblocking(true)?;
+            listeners.push(listener);
+        }
+        self.listeners.extend(listeners);
+        self.names.add(name.to_owned(), address);
+        Ok(())
+    }
+
+    fn accept_connections(&self) {
+        for listener in &self.listeners {
+            for _ in 0..TURNS {
+                if self.active.load(Ordering::Relaxed) >= CONNECTIONS {
+                    return;
+                }
+                match listener.accept() {
+                    Ok((client, _)) => self.begin(client),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(_) => {
+                        thread::sleep(PAUSE);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Starts the thread of a connection.
+    fn begin(&self, client: TcpStream) {
+        let prepared = client.set_nonblocking(true).and_then(|()| client.set_nodelay(true));
+        let local = prepared.and_then(|()| client.local_addr());
+        let route = match local {
+            Ok(SocketAddr::V4(local)) => self.names.route(local),
+            _ => None,
+        };
+        let Some(route) = route else { return reset(&client) };
+        let number = register(&route, &self.recorder);
+        let (ending, recorder) = (Arc::clone(&self.ending), self.recorder.clone());
+        let active = Active::new(&self.active);
+        let run = move || {
+            forward(&client, &route, &ending, number, &recorder);
+            drop(active);
+        };
+        // If the thread cannot be started, its client was dropped with it.
+        if let Err(e) = Builder::new().name("egress".to_owned()).stack_size(STACK).spawn(run) {
+            self.recorder.close(number, |connection| connection.error = Some(e.to_string()));
+        }
+    }
+}
+
+/// Counts an active connection until it is dropped.
+struct Active(Arc<AtomicUsize>);
+
+impl Active {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
