@@ -7,6 +7,7 @@ use cp_common::program::approval::{self, Spent};
 use cp_common::program::confirm::{self, issue, redeem};
 use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
 use cp_common::{Code, Error, Result, clock};
+use cp_egress::Network;
 use cp_hosts::difference;
 use serde::Serialize;
 
@@ -14,7 +15,7 @@ use super::Ruling;
 use crate::digest::{KeyedHasher, sha256};
 use crate::policy::{Confirm, Policy};
 use crate::rules::{Finding, hash_of_lost_files};
-use crate::sandbox::plan::{Network, Profile};
+use crate::sandbox::plan::Profile;
 
 /// The hint that describes how to get a token for a command.
 pub(crate) const CONFIRM_HINT: &str = "run it with --dry-run for a token, then again with --confirm TOKEN";
@@ -29,7 +30,7 @@ struct Request<'a, What> {
     env: serde_json::Map<String, serde_json::Value>,
     timeout_ms: u128,
     profile: Profile,
-    network: Network,
+    network: &'a Network,
     stdin: Option<&'a str>,
     uid: u32,
 }
@@ -43,7 +44,7 @@ pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
         env: KeyedHasher::of_home(&policy.cp_home).tag_all(&plan.env),
         timeout_ms: ruling.command.timeout.as_millis(),
         profile: plan.profile,
-        network: plan.network,
+        network: &plan.network,
         stdin: ruling.stdin.as_deref(),
         uid: rustix::process::getuid().as_raw(),
     };

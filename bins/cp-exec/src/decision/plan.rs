@@ -69,7 +69,7 @@ pub(crate) fn plan(
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
         programs,
-        network: exec.network,
+        network: exec.network.clone(),
         view,
         limits: Limits {
             cpu_seconds: timeout.as_secs() + 1,

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result, words};
+use cp_egress::Network;
 use cp_policy::explain;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ use super::trust::{home_of, others_write};
 use crate::digest::sha256;
 use crate::glob::name_matches;
 use crate::rules::Arguments;
-use crate::sandbox::plan::{Layer, Network, Profile};
+use crate::sandbox::plan::{Layer, Profile};
 
 /// The settings of a policy file. Missing settings have built-in values.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use cp_common::context::options::Origin;
 use cp_common::home::resolved;
 use cp_common::{Context, Error, Result};
+use cp_egress::Network;
 
 pub(crate) use self::bounds::Access;
 use self::bounds::{Bounds, Governed, Module, modules, patterns};
@@ -32,7 +33,6 @@ pub(crate) use self::trust::{check_directory, name_of, others_write};
 use crate::digest::sha256;
 use crate::nofollow::{Link, first_link, follow};
 use crate::refusal::{owner_hint, refuse, refuse_link};
-use crate::sandbox::plan::Network;
 
 /// The input of every decision and every sandbox of this process. Only the current call changes.
 #[derive(Clone)]

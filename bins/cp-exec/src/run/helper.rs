@@ -89,7 +89,7 @@ impl Helper {
         let (socket, pipes) = self.begin(plan, run.stdin)?;
         let limits = Deadlines::new(started, run.timeout, run.grace, run.patience, run.output_limit);
         let mut supervised = Supervised::new(socket, pipes, limits, run.steps, run.open);
-        supervised.follow(run.watch, run.repositories);
+        supervised.follow(plan, run.watch, run.repositories);
         if let Some(group) = &group {
             group.kill();
         }
@@ -106,7 +106,7 @@ impl Helper {
         };
         let lost = |e| Error::io("cannot ask the sandbox helper", e);
         let streams = [theirs.as_fd(), out_writer.as_fd(), err_writer.as_fd()];
-        sandbox::send_run(self.control.as_fd(), plan.network, streams).map_err(lost)?;
+        sandbox::send_run(self.control.as_fd(), plan.network_kind(), streams).map_err(lost)?;
         drop(theirs);
         sandbox::send_plan(ours.as_fd(), plan, stdin.as_fd()).map_err(lost)?;
         Ok((ours, [out, err]))

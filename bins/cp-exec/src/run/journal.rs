@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::wire::{Approval, Receipt};
 use cp_common::{Code, Error, Result};
+use cp_egress::Connection;
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::canonical::hash_normal;
 use cp_ledger::format::claims;
@@ -160,6 +161,11 @@ impl Journal {
             .with("rule", &ruling.rule)
             .with("reason", &(decision != "allow").then_some(&ruling.reason))
             .with("approval", &approval)
+    }
+
+    /// An entry for a connection of a run, or for equal refusals.
+    pub(crate) fn connection(&self, intent: u64, connection: &Connection) -> Entry {
+        self.entry("exec.connection").with("intent", &intent).data(connection)
     }
 
     /// Records the request of a client.

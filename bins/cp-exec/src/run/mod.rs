@@ -4,6 +4,7 @@
 pub(crate) mod approvals;
 pub(crate) mod client;
 mod clients;
+mod connections;
 pub(crate) mod helper;
 mod journal;
 mod provenance;

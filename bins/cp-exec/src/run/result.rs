@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use cp_common::wire::{DeniedStep, ExecResult, Executable, Receipt, raw};
+use cp_common::wire::{Connections, DeniedStep, ExecResult, Executable, Receipt, raw};
 use cp_common::{Code, Error, Result};
 use serde::Serialize;
 use serde_json::json;
@@ -96,10 +96,17 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
 }
 
 /// The members of a result that contain output or names from a command.
-pub(super) fn untrusted(denied: &[DeniedStep], has_files: bool) -> Vec<String> {
+pub(super) fn untrusted(denied: &[DeniedStep], has_connections: bool, has_files: bool) -> Vec<String> {
     let denied = (!denied.is_empty()).then_some("/denied");
+    let connections = has_connections.then_some("/connections");
     let files = has_files.then_some("/files_changed");
-    ["/stdout", "/stderr", "/streams"].into_iter().chain(denied).chain(files).map(str::to_owned).collect()
+    ["/stdout", "/stderr", "/streams"]
+        .into_iter()
+        .chain(denied)
+        .chain(connections)
+        .chain(files)
+        .map(str::to_owned)
+        .collect()
 }
 
 pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Result<FinishedRun> {
@@ -124,8 +131,9 @@ pub(super) fn done(ruling: &Ruling, outcome: Outcome, receipt: Receipt) -> Resul
         streams: Some(raw(&streams)?),
         steps: outcome.steps.line + outcome.steps.programs,
         receipt: Some(receipt),
-        untrusted: untrusted(&denied, files_changed.is_some()),
+        untrusted: untrusted(&denied, outcome.connections.is_some(), files_changed.is_some()),
         denied,
+        connections: outcome.connections,
         files_changed,
     };
     let name = if ruling.command.line.is_some() { "the line" } else { ruling.command.argv[0].as_str() };
@@ -248,6 +256,8 @@ pub(crate) struct Outcome {
     pub enforcement: Enforcement,
     /// The programs that it started.
     pub steps: StepsReport,
+    /// The connections to destinations of the policy, if the network is a list of them.
+    pub connections: Option<Connections>,
     /// The files that it created, changed and removed.
     pub changes: Changes,
 }

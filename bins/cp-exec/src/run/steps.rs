@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use cp_common::program::approval::{self, Spent, Verdict};
 use cp_common::wire::{Approval, DeniedStep, Executable, Receipt};
 use cp_common::{Error, Result};
+use cp_egress::Connection;
 use cp_ledger::Entry;
 use cp_ledger::format::approval::Said;
 
@@ -369,6 +370,15 @@ impl Steps {
         }
         self.pending.push(self.journal.step(self.intent, number, by, ruling, decision, approval));
         if self.pending.len() >= BATCH {
+            self.write_pending();
+        }
+    }
+
+    /// Records connections of the run.
+    pub(super) fn record_connections(&mut self, connections: &[Connection]) {
+        let entries = connections.iter().map(|connection| self.journal.connection(self.intent, connection));
+        self.pending.extend(entries);
+        if !connections.is_empty() {
             self.write_pending();
         }
     }

@@ -6,11 +6,13 @@ use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use cp_common::wire::Connections;
 use cp_common::{Error, Result, signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
 use super::clients::Clients;
+use super::connections::RunConnections;
 use super::result::{EarlyEnd, NotRun, Outcome, Stream, Watch};
 use super::steps::Steps;
 use super::streams::Capture;
@@ -44,6 +46,8 @@ pub(super) struct Supervised<'r> {
     ready: Option<Enforcement>,
     listener: Option<Listener>,
     clients: Option<Clients>,
+    connections: Option<RunConnections>,
+    connected: Option<Connections>,
     steps: Option<Steps>,
     failure: Option<Failure>,
     /// The reason why a report of the helper could not be read.
@@ -113,6 +117,8 @@ impl<'r> Supervised<'r> {
             ready: None,
             listener: None,
             clients: None,
+            connections: None,
+            connected: None,
             steps,
             failure: None,
             lost: None,
@@ -124,13 +130,22 @@ impl<'r> Supervised<'r> {
     }
 
     /// Follows the run until all processes have ended.
-    pub(super) fn follow(&mut self, mut watch: Option<Watch<'_>>, mut repositories: Option<&mut git_dir::Watch>) {
+    pub(super) fn follow(
+        &mut self,
+        plan: &Plan,
+        mut watch: Option<Watch<'_>>,
+        mut repositories: Option<&mut git_dir::Watch>,
+    ) {
         let mut buffer = vec![0; 64 * 1024];
         let mut looked = Instant::now();
         while !self.closed {
             self.wait(self.deadlines.next(), repositories.as_deref());
-            self.receive();
+            self.receive(plan);
             self.decide_steps(&mut watch);
+            if let Some(connections) = &mut self.connections {
+                let [_, err] = &mut self.pipes;
+                connections.record(self.steps.as_mut(), &mut |message| err.say(message, &mut watch));
+            }
             let now = Instant::now();
             if self.steps.as_ref().is_some_and(Steps::is_waiting) {
                 self.deadlines.postpone(now - looked);
@@ -154,6 +169,11 @@ impl<'r> Supervised<'r> {
             };
             self.enforce(Instant::now(), ended);
         }
+        if let Some(connections) = self.connections.take() {
+            let [_, err] = &mut self.pipes;
+            let mut say = |message: &str| err.say(message, &mut watch);
+            self.connected = Some(connections.finish(self.steps.as_mut(), &mut say));
+        }
         // All writers are dead, but the pipes may still contain output.
         for pipe in &mut self.pipes {
             while pipe.read(&mut buffer, &mut watch) {}
@@ -168,7 +188,7 @@ impl<'r> Supervised<'r> {
     fn decide_steps(&mut self, watch: &mut Option<Watch<'_>>) {
         let Some(listener) = &self.listener else { return };
         let [_, err] = &mut self.pipes;
-        let mut say = |message: &str| err.add(format!("cp-exec: {message}\n").as_bytes(), watch);
+        let mut say = |message: &str| err.say(message, watch);
         let advance = match &mut self.steps {
             Some(steps) => steps.serve(listener, &mut say),
             None => allow_all(listener),
@@ -231,7 +251,7 @@ impl<'r> Supervised<'r> {
     }
 
     /// Reads the reports that have arrived.
-    fn receive(&mut self) {
+    fn receive(&mut self, plan: &Plan) {
         loop {
             match sandbox::receive_report(self.socket.as_fd()) {
                 Ok(Received::Report(report, fd)) => match report {
@@ -255,6 +275,13 @@ impl<'r> Supervised<'r> {
                         if let Some(relay) = &mut self.relay {
                             relay.suspend();
                             sandbox::send_order(self.socket.as_fd(), Order::Continue);
+                        }
+                    }
+                    Report::Namespace => {
+                        let started = fd.ok_or(ErrorKind::UnexpectedEof.into());
+                        match started.and_then(|fd| RunConnections::start(plan.network.destinations(), fd)) {
+                            Ok(connections) => self.connections = Some(connections),
+                            Err(e) => self.lose(format!("the network of its names cannot be served: {e}")),
                         }
                     }
                     Report::Ready(enforcement) => {
@@ -348,6 +375,7 @@ impl<'r> Supervised<'r> {
             duration: started.elapsed(),
             enforcement: Enforcement { killed_processes: self.killed, ..enforcement },
             steps: self.steps.map(Steps::finish).unwrap_or_default(),
+            connections: self.connected,
             changes: Changes::default(),
         })
     }
@@ -386,6 +414,11 @@ impl Pipe {
         if let Some(watch) = watch {
             watch(self.stream, bytes);
         }
+    }
+
+    /// Adds a message of this program.
+    fn say(&mut self, message: &str, watch: &mut Option<Watch<'_>>) {
+        self.add(format!("cp-exec: {message}\n").as_bytes(), watch);
     }
 
     /// Reads available bytes. True if there may be more.

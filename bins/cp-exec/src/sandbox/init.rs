@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 
+use super::namespace::Namespace;
 use super::plan::{Layer, Network, Plan};
-use super::report::{Enforcement, Failure, Order, Report, Status};
+use super::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::wire::{self, die_with_parent, report_and_exit};
@@ -22,15 +23,16 @@ const WALK: Duration = Duration::from_millis(200);
 
 /// Runs the init. Does not return: this process ends after the command and all of its processes.
 pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
-    let prepared = prepare(plan, &mut enforcement).and_then(|clients| match clients {
-        Some(clients) => {
-            wire::send_report(socket, &Report::Clients, Some(clients.as_fd())).map_err(|e| Failure::setup("report", e))
+    let prepared = prepare(plan, &mut enforcement, socket).and_then(|(clients, namespace)| {
+        if let Some(clients) = clients {
+            let sent = wire::send_report(socket, &Report::Clients, Some(clients.as_fd()));
+            sent.map_err(|e| Failure::setup("report", e))?;
         }
-        None => Ok(()),
+        Ok((namespace, sys::child_signals().map_err(|e| Failure::setup("signals", e))?))
     });
-    let signals = prepared.and_then(|()| sys::child_signals().map_err(|e| Failure::setup("signals", e)));
-    let prepared = signals.and_then(|signals| Ok((signals, terminal::control(plan, socket)?)));
-    let (signals, terminal) = match prepared {
+    let prepared = prepared
+        .and_then(|(namespace, signals)| Ok((namespace, signals, terminal::control(plan, socket)?)));
+    let (mut namespace, signals, terminal) = match prepared {
         Ok(prepared) => prepared,
         Err(failure) => report_and_exit(socket, failure),
     };
@@ -42,26 +44,35 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     let mut tree = Tree { owns_namespace: enforcement.has(Layer::Pid), leader, terminal };
     // Standard streams belong to the command. If the init kept them open, they would never reach their end.
     drop(close_streams());
-    tree.supervise(socket, signals.as_fd());
+    tree.supervise(socket, signals.as_fd(), &mut namespace);
     sys::leave(0)
 }
 
-/// Applies the layers. Returns the socket of the supervisor, if the mount view contains it.
-fn prepare(plan: &Plan, enforcement: &mut Enforcement) -> Result<Option<OwnedFd>, Failure> {
+/// Applies the layers. Returns the socket of the supervisor, if the mount view contains it, and the network namespace,
+/// if names are served in it.
+fn prepare(
+    plan: &Plan,
+    enforcement: &mut Enforcement,
+    socket: BorrowedFd<'_>,
+) -> Result<(Option<OwnedFd>, Option<Namespace>), Failure> {
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     if enforcement.has(Layer::Uts) {
         let _ = rustix::system::sethostname(b"sandbox");
     }
-    if plan.network == Network::Loopback {
-        if !enforcement.has(Layer::Network) {
-            return Err(Failure::setup(
-                "network",
-                std::io::Error::other("a private loopback interface requires a network namespace"),
-            ));
+    let namespace = match plan.network_kind() {
+        Network::None | Network::Host => None,
+        Network::Loopback | Network::Names if !enforcement.has(Layer::Network) => {
+            return Err(missing(Layer::Network, "a private loopback interface"));
         }
-        sys::loopback_up().map_err(|e| Failure::setup("loopback", e))?;
-    }
+        // The view has its own settings of the resolver.
+        Network::Names if !enforcement.has(Layer::Mount) => return Err(missing(Layer::Mount, "a network of names")),
+        network => {
+            sys::loopback_up().map_err(|e| Failure::setup("loopback", e))?;
+            let names = (network == Network::Names).then(|| Namespace::open(plan, socket));
+            names.transpose().map_err(|e| Failure::setup("network", e))?
+        }
+    };
     let clients = if enforcement.has(Layer::Mount) { Some(mounts::build(plan, enforcement)?) } else { None };
     if enforcement.has(Layer::Pid) {
         "pid_namespace".clone_into(&mut enforcement.kill);
@@ -71,7 +82,13 @@ fn prepare(plan: &Plan, enforcement: &mut Enforcement) -> Result<Option<OwnedFd>
         let kill = if plan.cgroups.is_empty() { "subreaper" } else { "cgroup" };
         kill.clone_into(&mut enforcement.kill);
     }
-    Ok(clients)
+    Ok((clients, namespace))
+}
+
+/// The failure of a run whose network requires a layer.
+fn missing(layer: Layer, what: &str) -> Failure {
+    let message = format!("{what} requires the layer `{}`, which this machine does not provide", layer.name());
+    Failure { step: layer.name().to_owned(), message, cause: Cause::Required }
 }
 
 /// Replaces the standard streams by `/dev/null`.
@@ -92,18 +109,24 @@ struct Tree {
 
 impl Tree {
     /// Reaps processes and follows orders until no child is left, or the order to kill was carried out.
-    fn supervise(&mut self, socket: BorrowedFd<'_>, signals: BorrowedFd<'_>) {
+    fn supervise(&mut self, socket: BorrowedFd<'_>, signals: BorrowedFd<'_>, namespace: &mut Option<Namespace>) {
         loop {
             if !self.reap(socket) {
                 return;
             }
             let mut fds =
-                [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::from_borrowed_fd(signals, PollFlags::IN)];
+                vec![PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::from_borrowed_fd(signals, PollFlags::IN)];
+            fds.extend(namespace.as_ref().map(|namespace| PollFd::from_borrowed_fd(namespace.as_fd(), PollFlags::IN)));
             let _ = rustix::event::poll(&mut fds, None);
+            let is_requested = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
             if !fds[1].revents().is_empty() {
                 let _ = rustix::io::read(signals, &mut [0_u8; 128]);
             }
-            if !fds[0].revents().is_empty() {
+            let is_ordered = !fds[0].revents().is_empty();
+            if is_requested && namespace.as_mut().is_some_and(|namespace| !namespace.serve()) {
+                *namespace = None;
+            }
+            if is_ordered {
                 match wire::receive_order(socket) {
                     Ok(Some(Order::Terminate)) => self.terminate(),
                     Ok(Some(Order::Continue)) => terminal::resume(self.terminal.as_ref(), self.leader),

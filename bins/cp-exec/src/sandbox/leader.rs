@@ -77,7 +77,7 @@ fn become_command(
         Err(landlock::Refusal::Kernel(e)) => enforcement.missing.push(format!("landlock: {e}")),
         Err(landlock::Refusal::Path(failure)) => return Err(failure),
     }
-    match filters.install(plan.network) {
+    match filters.install(plan.network_kind()) {
         Ok(()) => enforcement.seccomp = true,
         Err(e) => enforcement.missing.push(format!("seccomp: {e}")),
     }
@@ -313,7 +313,7 @@ fn gap(plan: &Plan, enforcement: &Enforcement) -> Option<(Layer, String)> {
         let why = "without a process namespace (`pid`) or a control group (`cgroup`) a command could outlive its end";
         return Some((Layer::Pid, why.to_owned()));
     }
-    let own_network = plan.network == Network::Host || enforcement.has(Layer::Network);
+    let own_network = plan.network_kind() == Network::Host || enforcement.has(Layer::Network);
     if !own_network && enforcement.landlock.abi < LANDLOCK_WITH_SCOPES {
         let why = "without a network namespace (`network`) or Landlock with scopes (`landlock`) a command reaches the sockets of others";
         return Some((Layer::Network, why.to_owned()));

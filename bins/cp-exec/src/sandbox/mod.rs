@@ -9,6 +9,7 @@ mod landlock;
 mod leader;
 mod listener;
 mod mounts;
+mod namespace;
 mod pieces;
 pub(crate) mod plan;
 pub(crate) mod report;
@@ -24,6 +25,7 @@ use std::sync::OnceLock;
 
 pub(crate) use listener::{ExecCall, ExecRequest, Listener, Pending, Process};
 pub(crate) use mounts::SUPERVISOR;
+pub(crate) use namespace::NetworkNamespace;
 pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan, send_run};
 
 /// The argument that starts this program as the helper. Everything else is sent over the socket on standard input.

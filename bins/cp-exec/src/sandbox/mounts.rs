@@ -17,7 +17,7 @@ use rustix::mount::{
 };
 
 use super::pieces::{Piece, detached, pieces};
-use super::plan::{Layer, Plan, TMP, Terminals};
+use super::plan::{Layer, Network, Plan, TMP, Terminals};
 use super::report::{Enforcement, Failure};
 use super::sys::{self, NO_SUID_NO_DEV};
 use crate::nofollow;
@@ -34,6 +34,15 @@ const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 /// The device that is the controlling terminal of the process that opens it.
 const TERMINAL: &str = "tty";
 
+/// The settings of the resolver, if names are served in the sandbox. The names in the `hosts` file of the machine have
+/// addresses that the sandbox does not reach, and modules of the machine's `nsswitch.conf` ask other programs.
+const RESOLVER_FILES: [(&str, &str); 3] = [
+    ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+    ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+    // With one question at a time a slow start of the resolver costs no second question.
+    ("/etc/resolv.conf", "nameserver 127.0.0.53\noptions ndots:1 timeout:5 attempts:2\n"),
+];
+
 /// The path of the old root during the construction of the new one.
 const OLD: &str = "/.old";
 /// Empty entries without permissions, used to cover masked paths.
@@ -41,6 +50,7 @@ const EMPTY_DIRECTORY: &str = "/.empty-directory";
 const EMPTY_KEEP: &str = "/.empty-keep";
 const EMPTY_FILE: &str = "/.empty-file";
 const SCRIPT: &str = "/.script";
+const REPLACEMENT: &str = "/.replacement";
 
 /// The socket of the supervisor inside the sandbox.
 pub(crate) const SUPERVISOR: &str = "/run/cp-exec/supervisor";
@@ -58,7 +68,8 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|e| Failure::setup("mount_private", e))?;
     // All pieces are cloned from the old root first, because the new root does not contain their paths.
-    let (pieces, links) = pieces(plan)?;
+    let replaced: &[(&str, &str)] = if plan.network_kind() == Network::Names { &RESOLVER_FILES } else { &[] };
+    let (pieces, links) = pieces(plan, &replaced.iter().map(|(path, _)| *path).collect::<Vec<_>>())?;
     let terminal = (plan.terminals != Terminals::None).then_some(TERMINAL);
     let devices = DEVICES.into_iter().chain(terminal);
     let devices = devices.map(|name| Ok((name, take_system(&Path::new("/dev").join(name))?)));
@@ -90,6 +101,7 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     for (at, to) in links.iter().chain(&plan.view.links) {
         places.link(at, to).map_err(setup("link"))?;
     }
+    replaced.iter().try_for_each(|(path, text)| places.replace(path, text))?;
     if let (Some(script), Some(text)) = (&plan.script, text) {
         copy_script(&script.path, text)?;
     }
@@ -180,6 +192,24 @@ impl NewRoot {
             self.files.push(piece.path.clone());
         }
         Ok(())
+    }
+
+    /// Creates a file of the system with other contents, or covers it where a declared tree contains it.
+    fn replace(&self, path: &str, text: &str) -> Result<(), Failure> {
+        let setup = |e: io::Error| Failure::setup(path, e);
+        if !self.in_a_tree(Path::new(path)) {
+            let write = || {
+                fs::create_dir_all("/etc")?;
+                fs::write(path, text)
+            };
+            return write().map_err(setup);
+        }
+        // The file of the machine may be a link, whose target the view contains only if it is declared.
+        let place = fs::canonicalize(path).map_err(setup)?;
+        fs::write(REPLACEMENT, text).map_err(setup)?;
+        let covered = cover(&place, Some([EMPTY_DIRECTORY, REPLACEMENT]), libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV);
+        fs::remove_file(REPLACEMENT).map_err(setup)?;
+        covered
     }
 
     /// True if a path can show more than mount points.

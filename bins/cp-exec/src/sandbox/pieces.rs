@@ -30,9 +30,9 @@ pub(super) struct Piece {
 pub(super) type Link = (PathBuf, PathBuf);
 
 /// Every piece, outermost first, and the links among the system's trees and settings. A piece inside another one with
-/// the same attributes is omitted.
-pub(super) fn pieces(plan: &Plan) -> Result<(Vec<Piece>, Vec<Link>), Failure> {
-    let System { paths, links } = system(plan.profile);
+/// the same attributes is omitted. The settings in `replaced` are left out.
+pub(super) fn pieces(plan: &Plan, replaced: &[&str]) -> Result<(Vec<Piece>, Vec<Link>), Failure> {
+    let System { paths, links } = system(plan.profile, replaced);
     let mut pieces = Vec::new();
     for (path, attributes) in wanted(plan, paths) {
         let Some((file, stat)) = plan.view.open_with_stat(&path)? else { continue };
@@ -114,10 +114,10 @@ struct System {
     links: Vec<Link>,
 }
 
-fn system(profile: Profile) -> System {
+fn system(profile: Profile, replaced: &[&str]) -> System {
     let mut found = System::default();
     let programs = trees(profile).iter().map(|path| (*path, true));
-    let settings = SETTINGS.iter().chain(&MACHINE).map(|path| (*path, false));
+    let settings = SETTINGS.iter().chain(&MACHINE).filter(|path| !replaced.contains(path)).map(|path| (*path, false));
     for (path, runs) in programs.chain(settings).filter(|(path, _)| *path != "/proc") {
         match fs::read_link(path) {
             Ok(to) => {
@@ -252,7 +252,7 @@ pub(super) fn loaders() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Identity, Limits, Network, Terminals, View};
+    use super::super::plan::{Identity, Limits, Terminals, View};
     use super::*;
 
     #[test]
@@ -271,7 +271,7 @@ mod tests {
             programs: vec!["/p/bin/b".into(), "/usr/bin/c".into()],
             line: true,
             is_contained: true,
-            network: Network::None,
+            network: cp_egress::Network::None,
             view: View { write: vec!["/p".into()], execute: vec!["/p/bin".into()], ..View::default() },
             limits,
             run_as: None,

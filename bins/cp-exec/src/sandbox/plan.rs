@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddrV4;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +34,7 @@ pub(crate) struct Plan {
     /// The programs that a line may start under the strict profile, in addition to its shell: their canonical files.
     pub programs: Vec<PathBuf>,
     /// The network that the command sees.
-    pub network: Network,
+    pub network: cp_egress::Network,
     /// The files that the command sees.
     pub view: View,
     /// The resource limits of the command.
@@ -54,6 +55,21 @@ impl Plan {
     /// True if a path is a program that this run may execute.
     pub(super) fn is_program(&self, path: &Path) -> bool {
         path == self.exe.path || self.programs.iter().any(|program| program == path)
+    }
+
+    /// The kind of the network.
+    pub(crate) fn network_kind(&self) -> Network {
+        (&self.network).into()
+    }
+
+    /// The addresses that the policy lists, with their ports.
+    pub(super) fn listed(&self) -> impl Iterator<Item = SocketAddrV4> {
+        self.network.destinations().iter().flat_map(|destination| {
+            let ports = destination.address().map(|address| (address, destination.ports()));
+            ports
+                .into_iter()
+                .flat_map(|(address, ports)| ports.iter().map(move |port| SocketAddrV4::new(address, *port)))
+        })
     }
 
     /// True if programs in the private `/tmp` are executable. They are not if a declared directory lies in `/tmp`,
@@ -208,8 +224,21 @@ pub(crate) enum Network {
     None,
     /// A private loopback interface.
     Loopback,
+    /// A private loopback interface, on which the destinations of the plan are served.
+    Names,
     /// The network of this machine.
     Host,
+}
+
+impl From<&cp_egress::Network> for Network {
+    fn from(network: &cp_egress::Network) -> Self {
+        match network {
+            cp_egress::Network::None => Self::None,
+            cp_egress::Network::Loopback => Self::Loopback,
+            cp_egress::Network::Host => Self::Host,
+            cp_egress::Network::Names(_) => Self::Names,
+        }
+    }
 }
 
 /// The resource limits of one command.

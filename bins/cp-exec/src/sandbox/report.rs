@@ -93,6 +93,9 @@ pub(crate) enum Report {
     Init(u32),
     /// Programs inside may connect to the supervisor. Sent with the listening socket.
     Clients,
+    /// The first sockets of the network namespace wait at this socket, and requests for more are served there. Sent
+    /// with its descriptor.
+    Namespace,
     /// The execve listener is installed. Sent with its descriptor.
     Listener,
     /// The command has a controlling terminal. Sent with the other side of its pseudo-terminal.

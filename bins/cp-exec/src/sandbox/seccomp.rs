@@ -111,7 +111,7 @@ impl Filters {
     pub(super) fn install(&self, network: Network) -> Result<(), String> {
         let program = match network {
             Network::None => &self.local,
-            Network::Loopback | Network::Host => &self.network,
+            Network::Loopback | Network::Names | Network::Host => &self.network,
         };
         seccompiler::apply_filter(program.as_ref().map_err(Clone::clone)?).map_err(|e| e.to_string())
     }
@@ -269,7 +269,7 @@ fn missing() -> Result<BpfProgram, seccompiler::Error> {
 fn other_sockets(network: Network) -> Result<BpfProgram, seccompiler::Error> {
     let families: &[i32] = match network {
         Network::None => &[libc::AF_UNIX],
-        Network::Loopback | Network::Host => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
+        Network::Loopback | Network::Names | Network::Host => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
     };
     let other = families
         .iter()

@@ -262,7 +262,7 @@ pub(super) fn send_pidfd(init: Pid, socket: BorrowedFd<'_>) {
 pub(super) fn initial_enforcement(plan: &Plan, account: Account) -> Enforcement {
     Enforcement {
         profile: Some(plan.profile),
-        network: Some(plan.network),
+        network: Some(plan.network_kind()),
         uid: plan.run_as.map_or(account.uid, |(uid, _)| uid),
         cgroup: "none".to_owned(),
         outer_sandbox: super::is_nested(),
@@ -282,7 +282,7 @@ fn namespaces(plan: &Plan, account: Account) -> Enforcement {
         got.namespaces.push(Layer::User.name().to_owned());
     }
     for (layer, flag) in
-        NAMESPACES.iter().filter(|(layer, _)| *layer != Layer::Network || plan.network != Network::Host)
+        NAMESPACES.iter().filter(|(layer, _)| *layer != Layer::Network || plan.network_kind() != Network::Host)
     {
         match sys::unshare(*flag) {
             Ok(()) => got.namespaces.push(layer.name().to_owned()),

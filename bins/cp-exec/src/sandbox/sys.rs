@@ -5,6 +5,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
@@ -214,19 +215,53 @@ pub(super) fn signal_all(signal: i32) {
 
 /// Enables the loopback interface of this network namespace.
 pub(super) fn loopback_up() -> io::Result<()> {
+    // SAFETY: a zeroed union is valid, and the flags are set.
+    let flags = unsafe {
+        let mut value: libc::__c_anonymous_ifr_ifru = std::mem::zeroed();
+        value.ifru_flags = i16::try_from(libc::IFF_UP).unwrap_or(1);
+        value
+    };
+    set_interface("lo", libc::SIOCSIFFLAGS, flags)
+}
+
+/// Adds an address to the loopback interface of this network namespace.
+pub(super) fn add_loopback_address(address: Ipv4Addr) -> io::Result<()> {
+    // An alias of the interface has one address.
+    let alias = format!("lo:{:08x}", u32::from(address));
+    for (request, address) in [(libc::SIOCSIFADDR, address), (libc::SIOCSIFNETMASK, Ipv4Addr::BROADCAST)] {
+        let family = libc::sa_family_t::try_from(libc::AF_INET).map_err(io::Error::other)?;
+        let s_addr = u32::from_ne_bytes(address.octets());
+        // SAFETY: zeroed structures are valid, and an IPv4 address fits into a general one.
+        let value = unsafe {
+            let mut value: libc::__c_anonymous_ifr_ifru = std::mem::zeroed();
+            let mut place: libc::sockaddr_in = std::mem::zeroed();
+            place.sin_family = family;
+            place.sin_addr.s_addr = s_addr;
+            value.ifru_addr = std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(place);
+            value
+        };
+        set_interface(&alias, request, value)?;
+    }
+    Ok(())
+}
+
+/// Sets a property of an interface of this network namespace.
+fn set_interface(name: &str, request: libc::Ioctl, value: libc::__c_anonymous_ifr_ifru) -> io::Result<()> {
     let socket = rustix::net::socket_with(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::DGRAM,
         rustix::net::SocketFlags::CLOEXEC,
         None,
     )?;
-    // SAFETY: a zeroed `ifreq` is valid; name and flags are set before the call and it outlives the call.
+    // SAFETY: a zeroed `ifreq` is valid; name and value are set before the call and it outlives the call.
     unsafe {
-        let mut request: libc::ifreq = std::mem::zeroed();
-        request.ifr_name[0] = b'l'.cast_signed();
-        request.ifr_name[1] = b'o'.cast_signed();
-        request.ifr_ifru.ifru_flags = i16::try_from(libc::IFF_UP).unwrap_or(1);
-        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)
+        let mut structure: libc::ifreq = std::mem::zeroed();
+        // The last byte of the name stays zero.
+        for (to, byte) in structure.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
+            *to = libc::c_char::from_ne_bytes([byte]);
+        }
+        structure.ifr_ifru = value;
+        check(libc::ioctl(socket.as_raw_fd(), request, &raw const structure).into()).map(drop)
     }
 }
 

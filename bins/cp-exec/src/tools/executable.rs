@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
+use cp_egress::Network;
 
 use crate::decision::{Assessment, Caller, HashCache, Planned, ProgramLookup, Ruling, check_modules, plan, timeout_of};
 use crate::digest::sha256;
@@ -14,7 +15,7 @@ use crate::refusal::refuse;
 use crate::request::{Command, ToolCall};
 use crate::rules::{Finding, Risk};
 use crate::run::streams;
-use crate::sandbox::plan::{Network, Profile};
+use crate::sandbox::plan::Profile;
 
 /// The most bytes of arguments that are also passed in argv.
 const ARGUMENT: usize = 32 * 1024;

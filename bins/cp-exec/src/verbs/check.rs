@@ -255,7 +255,7 @@ fn ruled(policy: &Policy, assessment: Assessment) -> Decision {
         exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256 }),
         cwd: Some(cwd.display().to_string()),
         profile: Some(exec.profile),
-        network: Some(exec.network),
+        network: Some((&exec.network).into()),
         policy: policy.sha256().to_owned(),
         notices,
         ..Decision::default()

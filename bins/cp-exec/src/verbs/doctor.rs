@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use cp_common::Context;
 use cp_common::program::{Check, Status};
+use cp_egress::Network;
 
 use crate::decision::{HashCache, ProgramLookup};
 use crate::policy::{self, Confirm};
 use crate::run::NotRun;
 use crate::run::helper::{Helper, Run};
 use crate::sandbox;
-use crate::sandbox::plan::{Identity, Layer, Limits, Network, Plan, Profile, Terminals, View};
+use crate::sandbox::plan::{Identity, Layer, Limits, Plan, Profile, Terminals, View};
 use crate::sandbox::report::Enforcement;
 
 /// Checks everything that a run depends on.

@@ -8,7 +8,7 @@ use super::{Receipt, Reply};
 /// The outcome of a command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr", "streams", "denied", "files_changed"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr", "streams", "denied", "connections", "files_changed"])))]
 pub struct ExecResult {
     /// The words of the command.
     pub argv: Vec<String>,
@@ -39,6 +39,9 @@ pub struct ExecResult {
     /// Programs that the command was not allowed to start, at most the first 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denied: Vec<DeniedStep>,
+    /// Connections to destinations of the policy, if its network is a list of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Connections>,
     /// Files that the command created, changed and removed in writable directories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_changed: Option<FilesChanged>,
@@ -142,6 +145,41 @@ pub struct DeniedStep {
     pub reason: String,
     /// The approval that it waits for; null if the denial is final.
     pub approval: Option<String>,
+}
+
+/// Connections of a command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Connections {
+    /// Number of allowed connections.
+    pub allowed: u64,
+    /// Number of refused connections and of questions about names that are not allowed.
+    pub refused: u64,
+    /// Bytes that the command received.
+    pub bytes_in: u64,
+    /// Bytes that the command sent.
+    pub bytes_out: u64,
+    /// The first refusals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first_refused: Vec<RefusedConnection>,
+}
+
+/// Equal refusals of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RefusedConnection {
+    /// The name.
+    pub name: String,
+    /// The port; null for a question about the name.
+    pub port: Option<u16>,
+    /// The address of the name outside of the sandbox, if it was resolved.
+    pub address: Option<String>,
+    /// The rule that refused it: `network`, `private_address` or `limit`.
+    pub rule: String,
+    /// The entry of `network` in the policy that would allow it.
+    pub allowed_by: Option<String>,
+    /// Number of refusals.
+    pub count: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -24,7 +24,10 @@ pub use self::approval::{Action, Approval, AskedBy, Binds, Grant, How, Level, Sc
 pub use self::block::{Block, BlockView, Origin};
 pub(crate) use self::error::without_secrets;
 pub use self::error::{Code, Error, Result};
-pub use self::exec::{ChangeKind, DeniedStep, ExecResult, Executable, FileChange, FileKind, FileState, FilesChanged};
+pub use self::exec::{
+    ChangeKind, Connections, DeniedStep, ExecResult, Executable, FileChange, FileKind, FileState, FilesChanged,
+    RefusedConnection,
+};
 pub use self::message::{Delta, Extracted, Message, Usage};
 pub use self::prompt::{Params, Prompt, estimated_tokens};
 pub use self::record::{Kind, Record};

@@ -41,6 +41,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     events: &[
         "exec.intent",
         "exec.step",
+        "exec.connection",
         "exec.request",
         "exec.result",
         "exec.changes",

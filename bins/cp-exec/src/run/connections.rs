@@ -1,0 +1,101 @@
+//! Connections of a run to the destinations of the policy: served outside of the sandbox, and recorded.
+
+use std::os::fd::OwnedFd;
+
+use cp_common::wire::{Connections, RefusedConnection};
+use cp_egress::{Connection, Decision, Destination, Egress};
+
+use super::steps::Steps;
+use crate::sandbox::NetworkNamespace;
+
+/// The most refused connections that a result names.
+const NAMED: usize = 10;
+
+/// The resolver and the forwarder of a run, and its connections so far.
+pub(super) struct RunConnections {
+    egress: Egress,
+    report: Connections,
+}
+
+impl RunConnections {
+    /// Starts to serve the network namespace of a run.
+    pub(super) fn start(destinations: &[Destination], socket: OwnedFd) -> std::io::Result<Self> {
+        let (namespace, sockets) = NetworkNamespace::receive(socket)?;
+        let egress = Egress::start(destinations.to_vec(), sockets, namespace)?;
+        Ok(Self { egress, report: Connections::default() })
+    }
+
+    /// Records the connections that ended and the refusals since the last call.
+    /// `say` writes to the standard error of the run.
+    pub(super) fn record(&mut self, steps: Option<&mut Steps>, say: &mut dyn FnMut(&str)) {
+        add(&mut self.report, &self.egress.records().collect::<Vec<_>>(), steps, say);
+    }
+
+    /// Ends the connections after the processes of the run have ended, and returns the report.
+    pub(super) fn finish(self, steps: Option<&mut Steps>, say: &mut dyn FnMut(&str)) -> Connections {
+        let Self { egress, mut report } = self;
+        add(&mut report, &egress.finish(), steps, say);
+        report
+    }
+}
+
+fn add(report: &mut Connections, connections: &[Connection], steps: Option<&mut Steps>, say: &mut dyn FnMut(&str)) {
+    for connection in connections {
+        match connection.decision {
+            Decision::Allow => {
+                report.allowed += 1;
+                report.bytes_in += connection.bytes_in;
+                report.bytes_out += connection.bytes_out;
+            }
+            Decision::Deny => refuse(report, connection, say),
+        }
+    }
+    if let Some(steps) = steps {
+        steps.record_connections(connections);
+    }
+}
+
+/// Adds a refusal to the report. The record of repeated refusals follows that of the first one.
+fn refuse(report: &mut Connections, connection: &Connection, say: &mut dyn FnMut(&str)) {
+    report.refused += connection.count;
+    let Connection { name: Some(name), port, rule, .. } = connection else { return };
+    let address = connection.address.map(|address| address.to_string());
+    let is_same =
+        |known: &&mut RefusedConnection| known.name == *name && known.port == *port && known.address == address;
+    if let Some(known) = report.first_refused.iter_mut().find(is_same) {
+        known.count += connection.count;
+    } else if report.first_refused.len() < NAMED {
+        let refused = RefusedConnection {
+            name: name.clone(),
+            port: *port,
+            allowed_by: entry(connection),
+            address,
+            rule: rule.clone(),
+            count: connection.count,
+        };
+        say(&explain(&refused));
+        report.first_refused.push(refused);
+    }
+}
+
+/// The entry of the policy that would allow a refused connection. An IPv6 address is in brackets.
+fn entry(connection: &Connection) -> Option<String> {
+    let name = connection.name.as_ref()?;
+    let entry = match (connection.port, connection.address) {
+        (Some(port), Some(address)) => format!("{name}:{port}={address}"),
+        _ => name.clone(),
+    };
+    // A question may contain any name.
+    Destination::parse(&entry).is_ok().then_some(entry)
+}
+
+fn explain(refused: &RefusedConnection) -> String {
+    let RefusedConnection { name, address, rule, allowed_by, .. } = refused;
+    let why = match (rule.as_str(), address) {
+        ("private_address", Some(address)) => format!("its address {address} is not public"),
+        ("limit", _) => return format!("connection to {name} refused: too many names in one run"),
+        _ => "the policy does not list this name".to_owned(),
+    };
+    let hint = allowed_by.as_ref().map(|entry| format!("; the owner of the policy can add \"{entry}\" to `network`"));
+    format!("connection to {name} refused: {why}{}", hint.unwrap_or_default())
+}
