@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use cp_common::{Code, Error};
+use cp_egress::Network;
 
-use crate::policy::{Network, Sandbox, Table};
+use crate::policy::{Sandbox, Table};
 use crate::spec::Spec;
 
 /// Programs that fetch and start other programs, which the sandbox does not allow.
@@ -37,7 +38,9 @@ fn hint(spec: &Spec, table: &Table, message: &str) -> Option<String> {
     }
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     if table.network == Network::None && says(&OFFLINE) {
-        return Some(format!("if it needs a network: network = \"host\" in [mcp.{name}] of the policy"));
+        return Some(format!(
+            "if it needs a network: network = [\"NAME\"] in [mcp.{name}] of the policy, with each name that it connects to"
+        ));
     }
     let words = message.split(|sign: char| sign.is_whitespace() || "'\"`:,;()[]".contains(sign));
     let hidden =
@@ -103,7 +106,7 @@ mod tests {
         assert!(install("npx", "-y @a/b@1 x").starts_with("`npm install -g @a/b@1`, then s=\"$(npm prefix -g)/bin/"));
         assert_eq!(install("uvx", "srv@1"), "`uv tool install srv@1`, then s=\"$(uv tool dir --bin)/srv\"");
         assert_eq!(install("uvx", "--from pkg srv x"), "`uv tool install pkg`, then s=\"$(uv tool dir --bin)/srv\"");
-        assert!(hinted("/bin/x", "npm error code EAI_AGAIN").contains("network = \"host\" in [mcp.s]"));
+        assert!(hinted("/bin/x", "npm error code EAI_AGAIN").contains("network = [\"NAME\"] in [mcp.s]"));
         let hidden = hinted("/bin/x", "open '/etc/passwd': Permission denied");
         assert!(hidden.contains("read = [\"/etc/passwd\"] in [mcp.s]"), "{hidden}");
         assert!(hinted("/bin/x", "/etc/passwd is strange").contains("[mcp.s]"));

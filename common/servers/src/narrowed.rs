@@ -31,7 +31,7 @@ fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Tab
     env.extend(spec.env.iter().map(|(name, value)| (name.clone(), value.clone().into())));
     let own: [(&str, toml::Value); 5] = [
         ("allowed_commands", vec![program.to_owned()].into()),
-        ("network", table.network.name().into()),
+        ("network", toml::Value::try_from(&table.network).unwrap_or_else(|_| "none".into())),
         // The command line or policy has chosen the arguments.
         ("argument_rules", "off".into()),
         ("intent", "off".into()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
+use cp_egress::Network;
 use serde::Deserialize;
 
 /// How long a server may run in the sandbox, which is the limit of cp-exec.
@@ -98,30 +99,6 @@ pub enum Sandbox {
     Tool,
     /// Outside.
     None,
-}
-
-/// The network of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Network {
-    /// No network.
-    #[default]
-    None,
-    /// This machine only.
-    Loopback,
-    /// Everything.
-    Host,
-}
-
-impl Network {
-    /// The name in the policy.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Loopback => "loopback",
-            Self::Host => "host",
-        }
-    }
 }
 
 /// The part of the policy that concerns servers.
