@@ -203,8 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn invalid_destination_error_names_text_and_cure() {
-        for (text, cure) in [
+    fn invalid_destination_error_names_text_and_hint() {
+        for (text, hint) in [
             ("https://pypi.org", "only the name"),
             ("user@host", "only the name"),
             ("", "not a name"),
@@ -228,7 +228,7 @@ mod tests {
             ("10.0.0.5=10.0.0.6", "only a name"),
         ] {
             let error = Destination::parse(text).unwrap_err();
-            assert!(error.contains(&format!("`{text}`")) && error.contains(cure), "{error}");
+            assert!(error.contains(&format!("`{text}`")) && error.contains(hint), "{error}");
         }
     }
 

@@ -72,14 +72,13 @@ fn connect_and_copy(client: &TcpStream, route: &Route, ending: &OwnedFd) -> Outc
         Ok(addresses) => addresses,
         Err(e) => return Outcome::failed(None, &e),
     };
-    let (allowed, private): (Vec<_>, Vec<_>) =
-        addresses.into_iter().partition(|address| route.target.is_some() || is_public(address.ip()));
-    if allowed.is_empty() {
-        return Outcome { address: private.first().copied(), is_private: true, ..Outcome::default() };
-    }
+    let allowed = match check(route, addresses) {
+        Ok(allowed) => allowed,
+        Err(private) => return Outcome { address: private, is_private: true, ..Outcome::default() },
+    };
     let mut patience = Patience::new(ending.as_fd());
     let mut outcome = Outcome::default();
-    for address in allowed.into_iter().take(ADDRESSES) {
+    for address in allowed {
         patience.limit(Some(CONNECT));
         match connect(address, &mut patience) {
             Ok(peer) => {
@@ -105,6 +104,15 @@ fn resolve(route: &Route) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
+/// The addresses that may be connected to: the one of the policy, or those that are public. Fails with the first private
+/// address if there are only such.
+fn check(route: &Route, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Option<SocketAddr>> {
+    let first = addresses.first().copied();
+    let is_allowed = |address: &SocketAddr| route.target == Some(*address) || is_public(address.ip());
+    let allowed: Vec<SocketAddr> = addresses.into_iter().filter(is_allowed).take(ADDRESSES).collect();
+    if allowed.is_empty() { Err(first) } else { Ok(allowed) }
+}
+
 /// Connects without blocking the end of the run.
 fn connect(address: SocketAddr, patience: &mut Patience<'_>) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -124,4 +132,38 @@ fn connect(address: SocketAddr, patience: &mut Patience<'_>) -> io::Result<TcpSt
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn route(target: Option<&str>) -> Route {
+        let target = target.map(|target| target.parse().unwrap());
+        Route { name: "a.test".to_owned(), port: 80, rule: "a.test".to_owned(), target }
+    }
+
+    #[test]
+    fn private_address_is_refused_unless_policy_gives_it() {
+        let private: SocketAddr = "127.0.0.1:80".parse().unwrap();
+        let public: SocketAddr = "1.1.1.1:80".parse().unwrap();
+        assert_eq!(check(&route(None), vec![private]), Err(Some(private)));
+        assert_eq!(check(&route(None), vec![private, public]), Ok(vec![public]));
+        assert_eq!(check(&route(Some("127.0.0.1:80")), vec![private]), Ok(vec![private]));
+        assert_eq!(check(&route(Some("127.0.0.1:81")), vec![private]), Err(Some(private)));
+    }
+
+    proptest! {
+        #[test]
+        fn resolved_addresses_that_are_allowed_are_public(addresses in prop::collection::vec(any::<u32>(), 0..20)) {
+            let addresses = addresses.into_iter().map(|bits| (IpAddr::V4(Ipv4Addr::from(bits)), 80).into()).collect();
+            for address in check(&route(None), addresses).unwrap_or_default() {
+                prop_assert!(is_public(address.ip()));
+            }
+        }
+    }
 }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_network_error_names_cure() {
+    fn invalid_network_error_names_valid_form() {
         assert!(read("\"pypi.org\"").unwrap_err().contains("network = [\"pypi.org\"]"));
         assert!(read("\"hots\"").unwrap_err().contains("unknown variant `hots`"));
         assert!(read("[\"https://pypi.org\"]").unwrap_err().contains("only the name"));
