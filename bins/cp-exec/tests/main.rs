@@ -10,6 +10,7 @@ mod capabilities;
 mod commands;
 mod contained;
 mod decisions;
+mod egress;
 mod exec;
 mod files;
 mod git_settings;

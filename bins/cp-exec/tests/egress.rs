@@ -1,0 +1,95 @@
+//! A network of names: allowed names are reached, everything else is refused, and both are on the ledger.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
+use serde_json::Value;
+
+use crate::exec::{Exec, POLICY, Who, everyone};
+
+/// A server that answers each connection with one line, and its port.
+fn server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 64];
+            let length = stream.read(&mut request).unwrap_or_default();
+            let _ = stream.write_all(&[b"served ", &request[..length]].concat());
+        }
+    });
+    port
+}
+
+fn with_network(who: Who, network: &str) -> Exec {
+    Exec::with_policy(who, &POLICY.replace("intent =", &format!("network = {network}\nintent =")))
+}
+
+fn python(exec: &Exec, script: &str) -> Value {
+    let prelude = "import socket\n\
+        def ask(host, port):\n    with socket.create_connection((host, port), 5) as s:\n        s.sendall(b'x'); return s.recv(99)\n\
+        def attempt(name, f):\n    try:\n        print(name, f())\n    except OSError as e:\n        print(name, 'denied')\n";
+    exec.write("probe.py", &format!("{prelude}{script}"));
+    let (answer, _) = exec.ask(&["--timeout", "30", "--", "python3", "probe.py"]);
+    assert_eq!(answer["ok"], true, "{answer}");
+    answer["data"].clone()
+}
+
+#[test]
+fn allowed_name_is_reached_and_all_else_is_refused() {
+    for who in everyone() {
+        let port = server();
+        let exec = with_network(who, &format!("[\"registry.test=127.0.0.1:{port}\"]"));
+        let result = python(
+            &exec,
+            &format!(
+                "attempt('name', lambda: ask('registry.test', 443))\n\
+                 attempt('case', lambda: ask('Registry.TEST', 80))\n\
+                 attempt('port', lambda: ask('registry.test', 8081))\n\
+                 attempt('other', lambda: ask('evil.test', 443))\n\
+                 attempt('raw', lambda: ask('127.0.0.1', {port}))\n\
+                 attempt('public', lambda: ask('1.1.1.1', 443))\n\
+                 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+                 attempt('udp', lambda: u.sendto(b'x', ('1.1.1.1', 53)))\n"
+            ),
+        );
+        let lines =
+            "name b'served x'\ncase b'served x'\nport denied\nother denied\nraw denied\npublic denied\nudp denied\n";
+        assert_eq!(result["stdout"], lines, "{who:?}: {result}");
+        assert!(result["stderr"].as_str().unwrap().contains("connection to evil.test refused"), "{result}");
+        let connections = &result["connections"];
+        assert_eq!((&connections["allowed"], &connections["bytes_out"]), (&2.into(), &2.into()), "{result}");
+        assert_eq!(connections["first_refused"][0]["allowed_by"], "evil.test", "{result}");
+
+        let entries = exec.entries("exec.connection");
+        let intent = &exec.entries("exec.intent")[0];
+        assert_eq!(intent["data"]["network"][0], format!("registry.test=127.0.0.1:{port}"));
+        assert!(entries.iter().all(|entry| entry["data"]["intent"] == intent["seq"]));
+        let of =
+            |decision: &str| entries.iter().filter(|entry| entry["data"]["decision"] == decision).collect::<Vec<_>>();
+        assert_eq!(of("allow").len(), 2, "{entries:?}");
+        assert_eq!(of("allow")[0]["data"]["address"], format!("127.0.0.1:{port}"));
+        assert!(of("deny").iter().all(|entry| entry["data"]["name"] == "evil.test"), "{entries:?}");
+    }
+}
+
+#[test]
+fn read_only_run_has_no_network_of_names() {
+    let exec = with_network(Who::Me, &format!("[\"registry.test=127.0.0.1:{}\"]", server()));
+    exec.write("probe.py", "import socket\nsocket.create_connection(('registry.test', 80), 5)\nprint('ESCAPED')\n");
+    for (arguments, status) in
+        [(&["--read-only", "--", "python3", "probe.py"][..], 1), (&["--", "python3", "probe.py"], 0)]
+    {
+        assert_eq!(exec.ask(arguments).1, status, "{arguments:?}");
+    }
+}
+
+#[test]
+fn policy_with_invalid_destination_is_refused_with_line_and_valid_form() {
+    let exec = with_network(Who::Me, "[\"https://pypi.org\"]");
+    let (answer, _) = exec.ask(&["--", "true"]);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("line ") && message.contains("write only the name"), "{answer}");
+}
