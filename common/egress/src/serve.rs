@@ -10,6 +10,7 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Resource;
 
 use crate::destination::Destination;
 use crate::dns::{self, Answer};
@@ -82,6 +83,7 @@ impl Egress {
             namespace: Box::new(namespace),
             ending: Arc::new(read),
             active: Arc::default(),
+            most: most_connections(rustix::process::getrlimit(Resource::Nofile).current),
             recorder,
         };
         Builder::new().name("egress".to_owned()).stack_size(STACK).spawn(move || server.serve())?;
@@ -123,6 +125,8 @@ struct Server {
     namespace: Box<dyn Namespace>,
     ending: Arc<OwnedFd>,
     active: Arc<AtomicUsize>,
+    /// The most connections at once.
+    most: usize,
     recorder: Recorder,
 }
 
@@ -145,7 +149,7 @@ impl Server {
         fds.push(PollFd::new(&self.udp, PollFlags::IN));
         fds.push(PollFd::new(&self.tcp, PollFlags::IN));
         fds.extend(self.questions.iter().map(|asking| PollFd::from_borrowed_fd(asking.stream.as_fd(), PollFlags::IN)));
-        let is_full = self.active.load(Ordering::Relaxed) >= CONNECTIONS;
+        let is_full = self.active.load(Ordering::Relaxed) >= self.most;
         if !is_full {
             fds.extend(self.listeners.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
         }
@@ -249,7 +253,7 @@ impl Server {
     fn accept_connections(&self) {
         for listener in &self.listeners {
             for _ in 0..TURNS {
-                if self.active.load(Ordering::Relaxed) >= CONNECTIONS {
+                if self.active.load(Ordering::Relaxed) >= self.most {
                     return;
                 }
                 match listener.accept() {
@@ -287,6 +291,14 @@ impl Server {
     }
 }
 
+/// The most connections at once under a limit of open files. Each needs two sockets and two pipes.
+fn most_connections(open_files: Option<u64>) -> usize {
+    /// Open files for listeners and for the rest of the program.
+    const OTHERS: u64 = 512;
+    let most = open_files.map_or(u64::MAX, |open_files| open_files.saturating_sub(OTHERS) / 6);
+    usize::try_from(most).unwrap_or(CONNECTIONS).clamp(1, CONNECTIONS)
+}
+
 /// Counts an active connection until it is dropped.
 struct Active(Arc<AtomicUsize>);
 
@@ -300,5 +312,17 @@ impl Active {
 impl Drop for Active {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_open_files_to_the_rest_of_the_program() {
+        for (open_files, most) in [(None, CONNECTIONS), (Some(20_000), CONNECTIONS), (Some(1024), 85), (Some(256), 1)] {
+            assert_eq!(most_connections(open_files), most, "{open_files:?}");
+        }
     }
 }
