@@ -35,7 +35,13 @@ fn agent_without_terminal_has_live_streams_and_its_own_status() {
         let script = "while read -r line; do echo \"<$line>\"; done; echo wrong >&2; exit 7";
         let ran = exec.command(&["agent", "--", "sh", "-c", script]).stdin("a\nb\n").run();
         assert_eq!((ran.status, ran.stdout.as_str()), (7, "<a>\n<b>\n"), "{who:?} {ran:?}");
-        assert!(ran.stderr.starts_with("wrong\n") && ran.stderr.contains("cp-exec agent: 0 programs"), "{ran:?}");
+        assert!(
+            ran.stderr.starts_with("wrong\n")
+                && ran
+                    .stderr
+                    .contains("cp-exec agent: 0 tool calls (0 refused), 0 programs (0 refused), 0 files quarantined"),
+            "{ran:?}"
+        );
 
         // Each line is answered before the next one comes.
         let mut running = exec.command(&["agent", "--", "sh", "-c", script]).start();

@@ -184,9 +184,13 @@ impl Agent {
     /// The same in the sandbox of `cp-exec agent`.
     pub(super) fn run_contained(&self, turns: Vec<Turn>, more: &[&str]) -> (Outcome, Model) {
         let model = Model::asking(turns);
+        let allowed = model.url().replace("http://", "model.test=");
         let installed = self.place.root.join("bin/cp-exec");
         let exec = if installed.exists() { installed } else { cp_testkit::program("cp-exec") };
-        let outcome = self.command(&model.url(), more).under(exec, ["agent", self.host.name(), "--"]).run();
+        let outcome = self
+            .command("http://model.test", more)
+            .under(exec, ["agent", "--allow-host", &allowed, self.host.name(), "--"])
+            .run();
         (outcome, model)
     }
 

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
+use cp_egress::{Destination, Network};
 use cp_hosts::Host;
 
 use self::state::State;
@@ -16,7 +17,7 @@ use crate::hosts::facts::{AgentFacts, Facts};
 use crate::hosts::shell;
 use crate::policy::Policy;
 use crate::run::own_terminals;
-use crate::sandbox::plan::{Network, Terminals};
+use crate::sandbox::plan::Terminals;
 
 /// The hosts, by the names of their programs.
 const HOSTS: [Host; 5] = [Host::Claude, Host::Codex, Host::Gemini, Host::Copilot, Host::Opencode];
@@ -74,18 +75,26 @@ pub(crate) fn prepare(request: &Request<'_>, policy: &Policy) -> Result<(AgentCo
         env,
         state,
         programs: std::env::current_exe().into_iter().chain(Some(script).filter(|path| path.is_file())).collect(),
-        network: network(request, facts, policy),
+        network: network(request, facts, policy)?,
         terminals,
         timeout: UNLIMITED,
     };
     Ok((command, notes))
 }
 
-/// The network of an agent. A host needs its domains, and a login also the loopback interface of this machine, to
-/// which the browser returns.
-fn network(request: &Request<'_>, facts: Option<&AgentFacts>, policy: &Policy) -> Network {
-    let needs = request.login || !request.domains.is_empty() || facts.is_some_and(|facts| !facts.domains.is_empty());
-    if needs { Network::Host } else { policy.exec().network }
+/// The network of an agent: that of the policy, with the domains of its host and those of the request. A login needs the
+/// loopback interface of this machine, to which the browser returns.
+fn network(request: &Request<'_>, facts: Option<&AgentFacts>, policy: &Policy) -> Result<Network> {
+    let named = request.domains.iter().map(|domain| Destination::parse(domain));
+    let named = named.collect::<std::result::Result<Vec<_>, _>>();
+    let mut domains = named.map_err(|why| Error::usage(format!("--allow-host: {why}")))?;
+    domains.extend(facts.into_iter().flat_map(|facts| facts.domains.iter().cloned()));
+    Ok(match &policy.exec().network {
+        Network::Host => Network::Host,
+        _ if request.login => Network::Host,
+        own if domains.is_empty() => own.clone(),
+        own => Network::Names([own.destinations(), &domains].concat()),
+    })
 }
 
 /// The variables that an agent gets from the environment of this program.

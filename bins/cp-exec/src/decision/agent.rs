@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::{Error, Result};
+use cp_egress::Network;
 
 use super::checks::check_cwd;
 use super::program::{HashCache, Pinned, ProgramLookup};
@@ -16,7 +17,7 @@ use crate::nofollow::follow;
 use crate::policy::{Policy, node_of};
 use crate::request::Command;
 use crate::rules::Finding;
-use crate::sandbox::plan::{Network, Profile, Terminals};
+use crate::sandbox::plan::{Profile, Terminals};
 
 /// The time limit of an agent without one: ten years.
 pub(crate) const UNLIMITED: Duration = Duration::from_hours(10 * 365 * 24);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use cp_egress::Destination;
 use cp_hosts::Host;
 use serde::Deserialize;
 
@@ -26,7 +27,7 @@ pub(crate) struct AgentFacts {
     /// The command that stores a token in the state.
     pub login: Vec<String>,
     /// The domains of its service.
-    pub domains: Vec<String>,
+    pub domains: Vec<Destination>,
     /// Variables that pass: settings of its service, and keys. A `*` at the end matches any rest.
     pub environment: Vec<String>,
     /// Variables that it always gets.

@@ -294,6 +294,10 @@ pub(crate) struct StepsReport {
     pub denied_count: u64,
     /// The first refusal, or the first pending approval.
     pub error: Option<Error>,
+    /// Tool calls of an agent that were decided about.
+    pub calls: u64,
+    /// Those that were refused.
+    pub calls_denied: u64,
     /// The error of the ledger. All later steps are refused.
     pub failed: Option<Error>,
 }

@@ -22,6 +22,7 @@ use crate::decision::{
     Caller, HashCache, Ruling, StepRuling, StepVerdict, decide_step, line_of, read_string, shell_words,
 };
 use crate::policy::{HostCall, Policy};
+use crate::refusal::refuse;
 use crate::request::{Command, Form};
 use crate::sandbox::plan::Terminals;
 use crate::sandbox::{ExecCall, ExecRequest, Listener, Pending, Process};
@@ -29,6 +30,8 @@ use crate::tools::executable;
 
 /// The most steps that are recorded individually.
 const RECORDED: u64 = 10_000;
+/// The same for an agent, which may run for days, and the most tool calls of an agent.
+const RECORDED_OF_AGENT: u64 = 1_000_000;
 /// The batch size of entries that need no sync.
 const BATCH: usize = 64;
 /// The most preceding commands that an approval lists.
@@ -51,6 +54,7 @@ pub(crate) struct Steps {
     questions: Questions,
     /// False if the terminal belongs to the command.
     may_use_terminal: bool,
+    most_recorded: u64,
     /// Steps that were refused or decided by an answer, because a signal restarts a call, and a shell repeats it for
     /// each directory of PATH.
     answered: HashMap<(Process, Vec<String>), bool>,
@@ -73,6 +77,7 @@ impl Steps {
             pending: Vec::new(),
             questions: Questions::default(),
             may_use_terminal: ruling.plan.terminals == Terminals::None,
+            most_recorded: if ruling.plan.terminals == Terminals::None { RECORDED } else { RECORDED_OF_AGENT },
             answered: HashMap::new(),
             inside: NestedClients::default(),
             report: StepsReport::default(),
@@ -337,13 +342,17 @@ impl Steps {
     /// Records a tool call of an agent inside. The sandbox contains its effects; the list of tools decides about a tool
     /// whose input names neither a command nor a file.
     fn tool_call(&mut self, asked: ToolCall) -> Result<()> {
-        self.inside.count_request()?;
+        if self.report.calls >= self.most_recorded {
+            return Err(refuse("requests", "the run has too many tool calls"));
+        }
         let ToolCall { host, session, call, tool, is_listed, by_default, data, is_result } = asked;
         let mut policy = self.policy.clone();
         policy.actor.call = Some(call.clone());
         policy.actor.host = Some(HostCall { host, session, call });
         let mut journal = Journal::new(&policy);
+        self.report.calls += u64::from(!is_result);
         if is_listed && let Err(error) = executable::permitted(&policy, &tool, by_default) {
+            self.report.calls_denied += 1;
             journal.refused(&data, &error)?;
             return Err(error);
         }
@@ -364,7 +373,7 @@ impl Steps {
                 "program"
             }
         };
-        if number >= RECORDED && decision == "allow" {
+        if number >= self.most_recorded && decision == "allow" {
             self.report.unrecorded += 1;
             return;
         }

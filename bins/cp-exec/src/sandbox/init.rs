@@ -30,8 +30,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         }
         Ok((namespace, sys::child_signals().map_err(|e| Failure::setup("signals", e))?))
     });
-    let prepared = prepared
-        .and_then(|(namespace, signals)| Ok((namespace, signals, terminal::control(plan, socket)?)));
+    let prepared = prepared.and_then(|(namespace, signals)| Ok((namespace, signals, terminal::control(plan, socket)?)));
     let (mut namespace, signals, terminal) = match prepared {
         Ok(prepared) => prepared,
         Err(failure) => report_and_exit(socket, failure),

@@ -117,11 +117,15 @@ fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context)
 /// The line at the end of an agent: each count that the sandbox knows.
 fn summary(ran: &RunResult) -> Option<String> {
     let outcome = ran.as_ref().ok()?;
-    let counts = [
-        ("program", "programs", outcome.steps.line + outcome.steps.programs),
-        ("refused", "refused", outcome.steps.denied_count),
-        ("file quarantined", "files quarantined", outcome.enforcement.guard.len() as u64),
+    let steps = &outcome.steps;
+    let counted = |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    let decided = |count, refused: u64, one, many| format!("{} ({refused} refused)", counted(count, one, many));
+    let mut parts = vec![
+        decided(steps.calls, steps.calls_denied, "tool call", "tool calls"),
+        decided(steps.line + steps.programs, steps.denied_count, "program", "programs"),
     ];
-    let counts = counts.map(|(one, many, count)| format!("{count} {}", if count == 1 { one } else { many }));
-    Some(format!("cp-exec agent: {}", counts.join(", ")))
+    let connections = outcome.connections.as_ref();
+    parts.extend(connections.map(|all| decided(all.allowed + all.refused, all.refused, "connection", "connections")));
+    parts.push(counted(outcome.enforcement.guard.len() as u64, "file quarantined", "files quarantined"));
+    Some(format!("cp-exec agent: {}", parts.join(", ")))
 }
