@@ -2,6 +2,7 @@
 //! what each of them does when a hook fails.
 
 mod agent;
+mod audited;
 mod called;
 mod contained;
 mod failures;

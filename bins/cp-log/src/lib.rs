@@ -15,6 +15,7 @@ mod scan;
 #[cfg(test)]
 mod schemas;
 mod stats;
+mod transcript;
 mod values;
 mod verified;
 mod verify;
@@ -70,6 +71,7 @@ pub static PROGRAM: Program = Program {
         cp_common::wire::schemas::BUNDLE[2],
         cp_common::wire::schemas::BUNDLE[3],
         ("bundled", include_str!("../schemas/bundled.json")),
+        ("call", include_str!("../schemas/call.json")),
         ("checked", include_str!("../schemas/checked.json")),
         ("checked-bundle", include_str!("../schemas/checked-bundle.json")),
         ("claim", include_str!("../schemas/claim.json")),

@@ -23,6 +23,7 @@ mod stats;
 mod sweep;
 mod tee;
 mod tip;
+mod transcripts;
 mod verify;
 mod whole;
 mod work;
@@ -33,6 +34,9 @@ fn no_file_is_forgotten() {
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests")).unwrap();
     for file in files.map(|file| file.unwrap().file_name().into_string().unwrap()) {
         let name = file.trim_end_matches(".rs");
-        assert!(name == "main" || include_str!("main.rs").contains(&format!("mod {name};")), "{name}");
+        assert!(
+            ["main", "data"].contains(&name) || include_str!("main.rs").contains(&format!("mod {name};")),
+            "{name}"
+        );
     }
 }

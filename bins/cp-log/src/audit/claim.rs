@@ -1,7 +1,9 @@
 //! The claims of an entry and the verdicts on them: the entry with its blobs resolved, one claim, and the stream of claims.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use cp_common::output::Severity;
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, json};
@@ -9,6 +11,8 @@ use cp_ledger::format::line::{Line, inside, members};
 use cp_ledger::store::blob;
 use serde::Serialize;
 use serde_json::{Map, Value};
+
+use super::judged_call::{CallState, JudgedCall, mark};
 
 /// A claim of an entry, computed again.
 #[derive(Clone, Debug, Serialize)]
@@ -38,12 +42,7 @@ impl Judged {
 
 impl Reply for Judged {
     fn text(&self) -> String {
-        let mark = match self.holds {
-            Some(true) => '✓',
-            Some(false) => '✗',
-            None => '?',
-        };
-        format!("{mark} {}", self.words())
+        format!("{} {}", mark(self.holds), self.words())
     }
 }
 
@@ -84,12 +83,29 @@ pub(super) struct Claims<'a> {
     held: u64,
     broken: u64,
     unknown: u64,
-    first: Option<Judged>,
+    /// The first claim that does not hold, in words.
+    first: Option<String>,
+    /// The first call that no decision accounts for, in words.
+    first_call: Option<String>,
+    /// The calls of transcripts by their state.
+    calls: BTreeMap<CallState, u64>,
+    /// True if calls of transcripts are judged.
+    pub(super) is_of_transcripts: bool,
 }
 
 impl<'a> Claims<'a> {
     pub(super) fn new(context: &'a mut Context) -> Self {
-        Self { context, ledgers: 0, held: 0, broken: 0, unknown: 0, first: None }
+        Self {
+            context,
+            ledgers: 0,
+            held: 0,
+            broken: 0,
+            unknown: 0,
+            first: None,
+            first_call: None,
+            calls: BTreeMap::new(),
+            is_of_transcripts: false,
+        }
     }
 
     pub(super) fn record(&mut self, at: Source, claim: &'static str, verdict: Verdict) -> Result<()> {
@@ -101,20 +117,39 @@ impl<'a> Claims<'a> {
         };
         let Source { ledger, seq } = at;
         let claim = Judged { claim, ledger: ledger.display().to_string(), seq, holds, why };
+        if holds == Some(false) {
+            self.first.get_or_insert_with(|| claim.words());
+        }
+        self.count(holds, &claim)
+    }
+
+    /// Records a call of a transcript.
+    pub(super) fn call(&mut self, call: &JudgedCall) -> Result<()> {
+        if call.holds == Some(false) {
+            self.first_call.get_or_insert_with(|| call.words());
+        }
+        *self.calls.entry(call.state).or_default() += 1;
+        self.count(call.holds, call)
+    }
+
+    /// Reports that the last line of a transcript is not whole.
+    pub(super) fn notice_torn(&mut self, path: &Path, line: u64) {
+        let message = format!("{}: line {line} is not whole and was ignored", path.display());
+        self.context.out.notice("torn_line", Severity::Warning, message);
+    }
+
+    fn count(&mut self, holds: Option<bool>, record: &impl Reply) -> Result<()> {
         match holds {
             Some(true) => self.held += 1,
             Some(false) => self.broken += 1,
             None => self.unknown += 1,
         }
-        self.context.out.record(Kind::Item, &claim)?;
+        self.context.out.record(Kind::Item, record)?;
         self.context.out.item_succeeded();
-        if holds == Some(false) {
-            self.first.get_or_insert(claim);
-        }
         Ok(())
     }
 
-    /// Ends the stream: with a failure if a claim does not hold.
+    /// Ends the stream: with a failure if a claim does not hold. Damage of a ledger comes first, because it voids its entries.
     pub(super) fn close(self) -> Result<()> {
         let out = &mut self.context.out;
         for (name, count) in
@@ -122,9 +157,13 @@ impl<'a> Claims<'a> {
         {
             out.extra(name, count);
         }
-        match &self.first {
-            Some(first) => Err(super::broken(self.broken, self.held + self.broken + self.unknown, first)),
-            None => Ok(()),
+        for state in CallState::ALL.into_iter().filter(|_| self.is_of_transcripts) {
+            out.extra(state.name(), self.calls.get(&state).copied().unwrap_or_default());
+        }
+        match (&self.first, &self.first_call) {
+            (Some(first), _) => Err(super::broken(self.broken, self.held + self.broken + self.unknown, first)),
+            (None, Some(first)) => Err(super::unseen(self.broken, first)),
+            (None, None) => Ok(()),
         }
     }
 }

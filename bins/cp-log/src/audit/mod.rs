@@ -1,8 +1,11 @@
 //! `cp-log audit`: recompute the claims of entries: hashes, files that were read, receipts, decisions, budgets, exits.
 
+mod calls;
 mod claim;
 mod decisions;
 mod hashes;
+mod input;
+mod judged_call;
 mod references;
 mod steps;
 
@@ -11,6 +14,7 @@ use std::path::{Path, PathBuf};
 use cp_common::home::TIERS;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Code, Context, Error, Result, signals};
+use cp_ledger::format::line::Line;
 use cp_ledger::proof::verifier::{Options, verify};
 use cp_ledger::read::End;
 use cp_ledger::read::source::lines_of;
@@ -19,14 +23,18 @@ use cp_ledger::read::tail::is_ledger_file;
 use self::claim::{Claims, Entry, Source};
 use crate::reading::{Target, by_ledger, to_read};
 
+#[cfg(test)]
 pub(crate) use self::claim::Judged;
+#[cfg(test)]
+pub(crate) use self::judged_call::JudgedCall;
+use crate::transcript;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "audit",
     class: Class::Query,
     output: "claim",
-    also: &["summary"],
+    also: &["call", "summary"],
     examples: &["{} append hello && {} audit", "{} append hello && {} audit --format text"],
     sort: Some("ledger, then seq; what needs a whole ledger comes after it"),
     ..VerbDoc::EMPTY
@@ -41,6 +49,9 @@ pub(crate) struct Args {
     /// Sessions, runs, ledgers or directories of them (default: the session's, else all of home's)
     #[arg(value_name = "SESSION|RUN|LEDGER")]
     subjects: Vec<String>,
+    /// Compare the tool calls of a transcript of Claude Code with the decisions of its hook (repeatable)
+    #[arg(long, value_name = "FILE")]
+    transcript: Vec<PathBuf>,
 }
 
 /// The state that is kept from one entry to the next.
@@ -79,11 +90,52 @@ impl Auditor {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let ledgers = by_ledger(to_read(&paths(&args.subjects, context)?, context)?);
+    let ledgers = to_read(&paths(&args.subjects, context)?, context)?;
     context.out.streaming()?;
+    if !args.transcript.is_empty() {
+        return transcripts(args, ledgers, context);
+    }
     let mut claims = Claims::new(context);
     let mut auditor = Auditor::default();
-    for (rank, files) in ledgers {
+    each_line(ledgers, &mut claims, &mut |line, ledger, claims| match Entry::of(line, ledger)? {
+        Some(entry) => auditor.entry(&entry, claims),
+        None => Ok(()),
+    })?;
+    auditor.finish(&mut claims)?;
+    claims.close()
+}
+
+/// Compares transcripts with the decisions on ledgers. Of the other claims only those of the chains are judged.
+fn transcripts(args: &Args, ledgers: Vec<Target>, context: &mut Context) -> Result<()> {
+    let files: Vec<PathBuf> =
+        args.transcript.iter().map(|path| transcript::files_of(path)).collect::<Result<Vec<_>>>()?.concat();
+    let mut claims = Claims::new(context);
+    claims.is_of_transcripts = true;
+    let mut calls = calls::Calls::default();
+    each_line(ledgers, &mut claims, &mut |line, ledger, _| {
+        if calls::EVENTS.iter().any(|event| line.is_event(event))
+            && let Some(entry) = Entry::of(line, ledger)?
+        {
+            calls.gather(&entry, line.ts());
+        }
+        Ok(())
+    })?;
+    for path in &files {
+        let each = &mut |host, item| calls.judge(path, host, item, &mut claims);
+        if let Some(line) = transcript::read(path, each)? {
+            claims.notice_torn(path, line);
+        }
+    }
+    calls.finish(&mut claims)?;
+    claims.close()
+}
+
+/// A function that gets each line of a ledger that has the shape of an entry.
+type EachLine<'a> = dyn FnMut(&Line<'_>, &Path, &mut Claims<'_>) -> Result<()> + 'a;
+
+/// Judges the chain of each ledger, and passes its lines on.
+fn each_line(targets: Vec<Target>, claims: &mut Claims<'_>, each: &mut EachLine<'_>) -> Result<()> {
+    for (rank, files) in by_ledger(targets) {
         let mut before = None;
         for target in files {
             if !is_ledger(&target)? {
@@ -96,14 +148,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             let fault = report.faults.first().map(|fault| format!("line {}: {}", fault.line, fault.message));
             let at = Source { ledger: rank.ledger.clone(), seq: report.last.map(|(seq, _)| seq) };
             claims.record(at, "chain", fault.map_or(claim::Verdict::Holds, claim::Verdict::Broken))?;
-            file(&target.path, &rank.ledger, &mut auditor, &mut claims)?;
+            file(&target.path, &rank.ledger, claims, each)?;
         }
     }
-    auditor.finish(&mut claims)?;
-    claims.close()
+    Ok(())
 }
 
-fn file(path: &Path, ledger: &Path, auditor: &mut Auditor, claims: &mut Claims<'_>) -> Result<()> {
+fn file(path: &Path, ledger: &Path, claims: &mut Claims<'_>, each: &mut EachLine<'_>) -> Result<()> {
     let mut lines = lines_of(path)?;
     let mut count = 0_u64;
     while let Some(raw) = lines.next()? {
@@ -111,10 +162,8 @@ fn file(path: &Path, ledger: &Path, auditor: &mut Auditor, claims: &mut Claims<'
             break;
         }
         // Damaged lines are reported with the chain; the claims of the entries after them are still checked.
-        if let Some(line) = raw.stored()
-            && let Some(entry) = Entry::of(&line, ledger)?
-        {
-            auditor.entry(&entry, claims)?;
+        if let Some(line) = raw.stored() {
+            each(&line, ledger, claims)?;
         }
         count += 1;
         if count.is_multiple_of(256) {
@@ -125,13 +174,23 @@ fn file(path: &Path, ledger: &Path, auditor: &mut Auditor, claims: &mut Claims<'
 }
 
 /// The failure that stands for the claims that do not hold.
-fn broken(count: u64, all: u64, first: &Judged) -> Error {
+fn broken(count: u64, all: u64, first: &str) -> Error {
     let which = match count {
         1 => format!("1 of {all} claims does not hold: "),
         _ => format!("{count} of {all} claims do not hold; the first: "),
     };
-    Error::new(Code::Integrity, which + &first.words())
+    Error::new(Code::Integrity, which + first)
         .hint("each is a record with `holds` false; cp-ledger(5) has every formula")
+}
+
+/// The failure that stands for the calls that no decision accounts for.
+fn unseen(count: u64, first: &str) -> Error {
+    let which = match count {
+        1 => "1 call of the transcript is unseen or contradicts its decision: ".to_owned(),
+        _ => format!("{count} calls of the transcript are unseen or contradict their decisions; the first: "),
+    };
+    Error::new(Code::Unseen, which + first)
+        .hint("each is a record with `holds` false; cp-exec hook doctor checks the routes of the host")
 }
 
 /// The paths that the operands stand for.
