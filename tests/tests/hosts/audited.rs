@@ -56,6 +56,8 @@ fn skip_one(agent: &Agent) {
         "#!/bin/sh\nread -r question\ncase $question in *'seq 2'*) exit 0 ;; esac\nprintf '%s' \"$question\" | {{ {command}; }}\n"
     );
     *hook = agent.place.root.executable("skip", script).display().to_string().into();
+    // The program would run in the sandbox, where it cannot ask.
+    settings.as_object_mut().unwrap().remove("env");
     agent.place.user.write(file, settings.to_string());
 }
 

@@ -18,7 +18,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "agent",
     class: Class::Governed,
     output: "exec_result",
-    examples: &["cp-exec policy init --for . && {} agent -- bash -c 'echo inside'"],
+    examples: &["cp-exec policy init --for . && {} agent --json -- bash -c 'echo inside'"],
     input: &[Input::Bytes],
     exits: &[124, 125, 126, 127],
     events: super::run::DOC.events,
