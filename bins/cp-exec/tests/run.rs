@@ -2,7 +2,7 @@
 
 use cp_testkit::Program;
 
-use crate::exec::{Exec, POLICY, Who, everyone};
+use crate::exec::{Exec, POLICY, Who, everyone, program};
 
 fn shell(arguments: &str) -> String {
     format!(r#"{{"tool":"shell","operation":"execute_command","arguments":{arguments}}}"#)
@@ -314,8 +314,26 @@ fn missing_required_layer_refuses_run() {
 fn full_standard_output_fails_and_effect_is_recorded() {
     let exec = Exec::new(Who::Me);
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    exec.command(&["--", "true"]).stdout_to(full).run().code(1);
-    assert_eq!(exec.entries("exec.result").len(), 1);
+    let again = |words: &[&str]| exec.command(words).stdout_to(full.try_clone().unwrap()).run().status;
+    assert_eq!(again(&["--", "true"]), 1);
+    assert_eq!(again(&["--format", "raw", "--", "echo", "a"]), 125);
+    assert_eq!(again(&["agent", "--", "echo", "a"]), 1);
+    assert_eq!(again(&["--format", "raw", "--", "true"]), 0, "the control");
+    assert_eq!(exec.entries("exec.result").len(), 4);
+}
+
+#[test]
+fn command_without_reader_ends_as_without_sandbox() {
+    let exec = Exec::with_policy(Who::Me, &POLICY.replace("\"make\"", "\"yes\""));
+    for words in ["--format raw --", "agent --"] {
+        let script = format!(
+            "{{ {} --home {} {words} yes; echo $? >status; }} | head -1",
+            program().display(),
+            exec.home.display()
+        );
+        let ran = exec.program("sh").args(["-c", &script]).run();
+        assert_eq!((ran.stdout.as_str(), exec.work.read("status").as_str()), ("y\n", "141\n"), "{words}: {ran:?}");
+    }
 }
 
 #[test]

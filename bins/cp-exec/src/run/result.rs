@@ -221,7 +221,7 @@ pub(super) fn stream_summary(captured: &Captured) -> serde_json::Value {
 }
 
 /// A callback that receives the output of a command as it arrives.
-pub(crate) type Watch<'a> = &'a mut dyn FnMut(Stream, &[u8]);
+pub(crate) type Watch<'a> = &'a mut dyn FnMut(Stream, &[u8]) -> bool;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {

@@ -408,11 +408,12 @@ impl Pipe {
         Ok((Self { stream, source: Some(source), capture: Capture::new() }, writer))
     }
 
-    /// Adds bytes as if the command had written them.
+    /// Adds bytes as if the command had written them. A pipe that nobody reads any more is closed, so that the command
+    /// fails to write to it, as without a sandbox.
     fn add(&mut self, bytes: &[u8], watch: &mut Option<Watch<'_>>) {
         self.capture.add(bytes);
-        if let Some(watch) = watch {
-            watch(self.stream, bytes);
+        if watch.as_mut().is_some_and(|watch| !watch(self.stream, bytes)) {
+            self.source = None;
         }
     }
 

@@ -23,6 +23,9 @@ use crate::sandbox::plan::Terminals;
 /// The longest wait for a terminal that does not accept the last output.
 const LAST: Duration = Duration::from_secs(1);
 
+/// The longest wait for the stop of this process after the signal to stop.
+const STOPPING: Duration = Duration::from_millis(500);
+
 /// The terminal in raw mode, and its own mode.
 static RAW: Mutex<Option<(OwnedFd, Termios)>> = Mutex::new(None);
 
@@ -113,8 +116,13 @@ impl Relay {
         restore();
         // The shell of the user sees that the whole job has stopped. The kernel ignores the signal if no shell could
         // continue the job, and then the command continues at once.
-        let _ = rustix::process::kill_current_process_group(Signal::TSTP);
         self.continued.store(false, Ordering::Relaxed);
+        let _ = rustix::process::kill_current_process_group(Signal::TSTP);
+        // Another thread may receive the signal, so this one may run on for a moment before the process stops.
+        let end = Instant::now() + STOPPING;
+        while !self.continued.swap(false, Ordering::Relaxed) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let _ = set_raw(&self.keys);
         self.pass_size();
     }

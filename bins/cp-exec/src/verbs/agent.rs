@@ -105,13 +105,13 @@ fn start(args: &Args, host: Option<Host>, engine: &mut Engine, context: &mut Con
 
 /// Runs the agent, and reports its end on standard error.
 fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<FinishedRun> {
-    let ran = pass_live(context, |watch| prepared.run(watch));
+    let (ran, passed) = pass_live(context, |watch| prepared.run(watch));
     let summary = summary(&ran);
     let finished = prepared.settle(engine, ran)?;
     if let Some(summary) = summary {
         line_to_stderr(&summary);
     }
-    Ok(finished)
+    passed.map(|()| finished)
 }
 
 /// The line at the end of an agent: each count that the sandbox knows.

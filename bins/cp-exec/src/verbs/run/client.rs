@@ -43,7 +43,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             return Err(requested.replace_process());
         }
         let timeout = duration_of("timeout", command.timeout)?;
-        pass_on(context, |watch| requested.run(timeout, watch))
+        let (ran, passed) = pass_on(context, |watch| requested.run(timeout, watch));
+        passed.and(ran)
     });
     answer(outcome, context)
 }

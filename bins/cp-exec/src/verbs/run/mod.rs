@@ -295,28 +295,36 @@ fn ready(
 
 /// Runs a command.
 fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<FinishedRun> {
-    let ran = pass_on(context, |watch| prepared.run(watch));
-    prepared.settle(engine, ran)
+    let (ran, passed) = pass_on(context, |watch| prepared.run(watch));
+    let finished = prepared.settle(engine, ran)?;
+    passed.map(|()| finished)
 }
 
-/// Passes the output of a run on as it arrives, in the raw format.
-fn pass_on<T>(context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> T {
+/// Passes the output of a run on as it arrives, in the raw format. Also returns the first failure to write it.
+fn pass_on<T>(context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> (T, Result<()>) {
     let raw = context.out.format() == Format::Raw;
     pass_if(raw, context, run)
 }
 
-/// Passes the output of a run on as it arrives, unless the answer is JSON.
-pub(super) fn pass_live<T>(context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> T {
+/// The same unless the answer is JSON.
+pub(super) fn pass_live<T>(context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> (T, Result<()>) {
     let live = is_live(context);
     pass_if(live, context, run)
 }
 
-fn pass_if<T>(live: bool, context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> T {
+fn pass_if<T>(live: bool, context: &mut Context, run: impl FnOnce(Option<Watch<'_>>) -> T) -> (T, Result<()>) {
+    let mut passed = Ok(());
     let mut pass = |stream: Stream, bytes: &[u8]| match stream {
-        Stream::Out => drop(context.out.raw(bytes).and_then(|()| context.out.flush())),
-        Stream::Err => drop(std::io::stderr().write_all(bytes)),
+        Stream::Out => {
+            if passed.is_ok() {
+                passed = context.out.raw(bytes).and_then(|()| context.out.flush());
+            }
+            passed.is_ok() && !context.out.has_lost_reader()
+        }
+        Stream::Err => std::io::stderr().write_all(bytes).is_ok(),
     };
-    run(if live { Some(&mut pass) } else { None })
+    let ran = run(if live { Some(&mut pass) } else { None });
+    (ran, passed)
 }
 
 /// True if standard input has content that a command without `--stdin` does not receive.
