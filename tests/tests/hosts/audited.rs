@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::agent::{Agent, Host};
+use super::agent::{Agent, Host, hosts};
 use super::model::Call;
 
 const POLICY: &str = "[exec]
@@ -79,4 +79,42 @@ fn audit_of_session_names_the_call_that_the_hook_did_not_see() {
     assert_eq!(ran.closing()["error"]["code"], "E_UNSEEN");
     let unseen = ran.of("item").into_iter().filter(|item| item["holds"] == false);
     assert_eq!(unseen.count(), 1, "{ran:?}");
+}
+
+/// The transcripts of a host below the home; opencode writes one only on request.
+fn pattern(host: Host) -> Option<&'static str> {
+    match host {
+        Host::Claude => Some(".claude/projects/*/*.jsonl"),
+        Host::Codex => Some(".codex/sessions/*/*/*/*.jsonl"),
+        Host::Copilot => Some(".copilot/session-state/*/events.jsonl"),
+        Host::Gemini => Some(".gemini/tmp/*/chats/*.jsonl"),
+        Host::Opencode => None,
+    }
+}
+
+#[test]
+fn audit_of_session_of_each_host_decides_each_call() {
+    for host in hosts() {
+        let Some(pattern) = pattern(host) else { continue };
+        for governed in [true, false] {
+            let agent = Agent::new(host);
+            if governed {
+                agent.govern(POLICY);
+            } else {
+                agent.place.policy(POLICY);
+            }
+            let path = agent.place.work.join("open").display().to_string();
+            let both = vec![host.shell("seq 2"), host.shell("seq 2")];
+            let (outcome, model) = agent.run(vec![both, vec![host.shell("seq 3")], vec![host.write(&path, "text")]]);
+            agent.place.program("cp-log").args(["append", "hello"]).run().success();
+            let found = agent.place.sh(&format!("ls \"$HOME\"/{pattern}")).stdout;
+            let [transcript] = found.lines().collect::<Vec<_>>()[..] else { panic!("{found} {outcome:?}\n{model:?}") };
+            let ran = agent.place.program("cp-log").args(["audit", "--transcript", transcript]).run();
+            let closing = ran.closing();
+            let counts = if governed { &closing["data"] } else { &closing["error"]["details"] };
+            let found = [&counts["decided"], &counts["unseen"]].map(Value::clone);
+            let expected = if governed { [json!(4), json!(0)] } else { [json!(0), json!(4)] };
+            assert_eq!((ran.status, found), (if governed { 0 } else { 10 }, expected), "{host:?} {ran:?}");
+        }
+    }
 }

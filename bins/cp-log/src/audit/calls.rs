@@ -57,6 +57,8 @@ pub(super) struct Calls {
     decisions: Vec<Decision>,
     /// The decisions by host and call.
     keys: HashMap<String, Vec<usize>>,
+    /// The decisions by host, session, tool and input, for hosts whose hook receives no id.
+    inputs: HashMap<String, VecDeque<usize>>,
     /// Entries after a decision by host, session and call, in order.
     runs: HashMap<String, VecDeque<Run>>,
     seen: HashSet<String>,
@@ -74,11 +76,21 @@ impl Calls {
             return;
         }
         let asked = entry.data.get("asked").and_then(Value::as_object);
+        // The hook inside of an agent reports its input.
+        let reported = entry.data.get("reported").and_then(Value::as_object);
+        let input_text = |name: &str| {
+            let reported = reported.and_then(|reported| reported.get(name)?.as_str());
+            entry.text(name).or(reported).map(str::to_owned)
+        };
         let asked_text = |name: &str| asked.and_then(|asked| asked.get(name)?.as_str()).map(str::to_owned);
         let runs = self.runs.entry(key(&[&host, &session, &call])).or_default();
         let mut decide = |name: String, tool: Option<String>, input_hash: Option<String>, command: Option<String>| {
             let tool = tool.unwrap_or_default();
             self.keys.entry(key(&[&host, &call])).or_default().push(self.decisions.len());
+            if let Some(hash) = &input_hash {
+                let place = key(&[&host, &session, &tool, hash]);
+                self.inputs.entry(place).or_default().push_back(self.decisions.len());
+            }
             self.decisions.push(Decision {
                 source: entry.source(),
                 host: host.clone(),
@@ -96,8 +108,8 @@ impl Calls {
             "host.intent" => decide(
                 text("decision"),
                 Some(text("tool")),
-                Some(text("input_hash")),
-                entry.text("command").map(str::to_owned),
+                Some(input_text("input_hash").unwrap_or_default()),
+                input_text("command"),
             ),
             // A refusal by the run itself has another form, and counts as a start.
             "exec.refused" if asked_text("input_hash").is_some() => {
@@ -141,7 +153,12 @@ impl Calls {
         if !self.seen.insert(key(&[host.name(), &call.id, &input_hash, &ts])) {
             return Ok(());
         }
-        let decision = self.decision_of(host, &call, &input_hash);
+        let decision = if call.has_id {
+            self.decision_of(host, &call, &input_hash)
+        } else {
+            let place = key(&[host.name(), &call.session, &call.tool, &input_hash]);
+            self.inputs.get_mut(&place).and_then(VecDeque::pop_front).map(|index| (index, true))
+        };
         if let Some((index, _)) = decision {
             self.decisions[index].is_matched = true;
         }
@@ -159,7 +176,7 @@ impl Calls {
         before.map_or(Ok(()), |before| self.settle(before, None, claims))
     }
 
-    /// The decision about a call, and true if its input is the same.
+    /// The decision about a call whose id the hook received, and true if its input is the same.
     fn decision_of(&self, host: Host, call: &Call, input_hash: &str) -> Option<(usize, bool)> {
         let found = self.keys.get(&key(&[host.name(), &call.id]))?;
         let near = found.iter().copied().filter(|index| {

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     /// Sessions, runs, ledgers or directories of them (default: the session's, else all of home's)
     #[arg(value_name = "SESSION|RUN|LEDGER")]
     subjects: Vec<String>,
-    /// Compare the tool calls of a transcript of Claude Code with the decisions of its hook (repeatable)
+    /// Compare the tool calls of an agent's own transcript with the decisions of its hook (repeatable)
     #[arg(long, value_name = "FILE")]
     transcript: Vec<PathBuf>,
 }

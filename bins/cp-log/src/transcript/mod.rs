@@ -1,6 +1,11 @@
-//! Transcripts of other coding agents: the tool calls that a host itself recorded. No reader keeps more than a line.
+//! Transcripts of other coding agents: the tool calls that a host itself recorded. No reader keeps more than a line,
+//! but that of opencode, whose transcript is one document.
 
 mod claude;
+mod codex;
+mod copilot;
+mod gemini;
+mod opencode;
 
 use std::path::{Path, PathBuf};
 
@@ -29,6 +34,8 @@ pub(crate) struct Call {
     pub(crate) ts: Option<String>,
     /// The place in the transcript, such as `line 3`.
     pub(crate) place: String,
+    /// True if the hook of the host receives this id.
+    pub(crate) has_id: bool,
 }
 
 /// The end of a tool call according to the transcript.
@@ -88,9 +95,13 @@ pub(crate) fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
 pub(crate) fn read(path: &Path, each: &mut dyn FnMut(Host, Item) -> Result<()>) -> Result<Option<u64>> {
     let mut lines = lines_of(path)?;
     let Some((host, mut reader)) = reader_of(lines.peek()?) else {
-        return Err(Error::validation("not a transcript of Claude Code")
-            .in_file(path)
-            .hint("the transcripts are the files projects/*/*.jsonl in the directory of Claude Code"));
+        if lines.peek()?.first() == Some(&b'{') {
+            let text = std::fs::read(path).map_err(|e| Error::io("the transcript", e).in_file(path))?;
+            if serde_json::from_slice::<serde::de::IgnoredAny>(&text).is_ok() {
+                return opencode::read(path, &text, &mut |item| each(Host::Opencode, item)).map(|()| None);
+            }
+        }
+        return Err(Error::validation("not a transcript of a known agent").in_file(path).hint(TRANSCRIPTS));
     };
     let (mut items, mut torn) = (Vec::new(), None);
     while let Some(raw) = lines.next()? {
@@ -115,12 +126,82 @@ pub(crate) fn read(path: &Path, each: &mut dyn FnMut(Host, Item) -> Result<()>) 
 fn reader_of(first: &[u8]) -> Option<(Host, Box<dyn LineReader>)> {
     let members: Members = serde_json::from_slice(first).ok()?;
     let has = |name: &str| members.contains_key(name);
-    let is_claude = has("type") && ["sessionId", "uuid", "leafUuid"].into_iter().any(has);
-    is_claude.then(|| (Host::Claude, Box::new(claude::Reader) as Box<dyn LineReader>))
+    match members.get("type").and_then(Value::as_str) {
+        Some("session_meta") => Some((Host::Codex, Box::<codex::Reader>::default())),
+        Some("session.start") => Some((Host::Copilot, Box::<copilot::Reader>::default())),
+        Some(_) if ["sessionId", "uuid", "leafUuid"].into_iter().any(has) => {
+            Some((Host::Claude, Box::new(claude::Reader)))
+        }
+        None if has("sessionId") && has("projectHash") => Some((Host::Gemini, Box::<gemini::Reader>::default())),
+        _ => None,
+    }
+}
+
+/// The places of the transcripts.
+const TRANSCRIPTS: &str = "projects/*/*.jsonl of Claude Code, sessions/**/rollout-*.jsonl of Codex, session-state/*/events.jsonl of Copilot, \
+                           tmp/*/chats/*.jsonl of Gemini CLI, or the output of `opencode export SESSION`";
+
+/// The input of a call with the command that the model wrote, if the hook replaced it by this line: `cp-exec ... -c 'COMMAND'`.
+fn with_original_command(mut input: Members) -> Members {
+    let original = |line: &str| {
+        let (ours, word) = line.split_once(" -c '")?;
+        ours.contains(" --hosted ").then(|| word.strip_suffix('\'').map(|word| word.replace(r"'\''", "'")))?
+    };
+    if let Some(command) = input.get_mut("command")
+        && let Some(text) = command.as_str().and_then(original)
+    {
+        *command = text.into();
+    }
+    input
 }
 
 /// The hash that entries have of the value of a hook: of a text, else of its JSON.
 pub(crate) fn hash_of(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     Hash::of(text.as_bytes()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The calls of a recorded transcript: the host, the tool, the first line of the command, and the status.
+    fn calls(file: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/transcripts").join(file);
+        let mut calls: Vec<(String, Option<String>, String)> = Vec::new();
+        read(&path, &mut |host, item| {
+            match item {
+                // A transcript may repeat its history.
+                Item::Call(call) if calls.iter().any(|(id, ts, _)| (id, ts) == (&call.id, &call.ts)) => {}
+                Item::Call(call) => {
+                    let command = call.input.get("command").and_then(Value::as_str).unwrap_or_default();
+                    let first = command.lines().next().unwrap_or_default();
+                    calls.push((call.id, call.ts, format!("{} {} [{first}]", host.name(), call.tool)));
+                }
+                Item::Outcome(outcome) => {
+                    let (.., text) = calls.iter_mut().rev().find(|(id, ..)| *id == outcome.id).expect("a call");
+                    if text.ends_with(']') {
+                        *text = format!("{text} {:?}", outcome.status);
+                    }
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+        calls.into_iter().map(|(.., text)| text + "\n").collect()
+    }
+
+    #[test]
+    fn recorded_transcript_has_each_call_with_its_command_and_status() {
+        let files = ["claude.jsonl", "codex.jsonl", "copilot.jsonl", "gemini.jsonl", "opencode.json"];
+        assert_eq!(files.map(calls).concat(), include_str!("../../tests/data/transcripts/calls.txt"));
+    }
+
+    #[test]
+    fn replaced_command_is_the_one_that_the_model_wrote() {
+        let original = |line: &str| with_original_command(Members::from_iter([("command".to_owned(), line.into())]));
+        let replaced = r"/b/cp-exec --hosted gemini/s/c -c 'echo '\''a'\'' -c '\''b'\'''";
+        assert_eq!(original(replaced)["command"], "echo 'a' -c 'b'");
+        assert_eq!(original("sh -c 'id'")["command"], "sh -c 'id'");
+    }
 }
