@@ -240,6 +240,7 @@ pub(super) const ROWS: &[Row] = rows! {
     "exec.intent" command "A command starts" ["tool rule risk profile network cwd timeout_ms confirmed"] "data.argv" as Command, "data.line" as Command;
     "exec.step" command "Starts {exe.path}: {decision}" ["by rule reason approval cwd"] "data.argv_as_asked" as Command;
     "exec.request" command "A program inside asks for a command: {decision}" ["rule cwd"] "data.argv" as Command, "data.line" as Command;
+    "exec.connection" command "Connection to {name}: {decision}" ["rule port address bytes_in bytes_out count error"];
     "exec.expanded" command "The words of part {part}" [""] "data.argv" as Command;
     "exec.part" command "Part {part} ends: exit {return_code}" ["signal ended duration_ms stdout.bytes stderr.bytes enforcement.profile enforcement.network"] "data.argv" as Command, "data.enforcement" as Value;
     "exec.result" command "The command ends: exit {return_code}" ["signal ended duration_ms stdout.bytes stderr.bytes steps.line steps.programs steps.unrecorded steps.denied enforcement.profile enforcement.network"] "data.enforcement" as Value;

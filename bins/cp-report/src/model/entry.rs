@@ -140,7 +140,7 @@ impl<'a> Entry<'a> {
         let is_denied = || self.text("decision").is_some_and(|decision| decision == "deny");
         match &*self.event {
             "exec.refused" | "approval.denied" => true,
-            "exec.step" | "exec.request" => is_denied(),
+            "exec.step" | "exec.request" | "exec.connection" => is_denied(),
             _ => false,
         }
     }

@@ -211,6 +211,14 @@ mod tests {
         assert_eq!(step("allow").tone, "");
         let request = line("exec.request", r#"{"argv":["rm","a b"],"decision":"deny","rule":"restricted"}"#);
         assert_eq!((texts(&request), request.tone), (vec!["rm 'a b'".to_owned()], "refused"));
+        let connection = |decision: &str| {
+            let data =
+                format!(r#"{{"name":"pypi.org","decision":"{decision}","rule":"pypi.org","port":443,"bytes_in":7}}"#);
+            line("exec.connection", &data)
+        };
+        let (allowed, denied) = (connection("allow"), connection("deny"));
+        assert_eq!((&*allowed.title, allowed.tone), ("Connection to pypi.org: allow", ""));
+        assert_eq!((&*denied.title, denied.tone), ("Connection to pypi.org: deny", "refused"));
     }
 
     #[test]
