@@ -93,3 +93,26 @@ fn policy_with_invalid_destination_is_refused_with_line_and_valid_form() {
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(message.contains("line ") && message.contains("write only the name"), "{answer}");
 }
+
+#[test]
+fn network_of_rule_holds_for_its_command_only() {
+    let rule = format!(
+        "{POLICY}[[exec.rule]]\ncommand = \"python3\"\noptions = [\"-B\"]\ndecision = \"allow\"\n\
+         network = [\"registry.test=127.0.0.1:{}\"]\n",
+        server()
+    );
+    let exec = Exec::with_policy(Who::Me, &rule);
+    exec.write("probe.py", "import socket\nsocket.create_connection(('registry.test', 80), 5)\n");
+    for (arguments, status, network) in [
+        (&["--", "python3", "-B", "probe.py"][..], 0, "names"),
+        (&["--", "python3", "probe.py"], 1, "none"),
+        (&["-c", "python3 -B probe.py"], 1, "none"),
+    ] {
+        let (answer, ended) = exec.ask(arguments);
+        assert_eq!(ended, status, "{arguments:?}: {answer}");
+        let (checked, _) = exec.ask(&[&["check"], arguments].concat());
+        assert_eq!(checked["data"]["network"], network, "{checked}");
+    }
+    let (answer, status) = exec.ask(&["--read-only", "--", "python3", "-B", "probe.py"]);
+    assert_eq!(status, 1, "{answer}");
+}

@@ -69,7 +69,8 @@ pub(crate) fn plan(
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
         programs,
-        network: exec.network.clone(),
+        // A rule is about one command, and the programs of a line share their network.
+        network: if line { exec.network.clone() } else { exec.network_of(argv) },
         view,
         limits: Limits {
             cpu_seconds: timeout.as_secs() + 1,

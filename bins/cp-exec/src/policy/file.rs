@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result, words};
-use cp_egress::Network;
+use cp_egress::{Destination, Network};
 use cp_policy::explain;
 use serde::{Deserialize, Serialize};
 
@@ -115,6 +115,18 @@ impl Default for Exec {
 }
 
 impl Exec {
+    /// The network of a command: that of all commands, and the names of the rules about this one.
+    pub(crate) fn network_of(&self, argv: &[String]) -> Network {
+        let arguments = Arguments::read(argv);
+        let about = self.rule.iter().filter(|rule| rule.is_about(&arguments));
+        let own: Vec<Destination> = about.flat_map(|rule| &rule.network).cloned().collect();
+        match &self.network {
+            Network::None | Network::Loopback if !own.is_empty() => Network::Names(own),
+            Network::Names(all) => Network::Names([all.as_slice(), own.as_slice()].concat()),
+            network @ (Network::None | Network::Loopback | Network::Host) => network.clone(),
+        }
+    }
+
     /// True if every program in `path` may run, unless it is restricted.
     pub(crate) fn allows_all(&self) -> bool {
         self.allowed_commands.iter().any(|allowed| allowed == "*")
@@ -319,6 +331,9 @@ pub(crate) struct Rule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     pub decision: Verdict,
+    /// Names that the command may connect to, beside those of `[exec]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network: Vec<Destination>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Command lines to which the rule must apply.

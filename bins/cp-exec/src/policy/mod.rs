@@ -178,7 +178,9 @@ impl Policy {
     /// Removes write access and the network.
     pub(crate) fn set_read_only(&mut self) {
         self.bounds.read_only = true;
-        self.loaded.settings.exec.network = Network::None;
+        let exec = &mut self.loaded.settings.exec;
+        exec.network = Network::None;
+        exec.rule.iter_mut().for_each(|rule| rule.network.clear());
     }
 
     /// The directory that commands of the session, or else of the run, see as `/tmp`; `None` outside of both.

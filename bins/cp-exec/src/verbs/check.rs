@@ -242,6 +242,7 @@ fn ruled(policy: &Policy, assessment: Assessment) -> Decision {
     let asks = assessment.needs_confirmation();
     let exec = policy.exec();
     let hint = asks.then(|| confirm_hint(policy));
+    let network = if assessment.line.is_some() { exec.network.clone() } else { exec.network_of(&assessment.argv) };
     let Assessment { argv, finding, pinned, cwd, notices, line, .. } = assessment;
     Decision {
         verdict: if asks { Decided::Ask } else { Decided::Allow },
@@ -255,7 +256,7 @@ fn ruled(policy: &Policy, assessment: Assessment) -> Decision {
         exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256 }),
         cwd: Some(cwd.display().to_string()),
         profile: Some(exec.profile),
-        network: Some((&exec.network).into()),
+        network: Some((&network).into()),
         policy: policy.sha256().to_owned(),
         notices,
         ..Decision::default()
