@@ -29,6 +29,9 @@ pub(super) struct Found {
     pub(super) evidence: Vec<String>,
     /// The additions to the policy.
     pub(super) adds: Vec<Addition>,
+    /// Names from which its programs download packages. The policy has them as a comment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) registries: Vec<String>,
     /// Programs that are not installed or cannot be trusted.
     pub(super) missing: Vec<String>,
 }
@@ -86,7 +89,8 @@ fn needs(group: &Group, evidence: Vec<String>, directory: &Path, home: &Path) ->
     if found.adds.is_empty() {
         return found;
     }
-    let Group { env, read, execute, .. } = group;
+    let Group { env, read, execute, registries, .. } = group;
+    found.registries.clone_from(registries);
     found.adds.extend(env.iter().map(|[name, value, why]| Addition::named("exec.env_set", name, value, why)));
     found.adds.extend(read.iter().map(|[path, why]| Addition::listed("paths.read", path, why)));
     let why = "scripts, tests and what is built run where they lie";

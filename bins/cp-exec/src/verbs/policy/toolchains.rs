@@ -32,6 +32,8 @@ pub(super) struct Group {
     /// Patterns, each with its reason.
     pub(super) read: Vec<[String; 2]>,
     pub(super) execute: Vec<String>,
+    /// Names from which its programs download packages.
+    pub(super) registries: Vec<String>,
 }
 
 impl Group {
@@ -167,6 +169,8 @@ fn version(path: &Path) -> Vec<u64> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use cp_egress::Destination;
+
     use super::*;
 
     #[test]
@@ -177,6 +181,9 @@ mod tests {
         assert!(names.len() > 80 && catalogue.installed.len() > 10);
         for group in &catalogue.group {
             assert!(!group.name.is_empty() && !group.reason.is_empty());
+            for registry in &group.registries {
+                assert_eq!(Destination::parse(registry).unwrap().ports(), cp_egress::PORTS, "{registry}");
+            }
         }
     }
 
