@@ -23,11 +23,11 @@ fn server() -> u16 {
     port
 }
 
-fn with_network(who: Who, network: &str) -> Exec {
+pub(crate) fn with_network(who: Who, network: &str) -> Exec {
     Exec::with_policy(who, &POLICY.replace("intent =", &format!("network = {network}\nintent =")))
 }
 
-fn python(exec: &Exec, script: &str) -> Value {
+pub(crate) fn python(exec: &Exec, script: &str) -> Value {
     let prelude = "import socket\n\
         def ask(host, port):\n    with socket.create_connection((host, port), 5) as s:\n        s.sendall(b'x'); return s.recv(99)\n\
         def attempt(name, f):\n    try:\n        print(name, f())\n    except OSError as e:\n        print(name, 'denied')\n";

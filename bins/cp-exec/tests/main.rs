@@ -11,6 +11,7 @@ mod commands;
 mod contained;
 mod decisions;
 mod egress;
+mod egress_hostile;
 mod exec;
 mod files;
 mod git_settings;
