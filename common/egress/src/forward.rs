@@ -99,8 +99,8 @@ fn connect_and_copy(client: &TcpStream, route: &Route, ending: &OwnedFd) -> Outc
 fn resolve(route: &Route) -> io::Result<Vec<SocketAddr>> {
     match route.target {
         Some(address) => Ok(vec![address]),
-        // Search domains of this machine do not apply to a name with a final dot.
-        None => (format!("{}.", route.name), route.port).to_socket_addrs().map(Iterator::collect),
+        // As other programs of this machine resolve it: a final dot would skip its `hosts` file.
+        None => (route.name.as_str(), route.port).to_socket_addrs().map(Iterator::collect),
     }
 }
 
