@@ -224,3 +224,113 @@ fn node_with_its_own_resolver_reaches_allowed_names_only() {
     let (answer, _) = exec.ask(&["--timeout", "30", "--", "node", "probe.js"]);
     assert_eq!(answer["data"]["stdout"], "x x\ndenied\ndenied\ndenied\n", "{answer}");
 }
+
+#[test]
+fn name_with_private_address_in_hosts_file_is_refused_unless_policy_gives_its_address() {
+    let is_possible = || std::process::Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|s| s.success());
+    if !cp_testkit::required("a mount namespace for another hosts file", is_possible()) {
+        return;
+    }
+    let port = echo();
+    let exec = with_network(
+        Who::Me,
+        &format!(
+            "[\"loop.test:{port}\", \"six.test:{port}\", \"meta.test\", \"ten.test\", \"listed.test:{port}=127.0.0.1\"]"
+        ),
+    );
+    let hosts = exec.root.join("hosts");
+    let lines = "127.0.0.1 loop.test listed.test\n::1 six.test\n169.254.169.254 meta.test\n10.0.0.1 ten.test\n";
+    std::fs::write(&hosts, lines).unwrap();
+    let script = format!(
+        "import socket\n\
+         for host, port in [('loop', {port}), ('six', {port}), ('meta', 80), ('ten', 443), ('listed', {port})]:\n    \
+             try:\n        \
+                 with socket.create_connection((host + '.test', port), 5) as s:\n            \
+                     s.sendall(b'x'); print(host, s.recv(1))\n    \
+             except OSError: print(host, 'denied')\n"
+    );
+    exec.write("probe.py", &script);
+    let mount = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
+    let command = exec.command(&["--", "python3", "probe.py"]);
+    let ran = command.under("unshare", ["-m", "sh", "-c", &mount, "sh"]).run();
+    let answer = ran.records().pop().unwrap();
+    let is_refused = |line: &str| line.ends_with(" denied") || line.ends_with(" b''");
+    let stdout: Vec<&str> = answer["data"]["stdout"].as_str().unwrap().lines().collect();
+    assert_eq!((stdout.len(), stdout[4]), (5, "listed b'x'"), "{answer}");
+    assert!(stdout[..4].iter().all(|line| is_refused(line)), "{answer}");
+    let refused = answer["data"]["connections"]["first_refused"].as_array().unwrap();
+    let addresses: Vec<(&str, &str)> =
+        refused.iter().map(|one| (one["rule"].as_str().unwrap(), one["address"].as_str().unwrap())).collect();
+    let (loopback, six) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
+    for address in [loopback.as_str(), &six, "169.254.169.254:80", "10.0.0.1:443"] {
+        assert!(addresses.contains(&("private_address", address)), "{address}: {answer}");
+    }
+    assert!(refused.iter().any(|one| one["allowed_by"] == format!("loop.test:{port}=127.0.0.1:{port}")), "{answer}");
+}
+
+/// Makes a wheel with one module outside of the sandbox.
+const WHEEL: &str = "import sys, zipfile\n\
+    with zipfile.ZipFile(sys.argv[1], 'w') as z:\n    \
+        z.writestr('demo.py', 'print(\"installed\")\\n')\n    \
+        z.writestr('demo-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: demo\\nVersion: 1.0\\n')\n    \
+        z.writestr('demo-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\n    \
+        z.writestr('demo-1.0.dist-info/RECORD', 'demo.py,,\\ndemo-1.0.dist-info/METADATA,,\\ndemo-1.0.dist-info/WHEEL,,\\ndemo-1.0.dist-info/RECORD,,\\n')\n";
+
+#[test]
+fn pip_installs_from_listed_registry_and_from_no_other() {
+    let Some(environment) = cp_testkit::pytest_environment() else { return };
+    let packages = std::fs::read_dir(environment.join("lib")).unwrap().flatten();
+    let pip =
+        packages.map(|entry| entry.path().join("site-packages/pip")).find(|pip| pip.join("__main__.py").is_file());
+    if !cp_testkit::required("pip beside pytest", pip.is_some()) {
+        return;
+    }
+    let pip = pip.unwrap();
+    let place = cp_testkit::Place::new();
+    let file = place.root.join("demo-1.0-py3-none-any.whl");
+    let made = std::process::Command::new("python3").args(["-c", WHEEL]).arg(&file).status().unwrap();
+    assert!(made.success());
+    let wheel = std::fs::read(&file).unwrap();
+    let port = web(move |path| match path {
+        "/simple/demo/" => {
+            let page = "<a href=\"/demo-1.0-py3-none-any.whl\">demo-1.0-py3-none-any.whl</a>";
+            ("200 OK\r\nContent-Type: text/html".to_owned(), page.into())
+        }
+        "/demo-1.0-py3-none-any.whl" => ("200 OK\r\nContent-Type: application/zip".to_owned(), wheel.clone()),
+        _ => ("404 Not Found".to_owned(), Vec::new()),
+    });
+    let network = format!("network = [\"registry.test=127.0.0.1:{port}\"]\nintent =");
+    let paths = format!("\n[paths]\nread = [\".\", \"{}/**\"]\nwrite = [\".\"]\n", pip.parent().unwrap().display());
+    let exec = Exec::with_policy(Who::Me, &(POLICY.replace("intent =", &network) + &paths));
+    let pip = pip.display().to_string();
+    for (host, succeeds) in [("other.test", false), ("registry.test", true)] {
+        let index = format!("http://{host}/simple/");
+        let (answer, status) = exec.ask(&[
+            "--timeout",
+            "120",
+            "--",
+            "python3",
+            &pip,
+            "install",
+            "--no-input",
+            "--disable-pip-version-check",
+            "--retries",
+            "0",
+            "--no-deps",
+            "--index-url",
+            &index,
+            "--trusted-host",
+            host,
+            "--target",
+            "site",
+            "demo",
+        ]);
+        assert_eq!(status == 0, succeeds, "{answer}");
+        assert_eq!(exec.work.join("site/demo.py").exists(), succeeds, "{answer}");
+    }
+    let entries = exec.entries("exec.connection");
+    for (name, decision) in [("registry.test", "allow"), ("other.test", "deny")] {
+        let is_it = |entry: &&Value| entry["data"]["name"] == name && entry["data"]["decision"] == decision;
+        assert!(entries.iter().any(|entry| is_it(&entry)), "{name}: {entries:?}");
+    }
+}
