@@ -166,6 +166,29 @@ fn server_has_no_home_network_or_variables() {
 }
 
 #[test]
+fn server_with_network_of_names_reaches_these_names_only() {
+    let place = ToolLoop::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || listener.incoming().flatten().for_each(drop));
+    let answer = format!(
+        r#"" ".join(tried(lambda: socket.create_connection(place, 5).recv(1)) for place in [("api.test", 443), ("other.test", 443), ("127.0.0.1", {port})])"#
+    );
+    let server = server(&place, &answer);
+    let look = |network: &str| {
+        place.script(&[r#"{"tool_calls":[{"name":"look"}]}"#]);
+        place.policy(&format!("[mcp.s]\nnetwork = {network}\n"));
+        let ran = place.run(&["--mcp", &format!("s={server}"), "x"]);
+        assert_eq!(ran.status, 0, "{ran:?}");
+        ran.results()[0].clone()
+    };
+    let listed = look(&format!("[\"api.test=127.0.0.1:{port}\"]"));
+    assert_eq!(listed, "b'' gaierror ConnectionRefusedError");
+    let without = look("\"none\"");
+    assert!(without.starts_with("gaierror gaierror ") && !without.contains("b''"), "{without}");
+}
+
+#[test]
 fn server_command_comes_from_policy() {
     let place = ToolLoop::new();
     let server = server(&place, "'ok'");
