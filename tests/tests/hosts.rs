@@ -5,6 +5,7 @@ mod agent;
 mod audited;
 mod called;
 mod contained;
+mod examined;
 mod failures;
 mod governed;
 mod model;

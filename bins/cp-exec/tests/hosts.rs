@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use cp_testkit::counterpart;
 use serde_json::{Value, json};
 
-use crate::exec::{Exec, Who};
+use crate::exec::{Exec, POLICY, Who};
 
 const HOSTS: [(&str, &str); 5] = [
     ("claude", ".claude/settings.json"),
@@ -243,19 +243,23 @@ def model(messages):
     return urllib.request.urlopen(urllib.request.Request(url, body)).read().decode()
 mode = open("mode").read().strip()
 if mode == "broken": sys.exit("cannot start")
-events = [json.loads(line[6:]) for line in model(["do it"]).splitlines() if line.startswith("data: ")]
-call = [e["delta"]["partial_json"] for e in events if e.get("delta", {}).get("type") == "input_json_delta"][0]
-command = json.loads(call)["command"]
-result = "hook says: " + mode
-if mode == "untrusted": result = subprocess.run(["sh", "-c", command], capture_output=True, text=True).stderr
-if mode == "asks":
+def carry_out(command):
+    if mode == "untrusted": return subprocess.run(["sh", "-c", command], capture_output=True, text=True).stderr
+    if mode not in ["asks", "rules"]: return "hook says: " + mode
     line = json.load(open(os.path.expanduser("~/.claude/settings.json")))["hooks"]["PreToolUse"][0]["hooks"][0]["command"]
     ours = line.split(" hook ")[0]
     run = lambda words: subprocess.run(["sh", "-c", ours + words + ' -c "$0"', command], capture_output=True, text=True)
     decision = json.loads(run(" check").stdout.splitlines()[-1])["data"]
-    result = "[" + line + "] refused: " + decision["reason"]
-    if decision["decision"] == "allow": result = run(" --format raw").stdout
-model(["do it", {"call": call}, {"result": result}])
+    if decision["decision"] == "allow": return run(" --format raw").stdout
+    return "[" + line + "] refused: " + decision["reason"]
+messages = ["do it"]
+while True:
+    events = [json.loads(line[6:]) for line in model(messages).splitlines() if line.startswith("data: ")]
+    calls = [e["delta"]["partial_json"] for e in events if e.get("delta", {}).get("type") == "input_json_delta"]
+    if not calls: break
+    command = json.loads(calls[0]).get("command")
+    denied = command is None or "cp-exec-denies" in command
+    messages += [{"call": calls[0]}, {"result": "denied by the host" if denied and mode != "rules" else carry_out(command or "true")}]
 "#;
 
 #[test]
@@ -264,10 +268,15 @@ fn hook_doctor_detects_host_that_does_not_call_hook() {
     let bin = exec.root.directory("bin");
     let doctor = |mode: &str| {
         exec.work.write("mode", mode);
-        let ran = exec.command(&["hook", "doctor", "claude"]).also_on_path(&bin).run().success();
-        let checks = ran.data()["checks"].as_array().unwrap().clone();
+        let ran = exec.command(&["hook", "doctor", "claude"]).also_on_path(&bin).run();
+        let answer = ran.closing();
+        // The checks of a failure are details of the error.
+        let data = if ran.status == 0 { &answer["data"] } else { &ran.failed(1, "E_PARTIAL")["details"] };
+        let checks = data["checks"].as_array().unwrap().clone();
+        let fails = checks.iter().any(|check| check["status"] == "fail");
+        assert_eq!(fails, ran.status == 1, "{ran:?}");
         let found = |name: &str| checks.iter().find(|check| check["check"] == name).cloned().unwrap_or_default();
-        (found("claude"), found("claude_hook"), found("claude_person"), found("claude_canary"))
+        (found("claude"), found("claude_hook"), found("claude_person"), found("claude_shell"))
     };
     let (program, hook, ..) = doctor("");
     assert_eq!((&program["status"], &hook["status"]), (&json!("warn"), &json!("fail")), "{program} {hook}");
@@ -287,11 +296,17 @@ fn hook_doctor_detects_host_that_does_not_call_hook() {
             exec.policy("[exec]\nallowed_commands = [\"true\"]\nstrings = \"single\"\n");
         }
         let (program, _, person, canary) = doctor(mode);
-        assert!(program["message"].as_str().unwrap().ends_with("7.0 (stand-in)"), "{program}");
+        assert!(program["message"].as_str().unwrap().contains("7.0 (stand-in) (tried with "), "{program}");
         assert_eq!(person["status"], "pass", "{person}");
         assert_eq!(canary["status"], status, "{mode}: {canary}");
         assert!(canary["message"].as_str().unwrap().contains(said), "{mode}: {canary}");
     }
+    exec.policy(POLICY);
+    // A host that runs in the sandbox what a rule of the user denies.
+    exec.work.write("mode", "rules");
+    let ran = exec.command(&["hook", "doctor", "claude", "--format", "text"]).also_on_path(&bin).run();
+    assert_eq!(ran.status, 1, "{ran:?}");
+    assert!(ran.stdout.contains("✗ claude_deny_rule: OPEN") && ran.stdout.contains("✓ claude_shell"), "{ran:?}");
     let text = exec.user.read(".claude/settings.json");
     for (from, to, why) in [
         ("/cp-exec --home", "/gone/cp-exec --home", "cp-exec"),

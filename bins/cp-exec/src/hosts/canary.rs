@@ -1,8 +1,8 @@
-//! Tests that a host calls its hook: runs the real program with a local model that requests one command which the
-//! policy refuses.
+//! Tests that a host calls its hook: runs the real program with a local model that requests tool calls, each of which
+//! would create a file outside of the sandbox.
 //!
-//! The model is a local server for the four APIs that hosts use. It requests one command, and records the results that
-//! it receives.
+//! The model is a local server for the four APIs that hosts use. It requests one call after the other, and
+//! records the results that it receives.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -24,10 +24,8 @@ const PROMPT: &str = "do it";
 
 /// The observations of a canary run.
 pub(crate) struct CanaryResult {
-    /// True if the command ran.
-    pub ran: bool,
-    /// The tool results that the model received; empty if it received none.
-    pub tool_results: Vec<String>,
+    /// For each call, the texts that the model received between it and the next call; none if it was not carried out.
+    pub results: Vec<Vec<String>>,
     /// The last line of the host on standard error.
     pub last_error_line: String,
 }
@@ -42,23 +40,14 @@ pub(crate) struct Canary<'a> {
     pub file: &'a Path,
     /// A temporary directory of the test.
     pub place: &'a Path,
-    /// The file in it that the command creates if it runs.
-    pub mark: &'a str,
-    pub string: &'a str,
+    /// A command that the rules of the user deny, if the host takes such rules for one run.
+    pub denied: &'a str,
 }
 
-/// Runs the host, with a model that requests the command.
-pub(crate) fn run_canary(canary: &Canary<'_>) -> Result<CanaryResult> {
-    let &Canary { host, program, cwd, place, mark, string, .. } = canary;
-    let (tool, name) = match host {
-        Host::Claude => ("Bash", "command"),
-        Host::Codex => ("exec_command", "cmd"),
-        Host::Gemini => ("run_shell_command", "command"),
-        Host::Copilot | Host::Opencode => ("bash", "command"),
-    };
-    let arguments = json!({ name: string, "description": mark });
-    let call = Call { tool, arguments, mark: mark.to_owned() };
-    let model = Model::start(call).map_err(|e| Error::io("listening on loopback", e))?;
+/// Runs the host, with a model that requests these calls one after the other.
+pub(crate) fn run_canary(canary: &Canary<'_>, calls: Vec<Call>) -> Result<CanaryResult> {
+    let &Canary { host, program, cwd, .. } = canary;
+    let model = Model::start(calls).map_err(|e| Error::io("listening on loopback", e))?;
     let mut command = Command::new(program);
     command.current_dir(cwd).stderr(Stdio::piped());
     configure(host, &mut command, &format!("http://{}", model.address), canary)?;
@@ -75,11 +64,7 @@ pub(crate) fn run_canary(canary: &Canary<'_>) -> Result<CanaryResult> {
         signals::check()?;
     }
     child.stop();
-    Ok(CanaryResult {
-        ran: place.join(mark).exists(),
-        tool_results: model.tool_results(),
-        last_error_line: child.error_text(),
-    })
+    Ok(CanaryResult { results: model.results(), last_error_line: child.error_text() })
 }
 
 /// Configures a host to use the model at `url`, without questions to the user, and with its existing configuration.
@@ -87,7 +72,9 @@ fn configure(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) 
     let v1 = format!("{url}/v1");
     match host {
         Host::Claude => {
-            let settings = json!({"env": {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none"}}).to_string();
+            let rules = json!({"deny": [format!("Bash({}:*)", canary.denied)]});
+            let env = json!({"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none"});
+            let settings = json!({"env": env, "permissions": rules}).to_string();
             command.args(["-p", PROMPT, "--permission-mode", "bypassPermissions", "--no-session-persistence"]);
             command.args(["--strict-mcp-config", "--settings", &settings]);
             command.env("ANTHROPIC_BASE_URL", url).env("ANTHROPIC_API_KEY", "none").env("IS_SANDBOX", "1");
@@ -141,42 +128,54 @@ const LONGEST: u64 = 64 << 20;
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// A tool call that the model requests.
-pub(super) struct Call {
+pub(crate) struct Call {
     pub tool: &'static str,
     pub arguments: Value,
     /// A unique word of the arguments. A request that contains it follows the call.
     pub mark: String,
 }
 
-/// The model server: its address, and the recorded results of the command.
-pub(super) struct Model {
-    pub address: SocketAddr,
-    tool_results: Arc<Mutex<Vec<String>>>,
+/// The model server: its address, its calls, and the texts of the last request of the conversation.
+struct Model {
+    address: SocketAddr,
+    conversation: Arc<Conversation>,
+}
+
+#[derive(Default)]
+struct Conversation {
+    calls: Vec<Call>,
+    texts: Mutex<Vec<String>>,
 }
 
 impl Model {
     /// Starts the server, which runs until the program ends.
-    pub(super) fn start(call: Call) -> std::io::Result<Self> {
+    fn start(calls: Vec<Call>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
-        let (address, tool_results) = (listener.local_addr()?, Arc::<Mutex<Vec<String>>>::default());
-        let (call, into) = (Arc::new(call), Arc::clone(&tool_results));
+        let address = listener.local_addr()?;
+        let conversation = Arc::new(Conversation { calls, ..Conversation::default() });
+        let served = Arc::clone(&conversation);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (call, tool_results) = (Arc::clone(&call), Arc::clone(&into));
+                let served = Arc::clone(&served);
                 // If the host closed the connection, no answer is needed.
-                std::thread::spawn(move || serve(&stream, &call, &tool_results).ok());
+                std::thread::spawn(move || serve(&stream, &served).ok());
             }
         });
-        Ok(Self { address, tool_results })
+        Ok(Self { address, conversation })
     }
 
-    /// The texts of the last request after the call. The result of the command is among the first of them.
-    pub(super) fn tool_results(&self) -> Vec<String> {
-        self.tool_results.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The texts after each call and before the next one.
+    fn results(&self) -> Vec<Vec<String>> {
+        let texts = self.conversation.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = |call: &Call| texts.iter().position(|text| text.contains(&call.mark));
+        let places: Vec<Option<usize>> = self.conversation.calls.iter().map(place).collect();
+        let after =
+            |at: usize| places.iter().flatten().filter(|next| **next > at).min().copied().unwrap_or(texts.len());
+        places.iter().map(|at| at.map_or(Vec::new(), |at| texts[at + 1..after(at)].to_vec())).collect()
     }
 }
 
-fn serve(mut stream: &TcpStream, call: &Call, tool_results: &Mutex<Vec<String>>) -> std::io::Result<()> {
+fn serve(mut stream: &TcpStream, conversation: &Conversation) -> std::io::Result<()> {
     stream.set_read_timeout(Some(SILENCE))?;
     let mut reader = BufReader::new(stream.take(LONGEST));
     let mut line = String::new();
@@ -208,13 +207,15 @@ fn serve(mut stream: &TcpStream, call: &Call, tool_results: &Mutex<Vec<String>>)
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let mut texts = Vec::new();
     texts_of(&request, &mut texts);
-    let asked = texts.iter().position(|text| text.contains(&call.mark));
-    if let Some(at) = asked {
-        *tool_results.lock().unwrap_or_else(PoisonError::into_inner) = texts.split_off(at + 1);
-    }
+    let is_asked = |call: &&Call| texts.iter().any(|text| text.contains(&call.mark));
+    let number = conversation.calls.iter().take_while(is_asked).count();
     // A request without tools is not part of the conversation; it asks for a title, for example.
-    let asks = request["tools"].as_array().is_some_and(|tools| !tools.is_empty()) && asked.is_none();
-    let (kind, answer) = answer(&path, asks.then_some(call));
+    let has_tools = request["tools"].as_array().is_some_and(|tools| !tools.is_empty());
+    let call = conversation.calls.get(number).filter(|_| has_tools);
+    if number > 0 {
+        *conversation.texts.lock().unwrap_or_else(PoisonError::into_inner) = texts;
+    }
+    let (kind, answer) = answer(&path, call, number);
     let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type:";
     write!(stream, "{head} {kind}\r\ncontent-length: {}\r\n\r\n{answer}", answer.len())
 }
@@ -268,8 +269,8 @@ const LANGUAGES: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// The answer for a path: the call, or the final message.
-fn answer(path: &str, call: Option<&Call>) -> (&'static str, String) {
+/// The answer for a path: the call with this number, or the final message.
+fn answer(path: &str, call: Option<&Call>, number: usize) -> (&'static str, String) {
     let path = path.split('?').next().unwrap_or_default();
     let Some((_, asks, ends)) = LANGUAGES.iter().find(|(end, ..)| path.ends_with(end)) else {
         return ("application/json", "{}".to_owned());
@@ -279,6 +280,8 @@ fn answer(path: &str, call: Option<&Call>) -> (&'static str, String) {
         asks.replace("TOOL", &tool.to_string())
             .replace("OBJECT", &arguments.to_string())
             .replace("STRING", &string.to_string())
+            .replace("call_1", &format!("call_{number}"))
+            .replace("toolu_1", &format!("toolu_{number}"))
     });
     if path.ends_with(":generateContent") {
         return ("application/json", text);

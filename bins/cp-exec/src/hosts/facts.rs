@@ -12,12 +12,25 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Facts {
     /// The version with which the tables were tried.
-    #[expect(dead_code, reason = "for the readers of the files")]
     pub version: String,
+    /// The routes that `hook doctor` tries, in order.
+    #[serde(rename = "route")]
+    pub routes: Vec<RouteFacts>,
     /// The sandbox of a whole agent.
     pub agent: AgentFacts,
     /// The tools of the host.
     pub tools: ToolFacts,
+}
+
+/// A route by which a model reaches this machine.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RouteFacts {
+    pub name: String,
+    pub tool: String,
+    /// The arguments as JSON, in which `LINE` stands for a command line, `DENIED` for one that the user's own rules deny,
+    /// `FILE` for a file outside of the project, and `MARK` for a unique word.
+    pub input: String,
 }
 
 /// The sandbox of a whole agent.

@@ -14,7 +14,7 @@ use cp_common::{Code, Error, Result, words};
 use cp_hosts::{Host, Text, pretty, uneditable};
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::canary::{Canary, run_canary};
+pub(crate) use self::canary::{Call, Canary, CanaryResult, run_canary};
 use self::shell::SHELL_PREFIX;
 
 /// The time limit that the host applies to the hook, in seconds. It is several times our own limit.

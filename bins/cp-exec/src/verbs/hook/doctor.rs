@@ -13,7 +13,8 @@ use cp_hosts::Host;
 use serde::Deserialize;
 
 use super::install::person;
-use crate::hosts::{Canary, Command, add_hook, file_of, lines, program_in, run_canary, shell};
+use crate::hosts::facts::{Facts, RouteFacts};
+use crate::hosts::{Call, Canary, CanaryResult, Command, add_hook, file_of, lines, program_in, run_canary, shell};
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
 
@@ -28,7 +29,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// The time limit of `--version`.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Test that the hosts call the hook: run each of them once with a local model
+/// Test each route of the hosts: run each of them once with a local model
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only this one (default: those that are installed or configured)
@@ -51,7 +52,16 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
         let message = "none of claude, codex, gemini, copilot and opencode is on the path or has the hook";
         checks.push(Check::not_fine("hosts", Status::Warn, message, "`cp-exec hook install HOST` puts the hook in"));
     }
-    context.out.answer(&Doctor::of(checks))
+    let failed: Vec<&str> =
+        checks.iter().filter(|check| check.status == Status::Fail).map(|check| check.check.as_str()).collect();
+    if failed.is_empty() {
+        return context.out.answer(&Doctor::of(checks));
+    }
+    let message = format!("{} of {} checks failed: {}", failed.len(), checks.len(), failed.join(", "));
+    let hint = "each failed check has its own hint; `cp-exec agent` contains every route";
+    let error =
+        Error::new(Code::Partial, message).with("checks", serde_json::to_value(&checks).unwrap_or_default()).hint(hint);
+    context.out.refuse(&Doctor::of(checks), error)
 }
 
 fn has_hook(host: Host, file: &Path) -> bool {
@@ -69,7 +79,7 @@ fn host_checks(
 ) -> Result<()> {
     let name = host.name();
     checks.push(match program {
-        Some(program) => Check::pass(name, format!("{} {}", program.display(), version(program))),
+        Some(program) => Check::pass(name, installed(host, program)),
         None => Check::not_fine(name, Status::Warn, "not on the path", "install it, or add its directory to PATH"),
     });
     let there: Vec<&(&str, PathBuf)> = files.iter().filter(|(_, file)| has_hook(host, file)).collect();
@@ -89,16 +99,23 @@ fn host_checks(
         });
     }
     if let Some(program) = program {
-        let check = format!("{name}_canary");
-        checks.push(match canary(&check, host, program, &files[0].1, here, context) {
+        match routes(host, program, &files[0].1, here, context) {
             Err(error) if error.code() == Code::Interrupted => return Err(error),
             Err(error) => {
-                Check::not_fine(&check, Status::Fail, error.message(), error.hint_text().unwrap_or("try again"))
+                let fix = error.hint_text().unwrap_or("try again").to_owned();
+                checks.push(Check::not_fine(&format!("{name}_shell"), Status::Fail, error.message(), fix));
             }
-            Ok(check) => check,
-        });
+            Ok(routes) => checks.extend(routes),
+        }
     }
     Ok(())
+}
+
+/// The program and its version, and the version with which the routes were tried if it is another one.
+fn installed(host: Host, program: &Path) -> String {
+    let (own, tried) = (version(program), &Facts::of(host).version);
+    let other = if own.contains(tried.as_str()) { String::new() } else { format!(" (tried with {tried})") };
+    format!("{} {own}{other}", program.display())
 }
 
 /// The first line of a program's `--version`.
@@ -135,52 +152,108 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
     if same { Ok(()) } else { Err("not as this cp-exec writes it, so it may not close".to_owned()) }
 }
 
-/// Runs the host with a model that requests a command line that creates a file. With the hook, the model receives the
-/// refusal of the line, or the output from our sandbox, in which the file is discarded.
-fn canary(check: &str, host: Host, program: &Path, file: &Path, here: &Path, context: &Context) -> Result<Check> {
+/// Runs the host with a model that tries each of its routes. With the hook, no call has an effect outside of the project,
+/// and the model receives the output of a line from our sandbox, or the refusal.
+fn routes(host: Host, program: &Path, file: &Path, here: &Path, context: &Context) -> Result<Vec<Check>> {
     #[derive(Deserialize)]
     struct Decision {
         decision: String,
         reason: String,
     }
-    let mark = format!("cp-exec-canary-{}", std::process::id());
-    // The name of the directory does not contain the mark, because a host tells its model the working directory.
+    // The name of the directory does not contain a mark, because a host tells its model the working directory.
     let place = std::env::temp_dir().join(format!("cp-exec-{}-hook", std::process::id()));
     std::fs::create_dir(&place).map_err(|e| Error::io("creating the directory", e).in_file(&place))?;
-    let file_of_mark = cp_common::wire::quoted(&place.join(&mark).to_string_lossy());
-    let string = format!("echo ran > {file_of_mark}; test -S {SUPERVISOR} && printf %s-%s contained {mark}");
-    let canary = Canary { host, program, cwd: here, file, place: &place, mark: &mark, string: &string };
+    let facts = Facts::of(host);
+    let tried: Vec<Route> = facts.routes.iter().map(|route| Route::of(route, &place)).collect();
+    let canary = Canary { host, program, cwd: here, file, place: &place, denied: DENIED };
     let home = ["--home".into(), context.home.root().into()];
-    let seen = ask_with("cp-exec", &["check", "-c", &string], b"", home)
+    let shell = tried.last().map(|route| route.line.clone()).unwrap_or_default();
+    let seen = ask_with("cp-exec", &["check", "-c", &shell], b"", home)
         .and_then(|answer| answer.data::<Decision>())
-        .and_then(|decision| Ok((decision, run_canary(&canary)?)));
+        .and_then(|decision| Ok((decision, run_canary(&canary, tried.iter().map(Route::call).collect())?)));
+    let ran: Vec<bool> = tried.iter().map(|route| place.join(&route.mark).exists()).collect();
     std::fs::remove_dir_all(&place).map_err(|e| Error::io("removing the directory", e).in_file(&place))?;
     let (decision, seen) = seen?;
-    let answer = if decision.decision == "allow" { format!("contained-{mark}") } else { decision.reason };
-    // Hosts quote the messages of a hook, and some show its command line, including the word for a failure.
-    let plain = |text: &str| text.replace(['\\', '"', '\n', ' '], "").replace("'cp-exechookfailed'", "");
-    let says = |what: &str| seen.tool_results.iter().any(|text| plain(text).contains(&plain(what)));
-    let refused = |status, message: String, fix: &str| Check::not_fine(check, status, message, fix);
-    Ok(if seen.ran {
-        let fix = match host {
-            Host::Codex => {
-                "start codex and trust the hook (/hooks): it passes over one that was not trusted, and says nothing"
-            }
-            _ => "look whether the host has its hooks switched off, or does not trust this directory",
-        };
-        refused(Status::Fail, "a command ran outside the sandbox: the hook was not asked".to_owned(), fix)
-    } else if says(&answer) {
-        Check::pass(check, "the hook was asked, and the command was refused or ran in the sandbox")
-    } else if says("cp-exec hook failed") {
-        refused(Status::Fail, "the hook was asked and fails, so nothing runs".to_owned(), "run `cp-exec doctor`")
-    } else if let Some(last) = seen.tool_results.iter().find(|text| text.contains(' ')) {
-        let message = format!(
-            "the command neither ran in the sandbox nor was refused by the hook: {}",
-            last.chars().take(300).collect::<String>()
-        );
-        refused(Status::Warn, message, "look whether the host refuses commands by itself")
-    } else {
-        let message = format!("the host did not ask its model: {}", seen.last_error_line);
-        refused(Status::Warn, message, "start the host once by itself, and see what it says")
-    })
+    let refusal = (decision.decision != "allow").then_some(decision.reason);
+    let check = |(index, route): (usize, &Route)| route.judge(host, ran[index], index, &seen, refusal.as_deref());
+    Ok(tried.iter().enumerate().map(check).collect())
+}
+
+/// The command that the rules of the user deny during the test.
+const DENIED: &str = "echo cp-exec-denies";
+
+/// A route that is tried.
+struct Route {
+    facts: &'static RouteFacts,
+    mark: String,
+    /// The command line, which creates a file if it runs outside.
+    line: String,
+    file: String,
+}
+
+impl Route {
+    fn of(facts: &'static RouteFacts, place: &Path) -> Self {
+        let mark = format!("cp-exec-canary-{}-{}", std::process::id(), facts.name.replace(' ', "-"));
+        let file = place.join(&mark).to_string_lossy().into_owned();
+        let quoted = cp_common::wire::quoted(&file);
+        let line = format!("echo ran > {quoted}; test -S {SUPERVISOR} && printf %s-%s contained {mark}");
+        Self { facts, mark, line, file }
+    }
+
+    fn call(&self) -> Call {
+        let text = |value: &str| serde_json::Value::from(value).to_string();
+        let input = self.facts.input.replace("LINE", &text(&self.line));
+        let input = input.replace("DENIED", &text(&format!("{DENIED} && {}", self.line)));
+        let input = input.replace("FILE", &text(&self.file)).replace("MARK", &text(&self.mark));
+        let arguments = serde_json::from_str(&input).unwrap_or_default();
+        Call { tool: self.facts.tool.as_str(), arguments, mark: self.mark.clone() }
+    }
+
+    /// Judges the results of the call. `ran`: it had an effect outside. `refusal`: the reason for which the policy refuses
+    /// a command line.
+    fn judge(&self, host: Host, ran: bool, index: usize, seen: &CanaryResult, refusal: Option<&str>) -> Check {
+        let name = &self.facts.name;
+        let check = format!("{}_{}", host.name(), name.replace(' ', "_"));
+        let results = &seen.results[index];
+        // Hosts quote the messages of a hook, and some show its command line, including the word for a failure.
+        let plain = |text: &str| text.replace(['\\', '"', '\n', ' '], "").replace("'cp-exechookfailed'", "");
+        let says = |what: &str| results.iter().any(|text| plain(text).contains(&plain(what)));
+        let contained = format!("contained-{}", self.mark);
+        let refused = |status, message: String, fix: &str| Check::not_fine(&check, status, message, fix);
+        let is_denied = self.facts.input.contains("DENIED");
+        if ran || is_denied && says(&contained) {
+            let message = match name.as_str() {
+                "file" => "OPEN: a file outside of the policy was written, and the hook was not asked",
+                _ if is_denied => "OPEN: a command ran that a rule of the user denies",
+                _ => "OPEN: a command ran outside the sandbox: the hook was not asked",
+            };
+            let fix = match host {
+                Host::Codex => {
+                    "start codex and trust the hook (/hooks): it passes over one that was not trusted, and says nothing"
+                }
+                _ => "look whether the host has its hooks switched off, or does not trust this directory",
+            };
+            return refused(Status::Fail, message.to_owned(), fix);
+        }
+        if name != "shell" {
+            return match results.first() {
+                Some(_) => Check::pass(&check, "no effect outside"),
+                None => refused(Status::Warn, "not tried: the host did not carry out the call".to_owned(), "try again"),
+            };
+        }
+        if says(refusal.unwrap_or(&contained)) {
+            Check::pass(&check, "the hook was asked, and the command was refused or ran in the sandbox")
+        } else if says("cp-exec hook failed") {
+            refused(Status::Fail, "the hook was asked and fails, so nothing runs".to_owned(), "run `cp-exec doctor`")
+        } else if let Some(last) = results.iter().find(|text| text.contains(' ')) {
+            let message = format!(
+                "the command neither ran in the sandbox nor was refused by the hook: {}",
+                last.chars().take(300).collect::<String>()
+            );
+            refused(Status::Warn, message, "look whether the host refuses commands by itself")
+        } else {
+            let message = format!("the host did not ask its model: {}", seen.last_error_line);
+            refused(Status::Warn, message, "start the host once by itself, and see what it says")
+        }
+    }
 }

@@ -30,8 +30,13 @@ pub(super) fn install(args: &Args, context: &mut Context) -> Result<()> {
     let host = args.place.host;
     let (program, home) = own(context)?;
     let command = Command { host, program: &program, home: &home };
-    let next =
-        (host == Host::Codex).then_some("start codex and trust the hook (/hooks): until then codex passes it over");
+    let next = Some(match host {
+        Host::Codex => "start codex and trust the hook (/hooks): until then codex passes it over",
+        Host::Copilot => {
+            "trust the directory in copilot, then run `cp-exec hook doctor copilot`, which tries each route"
+        }
+        Host::Claude | Host::Gemini | Host::Opencode => "run `cp-exec hook doctor`, which tries each route of the host",
+    });
     let script = (host == Host::Claude).then(|| (shell::file(Path::new(&home)), shell::text(&command)));
     let edit = Edit { next, script, ..edit(&INSTALL, context)? };
     change(&edit, args, context, |text| add_hook(&command, text).map(Some))
