@@ -273,8 +273,10 @@ fn anthropic_progress(found: &Value, base: &str, results: &str) -> Progress {
 /// The state of a batch at `OpenAI`.
 fn openai_progress(found: &Value) -> Progress {
     let word = text_of(found, "status").unwrap_or_default();
+    let answered = count(found, "completed");
     let state = match word {
         "validating" => State::Pending,
+        "completed" if answered == 0 && count(found, "failed") > 0 => State::Failed,
         "completed" => State::Succeeded,
         "failed" | "expired" => State::Failed,
         "cancelled" => State::Cancelled,
@@ -282,10 +284,12 @@ fn openai_progress(found: &Value) -> Progress {
     };
     let files = ["output_file_id", "error_file_id"].map(|name| text_of(found, name).and_then(valid_id));
     Progress {
-        answered: count(found, "completed"),
+        answered,
+        // A failed row that has no line in the error file costs nothing.
+        recorded: answered,
         failure: found.pointer("/errors/data/0/message").and_then(Value::as_str).map(shortened),
         results: files.into_iter().flatten().map(|file| format!("/files/{file}/content")).collect(),
-        ..Progress::of(state, word, count(found, "completed") + count(found, "failed"))
+        ..Progress::of(state, word, answered + count(found, "failed"))
     }
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::client::{BatchClient, valid_id};
-use super::job::{Item, Job};
+use super::job::{Item, Job, Progress, State};
 use super::unfinished;
 use crate::backend::Exchange;
 use crate::backend::server::Server;
@@ -158,11 +158,12 @@ impl AnswerSource {
             let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
             let mut file = file.map_err(failed)?;
             provider.save_results(&progress, &mut file)?;
-            let found = Results::open(job.opened("results.part")?, job.count)?.answered;
-            if found < progress.answered {
-                let message =
-                    format!("the results of {} are incomplete: {found} of {} answers", job.id, progress.answered);
-                return Err(Error::new(Code::Network, message).with("origin", "upstream").with("reason", "cut"));
+            if let Some(gap) = Results::open(job.opened("results.part")?, job.count)?.gap(&progress, job.count) {
+                let message = format!("the results of {} are incomplete: {gap}", job.id);
+                return Err(Error::new(Code::Network, message)
+                    .with("origin", "upstream")
+                    .with("reason", "cut")
+                    .hint(format!("fetch them again; {} has the part that arrived", draft.display())));
             }
             file.sync_data().and_then(|()| std::fs::rename(&draft, &results)).map_err(failed)?;
         }
@@ -201,17 +202,21 @@ struct Results {
     lines: Vec<Option<(u64, usize)>>,
     /// The number of rows with an answer.
     answered: u64,
+    /// True if the last line is not complete.
+    is_torn: bool,
 }
 
 impl Results {
     /// Finds the line of each row.
     fn open(file: File, count: u64) -> Result<Self> {
-        let mut answered = 0;
+        let (mut answered, mut is_torn) = (0, false);
         let mut lines = vec![None; usize::try_from(count).unwrap_or(0)];
         let mut reader = BufReader::new(&file);
         let (mut line, mut at) = (Vec::new(), 0);
         while reader.read_until(b'\n', &mut line)? > 0 {
-            let result = parsed(&line).map(|json| json.value).unwrap_or_default();
+            let json = parsed(&line).ok().map(|json| json.value);
+            is_torn = json.is_none() && !line.ends_with(b"\n");
+            let result = json.unwrap_or_default();
             let number = text_of(&result, "custom_id").and_then(|id| id.strip_prefix("row-")?.parse::<usize>().ok());
             // Lines for unknown rows are ignored, and so are incomplete lines.
             if let Some(place) = number.and_then(|number| lines.get_mut(number)) {
@@ -222,7 +227,22 @@ impl Results {
             at += line.len() as u64;
             line.clear();
         }
-        Ok(Self { file, lines, answered })
+        Ok(Self { file, lines, answered, is_torn })
+    }
+
+    /// The part that is missing, by the counts of the provider; `None` if the results are complete.
+    fn gap(&self, progress: &Progress, rows: u64) -> Option<String> {
+        let found = self.lines.iter().flatten().count() as u64;
+        // A provider without counts has a result for each row of a batch that succeeded.
+        let has_counts = progress.done > 0 || progress.state != State::Succeeded;
+        let recorded = if has_counts { progress.recorded } else { rows };
+        if self.answered < progress.answered {
+            Some(format!("{} of {} answers", self.answered, progress.answered))
+        } else if found < recorded {
+            Some(format!("{found} of {recorded} rows"))
+        } else {
+            self.is_torn.then(|| "the last line is not complete".to_owned())
+        }
     }
 
     /// The outcome of a row.
@@ -274,20 +294,54 @@ fn of_line(bytes: &[u8], server: &Server) -> Exchange {
 mod tests {
     use std::io::Write as _;
 
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn results(text: &str, rows: u64) -> Results {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        std::io::Seek::rewind(&mut file).unwrap();
+        Results::open(file, rows).unwrap()
+    }
+
+    fn line(number: usize, kind: usize) -> String {
+        match kind {
+            0 => json!({"custom_id": format!("row-{number}"), "result": {"type": "succeeded", "message": {}}}),
+            1 => json!({"custom_id": format!("row-{number}"), "response": {"status_code": 200, "body": {}}}),
+            _ => json!({"custom_id": format!("row-{number}"), "result": {"type": "errored"}}),
+        }
+        .to_string()
+    }
 
     #[test]
     fn incomplete_and_repeated_lines_are_not_counted_as_answers() {
-        let anthropic = r#"{"custom_id":"row-0","result":{"type":"succeeded","message":{}}}"#;
-        let openai = r#"{"custom_id":"row-1","response":{"status_code":200,"body":{}}}"#;
-        let failed = r#"{"custom_id":"row-2","result":{"type":"errored"}}"#;
-        let answered = |text: &str| {
-            let mut file = tempfile::tempfile().unwrap();
-            file.write_all(text.as_bytes()).unwrap();
-            std::io::Seek::rewind(&mut file).unwrap();
-            Results::open(file, 3).unwrap().answered
-        };
-        assert_eq!(answered(&[anthropic, openai, failed, anthropic].join("\n")), 2);
+        let (anthropic, openai, failed) = (line(0, 0), line(1, 1), line(2, 2));
+        let answered = |text: &str| results(text, 3).answered;
+        assert_eq!(answered(&[&*anthropic, &openai, &failed, &anthropic].join("\n")), 2);
         assert_eq!(answered(&format!("{anthropic}\n{}", &openai[..openai.len() - 1])), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn results_cut_anywhere_have_gap(
+            kinds in prop::collection::vec(0_usize..3, 1..6),
+            cut in any::<prop::sample::Index>(),
+            has_counts: bool,
+        ) {
+            let whole: String = kinds.iter().enumerate().map(|(at, kind)| line(at, *kind) + "\n").collect();
+            let rows = kinds.len() as u64;
+            let answered = kinds.iter().filter(|kind| **kind < 2).count() as u64;
+            let counts = if has_counts { (rows, answered) } else { (0, 0) };
+            let progress = Progress { answered: counts.1, ..Progress::of(State::Succeeded, "ended", counts.0) };
+            prop_assert_eq!(results(&whole, rows).gap(&progress, rows), None);
+            // The last line feed may be missing.
+            let cut = cut.index(whole.len());
+            let gap = results(&whole[..cut], rows).gap(&progress, rows);
+            prop_assert_eq!(gap.is_none(), cut == whole.len() - 1, "{}: {:?}", &whole[..cut], gap);
+            // A torn line of a row that is already there.
+            let torn = format!("{whole}{}", &whole[..cut.clamp(1, line(0, kinds[0]).len() - 1)]);
+            prop_assert!(results(&torn, rows).gap(&progress, rows).is_some());
+        }
     }
 }

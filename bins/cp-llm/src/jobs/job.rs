@@ -212,6 +212,8 @@ pub(super) struct Progress {
     pub done: u64,
     /// The number of answers, which are paid for.
     pub answered: u64,
+    /// The number of rows that the results must have.
+    pub recorded: u64,
     /// The error of the whole batch.
     pub failure: Option<String>,
     /// The paths of its results.
@@ -220,7 +222,7 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn of(state: State, word: &str, done: u64) -> Self {
-        Self { state, word: word.to_owned(), done, answered: 0, failure: None, results: Vec::new() }
+        Self { state, word: word.to_owned(), done, answered: 0, recorded: done, failure: None, results: Vec::new() }
     }
 }
 
