@@ -54,6 +54,25 @@ fn rate_limited_rows_are_all_answered() {
 }
 
 #[test]
+fn retry_after_without_delay_does_not_fail_rows() {
+    for header in
+        ["Retry-After: 0", "Retry-After: Mon, 01 Jan 2024 00:00:00 GMT", "Retry-After: -5", "Retry-After: soon"]
+    {
+        let state = Mutex::new((Instant::now(), 0_usize));
+        let server = Server::replying(move |_| {
+            let mut state = state.lock().unwrap();
+            if state.0.elapsed() >= Duration::from_millis(200) {
+                *state = (Instant::now(), 0);
+            }
+            state.1 += 1;
+            let refused = || reply(429, "application/json", &format!("{header}\r\n"), b"{}");
+            if state.1 > 20 { refused() } else { whole("openai", "fine") }
+        });
+        storm(&server, 100, 60.0);
+    }
+}
+
+#[test]
 fn single_request_server_answers_all_rows() {
     storm(&limited(1, Duration::from_millis(50)), 40, 10.0);
 }

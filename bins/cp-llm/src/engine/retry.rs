@@ -34,6 +34,8 @@ impl RetryPolicy {
         let spread = ceiling.mul_f64(jitter.clamp(0.0, 1.0));
         match asked_for(error) {
             Some(asked) if asked > self.max_wait => None,
+            // An upstream that asks for less than our own first delay is obeyed once.
+            Some(asked) if tried > 1 => Some((asked + spread.min(asked / 10)).max(spread.min(BASE))),
             Some(asked) => Some(asked + spread.min(asked / 10)),
             None => Some(spread),
         }
@@ -49,9 +51,9 @@ pub(super) fn is_rate_limit(error: &Error) -> bool {
     }
 }
 
-/// The delay that the upstream asked for in `Retry-After`.
+/// The delay that the upstream asked for in `Retry-After`. Zero and a date in the past are not a delay.
 fn asked_for(error: &Error) -> Option<Duration> {
-    error.details().get("retry_after_ms")?.as_u64().map(Duration::from_millis)
+    error.details().get("retry_after_ms")?.as_u64().filter(|ms| *ms > 0).map(Duration::from_millis)
 }
 
 /// A random number in 0..=1.
@@ -61,7 +63,10 @@ pub(super) fn jitter() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::wire_api::upstream::retry_after;
 
     const POLICY: RetryPolicy = RetryPolicy { retries: 3, max_wait: Duration::from_mins(1) };
 
@@ -86,6 +91,32 @@ mod tests {
     fn caller_errors_are_not_retried() {
         for code in [Code::Validation, Code::Auth, Code::Forbidden, Code::NotFound, Code::Conflict, Code::Interrupted] {
             assert_eq!(POLICY.wait(&Error::new(code, "x"), 1, 0.0), None, "{code}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_retry_after_waits_at_least_own_delay_and_at_most_limit(
+            header in prop_oneof![
+                (-1_000_000_i64..1_000_000).prop_map(|n| n.to_string()),
+                any::<f64>().prop_map(|n| n.to_string()),
+                (0_i64..4_000_000_000).prop_map(|at| chrono::DateTime::from_timestamp(at, 0).unwrap().to_rfc2822()),
+                "\\PC{0,12}",
+            ],
+            tried in 1_u32..4,
+            jitter in 0.0_f64..=1.0,
+        ) {
+            let now = 1_700_000_000_000;
+            let asked = retry_after(|name| (name == "retry-after").then(|| header.clone()), &serde_json::Value::Null, "", now);
+            let asked_ms = asked.map_or(0, |asked| u64::try_from(asked.as_millis()).unwrap_or(u64::MAX));
+            let error = Error::new(Code::RateLimited, "x");
+            let own = POLICY.wait(&error, tried, jitter).unwrap();
+            let waits = POLICY.wait(&error.with("retry_after_ms", asked_ms), tried, jitter);
+            match waits {
+                None => prop_assert!(asked_ms > 60_000),
+                Some(wait) if asked_ms == 0 => prop_assert_eq!(wait, own),
+                Some(wait) => prop_assert!(wait >= Duration::from_millis(asked_ms) && (tried == 1 || wait >= own.min(BASE)) && wait <= Duration::from_secs(66)),
+            }
         }
     }
 }
