@@ -160,7 +160,7 @@ fn tool_calls_of_compatible_servers_are_decoded() {
         "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}}]}\n\n",
         "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"b\",\"function\":{\"name\":\"g\",\"arguments\":\"{\\\"x\\\"\"}}]}}]}\n\n",
         "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"b\",\"function\":{\"arguments\":\":1}\"}}]}}]}\n\n",
-        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"name\":\"h\",\"arguments\":{\"y\":2}},\"id\":\"c\"}]},\"finish_reason\":\"stop\"}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"name\":\"h\",\"arguments\":{\"y\":2}},\"id\":\"c\"}]},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
     ];
     let pieces: Vec<&[u8]> = pieces.iter().map(|piece| piece.as_bytes()).collect();
     let (records, _) = ask("openai", events(&pieces), &["--stream"]);

@@ -21,7 +21,7 @@ fn stream(backend: &str, thoughts: &[&str]) -> Vec<Value> {
         }
         "openai" => {
             let choice = |delta: Value| json!({"id": "m", "choices": [{"index": 0, "delta": delta}]});
-            let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+            let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": {}});
             [
                 thinking(&|thought| choice(json!({"reasoning": thought, "reasoning_content": thought}))),
                 vec![choice(json!({"content": "yes"})), end],

@@ -103,7 +103,10 @@ fn pieces_of(backend: &str, text: &str) -> Vec<cp_testkit::server::Step> {
             json!({"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}),
             json!({"type":"message_stop"}),
         ),
-        _ => (json!({"id":"m","choices":[]}), json!({"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]})),
+        _ => (
+            json!({"id":"m","choices":[]}),
+            json!({"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{}}),
+        ),
     };
     let body: String =
         [format!("data: {start}\n\n")].into_iter().chain(deltas).chain([format!("data: {end}\n\n")]).collect();

@@ -211,6 +211,8 @@ pub(crate) trait Decoder {
     fn whole(&mut self, body: &Payload<'_>) -> Result<()>;
     /// Decodes an event and passes on its text. Returns true after the last event.
     fn event(&mut self, event: &Payload<'_>, show: &mut OnText<'_>) -> Result<bool>;
+    /// Decodes `[DONE]`, which ends the streams of Chat Completions only.
+    fn done(&mut self) {}
     /// The members of the answer so far.
     fn partial(&mut self) -> &mut Partial;
     /// Takes the parts so far. With `at_limit`, an incomplete tool call is left out.
@@ -221,7 +223,7 @@ pub(crate) trait Decoder {
 pub(crate) fn decode_event(decoder: &mut dyn Decoder, event: &Event, show: &mut OnText<'_>) -> Result<bool> {
     let data = event.data.trim_ascii();
     if data == b"[DONE]" {
-        decoder.partial().ended = true;
+        decoder.done();
         return Ok(true);
     }
     if data.is_empty() {
@@ -262,7 +264,7 @@ pub(crate) struct Partial {
     pub stop: Option<String>,
     /// The usage.
     pub usage: Option<Usage>,
-    /// True if the server announced the end.
+    /// True after the terminal event of the API. An answer without it is incomplete, even with a stop reason.
     pub ended: bool,
 }
 
@@ -293,8 +295,9 @@ impl Partial {
 pub(crate) fn finish(decoder: &mut dyn Decoder, here: &Origin) -> Result<Answer> {
     let partial = std::mem::take(decoder.partial());
     let reached_limit = matches!(partial.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
-    if !partial.ended && partial.stop.is_none() {
-        let nothing = partial.id.is_none() && decoder.parts(true).is_ok_and(|parts| parts.is_empty());
+    if !partial.ended {
+        let nothing =
+            partial.id.is_none() && partial.stop.is_none() && decoder.parts(true).is_ok_and(|parts| parts.is_empty());
         return Err(if nothing { bad_answer("empty", "the answer is empty") } else { cut() });
     }
     // A tool call that was cut off at the token limit is dropped.

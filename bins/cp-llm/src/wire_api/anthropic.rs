@@ -11,7 +11,7 @@ use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, TextBuffer, exact, object, settle};
 use super::{
     ApiFacts, BatchApi, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer,
-    count_of, list, schema, text_of,
+    count_of, list, restarted, schema, text_of,
 };
 
 /// The version of the API.
@@ -239,6 +239,7 @@ fn text_of_member(members: &Map<String, Value>, name: &str) -> String {
 #[derive(Default)]
 struct AnthropicDecoder {
     partial: Partial,
+    has_started: bool,
     blocks: Vec<PartialBlock>,
 }
 
@@ -303,7 +304,11 @@ impl Decoder for AnthropicDecoder {
         let data = event.value;
         let index = count_of(data, "/index");
         match text_of(data, "type") {
-            Some("message_start") => self.message(&data["message"], "/message", event, show)?,
+            Some("message_start") if self.has_started => return Err(restarted()),
+            Some("message_start") => {
+                self.has_started = true;
+                self.message(&data["message"], "/message", event, show)?;
+            }
             Some("content_block_start") => {
                 self.start(index, &data["content_block"], "/content_block", event, show)?;
             }

@@ -123,6 +123,7 @@ impl Decoder for EmbeddingDecoder {
         self.partial.usage = used.then(|| Usage { input_tokens: count_of(body.value, tokens), ..Usage::default() });
         // The ledger distinguishes these answers by the stop reason.
         self.partial.stop = Some("embedding".to_owned());
+        self.partial.ended = true;
         Ok(())
     }
 

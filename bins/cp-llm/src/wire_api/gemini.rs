@@ -220,6 +220,10 @@ impl GeminiDecoder {
             None => raw(part)?,
         };
         let call = &part["functionCall"];
+        if call["willContinue"] == true || !call["partialArgs"].is_null() {
+            return Err(bad_answer("partial_call", "the answer has the arguments of a tool call in pieces")
+                .hint("remove streamFunctionCallArguments from toolConfig"));
+        }
         let content = if call.is_object() {
             let name = text_of(call, "name").unwrap_or_default().to_owned();
             let given = || call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string);
@@ -270,6 +274,7 @@ impl Decoder for GeminiDecoder {
         }
         if data.pointer("/promptFeedback/blockReason").is_some() {
             self.partial.stop = Some("refusal".to_owned());
+            self.partial.ended = true;
         }
         let Some(candidate) = data.pointer("/candidates/0") else { return Ok(false) };
         let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
@@ -282,6 +287,8 @@ impl Decoder for GeminiDecoder {
         }
         if let Some(reason) = text_of(candidate, "finishReason") {
             self.partial.stop = Some(stop(reason));
+            // The last chunk has a finish reason. Some models send one in earlier chunks too, which the stream does not distinguish.
+            self.partial.ended = true;
         }
         Ok(false)
     }

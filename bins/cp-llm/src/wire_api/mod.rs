@@ -28,6 +28,7 @@ use self::answer::{Part, PartContent};
 pub(crate) use self::history::{Lowered, count_but_text, lowered};
 use self::json::Body;
 pub(crate) use self::json::exact;
+use self::upstream::restarted;
 pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
 
 /// The kind of streamed text.

@@ -222,7 +222,8 @@ impl ChatDecoder {
 
     fn head(&mut self, data: &Value) {
         self.partial.identify(data, "id", "model");
-        if let Some(usage) = data.get("usage").filter(|usage| usage.is_object()) {
+        let usages = ["/usage", "/x_groq/usage", "/choices/0/usage"];
+        if let Some(usage) = usages.iter().filter_map(|path| data.pointer(path)).find(|usage| usage.is_object()) {
             self.partial.usage = Some(tokens(usage));
         }
     }
@@ -250,7 +251,13 @@ impl Decoder for ChatDecoder {
         if let Some(choice) = event.value.pointer("/choices/0").filter(|choice| count_of(choice, "/index") == 0) {
             self.choice(choice, &choice["delta"], event, show)?;
         }
+        // Some servers do not send `[DONE]`. The usage is in the last chunk.
+        self.partial.ended = self.partial.stop.is_some() && self.partial.usage.is_some();
         Ok(false)
+    }
+
+    fn done(&mut self) {
+        self.partial.ended = true;
     }
 
     fn partial(&mut self) -> &mut Partial {

@@ -13,7 +13,7 @@ use super::json::{Body, TextBuffer};
 use super::openai::FACTS;
 use super::{
     ApiFacts, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
-    count_of, data_url, schema, text_of, with_cached, with_function,
+    count_of, data_url, restarted, schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Responses;
@@ -277,6 +277,8 @@ fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
 #[derive(Default)]
 struct ResponsesDecoder {
     partial: Partial,
+    has_started: bool,
+    is_refused: bool,
     items: BTreeMap<u64, Item>,
 }
 
@@ -292,7 +294,7 @@ impl ResponsesDecoder {
             self.items = (0..).zip(output.iter().map(done)).collect();
         }
         let parts = self.items.values().flat_map(|item| item.given["content"].as_array().into_iter().flatten());
-        let is_refused = self.partial.stop.is_some() || parts.into_iter().any(|part| part["type"] == "refusal");
+        let is_refused = self.is_refused || parts.into_iter().any(|part| part["type"] == "refusal");
         self.partial.stop = Some(if is_refused { "refusal".to_owned() } else { stop(response) });
         self.partial.ended = true;
     }
@@ -315,11 +317,13 @@ impl Decoder for ResponsesDecoder {
         let item = self.items.entry(count_of(data, "/output_index"));
         let delta = text_of(data, "delta").unwrap_or_default();
         match text_of(data, "type") {
-            Some("response.created") => self.partial.identify(&data["response"], "id", "model"),
+            Some("response.created") if self.has_started => return Err(restarted()),
+            Some("response.created") => {
+                self.has_started = true;
+                self.partial.identify(&data["response"], "id", "model");
+            }
             Some(kind @ ("response.output_text.delta" | "response.refusal.delta")) => {
-                if kind == "response.refusal.delta" {
-                    self.partial.stop = Some("refusal".to_owned());
-                }
+                self.is_refused |= kind == "response.refusal.delta";
                 item.or_default().pieces.push(delta, event.has_halves);
                 self.partial.show(delta, event.has_halves, show)?;
             }

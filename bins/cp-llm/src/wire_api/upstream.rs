@@ -156,6 +156,11 @@ pub(crate) fn cut() -> Error {
     unusable(Code::Network, "cut", "the answer was cut short")
 }
 
+/// The error for a stream that begins a second answer before the end of the first.
+pub(super) fn restarted() -> Error {
+    bad_answer("restarted", "the stream has a second answer before the end of the first")
+}
+
 fn unusable(code: Code, reason: &str, message: &str) -> Error {
     Error::new(code, message).with("origin", "upstream").with("reason", reason)
 }

@@ -50,7 +50,7 @@ fn answers(sample: &Sample, cut: impl Fn(&str) -> Vec<&str>) -> Vec<(Box<dyn Wir
         each(thought, &|piece| choice(json!({"reasoning_content": piece}))),
         each(text, &|piece| choice(json!({"content": piece}))),
         each(arguments, &|piece| choice(json!({"tool_calls": [call(piece)]}))),
-        vec![json!({"id": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})],
+        vec![json!({"id": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}], "usage": {}})],
     ];
     let message = json!({"reasoning_content": thought, "content": text, "tool_calls": [call(arguments)]});
 
@@ -75,7 +75,7 @@ fn answers(sample: &Sample, cut: impl Fn(&str) -> Vec<&str>) -> Vec<(Box<dyn Wir
         (
             Box::new(crate::wire_api::openai::OpenAi { original: false }),
             openai.concat(),
-            json!({"id": "m", "choices": [{"message": message, "finish_reason": "tool_calls"}]}),
+            json!({"id": "m", "choices": [{"message": message, "finish_reason": "tool_calls"}], "usage": {}}),
         ),
         (
             Box::new(crate::wire_api::gemini::Gemini),

@@ -6,7 +6,7 @@ use cp_common::wire::Origin;
 use cp_http::sse::Parser;
 use serde_json::Value;
 
-use crate::wire_api::{Answer, Payload, TextKind, WireApi, decode_event, finish};
+use crate::wire_api::{Answer, Payload, Request, TextKind, WireApi, decode_event, finish};
 
 /// Some servers split a surrogate pair between two deltas.
 const ANTHROPIC: &str = concat!(
@@ -166,4 +166,108 @@ fn stream_is_equal_at_any_split() {
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         assert_eq!(format!("{:?}", decoded(wire, &single).unwrap().0), format!("{first:?}"));
     }
+}
+
+/// Streams that end with a stop reason other than the usual one. A cut stream may have the reason, but not the terminal event.
+const REFUSAL: [&str; 5] = [
+    r#"{"type":"response.created","response":{"id":"r","model":"x"}}"#,
+    r#"{"type":"response.refusal.delta","output_index":0,"delta":"I'm sorry, I"}"#,
+    r#"{"type":"response.refusal.delta","output_index":0,"delta":" cannot help"}"#,
+    r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"message","content":[{"type":"refusal","refusal":"I'm sorry, I cannot help"}]}}"#,
+    r#"{"type":"response.completed","response":{"id":"r","status":"completed","output":[{"type":"message","content":[{"type":"refusal","refusal":"I'm sorry, I cannot help"}]}]}}"#,
+];
+const REFUSED_CHAT: [&str; 4] = [
+    r#"{"id":"c","choices":[{"index":0,"delta":{"refusal":"I cannot"}}]}"#,
+    r#"{"id":"c","choices":[{"index":0,"delta":{"refusal":" help"}}]}"#,
+    r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+    "[DONE]",
+];
+/// Groq and Moonshot have the usage in members of their own, and send no `[DONE]` here.
+const GROQ: [&str; 2] = [
+    r#"{"id":"c","choices":[{"index":0,"delta":{"content":"yes"}}]}"#,
+    r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"x_groq":{"usage":{"prompt_tokens":7,"completion_tokens":3}}}"#,
+];
+const MOONSHOT: [&str; 2] = [
+    r#"{"id":"c","choices":[{"index":0,"delta":{"content":"yes"}}]}"#,
+    r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":7,"completion_tokens":3}}]}"#,
+];
+/// A `[DONE]` does not end the streams of other APIs.
+const LIMITED: [&str; 5] = [
+    r#"{"type":"message_start","message":{"id":"m","content":[]}}"#,
+    r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"yes"}}"#,
+    r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"},"usage":{"input_tokens":7,"output_tokens":3}}"#,
+    r#"{"type":"ping"}"#,
+    r#"{"type":"message_stop"}"#,
+];
+
+fn stream_of(events: &[&str]) -> String {
+    format!("data: {}\n\n", events.join("\n\ndata: "))
+}
+
+/// The places after the blank lines of a stream.
+fn boundaries(stream: &str) -> Vec<usize> {
+    let ends = ["\n\n", "\r\n\r\n", "\r\r"];
+    (1..stream.len())
+        .filter(|at| stream.is_char_boundary(*at) && ends.iter().any(|e| stream[..*at].ends_with(e)))
+        .collect()
+}
+
+#[test]
+fn stream_without_terminal_event_is_error_at_every_boundary() {
+    use crate::wire_api::{anthropic::Anthropic, gemini::Gemini, openai::OpenAi, responses::Responses};
+    let chat: &dyn WireApi = &OpenAi { original: false };
+    // The number of boundaries after the terminal event: of Chat Completions, the usage comes before `[DONE]`.
+    let streams: [(&dyn WireApi, String, usize); 9] = [
+        (&Anthropic, ANTHROPIC.to_owned(), 0),
+        (chat, OPENAI.to_owned(), 1),
+        (&Responses, RESPONSES.trim_end().to_owned(), 0),
+        (&Gemini, GEMINI.trim_end().to_owned(), 0),
+        (&Responses, stream_of(&REFUSAL).trim_end().to_owned(), 0),
+        (chat, stream_of(&REFUSED_CHAT).trim_end().to_owned(), 0),
+        (chat, stream_of(&GROQ).trim_end().to_owned(), 0),
+        (chat, stream_of(&MOONSHOT).trim_end().to_owned(), 0),
+        (&Anthropic, stream_of(&LIMITED).trim_end().to_owned(), 0),
+    ];
+    for (api, stream, ended) in streams {
+        let whole = decoded(api, &[stream.as_bytes()]).unwrap().0;
+        assert!(!whole.stop.is_empty(), "{stream}");
+        let cuts = boundaries(&stream);
+        assert!(!cuts.is_empty(), "{stream}");
+        for (at, cut) in cuts.iter().enumerate() {
+            let outcome = decoded(api, &[&stream.as_bytes()[..*cut]]);
+            assert_eq!(outcome.is_ok(), at >= cuts.len() - ended, "{at} of {}: {}", cuts.len(), &stream[..*cut]);
+            let foreign = format!("{}data: [DONE]\n\n", &stream[..*cut]);
+            let is_chat = api.facts().default_path == "/v1" && api.path(&Request::default()).contains("chat");
+            assert!(is_chat || decoded(api, &[foreign.as_bytes()]).is_err(), "{foreign}");
+        }
+    }
+    for stream in [GROQ, MOONSHOT] {
+        let usage = decoded(chat, &[stream_of(&stream).as_bytes()]).unwrap().0.usage.unwrap();
+        assert_eq!((usage.input_tokens, usage.output_tokens), (7, 3));
+    }
+}
+
+#[test]
+fn second_start_in_stream_is_error() {
+    use crate::wire_api::{anthropic::Anthropic, responses::Responses};
+    for (api, stream) in [(&Anthropic as &dyn WireApi, ANTHROPIC), (&Responses, RESPONSES)] {
+        for cut in boundaries(stream) {
+            let spliced = [&stream.as_bytes()[..cut], stream.as_bytes()];
+            assert!(decoded(api, &spliced).is_err(), "{}", &stream[..cut]);
+        }
+    }
+}
+
+#[test]
+fn call_of_gemini_in_pieces_is_error() {
+    let part = |call: Value| serde_json::json!({"candidates":[{"content":{"parts":[{"functionCall":call}]},"finishReason":"STOP"}]});
+    let outcome =
+        |call: Value| decoded(&crate::wire_api::gemini::Gemini, &[stream_of(&[&part(call).to_string()]).as_bytes()]);
+    for call in [
+        serde_json::json!({"name": "f", "willContinue": true}),
+        serde_json::json!({"partialArgs": [{"jsonPath": "$.a", "stringValue": "x"}]}),
+    ] {
+        assert_eq!(outcome(call).unwrap_err().details()["reason"], "partial_call");
+    }
+    assert_eq!(outcome(serde_json::json!({"name": "f", "args": {"a": "x"}})).unwrap().0.calls.len(), 1);
 }
