@@ -257,7 +257,7 @@ fn state_behind_link_of_agent_is_not_written() {
 #[test]
 fn hook_inside_of_agent_is_recorded_by_supervisor() {
     for who in everyone() {
-        let tools = format!("{POLICY}\n[tools]\nallow = [\"WebFetch\"]\n");
+        let tools = format!("{POLICY}\n[tools]\nallow = [\"WebFetch\", \"TodoWrite\"]\napprove = [\"TodoWrite\"]\n");
         let exec = Exec::with_policy(who, &tools);
         let question = |tool: &str, input: &serde_json::Value| {
             json!({"hook_event_name": "PreToolUse", "session_id": "s", "tool_use_id": tool, "tool_name": tool, "tool_input": input}).to_string()
@@ -270,12 +270,18 @@ fn hook_inside_of_agent_is_recorded_by_supervisor() {
             ("Bash", json!({"command": "rm -rf /"}), 0),
             ("WebFetch", json!({"url": "http://x"}), 0),
             ("Frobnicate", json!({"url": "http://x"}), 2),
+            ("TodoWrite", json!({"todos": []}), 2),
         ] {
             let ran = ask(&question(tool, &input));
             assert_eq!(ran.status, status, "{who:?} {tool}: {ran:?}");
             let (event, member) = if status == 0 { ("host.intent", "tool") } else { ("exec.refused", "rule") };
             let entry = exec.entries(event).pop().unwrap_or_else(|| panic!("{who:?} {tool}: {ran:?}"));
-            assert_eq!(entry["data"][member], if status == 0 { tool } else { "tools.allow" });
+            let expected = match tool {
+                _ if status == 0 => tool,
+                "TodoWrite" => "tools.approve",
+                _ => "tools.allow",
+            };
+            assert_eq!(entry["data"][member], expected);
             assert_eq!(
                 (&entry["data"]["host"], &entry["data"]["host_call"]),
                 (&"claude".into(), &tool.into()),

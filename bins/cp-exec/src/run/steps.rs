@@ -351,7 +351,15 @@ impl Steps {
         policy.actor.host = Some(HostCall { host, session, call });
         let mut journal = Journal::new(&policy);
         self.report.calls += u64::from(!is_result);
-        if is_listed && let Err(error) = executable::permitted(&policy, &tool, by_default) {
+        let ruling = if is_listed && executable::requires_approval(&policy, &tool) {
+            Err(refuse("tools.approve", format!("`{tool}` needs an approval, which a hook inside cannot wait for"))
+                .hint(policy.setting_hint("tools.approve without this tool")))
+        } else if is_listed {
+            executable::permitted(&policy, &tool, by_default)
+        } else {
+            Ok(())
+        };
+        if let Err(error) = ruling {
             self.report.calls_denied += 1;
             journal.refused(&data, &error)?;
             return Err(error);
