@@ -15,8 +15,11 @@ fn row_becomes_prompt_and_is_kept() {
     assert_eq!((error["code"].as_str(), &error["details"]["variable"]), (Some("E_VALIDATION"), &"name".into()));
     assert!(error["message"].as_str().unwrap().contains("line 1") && error["details"]["file"] == "t.md", "{error}");
     assert_eq!(error["details"]["template_line"], 1);
-    assert_eq!((&lines[3]["data"]["total"], &lines[3]["data"]["failed"]), (&3.into(), &1.into()));
-    assert_eq!(ran.status, 0);
+    assert_eq!(
+        (&lines[3]["error"]["details"]["total"], &lines[3]["error"]["details"]["failed"]),
+        (&3.into(), &1.into())
+    );
+    assert_eq!((ran.status, lines[3]["error"]["code"].as_str()), (1, Some("E_PARTIAL")));
 }
 
 #[test]
@@ -58,5 +61,5 @@ fn row_without_template_is_prompt() {
     let ran = place.feed(&["--rows", "-s", "s"], row);
     let first: serde_json::Value = serde_json::from_str(ran.stdout.lines().next().unwrap()).unwrap();
     assert_eq!((&first["data"]["system"], &first["data"]["messages"][0]["content"]), (&"s".into(), &"a".into()));
-    assert_eq!(ran.closing()["data"]["failed"], 1);
+    assert_eq!(ran.closing()["error"]["details"]["failed"], 1);
 }

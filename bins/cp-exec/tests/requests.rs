@@ -99,7 +99,7 @@ fn first_failure_stops_stream_after_running_requests() {
     let input = sh("while ! test -e began; do sleep 0.01; done; exit 1")
         + &sh("touch began; sleep 0.2; echo late > late")
         + &sh("echo third");
-    let (answers, status) = exec.answers(&["--jobs", "2", "--continue-on-error", "false"], &input);
+    let (answers, status) = exec.answers(&["--jobs", "2", "--row-failures", "stop"], &input);
     assert_eq!(status, 1, "{answers:?}");
     assert_eq!(answers.last().unwrap()["ok"], false);
     assert_eq!(exec.entries("exec.intent").len(), exec.entries("exec.result").len());

@@ -35,7 +35,7 @@ fn batch_output_equals_sequential_output() {
         records
     };
     assert_eq!(plain(&one), plain(&many));
-    assert_eq!(many.closing()["data"], json!({"total":36,"succeeded":34,"failed":2,"skipped":0}));
+    assert_eq!(many.closing()["error"]["details"], json!({"total":36,"succeeded":34,"failed":2,"skipped":0}));
     assert_eq!(many.records()[32]["data"]["index"], 32);
 }
 
@@ -55,7 +55,7 @@ fn batch_passes_on_other_records_and_errors_in_order() {
     let said: Vec<(Value, Value)> =
         messages.map(|record| (record["data"]["index"].clone(), record["data"]["content"].clone())).collect();
     assert_eq!(said, [(json!(0), json!("stub response 1")), (json!(3), json!("stub response 2"))]);
-    assert_eq!(ran.closing()["data"], json!({"total":3,"succeeded":2,"failed":1,"skipped":0}));
+    assert_eq!(ran.closing()["error"]["details"], json!({"total":3,"succeeded":2,"failed":1,"skipped":0}));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn batch_requests_overlap_and_errors_keep_their_index() {
         .map(|r| r.pointer("/data/index").or_else(|| r.pointer("/error/details/index")).unwrap())
         .collect();
     assert_eq!(places, (0..32).map(Value::from).collect::<Vec<_>>().iter().collect::<Vec<_>>());
-    assert_eq!(ran.closing()["data"], json!({"total":32,"succeeded":31,"failed":1,"skipped":0}));
+    assert_eq!(ran.closing()["error"]["details"], json!({"total":32,"succeeded":31,"failed":1,"skipped":0}));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn batch_without_continue_on_error_prints_answers_in_flight() {
     let mut script = vec![bad, slow(300, good.clone())];
     script.extend(vec![good; 20]);
     let server = Server::playing(script);
-    let arguments = ["-m", "m", "--rows", "--jobs", "2", "--continue-on-error", "false"];
+    let arguments = ["-m", "m", "--rows", "--jobs", "2", "--row-failures", "stop"];
     let ran = Llm::asking("openai", &server).feed(&arguments, &rows(20));
     assert_eq!((ran.status, ran.closing()["error"]["code"].as_str().unwrap()), (2, "E_VALIDATION"), "{}", ran.stdout);
     let printed = ran.records().iter().filter(|r| r["type"] == "message").count();

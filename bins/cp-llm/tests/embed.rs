@@ -87,7 +87,7 @@ fn embed_retries_transient_errors_and_fails_all_texts() {
     assert_eq!(llm.ledger().iter().filter(|line| line["event"] == "llm.response").count(), 2);
     let server = Server::playing(vec![reply(400, &json!({"error":{"message":"too long"}})), good.clone()]);
     let llm = Llm::asking("openai", &server);
-    let ran = llm.feed(&["embed", "-m", "v", "--rows", "--batch-size", "2"], &rows(3)).success();
+    let ran = llm.feed(&["embed", "-m", "v", "--rows", "--batch-size", "2"], &rows(3)).code(1);
     let failed: Vec<Value> = ran.of("error");
     assert_eq!((items(&ran).len(), failed.len()), (1, 2), "{}", ran.stdout);
     let records = ran.records();

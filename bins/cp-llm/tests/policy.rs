@@ -49,7 +49,7 @@ fn governed_prompt_is_required() {
     assert_eq!((refused.status, &refused.first_error()["details"]["rule"]), (4, &json!("llm.governed_prompts")));
     // Each denied row is one line.
     let mixed = ask(&["--jobs", "2"], &format!("{good}{}{good}", row(None, "x")));
-    assert_eq!(mixed.closing()["data"], json!({"total":3,"succeeded":2,"failed":1,"skipped":0}));
+    assert_eq!(mixed.closing()["error"]["details"], json!({"total":3,"succeeded":2,"failed":1,"skipped":0}));
     llm.home.write("governed_prompts/PRM-TEST-001.md", "Speak {tone}!");
     assert_eq!(ask(&[], &row(Some(ID), "Speak softly!")).first_error()["code"], "E_INTEGRITY");
 }

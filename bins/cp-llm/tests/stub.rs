@@ -33,15 +33,23 @@ fn stub_answers_rows_in_order_and_invalid_row_fails() {
     let input = format!("{}{{\"messages\":[]}}\n{{\"messages\":1}}\n{}", row("a"), row("b"));
     let ran = Llm::new().feed(&["--backend", "stub", "--rows"], &input);
     let records = ran.records();
-    assert_eq!(ran.status, 0);
+    assert_eq!((ran.status, &ran.closing()["error"]["code"]), (1, &json!("E_PARTIAL")));
     assert_eq!(records[0]["data"]["index"], 0);
     assert_eq!(
         (&records[1]["error"]["code"], &records[1]["error"]["details"]["index"]),
         (&json!("E_VALIDATION"), &json!(1))
     );
     assert_eq!(records[3]["data"]["content"], "stub response 2");
-    assert_eq!(ran.closing()["data"], json!({"total":4,"succeeded":2,"failed":2,"skipped":0}));
-    assert_eq!(Llm::new().feed(&["--backend", "stub", "--rows", "--strict-exit"], &input).status, 1);
+    assert_eq!(ran.closing()["error"]["details"], json!({"total":4,"succeeded":2,"failed":2,"skipped":0}));
+    for (option, status, lines) in [("fail", 1, 5), ("ok", 0, 5), ("stop", 2, 3)] {
+        let ran = Llm::new().feed(&["--backend", "stub", "--rows", "--row-failures", option], &input);
+        assert_eq!((ran.status, ran.records().len()), (status, lines), "{option}: {}", ran.stdout);
+        assert_eq!(ran.closing()["ok"], status == 0, "{option}");
+    }
+    let old = |option: &[&str]| Llm::new().feed(&[&["--backend", "stub", "--rows"], option].concat(), &input);
+    assert_eq!(old(&["--strict-exit"]).status, 1);
+    let stopped = old(&["--continue-on-error", "false"]);
+    assert!(stopped.status == 2 && stopped.stderr.contains("--row-failures stop"), "{}", stopped.stderr);
 }
 
 #[test]

@@ -111,8 +111,9 @@ fn invalid_json_item_fails_alone() {
     let place = Ledgers::new();
     let deep = "[".repeat(100) + &"]".repeat(100);
     let rows = format!("{{\"a\":1,\"a\":2}}\n{{\"ok\":1}}\n{{\"d\":{deep}}}\n{{\"x\":{{\"y\":1,\"y\":2}}}}\n");
-    let closing = place.closing(&["append", "-f", "l.jsonl", "--rows"], &rows, 0);
-    assert_eq!((&closing["data"]["succeeded"], &closing["data"]["failed"]), (&json!(1), &json!(3)));
+    let closing = place.closing(&["append", "-f", "l.jsonl", "--rows"], &rows, 1);
+    let details = &closing["error"]["details"];
+    assert_eq!((&details["succeeded"], &details["failed"]), (&json!(1), &json!(3)));
     assert_eq!(place.stored("l.jsonl").len(), 2);
     place.closing(&["append", "-f", "l.jsonl", "--rows", "--strict-exit"], &rows, 1);
     assert_eq!(place.closing(&["append", "-f", "l.jsonl", "--data", "[1]"], "", 2)["error"]["code"], "E_VALIDATION");

@@ -106,7 +106,7 @@ pub(crate) fn remember(args: &RememberArgs, context: &mut Context) -> Result<()>
     file_of(&args.kind, context)?;
     let source = Source::from_operands(&args.text)?;
     let input = if source == Source::Input { Some(InputKind::Text) } else { None };
-    let options = StreamOptions { input, continue_on_error: true, ..StreamOptions::default() };
+    let options = StreamOptions { input, ..StreamOptions::default() };
     filter::run(&mut Remember { args }, source, options, context)
 }
 

@@ -30,7 +30,7 @@ fn rows_and_messages_are_a_turn_each() {
     let session = place.start();
     let rows = "{\"role\":\"user\",\"content\":\"a\"}\n{\"role\":\"robot\",\"content\":\"b\"}\n{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"c\"}]}\n";
     let ran = place.feed(&["append", "--session", &session, "--rows"], rows);
-    assert_eq!((ran.status, &ran.closing()["data"]["failed"]), (0, &1.into()));
+    assert_eq!((ran.status, &ran.closing()["error"]["details"]["failed"]), (1, &1.into()));
     assert_eq!(place.count(&session), 2);
     place.feed(&["append", "--session", &session], message("q", "a")).data();
     assert_eq!(place.count(&session), 3, "the message's own turn, not its question");

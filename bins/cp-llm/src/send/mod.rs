@@ -107,7 +107,7 @@ impl Send<'_> {
         // Requests in flight are paid for after a used-up budget or a closed output, but not after a refused key.
         let waits = end.code() != Code::Auth && !signals::interrupted();
         let remaining = batch.remaining(if waits { Duration::MAX } else { LEDGER_LIMIT });
-        let options = StreamOptions { continue_on_error: true, ..self.args.stream_options };
+        let options = self.args.stream_options.without_stop();
         // A closed output gets no more answers.
         for (pieces, answered) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
             let printed = show(pieces, &mut self.display, context).and_then(|()| match answered.outcome {

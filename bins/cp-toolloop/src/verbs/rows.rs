@@ -119,7 +119,7 @@ impl Rows {
     pub(super) fn remaining(&mut self, end: &Error, options: StreamOptions, total: &mut Total, context: &mut Context) {
         self.jobs.take_back();
         let rest = self.jobs.drain(if signals::interrupted() { STOP_TIME } else { Duration::MAX });
-        let options = StreamOptions { continue_on_error: true, ..options };
+        let options = options.without_stop();
         // A reader that has exited gets no more output.
         for worked in rest.into_iter().filter(|_| !end.is_reader_gone()) {
             if self.settle(worked, options, total, context).is_err() {

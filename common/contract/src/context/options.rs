@@ -105,11 +105,13 @@ pub enum InputKind {
 /// The effect of failed items on the exit status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RowFailures {
-    /// The run fails if every item failed
+    /// Process all items, and exit with 1 and `E_PARTIAL` if some failed, or with the code of the first failure if all failed
     #[default]
-    Count,
-    /// The run does not fail: each failed item has its record
+    Fail,
+    /// Process all items, and exit with 0: each failed item has its record
     Ok,
+    /// End after the first item that failed
+    Stop,
 }
 
 /// The options of a verb that reads a stream.
@@ -126,28 +128,39 @@ pub struct StreamOptions {
     /// Fail if the input ends without its closing line
     #[arg(long, hide_short_help = true)]
     pub closed: bool,
-    /// Exit with 1 when some items failed
-    #[arg(long, hide_short_help = true)]
+    /// The same as --row-failures fail, which is the default
+    #[arg(long, hide = true)]
     pub strict_exit: bool,
-    /// Effect of failed items on the exit status: count them, or ok to ignore them
+    /// Effect of failed items
     #[arg(
         long,
         value_enum,
-        value_name = "WHAT",
+        value_name = "EFFECT",
         default_value_t,
         conflicts_with = "strict_exit",
         hide_short_help = true
     )]
     pub row_failures: RowFailures,
-    /// Continue after an item that failed
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, hide_short_help = true)]
-    pub continue_on_error: bool,
+    /// False is the same as --row-failures stop
+    #[arg(long, value_name = "BOOL", hide = true, conflicts_with = "row_failures")]
+    pub continue_on_error: Option<bool>,
 }
 
 impl StreamOptions {
     /// Returns the input format that the caller selected, if any.
     pub fn kind(&self) -> Option<InputKind> {
         if self.rows { Some(InputKind::Rows) } else { self.input }
+    }
+
+    /// True if the first failed item ends the stream.
+    pub fn stops_at_failure(&self) -> bool {
+        self.row_failures == RowFailures::Stop || self.continue_on_error == Some(false)
+    }
+
+    /// Returns the options for items that must be finished after the stream has ended early.
+    #[must_use]
+    pub fn without_stop(self) -> Self {
+        Self { row_failures: RowFailures::Fail, continue_on_error: None, ..self }
     }
 }
 

@@ -125,9 +125,13 @@ pub fn text_of(bytes: &[u8]) -> Result<&str> {
 pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, context: &mut Context) -> Result<()> {
     context.out.fails = match options.row_failures {
         RowFailures::Ok => Fails::Never,
-        RowFailures::Count if options.strict_exit => Fails::IfAnyFailed,
-        RowFailures::Count => Fails::IfAllFailed,
+        RowFailures::Fail | RowFailures::Stop => Fails::IfAnyFailed,
     };
+    if options.continue_on_error.is_some() {
+        let message = "--continue-on-error is an old name: use --row-failures stop, or fail to continue";
+        context.warn(message);
+        context.out.notice("deprecated_option", Severity::Info, message);
+    }
     has_owner(options.closed);
     context.out.filtering();
     if context.out.fails == Fails::Never {
@@ -175,12 +179,7 @@ fn run_text(filter: &mut dyn Filter, context: &mut Context) -> Result<()> {
             let text = read_text(&mut lines, filter, context)?;
             one(filter, Body::Text(&text), context)
         }
-        Texts::Lines => run_lines(
-            filter,
-            Some(InputKind::Text),
-            StreamOptions { continue_on_error: true, ..StreamOptions::default() },
-            context,
-        ),
+        Texts::Lines => run_lines(filter, Some(InputKind::Text), StreamOptions::default(), context),
     }
 }
 
@@ -418,12 +417,12 @@ fn item_failed(error: Error, options: StreamOptions, context: &mut Context) -> R
     if error.is_fatal() {
         return Err(error);
     }
-    if options.continue_on_error {
+    if !options.stops_at_failure() {
         return context.out.item_failed(error);
     }
     let fatal = Error::new(error.code(), error.message().to_owned());
     context.out.item_failed(error)?;
-    Err(fatal.hint("--continue-on-error true continues after a failed item").fatal())
+    Err(fatal.hint("--row-failures fail continues after a failed item").fatal())
 }
 
 fn end_of(

@@ -53,7 +53,7 @@ pub enum Code {
     Interrupted,
     /// A command exited with a status other than 0.
     CommandFailed,
-    /// Some items of a stream failed, and `--strict-exit` was given.
+    /// Some items of a stream failed, but not all.
     Partial,
     /// A person must act before the work can continue.
     HumanRequired,
