@@ -117,7 +117,6 @@ pub enum RowFailures {
 /// The options of a verb that reads a stream.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Options of a stream")]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct StreamOptions {
     /// Format of standard input (default: detected from its first line)
     #[arg(long, value_enum, value_name = "KIND", hide_short_help = true)]
