@@ -13,8 +13,8 @@ use super::embeddings::Format;
 use super::history::{Outgoing, OutgoingContent, outgoing};
 use super::json::{Body, TextBuffer, exact};
 use super::{
-    ApiFacts, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, count_of, list,
-    schema, text_of, with_cached, with_function,
+    ApiFacts, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, WireApi, bad_answer, check_source,
+    count_of, list, schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Gemini;
@@ -146,6 +146,7 @@ fn put_part(block: &Block, names: &mut Names, parts: &mut Vec<Box<RawValue>>) ->
 
 /// Encodes a block of text, image or document.
 fn part(block: &Value) -> Result<Value> {
+    check_source(block, "gemini")?;
     let source = &block["source"];
     match (text_of(block, "type"), text_of(source, "type")) {
         (Some("text"), _) => Ok(json!({"text": block["text"]})),

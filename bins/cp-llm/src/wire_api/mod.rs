@@ -17,8 +17,8 @@ mod schema;
 mod tests;
 pub(crate) mod upstream;
 
-use cp_common::Result;
 use cp_common::wire::{Origin, ToolSpec, Turn, Usage, raw};
+use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -179,6 +179,29 @@ fn with_cached(prompt: u64, output: u64, cached: u64) -> Usage {
         cache_read_tokens: cached,
         ..Usage::default()
     }
+}
+
+/// Refuses an image or a document with a source that would be sent as null.
+fn check_source(block: &Value, api: &str) -> Result<()> {
+    let kind = text_of(block, "type").unwrap_or("(none)");
+    if !["image", "document"].contains(&kind) {
+        return Ok(());
+    }
+    let source = &block["source"];
+    let name = text_of(source, "type").unwrap_or("(none)");
+    let members: &[&str] = match name {
+        "url" => &["url"],
+        "base64" => &["media_type", "data"],
+        "text" if kind == "document" => &["data"],
+        _ => &[],
+    };
+    if !members.is_empty() && members.iter().all(|member| source[*member].is_string()) {
+        return Ok(());
+    }
+    Err(Error::validation(format!(
+        "{kind}: a source of type {name} with these members cannot be sent to a {api} server"
+    ))
+    .hint("give `base64` with `media_type` and `data`, or `url` with `url`"))
 }
 
 /// The source of an image or a document as a `data:` URL (RFC 2397), if it has bytes.

@@ -10,8 +10,8 @@ use super::history::{Outgoing, OutgoingContent, outgoing, tool_failure};
 use super::json::Body;
 use super::openai_message::Message;
 use super::{
-    ApiFacts, BatchApi, Decoder, OnText, Part, Partial, Payload, Request, WireApi, bad_answer, count_of, data_url,
-    schema, text_of, with_cached, with_function,
+    ApiFacts, BatchApi, Decoder, OnText, Part, Partial, Payload, Request, WireApi, bad_answer, check_source, count_of,
+    data_url, schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct OpenAi {
@@ -184,6 +184,7 @@ fn result(view: &BlockView<'_>) -> Result<(String, Vec<Value>)> {
 fn part(block: &Block) -> Result<Value> {
     let block: Value = record::read(block.raw())?;
     let block = &block;
+    check_source(block, "openai")?;
     let source = &block["source"];
     match (text_of(block, "type"), text_of(source, "type")) {
         (Some("text"), _) => Ok(json!({"type": "text", "text": block["text"]})),

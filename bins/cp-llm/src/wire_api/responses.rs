@@ -13,7 +13,7 @@ use super::json::{Body, TextBuffer};
 use super::openai::FACTS;
 use super::{
     ApiFacts, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
-    count_of, data_url, restarted, schema, text_of, with_cached, with_function,
+    check_source, count_of, data_url, restarted, schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Responses;
@@ -179,6 +179,7 @@ fn output(failure: &str, blocks: &[Value]) -> Result<Value> {
 
 /// Encodes a block of text, image or document.
 fn part(block: &Value) -> Result<Value> {
+    check_source(block, "openai-responses")?;
     let source = &block["source"];
     Ok(match (text_of(block, "type"), text_of(source, "type")) {
         (Some("text"), _) => json!({"type": "input_text", "text": block["text"]}),

@@ -271,3 +271,31 @@ fn call_of_gemini_in_pieces_is_error() {
     }
     assert_eq!(outcome(serde_json::json!({"name": "f", "args": {"a": "x"}})).unwrap().0.calls.len(), 1);
 }
+
+#[test]
+fn attachment_without_bytes_is_refused() {
+    use crate::wire_api::{gemini::Gemini, openai::OpenAi, responses::Responses};
+    let body = |api: &dyn WireApi, block: Value| {
+        let turn = serde_json::json!({"role": "user", "content": [block]});
+        let request = Request { messages: vec![serde_json::from_value(turn).unwrap()], ..Request::default() };
+        api.body(&request, &here())
+    };
+    let sources = [
+        Value::Null,
+        serde_json::json!({"type": "file", "file_id": "f1"}),
+        serde_json::json!({"type": "base64", "media_type": "image/png"}),
+        serde_json::json!({"type": "base64", "data": "aa"}),
+        serde_json::json!({"type": "url"}),
+        serde_json::json!({"type": "content", "content": []}),
+    ];
+    for api in [&OpenAi { original: true } as &dyn WireApi, &Responses, &Gemini] {
+        for kind in ["image", "document"] {
+            let block = |source: &Value| serde_json::json!({"type": kind, "source": source});
+            for source in &sources {
+                assert!(body(api, block(source)).is_err(), "{kind} {source}");
+            }
+            let whole = serde_json::json!({"type": "base64", "media_type": "image/png", "data": "aa"});
+            assert!(body(api, block(&whole)).is_ok(), "{kind}");
+        }
+    }
+}
