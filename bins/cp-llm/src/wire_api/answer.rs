@@ -308,7 +308,10 @@ pub(crate) fn finish(decoder: &mut dyn Decoder, here: &Origin) -> Result<Answer>
 
 /// Parses the arguments of a tool call. Text that is not an object becomes a string: no tool accepts it, and the model gets an error.
 pub(crate) fn arguments(text: &str) -> Box<RawValue> {
-    let text = if text.trim().is_empty() { "{}" } else { text };
+    // Some servers send `null` for no arguments, or an object that is encoded twice.
+    let inner = serde_json::from_str::<String>(text).ok().filter(|inner| inner.trim_start().starts_with('{'));
+    let text = inner.as_deref().unwrap_or(text);
+    let text = if ["", "null"].contains(&text.trim()) { "{}" } else { text };
     let loose = loose::parse(text.as_bytes()).ok().filter(|loose| loose.value.is_object());
     let raw = match loose {
         // The bytes of the model are kept, except for lone surrogates, which strict parsers refuse.
@@ -335,6 +338,20 @@ pub(crate) fn fresh_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_that_are_null_or_encoded_twice_are_object() {
+        for (text, input) in [
+            ("", "{}"),
+            (" null ", "{}"),
+            (r#"{"a":1e2}"#, r#"{"a":1e2}"#),
+            (r#""{\"a\":1e2}""#, r#"{"a":1e2}"#),
+            ("[]", r#""[]""#),
+            (r#""x""#, r#""\"x\"""#),
+        ] {
+            assert_eq!(arguments(text).get(), input, "{text}");
+        }
+    }
 
     #[test]
     fn invalid_json_errors_have_reason() {
