@@ -20,7 +20,10 @@ pub(crate) struct RetryPolicy {
 impl RetryPolicy {
     /// The delay before the next attempt; `None` to give up. `tried` is the number of failed attempts, `jitter` is in 0..=1.
     pub(super) fn wait(&self, error: &Error, tried: u32, jitter: f64) -> Option<Duration> {
-        let may_help = error.code().row().retryable && error.code() != Code::Interrupted && !error.is_fatal();
+        // The server does not implement the request.
+        let is_missing = error.details().get("status").is_some_and(|status| status == 501);
+        let may_help =
+            error.code().row().retryable && !is_missing && error.code() != Code::Interrupted && !error.is_fatal();
         if !may_help || tried > self.retries {
             return None;
         }
@@ -92,6 +95,8 @@ mod tests {
         for code in [Code::Validation, Code::Auth, Code::Forbidden, Code::NotFound, Code::Conflict, Code::Interrupted] {
             assert_eq!(POLICY.wait(&Error::new(code, "x"), 1, 0.0), None, "{code}");
         }
+        let answered = |status: u16| POLICY.wait(&Error::new(Code::Server, "x").with("status", status), 1, 0.0);
+        assert_eq!((answered(501), answered(500)), (None, Some(Duration::ZERO)));
     }
 
     proptest! {
