@@ -291,10 +291,14 @@ fn tool_call_arguments_not_object_become_string() {
         let call = json!({"id": "t", "type": "function", "function": {"name": "f", "arguments": arguments}});
         json!({"id": "m", "choices": [{"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]})
     };
-    for written in ["{\"x\":", "null", "[1]", "{'x':1}"] {
+    let input = |written: &str| {
         let (records, _) = ask("openai", json_answer(200, &openai(written)), &[]);
-        assert_eq!(records[0]["data"]["tool_calls"][0]["input"], json!(written), "{records:?}");
+        records[0]["data"]["tool_calls"][0]["input"].clone()
+    };
+    for written in ["{\"x\":", "[1]", "{'x':1}"] {
+        assert_eq!(input(written), json!(written));
     }
+    assert_eq!(input("null"), json!({}), "some servers write no arguments as null");
     let call = json!({"type": "tool_use", "id": "t", "name": "f", "input": null});
     let anthropic = json!({"id": "m", "content": [call], "stop_reason": "tool_use", "usage": {}});
     let (records, _) = ask("anthropic", json_answer(200, &anthropic), &[]);
