@@ -254,6 +254,12 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "cp-log audit",
+        &[
+            r#"cp-log append hello >a; printf '{"type":"assistant","sessionId":"s","message":{"content":[{"type":"tool_use","id":"c","name":"Read","input":{}}]}}\n' >t; cp-log audit --transcript t"#,
+        ],
+    ),
+    (
         "cp-log create",
         &[
             "cp-log create --ledger-name example.com/audit a",
