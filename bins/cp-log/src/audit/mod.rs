@@ -35,6 +35,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "claim",
     also: &["call", "summary"],
+    exits: &[10],
     examples: &["{} append hello && {} audit", "{} append hello && {} audit --format text"],
     sort: Some("ledger, then seq; what needs a whole ledger comes after it"),
     ..VerbDoc::EMPTY
