@@ -131,7 +131,7 @@ fn connection_to_peer_that_never_answers_ends_with_run() {
     });
     let exec = allowing(Who::Me, port);
     let script = "import socket\nwith socket.create_connection(('registry.test', 80)) as s:\n    \
-                      s.sendall(b'x' * 9_000_000)\n";
+                      s.sendall(b'x' * 200_000_000)\n";
     exec.write("stalled.py", script);
     let (answer, status) = exec.ask(&["--timeout", "2", "--", "python3", "stalled.py"]);
     assert_ne!(status, 0, "{answer}");

@@ -22,7 +22,7 @@ fn concurrent_requests_are_answered_in_order() {
         input += "{\"tool\":\"system\",\"operation\":\"get_info\"}\n";
         input += &sh("echo last > last; echo last");
         let (answers, status) = exec.answers(&["--jobs", "4", "--timeout", "20"], &input);
-        assert_eq!(status, 0, "{answers:?}");
+        assert_eq!(status, 1, "{answers:?}");
         let index = |answer: &Value| {
             let index =
                 if answer["ok"] == true { &answer["data"]["index"] } else { &answer["error"]["details"]["index"] };
@@ -35,7 +35,7 @@ fn concurrent_requests_are_answered_in_order() {
         assert_eq!(answers[2]["error"]["details"]["rule"], "restricted");
         assert_eq!(answers[4]["data"]["stdout"], "last\n");
         assert_eq!(
-            (answers[5]["data"]["succeeded"].as_u64(), answers[5]["data"]["failed"].as_u64()),
+            (answers[5]["error"]["details"]["succeeded"].as_u64(), answers[5]["error"]["details"]["failed"].as_u64()),
             (Some(3), Some(2))
         );
         assert_eq!((exec.entries("exec.intent").len(), exec.entries("exec.result").len()), (3, 3));

@@ -357,7 +357,7 @@ fn bad_request_is_reported_and_stream_continues() {
     assert!(answers[5]["error"]["message"].as_str().unwrap().starts_with("Capability denied: execute on /etc"));
     assert_eq!(answers[6]["error"]["code"], "E_VALIDATION");
     assert_eq!(answers[7]["data"]["return_code"], 0);
-    assert_eq!((status, &answers[8]["data"]["failed"]), (0, &7.into()));
+    assert_eq!((status, &answers[8]["error"]["details"]["failed"]), (1, &7.into()));
     exec.command(&["--", "true"]).run().only();
 }
 

@@ -156,7 +156,7 @@ fn killed_helper_ends_its_runs_and_is_restarted() {
         assert!(!alive(&word), "{who:?}: something survived");
         child.write(request(&["echo", "again"]));
         assert_eq!(child.record()["data"]["stdout"], "again\n");
-        child.finish().success();
+        child.finish().code(1);
     }
 }
 

@@ -94,10 +94,10 @@ fn summary_has_usage_of_all_runs() {
         assert_eq!((ran.status, &data["runs"], &data["run_id"]), (0, &json!(2), &Value::Null), "{ran:?}");
         assert_eq!((&data["iterations"], &data["usage"]["output_tokens"]), (&json!(4), &json!(8)));
         let ran = over_rows(&five, &rows(0..5), &["--jobs", jobs]);
-        let data = &ran.closing()["data"];
+        let data = &ran.closing()["error"]["details"];
         let counts =
             ["runs", "succeeded", "failed", "iterations", "tool_calls"].map(|name| data[name].as_u64().unwrap());
-        assert_eq!((ran.status, counts), (0, [5, 4, 1, 9, 5]), "{ran:?}");
+        assert_eq!((ran.status, counts), (1, [5, 4, 1, 9, 5]), "{ran:?}");
         assert_eq!(data["usage"]["input_tokens"], 27, "{ran:?}");
         let failed = ran.first_error();
         let details = &failed["details"];
@@ -168,7 +168,7 @@ fn resumed_rows_print_finished_and_skip_cancelled_runs() {
     place.run(&words_of(resume)).success();
     place.run(&["cancel", failed[1]["error"]["details"]["run_id"].as_str().unwrap()]).success();
     let ran = over_rows(&place, &rows(0..2), &["--skip-done", "out"]);
-    assert_eq!((ran.status, answers(&ran.records())), (0, expected(0..1)), "{ran:?}");
+    assert_eq!((ran.status, answers(&ran.records())), (1, expected(0..1)), "{ran:?}");
     assert_eq!((&ran.first_error()["code"], &ran.first_error()["details"]["index"]), (&json!("E_CONFLICT"), &json!(1)));
     assert_eq!(sorted(&place, "effects"), each_once(2));
 }

@@ -127,8 +127,8 @@ pub struct StreamOptions {
     /// Fail if the input ends without its closing line
     #[arg(long, hide_short_help = true)]
     pub closed: bool,
-    /// The same as --row-failures fail, which is the default
-    #[arg(long, hide = true)]
+    /// Fail if a decision refuses or a proof does not hold; for rows this is the default
+    #[arg(long, hide_short_help = true)]
     pub strict_exit: bool,
     /// Effect of failed items
     #[arg(
