@@ -307,6 +307,19 @@ fn hook_doctor_detects_host_that_does_not_call_hook() {
     let ran = exec.command(&["hook", "doctor", "claude", "--format", "text"]).also_on_path(&bin).run();
     assert_eq!(ran.status, 1, "{ran:?}");
     assert!(ran.stdout.contains("✗ claude_deny_rule: OPEN") && ran.stdout.contains("✓ claude_shell"), "{ran:?}");
+    for (mode, more, status) in [("untrusted", None, 1), ("untrusted", Some("--no-check"), 0), ("asks", None, 0)] {
+        confirmed(&exec, &["hook", "remove", "claude"]);
+        exec.work.write("mode", mode);
+        let words: Vec<&str> = ["hook", "install", "claude"].into_iter().chain(more).collect();
+        let token = token(&exec, &words);
+        let ran = exec.command(&[&words[..], &["--confirm", &token]].concat()).also_on_path(&bin).run();
+        assert_eq!(ran.status, status, "{mode} {more:?}: {ran:?}");
+        assert!(exec.user.read(".claude/settings.json").contains("hook claude"), "the configuration stays");
+        if status == 1 {
+            let error = ran.failed(1, "E_PARTIAL");
+            assert!(error["message"].as_str().unwrap().contains("claude_shell: OPEN"), "{error}");
+        }
+    }
     let text = exec.user.read(".claude/settings.json");
     for (from, to, why) in [
         ("/cp-exec --home", "/gone/cp-exec --home", "cp-exec"),

@@ -66,6 +66,9 @@ impl Reply for Changed {
     }
 }
 
+/// A check of the host that runs after a change.
+pub type Check<'a> = dyn Fn(&Context) -> Result<()> + 'a;
+
 /// The names of a change.
 pub struct Edit<'a> {
     /// The verb on the command line.
@@ -82,6 +85,8 @@ pub struct Edit<'a> {
     pub file: fn(Host, Option<&Path>, &Path) -> PathBuf,
     /// A program that the configuration names, and its text. It is written before the configuration.
     pub script: Option<(PathBuf, String)>,
+    /// Tests the configuration after the change. A failure does not take the change back.
+    pub check: Option<&'a Check<'a>>,
 }
 
 /// Returns this program and its home as absolute paths, for an agent's configuration.
@@ -172,6 +177,7 @@ pub fn change(
         }
         let after = after.map(|text| After::new(text.into_bytes(), None));
         Pending { path: file.clone(), mode: "overwrite", before, after }.carry_out()?;
+        edit.check.map_or(Ok(()), |check| check(context)).map_err(|e| e.with("changed", name))?;
         Ok(Some(answer))
     })
 }

@@ -41,6 +41,7 @@ pub(crate) fn install(args: &Args, context: &mut Context) -> Result<()> {
         person: person()?,
         file: file_of,
         script: None,
+        check: None,
     };
     change(&edit, args, context, |text| with_ours(host, &words, text).map(Some))
 }
@@ -64,6 +65,7 @@ pub(crate) fn remove(args: &Args, context: &mut Context) -> Result<()> {
         person: person()?,
         file: file_of,
         script: None,
+        check: None,
     };
     change(&edit, args, context, |text| text.map_or(Ok(None), |text| without_ours(host, text)))
 }

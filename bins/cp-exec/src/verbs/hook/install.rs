@@ -7,6 +7,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 use cp_hosts::{Args, Edit, Host, change, own};
 
+use super::doctor::test_routes;
 use crate::hosts::{Command, add_hook, file_of, remove_hook, shell};
 use crate::policy;
 
@@ -26,7 +27,17 @@ pub(crate) const REMOVE: VerbDoc = VerbDoc {
     ..INSTALL
 };
 
-pub(super) fn install(args: &Args, context: &mut Context) -> Result<()> {
+/// Put the hook into the configuration of a host
+#[derive(clap::Args)]
+pub(crate) struct InstallArgs {
+    #[command(flatten)]
+    args: Args,
+    /// Do not start the host afterwards to test its routes
+    #[arg(long)]
+    no_check: bool,
+}
+
+pub(super) fn install(InstallArgs { args, no_check }: &InstallArgs, context: &mut Context) -> Result<()> {
     let host = args.place.host;
     let (program, home) = own(context)?;
     let command = Command { host, program: &program, home: &home };
@@ -38,7 +49,9 @@ pub(super) fn install(args: &Args, context: &mut Context) -> Result<()> {
         Host::Claude | Host::Gemini | Host::Opencode => "run `cp-exec hook doctor`, which tries each route of the host",
     });
     let script = (host == Host::Claude).then(|| (shell::file(Path::new(&home)), shell::text(&command)));
-    let edit = Edit { next, script, ..edit(&INSTALL, context)? };
+    let project = args.place.project.clone();
+    let check = |context: &Context| test_routes(host, project.clone(), context);
+    let edit = Edit { next, script, check: (!no_check).then_some(&check), ..edit(&INSTALL, context)? };
     change(&edit, args, context, |text| add_hook(&command, text).map(Some))
 }
 
@@ -50,7 +63,16 @@ pub(super) fn remove(args: &Args, context: &mut Context) -> Result<()> {
 
 fn edit(doc: &VerbDoc, context: &Context) -> Result<Edit<'static>> {
     let person = person(context)?;
-    Ok(Edit { verb: doc.path, event: doc.events[0], resource: "hook", next: None, person, file: file_of, script: None })
+    Ok(Edit {
+        verb: doc.path,
+        event: doc.events[0],
+        resource: "hook",
+        next: None,
+        person,
+        file: file_of,
+        script: None,
+        check: None,
+    })
 }
 
 /// The home directory of the user, as the hosts determine it.

@@ -22,8 +22,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Put the hook into the configuration of a host
-    Install(cp_hosts::Args),
+    Install(install::InstallArgs),
     Doctor(doctor::Args),
     /// Take the hook out of the configuration of a host
     Remove(cp_hosts::Args),
