@@ -12,9 +12,9 @@ use cp_common::{Code, Context, Error, Result};
 use cp_hosts::Host;
 use serde::Deserialize;
 
-use super::install::person;
 use crate::hosts::facts::{Facts, RouteFacts};
 use crate::hosts::{Call, Canary, CanaryResult, Command, add_hook, file_of, lines, program_in, run_canary, shell};
+use crate::policy;
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
 
@@ -121,6 +121,11 @@ pub(super) fn test_routes(host: Host, project: Option<PathBuf>, context: &Contex
     let named: Vec<String> = open.iter().map(|Check { check, message, .. }| format!("{check}: {message}")).collect();
     let message = format!("the hook is in the configuration, but not all routes meet it: {}", named.join("; "));
     Err(Error::new(Code::Partial, message).hint(first.fix.clone().unwrap_or_default()))
+}
+
+/// The home directory of the user, as the hosts determine it.
+pub(super) fn person(context: &Context) -> Result<PathBuf> {
+    cp_hosts::person().map_or_else(|| policy::load(&context.home.policy_file()).map(|loaded| loaded.home), Ok)
 }
 
 /// The program and its version, and the version with which the routes were tried if it is another one.

@@ -1,15 +1,14 @@
 //! `cp-exec hook install` and `hook remove`: add the hook to the configuration of a host, or remove it, after a preview
 //! and confirmation. Other entries stay unchanged.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 use cp_hosts::{Args, Edit, Host, change, own};
 
-use super::doctor::test_routes;
+use super::doctor::{person, test_routes};
 use crate::hosts::{Command, add_hook, file_of, remove_hook, shell};
-use crate::policy;
 
 pub(crate) const INSTALL: VerbDoc = VerbDoc {
     path: "hook install",
@@ -73,9 +72,4 @@ fn edit(doc: &VerbDoc, context: &Context) -> Result<Edit<'static>> {
         script: None,
         check: None,
     })
-}
-
-/// The home directory of the user, as the hosts determine it.
-pub(super) fn person(context: &Context) -> Result<PathBuf> {
-    cp_hosts::person().map_or_else(|| policy::load(&context.home.policy_file()).map(|loaded| loaded.home), Ok)
 }
