@@ -44,6 +44,9 @@ impl Draw {
     }
 
     fn piece(&mut self, mark: &str) -> String {
+        if let Some((class, length)) = mark.rsplit_once(':') {
+            return self.text(&alphabet(class), length.parse().unwrap());
+        }
         let (kind, length) = mark.split_at(1);
         let length = length.parse().unwrap_or(0);
         match kind {
@@ -74,6 +77,18 @@ impl Draw {
             other => panic!("{other}"),
         }
     }
+}
+
+/// Returns the characters of a class such as `a-z0-9_-`.
+fn alphabet(class: &str) -> String {
+    let (mut all, class) = (String::new(), class.as_bytes());
+    let mut at = 0;
+    while at < class.len() {
+        let last = if class.get(at + 1) == Some(&b'-') && at + 2 < class.len() { class[at + 2] } else { class[at] };
+        all.extend((class[at]..=last).map(char::from));
+        at += if last == class[at] { 1 } else { 3 };
+    }
+    all
 }
 
 /// Returns the texts of a corpus file.

@@ -15,6 +15,8 @@ mod corpus;
 mod examples;
 mod find;
 #[cfg(test)]
+mod kinds;
+#[cfg(test)]
 mod laws;
 mod mark;
 /// Secrets after a name that announces them.

@@ -85,7 +85,7 @@ const VALUES: &[&str] = &[
 ];
 
 /// Contexts of such values.
-const PLACES: [&str; 8] = [
+pub(crate) const PLACES: [&str; 8] = [
     "2026-03-01T10:00:00Z INFO upstream answered with {} after 3 ms",
     r#"{"id":7,"note":"{}","ok":true}"#,
     "service:\n  image: web:2\n  extra: {}\n  port: 80\n",
