@@ -22,7 +22,7 @@ impl Draw {
         usize::try_from(self.0 >> 33).unwrap() % below
     }
 
-    fn text(&mut self, alphabet: &str, length: usize) -> String {
+    pub(crate) fn text(&mut self, alphabet: &str, length: usize) -> String {
         let alphabet: Vec<char> = alphabet.chars().collect();
         (0..length).map(|_| alphabet[self.next(alphabet.len())]).collect()
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use cp_json as json;
 
-use crate::shapes::key::KEYS;
+use crate::shapes::key::{KEYS, Key};
 use crate::{Redactor, shapes};
 
 /// A secret in a text.
@@ -32,8 +32,8 @@ impl Redactor {
                 continue;
             }
             let value = &quoted[secret.at];
-            let key = KEYS.iter().find(|key| key.rule == secret.rule && value.starts_with(key.prefix.as_bytes()));
-            found.push(Found { at, rule: secret.rule, prefix: key.map_or("", |key| key.prefix) });
+            let key = KEYS.iter().find(|key| key.rule == secret.rule && value.starts_with(key.prefix().as_bytes()));
+            found.push(Found { at, rule: secret.rule, prefix: key.map_or("", Key::prefix) });
         }
         found.sort_by_key(|found| found.at.start);
         found

@@ -33,10 +33,8 @@ mod recall;
 /// Secrets with a recognizable form.
 mod shapes {
     pub(crate) mod file;
-    pub(crate) mod hash;
     pub(crate) mod header;
     pub(crate) mod key;
-    pub(crate) mod token;
     pub(crate) mod url;
 }
 /// Recognition of names, values and random text.
@@ -134,7 +132,7 @@ fn shapes(text: &[u8]) -> Vec<Secret> {
     while let Some(hit) = anchor::next(text, from) {
         from = hit.at + 1;
         let behind = found.last().map_or(0, |last| last.at.end);
-        let mut secrets = hit.rules().filter_map(|(rule, start)| rule.secret(text, start));
+        let mut secrets = hit.secrets(text);
         let is_new =
             |secret: &Secret| secret.at.start >= behind && !secret.at.is_empty() && !mark::is_marked(text, &secret.at);
         if let Some(secret) = secrets.find(is_new) {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::Secret;
 use crate::named::command::{self, bare, in_quotes};
 use crate::shapes::header::is_name_and_password;
-use crate::shapes::{hash, key};
+use crate::shapes::key;
 use crate::words::name::{Kind, Name, is_the_word};
 use crate::words::random::{is_random, is_random_key};
 use crate::words::scan;
@@ -62,7 +62,9 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
         // A number, a list, or nothing.
         return None;
     }
-    if let Some(hashed) = hash::directory(text, at) {
+    if text.get(at) == Some(&b'{')
+        && let Some(hashed) = key::any_at(text, at)
+    {
         return Some(hashed.at);
     }
     let is_setting = sign == b"=" && before + after == 0 && begins_line(text, name.at.start);

@@ -4,35 +4,11 @@ use crate::Secret;
 use crate::words::scan::{Quote, is_token, run, white};
 use crate::words::value::{is_placeholder, is_prose};
 
-/// The text before the arguments, and the index of the secret argument.
-pub(crate) type Call = (&'static str, usize);
-
-/// The calls.
-pub(crate) static CALLS: [Call; 20] = [
-    ("auth=(", 1),
-    ("auth = (", 1),
-    ("auth=aiohttp.BasicAuth(", 1),
-    ("HTTPBasicAuth(", 1),
-    ("HTTPDigestAuth(", 1),
-    ("basic_auth(", 1),
-    ("BasicAuth(", 1),
-    ("setBasicAuth(", 1),
-    ("basicAuth(", 1),
-    ("NetworkCredential(", 1),
-    ("PasswordCredentials(", 1),
-    ("PasswordAuthentication(", 1),
-    ("PasswordAuthenticationToken(", 1),
-    ("getConnection(", 2),
-    ("mysqli_connect(", 2),
-    ("mysqli(", 2),
-    ("PDO(", 2),
-    (".login(", 1),
-    ("Credentials::new(", 1),
-    ("pika.PlainCredentials(", 1),
-];
+include!(concat!(env!("OUT_DIR"), "/calls.rs"));
 
 /// Returns the secret in a call that begins here.
-pub(crate) fn at(text: &[u8], start: usize, (call, number): Call) -> Option<Secret> {
+pub(crate) fn at(text: &[u8], start: usize, index: usize) -> Option<Secret> {
+    let (call, number) = CALLS[index];
     let before = start.checked_sub(1).map(|at| text[at]);
     // `HTTPBasicAuth` may follow its module, `.login` its object, and any name the letter of an escape.
     let begins = !call.starts_with(|first: char| first.is_ascii_lowercase())

@@ -12,7 +12,8 @@ use crate::words::value::{is_bare_secret, is_placeholder, is_wordy};
 const REACH: usize = 72;
 
 /// Returns the value in a sentence whose word for it begins here.
-pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
+pub(crate) fn at(text: &[u8], start: usize, index: usize) -> Option<Secret> {
+    let word = tables::PASSWORD_WORDS[index];
     let here = text.get(start..start + word.len())?;
     let before = start.checked_sub(1).map(|at| text[at]);
     let begins = !word.is_ascii()

@@ -33,78 +33,13 @@ enum Place {
 use Place::{After, Behind, In, Literal, Operand, Share, Slash, Token, With};
 
 /// The beginning of a command, the words that follow the program, and the positions of its secrets.
-pub(crate) struct Tool(&'static str, &'static [&'static str], &'static [Place]);
+struct Tool(&'static str, &'static [&'static str], &'static [Place]);
 
-/// The programs.
-pub(crate) static TOOLS: [Tool; 57] = [
-    Tool("ConvertTo-SecureString", &[], &[Operand(0)]),
-    Tool("cargo login", &["login"], &[Token]),
-    Tool("vault login", &["login"], &[Token]),
-    Tool("smbmap", &[], &[After("-p")]),
-    Tool("rclone", &[], &[After("pass")]),
-    Tool("ansible-vault", &["encrypt_string"], &[Operand(0)]),
-    Tool("vercel", &[], &[After("-t")]),
-    Tool("htpasswd", &[], &[With(b'b', 2), With(b'n', 1)]),
-    Tool("net use", &["use"], &[Share]),
-    Tool("net user", &["user"], &[Operand(1)]),
-    Tool("xfreerdp", &[], &[In("/p:"), In("/gp:"), After("-p")]),
-    Tool("xfreerdp3", &[], &[In("/p:"), In("/gp:")]),
-    Tool("wlfreerdp", &[], &[In("/p:")]),
-    Tool("rdesktop", &[], &[After("-p")]),
-    Tool("ipmitool", &[], &[After("-P"), In("-P")]),
-    Tool("ssh-keygen", &[], &[After("-N"), After("-P")]),
-    Tool("nmcli", &[], &[After("password"), After("wifi-sec.psk"), After("802-11-wireless-security.psk")]),
-    Tool("mc alias set", &["alias", "set"], &[Operand(3)]),
-    Tool("mc config host add", &["config", "host", "add"], &[Operand(3)]),
-    Tool("mcli alias set", &["alias", "set"], &[Operand(3)]),
-    Tool("rabbitmqctl", &["add_user"], &[Operand(1)]),
-    Tool("rabbitmqctl", &["change_password"], &[Operand(1)]),
-    Tool("wpa_passphrase", &[], &[Operand(1)]),
-    Tool("mosquitto_pub", &[], &[After("-P")]),
-    Tool("mosquitto_sub", &[], &[After("-P")]),
-    Tool("mosquitto_passwd", &[], &[With(b'b', 2)]),
-    Tool("unzip", &[], &[After("-P")]),
-    Tool("openssl", &[], &[In("pass:"), In("-passin=pass:"), In("-passout=pass:")]),
-    Tool("keytool", &[], &[After("-storepass"), After("-keypass"), After("-srcstorepass"), After("-deststorepass")]),
-    Tool("sqlplus", &[], &[Slash]),
-    Tool("impdp", &[], &[Slash]),
-    Tool("expdp", &[], &[Slash]),
-    Tool("smbclient", &[], &[Behind("-U", b'%')]),
-    Tool("rpcclient", &[], &[Behind("-U", b'%')]),
-    Tool("winexe", &[], &[Behind("-U", b'%')]),
-    Tool("evil-winrm", &[], &[After("-p")]),
-    Tool("crackmapexec", &[], &[After("-p")]),
-    Tool("netexec", &[], &[After("-p")]),
-    Tool("curl", &[], &[Behind("-u", b':'), Behind("--user", b':'), Behind("-U", b':'), Behind("--proxy-user", b':')]),
-    Tool("http -a", &[], &[Behind("-a", b':')]),
-    Tool("https -a", &[], &[Behind("-a", b':')]),
-    Tool("lftp", &[], &[Behind("-u", b',')]),
-    Tool("sshpass", &[], &[After("-p"), In("-p")]),
-    Tool("mysql", &[], &[In("-p")]),
-    Tool("mysqldump", &[], &[In("-p")]),
-    Tool("mysqladmin", &[], &[In("-p")]),
-    Tool("mariadb", &[], &[In("-p")]),
-    Tool("redis-cli", &[], &[After("-a"), After("--pass")]),
-    Tool("cqlsh", &[], &[After("-p")]),
-    Tool("mongosh", &[], &[After("-p")]),
-    Tool("mongodump", &[], &[After("-p")]),
-    Tool("mongorestore", &[], &[After("-p")]),
-    Tool("kubectl", &["create", "secret"], &[Literal("--from-literal=")]),
-    Tool("aws configure set", &["configure", "set", "aws_secret_access_key"], &[Operand(0)]),
-    Tool("aws configure set", &["configure", "set", "aws_session_token"], &[Operand(0)]),
-    Tool("cmdkey", &[], &[In("/pass:")]),
-    Tool("schtasks", &[], &[After("/rp"), After("/RP"), After("/p")]),
-];
-
-impl Tool {
-    pub(crate) const fn name(&self) -> &'static str {
-        self.0
-    }
-}
+include!(concat!(env!("OUT_DIR"), "/tools.rs"));
 
 /// Returns the secret of a program whose name begins here.
-pub(crate) fn at(text: &[u8], start: usize, tool: &Tool) -> Option<Secret> {
-    let Tool(name, then, places) = tool;
+pub(crate) fn at(text: &[u8], start: usize, index: usize) -> Option<Secret> {
+    let Tool(name, then, places) = &TOOLS[index];
     let before = start.checked_sub(1).map(|at| text[at]);
     // `/usr/bin/mysql`, but not `my-mysql`; the letter of an escape may precede.
     let begins = before.is_none_or(|byte| !is_token(byte)) || start > 1 && text[start - 2] == b'\\';
@@ -151,12 +86,13 @@ fn value(text: &[u8], words: &[Range<usize>], place: Place) -> Option<Range<usiz
             Some(at.start + start.len()..at.end)
         }
         Behind(option, sign) => {
-            let at = next(option)?;
+            // `-u a:b`, `-ua:b`, `--user=a:b`
+            let joined = |at: &&Range<usize>| word(at).starts_with(option.as_bytes()) && word(at).contains(&sign);
+            let at = next(option).or_else(|| words.iter().find(joined))?;
             let colon = memchr::memchr(sign, word(at))?;
-            let value = at.start + colon + 1..at.end;
             // `-u 1000:1000`
             let numbers = word(at).iter().all(|byte| byte.is_ascii_digit() || *byte == sign);
-            (!numbers).then_some(value)
+            (!numbers).then_some(at.start + colon + 1..at.end)
         }
         Operand(number) => words.iter().filter(|at| !is_option(at) && !is_switch(word(at))).nth(number).cloned(),
         With(letter, number) => {

@@ -6,7 +6,7 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 
 use crate::Secret;
 use crate::words::random::is_random;
-use crate::words::scan::{Quote, blanks, is_base64, is_token, is_word_start, run, white};
+use crate::words::scan::{Quote, blanks, is_base64, is_token, run, white};
 
 /// Maximum distance between a member and the key type of its object, in bytes.
 const OBJECT: usize = 4096;
@@ -39,27 +39,6 @@ fn is_token_at(text: &[u8], at: usize) -> bool {
     text.get(at).is_some_and(|byte| is_token(*byte))
 }
 
-/// Returns the secret after the ID of a key in a table: `AKIA…,secret`. The previous pass redacted the ID, and `start`
-/// is the offset of `y]` in its mark.
-pub(crate) fn aws_table(text: &[u8], start: usize) -> Option<Secret> {
-    if !text[..start].ends_with(b"[REDACTED:aws_ke") {
-        return None;
-    }
-    let mut at = start + 2;
-    // Each may be quoted.
-    at += Quote::at(text, at).map_or(0, Quote::length);
-    let gap = blanks(text, at);
-    let sign = matches!(text.get(at + gap), Some(b',' | b';' | b':' | b'|' | b'/'));
-    if gap == 0 && !sign {
-        return None;
-    }
-    at += gap + usize::from(sign);
-    at += blanks(text, at);
-    at += Quote::at(text, at).map_or(0, Quote::length);
-    let length = run(text, at, is_base64);
-    (length == 40 && is_random(&text[at..at + length])).then_some(Secret { at: at..at + length, rule: "aws_secret" })
-}
-
 /// Returns a private key block that is encoded in base64 as a whole. `start` is the offset of `LS0tLS1CRUdJTi`.
 pub(crate) fn encoded_block(text: &[u8], start: usize) -> Option<Secret> {
     if !text[start..].starts_with(b"LS0tLS1CRUdJTi") {
@@ -69,28 +48,6 @@ pub(crate) fn encoded_block(text: &[u8], start: usize) -> Option<Secret> {
     let head = &text[start..start + length.min(80) / 4 * 4];
     let plain = BASE64.decode(head).ok()?;
     memchr::memmem::find(&plain, b"PRIVATE KEY").map(|_| Secret { at: start..start + length, rule: "private_key" })
-}
-
-const fn is_base58(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() && !matches!(byte, b'0' | b'O' | b'I' | b'l')
-}
-
-/// Returns a private key in wallet import format: 51 characters from `5H`, `5J`, `5K`, or 52 from `K` or `L`. `start`
-/// is its offset.
-pub(crate) fn wallet(text: &[u8], start: usize) -> Option<Secret> {
-    let length = run(text, start, is_base58);
-    let fits = match text.get(start..start + 2)? {
-        [b'5', b'H' | b'J' | b'K'] => length == 51,
-        [b'K' | b'L', _] => length == 52,
-        _ => false,
-    };
-    let whole =
-        is_word_start(text, start) && !is_token_at(text, start + length) && text.get(start + length) != Some(&b'/');
-    let value = &text[start..start + length];
-    let before = start.checked_sub(1).map(|at| text[at]);
-    let apart =
-        !matches!(before, Some(b'/' | b'+' | b'-' | b'.')) && !matches!(text.get(start + length), Some(b'+' | b'='));
-    (fits && whole && apart && is_random(value)).then_some(Secret { at: start..start + length, rule: "wallet_key" })
 }
 
 /// Returns the words of a wallet's seed phrase: twelve or more, after a word that announces them. `start` is the offset
