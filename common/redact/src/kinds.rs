@@ -84,9 +84,9 @@ struct Recall {
 }
 
 impl Recall {
-    fn add(&mut self, text: String, secret: &str) {
+    fn add(&mut self, text: &str, secret: &str) {
         self.all += 1;
-        let clean = Redactor::default().redact_text(&text).0;
+        let clean = Redactor::default().redact_text(text).0;
         // No part as long as a third of the secret may be left.
         let part = (secret.len() / 3).max(8).min(secret.len());
         let is_found = secret.is_ascii() && (0..=secret.len() - part).all(|at| !clean.contains(&secret[at..at + part]));
@@ -114,7 +114,7 @@ fn measure(kinds: &[Kind], places: &[&str], prefixed: Option<bool>) -> Recall {
     for kind in kinds.iter().filter(|kind| prefixed.is_none_or(|only| only == kind.is_prefixed)) {
         for place in places {
             let (secret, _) = draw.fill(kind.form);
-            recall.add(placed(kind, place, &secret), &secret);
+            recall.add(&placed(kind, place, &secret), &secret);
         }
     }
     recall
@@ -130,5 +130,79 @@ fn kinds_of_other_scanners_are_found() {
         show(&measure(&kinds, &NAMED, None), "named");
         show(&measure(&kinds, &WORDED, None), "worded");
         show(&measure(&kinds, &PLACES, Some(true)), "prefix");
+    }
+}
+
+/// Encodings of a secret, and of the text around it.
+fn encoded(secret: &str) -> Vec<(&'static str, String)> {
+    use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine as _};
+    let signs = |secret: &str, of: &dyn Fn(u8) -> String| -> String {
+        secret
+            .bytes()
+            .map(|byte| {
+                if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+                    char::from(byte).to_string()
+                } else {
+                    of(byte)
+                }
+            })
+            .collect()
+    };
+    let percent = signs(secret, &|byte| format!("%{byte:02X}"));
+    let unicode = signs(secret, &|byte| format!("\\u{byte:04x}"));
+    let printable = secret.replace('=', "=3D");
+    let json = format!("{{\"name\":\"ada\",\"value\":\"{secret}\"}}");
+    vec![
+        ("terminal", format!("run \u{1b}[1m{secret}\u{1b}[0m ok")),
+        ("terminal", format!("\u{1b}[38;5;208mtoken\u{1b}[0m: \u{1b}[32m{secret}\u{1b}[39m")),
+        ("terminal", format!("printf '\\033[1m{secret}\\033[0m'")),
+        ("terminal", format!("echo -e \"\\x1b[0;31m{secret}\\x1b[0m\"")),
+        ("terminal", format!("{{\"out\":\"\\u001b[1m{secret}\\u001b[0m\"}}")),
+        ("percent", format!("GET /callback?state=x%20{percent}%26next%3D1")),
+        ("percent", format!("https://example.com/?u=https%3A%2F%2Fx.org%2F%3Fk%3D{percent}%22")),
+        ("escapes", format!("{{\"url\":\"https://x.org/?k\\u003d{unicode}\\u0026n\\u003d1\"}}")),
+        ("escapes", format!("var a = '\\x22{unicode}\\x22';")),
+        ("escapes", format!("{{\\\"k\\\":\\\"\\u0022{unicode}\\u0022\\\"}}")),
+        ("quoted-printable", format!("<a href=3D\"https://x.org/?k=3D{printable}\">")),
+        (
+            "quoted-printable",
+            format!(
+                "The key for the new gateway, which you asked for in your last mail, is {}=\n{}\nGreetings",
+                &printable[..4],
+                &printable[4..]
+            ),
+        ),
+        ("base64", format!("data: {}", BASE64_STANDARD.encode(&json))),
+        ("base64", format!("?state={}&x=1", BASE64_URL_SAFE_NO_PAD.encode(&json))),
+    ]
+}
+
+#[test]
+fn encoded_secrets_are_found() {
+    let mut draw = Draw::new(0xc0de);
+    let mut classes: std::collections::BTreeMap<&str, Recall> = std::collections::BTreeMap::new();
+    // Kinds that are found without an encoding.
+    for kind in tuning().into_iter().chain(held_out()).filter(|kind| kind.is_prefixed) {
+        let (secret, _) = draw.fill(kind.form);
+        if Redactor::default().redact_text(&secret).0 != secret {
+            for (class, text) in encoded(&secret) {
+                let recall = classes.entry(class).or_default();
+                let before = recall.found;
+                recall.add(&text, &secret);
+                // Base64 and escapes hide the secret itself; a mark shows that it was found.
+                let is_hidden = !text.contains(&secret);
+                if is_hidden
+                    && recall.found > before
+                    && !Redactor::default().redact_text(&text).0.contains("[REDACTED:")
+                {
+                    recall.found -= 1;
+                    recall.missed.push(text);
+                }
+            }
+        }
+    }
+    for (class, recall) in &classes {
+        recall.show(class, std::env::var("SHOW").is_ok_and(|shown| shown == *class));
+        assert!(recall.percent() >= 97, "{class}: {} %", recall.percent());
     }
 }

@@ -37,6 +37,7 @@ mod shapes {
     pub(crate) mod key;
     pub(crate) mod url;
 }
+mod view;
 /// Recognition of names, values and random text.
 mod words {
     pub(crate) mod line;
@@ -60,6 +61,7 @@ pub use self::find::Found;
 pub use self::own::MARK_START;
 
 use self::own::Own;
+use self::view::View;
 use self::words::name;
 
 /// A secret in a text: its range, and the rule that matched.
@@ -125,8 +127,25 @@ impl Redactor {
     }
 }
 
-/// Returns the secrets in a text, in order and without overlap.
+/// Returns the secrets in a text and in its decoded view, in order and without overlap.
 fn shapes(text: &[u8]) -> Vec<Secret> {
+    let mut found = plain_shapes(text);
+    let Some(view) = View::of(text) else { return found };
+    found.extend(plain_shapes(&view.text).into_iter().filter_map(|Secret { at, rule }| {
+        let at = view.origin(&at)?;
+        (!mark::is_marked(text, &at)).then_some(Secret { at, rule })
+    }));
+    found.sort_by_key(|secret| secret.at.start);
+    found.dedup_by(|next, last| {
+        let overlaps = next.at.start < last.at.end;
+        last.at.end = if overlaps { last.at.end.max(next.at.end) } else { last.at.end };
+        overlaps
+    });
+    found
+}
+
+/// Returns the secrets in a text, in order and without overlap.
+fn plain_shapes(text: &[u8]) -> Vec<Secret> {
     let mut found: Vec<Secret> = Vec::new();
     let mut from = 0;
     while let Some(hit) = anchor::next(text, from) {

@@ -1,0 +1,303 @@
+//! Decoded views of a text: terminal sequences removed, and percent-encoding, escapes of other languages, quoted-printable
+//! and base64 decoded. Secrets are searched for in a view too, and mapped back to the bytes of the text.
+//!
+//! A view contains only the lines with such an encoding, so an ordinary text costs one search for its signs.
+
+use std::ops::Range;
+
+use base64::alphabet::{STANDARD, URL_SAFE};
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::prelude::Engine as _;
+use memchr::{memchr2, memmem, memrchr};
+
+use crate::words::scan::{is_base64, run, slashes};
+
+/// Maximum distance to the beginning of a line and to its end.
+const REACH: usize = 8 << 10;
+/// Maximum length of a terminal sequence; the longest ones contain a title or an address.
+const LONGEST_SEQUENCE: usize = 2048;
+/// Minimum and maximum length of base64 that is decoded.
+const BLOCK: Range<usize> = 32..64 << 10;
+
+/// A decoded text, in JSON like the text itself, and the bytes that each of its parts was decoded from.
+#[derive(Default)]
+pub(crate) struct View {
+    pub(crate) text: Vec<u8>,
+    /// The offset of each part in the view, and its range in the text.
+    parts: Vec<(usize, Range<usize>)>,
+}
+
+impl View {
+    /// Returns the view of a text; `None` if no encoding occurs.
+    pub(crate) fn of(text: &[u8]) -> Option<Self> {
+        let mut view = Self::default();
+        let mut from = 0;
+        while let Some(at) = next_unit(text, from) {
+            let line = line_around(text, at, from);
+            view.decode_line(text, &line);
+            from = line.end.max(at + 1);
+        }
+        let mut from = 0;
+        while let Some(block) = next_block(text, from) {
+            // Base64 in several lines is one text.
+            if &text[from..block.start] != b"\\n" {
+                view.push(b"\\n", from..from);
+            }
+            from = block.end;
+            view.decode_block(text, block);
+        }
+        (!view.text.is_empty()).then_some(view)
+    }
+
+    /// Returns the bytes of the text from which this range of the view was decoded.
+    pub(crate) fn origin(&self, at: &Range<usize>) -> Option<Range<usize>> {
+        let part = |offset: usize| {
+            let index = self.parts.partition_point(|(start, _)| *start <= offset).checked_sub(1)?;
+            let (start, origin) = &self.parts[index];
+            let next = self.parts.get(index + 1).map_or(self.text.len(), |(next, _)| *next);
+            // A plain part has as many bytes as its origin.
+            let plain = next - start == origin.len();
+            Some(if plain { origin.start + offset - start..origin.start + offset - start + 1 } else { origin.clone() })
+        };
+        let (first, last) = (part(at.start)?, part(at.end.checked_sub(1)?)?);
+        (first.start < last.end).then_some(first.start..last.end)
+    }
+
+    fn push(&mut self, decoded: &[u8], origin: Range<usize>) {
+        if !decoded.is_empty() {
+            self.parts.push((self.text.len(), origin));
+            self.text.extend_from_slice(decoded);
+        }
+    }
+
+    /// Adds a decoded byte, as JSON.
+    fn push_byte(&mut self, byte: u8, origin: Range<usize>) {
+        match byte {
+            b'"' | b'\\' => self.push(&[b'\\', byte], origin),
+            b'\n' => self.push(b"\\n", origin),
+            b' '..=b'~' => self.push(&[byte], origin),
+            _ => self.push(b" ", origin),
+        }
+    }
+
+    fn decode_line(&mut self, text: &[u8], line: &Range<usize>) {
+        let mut at = line.start;
+        while at < line.end {
+            let unit = next_unit(&text[..line.end], at).unwrap_or(line.end);
+            self.push(&text[at..unit], at..unit);
+            at = unit;
+            if let Some((length, byte)) = unit_at(&text[..line.end], unit) {
+                at += length;
+                if let Some(byte) = byte {
+                    self.push_byte(byte, unit..at);
+                }
+            }
+        }
+        self.push(b"\\n", line.end..line.end);
+    }
+
+    fn decode_block(&mut self, text: &[u8], block: Range<usize>) {
+        let Some(decoded) = decode(&text[block.clone()]) else { return };
+        for (index, group) in decoded.chunks(3).enumerate() {
+            // Three bytes were decoded from four letters.
+            let start = block.start + index * 4;
+            for byte in group {
+                self.push_byte(*byte, start..block.end.min(start + 4));
+            }
+        }
+    }
+}
+
+/// Returns the offset of the next encoded unit.
+fn next_unit(text: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        at += memchr::memchr3(b'\\', b'%', b'=', text.get(at..)?)?;
+        at += match text[at..] {
+            // The most frequent escapes.
+            [b'\\', b'n' | b'"' | b't', ..] => 2,
+            _ if unit_at(text, at).is_some() => return Some(at),
+            // All backslashes before a letter belong to it.
+            _ => slashes(text, at).max(1),
+        };
+    }
+}
+
+/// Returns the length of the encoded unit here, and its byte; `None` as the byte if it stands for nothing.
+fn unit_at(text: &[u8], at: usize) -> Option<(usize, Option<u8>)> {
+    let rest = text.get(at..)?;
+    match rest {
+        [b'%', high, low, ..] => Some((3, Some(printable(hexadecimal(&[*high, *low])?)?))),
+        [b'=', high @ (b'0' | b'2' | b'3' | b'5'), low, ..] if !low.is_ascii_lowercase() => {
+            // Letters and digits are not encoded, so `=4A` is an ordinary text.
+            let byte = printable(hexadecimal(&[*high, *low])?)?;
+            (!byte.is_ascii_alphanumeric()).then_some((3, Some(byte)))
+        }
+        // A line of quoted-printable continues on the next one.
+        [b'=', b'\\', b'n', ..] => is_full_line(text, at).then_some((3, None)),
+        [b'=', b'\\', b'r', b'\\', b'n', ..] => is_full_line(text, at).then_some((5, None)),
+        [b'\\', ..] => {
+            let slashes = slashes(text, at);
+            let after = &rest[slashes..];
+            // The escape of the JSON itself has one backslash; then only the escape character is encoded.
+            let (length, byte) = match after {
+                [b'u', b'0', b'0', high, low, ..] => (5, hexadecimal(&[*high, *low])?),
+                [b'x', high, low, ..] if slashes > 1 => (3, hexadecimal(&[*high, *low])?),
+                [b'0', b'3', b'3', ..] if slashes > 1 => (3, 0x1b),
+                [b'e', b'[', ..] if slashes > 1 => (1, 0x1b),
+                _ => return None,
+            };
+            let length = slashes + length;
+            match byte {
+                0x1b => Some((length + sequence(&rest[length..])?, None)),
+                _ if slashes > 1 => Some((length, Some(printable(byte)?))),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Returns the length of a terminal sequence after its escape character.
+fn sequence(rest: &[u8]) -> Option<usize> {
+    let near = &rest[..rest.len().min(LONGEST_SEQUENCE)];
+    match near.first()? {
+        b'[' => {
+            let parameters = near[1..].iter().take_while(|byte| matches!(byte, b' '..=b'?')).count();
+            near.get(1 + parameters).filter(|last| matches!(last, b'@'..=b'~')).map(|_| parameters + 2)
+        }
+        // A command of the operating system ends with a bell or a string terminator.
+        b']' => {
+            let ends = [&b"\\u0007"[..], b"\\u001b\\\\", b"\\a", b"\\033\\\\"];
+            let end = ends.iter().filter_map(|end| Some((memmem::find(near, end)?, end.len()))).min()?;
+            Some(end.0 + end.1)
+        }
+        b'(' | b')' => Some(2.min(near.len())),
+        _ => Some(0),
+    }
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+fn printable(byte: u8) -> Option<u8> {
+    matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t').then_some(byte)
+}
+
+/// True if the line that ends here is as long as quoted-printable makes its lines.
+fn is_full_line(text: &[u8], end: usize) -> bool {
+    let line = &text[end.saturating_sub(77)..end];
+    let start = memmem::rfind(line, b"\\n").map_or(line.iter().position(|byte| *byte == b'"'), |feed| Some(feed + 2));
+    start.is_some_and(|start| line.len() - start >= 60)
+}
+
+/// Returns the line around an offset, within the string that contains it, and not before `from`.
+fn line_around(text: &[u8], at: usize, from: usize) -> Range<usize> {
+    let first = from.max(at.saturating_sub(REACH));
+    let near = &text[first..at];
+    let feed = memmem::rfind(near, b"\\n").map_or(0, |feed| feed + 2);
+    let quote = unescaped_quote(near).map_or(0, |quote| quote + 1);
+    let start = first + feed.max(quote);
+    let last = text.len().min(at + REACH);
+    let mut end = at;
+    loop {
+        let Some(found) = memchr2(b'"', b'\\', &text[end..last]) else { return start..last };
+        end += found;
+        let slashes = slashes(&text[..last], end);
+        match text.get(end + slashes) {
+            Some(b'"') if slashes.is_multiple_of(2) => return start..end + slashes,
+            // Quoted-printable continues on the next line.
+            Some(b'n') if slashes == 1 && !text[..end].ends_with(b"=") => return start..end,
+            _ => end = last.min(end + slashes + 1),
+        }
+    }
+}
+
+/// Returns the offset of the last quote that ends or begins a JSON string.
+fn unescaped_quote(text: &[u8]) -> Option<usize> {
+    let mut end = text.len();
+    loop {
+        let quote = memrchr(b'"', &text[..end])?;
+        let before = text[..quote].iter().rev().take_while(|byte| **byte == b'\\').count();
+        if before % 2 == 0 {
+            return Some(quote);
+        }
+        end = quote - before;
+    }
+}
+
+/// Returns the next long run of base64 that decodes to text.
+fn next_block(text: &[u8], from: usize) -> Option<Range<usize>> {
+    let mut at = from;
+    loop {
+        // Each run of that length contains one of these offsets.
+        at += BLOCK.start - 1;
+        let byte = *text.get(at)?;
+        if !is_base64(byte) {
+            continue;
+        }
+        let before = text[from.max(at.saturating_sub(BLOCK.end))..at].iter().rev();
+        let mut start = at - before.take_while(|byte| is_base64(**byte)).count();
+        // The letter of an escape, and the sign of an assignment.
+        start += usize::from(start > 0 && text[start - 1] == b'\\');
+        let sign = text[start..=at].iter().rposition(|byte| *byte == b'=').map_or(0, |sign| sign + 1);
+        let start = start + sign;
+        let end = start + run(&text[..text.len().min(start + BLOCK.end)], start, is_base64);
+        if BLOCK.contains(&(end - start)) && decode(&text[start..start + 16]).is_some() {
+            return Some(start..end);
+        }
+        at = at.max(end);
+    }
+}
+
+/// Decodes base64 in either alphabet; `None` if the result is not a text.
+fn decode(block: &[u8]) -> Option<Vec<u8>> {
+    let config = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true);
+    let is_url_safe = block.iter().any(|byte| matches!(byte, b'-' | b'_'));
+    let alphabet = if is_url_safe { &URL_SAFE } else { &STANDARD };
+    let decoded = GeneralPurpose::new(alphabet, config).decode(block).ok()?;
+    let is_text = decoded.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0x80..));
+    (is_text && decoded.iter().filter(|byte| byte.is_ascii()).count() * 2 > decoded.len()).then_some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn views(text: &str) -> String {
+        View::of(text.as_bytes()).map_or_else(String::new, |view| String::from_utf8(view.text).unwrap())
+    }
+
+    #[test]
+    fn view_contains_decoded_lines() {
+        for (text, decoded) in [
+            (r#""plain 100% = 5\n""#, ""),
+            (r#""a\nb%20c\nd""#, r"b c\n"),
+            (r#""\u001b[1mbold\u001b[0m""#, r"bold\n"),
+            (r#"{"a":"1%3D2","b":"c"}"#, r"1=2\n"),
+            (r#""say \"x\" %22y""#, r#"say \"x\" \"y\n"#),
+            (r#""\\u003d\\x3d\\033[0m.""#, r"==.\n"),
+            (r#""x=3D4 and y=4A""#, r"x=4 and y=4A\n"),
+            (r#""aGVsbG8sIHRoaXMgaXMgYSB0ZXh0IGluIGJhc2U2NA==""#, r"\nhello, this is a text in base64"),
+        ] {
+            assert_eq!(views(text), decoded, "{text}");
+        }
+    }
+
+    #[test]
+    fn origin_covers_encoded_bytes() {
+        let text = br#""one %41%42c\u001b[1m d""#;
+        let view = View::of(text).unwrap();
+        let origin = |word: &str| {
+            let start = memmem::find(&view.text, word.as_bytes()).unwrap();
+            view.origin(&(start..start + word.len())).map(|at| std::str::from_utf8(&text[at]).unwrap())
+        };
+        assert_eq!(origin("AB"), Some("%41%42"));
+        assert_eq!(origin("Bc"), Some("%42c"));
+        assert_eq!(origin("c d"), Some(r"c\u001b[1m d"));
+        assert_eq!(origin("one"), Some("one"));
+    }
+}
