@@ -40,6 +40,7 @@ mod shapes {
 mod view;
 /// Recognition of names, values and random text.
 mod words {
+    pub(crate) mod extent;
     pub(crate) mod line;
     pub(crate) mod name;
     pub(crate) mod random;

@@ -12,11 +12,11 @@ use memchr::{memchr2, memmem, memrchr};
 
 use crate::words::scan::{is_base64, run, slashes};
 
-/// Maximum distance to the beginning of a line and to its end.
+/// Maximum number of bytes that are searched for the ends of a line.
 const REACH: usize = 8 << 10;
 /// Maximum length of a terminal sequence; the longest ones contain a title or an address.
-const LONGEST_SEQUENCE: usize = 2048;
-/// Minimum and maximum length of base64 that is decoded.
+const LONGEST_SEQUENCE: usize = 1024;
+/// Minimum length of base64 that is decoded, and maximum length of a block; a longer run is several blocks.
 const BLOCK: Range<usize> = 32..64 << 10;
 
 /// A decoded text, in JSON like the text itself, and the bytes that each of its parts was decoded from.
@@ -39,8 +39,8 @@ impl View {
         }
         let mut from = 0;
         while let Some(block) = next_block(text, from) {
-            // Base64 in several lines is one text.
-            if &text[from..block.start] != b"\\n" {
+            // Base64 in several blocks or lines is one text.
+            if !matches!(&text[from..block.start], b"" | b"\\n") {
                 view.push(b"\\n", from..from);
             }
             from = block.end;
@@ -229,7 +229,7 @@ fn unescaped_quote(text: &[u8]) -> Option<usize> {
 
 /// Returns the next long run of base64 that decodes to text.
 fn next_block(text: &[u8], from: usize) -> Option<Range<usize>> {
-    let mut at = from;
+    let (mut at, mut floor) = (from, from);
     loop {
         // Each run of that length contains one of these offsets.
         at += BLOCK.start - 1;
@@ -237,17 +237,18 @@ fn next_block(text: &[u8], from: usize) -> Option<Range<usize>> {
         if !is_base64(byte) {
             continue;
         }
-        let before = text[from.max(at.saturating_sub(BLOCK.end))..at].iter().rev();
+        let before = text[floor.max(at.saturating_sub(BLOCK.end))..at].iter().rev();
         let mut start = at - before.take_while(|byte| is_base64(**byte)).count();
         // The letter of an escape, and the sign of an assignment.
         start += usize::from(start > 0 && text[start - 1] == b'\\');
         let sign = text[start..=at].iter().rposition(|byte| *byte == b'=').map_or(0, |sign| sign + 1);
         let start = start + sign;
         let end = start + run(&text[..text.len().min(start + BLOCK.end)], start, is_base64);
-        if BLOCK.contains(&(end - start)) && decode(&text[start..start + 16]).is_some() {
+        if end - start >= BLOCK.start && decode(&text[start..start + 16]).is_some() {
             return Some(start..end);
         }
         at = at.max(end);
+        floor = at;
     }
 }
 

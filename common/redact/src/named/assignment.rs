@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use crate::Secret;
-use crate::named::command::{self, bare, in_quotes};
+use crate::named::command::{self, in_quotes};
 use crate::shapes::header::is_name_and_password;
 use crate::shapes::key;
+use crate::words::extent::bare;
 use crate::words::name::{Kind, Name, is_the_word};
 use crate::words::random::{is_random, is_random_key};
 use crate::words::scan;
@@ -21,7 +22,7 @@ pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
     if name.kind == Kind::Key && !is_near(text, name.at.end) {
         return None;
     }
-    let forms = [assigned, element, paired, called, listed, stated, quoted, typed, fallback];
+    let forms = [assigned, element, paired, declared, posted, called, listed, stated, quoted, typed, fallback];
     let value = forms
         .iter()
         .find_map(|form| form(text, &name))
@@ -42,12 +43,15 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let quote = Quote::at(text, name.at.end);
     let mut at = name.at.end + quote.map_or(0, Quote::length);
     at += index(text, at);
+    at += markup(text, at);
     let before = blanks(text, at);
     at += before;
     let sign = sign(text, at)?;
     at += sign.len();
+    at += markup(text, at);
     let after = blanks(text, at);
     at += after;
+    at += markup(text, at);
     // Prefixes of string literals in several languages.
     if matches!(text.get(at), Some(b'@' | b'b' | b'r' | b'f' | b'u' | b'L' | b'$')) && Quote::at(text, at + 1).is_some()
     {
@@ -112,6 +116,14 @@ fn begins_line(text: &[u8], start: usize) -> bool {
         || [&b"export"[..], b"set", b"SET", b"ENV", b"ARG", b"-e", b"--env"].contains(&word_before(text, start))
 }
 
+/// Returns the length of the signs that end or begin bold or slanted text, in Markdown or HTML.
+fn markup(text: &[u8], at: usize) -> usize {
+    const SIGNS: [&[u8]; 10] =
+        [b"***", b"**", b"__", b"</b>", b"</strong>", b"</em>", b"</i>", b"<code>", b"</code>", b"<b>"];
+    let rest = text.get(at..).unwrap_or_default();
+    SIGNS.iter().find(|sign| rest.starts_with(sign)).map_or(0, |sign| sign.len())
+}
+
 /// Returns the length of an index: the rest of `["name"]`, or `[32]`.
 fn index(text: &[u8], at: usize) -> usize {
     match text.get(at) {
@@ -126,7 +138,8 @@ fn index(text: &[u8], at: usize) -> usize {
 
 /// Returns the sign between a name and its value.
 fn sign(text: &[u8], at: usize) -> Option<&[u8]> {
-    const SIGNS: [&[u8]; 10] = [b"||=", b"%3D", b"%3d", b"%3A", b":=", b"=>", b":-", b"?=", b"=", b":"];
+    const SIGNS: [&[u8]; 14] =
+        [b"||=", b":::=", b"::=", b".=", b"+=", b"%3D", b"%3d", b"%3A", b":=", b"=>", b":-", b"?=", b"=", b":"];
     let rest = text.get(at..)?;
     let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign))?;
     let next = rest.get(sign.len());
@@ -163,8 +176,10 @@ fn opens_tag(text: &[u8], start: usize) -> bool {
 }
 
 fn secret_before_tag(text: &[u8], at: usize, kind: Kind) -> Option<Range<usize>> {
-    let value = at..at + run(text, at, |byte| !matches!(byte, b'<' | b'"' | b'\\' | b']'));
-    let closed = [&b"</"[..], b"]]>"].iter().any(|end| text[value.end..].starts_with(end));
+    let end = at + run(text, at, |byte| !matches!(byte, b'<' | b'"' | b'\\' | b']'));
+    let value = at..at + text[at..end].trim_ascii_end().len();
+    let end = end + white(text, end);
+    let closed = [&b"</"[..], b"]]>"].iter().any(|closing| text[end..].starts_with(closing));
     (closed && is_quoted_secret(&text[value.clone()], kind)).then_some(value)
 }
 
@@ -219,6 +234,39 @@ fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
     (is_bare_secret(&text[value.clone()], name.kind, None) && is_line_end(text, value.end)).then_some(value)
 }
 
+/// `variable "name" { … default = "value" }`, `{"name":"…","type":"…","value":"…"}`: a member of the same block.
+fn declared(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let quote = Quote::at(text, name.at.end)?;
+    let from = name.at.end + quote.length();
+    let near = &text[from..text.len().min(from + 240)];
+    let opens = near.trim_ascii_start().starts_with(b"{");
+    if !opens && text.get(from) != Some(&b',') {
+        return None;
+    }
+    let block = &near[..near.iter().position(|byte| *byte == b'}').unwrap_or(near.len())];
+    let words: &[&[u8]] = if opens { &[b"default"] } else { &[b"value", b"Value"] };
+    let mut at = from + words.iter().find_map(|word| Some(memchr::memmem::find(block, word)? + word.len()))?;
+    at += Quote::at(text, at).map_or(0, Quote::length);
+    at += blanks(text, at);
+    matches!(text.get(at), Some(b':' | b'=')).then_some(())?;
+    at += 1;
+    in_quotes(text, at + blanks(text, at), name)
+}
+
+/// A field of a form: `name="…"`, the rest of its head, an empty line, and the value on its own line.
+fn posted(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let head = line_before(text, name.at.start);
+    memchr::memmem::find(head, b"form-data")?;
+    let quote = Quote::at(text, name.at.end).filter(|quote| !quote.is_of_json())?;
+    let from = name.at.end + quote.length();
+    let near = &text[from..text.len().min(from + 240)];
+    let ends = [&b"\\r\\n\\r\\n"[..], b"\\n\\n"];
+    let start = from + ends.iter().find_map(|end| Some(memchr::memmem::find(near, end)? + end.len()))?;
+    let value = start..start + run(text, start, |byte| !matches!(byte, b'"' | b'\\'));
+    let secret = &text[value.clone()];
+    (is_line_end(text, value.end) && is_quoted_secret(secret, name.kind)).then_some(value)
+}
+
 /// `setPassword("value")`, `password('value')`.
 fn called(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let word = &text[name.at.clone()];
@@ -242,7 +290,10 @@ fn listed(text: &[u8], name: &Name) -> Option<Range<usize>> {
     }
     at += 1;
     at += white(text, at);
-    let drawn = |value: &[u8]| if name.kind == Kind::Password { !is_wordy(value) } else { is_random(value) };
+    let drawn = |value: &[u8]| match name.kind {
+        Kind::Password | Kind::Token => !is_wordy(value),
+        _ => is_random(value),
+    };
     in_quotes(text, at, name).filter(|value| drawn(&text[value.clone()]))
 }
 
@@ -353,7 +404,7 @@ pub(crate) fn after(text: &[u8], name: &Name) -> Option<Secret> {
         }
         at += length;
         match text.get(at)? {
-            b' ' | b':' | b'(' | b')' | b'`' | b'\'' | b'>' => at += 1,
+            b' ' | b':' | b'(' | b')' | b'|' | b'*' | b'`' | b'\'' | b'>' => at += 1,
             b'\\' if text.get(at + 1) == Some(&b'"') => at += 2,
             _ => return None,
         }

@@ -1,6 +1,9 @@
 //! Function calls with a secret at a known position among their arguments.
 
+use std::ops::Range;
+
 use crate::Secret;
+use crate::words::extent;
 use crate::words::scan::{Quote, is_token, run, white};
 use crate::words::value::{is_placeholder, is_prose};
 
@@ -41,8 +44,7 @@ pub(crate) fn at(text: &[u8], start: usize, index: usize) -> Option<Secret> {
             return None;
         }
         level = Some(quote);
-        let from = at + quote.length();
-        let end = quote.closing(text, from)?;
+        let Range { start: from, end } = extent::quoted(text, at)?;
         if first == number {
             let value = &text[from..end];
             let fits = value.len() >= 4 && !is_placeholder(value) && !is_prose(value) && !value.contains(&b' ');

@@ -1,6 +1,5 @@
 //! Secrets on command lines, and in configuration files that separate a setting's name and value by a blank.
 
-use crate::words::tables;
 use std::ops::Range;
 
 use crate::Secret;
@@ -9,6 +8,7 @@ use crate::words::name::{Kind, Name};
 use crate::words::random::is_random;
 use crate::words::scan::{Quote, blanks, is_line_start, line_before, piece_before, run, white, word_before};
 use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
+use crate::words::{extent, tables};
 
 /// Returns the operand after a name: `--password value`, `setx NAME value`, `login ada password value`, `requirepass
 /// value`.
@@ -30,7 +30,7 @@ pub(crate) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if Quote::at(text, at).is_some() {
         return in_quotes(text, at, name);
     }
-    let value = bare(text, at, true, name.kind);
+    let value = extent::bare(text, at, true, name.kind);
     let secret = &text[value.clone()];
     let is_operand = !secret.first().is_none_or(|first| matches!(first, b'-' | b'|' | b'=' | b':' | b'+'));
     let fits = match name.kind {
@@ -88,15 +88,6 @@ fn is_connective(word: &[u8]) -> bool {
     tables::OPTION_PROSE.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// Returns the word that was typed here, with or without quotes. The end of a JSON string is not a quote.
-fn typed(text: &[u8], at: usize) -> Option<Range<usize>> {
-    match Quote::at(text, at) {
-        Some(quote) if quote.is_of_json() => None,
-        Some(quote) => Some(at + quote.length()..quote.closing(text, at + quote.length())?),
-        None => Some(bare(text, at, true, Kind::Password)),
-    }
-}
-
 /// Returns the value in `echo value | docker login --password-stdin` and `echo name:value | chpasswd`.
 pub(crate) fn piped(text: &[u8], inside: usize) -> Option<Range<usize>> {
     let rest = text.get(inside..)?;
@@ -108,7 +99,7 @@ pub(crate) fn piped(text: &[u8], inside: usize) -> Option<Range<usize>> {
     let echo = memchr::memmem::rfind(line, b"echo ")? + 5;
     let pipe = echo + memchr::memchr(b'|', &line[echo..])?;
     let at = offset + echo + run(line, echo, |byte| byte == b' ');
-    let mut value = typed(text, at)?;
+    let mut value = extent::word(text, at)?;
     if rest.starts_with(b"passwd") {
         let changes = line[pipe..].ends_with(b"ch") || text[inside..].starts_with(b"passwd --stdin");
         value.start += memchr::memchr(b':', &text[value.clone()]).map_or(0, |colon| colon + 1);
@@ -144,24 +135,7 @@ pub(crate) fn in_quotes(text: &[u8], at: usize, name: &Name) -> Option<Range<usi
     if !Quote::are_of_one_level(Quote::at(text, name.at.end), Some(quote)) {
         return None;
     }
-    let start = at + quote.length();
-    let value = start..quote.closing(text, start)?;
+    let value = extent::quoted(text, at)?;
     let secret = &text[value.clone()];
     (is_quoted_secret(secret, kind) || kind == Kind::Basic && is_name_and_password(secret)).then_some(value)
-}
-
-/// Returns the value without quotes that begins here. If the setting is alone on its line, the value extends to the
-/// next blank.
-pub(crate) fn bare(text: &[u8], at: usize, is_setting: bool, kind: Kind) -> Range<usize> {
-    // A password has at most 256 bytes; other secrets end at an equals sign.
-    let text = if kind == Kind::Password { &text[..text.len().min(at + 256)] } else { text };
-    let mut length = run(text, at, |byte| match byte {
-        b'"' | b'\\' | 0..=b' ' => false,
-        b'\'' | b'`' | b',' | b';' | b'&' | b')' | b'}' | b']' | b'<' => is_setting,
-        b'=' => kind == Kind::Password,
-        _ => true,
-    });
-    length += run(text, at + length, |byte| byte == b'=').min(2);
-    let full_stop = !is_setting && length > 1 && text[at + length - 1] == b'.';
-    at..at + length - usize::from(full_stop)
 }

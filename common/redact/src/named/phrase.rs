@@ -4,6 +4,7 @@ use crate::words::tables;
 use std::ops::Range;
 
 use crate::Secret;
+use crate::words::extent;
 use crate::words::name::Kind;
 use crate::words::scan::{Quote, blanks, is_line_end, line_before, run, white};
 use crate::words::value::{is_bare_secret, is_placeholder, is_wordy};
@@ -139,9 +140,8 @@ fn value(text: &[u8], at: usize, is_direct: bool, weak: bool) -> Option<Range<us
             return is_secret(text, &value, true, weak).then_some(value);
         }
     }
-    if let Some(quote) = Quote::at(text, at).filter(|quote| !quote.is_of_json()) {
-        let start = at + quote.length();
-        let value = start..quote.closing(text, start)?;
+    if Quote::at(text, at).is_some_and(|quote| !quote.is_of_json()) {
+        let value = extent::quoted(text, at)?;
         return is_secret(text, &value, true, weak).then_some(value);
     }
     let length =

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::words::extent::{self, CONTINUED};
 use crate::words::scan::{Quote, blanks, slashes};
 
 /// Maximum number of words.
@@ -38,8 +39,8 @@ pub(crate) fn words(text: &[u8], start: usize) -> Vec<Range<usize>> {
 /// Returns the length of blanks and continued line ends.
 fn gap(text: &[u8], at: usize) -> usize {
     let gap = blanks(text, at);
-    let rest = &text[at + gap..];
-    if rest.starts_with(b"\\\\\\n") { gap + 4 + blanks(text, at + gap + 4) } else { gap }
+    let after = at + gap + CONTINUED.len();
+    if text[at + gap..].starts_with(CONTINUED) { after + blanks(text, after) - at } else { gap }
 }
 
 /// Returns the word here; `None` at the end of the command.
@@ -48,8 +49,7 @@ fn word(text: &[u8], at: usize) -> Option<Range<usize>> {
         if quote.is_of_json() {
             return None;
         }
-        let start = at + quote.length();
-        return Some(start..quote.closing(text, start)?);
+        return extent::quoted(text, at);
     }
     let ends = |byte: u8| matches!(byte, b'"' | b'\\' | b'|' | b';' | b'&' | b'<' | b'>' | b'`' | 0..=b' ');
     let mut end = at;

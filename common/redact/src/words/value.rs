@@ -148,7 +148,7 @@ pub(crate) fn is_bare_secret(value: &[u8], kind: Kind, next: Option<u8>) -> bool
     if value.is_empty() || is_placeholder(value) || is_code(value, next) || is_path(value) {
         return false;
     }
-    let plain = value.iter().all(|byte| crate::words::scan::is_base64(*byte) || b".:%~|@$#*".contains(byte));
+    let plain = value.iter().all(|byte| crate::words::scan::is_base64(*byte) || b".:%~|@$#*!".contains(byte));
     let is_type = value.iter().any(u8::is_ascii_uppercase) && matches!(next, Some(b',' | b';')) && !is_random(value);
     match kind {
         Kind::Password => value.len() >= 4,
