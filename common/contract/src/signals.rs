@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 
 use crate::wire::{Code, Error, Result};
 
@@ -37,6 +37,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Number of effects in progress.
 static EFFECTS: Mutex<usize> = Mutex::new(0);
+
+/// Number of writes to standard output that were begun and ended; odd while one is in progress.
+static WRITES: AtomicU64 = AtomicU64::new(0);
+
+/// Writes to standard output. A write that waits for its reader longer than [`GRACE`] is not part of an effect, so that
+/// a signal ends the program.
+pub(crate) fn while_writing<T>(write: impl FnOnce() -> T) -> T {
+    WRITES.fetch_add(1, Ordering::Relaxed);
+    let written = write();
+    WRITES.fetch_add(1, Ordering::Relaxed);
+    written
+}
 
 /// Guard of an operation that a signal must not interrupt: while it exists, the watchdog does not end the program.
 #[derive(Debug)]
@@ -66,7 +78,12 @@ pub(crate) fn install(leave: fn()) {
         let (wake, sender) = UnixStream::pair().ok()?;
         wake.set_nonblocking(true).ok()?;
         // A program that was started with `nohup` continues without its terminal.
-        let hangs_up = !comes_ignored(SIGHUP);
+        let ignored = ignored_signals();
+        let hangs_up = !is_ignored(ignored, SIGHUP);
+        // The kernel reaps the children of a process that ignores SIGCHLD, and their status is lost.
+        if is_ignored(ignored, SIGCHLD) {
+            signal_hook::flag::register(SIGCHLD, Arc::default()).ok()?;
+        }
         let signals = Signals { interrupt: Arc::default(), end: Arc::default(), wake, sender, hangs_up };
         signals.notice(SIGINT, &signals.interrupt).ok()?;
         signals.notice(SIGTERM, &signals.end).ok()?;
@@ -95,11 +112,17 @@ fn watch(leave: fn()) {
     }
     let watch = move || {
         while !matches!(came.read(&mut [0; 64]), Ok(0)) {
+            let (mut write, mut since) = (WRITES.load(Ordering::Relaxed), Instant::now());
             std::thread::sleep(GRACE);
             while interrupted() {
                 // The lock is held while the program ends, so that no effect begins.
                 let effects = effects();
-                if *effects == 0 {
+                let last = std::mem::replace(&mut write, WRITES.load(Ordering::Relaxed));
+                if write != last {
+                    since = Instant::now();
+                }
+                let is_blocked = write % 2 == 1 && since.elapsed() >= GRACE;
+                if *effects == 0 || is_blocked {
                     leave();
                     break;
                 }
@@ -111,13 +134,15 @@ fn watch(leave: fn()) {
     let _ = std::thread::Builder::new().name("signals".to_owned()).stack_size(256 << 10).spawn(watch);
 }
 
-/// True if this process was started with `signal` ignored, or if that is unknown: the signal then keeps its
-/// disposition.
-fn comes_ignored(signal: i32) -> bool {
+/// Returns the mask of the signals that this process was started with ignored; all of them if that is unknown.
+fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_none_or(|mask| mask & (1 << (signal - 1)) != 0)
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(u64::MAX)
+}
+
+fn is_ignored(mask: u64, signal: i32) -> bool {
+    mask & (1 << (signal - 1)) != 0
 }
 
 impl Signals {

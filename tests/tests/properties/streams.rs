@@ -65,6 +65,16 @@ fn closed_standard_input_and_error_are_survived() {
 }
 
 #[test]
+fn every_verb_succeeds_if_sigchld_is_ignored() {
+    let world = World::new("022");
+    for verb in verbs() {
+        let row = &verb.row;
+        let ran = world.script(row, &format!("(trap '' CHLD; exec {} {})", row.verb, row.words)).run();
+        assert_eq!(ran.status, 0, "{}: {ran:?}", row.verb);
+    }
+}
+
+#[test]
 fn a_dry_run_changes_no_file() {
     let world = World::new("022");
     let mut tried = 0;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cp_testkit::Signal;
+use rustix::fs::{Mode, OFlags};
 
 use super::rows::{World, verbs};
 
@@ -50,6 +51,43 @@ fn every_verb_that_waits_ends_at_a_signal_with_its_closing_line() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn every_verb_whose_output_is_full_ends_at_signal() {
+    let world = World::new("022");
+    world.place.sh("mkfifo full").success();
+    let flags = OFlags::RDWR | OFlags::NONBLOCK;
+    let full = rustix::fs::open(world.place.work.join("full"), flags, Mode::empty()).unwrap();
+    for chunk in [&[0; 4096][..], &[0]] {
+        while rustix::io::write(&full, chunk).is_ok() {}
+    }
+    let (mut faults, mut blocked) = (Vec::new(), 0);
+    for (at, verbs) in verbs().chunks(16).enumerate() {
+        let signal = if at % 2 == 0 { Signal::TERM } else { Signal::INT };
+        let started: Vec<_> = verbs
+            .iter()
+            .map(|verb| {
+                let script = format!("exec {} {} >full", verb.row.verb, verb.row.words);
+                (&verb.row.verb, world.unbounded(&verb.row, &script).start())
+            })
+            .collect();
+        std::thread::sleep(Duration::from_secs(3));
+        for (verb, mut child) in started {
+            if child.has_ended() {
+                continue;
+            }
+            blocked += 1;
+            let sent = Instant::now();
+            child.signal(signal);
+            let ran = child.wait();
+            if sent.elapsed() > SOON || ran.status != 130 {
+                faults.push(format!("{verb}: {:?} {ran:?}", sent.elapsed()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(blocked > 100, "{blocked}");
 }
 
 #[test]

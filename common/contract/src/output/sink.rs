@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, fcntl_getfd};
 
+use crate::signals;
 use crate::wire::{Code, Error, Result};
 
 /// Writes to standard output.
@@ -25,7 +26,7 @@ pub(super) fn write_all(bytes: &[u8]) -> Result<()> {
 
 fn write_to(stdout: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
-        match rustix::io::write(stdout, bytes) {
+        match signals::while_writing(|| rustix::io::write(stdout, bytes)) {
             Ok(n) => bytes = &bytes[n..],
             Err(Errno::INTR) => {}
             Err(Errno::PIPE) => return Err(Error::reader_gone()),
