@@ -11,14 +11,8 @@ use serde_json::Value;
 
 use crate::agent::load_agents;
 
-pub(crate) const DOC: VerbDoc = VerbDoc {
-    path: "config",
-    class: Class::Query,
-    output: "config",
-    examples: &["cp-shell config"],
-    is_for_person: true,
-    ..VerbDoc::EMPTY
-};
+pub(crate) const DOC: VerbDoc =
+    VerbDoc { path: "config", class: Class::Query, output: "config", examples: &["cp-shell config"], ..VerbDoc::EMPTY };
 
 pub(crate) const DOC_GET: VerbDoc =
     VerbDoc { path: "config get", output: "setting", examples: &["cp-shell config get tier"], ..DOC };

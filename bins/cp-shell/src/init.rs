@@ -13,7 +13,6 @@ use crate::plane::hash_of;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "init",
-    is_for_person: true,
     class: Class::Append,
     output: "init",
     examples: &["cp-shell init --dry-run", "cp-shell init"],

@@ -4,11 +4,12 @@
 //! of the file, and on some machines open it again for writing, even outside of the sandbox.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use cp_common::{Error, Result};
+use rustix::event::{PollFd, PollFlags, poll};
 use sha2::{Digest, Sha256};
 
 use crate::digest::format_digest;
@@ -122,10 +123,26 @@ fn contents(mut file: File) -> std::io::Result<OwnedFd> {
         }
         return fed(std::io::Cursor::new(bytes).chain(file));
     }
-    fed(file)
+    fed(Patient(file))
 }
 
 /// A pipe that these bytes come through. Whoever feeds it ends with the command that reads it, or with this program.
+/// A file that waits where reading would block, because another process may have made the pipe non-blocking.
+struct Patient(File);
+
+impl Read for Patient {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match self.0.read(into) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None)?;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
 fn fed(mut from: impl Read + Send + 'static) -> std::io::Result<OwnedFd> {
     let (reader, mut writer) = os_pipe::pipe()?;
     std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {

@@ -22,6 +22,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
+/// Restore the history of a repository from before a run
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The working tree, or the repository

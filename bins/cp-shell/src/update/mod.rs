@@ -25,7 +25,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "update",
     examples: &["cp-shell --version | cut -d' ' -f2 >latest; cp-shell update --check --from ."],
-    is_for_person: true,
     ..VerbDoc::EMPTY
 };
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::home::files::owner_hint;
 use crate::spelling::nearest;
 use crate::wire::{Error, Result};
 
@@ -102,7 +103,13 @@ impl Config {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.kind() == std::io::ErrorKind::NotADirectory => {
                 String::new()
             }
-            Err(e) => return Err(Error::config(format!("cannot read: {e}")).in_file(file).fatal()),
+            Err(e) => {
+                let error = Error::config(format!("cannot read: {e}")).in_file(file).fatal();
+                return Err(match owner_hint(file) {
+                    Some(hint) => error.hint(hint),
+                    None => error,
+                });
+            }
         };
         let table: toml::Table = toml::from_str(&text).map_err(|e| unreadable(&e, &text, file))?;
         let known = || SETTINGS.iter().map(|s| s.key).chain(TABLES);

@@ -10,15 +10,37 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use tempfile::NamedTempFile;
 
 use crate::signals;
 use crate::wire::{Code, Error, Result};
 
-/// Creates a directory and its parents with mode 0700.
+/// Creates a directory and its parents with mode 0700. Fails for root in a directory of another user, who could not use
+/// the new one.
 pub fn make_directory(path: &Path) -> Result<()> {
+    let is_root = geteuid().is_root();
+    if !path.is_dir()
+        && is_root
+        && let Some(hint) = owner_hint(path)
+    {
+        return Err(Error::config("the directory would belong to root").in_file(path).hint(hint).fatal());
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| {
-        Error::io("creating the directory", e).in_file(path).hint("give --home a directory that can be written").fatal()
+        let hint = owner_hint(path).unwrap_or_else(|| "give --home a directory that can be written".to_owned());
+        Error::io("creating the directory", e).in_file(path).hint(hint).fatal()
+    })
+}
+
+/// Returns a hint if the file at a path, or else the nearest existing parent directory, belongs to another user and is
+/// not shared.
+pub(super) fn owner_hint(path: &Path) -> Option<String> {
+    let (existing, meta) = path.ancestors().find_map(|path| Some((path, path.metadata().ok()?)))?;
+    let (owner, own) = (meta.uid(), geteuid().as_raw());
+    let is_shared = meta.mode() & 0o002 != 0;
+    (owner != own && !is_shared).then(|| {
+        let place = existing.display();
+        format!("{place} belongs to uid {owner}, and this process runs as uid {own}; set CP_HOME or change its owner")
     })
 }
 

@@ -39,10 +39,12 @@ impl Home {
             (root, "environment")
         } else if let Some(data) = named("XDG_DATA_HOME").filter(|data| data.is_absolute()) {
             (data.join("cp"), "default")
-        } else if let Some(user) = named("HOME") {
+        } else if let Some(user) = named("HOME").filter(|user| user.is_absolute()) {
             (user.join(".local/share/cp"), "default")
         } else {
-            return Err(Error::config("no home directory: HOME is not set").hint("give --home DIR or set CP_HOME"));
+            return Err(
+                Error::config("no home directory: HOME is not an absolute path").hint("give --home DIR or set CP_HOME")
+            );
         };
         let root = std::path::absolute(&root).map_err(|e| Error::io(root.display(), e))?;
         Ok(Self { root, origin })

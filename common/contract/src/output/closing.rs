@@ -139,7 +139,6 @@ impl Output {
 
     /// Writes the closing line of a failure, in the shape that the reader expects.
     pub(super) fn fail_closed(&mut self, error: &Error) -> Result<()> {
-        self.use_text_for_person();
         if self.format == Format::Json {
             match self.shape {
                 Shape::Stream => self.fail_summary(&self.with_counts(error))?,

@@ -6,7 +6,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::stdio::{stderr, stdout};
-use rustix::termios::isatty;
 use serde_json::{Map, Value};
 
 use super::sink::{printable_line, write_all, write_last};
@@ -22,8 +21,6 @@ pub(super) struct StdoutState {
     pub(super) counts: Counts,
     /// True if the calling program reports the end of this one.
     pub(super) is_part: bool,
-    /// The reader of both streams.
-    reader: Audience,
     started: Option<Instant>,
     /// True if the last write ended in the middle of a line.
     inside: bool,
@@ -39,15 +36,6 @@ pub(super) enum Ending {
     Closed,
     /// The output has no closing line, because it carries another protocol or the bytes of a command.
     Unmarked,
-}
-
-/// The reader of the output.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Audience {
-    /// A program, or a user who requested a format.
-    Program,
-    /// A person at a terminal who requested no format.
-    Person,
 }
 
 static STATE: Mutex<StdoutState> = Mutex::new(StdoutState::new("", Format::Json, None));
@@ -90,13 +78,6 @@ pub(crate) fn has_owner(is_part: bool) {
     state().is_part = is_part;
 }
 
-/// Records that no format was requested: a failure at a terminal is then reported once, as text.
-pub(crate) fn names_no_format() {
-    if isatty(stdout()) && isatty(stderr()) {
-        state().reader = Audience::Person;
-    }
-}
-
 impl StdoutState {
     const fn new(program: &'static str, format: Format, started: Option<Instant>) -> Self {
         Self {
@@ -105,16 +86,10 @@ impl StdoutState {
             shape: Shape::Answer,
             counts: Counts { succeeded: 0, failed: 0, skipped: 0 },
             is_part: false,
-            reader: Audience::Program,
             started,
             inside: false,
             ending: Ending::Open,
         }
-    }
-
-    /// True if a failure is written as a record.
-    pub(super) fn records_failure(&self) -> bool {
-        self.format == Format::Json && (self.reader == Audience::Program || self.shape == Shape::Stream)
     }
 }
 
@@ -149,10 +124,10 @@ pub(crate) fn last_words(error: &Error) -> bool {
     let is_json = match &state {
         Some(state) if state.ending == Ending::Closed => return false,
         Some(state) => {
-            if state.records_failure() && state.ending == Ending::Open {
+            if state.format == Format::Json && state.ending == Ending::Open {
                 write_last(stdout(), &closing_line(state, error));
             }
-            state.records_failure()
+            state.format == Format::Json
         }
         None => true,
     };

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-pub(crate) use self::last::{bug, fail_closed, fails_closed, has_owner, last_words, names_no_format, status_of};
+pub(crate) use self::last::{bug, fail_closed, fails_closed, has_owner, last_words, status_of};
 pub(crate) use self::sink::check_open;
 pub use self::sink::{line_to_stderr, printable, printable_line, to_stderr};
 pub use self::update::{Newest, number};
@@ -217,13 +217,6 @@ impl Output {
         self.format
     }
 
-    /// Selects text for a failure that a person at a terminal reads, so that it is printed once, with its hint.
-    fn use_text_for_person(&mut self) {
-        if self.format == Format::Json && !last::state().records_failure() {
-            self.format = Format::Text;
-        }
-    }
-
     /// Sets the members that `--fields` selects.
     pub(crate) fn choose(&mut self, fields: Option<Fields>) {
         self.fields = fields;
@@ -259,7 +252,6 @@ impl Output {
     /// status.
     pub fn refuse<T: Reply + ?Sized>(&mut self, data: &T, error: Error) -> Result<()> {
         let error = &error.without_secrets();
-        self.use_text_for_person();
         match self.format {
             Format::Json => self.fail_closed(error)?,
             Format::Text => {

@@ -57,10 +57,11 @@ pub(super) struct OldName {
 }
 
 pub(super) fn parse(program: &'static Program, command: &clap::Command, arguments: &[OsString]) -> Result<Parsed> {
-    if let Some(words) = requested_text(program, command, arguments)? {
+    let arguments = with_command_separated(program, command, arguments);
+    if let Some(words) = requested_text(program, command, &arguments)? {
         return Ok(words);
     }
-    let arguments = with_texts_attached(command, with_verb_first(program, command, arguments)?);
+    let arguments = with_texts_attached(command, with_verb_first(program, command, &arguments)?);
     // Only the selected verb is parsed, because building the others would take most of the start time.
     let meant = arguments.first().and_then(|verb| command.find_subcommand(verb)).cloned();
     let mut parser = match meant {
@@ -79,7 +80,7 @@ pub(super) fn parse(program: &'static Program, command: &clap::Command, argument
         Err(e) if e.kind() == ErrorKind::InvalidUtf8 => {
             Err(not_utf8_error(&arguments, |option| takes_path(command, option)))
         }
-        Err(e) => Err(usage_error(program, &e)),
+        Err(e) => Err(usage_error(program, command, &path_of(command, &arguments).join(" "), &e)),
     }
 }
 
@@ -209,8 +210,67 @@ fn with_verb_first(program: &Program, command: &clap::Command, arguments: &[OsSt
             .with("nearest", verb)
             .hint(format!("write `{verb}`, or use -- to send it: {} -- {word}", program.name)));
     }
+    let operands: Vec<&clap::Arg> =
+        command.find_subcommand(implicit).into_iter().flat_map(clap::Command::get_positionals).collect();
+    if before_end && VERB_LIKE.contains(&word.as_str()) && operands.iter().any(|operand| command::is_free_text(operand))
+    {
+        let is_alone =
+            arguments.iter().skip(first.unwrap_or_default() + 1).all(|word| is_option(&word.to_string_lossy()));
+        if is_alone && isatty(stdout()) {
+            return Err(Error::usage(format!("`{word}` is not a verb of {}", program.name))
+                .hint(format!("`{0} --help` lists the verbs; to send the word: {0} -- {word}", program.name)));
+        }
+    }
     arguments.insert(0, implicit.into());
     Ok(arguments)
+}
+
+/// Words that a person at a terminal expects to be verbs, and not to be sent to a model.
+const VERB_LIKE: [&str; 15] = [
+    "chat",
+    "config",
+    "doctor",
+    "exit",
+    "init",
+    "keys",
+    "list",
+    "login",
+    "logs",
+    "ls",
+    "models",
+    "quit",
+    "status",
+    "templates",
+    "version",
+];
+
+/// Inserts `--` before the first word of a command, because the options after it are its own, as with env and timeout.
+fn with_command_separated(program: &Program, root: &clap::Command, arguments: &[OsString]) -> Vec<OsString> {
+    let mut arguments = arguments.to_vec();
+    let (mut verb, mut skip) = (root, false);
+    for (at, word) in arguments.iter().enumerate() {
+        let text = word.to_string_lossy();
+        if text == "--" {
+            break;
+        }
+        if std::mem::take(&mut skip) {
+        } else if is_option(&text) {
+            skip = takes_the_next_word(root, &text);
+        } else if let Some(named) = verb.find_subcommand(&*text) {
+            verb = named;
+        } else {
+            let implicit = program.implicit.filter(|_| std::ptr::eq(verb, root));
+            let line = implicit.and_then(|name| root.find_subcommand(name)).unwrap_or(verb);
+            let others = ["help", "version", "update"];
+            let is_verb = std::ptr::eq(verb, root)
+                && nearest(&text, root.get_subcommands().map(clap::Command::get_name).chain(others)).is_some();
+            if line.get_positionals().next().is_some_and(command::is_command) && !is_verb {
+                arguments.insert(at, "--".into());
+            }
+            break;
+        }
+    }
+    arguments
 }
 
 /// Returns the index of the first operand before `--`.
@@ -306,23 +366,42 @@ fn old_names(command: &clap::Command, arguments: &[OsString]) -> Vec<OldName> {
     names
 }
 
-/// Converts clap's error to ours: the mistake, the nearest known name, and a hint.
-pub(super) fn usage_error(program: &Program, error: &clap::Error) -> Error {
+/// Converts clap's error to ours: the mistake, the nearest known name, and a hint. `path` has the words of the verb.
+pub(super) fn usage_error(program: &Program, command: &clap::Command, path: &str, error: &clap::Error) -> Error {
     let text = error.to_string();
     let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect::<Vec<_>>().join(" ");
     let message = first.strip_prefix("error: ").unwrap_or(&first).replace("subcommand", "verb");
-    let known = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
-    let suggestion = known.into_iter().find_map(|kind| match error.get(kind) {
-        Some(ContextValue::String(one)) => Some(one.clone()),
-        // The best one is the last.
-        Some(ContextValue::Strings(many)) => many.last().cloned(),
-        _ => None,
-    });
     let usage = Error::usage(message);
-    match suggestion {
+    let own = program.implicit.filter(|_| path.is_empty());
+    let line = own.into_iter().chain(path.split_whitespace()).try_fold(command, clap::Command::find_subcommand);
+    let takes_line = line.is_some_and(|verb| verb.get_positionals().any(command::is_command));
+    match suggestion(command, line.unwrap_or(command), error) {
         Some(nearest) => usage.with("nearest", nearest.clone()).hint(format!("did you mean `{nearest}`?")),
+        None if error.kind() == ErrorKind::ArgumentConflict && takes_line => {
+            usage.hint(format!("quote a command line as one word: {} -c 'ls -l | wc -l'", program.name))
+        }
         None if is_no_option(error) => usage.hint("write -- before a text that begins with a dash"),
-        None => usage.hint(format!("`{} --help` lists the options", program.name)),
+        None => usage.hint(format!("`{} --help` lists the options", format!("{} {path}", program.name).trim_end())),
+    }
+}
+
+/// Returns the name or value that is nearest to the one that clap does not know.
+fn suggestion(root: &clap::Command, verb: &clap::Command, error: &clap::Error) -> Option<String> {
+    let word = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.as_str()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let options = root.get_arguments().chain(verb.get_arguments()).filter_map(clap::Arg::get_long);
+            let name = word(ContextKind::InvalidArg)?.strip_prefix("--")?;
+            nearest(name, options.chain(["help", "version"])).map(|near| format!("--{near}"))
+        }
+        ErrorKind::InvalidSubcommand => {
+            let verbs = verb.get_subcommands().filter(|verb| !verb.is_hide_set()).map(clap::Command::get_name);
+            nearest(word(ContextKind::InvalidSubcommand)?, verbs).map(str::to_owned)
+        }
+        _ => word(ContextKind::SuggestedValue).map(str::to_owned),
     }
 }
 

@@ -109,7 +109,7 @@ impl Program {
         let groups = self.groups.iter().filter_map(|(_, paths)| self.doc(paths.first()?)?.examples.first().copied());
         let verbs = self.verbs.iter().filter_map(|doc| doc.examples.first().copied());
         let mut chosen: Vec<&'static str> = Vec::new();
-        for example in main.chain(groups).chain(verbs).filter(|example| example.len() < 90) {
+        for example in main.chain(groups).chain(verbs).filter(|example| example.replace("{}", self.name).len() <= 78) {
             if !chosen.contains(&example) && chosen.len() < 3 {
                 chosen.push(example);
             }

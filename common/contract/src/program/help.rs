@@ -4,6 +4,8 @@
 //! clap's own help would omit the options of the implicit verb, which most users need.
 
 use clap::{Arg, Command};
+use rustix::stdio::stdout;
+use rustix::termios::tcgetwinsize;
 
 use crate::program::identity::{Input, Program, VerbDoc};
 use crate::program::{command, standard};
@@ -11,18 +13,18 @@ use crate::program::{command, standard};
 /// The length of help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
-    /// One screen.
+    /// About one screen.
     Short,
     /// Everything.
     Long,
 }
 
 /// Maximum number of lines of short help.
-const SCREEN: usize = 40;
-/// Maximum width of a line.
-const WIDTH: usize = 100;
-/// The widest name whose description begins on the same line.
-const WIDEST: usize = 31;
+const SCREEN: usize = 46;
+/// Width of a line where standard output is not a terminal.
+const WIDTH: usize = 80;
+/// Widths of a terminal that lines fit. On a wider one they would be harder to read.
+const WIDTHS: std::ops::RangeInclusive<usize> = 40..=100;
 /// The heading of options without a heading of their own.
 const OPTIONS: &str = "Options";
 /// The heading of operands.
@@ -32,7 +34,9 @@ const OF_EVERY_PROGRAM: &str = "Options of every program";
 
 /// Formats the help of the program, or of the verb at `path`.
 pub(super) fn help(program: &Program, root: &Command, path: &[String], length: Length) -> String {
-    let page = Page { program, root, length, lines: Vec::new() };
+    let terminal = tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0);
+    let width = terminal.map_or(WIDTH, |width| width.clamp(*WIDTHS.start(), *WIDTHS.end()));
+    let page = Page { program, root, length, width, lines: Vec::new() };
     match command::at(root, path) {
         Some(verb) if !path.is_empty() => page.of_verb(verb, &path.join(" ")),
         _ => page.of_program(),
@@ -43,13 +47,14 @@ struct Page<'a> {
     program: &'a Program,
     root: &'a Command,
     length: Length,
+    width: usize,
     lines: Vec<String>,
 }
 
 impl Page<'_> {
     fn of_program(mut self) -> String {
         let name = self.program.name;
-        self.lines.push(format!("{name}: {}", self.program.about));
+        self.paragraph(&format!("{name}: {}", self.program.about));
         let main = self.program.implicit.and_then(|verb| self.root.find_subcommand(verb));
         let mut usage = Vec::new();
         if let Some(main) = main {
@@ -77,7 +82,7 @@ impl Page<'_> {
 
     fn of_verb(mut self, verb: &Command, path: &str) -> String {
         let name = format!("{} {path}", self.program.name);
-        self.lines.push(format!("{name}: {}", about(verb)));
+        self.paragraph(&format!("{name}: {}", about(verb)));
         let mut usage = Vec::new();
         if command::runs(verb) {
             usage.push(format!("{name} [OPTIONS]{}", operands(verb)));
@@ -180,7 +185,7 @@ impl Page<'_> {
         let shared = self.root.get_arguments().filter(|argument| self.shows(argument));
         let mut rows: Vec<(String, String)> =
             shared.map(|argument| (command::spelled(argument), described(argument))).collect();
-        rows.push(("-h, --help".to_owned(), "Print help; -h prints one screen of it".to_owned()));
+        rows.push(("-h, --help".to_owned(), "Print help; -h prints a shorter one".to_owned()));
         rows.push(("-V, --version".to_owned(), "Print the version".to_owned()));
         self.rows(&rows);
     }
@@ -192,25 +197,33 @@ impl Page<'_> {
         self.lines.push(String::new());
         if self.length == Length::Short {
             let standard: Vec<&str> = standard::VERBS.iter().map(|doc| doc.path).collect();
-            self.lines.push(format!("Every program has: {}, --format json|text|raw.", standard.join(", ")));
-            self.lines.push(format!("`{name}{of_verb} --help` has every option, `man {name}` the whole manual."));
+            self.paragraph(&format!("Every program has: {}.", standard.join(", ")));
+            self.paragraph(&format!("`{name}{of_verb} --help` has every option, `man {name}` the whole manual."));
         } else if path.is_empty() {
-            self.lines.push(format!("`{name} VERB --help` has the options of a verb, `man {name}` the whole manual."));
+            self.paragraph(&format!("`{name} VERB --help` has the options of a verb, `man {name}` the whole manual."));
         } else {
-            self.lines.push(format!("`{name} --help` has the other verbs, `man {name}` the whole manual."));
+            self.paragraph(&format!("`{name} --help` has the other verbs, `man {name}` the whole manual."));
         }
+    }
+
+    fn paragraph(&mut self, text: &str) {
+        self.lines.extend(wrapped(text, self.width));
     }
 
     /// Adds names and descriptions in two columns.
     fn rows(&mut self, rows: &[(String, String)]) {
-        let column = rows.iter().map(|(name, _)| name.chars().count()).filter(|width| *width <= WIDEST).max();
-        let column = column.unwrap_or(WIDEST) + 2;
+        // The description of a longer name begins below it.
+        let widest = self.width / 3;
+        let column = rows.iter().map(|(name, _)| name.chars().count()).filter(|width| *width <= widest).max();
+        let column = column.unwrap_or(widest / 2) + 2;
         for (name, text) in rows {
             let mut begin = format!("  {name}");
-            if name.chars().count() > WIDEST {
+            if name.chars().count() > column {
                 self.lines.push(std::mem::take(&mut begin));
             }
-            for line in wrapped(text, WIDTH - 2 - column) {
+            let width = self.width - 2 - column;
+            let text = if self.length == Length::Short { first_clause(text, width) } else { text };
+            for line in wrapped(text, width) {
                 let gap = (2 + column).saturating_sub(begin.chars().count());
                 self.lines.push(format!("{begin}{}{line}", " ".repeat(gap)).trim_end().to_owned());
                 begin.clear();
@@ -270,6 +283,13 @@ fn described(argument: &Arg) -> String {
     format!("{text}{values}{default}")
 }
 
+/// Returns the beginning of a text that fits, up to the end of a clause; the whole text if there is none.
+fn first_clause(text: &str, width: usize) -> &str {
+    let fits = |end: &usize| text[..*end].chars().count() <= width;
+    let ends = ["; ", " ("].iter().flat_map(|mark| text.match_indices(mark)).map(|(at, _)| at);
+    ends.chain([text.len()]).filter(fits).max().map_or(text, |end| &text[..end])
+}
+
 /// Wraps text to lines of at most `width` characters.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
@@ -303,6 +323,14 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_clause_fits_or_is_whole_text() {
+        assert_eq!(first_clause("One tool (repeatable)", 40), "One tool (repeatable)");
+        assert_eq!(first_clause("One tool, two tools (repeatable)", 20), "One tool, two tools");
+        assert_eq!(first_clause("One tool; more", 10), "One tool");
+        assert_eq!(first_clause("One tool", 4), "One tool");
+    }
 
     #[test]
     fn wrapped_breaks_between_words() {

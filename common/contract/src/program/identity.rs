@@ -64,8 +64,6 @@ pub struct VerbDoc {
     pub sort: Option<&'static str>,
     /// The events that the verb appends to a ledger, in addition to those of every ledger and of the audit.
     pub events: &'static [&'static str],
-    /// True if the default format at a terminal is text, because the verb serves to set up the programs.
-    pub is_for_person: bool,
     /// True if the caller treats every failure except status 2 with a text as permission, and does not wait for long.
     /// Unless `--format json` or `text` is given, the verb writes no envelope and exits with 0 or 2 within
     /// [`VerbDoc::PATIENCE`].
@@ -120,7 +118,6 @@ impl VerbDoc {
         input: &[],
         sort: None,
         events: &[],
-        is_for_person: false,
         fails_closed: false,
     };
 }

@@ -14,7 +14,7 @@ pub(crate) const VERBS: [VerbDoc; 5] = [
         &["{} reference", "{} reference --fields options", "{} reference --verb doctor --fields commands"],
     ),
     doc("context", "context", &["{} context"]),
-    VerbDoc { is_for_person: true, ..doc("doctor", "doctor", &["{} doctor"]) },
+    doc("doctor", "doctor", &["{} doctor"]),
     doc("changelog", "changelog", &["{} changelog", "{} changelog --since 0.0.1"]),
     doc("completions", "completions", &["{} completions bash"]),
 ];

@@ -15,9 +15,7 @@ use crate::context::Context;
 use crate::context::options::Shared;
 use crate::home::Home;
 use crate::home::config::{Config, Origin};
-use crate::output::{
-    Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, names_no_format, status_of,
-};
+use crate::output::{Format, Output, Severity, bug, check_open, fail_closed, fails_closed, last_words, status_of};
 use crate::program::arguments::{OldName, Parsed, command_of, parse, usage_error, verb_of};
 use crate::program::completion;
 use crate::program::describe;
@@ -67,10 +65,7 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
     let is_closed = |doc: &VerbDoc| doc.fails_closed && may_be(doc) && !longer(doc.path);
     fail_closed(matches!(asked, None | Some(Format::Raw)) && program.verbs.iter().any(is_closed));
     let asked = asked.or_else(|| std::env::var("CP_FORMAT").ok().and_then(|name| format_of(&name)));
-    let mut early = Output::new(program.name, asked.unwrap_or(Format::Json), false, started);
-    if asked.is_none() {
-        names_no_format();
-    }
+    let mut early = Output::new(program.name, asked.unwrap_or_else(default_format), false, started);
     if let Err(error) = check_open() {
         return early.close(Err(error));
     }
@@ -91,14 +86,15 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
         Err(error) => return early.close(Err(error)),
     };
     match Shared::from_arg_matches(&matches) {
-        Ok(options) => with_options(program, run, &matches, options, &old_names, started),
-        Err(error) => early.close(Err(usage_error(program, &error))),
+        Ok(options) => with_options(program, run, &command, &matches, options, &old_names, started),
+        Err(error) => early.close(Err(usage_error(program, &command, &verb_of(&matches), &error))),
     }
 }
 
 fn with_options<C: Parser>(
     program: &'static Program,
     run: fn(C, &mut Context) -> Result<()>,
+    command: &clap::Command,
     matches: &clap::ArgMatches,
     options: Shared,
     old_names: &[OldName],
@@ -125,25 +121,15 @@ fn with_options<C: Parser>(
     let (home, config) = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
-            let format = flag.and_then(format_of).unwrap_or(Format::Json);
-            let mut out = Output::new(program.name, format, options.quiet, started);
-            if flag.is_none() {
-                names_no_format();
-            }
-            return out.close(Err(error));
+            let format = flag.and_then(format_of).unwrap_or_else(default_format);
+            return Output::new(program.name, format, options.quiet, started).close(Err(error));
         }
     };
-    let asked = config.get("format", flag);
-    let is_asked = asked.as_ref().is_some_and(|asked| asked.origin != Origin::Default);
-    let is_for_person = program.verbs.iter().chain(&standard::VERBS).any(|doc| doc.path == verb && doc.is_for_person);
-    let format = match asked.and_then(|asked| format_of(&asked.text)) {
-        Some(_) if !is_asked && is_for_person && isatty(stdout()) => Some(Format::Text),
-        format => format,
+    let format = match config.get("format", flag) {
+        Some(asked) if asked.origin != Origin::Default => format_of(&asked.text),
+        _ => Some(default_format()),
     };
     let out = Output::new(program.name, format.unwrap_or(Format::Json), options.quiet, started);
-    if !is_asked {
-        names_no_format();
-    }
     let mut context = Context { program: program.name, options, home, config, out };
     if closed && let Err(error) = watch() {
         return context.out.close(Err(error));
@@ -153,6 +139,13 @@ fn with_options<C: Parser>(
     }
     if program.implicit == Some(verb.as_str()) {
         context.out.filtering();
+    }
+    if is_dry_run(matches) {
+        let message = "dry run: nothing was changed";
+        context.out.notice("dry_run", Severity::Info, message);
+        if context.out.format() == Format::Text {
+            context.out.warn(message);
+        }
     }
     let asked = standard::selected_fields(program, &verb, matches);
     let result = if format.is_none() {
@@ -166,12 +159,24 @@ fn with_options<C: Parser>(
     } else if describes {
         describe::run::<C>(program, &verb, matches, &mut context)
     } else {
-        C::from_arg_matches(matches).map_err(|e| usage_error(program, &e)).and_then(|cli| run(cli, &mut context))
+        C::from_arg_matches(matches)
+            .map_err(|e| usage_error(program, command, &program.shown(&verb), &e))
+            .and_then(|cli| run(cli, &mut context))
     };
     if !is_without_home {
         audit(program, &verb, &result, started.elapsed(), &mut context);
     }
     context.out.close(result)
+}
+
+/// True for a dry run that answers like the append it leaves out. A write answers with a preview and a confirm token.
+fn is_dry_run(matches: &clap::ArgMatches) -> bool {
+    let mut verb = matches;
+    while let Some((_, below)) = verb.subcommand() {
+        verb = below;
+    }
+    let is_set = matches!(verb.try_get_one::<bool>("dry_run"), Ok(Some(true)));
+    is_set && verb.try_contains_id("confirm").is_err()
 }
 
 /// Ends a verb that fails closed if it takes too long.
@@ -268,6 +273,11 @@ fn without_values(arguments: &[OsString]) -> Vec<OsString> {
 }
 
 const FORMATS: [(&str, Format); 3] = [("json", Format::Json), ("text", Format::Text), ("raw", Format::Raw)];
+
+/// Returns the format of a program that was asked for none: text for a person at a terminal.
+fn default_format() -> Format {
+    if isatty(stdout()) { Format::Text } else { Format::Json }
+}
 
 fn format_name(format: Format) -> &'static str {
     FORMATS[format as usize].0

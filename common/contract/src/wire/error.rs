@@ -176,7 +176,7 @@ impl Error {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             code,
-            message: message.into(),
+            message: without_errno(message.into()),
             hint: None,
             details: Map::new(),
             fatal: false,
@@ -210,7 +210,8 @@ impl Error {
         if source.kind() == io::ErrorKind::Interrupted {
             return Self::new(Code::Interrupted, format!("{doing}: interrupted"));
         }
-        Self::new(Code::Io, format!("{doing}: {}", reason_of(&source)))
+        let error = Self::new(Code::Io, format!("{doing}: {}", reason_of(&source)));
+        if source.kind() == io::ErrorKind::StorageFull { error.hint("free some space, then repeat it") } else { error }
     }
 
     /// Reports that the reader of standard output closed the pipe: the program ends, but not as a failure.
@@ -352,13 +353,19 @@ impl Error {
     }
 }
 
-/// Formats the reason of a failed system call, without Rust's "(os error N)".
+/// Formats the reason of a failed system call in lower case.
 fn reason_of(source: &io::Error) -> String {
     let text = source.to_string();
-    match text.split_once(" (os error") {
-        Some((reason, _)) => reason.to_lowercase(),
-        None => text,
+    if source.raw_os_error().is_some() { text.to_lowercase() } else { text }
+}
+
+/// Removes Rust's "(os error N)" from a message.
+fn without_errno(mut message: String) -> String {
+    while let Some(at) = message.find(" (os error ") {
+        let end = message[at..].find(')').map_or(message.len(), |end| at + end + 1);
+        message.replace_range(at..end, "");
     }
+    message
 }
 
 impl fmt::Display for Error {

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use cp_common::home::lock;
@@ -108,16 +107,7 @@ pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
 }
 
 pub(super) fn question() -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::io::stdin()
-        .lock()
-        .take(LONGEST + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| Error::io("reading the question", e))?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(Error::validation(format!("the host's question is longer than {LONGEST} bytes")));
-    }
-    Ok(bytes)
+    cp_common::context::given::bytes(Path::new("-"), LONGEST)
 }
 
 /// Continues the session of the host's conversation, which the first question creates. Returns a lock, so that the

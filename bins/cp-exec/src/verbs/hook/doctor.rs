@@ -52,16 +52,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
         let message = "none of claude, codex, gemini, copilot and opencode is on the path or has the hook";
         checks.push(Check::not_fine("hosts", Status::Warn, message, "`cp-exec hook install HOST` puts the hook in"));
     }
-    let failed: Vec<&str> =
-        checks.iter().filter(|check| check.status == Status::Fail).map(|check| check.check.as_str()).collect();
-    if failed.is_empty() {
-        return context.out.answer(&Doctor::of(checks));
-    }
-    let message = format!("{} of {} checks failed: {}", failed.len(), checks.len(), failed.join(", "));
-    let hint = "each failed check has its own hint; `cp-exec agent` contains every route";
-    let error =
-        Error::new(Code::Partial, message).with("checks", serde_json::to_value(&checks).unwrap_or_default()).hint(hint);
-    context.out.refuse(&Doctor::of(checks), error)
+    Doctor::of(checks).report(context)
 }
 
 fn has_hook(host: Host, file: &Path) -> bool {

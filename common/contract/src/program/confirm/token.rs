@@ -19,6 +19,10 @@ use crate::wire::{Code, Error, Result};
 /// Lifetime of a token, in seconds.
 pub const LIFETIME: u64 = 600;
 
+/// Seconds that the expiry of a token may exceed its lifetime, because each equal token of the same second gets another
+/// one.
+const AHEAD: u64 = 60;
+
 /// Length of the tags of request and target, in bytes.
 const TAG: usize = 12;
 
@@ -72,8 +76,12 @@ fn inspected(home: &Path, given: &str) -> Result<(HomeKey, Token)> {
     if home.join(MARKS).join(key.mark(&token)).exists() {
         return Err(already_used());
     }
-    if clock::unix_seconds() > token.expires {
+    let now = clock::unix_seconds();
+    if now > token.expires {
         return Err(token_error("expired", "the confirm token has expired"));
+    }
+    if token.expires > now + LIFETIME + AHEAD {
+        return Err(token_error("future", "the confirm token was issued in the future, because the clock was ahead"));
     }
     Ok((key, token))
 }
@@ -280,6 +288,16 @@ mod tests {
             });
             assert_eq!(won, 1);
         }
+    }
+
+    #[test]
+    fn token_of_clock_that_was_ahead_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let (key, bound) = (HomeKey::of(home.path()).unwrap(), bound("x", ""));
+        let of = |ahead: u64| Token::of(&key, clock::unix_seconds() + LIFETIME + ahead, &bound).to_text();
+        let error = redeem(home.path(), &of(24 * 60 * 60), &bound).unwrap_err();
+        assert_eq!((error.code(), &error.details()["reason"]), (Code::Conflict, &"future".into()));
+        redeem(home.path(), &of(1), &bound).unwrap();
     }
 
     #[test]

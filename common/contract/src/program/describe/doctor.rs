@@ -13,7 +13,7 @@ use crate::output::number;
 use crate::program::identity::{Check, Program, Status, VERSION};
 use crate::signals;
 use crate::wire::record::SCHEMA_VERSION;
-use crate::wire::{Reply, Result};
+use crate::wire::{Code, Error, Reply, Result};
 
 /// The result of `doctor`.
 #[derive(Debug, Serialize)]
@@ -31,6 +31,19 @@ impl Doctor {
         let count = |status: Status| checks.iter().filter(|check| check.status == status).count().into();
         let summary = [("pass", count(Status::Pass)), ("warn", count(Status::Warn)), ("fail", count(Status::Fail))];
         Self { summary: summary.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(), checks }
+    }
+
+    /// Writes the result; fails with [`Code::Partial`] if a check failed.
+    pub fn report(self, context: &mut Context) -> Result<()> {
+        let failed: Vec<&Check> = self.checks.iter().filter(|check| check.status == Status::Fail).collect();
+        let Some(first) = failed.first() else { return context.out.answer(&self) };
+        let names = failed.iter().map(|check| check.check.as_str()).collect::<Vec<_>>().join(", ");
+        let message = format!("{} of {} checks failed: {names}", failed.len(), self.checks.len());
+        let error = Error::new(Code::Partial, message)
+            .with("checks", serde_json::to_value(&self.checks).unwrap_or_default())
+            .with("summary", self.summary.clone());
+        let error = error.hint(first.fix.as_deref().unwrap_or("each failed check has its own hint"));
+        context.out.refuse(&self, error)
     }
 }
 
@@ -59,12 +72,7 @@ pub(super) fn doctor(program: &Program, context: &mut Context) -> Result<Doctor>
     signals::check()?;
     let readiness = readiness();
     checks.push(version_check(context));
-    checks.push(Check::not_fine(
-        "release_readiness",
-        Status::Warn,
-        format!("{}: {}", readiness.level, readiness.reason),
-        "try the services that you use with scripts/conformance, and keep what it prints",
-    ));
+    checks.push(Check::pass("release_readiness", format!("{}: {}", readiness.level, readiness.reason)));
     Ok(Doctor::of(checks))
 }
 

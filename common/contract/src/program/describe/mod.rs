@@ -50,8 +50,7 @@ pub(super) fn run<C: CommandFactory>(
                     context.config.give(key, value);
                 }
             }
-            let answer = doctor::doctor(program, context)?;
-            context.out.answer(&answer)
+            doctor::doctor(program, context)?.report(context)
         }
         "changelog" => {
             let since = own.and_then(|own| own.get_one::<String>("since")).map(String::as_str);
