@@ -4,12 +4,14 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use cp_common::home::{make_directory, write_whole};
 use cp_common::{Error, Result};
 use cp_hosts::Host;
 
 use crate::digest::sha256;
+use crate::glob::name_matches;
 use crate::hosts::facts::{AgentFacts, Seed};
 use crate::policy::Policy;
 
@@ -47,6 +49,21 @@ impl State {
             }
         }
         Ok(failed)
+    }
+
+    /// The transcripts that the host wrote since a time.
+    pub(super) fn transcripts(&self, facts: &AgentFacts, since: SystemTime) -> Vec<PathBuf> {
+        let names = facts.transcripts.split('/').filter(|name| !name.is_empty());
+        let mut found = if facts.transcripts.is_empty() { Vec::new() } else { vec![self.directory.clone()] };
+        for name in names {
+            let entries = found.iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten().flatten();
+            let named = entries.filter(|entry| name_matches(name, entry.file_name().as_encoded_bytes()));
+            // The agent could have made a link that leads elsewhere.
+            let own = named.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
+            found = own.map(|entry| entry.path()).collect();
+        }
+        found.retain(|path| path.metadata().and_then(|meta| meta.modified()).is_ok_and(|time| time >= since));
+        found
     }
 
     /// True if the directory of a file is in the state, and is not behind a link that the agent made.
