@@ -90,7 +90,8 @@ impl State {
 /// The first file of a seed that exists.
 fn read_first(own: &Path, seed: &Seed) -> Result<Option<(PathBuf, String)>> {
     for name in &seed.from {
-        let path = own.join(name);
+        // The directory itself need not exist.
+        let path = name.strip_prefix("../").map_or_else(|| own.join(name), |beside| own.with_file_name(beside));
         match fs::read_to_string(&path) {
             Ok(text) => return Ok(Some((path, text))),
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
