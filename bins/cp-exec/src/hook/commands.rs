@@ -99,11 +99,24 @@ impl Scanner<'_> {
             match c {
                 c if c == quote => return,
                 '\\' if quote == '"' => self.rest.next().into_iter().for_each(|c| self.push(c)),
-                '`' if quote == '"' => self.end_command(),
-                '$' if quote == '"' && self.rest.peek() == Some(&'(') => self.end_command(),
+                '`' if quote == '"' => self.substitution('`'),
+                '$' if quote == '"' && self.rest.next_if_eq(&'(').is_some() => self.substitution(')'),
                 c => self.push(c),
             }
         }
+    }
+
+    /// Reads a substitution in double quotes.
+    fn substitution(&mut self, end: char) {
+        let mut depth = 1;
+        let inner: String = std::iter::from_fn(|| {
+            let c = self.rest.next()?;
+            depth += i32::from(c == '(' && end == ')');
+            depth -= i32::from(c == end);
+            (depth > 0).then_some(c)
+        })
+        .collect();
+        self.commands.extend(simple_commands(&inner));
     }
 
     fn redirection(&mut self, sign: char) {
@@ -172,7 +185,7 @@ mod tests {
             ("A=1 rm -rf x # rm y", "A=1 rm -rf x"),
             ("if test -f a; then rm a; else echo \"no; b\"; fi", "test -f a+rm a+echo no; b"),
             ("for i in a b; do git push $i; done", "git push $i"),
-            ("echo $(git push) `rm x` \"in $(curl y)\"", "echo+git push+rm x+in +curl y"),
+            ("echo $(git push) `rm x` \"in $(curl y)\"", "echo+git push+rm x+curl y+in "),
             ("cat <<EOF >f && id\nrm -rf /\nEOF\nls", "cat+id+ls"),
             ("cat <<-'E O'\n\trm\n\tE O\nls; wc <<<word", "cat+ls+wc"),
             ("(cd a; ! make -j2) &>log", "cd a+make -j2"),

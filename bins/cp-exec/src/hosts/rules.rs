@@ -12,7 +12,9 @@ pub(crate) fn rules_of(host: Host, project: &Path, home: &Path) -> Vec<String> {
     let mut rules = Vec::new();
     for directory in directories {
         let mut of_json = |name: &str, parse: fn(&Value) -> Vec<String>| {
-            let file = directory.join(name);
+            // The directory itself need not exist.
+            let beside = name.strip_prefix("../").map(|name| directory.with_file_name(name));
+            let file = beside.unwrap_or_else(|| directory.join(name));
             let text = fs::read_to_string(&file).unwrap_or_default();
             let value = serde_json::from_str(text.trim_start_matches(super::BYTE_ORDER_MARK)).unwrap_or_default();
             rules.extend(parse(&value).into_iter().map(|rule| format!("{rule} ({})", file.display())));
