@@ -57,10 +57,11 @@ impl State {
         let mut found = if facts.transcripts.is_empty() { Vec::new() } else { vec![self.directory.clone()] };
         for name in names {
             let entries = found.iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten().flatten();
-            let named = entries.filter(|entry| name_matches(name, entry.file_name().as_encoded_bytes()));
-            // The agent could have made a link that leads elsewhere.
-            let own = named.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
-            found = own.map(|entry| entry.path()).collect();
+            // A link of the agent could point to another directory.
+            let is_own = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| !kind.is_symlink());
+            let matching =
+                entries.filter(|entry| name_matches(name, entry.file_name().as_encoded_bytes()) && is_own(entry));
+            found = matching.map(|entry| entry.path()).collect();
         }
         found.retain(|path| path.metadata().and_then(|meta| meta.modified()).is_ok_and(|time| time >= since));
         found

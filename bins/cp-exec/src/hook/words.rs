@@ -117,19 +117,19 @@ impl Rewriter<'_> {
         words.extend(token.iter().flat_map(|token| ["--confirm", *token]));
         let in_one_text = |words: &mut dyn Iterator<Item = &str>| words.map(quoted).collect::<Vec<_>>().join(" ");
         // The host compares its rules with the words of every command of a line, so they are there, and never run.
-        let named: String = simple_commands(&line.command)
-            .iter()
-            .map(|command| format!(" && {}", in_one_text(&mut command.iter().map(String::as_str))))
-            .collect();
+        let mut listed = vec!["false".to_owned()];
+        let commands = simple_commands(&line.command);
+        listed.extend(commands.iter().map(|command| in_one_text(&mut command.iter().map(String::as_str))));
+        let listed = listed.join(" && ");
         let (words, program) = (in_one_text(&mut words.into_iter()), quoted(&program));
         let ours = if self.in_variable { format!("cp={program}; \"$cp\"") } else { program };
-        format!("false{named}; {ours} {words} -c '{}'", line.command.replace('\'', r"'\''"))
+        format!("{listed}; {ours} {words} -c '{}'", line.command.replace('\'', r"'\''"))
     }
 }
 
 /// The original of a command line that may be a rewritten one. The caller verifies it by rewriting it again.
 pub(crate) fn original_of(line: &Line) -> Option<Line> {
-    // Only the last word of the line is a quoted word to its end.
+    // The quoted word at the end of the line.
     let words = line.command.match_indices(" -c '").map(|(at, mark)| &line.command[at + mark.len()..]);
     let mut words = words.filter_map(|word| word.strip_suffix('\'')).map(|word| word.replace(r"'\''", "\0"));
     let command = words.find(|word| !word.contains('\''))?.replace('\0', "'");
