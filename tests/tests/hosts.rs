@@ -11,5 +11,6 @@ mod governed;
 mod model;
 mod outer;
 mod routes;
+mod screen;
 mod served;
 mod trust;

@@ -176,7 +176,14 @@ pub fn change(
                 .map_err(|e| Error::io("making it executable", e).in_file(path))?;
         }
         let after = after.map(|text| After::new(text.into_bytes(), None));
+        let is_removed = after.is_none();
         Pending { path: file.clone(), mode: "overwrite", before, after }.carry_out()?;
+        if is_removed {
+            // A directory with other files stays.
+            let own = resolved(&host.directory(project.as_deref(), &edit.person));
+            let around = file.ancestors().skip(1).take_while(|directory| directory.starts_with(&own));
+            around.take_while(|directory| std::fs::remove_dir(directory).is_ok()).for_each(drop);
+        }
         edit.check.map_or(Ok(()), |check| check(context)).map_err(|e| e.with("changed", name))?;
         Ok(Some(answer))
     })

@@ -143,7 +143,7 @@ impl Agent {
     }
 
     fn install_hook(&self, policy: &str, place: &[&str]) {
-        for name in ["cp-exec", "cp-session", "cp-mcp"] {
+        for name in ["cp-exec", "cp-log", "cp-session", "cp-mcp"] {
             self.place.install(name);
         }
         self.place.policy(policy);

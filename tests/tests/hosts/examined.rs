@@ -6,6 +6,9 @@ use super::agent::{Agent, Host, hosts};
 
 const POLICY: &str = "[exec]\nallowed_commands = [\"*\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n";
 
+/// The routes of Claude Code that are open without a hook.
+const OPEN: [&str; 7] = ["background", "monitor", "file", "guarded_file", "skill", "mcp_tool", "shell"];
+
 /// The exit status, and the status of each check of a route.
 fn examine(agent: &Agent) -> (i32, Vec<(String, String)>, String) {
     let program = agent.host.program();
@@ -29,10 +32,10 @@ fn doctor_tries_each_route_and_finds_host_that_does_not_call_hook() {
         let agent = Agent::new(host);
         agent.govern(POLICY);
         let (status, routes, shown) = examine(&agent);
-        // Codex leaves out a hook that its user has not trusted.
-        let expected = if host == Host::Codex { "fail" } else { "pass" };
+        // Codex leaves out a hook that its user has not trusted. It has no tool of the unknown name.
+        let expected = |name: &str| if host == Host::Codex && name != "unknown_tool" { "fail" } else { "pass" };
         assert!(
-            !routes.is_empty() && routes.iter().all(|(_, status)| status == expected),
+            routes.len() > 4 && routes.iter().all(|(name, status)| status == expected(name)),
             "{host:?} {routes:?} {shown}"
         );
         assert_eq!(status, i32::from(host == Host::Codex), "{host:?} {shown}");
@@ -42,7 +45,8 @@ fn doctor_tries_each_route_and_finds_host_that_does_not_call_hook() {
             let (status, routes, shown) = examine(&agent);
             let open: Vec<&str> =
                 routes.iter().filter(|(_, status)| status == "fail").map(|(name, _)| name.as_str()).collect();
-            assert_eq!((status, open), (1, vec!["background", "monitor", "file", "shell"]), "{routes:?} {shown}");
+            assert_eq!((status, open), (1, OPEN.to_vec()), "{routes:?} {shown}");
+            assert!(!agent.place.work.join(".perldb").exists(), "the file of the test stays");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::agent::{Agent, Host};
+use super::agent::{Agent, Host, hosts};
 use super::model::{Call, Turn};
 
 /// Any program may run, so only the sandbox keeps a command from the files outside of the project.
@@ -87,6 +87,47 @@ fn rules_of_the_person_hold_under_the_hook() {
             let shown = format!("{mode} {governed}: {outcome:?}\n{model:?}");
             assert_eq!((exists("denied"), exists("free")), (false, true), "{shown}");
             assert!(asked_runs || !exists("asked"), "{shown}");
+        }
+    }
+}
+
+/// Denies `mkdir` by a rule of the host itself. Returns the arguments that it needs for that.
+fn deny_mkdir(agent: &Agent) -> &'static [&'static str] {
+    let user = &agent.place.user;
+    match agent.host {
+        Host::Claude => {
+            user.write(".claude/settings.json", json!({"permissions": {"deny": ["Bash(mkdir:*)"]}}).to_string());
+        }
+        Host::Codex => {
+            user.write(".codex/rules/own.rules", "prefix_rule(pattern=[\"mkdir\"], decision=\"forbidden\")\n");
+        }
+        Host::Gemini => {
+            let rule = "[[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"mkdir\"\ndecision = \"deny\"\npriority = 900\n";
+            user.write(".gemini/policies/own.toml", rule);
+        }
+        Host::Copilot => return &["--deny-tool", "shell(mkdir:*)"],
+        // `hook doctor` tries its rules.
+        Host::Opencode => {}
+    }
+    &[]
+}
+
+#[test]
+fn rules_of_each_host_hold_under_the_hook() {
+    for host in hosts().into_iter().filter(|host| *host != Host::Opencode) {
+        for denied in [true, false] {
+            let agent = Agent::new(host);
+            let mut words = if denied { deny_mkdir(&agent).to_vec() } else { Vec::new() };
+            agent.govern(POLICY);
+            words.extend((host == Host::Codex).then_some("--dangerously-bypass-hook-trust"));
+            let lines = ["mkdir plain", "true && mkdir listed; true", "touch free"];
+            let (outcome, model) = agent.run_as_it_is(lines.map(|line| vec![host.shell(line)]).to_vec(), &words);
+            let made = ["plain", "listed", "free"].map(|name| agent.place.work.join(name).exists());
+            assert_eq!(made, [!denied, !denied, true], "{host:?} {denied} {outcome:?}\n{model:?}");
+            // Each line that ran was in the sandbox.
+            let sessions = agent.place.sh("cat \"$CP_HOME\"/planes/*/sessions/*/ledger/exec.jsonl").records();
+            let runs = sessions.iter().filter(|entry| entry["event"] == "exec.intent").count();
+            assert_eq!(runs, if denied { 1 } else { 3 }, "{host:?} {denied} {outcome:?}\n{model:?}");
         }
     }
 }

@@ -5,10 +5,12 @@ mod state;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use cp_common::{Error, Result};
+use cp_common::{Error, Result, coprocess};
 use cp_egress::{Destination, Network};
 use cp_hosts::Host;
+use serde_json::Value;
 
 use self::state::State;
 use crate::decision::{AgentCommand, UNLIMITED};
@@ -80,6 +82,25 @@ pub(crate) fn prepare(request: &Request<'_>, policy: &Policy) -> Result<(AgentCo
         timeout: UNLIMITED,
     };
     Ok((command, notes))
+}
+
+/// The number of tool calls that the host recorded since a time and that have no entry in the ledger; `None` if it is not
+/// known, for example because the host wrote no transcript.
+pub(crate) fn count_unseen(host: Host, policy: &Policy, since: SystemTime) -> Option<u64> {
+    let transcripts = State::of(host, policy).transcripts(&Facts::of(host).agent, since);
+    let mut words = vec![OsString::from("audit"), policy.ledger.clone().into()];
+    for transcript in &transcripts {
+        words.extend(["--transcript".into(), transcript.into()]);
+    }
+    let home = ["--home".into(), policy.cp_home.clone().into()];
+    if transcripts.is_empty() {
+        return None;
+    }
+    let counts = match coprocess::ask_with("cp-log", &words, b"", home) {
+        Ok(answer) => answer.data::<BTreeMap<String, Value>>().ok()?.remove("unseen"),
+        Err(error) => error.details().get("unseen").cloned(),
+    };
+    counts?.as_u64()
 }
 
 /// The network of an agent: that of the policy, with the domains of its host and those of the request. A login needs the

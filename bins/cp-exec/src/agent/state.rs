@@ -4,12 +4,14 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use cp_common::home::{make_directory, write_whole};
 use cp_common::{Error, Result};
 use cp_hosts::Host;
 
 use crate::digest::sha256;
+use crate::glob::name_matches;
 use crate::hosts::facts::{AgentFacts, Seed};
 use crate::policy::Policy;
 
@@ -49,6 +51,22 @@ impl State {
         Ok(failed)
     }
 
+    /// The transcripts that the host wrote since a time.
+    pub(super) fn transcripts(&self, facts: &AgentFacts, since: SystemTime) -> Vec<PathBuf> {
+        let names = facts.transcripts.split('/').filter(|name| !name.is_empty());
+        let mut found = if facts.transcripts.is_empty() { Vec::new() } else { vec![self.directory.clone()] };
+        for name in names {
+            let entries = found.iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten().flatten();
+            // A link of the agent could point to another directory.
+            let is_own = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| !kind.is_symlink());
+            let matching =
+                entries.filter(|entry| name_matches(name, entry.file_name().as_encoded_bytes()) && is_own(entry));
+            found = matching.map(|entry| entry.path()).collect();
+        }
+        found.retain(|path| path.metadata().and_then(|meta| meta.modified()).is_ok_and(|time| time >= since));
+        found
+    }
+
     /// True if the directory of a file is in the state, and is not behind a link that the agent made.
     fn holds(&self, file: &Path) -> bool {
         let directory = file.parent().unwrap_or(file);
@@ -73,7 +91,8 @@ impl State {
 /// The first file of a seed that exists.
 fn read_first(own: &Path, seed: &Seed) -> Result<Option<(PathBuf, String)>> {
     for name in &seed.from {
-        let path = own.join(name);
+        // The directory itself need not exist.
+        let path = name.strip_prefix("../").map_or_else(|| own.join(name), |beside| own.with_file_name(beside));
         match fs::read_to_string(&path) {
             Ok(text) => return Ok(Some((path, text))),
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}

@@ -117,9 +117,9 @@ pub(super) fn check_intent(policy: &Policy, served: Option<&Served>, notices: &m
     }
 }
 
-/// Adds the tool call that replaces a refused command to the refusal.
+/// Adds the tool call that replaces a refused command to the refusal. Another agent does not have these tools.
 pub(super) fn add_tool_call_hint(error: Error, policy: &Policy, served: Option<&Served>) -> Error {
-    match served {
+    match served.filter(|_| policy.actor.host.is_none()) {
         Some(served) if error.code() == Code::Forbidden && !(served.reads && policy.exec().intent == Intent::Off) => {
             // Without a policy the first step is to create one.
             let hint = match error.hint_text() {

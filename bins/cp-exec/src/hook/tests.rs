@@ -148,12 +148,56 @@ proptest! {
 }
 
 fn rewriting(context: &[String]) -> Rewriter<'_> {
-    Rewriter { program: Path::new("/opt/my tools/cp-exec"), context, hosted: "claude/s/c'1" }
+    Rewriter { program: Path::new("/opt/my tools/cp-exec"), context, hosted: "claude/s/c'1", in_variable: false }
 }
 
 fn line(command: &str) -> Line {
     Line { command: command.to_owned(), cwd: PathBuf::from("/w/it's"), timeout: Some(1.5) }
 }
+
+/// Parts of lines, of which each could end a quote, a list or a block if it were not quoted.
+const SHELL_WORDS: [&str; 40] = [
+    "touch FILE",
+    "; touch FILE",
+    "|| touch FILE",
+    "&& touch FILE",
+    "\ntouch FILE",
+    "$(touch FILE)",
+    "`touch FILE`",
+    ">FILE",
+    "<FILE",
+    "2>&1",
+    "'",
+    "\"",
+    "\\",
+    "}",
+    "{",
+    ")",
+    "(",
+    "if",
+    "then",
+    "fi",
+    "for",
+    "do",
+    "done",
+    "case",
+    "esac",
+    "in",
+    "function",
+    "#",
+    "&",
+    "|",
+    "<<E",
+    "\nE\n",
+    "-c 'x'",
+    "--hosted",
+    "' -c '",
+    "!",
+    "$x",
+    "a=b",
+    "[[",
+    "exec",
+];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -162,20 +206,35 @@ proptest! {
         let context = ["--home".to_owned(), "/h $HOME".to_owned()];
         let command = format!("{command}{more}");
         let rewritten = rewriting(&context).of(&line(&command), None);
-        let script = format!("set -- {rewritten}; printf '%s\\0' \"$@\"");
+        let script = rewritten.replacen("'/opt/my tools/cp-exec'", r"printf '%s\0'", 1);
         for shell in ["sh", "bash"] {
             let output = Command::new(shell).args(["-c", &script]).output().unwrap();
             let words = String::from_utf8(output.stdout).unwrap();
-            let words: Vec<&str> = words.trim_end_matches('\0').split('\0').collect();
+            let words: Vec<&str> = words.strip_suffix('\0').unwrap_or_default().split('\0').collect();
             let expected = [
-                "/opt/my tools/cp-exec", "--home", "/h $HOME", "--hosted", "claude/s/c'1", "--format", "raw", "--cwd",
-                "/w/it's", "--timeout", "1.5", "-c",
+                "--home", "/h $HOME", "--hosted", "claude/s/c'1", "--format", "raw", "--cwd", "/w/it's", "--timeout", "1.5",
+                "-c", command.as_str(),
             ];
-            prop_assert_eq!(&words[..12], expected, "{}", rewritten);
-            prop_assert_eq!(words.get(12).copied().unwrap_or_default(), command.as_str(), "{}", rewritten);
+            prop_assert_eq!(&words[..], expected, "{}", rewritten);
         }
         let back = original_of(&line(&rewritten)).unwrap();
         prop_assert_eq!(back.command, command);
+    }
+
+    #[test]
+    fn words_for_rules_of_host_never_run(words in prop::collection::vec(prop::sample::select(&SHELL_WORDS), 1..8)) {
+        let place = tempfile::tempdir().unwrap();
+        let command = words.join(" ").replace("FILE", &place.path().join("ran").to_string_lossy());
+        let rewritten = rewriting(&[]).of(&line(&command), None).replacen("'/opt/my tools/cp-exec'", ":", 1);
+        for shell in ["sh", "bash"] {
+            let output = Command::new(shell).args(["-c", &rewritten]).output().unwrap();
+            prop_assert!(output.status.success() && output.stderr.is_empty(), "{} {:?}", rewritten, output);
+        }
+        prop_assert!(place.path().read_dir().unwrap().next().is_none(), "{}", rewritten);
+        for in_variable in [true, false] {
+            let rewritten = Rewriter { in_variable, ..rewriting(&[]) }.of(&line(&command), None);
+            prop_assert_eq!(&original_of(&line(&rewritten)).unwrap().command, &command);
+        }
     }
 
     #[test]
@@ -208,10 +267,7 @@ fn answer_has_format_of_each_host() {
         said(Host::Gemini, Verdict::Rewrite(input.clone())),
         json!({"hookSpecificOutput":{"hookEventName":"BeforeTool","tool_input":{"command":"x"}}})
     );
-    assert_eq!(
-        said(Host::Copilot, Verdict::Rewrite(input.clone())),
-        json!({"permissionDecision":"allow","modifiedArgs":{"command":"x"}})
-    );
+    assert_eq!(said(Host::Copilot, Verdict::Rewrite(input.clone())), json!({"modifiedArgs":{"command":"x"}}));
     assert_eq!(
         said(Host::Opencode, Verdict::Rewrite(input.clone())),
         json!({"decision":"allow","args":{"command":"x"}})

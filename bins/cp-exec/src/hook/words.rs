@@ -6,6 +6,7 @@ use cp_common::wire::quoted;
 use serde_json::{Map, Value, json};
 
 use super::Host;
+use super::commands::simple_commands;
 
 /// The decision about a tool call.
 #[derive(Clone, Debug)]
@@ -53,7 +54,7 @@ pub(crate) fn response(host: Host, verdict: &Verdict) -> String {
         (Host::Gemini, Some(input)) => {
             json!({ "hookSpecificOutput": { "hookEventName": "BeforeTool", "tool_input": input } })
         }
-        (Host::Copilot, Some(input)) => json!({ "permissionDecision": decision, "modifiedArgs": input }),
+        (Host::Copilot, Some(input)) => json!({ "modifiedArgs": input }),
         (Host::Copilot, None) => json!({ "permissionDecision": decision, "permissionDecisionReason": why }),
         (Host::Opencode, Some(input)) => json!({ "decision": decision, "args": input }),
         (Host::Gemini | Host::Opencode, None) => json!({ "decision": decision, "reason": why }),
@@ -99,6 +100,8 @@ pub(crate) struct Rewriter<'a> {
     pub context: &'a [String],
     /// The value of `--hosted`.
     pub hosted: &'a str,
+    /// True for a host that asks about a program outside of the project unless a variable has its path.
+    pub in_variable: bool,
 }
 
 impl Rewriter<'_> {
@@ -107,19 +110,28 @@ impl Rewriter<'_> {
         let program = self.program.display().to_string();
         let cwd = line.cwd.display().to_string();
         let timeout = line.timeout.map(|limit| limit.to_string());
-        let mut words = vec![program.as_str()];
+        let mut words: Vec<&str> = Vec::new();
         words.extend(self.context.iter().map(String::as_str));
         words.extend(["--hosted", self.hosted, "--format", "raw", "--cwd", &cwd]);
         words.extend(timeout.iter().flat_map(|limit| ["--timeout", limit.as_str()]));
         words.extend(token.iter().flat_map(|token| ["--confirm", *token]));
-        let words: Vec<String> = words.into_iter().map(quoted).collect();
-        format!("{} -c '{}'", words.join(" "), line.command.replace('\'', r"'\''"))
+        let in_one_text = |words: &mut dyn Iterator<Item = &str>| words.map(quoted).collect::<Vec<_>>().join(" ");
+        // The host compares its rules with the words of every command of a line, so they are there, and never run.
+        let mut listed = vec!["false".to_owned()];
+        let commands = simple_commands(&line.command);
+        listed.extend(commands.iter().map(|command| in_one_text(&mut command.iter().map(String::as_str))));
+        let listed = listed.join(" && ");
+        let (words, program) = (in_one_text(&mut words.into_iter()), quoted(&program));
+        let ours = if self.in_variable { format!("cp={program}; \"$cp\"") } else { program };
+        format!("{listed}; {ours} {words} -c '{}'", line.command.replace('\'', r"'\''"))
     }
 }
 
 /// The original of a command line that may be a rewritten one. The caller verifies it by rewriting it again.
 pub(crate) fn original_of(line: &Line) -> Option<Line> {
-    let (_, word) = line.command.split_once(" -c '")?;
-    let command = word.strip_suffix('\'')?.replace(r"'\''", "'");
+    // The quoted word at the end of the line.
+    let words = line.command.match_indices(" -c '").map(|(at, mark)| &line.command[at + mark.len()..]);
+    let mut words = words.filter_map(|word| word.strip_suffix('\'')).map(|word| word.replace(r"'\''", "\0"));
+    let command = words.find(|word| !word.contains('\''))?.replace('\0', "'");
     Some(Line { command, ..line.clone() })
 }

@@ -24,7 +24,7 @@ const PROMPT: &str = "do it";
 
 /// The observations of a canary run.
 pub(crate) struct CanaryResult {
-    /// For each call, the texts that the model received between it and the next call; none if it was not carried out.
+    /// For each call, the texts of its result; none if it was not carried out.
     pub results: Vec<Vec<String>>,
     /// The last line of the host on standard error.
     pub last_error_line: String,
@@ -42,7 +42,27 @@ pub(crate) struct Canary<'a> {
     pub place: &'a Path,
     /// A command that the rules of the user deny, if the host takes such rules for one run.
     pub denied: &'a str,
+    /// A shell script that is a server with the tool `effect`.
+    pub server: &'a str,
 }
+
+/// A server of the Model Context Protocol for a shell, whose tool `effect` runs a line before it answers.
+pub(crate) fn server_script(line: &str) -> String {
+    SERVER.replace("LINE", line)
+}
+
+const SERVER: &str = r#"while read -r question; do
+  id=$(printf %s "$question" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case $question in
+    *'"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"canary","version":"1"}}' ;;
+    *'"tools/list"'*) result='{"tools":[{"name":"effect","description":"d","inputSchema":{"type":"object"}}]}' ;;
+    *'"tools/call"'*) { LINE; } >&2; result='{"content":[{"type":"text","text":"effect"}]}' ;;
+    *) result= ;;
+  esac
+  [ "$id" ] || continue
+  if [ "$result" ]; then printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+  else printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown"}}\n' "$id"; fi
+done"#;
 
 /// Runs the host, with a model that requests these calls one after the other.
 pub(crate) fn run_canary(canary: &Canary<'_>, calls: Vec<Call>) -> Result<CanaryResult> {
@@ -70,13 +90,16 @@ pub(crate) fn run_canary(canary: &Canary<'_>, calls: Vec<Call>) -> Result<Canary
 /// Configures a host to use the model at `url`, without questions to the user, and with its existing configuration.
 fn configure(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) -> Result<()> {
     let v1 = format!("{url}/v1");
+    let server = json!({"command": "sh", "args": ["-c", canary.server]});
     match host {
         Host::Claude => {
+            let servers = json!({"mcpServers": {"canary": server}});
             let rules = json!({"deny": [format!("Bash({}:*)", canary.denied)]});
             let env = json!({"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none"});
             let settings = json!({"env": env, "permissions": rules}).to_string();
             command.args(["-p", PROMPT, "--permission-mode", "bypassPermissions", "--no-session-persistence"]);
-            command.args(["--strict-mcp-config", "--settings", &settings]);
+            command.args(["--strict-mcp-config", "--mcp-config", &servers.to_string(), "--settings", &settings]);
+            command.arg("--add-dir").arg(canary.place);
             command.env("ANTHROPIC_BASE_URL", url).env("ANTHROPIC_API_KEY", "none").env("IS_SANDBOX", "1");
             command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("DISABLE_AUTOUPDATER", "1");
         }
@@ -90,7 +113,13 @@ fn configure(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) 
                 "--skip-git-repo-check",
                 "--ephemeral",
             ]);
-            command.args(["-c", &provider, "-c", "model_provider=\"canary\"", "-c", "model=\"gpt-5\"", PROMPT]);
+            // This model gets the tool that patches files.
+            command.args(["-c", &provider, "-c", "model_provider=\"canary\"", "-c", "model=\"gpt-5.5\""]);
+            let server = format!(
+                "mcp_servers.canary={{command=\"sh\",args=[\"-c\",{}],default_tools_approval_mode=\"approve\"}}",
+                Value::from(canary.server)
+            );
+            command.args(["-c", &server, PROMPT]);
         }
         Host::Gemini => {
             // The settings select the login and cannot be overridden, so a changed copy of them is used.
@@ -98,14 +127,27 @@ fn configure(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) 
             let mut settings: Value = serde_json::from_str(&text)
                 .map_err(|e| Error::config(format!("not strict JSON: {e}")).in_file(canary.file))?;
             settings["security"]["auth"]["selectedType"] = "gemini-api-key".into();
+            settings["mcpServers"]["canary"] = server;
             let copy = canary.place.join(".gemini/settings.json");
             write_whole(&copy, settings.to_string().as_bytes())?;
+            let rule = format!(
+                "[[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"{}\"\ndecision = \"deny\"\npriority = 900\n",
+                canary.denied
+            );
+            write_whole(&canary.place.join(".gemini/policies/canary.toml"), rule.as_bytes())?;
             command.args(["-p", PROMPT, "--yolo", "--skip-trust"]).env("GEMINI_CLI_HOME", canary.place);
             command.env("GEMINI_API_KEY", "none").env("GOOGLE_GEMINI_BASE_URL", url);
             command.env("GEMINI_TELEMETRY_ENABLED", "false");
         }
         Host::Copilot => {
-            command.args(["-p", PROMPT, "--allow-all-tools"]).env("COPILOT_PROVIDER_BASE_URL", v1);
+            let mut server = server;
+            server["type"] = "local".into();
+            server["tools"] = json!(["*"]);
+            let servers = json!({"mcpServers": {"canary": server}}).to_string();
+            // Its rules name a program.
+            let denied = format!("shell({}:*)", canary.denied.split(' ').next().unwrap_or_default());
+            command.args(["-p", PROMPT, "--allow-all-tools", "--allow-all-paths", "--deny-tool", &denied]);
+            command.args(["--additional-mcp-config", &servers]).env("COPILOT_PROVIDER_BASE_URL", v1);
             command.env("COPILOT_PROVIDER_TYPE", "openai").env("COPILOT_PROVIDER_API_KEY", "none");
             command.env("COPILOT_MODEL", "gpt-5").env("COPILOT_OFFLINE", "true").env("COPILOT_AUTO_UPDATE", "false");
         }
@@ -113,7 +155,11 @@ fn configure(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) 
             let models = json!({"m": {"name": "m", "tool_call": true}});
             let provider = json!({"npm": "@ai-sdk/openai-compatible", "name": "canary",
                 "options": {"baseURL": v1, "apiKey": "none"}, "models": models});
-            let config: Value = json!({"model": "canary/m", "small_model": "canary/m", "permission": "allow",
+            let mut rules = json!({"*": "allow"});
+            rules[format!("{}*", canary.denied)] = "deny".into();
+            let server = json!({"type": "local", "command": ["sh", "-c", canary.server]});
+            let config: Value = json!({"model": "canary/m", "small_model": "canary/m",
+                "permission": {"*": "allow", "bash": rules}, "mcp": {"canary": server},
                 "share": "disabled", "autoupdate": false, "provider": {"canary": provider}});
             command.args(["run", PROMPT]).env("OPENCODE_CONFIG_CONTENT", config.to_string());
             command.env("OPENCODE_DISABLE_AUTOUPDATE", "1").env("OPENCODE_DISABLE_MODELS_FETCH", "1");
@@ -135,7 +181,7 @@ pub(crate) struct Call {
     pub mark: String,
 }
 
-/// The model server: its address, its calls, and the texts of the last request of the conversation.
+/// The model server: its address, its calls, and the last request of the conversation.
 struct Model {
     address: SocketAddr,
     conversation: Arc<Conversation>,
@@ -144,7 +190,7 @@ struct Model {
 #[derive(Default)]
 struct Conversation {
     calls: Vec<Call>,
-    texts: Mutex<Vec<String>>,
+    request: Mutex<Value>,
 }
 
 impl Model {
@@ -164,14 +210,39 @@ impl Model {
         Ok(Self { address, conversation })
     }
 
-    /// The texts after each call and before the next one.
+    /// The texts of the result with the id of each call, else the texts after the call and before the next one.
     fn results(&self) -> Vec<Vec<String>> {
-        let texts = self.conversation.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let request = self.conversation.request.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut texts = Vec::new();
+        texts_of(&request, &mut texts);
         let place = |call: &Call| texts.iter().position(|text| text.contains(&call.mark));
         let places: Vec<Option<usize>> = self.conversation.calls.iter().map(place).collect();
         let after =
             |at: usize| places.iter().flatten().filter(|next| **next > at).min().copied().unwrap_or(texts.len());
-        places.iter().map(|at| at.map_or(Vec::new(), |at| texts[at + 1..after(at)].to_vec())).collect()
+        let result = |(number, at): (usize, &Option<usize>)| {
+            let mut result = Vec::new();
+            result_texts(&request, &[format!("call_{number}"), format!("toolu_{number}")], &mut result);
+            if result.is_empty() { at.map_or(Vec::new(), |at| texts[at + 1..after(at)].to_vec()) } else { result }
+        };
+        places.iter().enumerate().map(result).collect()
+    }
+}
+
+/// Collects the texts of the objects that are results of a call.
+fn result_texts(value: &Value, ids: &[String; 2], texts: &mut Vec<String>) {
+    let is_result = |members: &serde_json::Map<String, Value>| {
+        let named = ["tool_use_id", "tool_call_id", "call_id"].iter().filter_map(|name| members.get(*name)?.as_str());
+        named.into_iter().any(|id| ids.iter().any(|own| own == id))
+            && !["arguments", "input"].iter().any(|name| members.contains_key(*name))
+    };
+    match value {
+        Value::Object(members) if is_result(members) => {
+            let contents = ["content", "output"].iter().filter_map(|name| members.get(*name));
+            contents.for_each(|value| texts_of(value, texts));
+        }
+        Value::Object(members) => members.values().for_each(|value| result_texts(value, ids, texts)),
+        Value::Array(list) => list.iter().for_each(|value| result_texts(value, ids, texts)),
+        _ => {}
     }
 }
 
@@ -213,7 +284,7 @@ fn serve(mut stream: &TcpStream, conversation: &Conversation) -> std::io::Result
     let has_tools = request["tools"].as_array().is_some_and(|tools| !tools.is_empty());
     let call = conversation.calls.get(number).filter(|_| has_tools);
     if number > 0 {
-        *conversation.texts.lock().unwrap_or_else(PoisonError::into_inner) = texts;
+        *conversation.request.lock().unwrap_or_else(PoisonError::into_inner) = request;
     }
     let (kind, answer) = answer(&path, call, number);
     let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type:";
@@ -276,8 +347,17 @@ fn answer(path: &str, call: Option<&Call>, number: usize) -> (&'static str, Stri
         return ("application/json", "{}".to_owned());
     };
     let text = call.map_or((*ends).to_owned(), |Call { tool, arguments, .. }| {
-        let (tool, string) = (Value::from(*tool), Value::from(arguments.to_string()));
-        asks.replace("TOOL", &tool.to_string())
+        // A tool of a server is in a namespace, and a tool that takes a text has a call of its own kind.
+        let (namespace, name) = tool.rsplit_once("__").filter(|_| path.ends_with("/responses")).unzip();
+        let tool = Value::from(name.unwrap_or(tool)).to_string();
+        let tool = namespace.map_or(tool.clone(), |namespace| format!("{tool},\"namespace\":\"{namespace}\""));
+        let string = if arguments.is_string() { arguments.clone() } else { Value::from(arguments.to_string()) };
+        let asks = if arguments.is_string() {
+            asks.replace("function_call", "custom_tool_call").replace("\"arguments\"", "\"input\"")
+        } else {
+            (*asks).to_owned()
+        };
+        asks.replace("TOOL", &tool)
             .replace("OBJECT", &arguments.to_string())
             .replace("STRING", &string.to_string())
             .replace("call_1", &format!("call_{number}"))

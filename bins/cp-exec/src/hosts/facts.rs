@@ -28,8 +28,7 @@ pub(crate) struct Facts {
 pub(crate) struct RouteFacts {
     pub name: String,
     pub tool: String,
-    /// The arguments as JSON, in which `LINE` stands for a command line, `DENIED` for one that the user's own rules deny,
-    /// `FILE` for a file outside of the project, and `MARK` for a unique word.
+    /// The arguments as JSON, with words that stand for values of the test.
     pub input: String,
 }
 
@@ -48,6 +47,9 @@ pub(crate) struct AgentFacts {
     pub set: BTreeMap<String, String>,
     /// The variables that name the private state, each with its directory in the state.
     pub state: BTreeMap<String, String>,
+    /// The pattern of its transcripts, below the state; empty if it writes them only on request.
+    #[serde(default)]
+    pub transcripts: String,
     /// Files that a new state gets from the user's own.
     #[serde(default)]
     pub seed: Vec<Seed>,

@@ -3,6 +3,7 @@
 
 mod canary;
 pub(crate) mod facts;
+pub(crate) mod rules;
 pub(crate) mod shell;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,7 @@ use cp_common::{Code, Error, Result, words};
 use cp_hosts::{Host, Text, pretty, uneditable};
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::canary::{Call, Canary, CanaryResult, run_canary};
+pub(crate) use self::canary::{Call, Canary, CanaryResult, run_canary, server_script};
 use self::shell::SHELL_PREFIX;
 
 /// The time limit that the host applies to the hook, in seconds. It is several times our own limit.

@@ -102,6 +102,13 @@ impl Pattern {
         }
     }
 
+    /// True if a pattern with wildcards could match a path below a directory.
+    pub(super) fn reaches(&self, directory: &Path) -> bool {
+        let Kind::Glob(parts) = &self.kind else { return false };
+        let before_any = parts.iter().take_while(|part| *part != "**");
+        before_any.zip(components(directory)).all(|(part, name)| name_matches(part, &name))
+    }
+
     /// The pattern for the last component of matching paths; `None` if any name matches.
     pub(super) fn last(&self) -> Option<&str> {
         match &self.kind {
@@ -235,6 +242,16 @@ mod tests {
         assert!(matches("**/.env", "/elsewhere/.env"));
         assert!(!matches("**/.env", "/elsewhere/.envrc"));
         assert!(matches("**/.env*", "/elsewhere/.envrc"));
+    }
+
+    #[test]
+    fn reaches_only_directories_that_pattern_can_match_below() {
+        for text in ["**/*.pem", "~/**/key", "~/.rustup/*/k", "~/*/toolchains/**/k", "/**/x"] {
+            assert!(pattern(text).reaches(Path::new("/nowhere/h/.rustup/toolchains")), "{text}");
+        }
+        for text in ["./**/key", "~/.cargo/**/k", "~/.rustup/tmp/*.k", "~/.ssh/**"] {
+            assert!(!pattern(text).reaches(Path::new("/nowhere/h/.rustup/toolchains")), "{text}");
+        }
     }
 
     #[test]

@@ -29,14 +29,34 @@ const LONGEST: usize = 4096 - 256;
 /// exists because several runs can walk at the same time and descriptors are limited.
 const HELD: usize = 16;
 
+/// Directories into which installers put published programs and packages, absolute or below a home. Their files are
+/// public, and there are more of them than files of the user.
+const TOOLCHAINS: [&str; 13] = [
+    ".rustup/toolchains",
+    ".cargo/registry",
+    "go/pkg/mod",
+    ".nvm/versions",
+    ".volta/tools/image",
+    ".local/share/fnm/node-versions",
+    ".pyenv/versions",
+    ".rbenv/versions",
+    ".sdkman/candidates",
+    ".local/share/uv/python",
+    ".local/share/mise/installs",
+    ".asdf/installs",
+    "/opt/hostedtoolcache",
+];
+
 impl Policy {
     /// Searches all trees for names that are hidden or kept read-only, and the writable ones also for guarded names.
     pub(crate) fn scan_trees(&self, roots: &[&Path], writable: &[PathBuf]) -> Result<(MatchedPaths, Guarded)> {
         let guarded = outermost(writable.iter().map(PathBuf::as_path));
         let trees = guarded.iter().map(|tree| tree.to_path_buf()).collect();
         let mut walk = Walk::new(Some(self.names()), Guards::new(&[], None, trees), self.loaded.settings.paths.walk);
-        walk.skipped = self.masks();
-        let roots = roots.iter().copied().filter(|root| !is_of_the_system(root));
+        let toolchains = unsearched_toolchains(&self.loaded.home, &self.bounds.forbidden, &guarded);
+        let is_unsearched = |root: &Path| toolchains.iter().any(|toolchain| root.starts_with(toolchain));
+        walk.skipped = self.masks().into_iter().chain(toolchains.iter().cloned()).collect();
+        let roots = roots.iter().copied().filter(|root| !is_of_the_system(root) && !is_unsearched(root));
         for root in outermost(roots.chain(guarded.iter().copied())) {
             let within = guarded.iter().any(|guarded| root.starts_with(guarded)).then(MatchState::root);
             walk.inner = guarded.iter().copied().filter(|inner| *inner != root && inner.starts_with(root)).collect();
@@ -46,6 +66,18 @@ impl Policy {
         let found = walk.names.map(|names| names.found).unwrap_or_default();
         Ok((found, walk.guards.finish()))
     }
+}
+
+/// The toolchains below a home in which no name is searched for: no command can write there, and no pattern but a built-in
+/// one could match in them.
+fn unsearched_toolchains(home: &Path, hidden: &[Pattern], writable: &[&Path]) -> Vec<PathBuf> {
+    let is_built_in = |pattern: &&Pattern| pattern.anywhere().is_some_and(|name| is_environment_file(name.as_bytes()));
+    let own: Vec<&Pattern> = hidden.iter().filter(|pattern| !is_built_in(pattern)).collect();
+    let is_unsearched = |toolchain: &PathBuf| {
+        !writable.iter().any(|tree| tree.starts_with(toolchain) || toolchain.starts_with(tree))
+            && !own.iter().any(|pattern| pattern.reaches(toolchain))
+    };
+    TOOLCHAINS.iter().map(|name| home.join(name)).filter(is_unsearched).collect()
 }
 
 impl Guarded {
@@ -336,6 +368,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::policy::patterns::Anchors;
 
     struct Trees {
         root: PathBuf,
@@ -374,6 +407,31 @@ mod tests {
         let guarded = walk.guards.finish();
         assert_eq!(trees.below(&guarded.paths), ["w/x/.bashrc"]);
         assert_eq!(trees.below(&guarded.repositories), ["w/.git"]);
+    }
+
+    #[test]
+    fn secrets_are_found_everywhere_but_in_toolchains_that_no_command_writes() {
+        let lib = ".rustup/toolchains/stable/lib";
+        let toolchain = format!("{lib}/.env");
+        let trees = Trees::with(&["p/.env", "d/deep/.env.local", ".rustup/.env", "toolchains/.env", &toolchain]);
+        let anchors = Anchors { base: trees.root.join("p"), home: trees.root.clone(), session: None };
+        let found = |writable: &str, hidden: &str| {
+            let (writable, hidden) = (trees.root.join(writable), [Pattern::new(hidden, &anchors)]);
+            let mut walk = Walk::new(Some(NamePatterns::default()), Guards::new(&[], None, Vec::new()), 100);
+            walk.skipped = unsearched_toolchains(&trees.root, &hidden, &[&writable]);
+            walk.tree(&trees.root, SearchScope { names: true, guarded: None }).unwrap();
+            trees.below(&walk.names.unwrap().found.hidden)
+        };
+        let user = [".rustup/.env", "d/deep/.env.local", "p/.env", "toolchains/.env"];
+        assert_eq!(found("p", "**/.env"), user);
+        let all = [&[".rustup/.env", &toolchain], &user[1..]].concat();
+        // A command could have written the file, or a pattern of the owner could name it.
+        for writable in [".rustup", lib, "."] {
+            assert_eq!(found(writable, "**/.env"), all, "{writable}");
+        }
+        for hidden in ["**/*.key", "~/**/x.key", "~/.rustup/toolchains/*/lib/x"] {
+            assert_eq!(found("p", hidden), all, "{hidden}");
+        }
     }
 
     #[test]

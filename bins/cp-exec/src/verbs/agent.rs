@@ -1,7 +1,7 @@
 //! `cp-exec agent`: runs a whole coding agent in the sandbox.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cp_common::context::options::seconds;
 use cp_common::output::{Severity, line_to_stderr};
@@ -10,7 +10,7 @@ use cp_common::{Context, Error, Result};
 use cp_hosts::Host;
 
 use super::run::{answer_live, begin, is_live, on_record, pass_live};
-use crate::agent::{Request, host_of, prepare};
+use crate::agent::{Request, count_unseen, host_of, prepare};
 use crate::decision::decide_agent;
 use crate::run::{Engine, FinishedRun, Prepared, RunResult, streams};
 
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.filtering();
     context.out.outlive_reader();
     let outcome =
-        start(args, host, &mut engine, context).and_then(|prepared| supervise(prepared, &mut engine, context));
+        start(args, host, &mut engine, context).and_then(|prepared| supervise(host, prepared, &mut engine, context));
     answer_live(outcome, context)
 }
 
@@ -104,12 +104,20 @@ fn start(args: &Args, host: Option<Host>, engine: &mut Engine, context: &mut Con
 }
 
 /// Runs the agent, and reports its end on standard error.
-fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<FinishedRun> {
+fn supervise(
+    host: Option<Host>,
+    mut prepared: Prepared,
+    engine: &mut Engine,
+    context: &mut Context,
+) -> Result<FinishedRun> {
+    let since = SystemTime::now();
     let (ran, passed) = pass_live(context, |watch| prepared.run(watch));
     let summary = summary(&ran);
     let finished = prepared.settle(engine, ran)?;
     if let Some(summary) = summary {
-        line_to_stderr(&summary);
+        let unseen = host.and_then(|host| count_unseen(host, &engine.policy, since));
+        let unseen = unseen.map(|count| format!(", {count} unseen")).unwrap_or_default();
+        line_to_stderr(&format!("{summary}{unseen}"));
     }
     passed.map(|()| finished)
 }

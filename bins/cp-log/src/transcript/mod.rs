@@ -144,8 +144,12 @@ const TRANSCRIPTS: &str = "projects/*/*.jsonl of Claude Code, sessions/**/rollou
 /// The input of a call with the command that the model wrote, if the hook replaced it by this line: `cp-exec ... -c 'COMMAND'`.
 fn with_original_command(mut input: Members) -> Members {
     let original = |line: &str| {
-        let (ours, word) = line.split_once(" -c '")?;
-        ours.contains(" --hosted ").then(|| word.strip_suffix('\'').map(|word| word.replace(r"'\''", "'")))?
+        // Words of the command itself come before, and only the last word is a quoted word to the end.
+        let splits = line.match_indices(" -c '").map(|(at, mark)| (&line[..at], &line[at + mark.len()..]));
+        let words =
+            splits.filter(|(ours, _)| ours.contains(" --hosted ")).filter_map(|(_, word)| word.strip_suffix('\''));
+        let mut words = words.map(|word| word.replace(r"'\''", "\0"));
+        words.find(|word| !word.contains('\'')).map(|word| word.replace('\0', "'"))
     };
     if let Some(command) = input.get_mut("command")
         && let Some(text) = command.as_str().and_then(original)

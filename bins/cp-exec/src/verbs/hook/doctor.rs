@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 use cp_common::coprocess::{ask_with, on_path};
-use cp_common::home::resolved;
+use cp_common::home::{resolved, write_whole};
 use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::{Code, Context, Error, Result};
@@ -13,7 +13,9 @@ use cp_hosts::Host;
 use serde::Deserialize;
 
 use crate::hosts::facts::{Facts, RouteFacts};
-use crate::hosts::{Call, Canary, CanaryResult, Command, add_hook, file_of, lines, program_in, run_canary, shell};
+use crate::hosts::{
+    Call, Canary, CanaryResult, Command, add_hook, file_of, lines, program_in, run_canary, server_script, shell,
+};
 use crate::policy;
 use crate::sandbox::SUPERVISOR;
 use crate::verbs::doctor::policy_check;
@@ -172,14 +174,22 @@ fn routes(host: Host, program: &Path, file: &Path, here: &Path, context: &Contex
     let place = std::env::temp_dir().join(format!("cp-exec-{}-hook", std::process::id()));
     std::fs::create_dir(&place).map_err(|e| Error::io("creating the directory", e).in_file(&place))?;
     let facts = Facts::of(host);
-    let tried: Vec<Route> = facts.routes.iter().map(|route| Route::of(route, &place)).collect();
-    let canary = Canary { host, program, cwd: here, file, place: &place, denied: DENIED };
+    let tried: Vec<Route> = facts.routes.iter().map(|route| Route::of(route, &place, here)).collect();
+    let line = |name: &str| tried.iter().find(|route| route.facts.name == name).map_or("", |route| &route.line);
+    let skill = place.join(".claude/skills/canary/SKILL.md");
+    write_whole(&skill, format!("---\nname: canary\ndescription: a test\n---\n!`{}`\n", line("skill")).as_bytes())?;
+    let server = server_script(line("mcp tool"));
+    let canary = Canary { host, program, cwd: here, file, place: &place, denied: DENIED, server: &server };
     let home = ["--home".into(), context.home.root().into()];
     let shell = tried.last().map(|route| route.line.clone()).unwrap_or_default();
     let seen = ask_with("cp-exec", &["check", "-c", &shell], b"", home)
         .and_then(|answer| answer.data::<Decision>())
         .and_then(|decision| Ok((decision, run_canary(&canary, tried.iter().map(Route::call).collect())?)));
-    let ran: Vec<bool> = tried.iter().map(|route| place.join(&route.mark).exists()).collect();
+    let ran: Vec<bool> = tried.iter().map(|route| route.file.exists()).collect();
+    tried
+        .iter()
+        .filter(|route| !route.file.starts_with(&place))
+        .for_each(|route| drop(std::fs::remove_file(&route.file)));
     std::fs::remove_dir_all(&place).map_err(|e| Error::io("removing the directory", e).in_file(&place))?;
     let (decision, seen) = seen?;
     let refusal = (decision.decision != "allow").then_some(decision.reason);
@@ -188,31 +198,45 @@ fn routes(host: Host, program: &Path, file: &Path, here: &Path, context: &Contex
 }
 
 /// The command that the rules of the user deny during the test.
-const DENIED: &str = "echo cp-exec-denies";
+const DENIED: &str = "true cp-exec-denies";
+
+/// Names of files in a project that another program executes. The first that the project does not have is tried.
+const GUARDED: [&str; 4] = [".perldb", ".octaverc", ".lldbinit", ".kshrc"];
 
 /// A route that is tried.
 struct Route {
     facts: &'static RouteFacts,
     mark: String,
-    /// The command line, which creates a file if it runs outside.
+    /// The command line, which creates the file if it runs outside.
     line: String,
-    file: String,
+    /// The file that exists afterwards if the route is open.
+    file: PathBuf,
 }
 
 impl Route {
-    fn of(facts: &'static RouteFacts, place: &Path) -> Self {
+    fn of(facts: &'static RouteFacts, place: &Path, here: &Path) -> Self {
         let mark = format!("cp-exec-canary-{}-{}", std::process::id(), facts.name.replace(' ', "-"));
-        let file = place.join(&mark).to_string_lossy().into_owned();
-        let quoted = cp_common::wire::quoted(&file);
+        let mut guarded = GUARDED.iter().map(|name| here.join(name)).filter(|file| !file.exists());
+        let file = guarded.next().filter(|_| facts.input.contains("GUARDED")).unwrap_or_else(|| place.join(&mark));
+        let quoted = cp_common::wire::quoted(&file.to_string_lossy());
         let line = format!("echo ran > {quoted}; test -S {SUPERVISOR} && printf %s-%s contained {mark}");
         Self { facts, mark, line, file }
     }
 
     fn call(&self) -> Call {
-        let text = |value: &str| serde_json::Value::from(value).to_string();
-        let input = self.facts.input.replace("LINE", &text(&self.line));
-        let input = input.replace("DENIED", &text(&format!("{DENIED} && {}", self.line)));
-        let input = input.replace("FILE", &text(&self.file)).replace("MARK", &text(&self.mark));
+        let denied = format!("{DENIED} && {}", self.line);
+        let file = self.file.to_string_lossy();
+        let values = [
+            ("LINE", self.line.as_str()),
+            ("DENIED", &denied),
+            ("FILE", &file),
+            ("GUARDED", &file),
+            ("MARK", &self.mark),
+        ];
+        let input = values.iter().fold(self.facts.input.clone(), |input, (word, value)| {
+            let text = serde_json::Value::from(*value).to_string();
+            input.replace(&format!("{{{word}}}"), text.trim_matches('"')).replace(word, &text)
+        });
         let arguments = serde_json::from_str(&input).unwrap_or_default();
         Call { tool: self.facts.tool.as_str(), arguments, mark: self.mark.clone() }
     }
@@ -232,10 +256,16 @@ impl Route {
         if ran || is_denied && says(&contained) {
             let message = match name.as_str() {
                 "file" => "OPEN: a file outside of the policy was written, and the hook was not asked",
+                "guarded file" => "OPEN: a file was written that another program executes",
+                "mcp tool" | "unknown tool" => "OPEN: a tool ran that the policy does not list",
                 _ if is_denied => "OPEN: a command ran that a rule of the user denies",
                 _ => "OPEN: a command ran outside the sandbox: the hook was not asked",
             };
             let fix = match host {
+                _ if name == "mcp tool" || name == "unknown tool" => {
+                    "write `[tools] allow = [\"@default\"]` in the policy, and add the tools that may run"
+                }
+                _ if is_denied => "deny the command in the policy, by restricted_commands or a rule",
                 Host::Codex => {
                     "start codex and trust the hook (/hooks): it passes over one that was not trusted, and says nothing"
                 }
@@ -244,8 +274,8 @@ impl Route {
             return refused(Status::Fail, message.to_owned(), fix);
         }
         if name != "shell" {
-            return match results.first() {
-                Some(_) => Check::pass(&check, "no effect outside"),
+            return match results.iter().find(|text| text.contains(' ')).or(results.first()) {
+                Some(text) => Check::pass(&check, format!("no effect outside: {}", shortened(text, 100))),
                 None => refused(Status::Warn, "not tried: the host did not carry out the call".to_owned(), "try again"),
             };
         }
@@ -254,14 +284,17 @@ impl Route {
         } else if says("cp-exec hook failed") {
             refused(Status::Fail, "the hook was asked and fails, so nothing runs".to_owned(), "run `cp-exec doctor`")
         } else if let Some(last) = results.iter().find(|text| text.contains(' ')) {
-            let message = format!(
-                "the command neither ran in the sandbox nor was refused by the hook: {}",
-                last.chars().take(300).collect::<String>()
-            );
+            let message =
+                format!("the command neither ran in the sandbox nor was refused by the hook: {}", shortened(last, 300));
             refused(Status::Warn, message, "look whether the host refuses commands by itself")
         } else {
             let message = format!("the host did not ask its model: {}", seen.last_error_line);
             refused(Status::Warn, message, "start the host once by itself, and see what it says")
         }
     }
+}
+
+/// The first characters of a text, on one line.
+fn shortened(text: &str, most: usize) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(most).collect()
 }
