@@ -8,12 +8,13 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use cp_common::{Error, Result};
+use cp_common::{Code, Error, Result};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::missing::file_not_found;
 use super::{open, path_of, readable};
 use crate::digest::{format_digest, sha256};
 use crate::request::{Encoding, ListDirectory, ReadFile};
@@ -43,7 +44,10 @@ struct Part {
 pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
     let path = path_of(&engine.policy, &read.path)?;
     readable(&engine.policy, &path)?;
-    let file = open(&path, "file", OFlags::empty())?;
+    let file = open(&path, "file", OFlags::empty()).map_err(|error| match error.code() {
+        Code::NotFound => file_not_found(&engine.policy, &path),
+        _ => error,
+    })?;
     let failed = |e: std::io::Error| Error::io("cannot be read", e).in_file(&path);
     let meta = file.metadata().map_err(failed)?;
     if !meta.is_file() {

@@ -1,0 +1,469 @@
+//! Placement of edits: finds the text of an edit in a file, at the lowest tolerance that finds any, and replaces it.
+//!
+//! A tolerant match ignores line endings, blanks at line ends and typographic characters. Unchanged parts of the text
+//! keep the bytes of the file, and new lines get the line ending of the file.
+
+use std::time::{Duration, Instant};
+
+use cp_common::{Error, Result};
+use memchr::memmem;
+use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
+
+use super::form::Hunk;
+
+/// The most occurrences that an answer lists.
+const PLACES: usize = 10;
+/// The largest file that is searched with tolerance, in bytes.
+const TOLERANT: usize = 16 << 20;
+/// Time after which the comparison of old and new text is less detailed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The result of an edit.
+#[derive(Debug, Default)]
+pub(super) struct Edited {
+    pub bytes: Vec<u8>,
+    /// The line of each change in the old file, from 1.
+    pub lines: Vec<usize>,
+    /// The number of changes.
+    pub count: usize,
+    /// Remarks about differences between the request and the file.
+    pub notes: Vec<String>,
+}
+
+/// The differences that a match ignores, each in addition to the previous ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Tolerance {
+    Exact,
+    LineEndings,
+    Blanks,
+    Typography,
+}
+
+impl Tolerance {
+    const ALL: [Self; 4] = [Self::Exact, Self::LineEndings, Self::Blanks, Self::Typography];
+
+    fn note(self) -> Option<&'static str> {
+        match self {
+            Self::Exact => None,
+            Self::LineEndings => Some("the line endings of the file differ from the request and were kept"),
+            Self::Blanks => Some("blanks at line ends differ from the request and were ignored"),
+            Self::Typography => {
+                Some("typographic quotes, dashes or spaces of the file differ from the request and were kept")
+            }
+        }
+    }
+}
+
+/// A text at one tolerance.
+struct View {
+    text: Vec<u8>,
+    /// The original offset of each byte, and of the end. Empty if the text is the original.
+    origins: Vec<usize>,
+}
+
+impl View {
+    fn of(bytes: &[u8], tolerance: Tolerance) -> Self {
+        if tolerance == Tolerance::Exact {
+            return Self { text: bytes.to_vec(), origins: Vec::new() };
+        }
+        let mut view = Self { text: Vec::with_capacity(bytes.len()), origins: Vec::with_capacity(bytes.len() + 1) };
+        // Ignored blanks belong to the line ending after them.
+        let (mut at, mut ignored) = (0, 0);
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            let blanks = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+            let (normal, length): (&[u8], usize) = match rest {
+                [b'\r', b'\n', ..] => (b"\n", 2),
+                [b' ' | b'\t', ..] => {
+                    let ends = matches!(rest[blanks..], [] | [b'\n', ..] | [b'\r', b'\n', ..]);
+                    (if ends && tolerance >= Tolerance::Blanks { b"" } else { &rest[..blanks] }, blanks)
+                }
+                [0xc2, 0xa0, ..] if tolerance == Tolerance::Typography => (b" ", 2),
+                [0xe2, 0x80, third, ..] if tolerance == Tolerance::Typography => match third {
+                    0x80..=0x8a | 0xaf => (b" ", 3),
+                    0x90..=0x95 => (b"-", 3),
+                    0x98..=0x9b => (b"'", 3),
+                    0x9c..=0x9f => (b"\"", 3),
+                    _ => (&rest[..1], 1),
+                },
+                [0xe2, 0x88, 0x92, ..] if tolerance == Tolerance::Typography => (b"-", 3),
+                _ => (&rest[..1], 1),
+            };
+            let keeps_length = normal.len() == length;
+            for (offset, byte) in normal.iter().enumerate() {
+                view.text.push(*byte);
+                view.origins.push(if keeps_length { at + offset - ignored } else { at - ignored });
+                ignored = 0;
+            }
+            ignored += if normal.is_empty() { length } else { 0 };
+            at += length;
+        }
+        view.origins.push(bytes.len());
+        view
+    }
+
+    /// The original offset of a position.
+    fn origin(&self, position: usize) -> usize {
+        self.origins.get(position).copied().unwrap_or(position)
+    }
+
+    /// The position of an original offset.
+    fn position(&self, offset: usize) -> usize {
+        if self.origins.is_empty() { offset } else { self.origins.partition_point(|origin| *origin < offset) }
+    }
+
+    /// The occurrences of a text, including overlapping ones, because each of them would be a different edit. Stops
+    /// after one more than the limit unless all are needed.
+    fn occurrences(&self, text: &[u8], whole_lines: bool, all: bool) -> Vec<usize> {
+        let finder = memmem::Finder::new(text);
+        let is_start = |at: usize| at == 0 || self.text[at - 1] == b'\n' || self.text[..at] == *"\u{feff}".as_bytes();
+        let is_end = |at: usize| at == self.text.len() || self.text[at] == b'\n' || text.ends_with(b"\n");
+        let (mut found, mut from) = (Vec::new(), 0);
+        while let Some(at) = self.text.get(from..).and_then(|rest| finder.find(rest)).map(|at| from + at) {
+            let fits = !whole_lines || (is_start(at) && is_end(at + text.len()));
+            from = at + if all && fits { text.len() } else { 1 };
+            found.extend(fits.then_some(at));
+            if !all && !whole_lines && found.len() > PLACES {
+                break;
+            }
+        }
+        found
+    }
+}
+
+/// The occurrences of a text in a file.
+struct Found {
+    tolerance: Tolerance,
+    file: View,
+    /// The old text in this tolerance, and the texts that the replacement compares.
+    view: View,
+    old: String,
+    new: String,
+    places: Vec<usize>,
+    /// The number of the first line, if line numbers were removed from the text.
+    number: Option<usize>,
+}
+
+impl Found {
+    /// Finds a text; `None` if it does not occur.
+    fn of(file: &[u8], old: &str, new: &str, whole_lines: bool, all: bool) -> Option<Self> {
+        let found = Self::tolerant(file, old, new, whole_lines, all);
+        found.or_else(|| {
+            let (number, old, new) = without_numbers(old, new)?;
+            Some(Self { number: Some(number), ..Self::tolerant(file, &old, &new, whole_lines, all)? })
+        })
+    }
+
+    fn tolerant(file: &[u8], old: &str, new: &str, whole_lines: bool, all: bool) -> Option<Self> {
+        Tolerance::ALL.into_iter().take(if file.len() > TOLERANT { 1 } else { 4 }).find_map(|tolerance| {
+            let normal = |text: &str| {
+                if tolerance == Tolerance::Exact { text.to_owned() } else { text.replace("\r\n", "\n") }
+            };
+            let (old, new) = (normal(old), normal(new));
+            let (view, content) = (View::of(old.as_bytes(), tolerance), View::of(file, tolerance));
+            let places = if view.text.trim_ascii().is_empty() && tolerance > Tolerance::LineEndings {
+                Vec::new()
+            } else {
+                content.occurrences(&view.text, whole_lines, all)
+            };
+            (!places.is_empty()).then(|| Self { tolerance, file: content, view, old, new, places, number: None })
+        })
+    }
+
+    /// The line of an occurrence, from 1.
+    fn line(&self, place: usize) -> usize {
+        1 + memchr::memchr_iter(b'\n', &self.file.text[..place]).count()
+    }
+
+    fn end(&self, place: usize) -> usize {
+        place + self.view.text.len()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let numbers = self.number.map(|_| "line numbers before the lines of the text were removed");
+        numbers.into_iter().chain(self.tolerance.note()).map(str::to_owned).collect()
+    }
+
+    /// The replacement of one occurrence.
+    fn splice(&self, place: usize, file: &[u8]) -> Splice {
+        let origin = |offset: usize| self.file.origin(place + self.view.position(offset));
+        let (from, to) = (self.file.origin(place), self.file.origin(self.end(place)));
+        if self.tolerance == Tolerance::Exact {
+            let (crlf, lf) = line_endings(file);
+            let keeps_crlf = crlf > 0 && lf == 0 && !self.new.contains("\r\n");
+            let text = if keeps_crlf { self.new.replace('\n', "\r\n") } else { self.new.clone() };
+            return Splice { from, to, text: text.into_bytes() };
+        }
+        let (old, new): (Vec<&str>, Vec<&str>) =
+            (self.old.split_inclusive('\n').collect(), self.new.split_inclusive('\n').collect());
+        let (mut text, mut offset) = (Vec::new(), 0);
+        for step in changes(&old, &new) {
+            let (removed, added) = (old[step.old_range()].concat(), new[step.new_range()].concat());
+            let end = offset + removed.len();
+            if matches!(step, DiffOp::Equal { .. }) {
+                text.extend_from_slice(&file[origin(offset)..origin(end)]);
+            } else if self.tolerance < Tolerance::Typography {
+                text.extend_from_slice(&with_line_ending(&added, file));
+            } else {
+                // Unchanged characters of a changed line keep the typography of the file.
+                let (removed, added): (Vec<char>, Vec<char>) = (removed.chars().collect(), added.chars().collect());
+                for step in changes(&removed, &added) {
+                    let part: String = removed[step.old_range()].iter().collect();
+                    if matches!(step, DiffOp::Equal { .. }) {
+                        text.extend_from_slice(&file[origin(offset)..origin(offset + part.len())]);
+                    } else {
+                        let added: String = added[step.new_range()].iter().collect();
+                        text.extend_from_slice(&with_line_ending(&added, file));
+                    }
+                    offset += part.len();
+                }
+            }
+            offset = end;
+        }
+        Splice { from, to, text }
+    }
+}
+
+/// The steps from old to new lines or characters.
+fn changes<T: Clone + Ord + std::hash::Hash>(old: &[T], new: &[T]) -> Vec<DiffOp> {
+    capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(Instant::now() + PATIENCE))
+}
+
+/// A part of a file and its replacement.
+struct Splice {
+    from: usize,
+    to: usize,
+    text: Vec<u8>,
+}
+
+/// The file with the replacements, which are in order.
+fn spliced(file: &[u8], splices: &[Splice]) -> Vec<u8> {
+    let (mut bytes, mut end) = (Vec::with_capacity(file.len()), 0);
+    for splice in splices {
+        bytes.extend_from_slice(&file[end..splice.from]);
+        bytes.extend_from_slice(&splice.text);
+        end = splice.to;
+    }
+    bytes.extend_from_slice(&file[end..]);
+    bytes
+}
+
+/// The numbers of CRLF and of plain line feeds.
+fn line_endings(file: &[u8]) -> (usize, usize) {
+    let crlf = memmem::find_iter(file, b"\r\n").count();
+    (crlf, memchr::memchr_iter(b'\n', file).count() - crlf)
+}
+
+/// A text with the line ending that most lines of the file have.
+fn with_line_ending(text: &str, file: &[u8]) -> Vec<u8> {
+    let (crlf, lf) = line_endings(file);
+    let text = text.replace("\r\n", "\n");
+    if crlf > lf { text.replace('\n', "\r\n").into_bytes() } else { text.into_bytes() }
+}
+
+/// Replaces one occurrence of a text, or all. If the edit is ambiguous, the error describes how to make it unique.
+pub(super) fn replaced(file: &[u8], old: &str, new: &str, all: bool) -> Result<Edited> {
+    let fault = |message: String| Error::validation(message).with("rule", "old");
+    if old == new {
+        return Err(fault("old and new are the same: nothing would change".to_owned()));
+    }
+    if old.ends_with('\n') && lacks_newline(file) {
+        return padded(file, |file| replaced(file, old, new, all));
+    }
+    let Some(found) = Found::of(file, old, new, false, all) else {
+        return Err(fault("the old text does not occur in the file".to_owned()).hint(mismatch_hint(file, old)));
+    };
+    let lines: Vec<usize> = found.places.iter().take(PLACES).map(|place| found.line(*place)).collect();
+    if found.places.len() > 1 && !all {
+        let times = if found.places.len() > PLACES { format!("more than {PLACES}") } else { lines.len().to_string() };
+        return Err(fault(format!(
+            "the old text occurs {times} times, at lines {}",
+            listed(&lines, found.places.len())
+        ))
+        .with("lines", lines)
+        .hint("give more of the surrounding text, or all=true to replace every occurrence"));
+    }
+    let splices: Vec<Splice> = found.places.iter().map(|place| found.splice(*place, file)).collect();
+    Ok(Edited { bytes: spliced(file, &splices), lines, count: splices.len(), notes: found.notes() })
+}
+
+fn listed(lines: &[usize], count: usize) -> String {
+    let shown = lines.iter().take(PLACES).map(usize::to_string).collect::<Vec<_>>().join(", ");
+    if count > PLACES { shown + ", …" } else { shown }
+}
+
+/// Inserts lines after a line; 0 is the beginning of the file.
+pub(super) fn inserted(file: &[u8], after: usize, text: &str) -> Result<Edited> {
+    let fault = |message: String| Error::validation(message).with("rule", "insert_line");
+    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
+    if after > lines.len() {
+        return Err(fault(format!("insert_line is {after}, and the file has {} lines", lines.len()))
+            .hint("0 inserts at the beginning, and the number of lines at the end"));
+    }
+    if text.is_empty() {
+        return Err(fault("new is empty: nothing would change".to_owned()));
+    }
+    let at = lines[..after].iter().map(|line| line.len()).sum();
+    let mut text = text.to_owned();
+    if !text.ends_with('\n') && at < file.len() {
+        text.push('\n');
+    }
+    if at > 0 && file[at - 1] != b'\n' {
+        text.insert(0, '\n');
+    }
+    let splice = Splice { from: at, to: at, text: with_line_ending(&text, file) };
+    Ok(Edited { bytes: spliced(file, &[splice]), lines: vec![after + 1], count: 1, notes: Vec::new() })
+}
+
+fn lacks_newline(file: &[u8]) -> bool {
+    !file.is_empty() && !file.ends_with(b"\n")
+}
+
+/// The result of an edit whose text ends with a newline that the last line of the file lacks. The last line lacks it
+/// afterwards too.
+fn padded(file: &[u8], edit: impl FnOnce(&[u8]) -> Result<Edited>) -> Result<Edited> {
+    let padding = with_line_ending("\n", file);
+    let mut edited = edit(&[file, &padding].concat())?;
+    if edited.bytes.ends_with(&padding) {
+        edited.bytes.truncate(edited.bytes.len() - padding.len());
+    }
+    Ok(edited)
+}
+
+/// The file with the hunks of a patch applied, each where its lines are.
+pub(super) fn patched(file: &[u8], hunks: &[Hunk]) -> Result<Edited> {
+    let marks_end = || hunks.iter().any(|hunk| !hunk.old.is_empty() && !hunk.old.ends_with('\n'));
+    if lacks_newline(file) && !marks_end() {
+        return padded(file, |file| patched(file, hunks));
+    }
+    let mut edited = Edited { count: hunks.len(), ..Edited::default() };
+    let mut splices = Vec::new();
+    for (number, hunk) in (1..).zip(hunks) {
+        let (splice, notes) = placed(file, hunk, number)?;
+        splices.push(splice);
+        for note in notes {
+            if !edited.notes.contains(&note) {
+                edited.notes.push(note);
+            }
+        }
+    }
+    splices.sort_by_key(|splice| splice.from);
+    if splices.windows(2).any(|pair| pair[1].from < pair[0].to) {
+        return Err(fault("two hunks of the patch change the same lines").hint("join them into one hunk"));
+    }
+    edited.lines = splices.iter().map(|splice| 1 + memchr::memchr_iter(b'\n', &file[..splice.from]).count()).collect();
+    edited.bytes = spliced(file, &splices);
+    Ok(edited)
+}
+
+/// Places one hunk: at its stated line if its lines are there, otherwise where they occur once.
+fn placed(file: &[u8], hunk: &Hunk, number: usize) -> Result<(Splice, Vec<String>)> {
+    if hunk.old.is_empty() {
+        let at = insertion(file, hunk, number)?;
+        return Ok((Splice { from: at, to: at, text: with_line_ending(&hunk.new, file) }, Vec::new()));
+    }
+    let Some(found) = Found::of(file, &hunk.old, &hunk.new, true, false) else {
+        return Err(fault(format!("hunk {number} does not match the file")).hint(mismatch_hint(file, &hunk.old)));
+    };
+    let stated = hunk.line.or(found.number);
+    let is_stated = |place: &&usize| stated == Some(found.line(**place));
+    let after_anchor = || {
+        let from = found.file.position(anchored(file, &hunk.anchors)?);
+        found.places.iter().find(|place| **place >= from)
+    };
+    let at_end = || {
+        let rest = |place: &usize| found.file.text[found.end(*place)..].trim_ascii().is_empty();
+        found.places.iter().rev().find(|place| hunk.at_end && rest(place))
+    };
+    let only = found.places.first().filter(|_| found.places.len() == 1);
+    let place = found.places.iter().find(is_stated).or(only).or_else(after_anchor).or_else(at_end);
+    let Some(place) = place else {
+        let lines: Vec<usize> = found.places.iter().map(|place| found.line(*place)).collect();
+        let places = listed(&lines, lines.len());
+        return Err(fault(format!("the lines of hunk {number} occur {} times, at lines {places}", lines.len()))
+            .with("lines", lines)
+            .hint("give more unchanged lines around the change, so that they occur once, or the right line numbers"));
+    };
+    let mut notes = found.notes();
+    if let Some(stated) = hunk.line.filter(|stated| *stated != found.line(*place)) {
+        notes.push(format!("hunk {number} says line {stated}; its lines were found at line {}", found.line(*place)));
+    }
+    Ok((found.splice(*place, file), notes))
+}
+
+/// The offset at which a hunk without old lines inserts its lines.
+fn insertion(file: &[u8], hunk: &Hunk, number: usize) -> Result<usize> {
+    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
+    match hunk.line {
+        _ if file.is_empty() || hunk.at_end => Ok(file.len()),
+        Some(after) if after <= lines.len() => Ok(lines[..after].iter().map(|line| line.len()).sum()),
+        None if !hunk.anchors.is_empty() => anchored(file, &hunk.anchors).ok_or_else(|| {
+            fault(format!("the line `{}` of hunk {number} does not occur once", hunk.anchors.join("`, `")))
+        }),
+        _ => Err(fault(format!("hunk {number} has added lines only, and no place for them"))),
+    }
+    .map_err(|error| {
+        error.hint("give the unchanged lines before them too, each with a blank in front, or use insert_line")
+    })
+}
+
+/// The offset after the line that the last anchor names, each anchor after the one before it; `None` unless the first
+/// occurs once, and all occur.
+fn anchored(file: &[u8], anchors: &[String]) -> Option<usize> {
+    let mut from = 0;
+    for (index, anchor) in anchors.iter().enumerate() {
+        let (mut at, mut ends) = (from, Vec::new());
+        for line in file[from..].split_inclusive(|byte| *byte == b'\n') {
+            at += line.len();
+            ends.extend((line.trim_ascii() == anchor.trim().as_bytes()).then_some(at));
+        }
+        from = *ends.first().filter(|_| index > 0 || ends.len() == 1)?;
+    }
+    (!anchors.is_empty()).then_some(from)
+}
+
+/// Texts without the line numbers that a listing writes before each line, and the first number. `None` unless each line
+/// of the old text has one, in sequence, and either all lines of the new text or none of them.
+fn without_numbers(old: &str, new: &str) -> Option<(usize, String, String)> {
+    const SEPARATORS: [&str; 6] = ["\t", "→", " | ", "|", ": ", ":"];
+    SEPARATORS.iter().find_map(|separator| {
+        let split = |line: &str| -> Option<(usize, String)> {
+            let (number, rest) = line.split_once(separator)?;
+            Some((number.trim().parse().ok()?, rest.to_owned()))
+        };
+        let old: Vec<(usize, String)> = old.split_inclusive('\n').map(split).collect::<Option<_>>()?;
+        let first = old.first()?.0;
+        if !(first..).zip(&old).all(|(expected, (number, _))| expected == *number) {
+            return None;
+        }
+        let numbered: Vec<Option<(usize, String)>> = new.split_inclusive('\n').map(split).collect();
+        let new = if numbered.iter().all(Option::is_none) {
+            new.to_owned()
+        } else {
+            numbered.into_iter().map(|line| Some(line?.1)).collect::<Option<String>>()?
+        };
+        Some((first, old.into_iter().map(|(_, line)| line).collect(), new))
+    })
+}
+
+/// A hint about text that does not occur.
+fn mismatch_hint(file: &[u8], old: &str) -> String {
+    let lines: Vec<&[u8]> = file.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).collect();
+    let mut wanted = old.lines().map(|line| line.trim().as_bytes()).filter(|line| !line.is_empty());
+    let first = wanted.next().unwrap_or_default();
+    match lines.iter().position(|line| !first.is_empty() && *line == first) {
+        Some(at) => {
+            let missing = wanted.find(|line| !lines.contains(line)).map(String::from_utf8_lossy);
+            let missing = missing.map(|line| format!("; `{line}` is not in the file")).unwrap_or_default();
+            format!(
+                "line {} is like its first line{missing}: read the file from there, and copy the text exactly, with its indentation",
+                at + 1
+            )
+        }
+        None => "read the file, and copy the text exactly, with its blanks and ends of lines".to_owned(),
+    }
+}
+
+fn fault(message: impl Into<String>) -> Error {
+    Error::validation(message).with("rule", "patch")
+}
