@@ -157,6 +157,12 @@ pub(super) fn change(
         changes[..applied].iter().rev().for_each(take_back);
         // A directory that is no longer empty stays.
         directories[..created].iter().rev().for_each(|path| _ = std::fs::remove_dir(path));
+        // The entry above is not the last state of these files.
+        let before = changes.iter().filter_map(|pending| Some((&pending.path, &pending.before.as_ref()?.hash)));
+        let reads: Vec<Value> = before
+            .map(|(path, hash)| json!({ "path": path.display().to_string(), "file_sha256": hash.to_string() }))
+            .collect();
+        engine.journal.operation(operation, &json!({ "reads": reads, "failed": true }))?;
     }
     outcome.map(|()| receipt)
 }
