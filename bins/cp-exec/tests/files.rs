@@ -389,3 +389,54 @@ fn missing_file_has_hint_with_similar_readable_names() {
         }
     }
 }
+
+/// The data of the tool result of a read.
+fn read_call(exec: &Exec, input: &Value) -> Value {
+    let mut input = input.clone();
+    input["operation"] = "read_file".into();
+    let call = json!({"schema_version": "1.0.0", "ok": true, "type": "tool_call", "data": {"id": "c1", "name": "filesystem", "input": input}});
+    exec.answers(&["--run", "RUN-1"], &call.to_string()).0[0]["data"].clone()
+}
+
+#[test]
+fn read_file_of_image_has_image_block() {
+    let exec = Exec::new(Who::Me);
+    let body = [0_u8, 255, 7].repeat(300);
+    for (head, media_type) in [
+        (&b"\x89PNG\r\n\x1a\n"[..], Some("image/png")),
+        (b"\xff\xd8\xff\xe0", Some("image/jpeg")),
+        (b"GIF89a", Some("image/gif")),
+        (b"RIFF\x01\x02\x03\x04WEBP", Some("image/webp")),
+        (b"\x7fELF", None),
+    ] {
+        exec.work.write("image", [head, &body].concat());
+        let result = read_call(&exec, &json!({"path": "image"}));
+        let block = &result["images"][0];
+        assert_eq!(block["source"]["media_type"].as_str(), media_type, "{result}");
+        assert_eq!(result["content"].as_str().unwrap().starts_with("[image/"), media_type.is_some());
+        // The bytes themselves, where they are asked for.
+        let bytes = read_call(&exec, &json!({"path": "image", "encoding": "base64"}));
+        assert_eq!(bytes["images"], Value::Null);
+        assert!(media_type.is_none() || block["source"]["data"] == bytes["content"]);
+    }
+}
+
+#[test]
+fn read_file_decodes_text_that_is_not_utf_8_and_names_encoding() {
+    let exec = Exec::new(Who::Me);
+    let sentence = "Während draußen Äpfel fielen, hörten die Kühe müßig zu: genau so schön wär's für alle.\n";
+    let latin: Vec<u8> = sentence.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+    let utf_16: Vec<u8> = [0xfeff].into_iter().chain(sentence.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    for (bytes, name) in [(latin, "windows-1252"), (utf_16, "UTF-16LE")] {
+        exec.work.write("text", &bytes);
+        let result = read_call(&exec, &json!({"path": "text"}));
+        let content = result["content"].as_str().unwrap();
+        assert!(content.starts_with(sentence) && content.contains(&format!("decoded from {name}")), "{content}");
+        let row = ask(&exec, "read_file", &json!({"path": "text"}));
+        assert_eq!((&value(&row)["encoding"], &value(&row)["charset"]), (&json!("base64"), &json!(name)));
+    }
+    exec.work.write("text", sentence);
+    assert_eq!(read_call(&exec, &json!({"path": "text"}))["content"], sentence);
+    exec.work.write("bytes", b"\x01\x02\xff\xfe");
+    assert_eq!(read_call(&exec, &json!({"path": "bytes"}))["content"], "AQL//g==");
+}

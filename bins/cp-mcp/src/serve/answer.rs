@@ -141,16 +141,16 @@ impl Answer {
 
 /// The hint of cp-exec at the end of a text, with the tool names of this server.
 fn in_our_names(text: &str) -> String {
-    const NAMES: [(&str, &str); 6] = [
-        (r#"send {"tool":"filesystem","operation":"read_file","arguments":{"path":"…"}}"#, "use cp_read"),
-        (r#"send {"tool":"filesystem","operation":"list_directory","arguments":{"path":"…"}}"#, "use cp_read"),
-        (r#"send {"tool":"filesystem","operation":"find","arguments":{"path":"…","glob":"…"}}"#, "use cp_search"),
-        ("use find ", "use cp_search "),
-        ("edit_file", "cp_edit"),
-        ("write_file", "cp_write"),
+    const CALLS: [(&str, &str); 3] = [
+        (r#"send filesystem {"operation":"read_file","#, "use cp_read {"),
+        (r#"send filesystem {"operation":"list_directory","#, "use cp_read {"),
+        (r#"send filesystem {"operation":"find","#, "use cp_search {"),
     ];
+    const NAMES: [(&str, &str); 3] =
+        [("use find ", "use cp_search "), ("edit_file", "cp_edit"), ("write_file", "cp_write")];
     let (before, hint) = text.rfind("\nHint: ").map_or((text, ""), |at| text.split_at(at));
-    before.to_owned() + &NAMES.iter().fold(hint.to_owned(), |hint, (theirs, ours)| hint.replace(theirs, ours))
+    before.to_owned()
+        + &CALLS.iter().chain(&NAMES).fold(hint.to_owned(), |hint, (theirs, ours)| hint.replace(theirs, ours))
 }
 
 /// The scheme of a resource URI.
@@ -221,6 +221,8 @@ mod tests {
 
     #[test]
     fn hint_uses_names_of_this_server() {
+        let text = "x\nHint: send filesystem {\"operation\":\"find\",\"glob\":\"*.rs\",\"path\":\".\"}";
+        assert_eq!(in_our_names(text), "x\nHint: use cp_search {\"glob\":\"*.rs\",\"path\":\".\"}");
         let text = "write_file said edit_file\nHint: use edit_file to change it";
         assert_eq!(in_our_names(text), "write_file said edit_file\nHint: use cp_edit to change it");
         assert_eq!(in_our_names("edit_file"), "edit_file");
