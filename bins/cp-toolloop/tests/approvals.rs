@@ -11,7 +11,8 @@ use crate::toolloop::{Results, ToolLoop, words_of};
 fn overwrites() -> ToolLoop {
     let place = ToolLoop::new();
     let beside = place.root.directory("beside");
-    place.policy(&format!("[paths]\nread = [\".\", {beside:?}]\nwrite = [\".\", {beside:?}]\n"));
+    let beside = beside.display();
+    place.policy(&format!("[paths]\nread = [\".\", \"{beside}\"]\nwrite = [\".\", \"{beside}\"]\n"));
     place.root.write("beside/f", "one\n");
     place.script(&[
         r#"{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"../beside/f","content":"two\n","mode":"overwrite"}}]}"#,

@@ -105,10 +105,11 @@ fn sections(patch: &str) -> Result<Vec<FileChange>> {
             let hunks = hunks(&mut lines, |line, _| is_section(line))?;
             changes.push(FileChange { path, action: Action::Update { hunks, moved_to } });
         } else if line.trim() == "*** End Patch" {
-            break;
+            return Ok(changes);
         }
     }
-    Ok(changes)
+    // A patch that was cut would be applied in part.
+    Err(fault("the patch has no `*** End Patch`"))
 }
 
 /// True if a line begins another file or ends the patch.
@@ -412,4 +413,75 @@ fn fault(message: impl Into<String>) -> Error {
         "send a unified difference (`--- a/FILE`, `+++ b/FILE`, `@@ -LINE,COUNT +LINE,COUNT @@`, then lines that begin with ",
         "a blank, `-` or `+`), or `*** Begin Patch` with `*** Update File: FILE`, or `old` and `new`"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hunks_of(patch: &str) -> Vec<(Option<usize>, String, String)> {
+        let changes = parse(patch).unwrap();
+        let hunks = changes.into_iter().flat_map(|change| match change.action {
+            Action::Update { hunks, .. } | Action::Remove { hunks } => hunks,
+            Action::Create { .. } => Vec::new(),
+        });
+        hunks.map(|hunk| (hunk.line, hunk.old, hunk.new)).collect()
+    }
+
+    #[test]
+    fn hunk_with_any_header_has_its_lines() {
+        let body = " a\n-b\n+c\n \n d\n";
+        let (old, new) = ("a\nb\n\nd\n".to_owned(), "a\nc\n\nd\n".to_owned());
+        for (header, line) in [
+            ("@@ -3,4 +3,4 @@", Some(3)),
+            ("@@ -3,4 +3,4 @@ fn x() {", Some(3)),
+            ("@@ -3,9 +3,1 @@", Some(3)),
+            ("@@ -3 +3 @@", Some(3)),
+            ("@@", None),
+            ("@@ @@", None),
+            ("@@ ... @@", None),
+            ("@@ fn x() @@", None),
+            ("@@ -x +1 @@", None),
+            ("@@ -99999999999999999999 +1 @@", None),
+        ] {
+            let expected = vec![(line, old.clone(), new.clone())];
+            assert_eq!(hunks_of(&format!("{header}\n{body}")), expected, "{header}");
+            assert_eq!(hunks_of(&format!("--- a/f\n+++ b/f\n{header}\n{body}")), expected, "{header}");
+            assert_eq!(hunks_of(&format!("text\n```diff\n{header}\n{body}```\n")), expected, "{header}");
+            let section = format!("*** Begin Patch\n*** Update File: f\n{header}\n{body}*** End Patch");
+            assert_eq!(hunks_of(&section), expected, "{header}");
+            let twice = [expected.clone(), expected.clone()].concat();
+            assert_eq!(hunks_of(&format!("{header}\n{body}{header}\n{body}")), twice, "{header}");
+            assert_eq!(hunks_of(&format!("{header}\n{body}\n\n{header}\n{body}\n\n")), twice, "{header}");
+        }
+    }
+
+    #[test]
+    fn paths_are_those_of_the_patch() {
+        let paths = |patch: &str| parse(patch).unwrap().into_iter().map(|change| change.path).collect::<Vec<_>>();
+        let hunk = "@@ -1 +1 @@\n-a\n+b\n";
+        for (header, path) in [
+            ("--- a/d/f\n+++ b/d/f\n", "d/f"),
+            ("--- d/f\n+++ d/f\n", "d/f"),
+            ("--- a/f\n+++ a/f\n", "a/f"),
+            ("--- f.orig\n+++ f\n", "f"),
+            ("--- \"a/x y\"\n+++ \"b/x y\"\n", "x y"),
+            ("diff --git a/f b/f\n", "f"),
+            ("", ""),
+        ] {
+            assert_eq!(paths(&format!("{header}{hunk}")), [path], "{header}");
+        }
+        let two = format!("--- a/f\n+++ b/f\n{hunk}{hunk}--- a/g\n+++ b/g\n{hunk}");
+        assert_eq!(paths(&two), ["f", "g"]);
+        assert_eq!(paths("**`src/x.py`**\n<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n"), ["src/x.py"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "(@@|-|\\+| |\n|a|\\*\\*\\* |Begin Patch|End Patch|Update File: |Add File: |<<<<<<< SEARCH|=======|>>>>>>> REPLACE|```|--- a/f|\\+\\+\\+ b/f|\\\\| -1,2 \\+1 @@|é){0,40}") {
+            let _ = parse(&text);
+        }
+    }
 }

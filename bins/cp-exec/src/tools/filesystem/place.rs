@@ -305,7 +305,7 @@ pub(super) fn inserted(file: &[u8], after: usize, text: &str) -> Result<Edited> 
     }
     let at = lines[..after].iter().map(|line| line.len()).sum();
     let mut text = text.to_owned();
-    if !text.ends_with('\n') && at < file.len() {
+    if !text.ends_with('\n') && (at < file.len() || file.ends_with(b"\n")) {
         text.push('\n');
     }
     if at > 0 && file[at - 1] != b'\n' {
@@ -466,4 +466,88 @@ fn mismatch_hint(file: &[u8], old: &str) -> String {
 
 fn fault(message: impl Into<String>) -> Error {
     Error::validation(message).with("rule", "patch")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use similar::TextDiff;
+
+    use super::super::form::{Action, parse};
+    use super::*;
+
+    fn edit(file: &str, old: &str, new: &str, all: bool) -> Result<(String, Vec<usize>), (String, String)> {
+        replaced(file.as_bytes(), old, new, all)
+            .map(|edited| (String::from_utf8(edited.bytes).unwrap(), edited.lines))
+            .map_err(|e| (e.message().to_owned(), e.hint_text().unwrap_or_default().to_owned()))
+    }
+
+    #[test]
+    fn replace_one_occurrence_or_all() {
+        assert_eq!(edit("a\nb\nc", "b", "B\n", false).unwrap(), ("a\nB\n\nc".to_owned(), vec![2]));
+        assert_eq!(edit("x x\nx", "x", "", true).unwrap(), (" \n".to_owned(), vec![1, 1, 2]));
+    }
+
+    #[test]
+    fn replace_ambiguous_text_fails_with_lines() {
+        assert!(edit("aaa", "aa", "b", false).unwrap_err().0.contains("occurs 2 times, at lines 1, 1"));
+        assert_eq!(edit("aaa", "aa", "b", true).unwrap().0, "ba");
+        let (message, _) = edit(&"x\n".repeat(50), "x", "y", false).unwrap_err();
+        assert!(message.contains("more than 10 times, at lines 1, 2") && message.ends_with('…'), "{message}");
+    }
+
+    #[test]
+    fn replace_missing_text_fails_with_hint() {
+        assert!(edit("x\n    y\n", "\ty\n", "c", false).unwrap_err().1.starts_with("line 2"));
+        assert!(edit("x", "y", "c", false).unwrap_err().1.starts_with("read the file"));
+        assert!(edit("x", "x", "x", false).is_err());
+        // Text of blanks only never matches with tolerance.
+        assert!(edit("a\n\n\nb", "  \n", "c", false).is_err());
+    }
+
+    #[test]
+    fn exact_text_is_preferred_to_tolerant_text() {
+        assert_eq!(edit("“x”\n\"x\"\n", "\"x\"", "y", false).unwrap().0, "“x”\ny\n");
+        assert_eq!(edit("x \ny\nx\ny\n", "x\ny", "z", false).unwrap().0, "x \ny\nz\n");
+    }
+
+    fn hunks(patch: &str) -> Vec<Hunk> {
+        let changes = parse(patch).unwrap().into_iter();
+        changes
+            .flat_map(|change| if let Action::Update { hunks, .. } = change.action { hunks } else { panic!("{patch}") })
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        /// A difference applies with its numbers; without them it makes the same file, or is refused as ambiguous.
+        #[test]
+        fn difference_makes_intended_file_or_is_refused(
+            before in "([abc ]{0,2}\n){1,12}([ab]{1,2})?", after in "([abcd ]{0,2}\n){1,12}([ab]{1,2})?", context in 0_usize..4, crlf: bool,
+        ) {
+            prop_assume!(before != after && !before.trim().is_empty());
+            let patch = TextDiff::from_lines(&before, &after).unified_diff().context_radius(context).to_string();
+            let varied = |text: &str| if crlf { text.replace('\n', "\r\n") } else { text.to_owned() };
+            let (file, intended) = (varied(&before), varied(&after));
+            let made = patched(file.as_bytes(), &hunks(&patch));
+            // Only a file that ends with a newline says so in the difference.
+            prop_assert_eq!(String::from_utf8(made.unwrap().bytes).unwrap(), intended.clone(), "{}", &patch);
+            let bare: String = patch.lines().map(|line| if line.starts_with("@@") { "@@\n".to_owned() } else { line.to_owned() + "\n" }).collect();
+            if let Ok(edited) = patched(file.as_bytes(), &hunks(&bare)) {
+                prop_assert_eq!(String::from_utf8(edited.bytes).unwrap(), intended, "{}", &bare);
+            }
+        }
+
+        /// A text that occurs once is replaced where it is, however the file ends its lines.
+        #[test]
+        fn unique_text_is_replaced_in_place(head in "[a-d\n]{0,20}", old in "[x-z]{1,3}(\n[x-z]{1,3}){0,3}", new in "[x-zé\n]{0,12}", tail in "[a-d\n]{0,20}", crlf: bool) {
+            prop_assume!(old != new);
+            let varied = |text: &str| if crlf { text.replace('\n', "\r\n") } else { text.to_owned() };
+            let file = varied(&format!("{head}{old}{tail}"));
+            prop_assume!(!crlf || file.contains("\r\n"));
+            let edited = replaced(file.as_bytes(), &old, &new, false).unwrap();
+            prop_assert_eq!(String::from_utf8(edited.bytes).unwrap(), varied(&format!("{head}{new}{tail}")));
+        }
+    }
 }
