@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cp_common::wire::{Approval, ToolResult};
+use cp_common::wire::{Approval, Block, ToolResult};
 use cp_common::{Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
@@ -23,6 +23,8 @@ pub(super) struct Answer {
     is_data: bool,
     /// The requests for the client, and their token.
     pub asks: Option<(Value, String)>,
+    /// The images of the answer.
+    images: Vec<Block>,
     /// The link to the complete text.
     link: Option<Value>,
     /// The metadata with the receipt.
@@ -42,7 +44,8 @@ impl Answer {
         let text = if result.is_error { in_our_names(&result.content) } else { result.content };
         let data = result.exit_code.map(|code| ("exit_code".to_owned(), code.into()));
         let meta = result.receipt.map(|receipt| json!({ "cp/receipt": receipt }));
-        Self { data: data.into_iter().collect(), meta, ..Self::of_text(text, result.is_error) }
+        let images = result.images;
+        Self { data: data.into_iter().collect(), meta, images, ..Self::of_text(text, result.is_error) }
     }
 
     /// An answer of data, whose text is the JSON.
@@ -130,6 +133,10 @@ impl Answer {
             self.data.entry("output").or_insert_with(|| self.text.clone().into());
         }
         let mut content = vec![json!({ "type": "text", "text": self.text })];
+        let images = self.images.iter().filter_map(|block| serde_json::to_value(block).ok());
+        content.extend(images.map(|image| {
+            json!({ "type": "image", "data": image["source"]["data"], "mimeType": image["source"]["media_type"] })
+        }));
         content.extend(self.link);
         let mut value = json!({ "content": content, "structuredContent": self.data, "isError": self.is_error });
         if let (Value::Object(members), Some(meta)) = (&mut value, self.meta) {
