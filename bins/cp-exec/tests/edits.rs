@@ -32,10 +32,10 @@ fn headed(context: usize, header: impl Fn(&str) -> String) -> String {
 }
 
 /// The header with its numbers changed.
-fn shifted(header: &str, line: usize, count: usize) -> String {
+fn shifted(header: &str, line: isize, count: isize) -> String {
     let number = |part: &str| {
         let (start, length) = part[1..].split_once(',').unwrap_or((&part[1..], "1"));
-        let (start, length): (usize, usize) = (start.parse().unwrap(), length.parse().unwrap());
+        let (start, length): (isize, isize) = (start.parse().unwrap(), length.parse().unwrap());
         format!("{}{},{}", &part[..1], start + line, length + count)
     };
     let parts: Vec<&str> = header.split(' ').collect();
@@ -52,7 +52,7 @@ fn block(marks: [&str; 3], at: usize) -> String {
 
 const MARKS: [&str; 3] = ["<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"];
 
-const FORMS: [Form; 24] = [
+const FORMS: [Form; 25] = [
     ("edits", || json!({"path": "a.py", "edits": [{"old": OLD[0], "new": NEW[0]}, {"old": OLD[1], "new": NEW[1]}]})),
     ("edits of Claude Code", || {
         let one = |at: usize| json!({"old_string": OLD[at], "new_string": NEW[at], "replace_all": false});
@@ -86,6 +86,7 @@ const FORMS: [Form; 24] = [
     ("one line of context", || json!({"path": "a.py", "patch": hunks(1)})),
     ("wrong numbers", || json!({"path": "a.py", "patch": headed(3, |header| shifted(header, 3, 0))})),
     ("wrong counts", || json!({"path": "a.py", "patch": headed(3, |header| shifted(header, 0, 2))})),
+    ("counts too low", || json!({"path": "a.py", "patch": headed(3, |header| shifted(header, 0, -2))})),
     ("wrong numbers and counts", || json!({"path": "a.py", "patch": headed(3, |header| shifted(header, 40, 7))})),
     ("bare @@", || json!({"path": "a.py", "patch": headed(3, |_| "@@".to_owned())})),
     ("@@ … @@", || json!({"path": "a.py", "patch": headed(3, |_| "@@ ... @@".to_owned())})),
@@ -164,6 +165,7 @@ type Case = (&'static str, Value, &'static [(&'static str, &'static str)], &'sta
 const THREE: &[(&str, &str)] = &[("a", "1\n2\n3\n"), ("d/b", "x\ny\n"), ("gone", "g\n")];
 const CHANGED: &[(&str, &str)] = &[("a", "1\ntwo\n3\n"), ("e/new", "n\n"), ("d/c", "x\nz\n")];
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 /// Edits of several files, and edits that create, insert, remove and move.
 fn cases() -> Vec<Case> {
     let one: &[(&str, &str)] = &[("a", "1\n2\n3\n")];
@@ -367,6 +369,25 @@ fn cases() -> Vec<Case> {
         ("! binary", json!({"patch": "diff --git a/a b/a\nGIT binary patch\nliteral 3\n"}), one, one),
         ("! mixed numbers", json!({"path": "a", "old": "1\t1\n2\t2\n", "new": "1\t1\nx\n"}), one, one),
         ("! beyond the end", json!({"path": "a", "insert_line": 9, "new": "x"}), one, one),
+        ("! incomplete sections", json!({"patch": "*** Begin Patch\n*** Update File: a\n@@\n-2\n"}), one, one),
+        (
+            "! lines after the end of the file",
+            json!({"patch": "*** Begin Patch\n*** Update File: a\n@@\n-3\n+x\n*** End of File\n+y\n*** End Patch"}),
+            one,
+            one,
+        ),
+        (
+            "counts too low before a blank line",
+            json!({"path": "a", "patch": "@@ -1,1 +1,1 @@\n-1\n+x\n\n-2\n+y\n"}),
+            &[("a", "1\n\n2\n")],
+            &[("a", "x\n\ny\n")],
+        ),
+        (
+            "huge counts",
+            json!({"path": "a", "patch": "@@ -1,18446744073709551615 +1,18446744073709551615 @@\n-1\n+x\n"}),
+            one,
+            &[("a", "x\n2\n3\n")],
+        ),
         ("! incomplete SEARCH", json!({"path": "a", "patch": "<<<<<<< SEARCH\n2\n=======\ntwo\n"}), one, one),
         ("! two ways", json!({"path": "a", "old": "2", "new": "two", "patch": "@@"}), one, one),
     ]

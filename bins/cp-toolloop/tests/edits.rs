@@ -68,8 +68,8 @@ fn patch_of_three_files_is_one_call_that_undo_restores() {
     let files: [(&str, &[u8], u32); 3] =
         [("a.sh", b"1\r\n\xff", 0o751), ("d/gone", b"\0g", 0o600), ("b", b"x\n", 0o444)];
     for (name, bytes, mode) in files {
-        let path = place.work.write(name, bytes);
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        let file = place.work.write(name, bytes);
+        fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
     }
     let ran = place.run(&["--name", "three", "x"]);
     assert_eq!(ran.of("tool_result")[0]["is_error"], false, "{ran:?}");

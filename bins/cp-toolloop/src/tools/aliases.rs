@@ -148,8 +148,9 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
     {
         members.insert("edits".to_owned(), edits);
     }
-    for edit in members.get_mut("edits").and_then(Value::as_array_mut).into_iter().flatten() {
-        edit.as_object_mut().map(|edit| rename(edit, |name| member_of(name, &["path", "old", "new", "all"])));
+    let edits = members.get_mut("edits").and_then(Value::as_array_mut).into_iter().flatten();
+    for edit in edits.filter_map(Value::as_object_mut) {
+        rename(edit, |name| member_of(name, &["path", "old", "new", "all"]));
     }
     if is_foreign && known == Some("write_file") && given.is_none() {
         members.entry("mode").or_insert("overwrite".into());

@@ -18,7 +18,7 @@ use crate::tools::Item;
 
 pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
-    let mut drafts = Drafts { policy: &engine.policy, expected: edit.expected_sha256.as_deref(), drafts: Vec::new() };
+    let mut drafts = Drafts { policy: &engine.policy, expected: edit.expected_sha256.as_deref(), files: Vec::new() };
     drafts.apply(edit)?;
     let (pending, mut files) = drafts.finish()?;
     let receipt = change(engine, "filesystem.edit_file", &pending, None)?;
@@ -36,7 +36,7 @@ struct Drafts<'a> {
     policy: &'a Policy,
     /// The hash of the file that the caller expects.
     expected: Option<&'a str>,
-    drafts: Vec<Draft>,
+    files: Vec<Draft>,
 }
 
 /// A file of an edit.
@@ -99,8 +99,8 @@ impl Drafts<'_> {
     }
 
     /// Applies a patch. The path of the request names the only file of a patch, or the directory of its files.
-    fn patch(&mut self, patch: &str, path: Option<&str>) -> Result<()> {
-        let changes = parse(patch)?;
+    fn patch(&mut self, text: &str, path: Option<&str>) -> Result<()> {
+        let changes = parse(text)?;
         let is_single = changes.iter().all(|change| change.path == changes[0].path);
         let directory = path.filter(|path| self.policy.base.join(self.policy.expand(path)).is_dir());
         for FileChange { path: named, action } in changes {
@@ -169,8 +169,8 @@ impl Drafts<'_> {
 
     fn draft(&mut self, path: &str) -> Result<&mut Draft> {
         let path = writable_path(self.policy, path)?;
-        if let Some(at) = self.drafts.iter().position(|draft| draft.path == path) {
-            return Ok(&mut self.drafts[at]);
+        if let Some(at) = self.files.iter().position(|draft| draft.path == path) {
+            return Ok(&mut self.files[at]);
         }
         let before = present(&path)?;
         if let Some(before) = &before {
@@ -179,15 +179,15 @@ impl Drafts<'_> {
             unchanged(self.policy, &path, before, self.expected)?;
         }
         let now = before.as_ref().map(|before| before.bytes.clone());
-        self.drafts.push(Draft { path, before, now, permissions: None, edited: Edited::default() });
-        let last = self.drafts.len() - 1;
-        Ok(&mut self.drafts[last])
+        self.files.push(Draft { path, before, now, permissions: None, edited: Edited::default() });
+        let last = self.files.len() - 1;
+        Ok(&mut self.files[last])
     }
 
     /// The changes to make, and a description of each. Removals come last.
     fn finish(self) -> Result<(Vec<Pending>, Vec<Value>)> {
         let mut changes = Vec::new();
-        for Draft { path, before, now, permissions, edited } in self.drafts {
+        for Draft { path, before, now, permissions, edited } in self.files {
             let is_same = before.as_ref().map(|before| &before.bytes) == now.as_ref();
             if is_same {
                 continue;

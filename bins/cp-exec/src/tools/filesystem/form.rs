@@ -1,10 +1,9 @@
 //! The forms of a patch: unified differences, `*** Begin Patch` and SEARCH/REPLACE blocks, parsed to changes of files.
 //! The numbers of a hunk are hints only, because models miscount: its lines decide where it belongs.
 
-use std::iter::Peekable;
-use std::str::SplitInclusive;
-
 use cp_common::{Error, Result};
+
+use super::hunk::{Hunk, hunks};
 
 /// A change of one file, as a patch describes it.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,21 +19,6 @@ pub(super) enum Action {
     Remove { hunks: Vec<Hunk> },
     Update { hunks: Vec<Hunk>, moved_to: Option<String> },
 }
-
-/// Lines and their replacement.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Hunk {
-    /// The first old line; the line before the new lines if there are no old lines.
-    pub line: Option<usize>,
-    /// Lines that precede the hunk, the outermost first.
-    pub anchors: Vec<String>,
-    pub old: String,
-    pub new: String,
-    /// True if the hunk is at the end of the file.
-    pub at_end: bool,
-}
-
-type Lines<'a> = Peekable<SplitInclusive<'a, char>>;
 
 /// Parses a patch in any form.
 pub(super) fn parse(patch: &str) -> Result<Vec<FileChange>> {
@@ -79,7 +63,6 @@ const ADD: &str = "*** Add File: ";
 const DELETE: &str = "*** Delete File: ";
 const UPDATE: &str = "*** Update File: ";
 const MOVE: &str = "*** Move to: ";
-const END_OF_FILE: &str = "*** End of File";
 
 /// Parses the sections of `*** Begin Patch`.
 fn sections(patch: &str) -> Result<Vec<FileChange>> {
@@ -102,10 +85,14 @@ fn sections(patch: &str) -> Result<Vec<FileChange>> {
         } else if let Some(path) = of(UPDATE) {
             let moved_to =
                 lines.next_if(|line| line.starts_with(MOVE)).map(|line| line[MOVE.len()..].trim().to_owned());
-            let hunks = hunks(&mut lines, |line, _| is_section(line))?;
+            let hunks = hunks(&mut lines, |line, _| is_section(line));
             changes.push(FileChange { path, action: Action::Update { hunks, moved_to } });
         } else if line.trim() == "*** End Patch" {
             return Ok(changes);
+        } else if let (Some(FileChange { path, action: Action::Update { .. } }), false) =
+            (changes.last(), line.trim().is_empty())
+        {
+            return Err(fault(format!("the patch has a line after the hunks of {path}: `{line}`")));
         }
     }
     // A patch that was cut would be applied in part.
@@ -128,7 +115,7 @@ fn unified(patch: &str) -> Result<Vec<FileChange>> {
             let hunks = hunks(&mut lines, |line, next| {
                 line.starts_with("diff ")
                     || line.starts_with("--- ") && next.is_some_and(|next| next.starts_with("+++ "))
-            })?;
+            });
             changes.push(std::mem::take(&mut header).change(hunks)?);
             continue;
         }
@@ -150,192 +137,71 @@ fn unified(patch: &str) -> Result<Vec<FileChange>> {
     Ok(changes)
 }
 
+/// The name of a file that does not exist, in a unified difference.
+const NO_FILE: &str = "/dev/null";
+
 /// The lines before the hunks of a file.
 #[derive(Default)]
 struct Header {
-    old: Option<String>,
-    new: Option<String>,
+    old: String,
+    new: String,
     is_rename: bool,
-    is_new: bool,
-    is_removed: bool,
     is_executable: bool,
 }
 
 impl Header {
     fn read(&mut self, line: &str) {
-        // A time may follow the name.
-        let name = |text: &str| Some(text.split('\t').next().unwrap_or(text).trim().trim_matches('"').to_owned());
-        for (start, of) in [("--- ", 0), ("+++ ", 1), ("rename from ", 2), ("rename to ", 3)] {
+        // A time may follow the name, and names with blanks are quoted.
+        let name = |text: &str| text.split('\t').next().unwrap_or(text).trim().trim_matches('"').to_owned();
+        match line.split_once(' ').unwrap_or_default() {
             // The lines of a rename have the names without prefixes.
-            let Some(text) = line.strip_prefix(start).filter(|_| of >= 2 || !self.is_rename) else { continue };
-            let slot = if of % 2 == 0 { &mut self.old } else { &mut self.new };
-            *slot = name(text);
-            self.is_rename |= of >= 2;
+            ("---", old) if !self.is_rename => self.old = name(old),
+            ("+++", new) if !self.is_rename => self.new = name(new),
+            ("rename", names) => {
+                self.is_rename = true;
+                let (side, path) = names.split_once(' ').unwrap_or_default();
+                *(if side == "from" { &mut self.old } else { &mut self.new }) = name(path);
+            }
+            ("diff", names) => {
+                let names = names.trim_start_matches("--git ");
+                (self.old, self.new) = names
+                    .split_once(" b/")
+                    .map_or_else(Default::default, |(old, new)| (old.to_owned(), format!("b/{new}")));
+            }
+            ("new", mode) => {
+                NO_FILE.clone_into(&mut self.old);
+                self.is_executable = mode == "file mode 100755";
+            }
+            ("deleted", _) => NO_FILE.clone_into(&mut self.new),
+            _ => {}
         }
-        if let Some(names) = line.strip_prefix("diff --git a/") {
-            // Names with blanks are in the lines that follow.
-            let (old, new) = names.split_once(" b/").unwrap_or_default();
-            (self.old, self.new) = (Some(format!("a/{old}")), Some(format!("b/{new}")));
-        }
-        self.is_new |= line.starts_with("new file mode");
-        self.is_removed |= line.starts_with("deleted file mode");
-        self.is_executable |= line == "new file mode 100755";
     }
 
     /// True if the lines alone change a file.
     fn is_complete(&self) -> bool {
-        self.is_rename || self.is_new || self.is_removed
+        self.is_rename || self.old == NO_FILE || self.new == NO_FILE
     }
 
     fn change(self, hunks: Vec<Hunk>) -> Result<FileChange> {
-        let is_absent = |name: &Option<String>| name.as_deref() == Some("/dev/null");
-        let (is_new, is_removed) = (self.is_new || is_absent(&self.old), self.is_removed || is_absent(&self.new));
         // `a/` and `b/` are no directories if both stand where git writes them.
-        let without = |name: &Option<String>, prefix: &str| {
-            name.as_deref().is_none_or(|name| name == "/dev/null" || name.starts_with(prefix))
-        };
-        let is_prefixed = !self.is_rename && without(&self.old, "a/") && without(&self.new, "b/");
-        let plain = |name: &Option<String>| {
-            let name = name.clone().unwrap_or_default();
-            if is_prefixed { name.get(2..).unwrap_or_default().to_owned() } else { name }
-        };
+        let has_prefix = |name: &str, prefix: &str| name == NO_FILE || name.starts_with(prefix);
+        let is_prefixed = !self.is_rename && has_prefix(&self.old, "a/") && has_prefix(&self.new, "b/");
+        let plain = |name: &str| if is_prefixed { name.get(2..).unwrap_or_default() } else { name }.to_owned();
         let (old, new) = (plain(&self.old), plain(&self.new));
-        if is_new {
+        if self.old == NO_FILE {
             if hunks.iter().any(|hunk| !hunk.old.is_empty()) {
                 return Err(fault(format!("the new file {new} has old lines in the patch")));
             }
             let content = hunks.into_iter().map(|hunk| hunk.new).collect();
             return Ok(FileChange { path: new, action: Action::Create { content, is_executable: self.is_executable } });
         }
-        if is_removed {
-            return Ok(FileChange { path: old, action: Action::Remove { hunks } });
-        }
-        let moved_to = self.is_rename.then(|| new.clone());
-        Ok(FileChange { path: if self.is_rename { old } else { new }, action: Action::Update { hunks, moved_to } })
-    }
-}
-
-/// Parses the hunks of one file, up to the line at which `ends` is true for the line and the next one.
-fn hunks(lines: &mut Lines<'_>, ends: impl Fn(&str, Option<&str>) -> bool) -> Result<Vec<Hunk>> {
-    let (mut hunks, mut anchors) = (Vec::new(), Vec::new());
-    loop {
-        let mut hunk = Hunk::default();
-        let mut counts = None;
-        if let Some(header) = lines.next_if(|line| line.starts_with("@@")) {
-            let range = range(header);
-            let heading = header
-                .trim_start_matches('@')
-                .rsplit_once("@@")
-                .map_or(&header[2..], |(text, tail)| if range.is_some() { tail } else { text });
-            let anchor = heading.trim().trim_end_matches("@@").trim();
-            let is_anchor = anchor.contains(|c: char| c.is_alphanumeric()) && !anchor.starts_with('-');
-            anchors.extend(is_anchor.then(|| anchor.to_owned()));
-            if let Some((start, old, new)) = range {
-                // Lines without old lines follow the stated line.
-                hunk.line = Some(start);
-                counts = Some((old, new));
-            }
-        }
-        let mut counted = lines.clone();
-        if counts.is_some_and(|counts| {
-            hunk.read_counted(&mut counted, counts).is_some()
-                && counted
-                    .peek()
-                    .is_none_or(|line| line.starts_with("@@") || line.trim().is_empty() || ends(line, Some("+++ ")))
-        }) {
-            *lines = counted;
+        Ok(if self.new == NO_FILE {
+            FileChange { path: old, action: Action::Remove { hunks } }
+        } else if self.is_rename {
+            FileChange { path: old, action: Action::Update { hunks, moved_to: Some(new) } }
         } else {
-            hunk = Hunk { line: hunk.line, ..Hunk::default() };
-            hunk.read_lenient(lines, &ends)?;
-        }
-        if hunk.old.is_empty() && hunk.new.is_empty() {
-            // The header of an outer anchor, or blank lines.
-        } else {
-            if hunk.old.is_empty() && counts.is_some_and(|(old, _)| old > 0) {
-                hunk.line = None;
-            }
-            hunk.anchors = std::mem::take(&mut anchors);
-            hunks.push(hunk);
-        }
-        while lines.next_if(|line| line.trim().is_empty()).is_some() {}
-        let Some(line) = lines.peek().copied() else { return Ok(hunks) };
-        let next = lines.clone().nth(1);
-        if ends(line, next) || !line.starts_with("@@") {
-            return Ok(hunks);
-        }
-    }
-}
-
-/// The first old line and the numbers of old and new lines of a header.
-fn range(header: &str) -> Option<(usize, usize, usize)> {
-    let (ranges, _) = header.strip_prefix("@@ ")?.split_once(" @@")?;
-    let (old, new) = ranges.strip_prefix('-')?.split_once(" +")?;
-    let range = |text: &str| match text.split_once(',') {
-        None => Some((text.parse().ok()?, 1)),
-        Some((start, count)) => Some((start.parse().ok()?, count.parse().ok()?)),
-    };
-    let ((start, old), (_, new)): ((usize, usize), (usize, usize)) = (range(old)?, range(new)?);
-    Some((start, old, new))
-}
-
-impl Hunk {
-    /// Reads as many lines as the header says; `None` if they are not lines of a hunk.
-    fn read_counted(&mut self, lines: &mut Lines<'_>, (mut old, mut new): (usize, usize)) -> Option<()> {
-        while old + new > 0 {
-            let line = lines.next()?;
-            let kind =
-                line.chars().next().filter(|kind| " +-".contains(*kind)).or(line.trim().is_empty().then_some(' '))?;
-            if kind != '+' {
-                old = old.checked_sub(1)?;
-            }
-            if kind != '-' {
-                new = new.checked_sub(1)?;
-            }
-            self.push(line, lines);
-        }
-        Some(())
-    }
-
-    /// Reads lines up to the next header. Blank lines at the end belong to the hunk only if they begin with a blank.
-    fn read_lenient(&mut self, lines: &mut Lines<'_>, ends: impl Fn(&str, Option<&str>) -> bool) -> Result<()> {
-        let is_bare = |line: &str| line.trim_end_matches(['\r', '\n']).is_empty();
-        while let Some(line) = lines.peek().copied() {
-            let mut after = lines.clone().skip(1).skip_while(|line| is_bare(line));
-            let is_last = after.next().is_none_or(|next| next.starts_with("@@") || ends(next, after.next()));
-            if line.starts_with("@@") || ends(line, lines.clone().nth(1)) || is_bare(line) && is_last {
-                break;
-            }
-            lines.next();
-            if line.trim_end() == END_OF_FILE {
-                self.at_end = true;
-                break;
-            }
-            self.push(line, lines);
-        }
-        Ok(())
-    }
-
-    /// Appends a line. A line with none of ` `, `-` and `+` in front is an unchanged line that lost its blank.
-    fn push(&mut self, line: &str, lines: &mut Lines<'_>) {
-        let (kind, text) = match line.as_bytes().first() {
-            Some(b'+') => ('+', &line[1..]),
-            Some(b'-') => ('-', &line[1..]),
-            Some(b' ') => (' ', &line[1..]),
-            _ => (' ', line),
-        };
-        let mut text = text.to_owned();
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-        if lines.next_if(|next| next.starts_with('\\')).is_some() {
-            text.pop();
-        }
-        if kind != '+' {
-            self.old.push_str(&text);
-        }
-        if kind != '-' {
-            self.new.push_str(&text);
-        }
+            FileChange { path: new, action: Action::Update { hunks, moved_to: None } }
+        })
     }
 }
 

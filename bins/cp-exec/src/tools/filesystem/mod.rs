@@ -5,11 +5,13 @@
 
 mod edit;
 mod form;
+mod hunk;
 mod missing;
 mod place;
 mod read;
 mod search;
 mod undo;
+mod view;
 mod write;
 
 use std::fs::File;
