@@ -85,15 +85,20 @@ fn tool_requiring_approval_waits_for_person() {
 #[test]
 fn pending_approval_is_one_record_with_all_bound_values() {
     let rule = "\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n";
-    let exec = Exec::with_policy(Who::Me, &format!("{POLICY}{rule}[paths]\nwrite = [\".\"]\n"));
+    let exec = Exec::with_policy(Who::Me, POLICY);
+    // An overwrite outside of the working directory requires approval.
+    let file = exec.root.directory("beside").join("f");
+    let paths =
+        format!("[paths]\nread = [\".\", \"{0}\"]\nwrite = [\".\", \"{0}\"]\n", file.parent().unwrap().display());
+    exec.policy(&format!("{POLICY}{rule}{paths}"));
     let ledger = exec.ledger().display().to_string();
-    let file = exec.write("f", "one\ntwo\n");
+    std::fs::write(&file, "one\ntwo\n").unwrap();
     let call = |name: &str, input: Value| {
         let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call", "data": {"id": "c1", "name": name, "input": input}});
         exec.answers(&["--run", "RUN-1", "--ledger", &ledger], &call.to_string()).0[0].clone()
     };
     let overwrite = || {
-        call("filesystem", json!({"operation": "write_file", "path": "f", "content": "one\n2\n", "mode": "overwrite"}))
+        call("filesystem", json!({"operation": "write_file", "path": file, "content": "one\n2\n", "mode": "overwrite"}))
     };
     let (runs, writes) = (call("shell", json!({"argv": ["echo", "a"]})), overwrite());
     for (asks, action, program, target) in [(&runs, "run", true, false), (&writes, "write", false, true)] {
@@ -122,11 +127,11 @@ fn pending_approval_is_one_record_with_all_bound_values() {
 
     // The approval holds for the file as it was shown.
     approve(&exec, writes["error"]["details"]["id"].as_str().unwrap(), "y");
-    exec.write("f", "three\n");
+    std::fs::write(&file, "three\n").unwrap();
     assert_eq!(overwrite()["error"]["code"], "E_HUMAN_REQUIRED");
-    exec.write("f", "one\ntwo\n");
+    std::fs::write(&file, "one\ntwo\n").unwrap();
     assert_eq!(overwrite()["data"]["is_error"], false);
-    assert_eq!(std::fs::read_to_string(file).unwrap(), "one\n2\n");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n2\n");
     approve(&exec, runs["error"]["details"]["id"].as_str().unwrap(), "y");
     assert_eq!(call("shell", json!({"argv": ["echo", "a"]}))["data"]["content"], "a\n");
     let life: Vec<String> = exec.home.records(exec.ledger()).iter().map(|entry| entry["event"].to_string()).collect();

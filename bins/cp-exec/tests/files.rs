@@ -61,12 +61,13 @@ fn edit_replaces_unique_text_and_keeps_old_content() {
 fn edit_without_unique_match_fails() {
     let exec = Exec::new(Who::Me);
     exec.write("a", "x\ny\nx\n");
-    for (old, all, said) in
-        [("z", false, "does not occur"), ("x", false, "2 times, at lines 1, 3"), ("", true, "old is empty")]
-    {
-        let answer = ask(&exec, "edit_file", &json!({"path": "a", "old": old, "new": "n", "all": all}));
-        let (code, text) = refusal(&answer);
-        assert!(code == "E_VALIDATION" && text.contains(said), "{answer}");
+    for (old, code, said) in [
+        ("z", "E_VALIDATION", "does not occur"),
+        ("x", "E_VALIDATION", "2 times, at lines 1, 3"),
+        ("", "E_CONFLICT", "already exists"),
+    ] {
+        let answer = ask(&exec, "edit_file", &json!({"path": "a", "old": old, "new": "n"}));
+        assert!(refusal(&answer).0 == code && refusal(&answer).1.contains(said), "{answer}");
     }
     assert_eq!(exec.work.read("a"), "x\ny\nx\n");
     let answer = ask(&exec, "edit_file", &json!({"path": "a", "old": "x", "new": "n", "all": true}));
@@ -293,4 +294,149 @@ fn kept_contents_are_hidden_for_any_ledger_path() {
     };
     assert_eq!(read("a"), (true, true));
     assert_eq!(read(&format!("l.jsonl.blobs/{name}")), (false, false));
+}
+
+#[test]
+fn missing_directories_are_created_within_writable_paths() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, "[paths]\nread = [\".\"]\nwrite = [\"out\"]\n");
+        exec.write("out/x", "");
+        for (path, is_written) in
+            [("out/a/b/c", true), ("other/a", false), ("out/../b/c", false), ("out/.git/hooks/x", false)]
+        {
+            let answer = ask(&exec, "write_file", &json!({"path": path, "content": "text"}));
+            assert_eq!(answer["ok"], is_written, "{who:?} {path}: {answer}");
+            let parent = exec.work.join(path).parent().unwrap().to_path_buf();
+            assert_eq!(parent.is_dir(), is_written, "{who:?} {path}");
+        }
+        let (ledger, _) = last_write(&exec);
+        let entries = exec.home.records(&ledger);
+        let made = entries.iter().find_map(|entry| entry["data"]["what"]["directories"].as_array()).unwrap();
+        assert_eq!(made.len(), 2, "{made:?}");
+    }
+}
+
+#[test]
+fn overwrite_by_run_is_an_edit_below_working_directory() {
+    let exec = Exec::new(Who::Me);
+    let write = |run: &[&str], content: &str| {
+        let input = json!({"operation": "write_file", "path": "a", "content": content, "mode": "overwrite"});
+        let call = json!({"schema_version": "1.0.0", "ok": true, "type": "tool_call", "data": {"id": "c1", "name": "filesystem", "input": input}});
+        exec.answers(run, &call.to_string()).0[0].clone()
+    };
+    exec.write("a", "one");
+    assert_eq!(write(&["--run", "RUN-1"], "two")["data"]["is_error"], false);
+    let (ledger, change) = last_write(&exec);
+    assert_eq!((kept(&ledger, &change["before"]), kept(&ledger, &change["after"])), (b"one".to_vec(), b"two".to_vec()));
+    // The file changed since: the run has to read it again.
+    exec.write("a", "other");
+    let answer = write(&["--run", "RUN-1"], "three");
+    assert!(answer["data"]["content"].as_str().unwrap().contains("read it again"), "{answer}");
+    assert_eq!(exec.work.read("a"), "other");
+    // Without a run there is nothing to undo, so a person is asked.
+    assert_eq!(write(&[], "three")["error"]["code"], "E_HUMAN_REQUIRED");
+}
+
+#[test]
+fn failed_change_of_one_file_takes_back_the_others() {
+    let exec = Exec::new(Who::Me);
+    for name in ["a", "d/b"] {
+        exec.write(name, "1\n");
+    }
+    fs::set_permissions(exec.work.join("a"), fs::Permissions::from_mode(0o640)).unwrap();
+    // A name that is valid, and too long for the temporary file beside it.
+    let long = "x".repeat(250);
+    let patch = |last: &str| {
+        format!(
+            "*** Begin Patch\n*** Update File: a\n@@\n-1\n+2\n*** Add File: e/f/new\n+n\n*** Delete File: d/b\n*** Add File: {last}\n+n\n*** End Patch"
+        )
+    };
+    let answer = ask(&exec, "edit_file", &json!({"patch": patch(&long)}));
+    assert_eq!(answer["error"]["code"], "E_IO", "{answer}");
+    let mode = || fs::metadata(exec.work.join("a")).unwrap().permissions().mode() & 0o777;
+    assert_eq!((exec.work.read("a").as_str(), exec.work.read("d/b").as_str(), mode()), ("1\n", "1\n", 0o640));
+    assert!(!exec.work.join("e").exists());
+    value(&ask(&exec, "edit_file", &json!({"patch": patch("short")})));
+    assert!(exec.work.read("a") == "2\n" && exec.work.read("e/f/new") == "n\n" && !exec.work.join("d/b").exists());
+    assert_eq!(mode(), 0o640);
+}
+
+#[test]
+fn missing_file_has_hint_with_similar_readable_names() {
+    let exec = Exec::with_policy(Who::Me, "[paths]\nread = [\".\"]\nwrite = [\".\"]\nforbidden = [\"hiddem.txt\"]\n");
+    for name in ["weather.sh", "deep/er/report.py", "hiddem.txt"] {
+        exec.write(name, "text");
+    }
+    for (path, near) in [
+        ("weathr.sh", Some("weather.sh")),
+        ("Weather.SH", Some("weather.sh")),
+        ("report.py", Some("deep/er/report.py")),
+        ("src/report.py", Some("deep/er/report.py")),
+        ("hidden.txt", None),
+        ("none", None),
+    ] {
+        for answer in [
+            ask(&exec, "read_file", &json!({"path": path})),
+            ask(&exec, "edit_file", &json!({"path": path, "old": "text", "new": "n"})),
+        ] {
+            let (code, text) = refusal(&answer);
+            assert_eq!(
+                (code.as_str(), near.is_none_or(|near| text.contains(&format!("`{near}`")))),
+                ("E_NOT_FOUND", true),
+                "{text}"
+            );
+            assert!(near.is_some() || !text.contains("did you mean"), "{text}");
+        }
+    }
+}
+
+/// The data of the tool result of a read.
+fn read_call(exec: &Exec, input: &Value) -> Value {
+    let mut input = input.clone();
+    input["operation"] = "read_file".into();
+    let call = json!({"schema_version": "1.0.0", "ok": true, "type": "tool_call", "data": {"id": "c1", "name": "filesystem", "input": input}});
+    exec.answers(&["--run", "RUN-1"], &call.to_string()).0[0]["data"].clone()
+}
+
+#[test]
+fn read_file_of_image_has_image_block() {
+    let exec = Exec::new(Who::Me);
+    let body = [0_u8, 255, 7].repeat(300);
+    for (head, media_type) in [
+        (&b"\x89PNG\r\n\x1a\n"[..], Some("image/png")),
+        (b"\xff\xd8\xff\xe0", Some("image/jpeg")),
+        (b"GIF89a", Some("image/gif")),
+        (b"RIFF\x01\x02\x03\x04WEBP", Some("image/webp")),
+        (b"\x7fELF", None),
+    ] {
+        exec.work.write("image", [head, &body].concat());
+        let result = read_call(&exec, &json!({"path": "image"}));
+        let block = &result["images"][0];
+        assert_eq!(block["source"]["media_type"].as_str(), media_type, "{result}");
+        assert_eq!(result["content"].as_str().unwrap().starts_with("[image/"), media_type.is_some());
+        // The bytes themselves, where they are asked for.
+        let bytes = read_call(&exec, &json!({"path": "image", "encoding": "base64"}));
+        assert_eq!(bytes["images"], Value::Null);
+        assert!(media_type.is_none() || block["source"]["data"] == bytes["content"]);
+    }
+}
+
+#[test]
+fn read_file_decodes_text_that_is_not_utf_8_and_names_encoding() {
+    let exec = Exec::new(Who::Me);
+    let sentence = "Während draußen Äpfel fielen, hörten die Kühe müßig zu: genau so schön wär's für alle.\n";
+    let latin: Vec<u8> = sentence.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+    let utf_16: Vec<u8> = [0xfeff].into_iter().chain(sentence.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    for (bytes, name) in [(latin, "windows-1252"), (utf_16, "UTF-16LE")] {
+        exec.work.write("text", &bytes);
+        let result = read_call(&exec, &json!({"path": "text"}));
+        let content = result["content"].as_str().unwrap();
+        assert!(content.starts_with(sentence) && content.contains(&format!("decoded from {name}")), "{content}");
+        let row = ask(&exec, "read_file", &json!({"path": "text"}));
+        assert_eq!((&value(&row)["encoding"], &value(&row)["charset"]), (&json!("base64"), &json!(name)));
+    }
+    exec.work.write("text", sentence);
+    assert_eq!(read_call(&exec, &json!({"path": "text"}))["content"], sentence);
+    exec.work.write("bytes", b"\x01\x02\xff\xfe");
+    assert_eq!(read_call(&exec, &json!({"path": "bytes"}))["content"], "AQL//g==");
 }

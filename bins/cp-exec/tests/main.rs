@@ -10,6 +10,7 @@ mod capabilities;
 mod commands;
 mod contained;
 mod decisions;
+mod edits;
 mod egress;
 mod egress_hostile;
 mod exec;

@@ -430,22 +430,6 @@ fn system_get_info_has_user_and_python_version() {
 }
 
 #[test]
-fn file_in_missing_directory_is_not_found_with_hint() {
-    let exec = Exec::new(Who::Me);
-    let write = |path: &str| {
-        let request = format!(
-            r#"{{"tool":"filesystem","operation":"write_file","arguments":{{"path":"{path}","content":"x"}}}}"#
-        );
-        exec.answers(&[], &request).0[0].clone()
-    };
-    let answer = write("missing/deep/a");
-    assert_eq!(answer["error"]["code"], "E_NOT_FOUND", "{answer}");
-    assert!(answer["error"]["message"].as_str().unwrap().ends_with("missing/deep"), "{answer}");
-    assert!(answer["error"]["details"]["hint"].as_str().unwrap().contains("mkdir"), "{answer}");
-    assert_eq!(write("a")["ok"], true, "the control");
-}
-
-#[test]
 fn stdin_pipe_cannot_be_written_by_command() {
     const WRITE: &str = "import os\nos.write(os.open('/proc/self/fd/0', os.O_WRONLY), b'touch PLANTED\\n')\n";
     for who in everyone() {

@@ -24,6 +24,7 @@ mod state {
 }
 /// The tools that a model may call: found, described, pinned, and their arguments checked.
 mod tools {
+    pub(crate) mod aliases;
     pub(crate) mod arguments;
     pub(crate) mod builtin;
     pub(crate) mod catalogue;

@@ -7,13 +7,15 @@ use serde_json::{Value, json};
 
 use crate::toolloop::{Results, ToolLoop, words_of};
 
-/// A place whose model replaces the file `f`, once.
+/// A place whose model replaces a file outside of the working directory, once.
 fn overwrites() -> ToolLoop {
     let place = ToolLoop::new();
-    place.policy("[paths]\nwrite = [\".\"]\n");
-    place.work.write("f", "one\n");
+    let beside = place.root.directory("beside");
+    let beside = beside.display();
+    place.policy(&format!("[paths]\nread = [\".\", \"{beside}\"]\nwrite = [\".\", \"{beside}\"]\n"));
+    place.root.write("beside/f", "one\n");
     place.script(&[
-        r#"{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"f","content":"two\n","mode":"overwrite"}}]}"#,
+        r#"{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"../beside/f","content":"two\n","mode":"overwrite"}}]}"#,
         r#"{"content":"done"}"#,
     ]);
     place
@@ -55,18 +57,18 @@ fn call_of(asked: &Outcome) -> String {
 fn overwrite_requires_approval_of_this_call() {
     let place = overwrites();
     let asked = place.run(&["x"]);
-    assert_eq!((asked.status, place.written("f").as_str()), (9, "one\n"), "{asked:?}");
+    assert_eq!((asked.status, place.written("../beside/f").as_str()), (9, "one\n"), "{asked:?}");
     let approval = asked.error()["details"]["approval"].clone();
     assert!(approval["shown"]["diff"].as_str().unwrap().contains("-one\n+two\n"), "{approval}");
     let (run, call) = (asked.detail("run_id"), call_of(&asked));
     // The displayed difference is stale: the approval is void, and the new difference requires approval.
-    place.work.write("f", "three\n");
+    place.root.write("beside/f", "three\n");
     let again = place.run(&words_of(&asked.detail("resume")));
     let other = again.error()["details"]["approval"].clone();
-    assert_eq!((again.status, place.written("f").as_str()), (9, "three\n"), "{again:?}");
+    assert_eq!((again.status, place.written("../beside/f").as_str()), (9, "three\n"), "{again:?}");
     assert!(other["id"] != approval["id"] && other["shown"]["diff"].as_str().unwrap().contains("-three"), "{other}");
     let ran = place.run(&["resume", &run, "--approve", &call]);
-    assert_eq!((ran.status, place.written("f").as_str()), (0, "two\n"), "{ran:?}");
+    assert_eq!((ran.status, place.written("../beside/f").as_str()), (0, "two\n"), "{ran:?}");
     assert_eq!(life(&place, &run), ["asked", "granted", "asked", "granted", "spent"]);
     assert!(place.home.read_if_there("state/approvals").is_empty());
     let approvals = place.program("cp-exec").arg("approve").run();
@@ -81,7 +83,7 @@ fn approver_answers_requests_of_cp_exec() {
         place.root.executable("approver", format!("#!/bin/sh\n{script}\n"));
         let approver = place.root.join("approver").display().to_string();
         let ran = place.run(&["--approver", &approver, "x"]);
-        assert_eq!((ran.status, place.written("f").as_str()), (status, content), "{ran:?}");
+        assert_eq!((ran.status, place.written("../beside/f").as_str()), (status, content), "{ran:?}");
         assert_eq!(ran.of("tool_call").len(), 1, "the call is shown once: {ran:?}");
         assert_eq!(ran.results()[0].contains("not this"), script.starts_with("echo"), "{ran:?}");
         assert_eq!(place.written("asked").contains("-one\\n+two"), script.starts_with("cat"));
@@ -182,7 +184,7 @@ fn parallel_approvals_of_one_call_have_one_effect() {
         assert_eq!(ended.iter().filter(|status| **status == 0).count(), 1, "{ended:?}");
         assert!(ended.iter().all(|status| [0, 3, 6].contains(status)), "{ended:?}");
         assert_eq!(life(&place, &run), ["asked", "granted", "spent"]);
-        assert!(place.written("effects") == "x\n" || place.written("f") == "two\n");
+        assert!(place.written("effects") == "x\n" || place.written("../beside/f") == "two\n");
     }
 }
 
@@ -318,7 +320,10 @@ fn pause_in_text_format_names_resume_commands() {
     terminal.wait_for("for this run: ");
     terminal.send("\x04");
     assert_eq!(terminal.end(), Some(9), "{}", terminal.text());
-    assert_eq!((life(&place, &run).last().unwrap().as_str(), place.written("f").as_str()), ("asked", "one\n"));
+    assert_eq!(
+        (life(&place, &run).last().unwrap().as_str(), place.written("../beside/f").as_str()),
+        ("asked", "one\n")
+    );
 }
 
 #[test]

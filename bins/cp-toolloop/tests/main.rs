@@ -6,6 +6,7 @@ mod approvals;
 mod backend;
 mod blocks;
 mod context;
+mod edits;
 mod hooks;
 mod mcp;
 mod mcp_proxy;

@@ -93,18 +93,14 @@ impl Project {
     }
 
     fn run(&self, place: &ToolLoop, variables: &[(&str, &str)]) {
-        let asked = with(place.command(&["Fix the failing test"]), variables).run();
-        assert_eq!(asked.status, 9, "{asked:?}");
-        let before = asked.results();
+        let done = with(place.command(&["Fix the failing test"]), variables).run();
+        assert_eq!(done.status, 0, "{done:?}");
+        let before = done.results();
         assert!(before[1].contains(self.edit.0) && before[2].contains("restricted_commands"), "{before:#?}");
         assert!(!before[3].contains(self.passes) && before[4].contains(self.edit.1), "{before:#?}");
-        let (run, call) = (asked.detail("run_id"), asked.error()["details"]["call"]["id"].clone());
-        let run = if run.is_empty() { newest(place) } else { run };
-        let done = with(place.command(&["resume", &run, "--approve", call.as_str().unwrap()]), variables).run();
-        assert_eq!(done.status, 0, "{done:?}");
         assert!(done.results().last().unwrap().contains(self.passes), "{done:?}");
         assert_eq!(place.written("NOTES"), "second\n");
-        undone(place, &run);
+        undone(place, &newest(place));
     }
 }
 

@@ -140,11 +140,11 @@ fn assess_words(
     let served = served(&arguments);
     // This check comes before the lists of the policy, because no policy can allow writes to governed paths.
     check_governed(policy, &arguments, &cwd)?;
-    check_command_name(policy, &arguments).map_err(|error| add_tool_call_hint(error, policy, served))?;
+    check_command_name(policy, &arguments).map_err(|error| add_tool_call_hint(error, policy, served, &arguments))?;
     // A tool call can replace a whole request only, and only one that names a file.
     let replaces = command.words().is_some() && arguments.operands().next().is_some();
     check_intent(policy, served.filter(|_| replaces), &mut notices)
-        .map_err(|error| add_tool_call_hint(error, policy, served))?;
+        .map_err(|error| add_tool_call_hint(error, policy, served, &arguments))?;
 
     policy.check_base()?;
     check_cwd(policy, &cwd)?;

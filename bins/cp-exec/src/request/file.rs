@@ -22,6 +22,7 @@ pub(super) const FILE_OPERATIONS: [&str; 8] =
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadFile {
+    #[serde(alias = "file_path")]
     pub path: String,
     #[serde(default)]
     pub offset: u64,
@@ -61,7 +62,9 @@ pub(crate) struct ListDirectory {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WriteFile {
+    #[serde(alias = "file_path")]
     pub path: String,
+    #[serde(alias = "file_text")]
     pub content: String,
     #[serde(default)]
     pub mode: WriteMode,
@@ -80,22 +83,47 @@ pub(crate) enum WriteMode {
     Overwrite,
 }
 
-/// Replaces text of a file, or applies a patch to it.
+/// Replaces or inserts text of a file, or applies a patch to one or more files.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EditFile {
-    pub path: String,
-    /// The text to replace.
+    /// The file. A patch that names its files does not need it.
+    #[serde(alias = "file_path")]
+    pub path: Option<String>,
+    /// The text to replace. An empty text creates the file.
+    #[serde(alias = "old_string", alias = "old_str")]
     pub old: Option<String>,
     /// The new text.
+    #[serde(alias = "new_string", alias = "new_str", alias = "insert_text")]
     pub new: Option<String>,
     /// True if every occurrence is replaced. Otherwise there must be exactly one.
-    #[serde(default)]
+    #[serde(default, alias = "replace_all")]
     pub all: bool,
-    /// A unified diff, instead of `old` and `new`.
+    /// Several replacements, one after the other.
+    #[serde(default)]
+    pub edits: Vec<Replacement>,
+    /// The line after which `new` is inserted; 0 is the beginning.
+    pub insert_line: Option<usize>,
+    /// A patch in any form, instead of `old` and `new`.
+    #[serde(alias = "input", alias = "diff")]
     pub patch: Option<String>,
     /// The hash of the file that the caller expects.
     pub expected_sha256: Option<String>,
+}
+
+/// One of several replacements.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Replacement {
+    /// The file, if it is not that of the request.
+    #[serde(alias = "file_path")]
+    pub path: Option<String>,
+    #[serde(alias = "old_string", alias = "old_str", alias = "oldText")]
+    pub old: String,
+    #[serde(alias = "new_string", alias = "new_str", alias = "newText")]
+    pub new: String,
+    #[serde(default, alias = "replace_all")]
+    pub all: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]

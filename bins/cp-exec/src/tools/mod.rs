@@ -6,7 +6,7 @@ pub(crate) mod filesystem;
 use std::collections::BTreeMap;
 
 use cp_common::Result;
-use cp_common::wire::{Receipt, Reply};
+use cp_common::wire::{Block, Receipt, Reply};
 use serde::Serialize;
 use serde_json::json;
 
@@ -33,17 +33,31 @@ pub(crate) struct Item {
     /// The same answer as text, if it has a text form.
     #[serde(skip)]
     text: Option<Box<str>>,
+    /// Images for a model, in addition to the text.
+    #[serde(skip)]
+    #[cfg_attr(test, schemars(skip))]
+    images: Vec<Block>,
 }
 
 impl Item {
     /// Creates an answer with a JSON Pointer to its untrusted part.
     pub(crate) fn new(operation: &'static str, value: serde_json::Value, receipt: Receipt, untrusted: &str) -> Self {
-        Self { operation, value, receipt, untrusted: vec![untrusted.to_owned()], text: None }
+        Self { operation, value, receipt, untrusted: vec![untrusted.to_owned()], text: None, images: Vec::new() }
     }
 
     /// Sets the text form for models and people.
     pub(crate) fn shown_as(self, text: String) -> Self {
         Self { text: Some(text.into()), ..self }
+    }
+
+    /// Adds an image for a model.
+    pub(crate) fn with_image(self, media_type: &str, base64: &str) -> Self {
+        Self { images: vec![Block::image(media_type, base64)], ..self }
+    }
+
+    /// Removes the images.
+    pub(crate) fn take_images(&mut self) -> Vec<Block> {
+        std::mem::take(&mut self.images)
     }
 
     /// The content for a model: the text of the answer or the content of a file, otherwise JSON.

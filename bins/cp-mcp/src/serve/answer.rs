@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cp_common::wire::{Approval, ToolResult};
+use cp_common::wire::{Approval, Block, ToolResult};
 use cp_common::{Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
@@ -23,6 +23,8 @@ pub(super) struct Answer {
     is_data: bool,
     /// The requests for the client, and their token.
     pub asks: Option<(Value, String)>,
+    /// The images of the answer.
+    images: Vec<Block>,
     /// The link to the complete text.
     link: Option<Value>,
     /// The metadata with the receipt.
@@ -42,7 +44,8 @@ impl Answer {
         let text = if result.is_error { in_our_names(&result.content) } else { result.content };
         let data = result.exit_code.map(|code| ("exit_code".to_owned(), code.into()));
         let meta = result.receipt.map(|receipt| json!({ "cp/receipt": receipt }));
-        Self { data: data.into_iter().collect(), meta, ..Self::of_text(text, result.is_error) }
+        let images = result.images;
+        Self { data: data.into_iter().collect(), meta, images, ..Self::of_text(text, result.is_error) }
     }
 
     /// An answer of data, whose text is the JSON.
@@ -130,6 +133,10 @@ impl Answer {
             self.data.entry("output").or_insert_with(|| self.text.clone().into());
         }
         let mut content = vec![json!({ "type": "text", "text": self.text })];
+        let images = self.images.iter().filter_map(|block| serde_json::to_value(block).ok());
+        content.extend(images.map(|image| {
+            json!({ "type": "image", "data": image["source"]["data"], "mimeType": image["source"]["media_type"] })
+        }));
         content.extend(self.link);
         let mut value = json!({ "content": content, "structuredContent": self.data, "isError": self.is_error });
         if let (Value::Object(members), Some(meta)) = (&mut value, self.meta) {
@@ -141,16 +148,16 @@ impl Answer {
 
 /// The hint of cp-exec at the end of a text, with the tool names of this server.
 fn in_our_names(text: &str) -> String {
-    const NAMES: [(&str, &str); 6] = [
-        (r#"send {"tool":"filesystem","operation":"read_file","arguments":{"path":"…"}}"#, "use cp_read"),
-        (r#"send {"tool":"filesystem","operation":"list_directory","arguments":{"path":"…"}}"#, "use cp_read"),
-        (r#"send {"tool":"filesystem","operation":"find","arguments":{"path":"…","glob":"…"}}"#, "use cp_search"),
-        ("use find ", "use cp_search "),
-        ("edit_file", "cp_edit"),
-        ("write_file", "cp_write"),
+    const CALLS: [(&str, &str); 3] = [
+        (r#"send filesystem {"operation":"read_file","#, "use cp_read {"),
+        (r#"send filesystem {"operation":"list_directory","#, "use cp_read {"),
+        (r#"send filesystem {"operation":"find","#, "use cp_search {"),
     ];
+    const NAMES: [(&str, &str); 3] =
+        [("use find ", "use cp_search "), ("edit_file", "cp_edit"), ("write_file", "cp_write")];
     let (before, hint) = text.rfind("\nHint: ").map_or((text, ""), |at| text.split_at(at));
-    before.to_owned() + &NAMES.iter().fold(hint.to_owned(), |hint, (theirs, ours)| hint.replace(theirs, ours))
+    before.to_owned()
+        + &CALLS.iter().chain(&NAMES).fold(hint.to_owned(), |hint, (theirs, ours)| hint.replace(theirs, ours))
 }
 
 /// The scheme of a resource URI.
@@ -221,6 +228,8 @@ mod tests {
 
     #[test]
     fn hint_uses_names_of_this_server() {
+        let text = "x\nHint: send filesystem {\"operation\":\"find\",\"glob\":\"*.rs\",\"path\":\".\"}";
+        assert_eq!(in_our_names(text), "x\nHint: use cp_search {\"glob\":\"*.rs\",\"path\":\".\"}");
         let text = "write_file said edit_file\nHint: use edit_file to change it";
         assert_eq!(in_our_names(text), "write_file said edit_file\nHint: use cp_edit to change it");
         assert_eq!(in_our_names("edit_file"), "edit_file");

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cp_common::output::Format;
+use cp_common::spelling::nearest;
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Approval, Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
@@ -96,7 +97,11 @@ impl Engine {
         let waiting = self.run.conversation.calls[at].clone();
         let call = &waiting.asked;
         let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name).cloned() else {
-            return Ok(Break(Work::Answered(format!("Tool not permitted: {}", call.name))));
+            let names: Vec<&str> = self.run.plan.tools.iter().map(|tool| tool.name.as_str()).collect();
+            let near = nearest(&call.name, names.iter().copied());
+            let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            let message = format!("Tool not permitted: {}\nHint: the tools are {}{near}", call.name, names.join(", "));
+            return Ok(Break(Work::Answered(message)));
         };
         if let Some(Decision::Denied(reason)) = &waiting.decision {
             return Ok(Break(Work::Answered(self.denial(call, reason)?)));

@@ -34,7 +34,11 @@ impl Arguments {
             return Ok(());
         }
         let faults = faults.iter().map(described).collect::<Vec<_>>().join("; ");
-        Err(Error::validation(format!("the arguments of {} do not fit its schema: {faults}", tool.name)))
+        let members = serde_json::from_str::<Value>(tool.input_schema.get()).unwrap_or_default();
+        let names =
+            members["properties"].as_object().map(|members| members.keys().cloned().collect::<Vec<_>>().join(", "));
+        let names = names.map(|names| format!("\nHint: the arguments are {names}")).unwrap_or_default();
+        Err(Error::validation(format!("the arguments of {} do not fit its schema: {faults}{names}", tool.name)))
     }
 }
 

@@ -4,9 +4,14 @@
 //! that it changes.
 
 mod edit;
+mod form;
+mod hunk;
+mod missing;
+mod place;
 mod read;
 mod search;
 mod undo;
+mod view;
 mod write;
 
 use std::fs::File;
@@ -16,7 +21,7 @@ use std::path::{Path, PathBuf};
 use cp_common::home::{lock, make_directory, resolved};
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
-use cp_hosts::{Pending, Present};
+use cp_hosts::{After, Pending, Present};
 use cp_ledger::format::line::Hash;
 use memchr::memmem;
 use rustix::fs::OFlags;
@@ -42,7 +47,7 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation) -> Result<
         FileOperation::Search(search) => search::search(engine, search),
         FileOperation::Find(find) => search::find(engine, find),
         FileOperation::WriteFile(write) => write::write_file(engine, write),
-        FileOperation::EditFile(edit) => write::edit_file(engine, edit),
+        FileOperation::EditFile(edit) => edit::edit_file(engine, edit),
         FileOperation::RemoveFile(remove) => write::remove_file(engine, remove),
         FileOperation::RestoreFiles(restore) => write::restore_files(engine, restore),
     }
@@ -63,6 +68,11 @@ pub(super) fn path_of(policy: &Policy, asked: &str) -> Result<PathBuf> {
         return Err(Error::validation("the path is empty or contains a NUL byte").with("rule", "path"));
     }
     Ok(resolved(&policy.base.join(policy.expand(asked))))
+}
+
+/// The path in a form that the next request can use.
+pub(super) fn shown(policy: &Policy, path: &Path) -> String {
+    path.strip_prefix(&policy.base).unwrap_or(path).display().to_string()
 }
 
 /// Resolves a path that may be written. The policy is checked for the requested name and for the resolved path.
@@ -108,7 +118,8 @@ pub(super) fn present(path: &Path) -> Result<Option<Present>> {
     Present::read(file, path).map(Some)
 }
 
-/// Records changes, with the previous and new contents as blobs of the ledger, and then applies them.
+/// Records changes, with the previous and new contents as blobs of the ledger, and then applies them: all, or none if one
+/// fails. Missing directories are created.
 pub(super) fn change(
     engine: &mut Engine,
     operation: &str,
@@ -123,11 +134,62 @@ pub(super) fn change(
     if let Some(call) = &engine.policy.actor.call {
         what["call"] = call.as_str().into();
     }
+    let directories = missing_directories(changes);
+    if !directories.is_empty() {
+        what["directories"] = directories.iter().map(|path| path.display().to_string()).collect();
+    }
     let receipt = engine.journal.operation(operation, &what)?;
     // Several files change together, so a signal must not interrupt the changes.
     let _effect = signals::effect();
-    changes.iter().try_for_each(Pending::carry_out)?;
-    Ok(receipt)
+    let mut created = 0;
+    let made = directories.iter().try_for_each(|path| {
+        nofollow::make_directory(path).map_err(|e| Error::io("cannot be created", e).in_file(path))?;
+        created += 1;
+        Ok(())
+    });
+    let mut applied = 0;
+    let outcome = made.and_then(|()| {
+        changes.iter().try_for_each(|pending| {
+            pending.carry_out()?;
+            applied += 1;
+            Ok(())
+        })
+    });
+    if outcome.is_err() {
+        changes[..applied].iter().rev().for_each(take_back);
+        // A directory that is no longer empty stays.
+        directories[..created].iter().rev().for_each(|path| _ = std::fs::remove_dir(path));
+        // The entry above is not the last state of these files.
+        let before = changes.iter().filter_map(|pending| Some((&pending.path, &pending.before.as_ref()?.hash)));
+        let reads: Vec<Value> = before
+            .map(|(path, hash)| json!({ "path": path.display().to_string(), "file_sha256": hash.to_string() }))
+            .collect();
+        engine.journal.operation(operation, &json!({ "reads": reads, "failed": true }))?;
+    }
+    outcome.map(|()| receipt)
+}
+
+/// The missing parents of the files that changes create, the outermost first.
+fn missing_directories(changes: &[Pending]) -> Vec<PathBuf> {
+    let files = changes.iter().filter(|pending| pending.before.is_none() && pending.after.is_some());
+    let parents = files.flat_map(|pending| pending.path.ancestors().skip(1));
+    let mut missing: Vec<PathBuf> =
+        parents.filter(|path| path.symlink_metadata().is_err()).map(Path::to_owned).collect();
+    missing.sort();
+    missing.dedup();
+    missing
+}
+
+/// Takes a change back, because a later change of the same request failed. A file that was changed by others since stays.
+fn take_back(pending: &Pending) {
+    let before = pending.before.as_ref();
+    let after = before.map(|before| After::new(before.bytes.clone(), Some(before.permissions)));
+    if let Ok(now) = present(&pending.path)
+        && now.as_ref().map(|now| &now.hash) == pending.after.as_ref().map(|after| &after.hash)
+    {
+        // The failure of the request is reported; the ledger keeps the content in any case.
+        let _ = Pending { path: pending.path.clone(), mode: "restore", before: now, after }.carry_out();
+    }
 }
 
 /// Stores the contents of a file before and after a change. Returns the record of the change.

@@ -8,15 +8,18 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use cp_common::{Error, Result};
+use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
+use cp_common::{Code, Error, Result};
+use encoding_rs::Encoding;
 use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::missing::file_not_found;
 use super::{open, path_of, readable};
 use crate::digest::{format_digest, sha256};
-use crate::request::{Encoding, ListDirectory, ReadFile};
+use crate::request::{self, ListDirectory, ReadFile};
 use crate::run::Engine;
 use crate::tools::Item;
 
@@ -43,7 +46,10 @@ struct Part {
 pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
     let path = path_of(&engine.policy, &read.path)?;
     readable(&engine.policy, &path)?;
-    let file = open(&path, "file", OFlags::empty())?;
+    let file = open(&path, "file", OFlags::empty()).map_err(|error| match error.code() {
+        Code::NotFound => file_not_found(&engine.policy, &path),
+        _ => error,
+    })?;
     let failed = |e: std::io::Error| Error::io("cannot be read", e).in_file(&path);
     let meta = file.metadata().map_err(failed)?;
     if !meta.is_file() {
@@ -51,14 +57,14 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
             .hint("for a directory use filesystem.list_directory"));
     }
     let by_lines = read.line.is_some() || read.lines.is_some() || read.numbered;
-    if by_lines && (read.offset > 0 || read.limit.is_some() || read.encoding == Some(Encoding::Base64)) {
+    if by_lines && (read.offset > 0 || read.limit.is_some() || read.encoding == Some(request::Encoding::Base64)) {
         return Err(Error::validation("a file is read by bytes (offset, limit) or by lines (line, lines, numbered)")
             .with("rule", "request"));
     }
+    let shape = |text: &str| if read.numbered { numbered(text, read.line.unwrap_or(1)) } else { text.to_owned() };
     let (part, content, encoding) = if by_lines {
         let part = lines_of(file, &path, read)?;
-        let text = String::from_utf8_lossy(&part.bytes);
-        let text = if read.numbered { numbered(&text, read.line.unwrap_or(1)) } else { text.into_owned() };
+        let text = shape(&String::from_utf8_lossy(&part.bytes));
         (part, text, "utf-8")
     } else {
         let part = bytes_of(file, meta.len(), read).map_err(failed)?;
@@ -66,12 +72,18 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         (part, content, encoding)
     };
     let Part { bytes, offset, whole, members, note } = part;
+    let charset = if read.encoding.is_none() { decoded(&bytes) } else { None };
+    let image =
+        image_type(&bytes).filter(|_| !by_lines && read.encoding.is_none() && whole.is_some() && note.is_none());
     let (hash, shown) = (sha256(&bytes), path.display().to_string());
     let mut known = json!({ "path": shown, "sha256": hash, "offset": offset, "bytes": bytes.len() });
     let mut value = json!({
         "path": shown, "content": content, "encoding": encoding, "offset": offset, "bytes": bytes.len(),
         "size": meta.len(), "has_more": offset + (bytes.len() as u64) < meta.len(), "sha256": hash,
     });
+    if let Some((_, name)) = &charset {
+        value["charset"] = (*name).into();
+    }
     for (name, member) in members.as_object().into_iter().flatten() {
         value[name] = member.clone();
     }
@@ -81,10 +93,53 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
     }
     let receipt = engine.journal.operation("filesystem.read_file", &json!({ "reads": [known] }))?;
     let item = Item::new("filesystem.read_file", value, receipt, "/value/content");
-    Ok(match note {
-        Some(note) => item.shown_as(format!("{content}{}{note}", if content.ends_with('\n') { "" } else { "\n" })),
-        None => item,
+    if let Some(media_type) = image {
+        if bytes.len() > IMAGE {
+            return Ok(item
+                .shown_as(format!("[{media_type}, {} bytes: too large to show, the limit is {IMAGE}]", bytes.len())));
+        }
+        return Ok(item.with_image(media_type, &content).shown_as(format!("[{media_type}, {} bytes]", bytes.len())));
+    }
+    let other = charset
+        .as_ref()
+        .map(|(_, name)| format!("[not UTF-8: decoded from {name}; edit_file compares the bytes of the file]"));
+    let shown = charset.map_or(content, |(text, _)| shape(&text));
+    let notes = [note, other].into_iter().flatten().collect::<Vec<_>>().join("\n");
+    Ok(if notes.is_empty() {
+        item
+    } else {
+        item.shown_as(format!("{shown}{}{notes}", if shown.ends_with('\n') { "" } else { "\n" }))
     })
+}
+
+/// The largest image that a model gets, in bytes: 5 MB in base64, as providers accept.
+const IMAGE: usize = 3_700_000;
+
+/// The media type of an image that providers accept.
+fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+/// The text of bytes and its encoding; `None` for UTF-8, and for bytes that are not text.
+fn decoded(bytes: &[u8]) -> Option<(String, &'static str)> {
+    if std::str::from_utf8(bytes).is_ok() {
+        return None;
+    }
+    let with_mark = Encoding::for_bom(bytes).map(|(encoding, _)| encoding);
+    let encoding = with_mark.or_else(|| {
+        let is_text = !bytes.iter().any(|byte| *byte < 0x20 && !byte.is_ascii_whitespace() && *byte != 0x1b);
+        let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
+        detector.feed(bytes, true);
+        is_text.then(|| detector.guess(None, Utf8Detection::Deny))
+    })?;
+    let (text, _, has_errors) = encoding.decode(bytes);
+    (!has_errors).then(|| (text.into_owned(), encoding.name()))
 }
 
 fn bytes_of(mut file: File, size: u64, read: &ReadFile) -> std::io::Result<Part> {
@@ -159,11 +214,11 @@ fn numbered(text: &str, first: u64) -> String {
     lines.flat_map(|(number, line)| [number.to_string(), "\t".to_owned(), line.to_owned()]).collect()
 }
 
-fn encoded(path: &Path, part: &Part, encoding: Option<Encoding>) -> Result<(String, &'static str)> {
+fn encoded(path: &Path, part: &Part, encoding: Option<request::Encoding>) -> Result<(String, &'static str)> {
     match (std::str::from_utf8(&part.bytes), encoding) {
-        (_, Some(Encoding::Base64)) | (Err(_), None) => Ok((BASE64_STANDARD.encode(&part.bytes), "base64")),
+        (_, Some(request::Encoding::Base64)) | (Err(_), None) => Ok((BASE64_STANDARD.encode(&part.bytes), "base64")),
         (Ok(text), _) => Ok((text.to_owned(), "utf-8")),
-        (Err(e), Some(Encoding::Utf8)) => {
+        (Err(e), Some(request::Encoding::Utf8)) => {
             let at = part.offset + e.valid_up_to() as u64;
             Err(Error::validation(format!("{} is not UTF-8: byte {at}", path.display()))
                 .hint(r#"send "encoding":"base64""#))

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{open, path_of, readable, visible};
+use super::{open, path_of, readable, shown, visible};
 use crate::nofollow;
 use crate::policy::{Access, Hidden, Policy, covering};
 use crate::request::{EntryKind, Find, Search};
@@ -64,7 +64,7 @@ struct ResultLines {
 }
 
 /// Walks the files below a path, with a time limit.
-struct FileWalk<'a> {
+pub(super) struct FileWalk<'a> {
     policy: &'a Policy,
     hidden: Arc<Hidden>,
     walk: Walk,
@@ -92,7 +92,7 @@ pub(super) fn search(engine: &mut Engine, search: &Search) -> Result<Item> {
         if !entry.file_type().is_some_and(|kind| kind.is_file()) {
             continue;
         }
-        lines.path = places.name(entry.path());
+        lines.path = shown(&engine.policy, entry.path());
         let result = open(entry.path(), "file", OFlags::empty()).and_then(|file| {
             searcher.search_file(&matcher, &file, &mut lines).map_err(|e| Error::io("cannot be read", e))
         });
@@ -141,7 +141,7 @@ pub(super) fn find(engine: &mut Engine, find: &Find) -> Result<Item> {
             has_more = true;
             break;
         }
-        paths.push(places.name(entry.path()));
+        paths.push(shown(&engine.policy, entry.path()));
     }
     has_more |= places.is_late;
     let note = note(paths.len(), has_more, places.is_late, "files");
@@ -174,7 +174,7 @@ fn matcher(search: &Search) -> Result<RegexMatcher> {
 }
 
 impl<'a> FileWalk<'a> {
-    fn below(policy: &'a Policy, root: &Path, glob: Option<&str>, with_hidden: bool) -> Result<Self> {
+    pub(super) fn below(policy: &'a Policy, root: &Path, glob: Option<&str>, with_hidden: bool) -> Result<Self> {
         readable(policy, root)?;
         open(root, "file or directory", OFlags::empty())?;
         let invalid = |e: ignore::Error| Error::validation(format!("the glob is not valid: {e}")).with("rule", "glob");
@@ -195,7 +195,7 @@ impl<'a> FileWalk<'a> {
     }
 
     /// The next visible entry that the glob matches. Unreadable entries are skipped.
-    fn next(&mut self) -> Result<Option<DirEntry>> {
+    pub(super) fn next(&mut self) -> Result<Option<DirEntry>> {
         for entry in self.walk.by_ref() {
             signals::check()?;
             if Instant::now() > self.until {
@@ -214,11 +214,6 @@ impl<'a> FileWalk<'a> {
             }
         }
         Ok(None)
-    }
-
-    /// The path in a form that the next request can use.
-    fn name(&self, path: &Path) -> String {
-        path.strip_prefix(&self.policy.base).map_or_else(|_| path.to_owned(), PathBuf::from).display().to_string()
     }
 }
 

@@ -1,4 +1,4 @@
-//! `filesystem.write_file`, `edit_file` and `remove_file`, and `restore_files`, which undoes their changes.
+//! `filesystem.write_file` and `remove_file`, and `restore_files`, which undoes changes.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,13 @@ use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use serde_json::json;
 
-use super::edit::patched;
-use super::edit::{Edited, replaced};
-use super::writable_path;
-use super::{change, locked, present, unchanged};
+use super::edit::exists;
+use super::missing::file_not_found;
+use super::{change, locked, present, unchanged, writable_path};
 use crate::decision::confirm::{approval_of_change, spend};
 use crate::digest::sha256;
 use crate::policy::Policy;
-use crate::request::{EditFile, RemoveFile, RestoreFiles, WriteFile, WriteMode};
+use crate::request::{RemoveFile, RestoreFiles, WriteFile, WriteMode};
 use crate::run::Engine;
 use crate::tools::Item;
 
@@ -30,7 +29,7 @@ pub(super) fn write_file(engine: &mut Engine, write: &WriteFile) -> Result<Item>
     }
     let _lock = locked(&engine.policy)?;
     let pending = written(&engine.policy, write)?;
-    let asks = pending.before.is_some() || write.confirm.is_some();
+    let asks = (pending.before.is_some() && !is_undoable(&engine.policy, &pending)?) || write.confirm.is_some();
     let confirmed = if asks { Some(confirm_overwrite(engine, write, &pending)?) } else { None };
     let created = pending.before.is_none();
     let path = pending.path.display().to_string();
@@ -45,13 +44,19 @@ pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
     let path = writable_path(policy, &write.path)?;
     let before = present(&path)?;
     if before.is_some() && write.mode == WriteMode::Create {
-        return Err(Error::new(Code::Conflict, format!("{} already exists", path.display()))
-            .with("rule", "exists")
-            .hint(r#"use edit_file to change it, or send "mode":"overwrite" to replace all of it"#));
+        return Err(exists(&path));
     }
     let mode = if before.is_some() { OVERWRITE } else { "create" };
     let after = After::new(write.content.as_bytes().to_vec(), None);
     Ok(Pending { path, mode, before, after: Some(after) })
+}
+
+/// True if an overwrite needs no confirmation, because it is a change of a run below its working directory, like an
+/// edit, and the run can undo it. A file that the run knows must be unchanged.
+fn is_undoable(policy: &Policy, pending: &Pending) -> Result<bool> {
+    let Some(before) = &pending.before else { return Ok(false) };
+    let is_edit = policy.actor.run.is_some() && policy.actor.call.is_some() && pending.path.starts_with(&policy.base);
+    Ok(is_edit && unchanged(policy, &pending.path, before, None).map(|_| true)?)
 }
 
 /// Confirms an overwrite: requires the mode `overwrite`, and the approval of exactly this replacement. Returns the
@@ -78,33 +83,6 @@ fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending) 
         .hint(r#"send the same request again with "confirm":TOKEN"#))
 }
 
-pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
-    let _lock = locked(&engine.policy)?;
-    let (pending, Edited { bytes, lines, count }) = edited(&engine.policy, edit)?;
-    let path = pending.path.display().to_string();
-    let after = After::new(bytes, None);
-    let (hash, length) = (after.hash.to_string(), after.bytes.len());
-    let pending = Pending { after: Some(after), ..pending };
-    let receipt = change(engine, "filesystem.edit_file", &[pending], None)?;
-    let value = json!({ "path": path, "changes": count, "lines": lines, "bytes": length, "sha256": hash });
-    Ok(Item::new("filesystem.edit_file", value, receipt, "/value"))
-}
-
-/// The file of an edit, and the result of the edit. Text that matches exactly proves that the caller knows the
-/// replaced part; a file that this run knows must be unchanged.
-pub(super) fn edited(policy: &Policy, edit: &EditFile) -> Result<(Pending, Edited)> {
-    let path = writable_path(policy, &edit.path)?;
-    let before = open_existing(&path)?;
-    unchanged(policy, &path, &before, edit.expected_sha256.as_deref())?;
-    let edited = match (&edit.old, &edit.new, &edit.patch) {
-        (Some(old), Some(new), None) => replaced(&before.bytes, old.as_bytes(), new.as_bytes(), edit.all),
-        (None, None, Some(difference)) if !edit.all => patched(&before.bytes, difference),
-        _ => Err(Error::validation("give `old` and `new`, or `patch`").with("rule", "request")),
-    };
-    let edited = edited.map_err(|error| error.with("path", path.display().to_string()))?;
-    Ok((Pending { path, mode: "edit", before: Some(before), after: None }, edited))
-}
-
 pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
     let pending = removed(&engine.policy, remove)?;
@@ -116,7 +94,7 @@ pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<It
 /// The file of a removal. The request does not show that its caller knows the content, so the run must know it.
 pub(super) fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
     let path = writable_path(policy, &remove.path)?;
-    let before = open_existing(&path)?;
+    let before = open_existing(policy, &path)?;
     if !unchanged(policy, &path, &before, remove.expected_sha256.as_deref())? {
         return Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
             .with("rule", "unread")
@@ -168,9 +146,6 @@ pub(super) fn restored(policy: &Policy, restore: &RestoreFiles) -> Result<Vec<Pe
 }
 
 /// Opens a file that must exist.
-fn open_existing(path: &Path) -> Result<Present> {
-    present(path)?.ok_or_else(|| {
-        Error::not_found(format!("file not found: {}", path.display()))
-            .hint("use find to look for it, or write_file to create it")
-    })
+fn open_existing(policy: &Policy, path: &Path) -> Result<Present> {
+    present(path)?.ok_or_else(|| file_not_found(policy, path))
 }

@@ -1,0 +1,451 @@
+//! Placement of edits: finds the text of an edit in a file, at the lowest tolerance that finds any, and replaces it.
+//!
+//! A tolerant match ignores line endings, blanks at line ends and typographic characters. Unchanged parts of the text
+//! keep the bytes of the file, and new lines get the line ending of the file.
+
+use std::time::{Duration, Instant};
+
+use cp_common::{Error, Result};
+use memchr::memmem;
+use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
+
+use super::hunk::Hunk;
+use super::view::{PLACES, Tolerance, View};
+
+/// The largest file that is searched with tolerance, in bytes.
+const TOLERANT: usize = 16 << 20;
+/// Time after which the comparison of old and new text is less detailed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The result of an edit.
+#[derive(Debug, Default)]
+pub(super) struct Edited {
+    pub bytes: Vec<u8>,
+    /// The line of each change in the old file, from 1.
+    pub lines: Vec<usize>,
+    /// The number of changes.
+    pub count: usize,
+    /// Remarks about differences between the request and the file.
+    pub notes: Vec<String>,
+}
+
+/// The occurrences of a text in a file.
+struct Found {
+    tolerance: Tolerance,
+    file: View,
+    /// The old text in this tolerance, and the texts that the replacement compares.
+    view: View,
+    old: String,
+    new: String,
+    places: Vec<usize>,
+    /// The number of the first line, if line numbers were removed from the text.
+    number: Option<usize>,
+}
+
+impl Found {
+    /// Finds a text; `None` if it does not occur.
+    fn of(file: &[u8], old: &str, new: &str, whole_lines: bool, all: bool) -> Option<Self> {
+        let found = Self::tolerant(file, old, new, whole_lines, all);
+        found.or_else(|| {
+            let (number, old, new) = without_numbers(old, new)?;
+            Some(Self { number: Some(number), ..Self::tolerant(file, &old, &new, whole_lines, all)? })
+        })
+    }
+
+    fn tolerant(file: &[u8], old: &str, new: &str, whole_lines: bool, all: bool) -> Option<Self> {
+        Tolerance::ALL.into_iter().take(if file.len() > TOLERANT { 1 } else { 4 }).find_map(|tolerance| {
+            let normal = |text: &str| {
+                if tolerance == Tolerance::Exact { text.to_owned() } else { text.replace("\r\n", "\n") }
+            };
+            let (old, new) = (normal(old), normal(new));
+            let (view, content) = (View::of(old.as_bytes(), tolerance), View::of(file, tolerance));
+            let places = if view.text.trim_ascii().is_empty() && tolerance > Tolerance::LineEndings {
+                Vec::new()
+            } else {
+                content.occurrences(&view.text, whole_lines, all)
+            };
+            (!places.is_empty()).then_some(Self { tolerance, file: content, view, old, new, places, number: None })
+        })
+    }
+
+    /// The line of an occurrence, from 1.
+    fn line(&self, place: usize) -> usize {
+        1 + memchr::memchr_iter(b'\n', &self.file.text[..place]).count()
+    }
+
+    fn end(&self, place: usize) -> usize {
+        place + self.view.text.len()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let numbers = self.number.map(|_| "line numbers before the lines of the text were removed");
+        numbers.into_iter().chain(self.tolerance.note()).map(str::to_owned).collect()
+    }
+
+    /// The replacement of one occurrence.
+    fn splice(&self, place: usize, file: &[u8]) -> Splice {
+        let origin = |offset: usize| self.file.origin(place + self.view.position(offset));
+        let (from, to) = (self.file.origin(place), self.file.origin(self.end(place)));
+        if self.tolerance == Tolerance::Exact {
+            let (crlf, lf) = line_endings(file);
+            let keeps_crlf = crlf > 0 && lf == 0 && !self.new.contains("\r\n");
+            let text = if keeps_crlf { self.new.replace('\n', "\r\n") } else { self.new.clone() };
+            return Splice { from, to, text: text.into_bytes() };
+        }
+        let (old, new): (Vec<&str>, Vec<&str>) =
+            (self.old.split_inclusive('\n').collect(), self.new.split_inclusive('\n').collect());
+        let (mut text, mut offset) = (Vec::new(), 0);
+        for step in changes(&old, &new) {
+            let (removed, added) = (old[step.old_range()].concat(), new[step.new_range()].concat());
+            let end = offset + removed.len();
+            if matches!(step, DiffOp::Equal { .. }) {
+                text.extend_from_slice(&file[origin(offset)..origin(end)]);
+            } else if self.tolerance < Tolerance::Typography {
+                text.extend_from_slice(&with_line_ending(&added, file));
+            } else {
+                // Unchanged characters of a changed line keep the typography of the file.
+                let (removed, added): (Vec<char>, Vec<char>) = (removed.chars().collect(), added.chars().collect());
+                for step in changes(&removed, &added) {
+                    let part: String = removed[step.old_range()].iter().collect();
+                    if matches!(step, DiffOp::Equal { .. }) {
+                        text.extend_from_slice(&file[origin(offset)..origin(offset + part.len())]);
+                    } else {
+                        let added: String = added[step.new_range()].iter().collect();
+                        text.extend_from_slice(&with_line_ending(&added, file));
+                    }
+                    offset += part.len();
+                }
+            }
+            offset = end;
+        }
+        Splice { from, to, text }
+    }
+}
+
+/// The steps from old to new lines or characters.
+fn changes<T: Clone + Ord + std::hash::Hash>(old: &[T], new: &[T]) -> Vec<DiffOp> {
+    capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(Instant::now() + PATIENCE))
+}
+
+/// A part of a file and its replacement.
+struct Splice {
+    from: usize,
+    to: usize,
+    text: Vec<u8>,
+}
+
+/// The file with the replacements, which are in order.
+fn spliced(file: &[u8], splices: &[Splice]) -> Vec<u8> {
+    let (mut bytes, mut end) = (Vec::with_capacity(file.len()), 0);
+    for splice in splices {
+        bytes.extend_from_slice(&file[end..splice.from]);
+        bytes.extend_from_slice(&splice.text);
+        end = splice.to;
+    }
+    bytes.extend_from_slice(&file[end..]);
+    bytes
+}
+
+/// The numbers of CRLF and of plain line feeds.
+fn line_endings(file: &[u8]) -> (usize, usize) {
+    let crlf = memmem::find_iter(file, b"\r\n").count();
+    (crlf, memchr::memchr_iter(b'\n', file).count() - crlf)
+}
+
+/// A text with the line ending that most lines of the file have.
+fn with_line_ending(text: &str, file: &[u8]) -> Vec<u8> {
+    let (crlf, lf) = line_endings(file);
+    let text = text.replace("\r\n", "\n");
+    if crlf > lf { text.replace('\n', "\r\n").into_bytes() } else { text.into_bytes() }
+}
+
+/// Replaces one occurrence of a text, or all. If the edit is ambiguous, the error describes how to make it unique.
+pub(super) fn replaced(file: &[u8], old: &str, new: &str, all: bool) -> Result<Edited> {
+    let fault = |message: String| Error::validation(message).with("rule", "old");
+    if old == new {
+        return Err(fault("old and new are the same: nothing would change".to_owned()));
+    }
+    if old.ends_with('\n') && lacks_newline(file) {
+        return padded(file, |file| replaced(file, old, new, all));
+    }
+    let Some(found) = Found::of(file, old, new, false, all) else {
+        return Err(fault("the old text does not occur in the file".to_owned()).hint(mismatch_hint(file, old)));
+    };
+    let lines: Vec<usize> = found.places.iter().take(PLACES).map(|place| found.line(*place)).collect();
+    if found.places.len() > 1 && !all {
+        let times = if found.places.len() > PLACES { format!("more than {PLACES}") } else { lines.len().to_string() };
+        return Err(fault(format!(
+            "the old text occurs {times} times, at lines {}",
+            listed(&lines, found.places.len())
+        ))
+        .with("lines", lines)
+        .hint("give more of the surrounding text, or all=true to replace every occurrence"));
+    }
+    let splices: Vec<Splice> = found.places.iter().map(|place| found.splice(*place, file)).collect();
+    Ok(Edited { bytes: spliced(file, &splices), lines, count: splices.len(), notes: found.notes() })
+}
+
+fn listed(lines: &[usize], count: usize) -> String {
+    let shown = lines.iter().take(PLACES).map(usize::to_string).collect::<Vec<_>>().join(", ");
+    if count > PLACES { shown + ", …" } else { shown }
+}
+
+/// Inserts lines after a line; 0 is the beginning of the file.
+pub(super) fn inserted(file: &[u8], after: usize, text: &str) -> Result<Edited> {
+    let fault = |message: String| Error::validation(message).with("rule", "insert_line");
+    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
+    if after > lines.len() {
+        return Err(fault(format!("insert_line is {after}, and the file has {} lines", lines.len()))
+            .hint("0 inserts at the beginning, and the number of lines at the end"));
+    }
+    if text.is_empty() {
+        return Err(fault("new is empty: nothing would change".to_owned()));
+    }
+    let at = lines[..after].iter().map(|line| line.len()).sum();
+    let mut text = text.to_owned();
+    if !text.ends_with('\n') && (at < file.len() || file.ends_with(b"\n")) {
+        text.push('\n');
+    }
+    if at > 0 && file[at - 1] != b'\n' {
+        text.insert(0, '\n');
+    }
+    let splice = Splice { from: at, to: at, text: with_line_ending(&text, file) };
+    Ok(Edited { bytes: spliced(file, &[splice]), lines: vec![after + 1], count: 1, notes: Vec::new() })
+}
+
+fn lacks_newline(file: &[u8]) -> bool {
+    !file.is_empty() && !file.ends_with(b"\n")
+}
+
+/// The result of an edit whose text ends with a newline that the last line of the file lacks. The last line lacks it
+/// afterwards too.
+fn padded(file: &[u8], edit: impl FnOnce(&[u8]) -> Result<Edited>) -> Result<Edited> {
+    let padding = with_line_ending("\n", file);
+    let mut edited = edit(&[file, &padding].concat())?;
+    if edited.bytes.ends_with(&padding) {
+        edited.bytes.truncate(edited.bytes.len() - padding.len());
+    }
+    Ok(edited)
+}
+
+/// The file with the hunks of a patch applied, each where its lines are.
+pub(super) fn patched(file: &[u8], hunks: &[Hunk]) -> Result<Edited> {
+    let marks_end = || hunks.iter().any(|hunk| !hunk.old.is_empty() && !hunk.old.ends_with('\n'));
+    if lacks_newline(file) && !marks_end() {
+        return padded(file, |file| patched(file, hunks));
+    }
+    let mut edited = Edited { count: hunks.len(), ..Edited::default() };
+    let mut splices = Vec::new();
+    for (number, hunk) in (1..).zip(hunks) {
+        let (splice, notes) = placed(file, hunk, number)?;
+        splices.push(splice);
+        for note in notes {
+            if !edited.notes.contains(&note) {
+                edited.notes.push(note);
+            }
+        }
+    }
+    splices.sort_by_key(|splice| splice.from);
+    if splices.windows(2).any(|pair| pair[1].from < pair[0].to) {
+        return Err(fault("two hunks of the patch change the same lines").hint("join them into one hunk"));
+    }
+    edited.lines = splices.iter().map(|splice| 1 + memchr::memchr_iter(b'\n', &file[..splice.from]).count()).collect();
+    edited.bytes = spliced(file, &splices);
+    Ok(edited)
+}
+
+/// Places one hunk: at its stated line if its lines are there, otherwise where they occur once.
+fn placed(file: &[u8], hunk: &Hunk, number: usize) -> Result<(Splice, Vec<String>)> {
+    if hunk.old.is_empty() {
+        let at = insertion(file, hunk, number)?;
+        return Ok((Splice { from: at, to: at, text: with_line_ending(&hunk.new, file) }, Vec::new()));
+    }
+    let Some(found) = Found::of(file, &hunk.old, &hunk.new, true, false) else {
+        return Err(fault(format!("hunk {number} does not match the file")).hint(mismatch_hint(file, &hunk.old)));
+    };
+    let stated = hunk.line.or(found.number);
+    let is_stated = |place: &&usize| stated == Some(found.line(**place));
+    let after_anchor = || {
+        let from = found.file.position(anchored(file, &hunk.anchors)?);
+        found.places.iter().find(|place| **place >= from)
+    };
+    let at_end = || {
+        let rest = |place: &usize| found.file.text[found.end(*place)..].trim_ascii().is_empty();
+        found.places.iter().rev().find(|place| hunk.at_end && rest(place))
+    };
+    let only = found.places.first().filter(|_| found.places.len() == 1);
+    let place = found.places.iter().find(is_stated).or(only).or_else(after_anchor).or_else(at_end);
+    let Some(place) = place else {
+        let lines: Vec<usize> = found.places.iter().map(|place| found.line(*place)).collect();
+        let places = listed(&lines, lines.len());
+        return Err(fault(format!("the lines of hunk {number} occur {} times, at lines {places}", lines.len()))
+            .with("lines", lines)
+            .hint("give more unchanged lines around the change, so that they occur once, or the right line numbers"));
+    };
+    let mut notes = found.notes();
+    if let Some(stated) = hunk.line.filter(|stated| *stated != found.line(*place)) {
+        notes.push(format!("hunk {number} says line {stated}; its lines were found at line {}", found.line(*place)));
+    }
+    Ok((found.splice(*place, file), notes))
+}
+
+/// The offset at which a hunk without old lines inserts its lines.
+fn insertion(file: &[u8], hunk: &Hunk, number: usize) -> Result<usize> {
+    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
+    match hunk.line {
+        _ if file.is_empty() || hunk.at_end => Ok(file.len()),
+        Some(after) if after <= lines.len() => Ok(lines[..after].iter().map(|line| line.len()).sum()),
+        None if !hunk.anchors.is_empty() => anchored(file, &hunk.anchors).ok_or_else(|| {
+            fault(format!("the line `{}` of hunk {number} does not occur once", hunk.anchors.join("`, `")))
+        }),
+        _ => Err(fault(format!("hunk {number} has added lines only, and no place for them"))),
+    }
+    .map_err(|error| {
+        error.hint("give the unchanged lines before them too, each with a blank in front, or use insert_line")
+    })
+}
+
+/// The offset after the line that the last anchor names, each anchor after the one before it; `None` unless the first
+/// occurs once, and all occur.
+fn anchored(file: &[u8], anchors: &[String]) -> Option<usize> {
+    let mut from = 0;
+    for (index, anchor) in anchors.iter().enumerate() {
+        let (mut at, mut ends) = (from, Vec::new());
+        for line in file[from..].split_inclusive(|byte| *byte == b'\n') {
+            at += line.len();
+            ends.extend((line.trim_ascii() == anchor.trim().as_bytes()).then_some(at));
+        }
+        from = *ends.first().filter(|_| index > 0 || ends.len() == 1)?;
+    }
+    (!anchors.is_empty()).then_some(from)
+}
+
+/// Texts without the line numbers that a listing writes before each line, and the first number. `None` unless each line
+/// of the old text has one, in sequence, and either all lines of the new text or none of them.
+fn without_numbers(old: &str, new: &str) -> Option<(usize, String, String)> {
+    const SEPARATORS: [&str; 6] = ["\t", "→", " | ", "|", ": ", ":"];
+    SEPARATORS.iter().find_map(|separator| {
+        let split = |line: &str| -> Option<(usize, String)> {
+            let (number, rest) = line.split_once(separator)?;
+            Some((number.trim().parse().ok()?, rest.to_owned()))
+        };
+        let old: Vec<(usize, String)> = old.split_inclusive('\n').map(split).collect::<Option<_>>()?;
+        let first = old.first()?.0;
+        if !(first..).zip(&old).all(|(expected, (number, _))| expected == *number) {
+            return None;
+        }
+        let numbered: Vec<Option<(usize, String)>> = new.split_inclusive('\n').map(split).collect();
+        let new = if numbered.iter().all(Option::is_none) {
+            new.to_owned()
+        } else {
+            numbered.into_iter().map(|line| Some(line?.1)).collect::<Option<String>>()?
+        };
+        Some((first, old.into_iter().map(|(_, line)| line).collect(), new))
+    })
+}
+
+/// A hint about text that does not occur.
+fn mismatch_hint(file: &[u8], old: &str) -> String {
+    let lines: Vec<&[u8]> = file.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).collect();
+    let mut wanted = old.lines().map(|line| line.trim().as_bytes()).filter(|line| !line.is_empty());
+    let first = wanted.next().unwrap_or_default();
+    match lines.iter().position(|line| !first.is_empty() && *line == first) {
+        Some(at) => {
+            let missing = wanted.find(|line| !lines.contains(line)).map(String::from_utf8_lossy);
+            let missing = missing.map(|line| format!("; `{line}` is not in the file")).unwrap_or_default();
+            format!(
+                "line {} is like its first line{missing}: read the file from there, and copy the text exactly, with its indentation",
+                at + 1
+            )
+        }
+        None => "read the file, and copy the text exactly, with its blanks and ends of lines".to_owned(),
+    }
+}
+
+fn fault(message: impl Into<String>) -> Error {
+    Error::validation(message).with("rule", "patch")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use similar::TextDiff;
+
+    use super::super::form::{Action, parse};
+    use super::*;
+
+    fn edit(file: &str, old: &str, new: &str, all: bool) -> Result<(String, Vec<usize>), (String, String)> {
+        replaced(file.as_bytes(), old, new, all)
+            .map(|edited| (String::from_utf8(edited.bytes).unwrap(), edited.lines))
+            .map_err(|e| (e.message().to_owned(), e.hint_text().unwrap_or_default().to_owned()))
+    }
+
+    #[test]
+    fn replace_one_occurrence_or_all() {
+        assert_eq!(edit("a\nb\nc", "b", "B\n", false).unwrap(), ("a\nB\n\nc".to_owned(), vec![2]));
+        assert_eq!(edit("x x\nx", "x", "", true).unwrap(), (" \n".to_owned(), vec![1, 1, 2]));
+    }
+
+    #[test]
+    fn replace_ambiguous_text_fails_with_lines() {
+        assert!(edit("aaa", "aa", "b", false).unwrap_err().0.contains("occurs 2 times, at lines 1, 1"));
+        assert_eq!(edit("aaa", "aa", "b", true).unwrap().0, "ba");
+        let (message, _) = edit(&"x\n".repeat(50), "x", "y", false).unwrap_err();
+        assert!(message.contains("more than 10 times, at lines 1, 2") && message.ends_with('…'), "{message}");
+    }
+
+    #[test]
+    fn replace_missing_text_fails_with_hint() {
+        assert!(edit("x\n    y\n", "\ty\n", "c", false).unwrap_err().1.starts_with("line 2"));
+        assert!(edit("x", "y", "c", false).unwrap_err().1.starts_with("read the file"));
+        assert!(edit("x", "x", "x", false).is_err());
+        // Text of blanks only never matches with tolerance.
+        assert!(edit("a\n\n\nb", "  \n", "c", false).is_err());
+    }
+
+    #[test]
+    fn exact_text_is_preferred_to_tolerant_text() {
+        assert_eq!(edit("“x”\n\"x\"\n", "\"x\"", "y", false).unwrap().0, "“x”\ny\n");
+        assert_eq!(edit("x \ny\nx\ny\n", "x\ny", "z", false).unwrap().0, "x \ny\nz\n");
+    }
+
+    fn hunks(patch: &str) -> Vec<Hunk> {
+        let changes = parse(patch).unwrap().into_iter();
+        changes
+            .flat_map(|change| if let Action::Update { hunks, .. } = change.action { hunks } else { panic!("{patch}") })
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        /// A difference applies with its numbers; without them it makes the same file, or is refused as ambiguous.
+        #[test]
+        fn difference_makes_intended_file_or_is_refused(
+            before in "([abc ]{0,2}\n){1,12}([ab]{1,2})?", after in "([abcd ]{0,2}\n){1,12}([ab]{1,2})?", context in 0_usize..4, crlf: bool,
+        ) {
+            prop_assume!(before != after && !before.trim().is_empty());
+            let patch = TextDiff::from_lines(&before, &after).unified_diff().context_radius(context).to_string();
+            let varied = |text: &str| if crlf { text.replace('\n', "\r\n") } else { text.to_owned() };
+            let (file, intended) = (varied(&before), varied(&after));
+            let made = patched(file.as_bytes(), &hunks(&patch));
+            // Only a file that ends with a newline says so in the difference.
+            prop_assert_eq!(String::from_utf8(made.unwrap().bytes).unwrap(), intended.clone(), "{}", &patch);
+            let bare: String = patch.lines().map(|line| if line.starts_with("@@") { "@@\n".to_owned() } else { line.to_owned() + "\n" }).collect();
+            if let Ok(edited) = patched(file.as_bytes(), &hunks(&bare)) {
+                prop_assert_eq!(String::from_utf8(edited.bytes).unwrap(), intended, "{}", &bare);
+            }
+        }
+
+        /// A text that occurs once is replaced where it is, however the file ends its lines.
+        #[test]
+        fn unique_text_is_replaced_in_place(head in "[a-d\n]{0,20}", old in "[x-z]{1,3}(\n[x-z]{1,3}){0,3}", new in "[x-zé\n]{0,12}", tail in "[a-d\n]{0,20}", crlf: bool) {
+            prop_assume!(old != new);
+            let varied = |text: &str| if crlf { text.replace('\n', "\r\n") } else { text.to_owned() };
+            let file = varied(&format!("{head}{old}{tail}"));
+            prop_assume!(!crlf || file.contains("\r\n"));
+            let edited = replaced(file.as_bytes(), &old, &new, false).unwrap();
+            prop_assert_eq!(String::from_utf8(edited.bytes).unwrap(), varied(&format!("{head}{new}{tail}")));
+        }
+    }
+}
