@@ -1,0 +1,132 @@
+//! The keys of providers and endpoints, each in a file of `keys/api/` that only its owner can read. A key is never printed.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use cp_common::context::given;
+use cp_common::home::config::Config;
+use cp_common::home::{Home, write_whole};
+use cp_common::output::to_stderr;
+use cp_common::spelling::nearest;
+use cp_common::{Error, Result};
+use rustix::stdio::stdin;
+use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
+
+use crate::environment::variable;
+
+/// The providers with a key, and their variables.
+const PROVIDERS: [(&str, &str); 3] =
+    [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY"), ("gemini", "GEMINI_API_KEY")];
+
+/// The arguments of `keys`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Store the key of a provider or an endpoint, from standard input
+    Set {
+        /// The provider or the endpoint
+        name: String,
+    },
+    /// List the names of keys and their sources
+    List,
+    /// Delete a stored key
+    Remove {
+        /// The provider or the endpoint
+        name: String,
+    },
+}
+
+/// Runs the command and returns the text to print.
+pub(crate) fn run(args: &Args, home: &Home) -> Result<String> {
+    let config = Config::load(&home.config_file())?;
+    let known: Vec<&str> = PROVIDERS.iter().map(|(name, _)| *name).chain(config.names("endpoints")).collect();
+    match &args.action {
+        Some(Action::Set { name }) => {
+            if !known.contains(&name.as_str()) {
+                let error = Error::not_found(format!("no provider or endpoint `{name}`")).with("known", known.clone());
+                return Err(match nearest(name, known.iter().copied()) {
+                    Some(near) => error.hint(format!("did you mean `{near}`?")),
+                    None => error.hint(format!("choose one of {}, or add [endpoints.{name}]", known.join(", "))),
+                });
+            }
+            let file = file_of(name, home);
+            write_whole(&file, format!("{}\n", read_key(name)?).as_bytes())?;
+            Ok(format!("the key of {name} is stored in {}\n", file.display()))
+        }
+        Some(Action::Remove { name }) => {
+            let file = file_of(name, home);
+            match known.contains(&name.as_str()).then(|| std::fs::remove_file(&file)) {
+                Some(Ok(())) => Ok(format!("the key of {name} is removed\n")),
+                Some(Err(e)) if e.kind() != std::io::ErrorKind::NotFound => {
+                    Err(Error::io("removing", e).in_file(&file))
+                }
+                _ => Err(Error::not_found(format!("no key of {name} is stored"))),
+            }
+        }
+        Some(Action::List) | None => Ok(known.iter().map(|name| source_of(name, home)).collect()),
+    }
+}
+
+fn file_of(name: &str, home: &Home) -> PathBuf {
+    home.keys().join("api").join(name)
+}
+
+/// Returns a line with the source of a key, in the order in which `cp-llm` looks for it.
+fn source_of(name: &str, home: &Home) -> String {
+    let of_provider = PROVIDERS.iter().find(|(provider, _)| *provider == name).map(|(_, variable)| *variable);
+    let variables =
+        of_provider.into_iter().flat_map(|name| ["", "_FILE", "_COMMAND"].map(|end| format!("{name}{end}")));
+    let stored = Some(file_of(name, home)).filter(|file| file.is_file()).map(|file| file.display().to_string());
+    let source = variables.into_iter().find(|name| variable(name).is_some()).or(stored);
+    format!("{name:<16}{}\n", source.as_deref().unwrap_or("-"))
+}
+
+/// Reads a key from standard input, on a terminal without echo.
+fn read_key(name: &str) -> Result<String> {
+    let silent = isatty(stdin()).then(Silence::begin).transpose()?;
+    if silent.is_some() {
+        to_stderr(&format!("Key of {name}: "));
+    }
+    let text = if silent.is_some() {
+        let mut line = String::new();
+        cp_common::signals::wait_readable(rustix::stdio::stdin(), None)?;
+        std::io::stdin().read_line(&mut line).map_err(|e| Error::io("reading the key", e))?;
+        line
+    } else {
+        let bytes = given::bytes(Path::new("-"), 64 << 10)?;
+        String::from_utf8(bytes).map_err(|_| Error::validation("the key is not UTF-8"))?
+    };
+    if silent.is_some() {
+        to_stderr("\n");
+    }
+    let key = text.trim();
+    if key.is_empty() || key.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(Error::validation("standard input does not hold one key").hint("a key is one word without spaces"));
+    }
+    Ok(key.to_owned())
+}
+
+/// Turns the echo of the terminal off until it is dropped.
+struct Silence(Termios);
+
+impl Silence {
+    fn begin() -> Result<Self> {
+        let failed = |e| Error::io("reading the terminal", std::io::Error::from(e));
+        let before = tcgetattr(stdin()).map_err(failed)?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(stdin(), OptionalActions::Flush, &silent).map_err(failed)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        let _ = tcsetattr(stdin(), OptionalActions::Flush, &self.0);
+    }
+}
