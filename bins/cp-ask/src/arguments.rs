@@ -48,7 +48,8 @@ pub(crate) struct Question {
     #[arg(long, allow_hyphen_values = true)]
     pub name: Option<String>,
     /// Propose a command line, and run it if confirmed
-    #[arg(short = 'C', long)]
+    #[arg(short = 'C', long, conflicts_with_all = ["system", "goes_on", "session", "name", "agent", "prompt", "tools", "tool_backend",
+        "attach", "file", "template", "param", "extract", "schema"])]
     pub command: bool,
     /// Attach an image, a PDF or a text (repeatable)
     #[arg(short, long, value_name = "URL|FILE", allow_hyphen_values = true)]
@@ -60,10 +61,10 @@ pub(crate) struct Question {
     #[arg(short, long, value_name = "NAME", allow_hyphen_values = true)]
     pub template: Option<String>,
     /// A variable of the template (repeatable)
-    #[arg(short, long, value_name = "NAME=VALUE", allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "NAME=VALUE", requires = "template", allow_hyphen_values = true)]
     pub param: Vec<String>,
     /// Print the first fenced code block of the answer
-    #[arg(short = 'x', long)]
+    #[arg(short = 'x', long, conflicts_with = "tools")]
     pub extract: bool,
     /// Answer as JSON with this schema
     #[arg(long, value_name = "SCHEMA|FILE", allow_hyphen_values = true)]
@@ -84,7 +85,7 @@ pub(crate) struct Question {
     #[arg(long, value_name = "DIR|FILE", allow_hyphen_values = true)]
     pub tools: Option<String>,
     /// native, bash, llm, elixir or a program
-    #[arg(long, value_name = "LOOP", allow_hyphen_values = true)]
+    #[arg(long, value_name = "LOOP", requires = "tools", allow_hyphen_values = true)]
     pub tool_backend: Option<String>,
     /// A provider, an endpoint, stub or a program
     #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
@@ -97,27 +98,6 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Returns an option that only a conversation can have, if one is given.
-    pub(crate) fn conversation_option(&self) -> Option<&'static str> {
-        let given = [
-            ("--system", self.system.is_some()),
-            ("--continue", self.goes_on),
-            ("--session", self.session.is_some()),
-            ("--name", self.name.is_some()),
-            ("--agent", self.agent.is_some()),
-            ("--prompt", self.prompt.is_some()),
-            ("--tools", self.tools.is_some()),
-            ("--tool-backend", self.tool_backend.is_some()),
-            ("--attach", !self.attach.is_empty()),
-            ("--file", !self.file.is_empty()),
-            ("--template", self.template.is_some()),
-            ("--param", !self.param.is_empty()),
-            ("--schema", self.schema.is_some()),
-            ("--extract", self.extract),
-        ];
-        given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
-    }
-
     /// True if an empty text is a complete question, because a template needs none.
     pub(crate) fn takes_no_input(&self) -> bool {
         self.template.is_none() && !self.reads_input && !self.attaches_input()
@@ -129,30 +109,26 @@ impl Question {
     }
 }
 
+/// Words for the program that carries out a command.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Rest {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<OsString>,
+}
+
 /// A command.
 #[derive(Subcommand)]
 pub(crate) enum Verb {
     /// Create the home: directories and starter files
-    #[command(disable_help_flag = true)]
-    Init {
-        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-        rest: Vec<OsString>,
-    },
+    Init(Rest),
     /// Print the settings in force
-    #[command(disable_help_flag = true)]
-    Config {
-        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-        rest: Vec<OsString>,
-    },
+    Config(Rest),
     /// Check the installation, the settings and the backend
-    #[command(disable_help_flag = true)]
-    Doctor {
-        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-        rest: Vec<OsString>,
-    },
+    Doctor(Rest),
     /// List the models, or print or set the default model
     Models(models::Args),
-    /// Set, list or remove the keys of providers
+    /// Store the key of a provider, or list the names
     Keys(keys::Args),
     /// List the templates, or print one
     Templates {
@@ -160,27 +136,15 @@ pub(crate) enum Verb {
         name: Option<String>,
     },
     /// Start an interactive session
-    #[command(disable_help_flag = true)]
-    Chat {
-        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-        rest: Vec<OsString>,
-    },
+    Chat(Rest),
     /// Print the conversation
-    #[command(disable_help_flag = true)]
-    Session {
-        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-        rest: Vec<OsString>,
-    },
+    Session(Rest),
     /// Start a new conversation; the old one is kept
     Reset,
     /// List the last questions of all conversations
     Logs(logs::Args),
     /// Print the trace of the conversation as JSON lines
-    #[command(disable_help_flag = true)]
-    Log {
-        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-        rest: Vec<OsString>,
-    },
+    Log(Rest),
     /// Print the completions of a shell
     Completions {
         /// The shell
@@ -227,8 +191,9 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
             let name = OsString::from("cp-ask");
             let words = [name].into_iter().chain(words.iter().cloned()).chain(arguments[end..].iter().cloned());
             return match Cli::try_parse_from(words) {
-                Ok(Cli { verb: Some(verb), .. }) => Ok(Arguments::Command(verb, agent)),
-                Ok(Cli { verb: None, .. }) => Err(Error::usage(format!("unknown command {first}"))),
+                Ok(cli) => {
+                    cli.verb.map(|verb| Arguments::Command(verb, agent)).ok_or_else(|| Error::usage("no command"))
+                }
                 Err(e) => text_or_error(&e),
             };
         }
@@ -262,17 +227,15 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
 }
 
 /// Splits `--agent ID` off: the only option that can be given before a command.
-fn agent_before(mut words: &[OsString]) -> (Option<String>, &[OsString]) {
-    let mut agent = None;
-    while let [first, rest @ ..] = words {
-        let first = first.to_string_lossy();
-        (agent, words) = match (first.strip_prefix("--agent"), rest) {
-            (Some(""), [id, rest @ ..]) => (Some(id.to_string_lossy().into_owned()), rest),
-            (Some(id), rest) if id.starts_with('=') => (Some(id[1..].to_owned()), rest),
-            _ => break,
-        };
+fn agent_before(words: &[OsString]) -> (Option<String>, &[OsString]) {
+    match words {
+        [flag, id, rest @ ..] if flag == "--agent" => (Some(id.to_string_lossy().into_owned()), rest),
+        [flag, rest @ ..] => match flag.to_str().and_then(|flag| flag.strip_prefix("--agent=")) {
+            Some(id) => (Some(id.to_owned()), rest),
+            None => (None, words),
+        },
+        [] => (None, words),
     }
-    (agent, words)
 }
 
 /// Fails if a first word is probably a mistyped command, or a command of a similar program, because a text costs money.

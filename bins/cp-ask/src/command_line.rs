@@ -21,18 +21,14 @@ const INSTRUCTION: &str = "Answer with one command line for a POSIX shell on Lin
     no fence. If no command does it, answer with a line that begins with #.";
 
 /// Asks the model for a command line, outside of any conversation and without the secrets of the text.
-pub(crate) fn propose(question: Box<Question>, out: &mut Output) -> Result<u8> {
-    if let Some(option) = question.conversation_option() {
-        let error = Error::usage(format!("-C has no conversation, so it does not take {option}"));
-        return Err(error.hint("give -m, -o or --backend"));
-    }
-    let input = read_input(&question)?;
+pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
+    let input = read_input(question)?;
     let text = [question.text.join(" "), String::from_utf8_lossy(&input).into_owned()];
     let text: Vec<&str> = text.iter().map(String::as_str).filter(|text| !text.trim().is_empty()).collect();
     let (text, _) = Redactor::from_environment().redact_text(&text.join("\n\n"));
     let mut words = vec![format!("--system={INSTRUCTION}"), "--input=text".to_owned()];
-    words.extend(question.model.map(|model| format!("--model={model}")));
-    words.extend(question.backend.map(|backend| format!("--backend={backend}")));
+    words.extend(question.model.iter().map(|model| format!("--model={model}")));
+    words.extend(question.backend.iter().map(|backend| format!("--backend={backend}")));
     words.extend(question.option.iter().map(|option| format!("--option={option}")));
     let message: Message = ask_with("cp-llm", &words, text.as_bytes(), [])?.data()?;
     let command = command_in(&message.content.text());

@@ -10,31 +10,9 @@ use cp_common::home::Home;
 use cp_common::{Error, Result};
 
 /// The variables that `config/cp.env` can set.
-const NAMES: [&str; 23] = [
-    "CP_AGENT",
-    "CP_ASK_KEEP",
-    "CP_BACKEND",
-    "CP_LEDGER",
-    "CP_MODEL",
-    "CP_SESSION",
-    "CP_STUB_SCRIPT",
-    "CP_TIER",
-    "CP_TOOL_BACKEND",
-    "CP_TOOLS_DIR",
-    "LOG_FILE",
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_API_KEY_FILE",
-    "ANTHROPIC_API_KEY_COMMAND",
-    "ANTHROPIC_BASE_URL",
-    "OPENAI_API_KEY",
-    "OPENAI_API_KEY_FILE",
-    "OPENAI_API_KEY_COMMAND",
-    "OPENAI_BASE_URL",
-    "GEMINI_API_KEY",
-    "GEMINI_API_KEY_FILE",
-    "GEMINI_API_KEY_COMMAND",
-    "GEMINI_BASE_URL",
-];
+const NAMES: &str = "CP_AGENT CP_ASK_KEEP CP_BACKEND CP_LEDGER CP_MODEL CP_SESSION CP_STUB_SCRIPT CP_TIER CP_TOOL_BACKEND CP_TOOLS_DIR \
+    LOG_FILE ANTHROPIC_API_KEY ANTHROPIC_API_KEY_FILE ANTHROPIC_API_KEY_COMMAND ANTHROPIC_BASE_URL OPENAI_API_KEY OPENAI_API_KEY_FILE \
+    OPENAI_API_KEY_COMMAND OPENAI_BASE_URL GEMINI_API_KEY GEMINI_API_KEY_FILE GEMINI_API_KEY_COMMAND GEMINI_BASE_URL";
 
 /// Other names of these variables; of two names for one variable the first has precedence.
 const ALIASES: [(&str, &str); 7] = [
@@ -47,89 +25,74 @@ const ALIASES: [(&str, &str); 7] = [
     ("SHELLCLAW_TOOLS_DIR", "CP_TOOLS_DIR"),
 ];
 
-/// The variable that counts as the agent before all others.
-const AGENT_ID: &str = "SHELLCLAW_AGENT_ID";
-
 /// Returns a variable that is not empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The changes of the environment, by name; `None` removes a variable.
-type Changes = BTreeMap<String, Option<String>>;
-
 /// Completes the environment. If a variable changes, this process executes itself again with the new environment, so that every program
 /// it starts has the same one.
 pub(crate) fn settle() -> Result<()> {
-    let mut changes = inherited_changes()?;
-    let current = |changes: &Changes, name: &str| match changes.get(name) {
-        Some(value) => value.clone(),
-        None => variable(name),
-    };
-    let configured = variable("CP_CONFIGURED_HOME");
-    let named = variable("CP_HOME").filter(|home| Some(home) != configured.as_ref());
-    if let Some(home) = named.is_none().then(|| variable("SHELLCLAW_HOME")).flatten() {
-        changes.insert("CP_HOME".to_owned(), Some(home));
+    let other = ["CP_HOME", "SHELLCLAW_HOME", "CP_CONFIGURED", "CP_CONFIGURED_HOME"];
+    let names = NAMES.split(' ').chain(ALIASES.map(|(alias, _)| alias)).chain(other);
+    let original: BTreeMap<&str, String> = names.filter_map(|name| Some((name, variable(name)?))).collect();
+    let mut settled = original.clone();
+    remove_configured(&mut settled)?;
+    let is_configured = settled.get("CP_HOME").is_none_or(|home| Some(home) == settled.get("CP_CONFIGURED_HOME"));
+    if let Some(home) = settled.get("SHELLCLAW_HOME").filter(|_| is_configured).cloned() {
+        settled.insert("CP_HOME", home);
     }
-    let home = Home::find(current(&changes, "CP_HOME").as_deref().map(Path::new))?;
-    let mut given: Vec<(String, String)> = Vec::new();
+    if let Some(agent) = settled.get("SHELLCLAW_AGENT_ID").cloned() {
+        settled.insert("CP_AGENT", agent);
+    }
     for (alias, name) in ALIASES {
-        given.extend(variable(alias).map(|value| (name.to_owned(), value)));
-    }
-    for file in ["config/cp.env", "config/shellclaw.env"] {
-        given.extend(assignments(&home.path(file))?);
-    }
-    if let Some(agent) = variable(AGENT_ID).filter(|agent| variable("CP_AGENT").as_ref() != Some(agent)) {
-        changes.insert("CP_AGENT".to_owned(), Some(agent));
-    }
-    for (name, value) in given {
-        if !value.is_empty() && current(&changes, &name).is_none() {
-            changes.insert(name, Some(value));
+        if let Some(value) = settled.get(alias).cloned() {
+            settled.entry(name).or_insert(value);
         }
     }
-    if changes.is_empty() {
+    let home = Home::find(settled.get("CP_HOME").map(Path::new))?;
+    let files = ["config/cp.env", "config/shellclaw.env"].map(|file| assignments(&home.path(file)));
+    let mut given = Vec::new();
+    for assigned in files {
+        given.extend(assigned?);
+    }
+    for (name, value) in &given {
+        settled.entry(name).or_insert_with(|| value.clone());
+    }
+    if settled == original {
         return Ok(());
     }
     let program = std::env::current_exe().map_err(|e| Error::io("finding cp-ask", e))?;
     let mut command = Command::new(program);
-    command.args(std::env::args_os().skip(1));
-    for (name, value) in changes {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
+    for name in original.keys() {
+        command.env_remove(name);
     }
-    Err(Error::io("starting cp-ask", command.exec()))
+    Err(Error::io("starting cp-ask", command.args(std::env::args_os().skip(1)).envs(settled).exec()))
 }
 
-/// Returns the removal of the variables that `config_init` of cp.sh set and that have not changed since, because they belong to the home
-/// of that time.
-fn inherited_changes() -> Result<Changes> {
-    let Some(text) = variable("CP_CONFIGURED") else { return Ok(Changes::new()) };
-    let mut changes = Changes::from([("CP_CONFIGURED".to_owned(), None)]);
-    for (name, mark) in text.lines().filter_map(|line| line.split_once('=')) {
-        let Some(value) = variable(name).filter(|_| is_known(name)) else { continue };
-        let now = if name.ends_with("_KEY") { checksum(&value)? } else { value };
-        if now == mark {
-            changes.insert(name.to_owned(), None);
+/// Removes the variables that `config_init` of cp.sh set and that have not changed since, because they belong to the home of that time.
+fn remove_configured(settled: &mut BTreeMap<&str, String>) -> Result<()> {
+    for (name, mark) in
+        settled.remove("CP_CONFIGURED").iter().flat_map(|text| text.lines()).filter_map(|l| l.split_once('='))
+    {
+        let value = settled.get(name).cloned().unwrap_or_default();
+        if mark == if name.ends_with("_KEY") { checksum(&value)? } else { value } {
+            settled.remove(name);
         }
     }
-    Ok(changes)
+    Ok(())
 }
 
 /// Returns the checksum of a key as cksum(1) prints it, because `config_init` does not repeat keys.
 fn checksum(key: &str) -> Result<String> {
     let failed = |e| Error::io("starting cksum", e);
     let mut child = Command::new("cksum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(key.as_bytes()).map_err(failed)?;
-    }
-    let output = child.wait_with_output().map_err(failed)?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    child.stdin.take().map_or(Ok(()), |mut input| input.write_all(key.as_bytes())).map_err(failed)?;
+    Ok(String::from_utf8_lossy(&child.wait_with_output().map_err(failed)?.stdout).trim().to_owned())
 }
 
 fn is_known(name: &str) -> bool {
-    NAMES.contains(&name) || ALIASES.iter().any(|(alias, _)| *alias == name)
+    NAMES.split(' ').chain(ALIASES.map(|(alias, _)| alias)).any(|known| known == name)
 }
 
 /// Reads the assignments of a file, each name once with its last value, and a name before its aliases. The file is never executed.
@@ -140,13 +103,12 @@ fn assignments(file: &Path) -> Result<Vec<(String, String)>> {
     let text = std::fs::read_to_string(file).map_err(|e| Error::config(format!("cannot read: {e}")).in_file(file))?;
     let mut newest = BTreeMap::new();
     for (line, number) in text.lines().zip(1..) {
-        let assigned =
-            assignment(line).map_err(|(wrong, hint)| Error::config(wrong).hint(hint).at_line(number).in_file(file))?;
-        newest.extend(assigned);
+        let assigned = assignment(line);
+        newest.extend(assigned.map_err(|(wrong, hint)| Error::config(wrong).hint(hint).at_line(number).in_file(file))?);
     }
-    let alias = |(alias, name): (&'static str, &str)| Some((name.to_owned(), newest.get(alias)?.clone()));
+    newest.retain(|_, value| !value.is_empty());
+    let alias = |(alias, name): (&str, &str)| Some((name.to_owned(), newest.remove(alias)?));
     let aliased: Vec<_> = ALIASES.into_iter().filter_map(alias).collect();
-    newest.retain(|name, _| NAMES.contains(&name.as_str()));
     Ok(newest.into_iter().chain(aliased).collect())
 }
 

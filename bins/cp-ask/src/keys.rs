@@ -7,6 +7,7 @@ use cp_common::context::given;
 use cp_common::home::config::Config;
 use cp_common::home::{Home, write_whole};
 use cp_common::output::to_stderr;
+use cp_common::signals::wait_readable;
 use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
 use rustix::stdio::stdin;
@@ -32,13 +33,8 @@ enum Action {
         /// The provider or the endpoint
         name: String,
     },
-    /// List the names of keys and their sources
+    /// List the names of keys and their sources, never the keys
     List,
-    /// Delete a stored key
-    Remove {
-        /// The provider or the endpoint
-        name: String,
-    },
 }
 
 /// Runs the command and returns the text to print.
@@ -57,16 +53,6 @@ pub(crate) fn run(args: &Args, home: &Home) -> Result<String> {
             let file = file_of(name, home);
             write_whole(&file, format!("{}\n", read_key(name)?).as_bytes())?;
             Ok(format!("the key of {name} is stored in {}\n", file.display()))
-        }
-        Some(Action::Remove { name }) => {
-            let file = file_of(name, home);
-            match known.contains(&name.as_str()).then(|| std::fs::remove_file(&file)) {
-                Some(Ok(())) => Ok(format!("the key of {name} is removed\n")),
-                Some(Err(e)) if e.kind() != std::io::ErrorKind::NotFound => {
-                    Err(Error::io("removing", e).in_file(&file))
-                }
-                _ => Err(Error::not_found(format!("no key of {name} is stored"))),
-            }
         }
         Some(Action::List) | None => Ok(known.iter().map(|name| source_of(name, home)).collect()),
     }
@@ -89,23 +75,17 @@ fn source_of(name: &str, home: &Home) -> String {
 /// Reads a key from standard input, on a terminal without echo.
 fn read_key(name: &str) -> Result<String> {
     let silent = isatty(stdin()).then(Silence::begin).transpose()?;
+    let mut text = String::new();
     if silent.is_some() {
         to_stderr(&format!("Key of {name}: "));
-    }
-    let text = if silent.is_some() {
-        let mut line = String::new();
-        cp_common::signals::wait_readable(rustix::stdio::stdin(), None)?;
-        std::io::stdin().read_line(&mut line).map_err(|e| Error::io("reading the key", e))?;
-        line
-    } else {
-        let bytes = given::bytes(Path::new("-"), 64 << 10)?;
-        String::from_utf8(bytes).map_err(|_| Error::validation("the key is not UTF-8"))?
-    };
-    if silent.is_some() {
+        wait_readable(stdin(), None)?;
+        std::io::stdin().read_line(&mut text).map_err(|e| Error::io("reading the key", e))?;
         to_stderr("\n");
+    } else {
+        text = String::from_utf8_lossy(&given::bytes(Path::new("-"), 64 << 10)?).into_owned();
     }
     let key = text.trim();
-    if key.is_empty() || key.contains(|c: char| c.is_whitespace() || c.is_control()) {
+    if key.is_empty() || key.contains(|c: char| !c.is_ascii_graphic()) {
         return Err(Error::validation("standard input does not hold one key").hint("a key is one word without spaces"));
     }
     Ok(key.to_owned())

@@ -26,14 +26,13 @@ use std::process::Command;
 
 use cp_common::coprocess::find;
 use cp_common::home::Home;
-use cp_common::home::config::Config;
 use cp_common::output::{Output, to_stderr};
 use cp_common::program::completion;
 use cp_common::{Code, Error, Result};
 use rustix::stdio::stdin;
 use rustix::termios::isatty;
 
-use crate::arguments::{Arguments, Verb};
+use crate::arguments::{Arguments, Rest, Verb};
 use crate::conversation::{Agent, query};
 use crate::environment::variable;
 
@@ -56,33 +55,32 @@ pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
                 return Ok(Code::Usage.row().exit);
             }
             let home = Home::find(None)?;
-            if question.command { command_line::propose(question, out) } else { ask::ask(question, &home, out) }
+            if question.command { command_line::propose(&question, out) } else { ask::ask(&question, &home, out) }
         }
     }
 }
 
 fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
     let home = Home::find(None)?;
-    let print = |out: &mut Output, text: String| out.raw(text.as_bytes()).map(|()| 0);
-    let rest = match verb {
-        Verb::Init { rest } => {
+    let text = match verb {
+        Verb::Init(rest) => {
             templates::create_starters(&home)?;
             return execute("cp-shell", &["init", "--format", "text"], rest);
         }
-        Verb::Config { rest } => {
-            if rest.is_empty() {
+        Verb::Config(rest) => {
+            if rest.words.is_empty() {
                 out.raw(format!("home = {}\n", home.root().display()).as_bytes())?;
                 out.flush()?;
             }
             return execute("cp-shell", &["config", "--format", "text"], rest);
         }
-        Verb::Doctor { rest } => return execute("cp-shell", &["doctor", "--format", "text"], rest),
-        Verb::Chat { rest } => return execute("cp-shell", &[], rest),
-        Verb::Session { rest } => {
+        Verb::Doctor(rest) => return execute("cp-shell", &["doctor", "--format", "text"], rest),
+        Verb::Chat(rest) => return execute("cp-shell", &[], rest),
+        Verb::Session(rest) => {
             let session = current(agent, &home)?;
             return execute("cp-session", &["load", "--session", &session, "--format", "text"], rest);
         }
-        Verb::Log { rest } => {
+        Verb::Log(rest) => {
             let session = current(agent, &home)?;
             return execute("cp-log", &["query", "--session", &session, "--merge", "--format", "raw"], rest);
         }
@@ -96,7 +94,7 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
         }
         Verb::Help => arguments::usage(),
     };
-    print(out, rest)
+    out.raw(text.as_bytes()).map(|()| 0)
 }
 
 /// Returns the session that the commands apply to.
@@ -105,7 +103,6 @@ fn current(agent: Option<&str>, home: &Home) -> Result<String> {
         return Ok(session);
     }
     let none = || Error::not_found("no conversation yet").hint("cp-ask TEXT begins one");
-    Config::load(&home.config_file())?;
     Agent::of(agent, home)?.current().ok_or_else(none)
 }
 
@@ -120,7 +117,7 @@ fn reset(agent: Option<&str>, home: &Home) -> Result<String> {
 }
 
 /// Replaces this process with a program. Returns only if the program cannot be started.
-fn execute(program: &str, words: &[&str], rest: Vec<OsString>) -> Result<u8> {
-    let e = Command::new(find(program)?).args(words).args(rest).exec();
+fn execute(program: &str, words: &[&str], rest: Rest) -> Result<u8> {
+    let e = Command::new(find(program)?).args(words).args(rest.words).exec();
     Err(Error::io(format!("starting {program}"), e))
 }

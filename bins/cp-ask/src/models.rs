@@ -1,7 +1,5 @@
 //! The models of the backends, and the default model in `config/cp.toml`.
 
-use std::ffi::OsString;
-
 use clap::Subcommand;
 use cp_common::home::config::{Config, Origin};
 use cp_common::home::{Home, write_whole};
@@ -9,17 +7,17 @@ use cp_common::output::{Output, to_stderr};
 use cp_common::{Error, Result};
 use toml_edit::{DocumentMut, value};
 
+use crate::arguments::Rest;
 use crate::execute;
 
 /// The arguments of `models`.
 #[derive(clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, disable_help_flag = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Options of cp-llm models
-    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    rest: Vec<OsString>,
+    #[command(flatten)]
+    rest: Rest,
 }
 
 #[derive(Subcommand)]
@@ -38,21 +36,16 @@ pub(crate) fn run(args: Args, home: &Home, out: &mut Output) -> Result<u8> {
     };
     let file = home.config_file();
     if let Some(model) = &model {
-        let Config { .. } = Config::load(&file)?;
-        let text = if file.exists() {
-            std::fs::read_to_string(&file).map_err(|e| Error::io("reading", e).in_file(&file))?
-        } else {
-            String::new()
-        };
+        // The file is valid or absent.
+        Config::load(&file)?;
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
         let mut document: DocumentMut = text.parse().map_err(|e| Error::config(format!("{e}")).in_file(&file))?;
         document["model"] = value(model.as_str());
         write_whole(&file, document.to_string().as_bytes())?;
     }
-    let current = Config::load(&file)?.get("model", None);
-    let Some(current) = current else {
-        return Err(Error::not_found("no default model is set").hint("cp-ask models default MODEL sets it"));
-    };
-    if model.is_some_and(|model| model != current.text) && current.origin == Origin::Environment {
+    let none = || Error::not_found("no default model is set").hint("cp-ask models default MODEL sets it");
+    let current = Config::load(&file)?.get("model", None).ok_or_else(none)?;
+    if model.is_some() && current.origin == Origin::Environment {
         to_stderr("cp-ask: CP_MODEL overrides config/cp.toml\n");
     }
     out.raw(format!("{}\n", current.text).as_bytes())?;
