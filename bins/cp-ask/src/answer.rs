@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cp_common::coprocess::ask_with;
 use cp_common::home::lock;
-use cp_common::output::{Output, line_to_stderr};
+use cp_common::output::{Output, to_stderr};
 use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Message, Reply as _};
 use cp_common::{Code, Error, Result, clock};
@@ -81,7 +81,7 @@ impl<'a> Printer<'a> {
         let error = record.failure();
         let hint = error.hint_text().map(|hint| format!("  Hint: {hint}"));
         let resume = error.details().get("resume").and_then(Value::as_str).map(|line| format!("  Resume: {line}"));
-        for line in hint.iter().chain(&resume).flat_map(|text| text.lines()).map(str::to_owned) {
+        for line in hint.into_iter().chain(resume).map(|text| text.replace('\n', "\n  ")) {
             if !self.hints.contains(&line) {
                 self.hints.push(line);
             }
@@ -104,7 +104,7 @@ impl<'a> Printer<'a> {
         if std::mem::take(&mut self.is_inside) {
             self.write("\n");
         }
-        self.hints.iter().for_each(|hint| line_to_stderr(hint));
+        self.hints.iter().for_each(|hint| to_stderr(&format!("{hint}\n")));
         let Some(file) = variable("LOG_FILE") else { return Ok(()) };
         let events = self.events.iter().filter(|(_, message)| !message.is_empty());
         events.map(|(event, message)| log_event(Path::new(&file), event, message, agent)).collect()

@@ -8,6 +8,7 @@ use cp_common::program::VERSION;
 use cp_common::{Error, Result};
 use strsim::osa_distance;
 
+use crate::execute::Rest;
 use crate::{keys, logs, models};
 
 /// Send a text to a model and print the answer.
@@ -15,7 +16,7 @@ use crate::{keys, logs, models};
 #[command(
     name = "cp-ask",
     disable_help_subcommand = true,
-    disable_version_flag = true,
+    version = VERSION,
     args_override_self = true,
     override_usage = "cp-ask [OPTIONS] [TEXT] [-]\n       cp-ask COMMAND [OPTIONS]",
     help_template = "{usage-heading} {usage}\n\n{about}\n\n{all-args}{after-help}\n",
@@ -25,9 +26,6 @@ use crate::{keys, logs, models};
 struct Cli {
     #[command(flatten)]
     question: Question,
-    /// Print the version
-    #[arg(short = 'V', long)]
-    version: bool,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -109,14 +107,6 @@ impl Question {
     }
 }
 
-/// Words for the program that carries out a command.
-#[derive(clap::Args)]
-#[command(disable_help_flag = true)]
-pub(crate) struct Rest {
-    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    pub words: Vec<OsString>,
-}
-
 /// A command.
 #[derive(Subcommand)]
 pub(crate) enum Verb {
@@ -191,9 +181,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
             let name = OsString::from("cp-ask");
             let words = [name].into_iter().chain(words.iter().cloned()).chain(arguments[end..].iter().cloned());
             return match Cli::try_parse_from(words) {
-                Ok(cli) => {
-                    cli.verb.map(|verb| Arguments::Command(verb, agent)).ok_or_else(|| Error::usage("no command"))
-                }
+                Ok(cli) => Ok(Arguments::Command(cli.verb.unwrap_or(Verb::Help), agent)),
                 Err(e) => text_or_error(&e),
             };
         }
@@ -208,20 +196,14 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
         Ok(question) => question,
         Err(e) => return text_or_error(&e),
     };
-    question.text.retain(|word| {
-        word != "-" || {
-            question.reads_input = true;
-            false
-        }
-    });
+    question.reads_input = question.text.iter().any(|word| word == "-");
+    question.text.retain(|word| word != "-");
+    let not_utf8 = || Error::usage("the text is not UTF-8").hint("give it on standard input");
     for text in texts {
-        let text =
-            text.to_str().ok_or_else(|| Error::usage("the text is not UTF-8").hint("give it on standard input"))?;
-        question.text.push(text.to_owned());
+        question.text.push(text.to_str().ok_or_else(not_utf8)?.to_owned());
     }
     if let (Some(second), false) = (question.text.get(1), question.command) {
-        let error = Error::usage(format!("more than one text: {second}"));
-        return Err(error.hint("quote it: one argument is one text"));
+        return Err(Error::usage(format!("more than one text: {second}")).hint("quote it: one argument is one text"));
     }
     Ok(Arguments::Ask(Box::new(question)))
 }
@@ -257,6 +239,7 @@ fn text_or_error(e: &clap::Error) -> Result<Arguments> {
         return Ok(Arguments::Print(if own.contains("cp-ask [") { usage() } else { own }));
     }
     let message = e.to_string();
-    let first = message.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-    Err(Error::usage(first).hint("see cp-ask help, or write -- before a text that starts with a hyphen"))
+    let lines: Vec<&str> = message.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    Err(Error::usage(lines.join(" ").trim_start_matches("error: "))
+        .hint("see cp-ask help, or write -- before a text that starts with a hyphen"))
 }

@@ -1,7 +1,6 @@
 //! The conversation of a call: a session, and the links of an agent that make one of its sessions the current one.
 
 use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
@@ -141,7 +140,8 @@ impl Agent {
         let target =
             target.strip_prefix(self.home.root()).map_or_else(|_| target.to_owned(), |t| Path::new(up).join(t));
         if link.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
-            archive(link).map_err(failed)?;
+            let time: String = clock::now().chars().filter(char::is_ascii_digit).collect();
+            std::fs::rename(link, link.with_extension(format!("{time}.jsonl"))).map_err(failed)?;
         }
         let new = link.with_extension("jsonl.new");
         let _ = std::fs::remove_file(&new);
@@ -206,18 +206,4 @@ fn text_of(answer: &Value, member: &str) -> Result<String> {
 fn has_request(ledger: &[u8]) -> bool {
     const REQUEST: &[u8] = b"\"event\":\"llm.request\"";
     ledger.windows(REQUEST.len()).any(|window| window == REQUEST)
-}
-
-/// Gives a file another name with the time in it.
-fn archive(file: &Path) -> std::io::Result<()> {
-    let time: String = clock::now().chars().take(19).filter(char::is_ascii_alphanumeric).collect();
-    for number in 1.. {
-        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
-        // A link never replaces another file.
-        match std::fs::hard_link(file, file.with_extension(format!("{time}Z{suffix}.jsonl"))) {
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-            linked => return linked.and_then(|()| std::fs::remove_file(file)),
-        }
-    }
-    Ok(())
 }

@@ -8,7 +8,6 @@ use cp_common::home::config::Config;
 use cp_common::home::{Home, write_whole};
 use cp_common::output::to_stderr;
 use cp_common::signals::wait_readable;
-use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
 use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
@@ -44,11 +43,8 @@ pub(crate) fn run(args: &Args, home: &Home) -> Result<String> {
     match &args.action {
         Some(Action::Set { name }) => {
             if !known.contains(&name.as_str()) {
-                let error = Error::not_found(format!("no provider or endpoint `{name}`")).with("known", known.clone());
-                return Err(match nearest(name, known.iter().copied()) {
-                    Some(near) => error.hint(format!("did you mean `{near}`?")),
-                    None => error.hint(format!("choose one of {}, or add [endpoints.{name}]", known.join(", "))),
-                });
+                let error = Error::not_found(format!("no provider or endpoint `{name}`"));
+                return Err(error.hint(format!("choose one of {}, or add [endpoints.{name}]", known.join(", "))));
             }
             let file = file_of(name, home);
             write_whole(&file, format!("{}\n", read_key(name)?).as_bytes())?;

@@ -6,6 +6,8 @@
 //! - [`keys`], [`models`], [`templates`], [`logs`]: the commands of these names
 //! - [`answer`]: prints the records of an answer
 //! - [`conversation`]: the session of a call, and the current one of an agent
+//! - [`tools`]: the tools of a question
+//! - [`execute`]: commands that another program carries out
 //! - [`environment`]: the variables of the programs
 
 mod answer;
@@ -14,6 +16,7 @@ mod ask;
 mod command_line;
 mod conversation;
 mod environment;
+mod execute;
 mod keys;
 mod logs;
 mod models;
@@ -21,10 +24,7 @@ mod templates;
 mod tools;
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
 
-use cp_common::coprocess::find;
 use cp_common::home::Home;
 use cp_common::output::{Output, to_stderr};
 use cp_common::program::completion;
@@ -32,9 +32,10 @@ use cp_common::{Code, Error, Result};
 use rustix::stdio::stdin;
 use rustix::termios::isatty;
 
-use crate::arguments::{Arguments, Rest, Verb};
+use crate::arguments::{Arguments, Verb};
 use crate::conversation::{Agent, query};
 use crate::environment::variable;
+use crate::execute::execute;
 
 /// Runs a command line and returns its exit status.
 pub fn run(arguments: &[OsString], out: &mut Output) -> Result<u8> {
@@ -114,10 +115,4 @@ fn reset(agent: Option<&str>, home: &Home) -> Result<String> {
     let (old, new) = Agent::of(agent, home)?.reset()?;
     let kept = old.map(|old| format!("{old} is kept\n")).unwrap_or_default();
     Ok(format!("{kept}{new} is current\n"))
-}
-
-/// Replaces this process with a program. Returns only if the program cannot be started.
-fn execute(program: &str, words: &[&str], rest: Rest) -> Result<u8> {
-    let e = Command::new(find(program)?).args(words).args(rest.words).exec();
-    Err(Error::io(format!("starting {program}"), e))
 }

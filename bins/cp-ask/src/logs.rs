@@ -7,7 +7,6 @@ use cp_common::coprocess::{Child, Grace, find};
 use cp_common::output::printable_line;
 use cp_common::wire::record::Record;
 use cp_common::{Error, Result};
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::answer::words_of;
@@ -23,25 +22,13 @@ pub(crate) struct Args {
     search: Option<String>,
 }
 
-/// An entry of a ledger.
-#[derive(Deserialize)]
-struct Entry {
-    ts: String,
-    event: String,
-    session: Option<String>,
-    #[serde(default)]
-    content: Value,
-    #[serde(default)]
-    data: Value,
-}
-
 /// Lists the questions, the newest last.
 pub(crate) fn list(args: &Args) -> Result<String> {
     let mut command = Command::new(find("cp-log")?);
     command.args(["query", "--event", "llm.request", "--event", "llm.response", "--reverse", "--format", "json"]);
     let mut ledger = Child::start(command.stderr(Stdio::null()), Grace::default())?;
     let sought = args.search.as_deref().map(str::to_lowercase);
-    let (mut answers, mut lines) = (HashMap::<String, Vec<Entry>>::new(), Vec::new());
+    let (mut answers, mut lines) = (HashMap::<String, Vec<Value>>::new(), Vec::new());
     while lines.len() < args.limit {
         let Some(line) = ledger.next_line()? else { break };
         let record = Record::parse(line)?;
@@ -49,21 +36,19 @@ pub(crate) fn list(args: &Args) -> Result<String> {
             return Err(record.failure());
         }
         let Some("entry") = record.kind_name.as_deref() else { continue };
-        let entry: Entry = record.read()?;
-        let request = format!("{}{:?}", entry.data["request_hash"], entry.session);
-        if entry.event == "llm.response" {
+        let entry: Value = record.read()?;
+        let request = format!("{}{}", entry["data"]["request_hash"], entry["session"]);
+        if entry["event"] == "llm.response" {
             answers.entry(request).or_default().push(entry);
             continue;
         }
         // A request that is repeated has several answers; in this order the latest comes first.
-        let Some(answer) =
-            answers.get_mut(&request).and_then(|answers| (!answers.is_empty()).then(|| answers.remove(0)))
-        else {
-            continue;
-        };
-        let question = question_of(&entry.content);
+        let mut answered = answers.remove(&request).unwrap_or_default().into_iter();
+        let Some(answer) = answered.next() else { continue };
+        answers.insert(request, answered.collect());
+        let question = question_of(&entry["content"]);
         let is_sought = |text: &str| sought.as_deref().is_none_or(|sought| text.to_lowercase().contains(sought));
-        if is_sought(&question) || is_sought(&words_of(&answer.content)) {
+        if is_sought(&question) || is_sought(&words_of(&answer["content"])) {
             lines.push(line_of(&answer, &question));
         }
     }
@@ -82,13 +67,13 @@ fn question_of(content: &Value) -> String {
     last.map(|turn| words_of(&turn["content"])).unwrap_or_default()
 }
 
-fn line_of(answer: &Entry, question: &str) -> String {
+fn line_of(answer: &Value, question: &str) -> String {
+    let data = &answer["data"];
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let time: String = answer.ts.replace('T', " ").chars().take(16).collect();
-    let cost = answer.data["usage"]["cost_usd"].as_f64().map_or("-".to_owned(), |cost| format!("${cost:.4}"));
-    let model = format!("{}/{}", text(&answer.data["endpoint"]), text(&answer.data["model"]));
-    let first: String =
-        question.lines().find(|line| !line.trim().is_empty()).unwrap_or("-").chars().take(100).collect();
-    let session = answer.session.as_deref().unwrap_or("-");
-    format!("{}\n", printable_line(&format!("{time}  {model}  {cost}  {session}  {first}")))
+    let time: String = text(&answer["ts"]).replace('T', " ").chars().take(16).collect();
+    let cost = data["usage"]["cost_usd"].as_f64().map_or("-".to_owned(), |cost| format!("${cost:.4}"));
+    let model = format!("{}/{}", text(&data["endpoint"]), text(&data["model"]));
+    let first = question.lines().find(|line| !line.trim().is_empty()).unwrap_or("-");
+    let first: String = first.chars().take(100).collect();
+    format!("{}\n", printable_line(&format!("{time}  {model}  {cost}  {}  {first}", text(&answer["session"]))))
 }

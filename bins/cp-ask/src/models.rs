@@ -7,8 +7,7 @@ use cp_common::output::{Output, to_stderr};
 use cp_common::{Error, Result};
 use toml_edit::{DocumentMut, value};
 
-use crate::arguments::Rest;
-use crate::execute;
+use crate::execute::{Rest, execute};
 
 /// The arguments of `models`.
 #[derive(clap::Args)]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cp_common::context::given;
 use cp_common::home::{Home, create_whole};
 use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
@@ -12,6 +13,9 @@ const STARTERS: [(&str, &str); 3] = [
     ("commit.md", include_str!("../templates/commit.md")),
     ("translate.md", include_str!("../templates/translate.md")),
 ];
+
+/// The longest template, in bytes.
+const LONGEST: u64 = 4 << 20;
 
 /// A template.
 pub(crate) struct Template {
@@ -25,7 +29,7 @@ impl Template {
         if name.contains('/') {
             return Self::read(Path::new(name));
         }
-        let known = list(home)?;
+        let known = list(home);
         if let Some(file) = known.iter().find(|file| name_of(file) == name || file.ends_with(name)) {
             return Self::read(file);
         }
@@ -38,10 +42,7 @@ impl Template {
     }
 
     fn read(file: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(file).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
-            _ => Error::io("reading", e).in_file(file),
-        })?;
+        let text = String::from_utf8_lossy(&given::bytes(file, LONGEST)?).into_owned();
         Ok(Self { file: file.to_owned(), text })
     }
 
@@ -74,7 +75,7 @@ pub(crate) fn show(name: Option<&str>, home: &Home) -> Result<String> {
         return Ok(Template::find(name, home)?.text);
     }
     let mut lines = String::new();
-    for file in list(home)? {
+    for file in list(home) {
         let template = Template::read(&file)?;
         lines += &format!("{:<16}{}\n", name_of(&file), template.text.lines().next().unwrap_or_default());
     }
@@ -93,14 +94,10 @@ fn name_of(file: &Path) -> String {
     file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn list(home: &Home) -> Result<Vec<PathBuf>> {
-    let directory = directory(home);
-    if !directory.exists() {
-        return Ok(Vec::new());
-    }
-    let entries = directory.read_dir().map_err(|e| Error::io("listing", e).in_file(&directory))?;
+fn list(home: &Home) -> Vec<PathBuf> {
+    let entries = directory(home).read_dir().into_iter().flatten();
     let is_shown = |file: &PathBuf| file.is_file() && !name_of(file).starts_with('.');
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_shown).collect();
     files.sort();
-    Ok(files)
+    files
 }

@@ -1,4 +1,4 @@
-//! `scripts/cp-ask` with conversations that have a name, calls that fail, and command lines.
+//! `cp-ask` with conversations that have a name, calls that fail, and command lines.
 
 use cp_testkit::{Outcome, Place};
 
@@ -76,11 +76,24 @@ fn a_command_line_is_printed_and_not_run_without_a_terminal() {
     assert!(!place.work.join("made").exists());
     let ran = run(&with_command("# Nothing does."), COMMAND);
     assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
-    assert_eq!(ran.stderr, "cp-ask: no command does this: Nothing does.\n");
+    assert_eq!(ran.stderr, "✗ no command does this: Nothing does.\n");
     let ran = run(&with_command("rm made"), COMMAND);
     assert_eq!((ran.status, ran.stdout.as_str()), (0, "rm made\n"));
     assert!(ran.stderr.starts_with("policy: deny, "), "{}", ran.stderr);
-    for option in ["-s x", "-c", "--session x", "--name x", "--tools x", "--agent x", "--prompt x"] {
+    for option in [
+        "-s x",
+        "-c",
+        "--session x",
+        "--name x",
+        "--tools x",
+        "--agent x",
+        "--prompt x",
+        "-a x",
+        "-f x",
+        "-t x",
+        "-x",
+        "--schema x",
+    ] {
         let ran = run(&place, &format!("cp-ask {option} -C text"));
         assert_eq!((ran.status, ran.stdout.as_str()), (2, ""), "{option}: {}", ran.stderr);
     }
