@@ -136,7 +136,9 @@ fn key_is_stored_privately_and_sent_to_its_endpoint_only() {
     let place = Place::new();
     let ran = run(&place, &format!("echo {key} | cp-ask keys set openai; cp-ask keys list; cp-ask keys"));
     assert_eq!(ran.status, 0, "{}", ran.stderr);
-    assert!(ran.stdout.contains("\nopenai          ") && !ran.stdout.contains(&key) && !ran.stderr.contains(&key));
+    assert!(
+        ran.stdout.contains("\nopenai          key_file\n") && !ran.stdout.contains(&key) && !ran.stderr.contains(&key)
+    );
     let file = place.home.join("keys/api/openai");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{key}\n"));
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);

@@ -106,8 +106,8 @@ impl<'a> Printer<'a> {
         }
         self.hints.iter().for_each(|hint| to_stderr(&format!("{hint}\n")));
         let Some(file) = variable("LOG_FILE") else { return Ok(()) };
-        let events = self.events.iter().filter(|(_, message)| !message.is_empty());
-        events.map(|(event, message)| log_event(Path::new(&file), event, message, agent)).collect()
+        let mut events = self.events.iter().filter(|(_, message)| !message.is_empty());
+        events.try_for_each(|(event, message)| log_event(Path::new(&file), event, message, agent))
     }
 
     /// Writes text, to a terminal without the control characters of a model.

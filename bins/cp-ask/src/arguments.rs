@@ -32,6 +32,7 @@ struct Cli {
 
 /// A question and its options.
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(crate) struct Question {
     /// More system text
     #[arg(short, long, value_name = "TEXT|FILE", allow_hyphen_values = true)]

@@ -33,7 +33,7 @@ pub(crate) fn ask(question: &Question, home: &Home, out: &mut Output) -> Result<
     question.param.iter().for_each(|variable| option("--var", variable));
     let template = question.template.as_deref().map(|name| Template::find(name, home)).transpose()?;
     let input = if question.attaches_input() { Vec::new() } else { read_input(question)? };
-    let mut texts: Vec<&[u8]> = question.text.iter().map(|text| text.as_bytes()).collect();
+    let mut texts: Vec<&[u8]> = question.text.iter().map(String::as_bytes).collect();
     if !input.trim_ascii().is_empty() {
         texts.push(&input);
     }

@@ -42,8 +42,9 @@ impl Agent {
     /// Continues the current session, or starts one that becomes current. A session that has ended is not continued.
     pub(crate) fn continued(&self) -> Result<String> {
         let _lock = self.lock()?;
-        if let Some(session) = self.current().filter(|session| is_open(session).unwrap_or_default()) {
-            self.unlist(&session)?;
+        let is_open =
+            |session: &String| query(&["show", "--session", session]).is_ok_and(|shown| shown["ended"] == false);
+        if let Some(session) = self.current().filter(is_open) {
             return Ok(session);
         }
         let session = self.start()?;
@@ -58,18 +59,19 @@ impl Agent {
         })?;
         let session = self.start()?;
         let _lock = self.lock()?;
-        let mut listed = self.listed();
-        listed.push(session.clone());
+        let list = self.home.state("current").join(format!("{}.single", self.id));
+        let text = std::fs::read_to_string(&list).unwrap_or_default();
+        let mut listed: Vec<&str> = text.lines().chain([session.as_str()]).collect();
         if keep > 0 && listed.len() > keep {
             let current = self.current();
             for old in listed.drain(..listed.len() - keep) {
                 // A session with more turns than one call makes was continued.
-                if Some(&old) != current.as_ref() && turns(&old).is_ok_and(|turns| turns <= 2) {
-                    let _ = delete(&old);
+                if Some(old) != current.as_deref() && turns(old).is_ok_and(|turns| turns <= 2) {
+                    let _ = delete(old);
                 }
             }
         }
-        self.list(&listed)?;
+        write_whole(&list, (listed.join("\n") + "\n").as_bytes())?;
         Ok(session)
     }
 
@@ -86,12 +88,10 @@ impl Agent {
         }
         let ledgers = self.home.session(session)?.directory.join("ledger");
         let files = ledgers.read_dir().into_iter().flatten().flatten();
-        let was_asked = |file: PathBuf| std::fs::read(file).is_ok_and(|text| has_request(&text));
-        if files.map(|file| file.path()).any(was_asked) {
+        let has_request = |text: Vec<u8>| String::from_utf8_lossy(&text).contains("\"event\":\"llm.request\"");
+        if files.map(|file| file.path()).any(|file| std::fs::read(file).is_ok_and(has_request)) {
             return query(&["end", session]).map(drop);
         }
-        let _lock = self.lock()?;
-        self.unlist(session)?;
         delete(session)
     }
 
@@ -147,26 +147,6 @@ impl Agent {
         let _ = std::fs::remove_file(&new);
         symlink(target, &new).and_then(|()| std::fs::rename(&new, link)).map_err(failed)
     }
-
-    /// The file that lists the sessions of one call.
-    fn list_file(&self) -> PathBuf {
-        self.home.state("current").join(format!("{}.single", self.id))
-    }
-
-    fn listed(&self) -> Vec<String> {
-        std::fs::read_to_string(self.list_file()).unwrap_or_default().lines().map(str::to_owned).collect()
-    }
-
-    fn list(&self, sessions: &[String]) -> Result<()> {
-        write_whole(&self.list_file(), sessions.iter().flat_map(|id| [id, "\n"]).collect::<String>().as_bytes())
-    }
-
-    /// Removes a session from the list, because it is continued. The caller has the lock.
-    fn unlist(&self, session: &str) -> Result<()> {
-        let listed = self.listed();
-        let others: Vec<String> = listed.iter().filter(|id| *id != session).cloned().collect();
-        if others.len() == listed.len() { Ok(()) } else { self.list(&others) }
-    }
 }
 
 /// Returns the id of a session that is named. A session that has ended is opened again.
@@ -184,10 +164,6 @@ pub(crate) fn query(words: &[&str]) -> Result<Value> {
     ask_with("cp-session", words, b"", [])?.data()
 }
 
-fn is_open(session: &str) -> Result<bool> {
-    Ok(query(&["show", "--session", session])?["ended"] == false)
-}
-
 fn turns(session: &str) -> Result<u64> {
     Ok(query(&["count", "--session", session])?["count"].as_u64().unwrap_or_default())
 }
@@ -201,9 +177,4 @@ fn delete(session: &str) -> Result<()> {
 fn text_of(answer: &Value, member: &str) -> Result<String> {
     let text = answer[member].as_str().map(str::to_owned);
     text.ok_or_else(|| Error::validation(format!("cp-session answered without {member}")))
-}
-
-fn has_request(ledger: &[u8]) -> bool {
-    const REQUEST: &[u8] = b"\"event\":\"llm.request\"";
-    ledger.windows(REQUEST.len()).any(|window| window == REQUEST)
 }

@@ -1,9 +1,10 @@
 //! The keys of providers and endpoints, each in a file of `keys/api/` that only its owner can read. A key is never printed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Subcommand;
 use cp_common::context::given;
+use cp_common::coprocess::ask_with;
 use cp_common::home::config::Config;
 use cp_common::home::{Home, write_whole};
 use cp_common::output::to_stderr;
@@ -11,12 +12,10 @@ use cp_common::signals::wait_readable;
 use cp_common::{Error, Result};
 use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
+use serde_json::Value;
 
-use crate::environment::variable;
-
-/// The providers with a key, and their variables.
-const PROVIDERS: [(&str, &str); 3] =
-    [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY"), ("gemini", "GEMINI_API_KEY")];
+/// The providers with a key.
+const PROVIDERS: [&str; 3] = ["anthropic", "openai", "gemini"];
 
 /// The arguments of `keys`.
 #[derive(clap::Args)]
@@ -39,33 +38,27 @@ enum Action {
 /// Runs the command and returns the text to print.
 pub(crate) fn run(args: &Args, home: &Home) -> Result<String> {
     let config = Config::load(&home.config_file())?;
-    let known: Vec<&str> = PROVIDERS.iter().map(|(name, _)| *name).chain(config.names("endpoints")).collect();
+    let known: Vec<&str> = PROVIDERS.into_iter().chain(config.names("endpoints")).collect();
     match &args.action {
         Some(Action::Set { name }) => {
             if !known.contains(&name.as_str()) {
                 let error = Error::not_found(format!("no provider or endpoint `{name}`"));
                 return Err(error.hint(format!("choose one of {}, or add [endpoints.{name}]", known.join(", "))));
             }
-            let file = file_of(name, home);
+            let file = home.keys().join("api").join(name);
             write_whole(&file, format!("{}\n", read_key(name)?).as_bytes())?;
             Ok(format!("the key of {name} is stored in {}\n", file.display()))
         }
-        Some(Action::List) | None => Ok(known.iter().map(|name| source_of(name, home)).collect()),
+        Some(Action::List) | None => list(),
     }
 }
 
-fn file_of(name: &str, home: &Home) -> PathBuf {
-    home.keys().join("api").join(name)
-}
-
-/// Returns a line with the source of a key, in the order in which `cp-llm` looks for it.
-fn source_of(name: &str, home: &Home) -> String {
-    let of_provider = PROVIDERS.iter().find(|(provider, _)| *provider == name).map(|(_, variable)| *variable);
-    let variables =
-        of_provider.into_iter().flat_map(|name| ["", "_FILE", "_COMMAND"].map(|end| format!("{name}{end}")));
-    let stored = Some(file_of(name, home)).filter(|file| file.is_file()).map(|file| file.display().to_string());
-    let source = variables.into_iter().find(|name| variable(name).is_some()).or(stored);
-    format!("{name:<16}{}\n", source.as_deref().unwrap_or("-"))
+/// Lists the endpoints with a key, and the source that `cp-llm` reads the key from.
+fn list() -> Result<String> {
+    let context: Value = ask_with("cp-llm", &["context"], b"", [])?.data()?;
+    let sources = context["credentials"]["sources"].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Ok(sources.map(|source| format!("{:<16}{}\n", text(&source["provider"]), text(&source["source"]))).collect())
 }
 
 /// Reads a key from standard input, on a terminal without echo.

@@ -74,11 +74,11 @@ pub(crate) fn show(name: Option<&str>, home: &Home) -> Result<String> {
     if let Some(name) = name {
         return Ok(Template::find(name, home)?.text);
     }
-    let mut lines = String::new();
-    for file in list(home) {
-        let template = Template::read(&file)?;
-        lines += &format!("{:<16}{}\n", name_of(&file), template.text.lines().next().unwrap_or_default());
-    }
+    let line_of = |file: PathBuf| -> Result<String> {
+        let text = Template::read(&file)?.text;
+        Ok(format!("{:<16}{}\n", name_of(&file), text.lines().next().unwrap_or_default()))
+    };
+    let lines = list(home).into_iter().map(line_of).collect::<Result<String>>()?;
     if lines.is_empty() {
         let place = directory(home).display().to_string();
         return Err(Error::not_found("no templates yet").hint(format!("`cp-ask init` writes some to {place}")));

@@ -32,8 +32,7 @@ impl Tools {
         };
         let listed: Value = serde_json::from_slice(&given::bytes(path, LONGEST)?).map_err(|e| wrong(e.to_string()))?;
         let listed = listed.get("tools").unwrap_or(&listed).as_array().ok_or_else(|| wrong("no array".to_owned()))?;
-        let tools = listed.iter().map(|tool| entry(tool).ok_or_else(|| wrong("a tool without a name".to_owned())));
-        let tools = tools.collect::<Result<Vec<_>>>()?;
+        let tools: Vec<&Value> = listed.iter().map(|tool| tool.get("function").unwrap_or(tool)).collect();
         let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
         let failed = |e| Error::io("writing the list of tools", e);
         let scratch = TempDir::with_prefix("cp-ask-").map_err(failed)?;
@@ -55,20 +54,6 @@ impl Tools {
         let allowed = self.list.iter().map(|(names, _)| format!("--allow={names}"));
         [format!("--tools={}", self.path.display())].into_iter().chain(allowed).collect()
     }
-}
-
-/// Rewrites a tool to the form of the loop; `None` without a valid name.
-fn entry(tool: &Value) -> Option<Value> {
-    let mut tool = tool.get("function").unwrap_or(tool).as_object()?.clone();
-    let name = tool.get("name")?.as_str()?;
-    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)) {
-        return None;
-    }
-    let schema = tool.remove("input_schema");
-    let is_given = |value: &Value| !value.is_null();
-    let own = tool.get("parameters").cloned().filter(is_given).or(schema.filter(is_given));
-    tool.insert("parameters".to_owned(), own.unwrap_or_else(|| json!({"type": "object"})));
-    Some(Value::Object(tool))
 }
 
 /// Returns the executable of a tool: in `CP_TOOLS_DIR`, else in `bin` beside the list, else beside the list.

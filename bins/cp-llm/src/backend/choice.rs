@@ -255,10 +255,9 @@ impl StoredKeys {
     /// of the provider.
     fn add_to(&self, mut endpoint: Endpoint) -> Endpoint {
         let is_foreign = endpoint.base.is_some() && PROVIDERS.iter().any(|provider| provider.name == endpoint.name);
-        if endpoint.api.provider().is_some() && !is_foreign && endpoint.key_source().is_none() {
-            if let Some(file) = self.file_of(&endpoint.name) {
-                (endpoint.key, endpoint.needs_key) = (KeySource::File(file), true);
-            }
+        let needs_key = endpoint.api.provider().is_some() && !is_foreign && endpoint.key_source().is_none();
+        if let Some(file) = self.file_of(&endpoint.name).filter(|_| needs_key) {
+            (endpoint.key, endpoint.needs_key) = (KeySource::File(file), true);
         }
         endpoint
     }
