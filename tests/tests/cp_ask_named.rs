@@ -152,3 +152,27 @@ fn at_a_terminal_a_command_line_runs_after_a_yes() {
     assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
     assert!(place.work.join("made").exists());
 }
+
+#[test]
+fn widget_replaces_the_typed_line_and_runs_nothing() {
+    let widgets = cp_testkit::repository().join("scripts/widgets");
+    for (shell, options, load, bind) in [
+        ("bash", &["--norc", "--noprofile", "-i"][..], ".", r#"bind -x '"\ea": cp_ask_widget'"#),
+        ("zsh", &["-f", "-i"], ".", r"bindkey '\ea' cp-ask-widget"),
+        ("fish", &["--no-config", "-i"], "source", r"bind \ea cp_ask_widget"),
+    ] {
+        let place = with_command("touch made");
+        let command = place.program(shell).args(options).env("TERM", "xterm").env("PS1", "> ").with_programs();
+        let command = command.env("CP_BACKEND", "stub").env("CP_STUB_SCRIPT", place.work.join("answers"));
+        let mut terminal = command.terminal(200);
+        terminal.send(&format!("{load} {}/cp-ask.{shell}; {bind}; echo read''y\r", widgets.display()));
+        terminal.wait_for("ready");
+        terminal.send("make a file\x1ba");
+        terminal.wait_for("touch made");
+        assert!(!place.work.join("made").exists(), "{shell}");
+        terminal.send("\r");
+        cp_testkit::until("the line is run by the person", || place.work.join("made").exists());
+        terminal.send("exit\r");
+        terminal.end();
+    }
+}
