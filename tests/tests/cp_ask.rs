@@ -477,7 +477,7 @@ fn the_page_names_every_option_and_every_word_of_the_help() {
     let help = Place::new().sh("cp-ask help").stdout;
     let page = std::fs::read_to_string(repository().join("man/cp-ask.1")).unwrap();
     for option in OPTIONS.split_whitespace() {
-        assert!(help.contains(&format!("{option}")), "the help lacks {option}");
+        assert!(help.contains(option), "the help lacks {option}");
         assert!(page.contains(&format!("Fl {}", &option[1..])), "cp-ask(1) lacks {option}");
     }
     let named = help.split([' ', ',', '\n', '[']).filter(|word| word.starts_with('-') && word.len() > 1);

@@ -58,7 +58,8 @@ fn list() -> Result<String> {
     let context: Value = ask_with("cp-llm", &["context"], b"", [])?.data()?;
     let sources = context["credentials"]["sources"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    Ok(sources.map(|source| format!("{:<16}{}\n", text(&source["provider"]), text(&source["source"]))).collect())
+    let lines = sources.map(|source| format!("{:<16}{}\n", text(&source["provider"]), text(&source["source"])));
+    Ok(lines.collect::<Vec<_>>().concat())
 }
 
 /// Reads a key from standard input, on a terminal without echo.
