@@ -23,7 +23,7 @@ fn maker(place: &Place, text: &str) -> Outcome {
 
 /// Puts scripts into `built` that run the programs: to pack those themselves takes long.
 fn built(place: &Place) {
-    for name in PROGRAMS {
+    for name in PROGRAMS.into_iter().chain(["cp-ask"]) {
         place.work.executable(format!("built/{name}"), format!("#!/bin/sh\nexec {} \"$@\"\n", program(name).display()));
     }
 }

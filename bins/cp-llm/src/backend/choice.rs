@@ -30,6 +30,7 @@ pub(crate) struct Endpoints {
     named: Option<Value>,
     /// The default model, from a setting.
     model: Option<Value>,
+    stored: StoredKeys,
     /// True if an error may suggest servers on this machine that answer.
     may_probe: bool,
 }
@@ -37,8 +38,10 @@ pub(crate) struct Endpoints {
 impl Endpoints {
     /// Reads the endpoints of a home. `flag` is the name of the default endpoint.
     pub(crate) fn load(config: &Config, flag: Option<&str>) -> Result<Self> {
-        let (configured, aliases) = read_tables(config)?;
+        let stored = StoredKeys::of(config);
+        let (configured, aliases) = read_tables(config, &stored)?;
         Ok(Self {
+            stored,
             configured,
             aliases,
             named: config.get("backend", flag),
@@ -63,8 +66,9 @@ impl Endpoints {
     /// The endpoints that `config/cp.toml` or the environment configures.
     pub(crate) fn configured(&self) -> Vec<Arc<Endpoint>> {
         let others = PROVIDERS.iter().filter(|provider| !self.configured.contains_key(provider.name));
-        let providers = others.filter(|provider| !provider.only_by_name && provider.is_configured());
-        self.configured.values().cloned().chain(providers.map(|provider| Arc::new(provider.endpoint()))).collect()
+        let providers = others.filter(|provider| !provider.only_by_name && self.is_configured(provider));
+        let endpoints = providers.map(|provider| Arc::new(self.stored.add_to(provider.endpoint())));
+        self.configured.values().cloned().chain(endpoints).collect()
     }
 
     /// The default endpoint; all configured endpoints if there are several and none is named.
@@ -84,7 +88,7 @@ impl Endpoints {
         let endpoint = match name {
             "stub" => Endpoint::of(name, ApiName::Stub),
             "llm" => Endpoint::of(name, ApiName::Llm),
-            _ => PROVIDERS.iter().find(|provider| provider.name == name)?.endpoint(),
+            _ => self.stored.add_to(PROVIDERS.iter().find(|provider| provider.name == name)?.endpoint()),
         };
         Some(Arc::new(endpoint))
     }
@@ -151,9 +155,10 @@ impl Endpoints {
         Error::config("no backend is configured").hint(format!("{hint}\n{offline}")).fatal()
     }
 
-    /// True if `config/cp.toml` or the environment configures it.
+    /// True if `config/cp.toml`, the environment or a stored key configures it.
     fn is_configured(&self, provider: &Provider) -> bool {
-        self.configured.contains_key(provider.name) || provider.is_configured()
+        let is_stored = || provider.has_key() && self.stored.file_of(provider.name).is_some();
+        self.configured.contains_key(provider.name) || provider.is_configured() || is_stored()
     }
 
     /// Resolves a model: an alias, `ENDPOINT/MODEL`, or a model of the default endpoint.
@@ -230,6 +235,34 @@ pub(crate) fn credentials(context: &Context) -> Credentials {
     Credentials::found(sources.collect::<Vec<_>>())
 }
 
+/// The keys that `cp-ask keys set` stores, each in the file `keys/api/NAME` of the home.
+struct StoredKeys(PathBuf);
+
+impl StoredKeys {
+    /// The keys of the home with these settings.
+    fn of(config: &Config) -> Self {
+        let home = config.file().parent().and_then(Path::parent).unwrap_or(Path::new(""));
+        Self(home.join("keys/api"))
+    }
+
+    /// The file with the key of an endpoint, if it is stored. The two wire APIs of a provider have one key.
+    fn file_of(&self, endpoint: &str) -> Option<PathBuf> {
+        let name = if endpoint == "openai-responses" { "openai" } else { endpoint };
+        Some(self.0.join(name)).filter(|file| file.is_file())
+    }
+
+    /// Adds the stored key to an endpoint of a server without another source of its key. The key of a provider is sent only to the address
+    /// of the provider.
+    fn add_to(&self, mut endpoint: Endpoint) -> Endpoint {
+        let is_foreign = endpoint.base.is_some() && PROVIDERS.iter().any(|provider| provider.name == endpoint.name);
+        let needs_key = endpoint.api.provider().is_some() && !is_foreign && endpoint.key_source().is_none();
+        if let Some(file) = self.file_of(&endpoint.name).filter(|_| needs_key) {
+            (endpoint.key, endpoint.needs_key) = (KeySource::File(file), true);
+        }
+        endpoint
+    }
+}
+
 #[derive(Deserialize)]
 struct Tables {
     #[serde(default)]
@@ -260,7 +293,10 @@ struct Table {
 
 /// Reads the endpoints and the aliases of a home.
 #[expect(clippy::type_complexity, reason = "two tables")]
-fn read_tables(config: &Config) -> Result<(BTreeMap<String, Arc<Endpoint>>, BTreeMap<String, String>)> {
+fn read_tables(
+    config: &Config,
+    stored: &StoredKeys,
+) -> Result<(BTreeMap<String, Arc<Endpoint>>, BTreeMap<String, String>)> {
     let Tables { endpoints, aliases } = config.tables()?;
     let directory = config.file().parent().unwrap_or(Path::new(""));
     let at = |name: &Spanned<String>, e: Error| {
@@ -278,7 +314,7 @@ fn read_tables(config: &Config) -> Result<(BTreeMap<String, Arc<Endpoint>>, BTre
     }
     let endpoint = |(name, table): (Spanned<String>, Table)| {
         let endpoint = endpoint(name.get_ref(), table, directory).map_err(|e| at(&name, e))?;
-        Ok((name.into_inner(), Arc::new(endpoint)))
+        Ok((name.into_inner(), Arc::new(stored.add_to(endpoint))))
     };
     let endpoints = endpoints.into_iter().map(endpoint).collect::<Result<_>>()?;
     Ok((endpoints, aliases.into_iter().map(|(name, means)| (name.into_inner(), means)).collect()))

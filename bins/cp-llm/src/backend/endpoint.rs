@@ -251,7 +251,9 @@ impl Endpoint {
                 (None, "key_env", format!("add key_env, key_file or key_command to [endpoints.{}]", self.name))
             }
             KeySource::Variable(name) => {
-                let hint = format!("set {name}, or {name}_FILE to a file that holds it; --backend stub needs none");
+                let hint = format!(
+                    "set {name}, or {name}_FILE to a file that holds it, or store it with `cp-ask keys set`; --backend stub needs none"
+                );
                 (secret::key(name, variable)?, name.as_str(), hint)
             }
         };

@@ -58,6 +58,11 @@ impl Provider {
         self.variables.is_some_and(|(key, base)| secret::source_of(key, variable).is_some() || variable(base).is_some())
     }
 
+    /// True if it has a key.
+    pub(super) fn has_key(&self) -> bool {
+        self.variables.is_some()
+    }
+
     /// The endpoint that the environment configures.
     pub(super) fn endpoint(&self) -> Endpoint {
         let base = self.base();

@@ -3,7 +3,7 @@
 pub mod approval;
 mod arguments;
 mod command;
-mod completion;
+pub mod completion;
 pub mod confirm;
 pub mod describe;
 mod help;
@@ -17,4 +17,4 @@ pub use self::arguments::require_text;
 pub use self::identity::{
     Audit, AuditSink, Check, Class, CredentialSource, Credentials, Finished, Input, Program, Status, VERSION, VerbDoc,
 };
-pub use self::start::{main, without_home};
+pub use self::start::{main, main_for_person, without_home};

@@ -35,6 +35,23 @@ pub fn without_home() {
 /// Runs a program from its arguments to its exit status. This is the whole body of `main`.
 pub fn main<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>) -> ExitCode {
     let started = Instant::now();
+    install_hooks();
+    ExitCode::from(status_of(start(program, run, started)))
+}
+
+/// Runs a command for people from its arguments to its exit status. Its output is text without an envelope; `run`
+/// returns the status.
+pub fn main_for_person(program: &'static str, run: fn(&[OsString], &mut Output) -> Result<u8>) -> ExitCode {
+    let started = Instant::now();
+    install_hooks();
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut out = Output::new(program, Format::Raw, false, started);
+    let outcome = check_open().and_then(|()| run(&arguments, &mut out)).map(|status| out.ended_with(status));
+    ExitCode::from(out.close(outcome))
+}
+
+/// Installs the handlers of bugs and signals, which write the last line.
+fn install_hooks() {
     std::panic::set_hook(Box::new(|panic| {
         last_words(&bug(&format!("internal error: {panic}")));
         leave(Code::Unknown);
@@ -44,7 +61,6 @@ pub fn main<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Re
             leave(Code::Interrupted);
         }
     });
-    ExitCode::from(status_of(start(program, run, started)))
 }
 
 /// Exits from anywhere: after a bug, or if the work does not react to a signal.
@@ -72,7 +88,7 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
     let command = command_of::<C>(program);
     if let Some((_, words)) = arguments.split_first().filter(|(first, _)| *first == completion::ASK) {
         let mut out = Output::new(program.name, Format::Raw, true, started);
-        let outcome = out.raw(completion::candidates(program, &command, words).as_bytes());
+        let outcome = out.raw(completion::candidates(&command, program.implicit, words).as_bytes());
         out.ended_with(0);
         return out.close(outcome);
     }

@@ -11,12 +11,11 @@ use serde_json::Value;
 use crate::home::config::Config;
 use crate::home::{Home, TIERS};
 use crate::program::command;
-use crate::program::identity::Program;
 use crate::wire::Reply;
 
 /// The word with which the scripts call the program. The words of the command line follow, up to the one that is being
 /// typed.
-pub(super) const ASK: &str = "__complete";
+pub const ASK: &str = "__complete";
 
 /// A completion script.
 #[derive(Debug, Serialize)]
@@ -34,23 +33,23 @@ impl Reply for Completions {
     }
 }
 
-/// Returns the script of a shell; bash is the default.
-pub(super) fn script(program: &Program, shell: &str) -> Completions {
+/// Returns the script of a shell for a program; bash is the default.
+pub fn script(program: &str, shell: &str) -> Completions {
     let text = match shell {
         "zsh" => include_str!("script.zsh"),
         "fish" => include_str!("script.fish"),
         _ => include_str!("script.bash"),
     };
-    let script = text.replace("PROGRAM", program.name).replace("FUNCTION", &program.name.replace('-', "_"));
+    let script = text.replace("PROGRAM", program).replace("FUNCTION", &program.replace('-', "_"));
     Completions { shell: shell.to_owned(), script }
 }
 
 /// Returns the lines for a script: a candidate, a tab and its description. `:files`, `:directories` and `:commands` let
-/// the shell complete.
-pub(super) fn candidates(program: &Program, root: &Command, words: &[OsString]) -> String {
+/// the shell complete. `implicit` is the subcommand whose options apply if the line names none; the root if it is `None`.
+pub fn candidates(root: &Command, implicit: Option<&str>, words: &[OsString]) -> String {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (typed, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
-    let line = Line::read(program, root, before);
+    let line = Line::read(root, implicit, before);
     let lines = match line.is_asked(typed) {
         Asked::Nothing => Vec::new(),
         Asked::Value(argument, typed) => starting_with(line.values(argument), typed),
@@ -75,8 +74,8 @@ enum Asked<'a> {
 
 /// The words before the one that is being typed.
 struct Line<'a> {
-    program: &'a Program,
     root: &'a Command,
+    implicit: Option<&'a str>,
     /// The deepest verb that they name; the root if they name none.
     here: &'a Command,
     /// The operands after the verb.
@@ -88,8 +87,8 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn read(program: &'a Program, root: &'a Command, words: &[String]) -> Self {
-        let mut line = Line { program, root, here: root, operands: 0, open: None, is_after_dashes: false, home: None };
+    fn read(root: &'a Command, implicit: Option<&'a str>, words: &[String]) -> Self {
+        let mut line = Line { root, implicit, here: root, operands: 0, open: None, is_after_dashes: false, home: None };
         for word in words {
             line.take(word);
         }
@@ -132,7 +131,7 @@ impl<'a> Line<'a> {
 
     /// Returns the verb whose options apply: the named one, else the implicit one.
     fn verb(&self) -> &'a Command {
-        let main = self.program.implicit.and_then(|name| self.root.find_subcommand(name));
+        let main = self.implicit.and_then(|name| self.root.find_subcommand(name));
         if std::ptr::eq(self.here, self.root) { main.unwrap_or(self.root) } else { self.here }
     }
 
@@ -203,7 +202,7 @@ impl<'a> Line<'a> {
             return fixed.iter().map(|value| format!("{}\t{}", value.get_name(), about(value.get_help()))).collect();
         }
         let home = Home::find(self.home.as_deref()).ok();
-        values_of(argument, self.program.name, home.as_ref())
+        values_of(argument, self.root.get_name(), home.as_ref())
     }
 }
 
@@ -225,6 +224,7 @@ fn values_of(argument: &Arg, program: &str, home: Option<&Home>) -> Vec<String> 
         ("model", _) => found(models),
         ("backend", _) => words(BACKENDS),
         ("tool-backend", _) => words(LOOPS),
+        ("template", "NAME") => found(|home| names(&home.path("config/templates"), "")),
         ("ledger", _) => found(ledgers_and_files),
         ("" | "file", "FILE") if program == "cp-log" => found(ledgers_and_files),
         (_, "RUN" | "FILE|RUN") => found(runs),

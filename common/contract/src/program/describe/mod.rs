@@ -59,7 +59,7 @@ pub(super) fn run<C: CommandFactory>(
         _ => {
             let shell = own.and_then(|own| own.get_one::<String>("shell"));
             let shell = shell.ok_or_else(|| Error::usage("completions needs a shell"))?;
-            context.out.answer(&completion::script(program, shell))
+            context.out.answer(&completion::script(program.name, shell))
         }
     }
 }

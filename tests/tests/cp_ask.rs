@@ -1,4 +1,4 @@
-//! `scripts/cp-ask`: a text in, a text out, and a conversation that goes on when it is asked to.
+//! `cp-ask`: a text in, a text out, and a conversation that goes on when it is asked to.
 
 use std::process::Stdio;
 
@@ -41,22 +41,45 @@ fn the_story_of_the_document() {
 }
 
 #[test]
-fn the_chat_loop_in_four_lines_leaves_standard_input_to_the_loop() {
+fn text_from_pipe_or_file_is_joined_to_question() {
     let place = Place::new();
-    let chat = "while read -r -e -p '> ' msg; do\n    cp-ask -c \"$msg\"\ndone";
-    let ran = run_in("bash", &place, &format!("printf 'one\\ntwo\\nthree\\n' | {chat}"));
+    place.work.executable("echo", ECHO);
+    place.work.write("list", "one\ntwo\n");
+    for (script, asked) in [
+        ("printf 'one\ntwo\n' | cp-ask --backend ./echo sum", "sum\n\none\ntwo"),
+        ("cp-ask --backend ./echo sum <list", "sum\n\none\ntwo"),
+        ("cp-ask --backend ./echo sum - <list", "sum\n\none\ntwo"),
+        ("cp-ask --backend ./echo <list", "one\ntwo"),
+        ("cp-ask --backend ./echo - <list", "one\ntwo"),
+        ("printf ' \n' | cp-ask --backend ./echo sum", "sum"),
+        ("cp-ask --backend ./echo sum </dev/null", "sum"),
+        ("cp-ask --backend ./echo sum <&-", "sum"),
+    ] {
+        let ran = run_in("bash", &place, script);
+        assert_eq!(ran.records()[0][2], asked, "{script}: {}", ran.stderr);
+    }
+    let place = Place::new();
+    let chat = "while read -r msg; do cp-ask -c \"$msg\" </dev/null; done <<<$'one\ntwo\nthree'";
+    let ran = run_in("bash", &place, chat);
     assert_eq!(ran.stdout, "stub response 1\nstub response 2\nstub response 3\n", "{}", ran.stderr);
+}
+
+#[test]
+fn open_silent_pipe_is_explained() {
+    let place = Place::new();
+    let ran = run(&place, "sleep 3 | cp-ask hi");
+    assert_eq!(ran.stdout, "stub response 1\n");
+    assert!(ran.stderr.contains("waiting for the end of standard input"), "{}", ran.stderr);
+}
+
+#[test]
+fn word_after_an_option_is_text() {
+    let place = Place::new();
     let ran = run(
         &place,
-        "for word in help reset sesion log; do cp-ask -c $word; done; cp-ask hello; cp-ask rests; cp-ask inti",
+        "exec </dev/null; for word in help reset sesion log; do cp-ask -c $word; done; cp-ask hello; cp-ask rests; cp-ask -- help",
     );
-    assert_eq!(
-        ran.stdout.matches("stub response").count(),
-        7,
-        "a line of a chat is a text: {}{}",
-        ran.stdout,
-        ran.stderr
-    );
+    assert_eq!(ran.stdout.matches("stub response").count(), 7, "{}{}", ran.stdout, ran.stderr);
 }
 
 #[test]
@@ -70,7 +93,7 @@ fn a_text_arrives_as_it_is() {
     let ran = run(
         &place,
         r#"set -- --backend ./echo
-        cp-ask "$@" -- "$(cat odd)"; printf %s "$(cat odd)" | cp-ask "$@" -s "$(cat odd)"; cp-ask "$@" "q" - <odd
+        cp-ask "$@" -- "$(cat odd)"; printf %s "$(cat odd)" | cp-ask "$@" -s "$(cat odd)"; cp-ask "$@" "q" - <odd; exec </dev/null
         cp-ask "$@" -s words.md -m m1 x; cp-ask "$@" -s 'two words' x; cp-ask "$@" -s @words.md x; cp-ask "$@" -s @@a/b x; cp-ask "$@" --model=m2 x
         echo '{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[]},"meta":{}}' | cp-ask "$@"; cp-ask "$@" -- help"#,
     );
@@ -116,13 +139,21 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
         ("cp-ask </dev/null", 2, "the input is empty"),
         ("cp-ask -c </dev/null", 2, "the input is empty"),
         ("cp-ask a b", 2, "more than one text: b"),
-        ("cp-ask --wrong", 2, "unknown option --wrong"),
-        ("cp-ask -s", 2, "-s needs a value"),
+        ("cp-ask --wrong", 2, "unexpected argument '--wrong'"),
+        ("cp-ask -s", 2, "a value is required for '--system"),
         ("cp-ask rest", 2, "unknown command rest"),
         ("cp-ask --agent x sesion", 2, "unknown command sesion"),
         ("cp-ask confiig", 2, "unknown command confiig"),
-        ("cp-ask logs", 2, "unknown command logs"),
-        ("cp-ask reset now", 2, "no operand"),
+        ("cp-ask inti", 2, "unknown command inti"),
+        ("cp-ask list", 2, "unknown command list"),
+        ("cp-ask reste", 2, "unknown command reste"),
+        ("cp-ask --tool-backend bash x", 2, "--tools"),
+        ("cp-ask -p a=b x", 2, "--template"),
+        ("cp-ask -x --tools . x", 2, "cannot be used with"),
+        ("cp-ask -t none x", 3, "no template `none`"),
+        ("cp-ask -f none x", 3, "no such file"),
+        ("cp-ask -a none x", 3, "no such file"),
+        ("cp-ask reset now", 2, "unexpected argument 'now'"),
         ("cp-ask -s prompts/sre.md x", 3, "no such file"),
         ("cp-ask --agent nobody x", 3, "nobody"),
         ("cp-ask --agent nobody -c x", 3, "nobody"),
@@ -185,33 +216,33 @@ fn without_a_home_nothing_is_made() {
 }
 
 #[test]
-fn programs_beside_script_are_found_and_print_its_completions() {
+fn programs_beside_cp_ask_are_found_without_path_and_without_jq() {
     let place = Place::new();
     let bin = place.root.directory("usr/bin");
-    for program in cp_testkit::PROGRAMS {
-        std::os::unix::fs::symlink(cp_testkit::program(program), bin.join(program)).unwrap();
-    }
-    for script in ["cp-ask", "cp.sh"] {
-        std::fs::copy(repository().join("scripts").join(script), bin.join(script)).unwrap();
+    for program in cp_testkit::PROGRAMS.into_iter().chain(["cp-ask"]) {
+        std::fs::hard_link(cp_testkit::program(program), bin.join(program)).unwrap();
     }
     let run = |arguments: &[&str]| {
-        let asking = place.program("sh").arg(bin.join("cp-ask")).args(arguments);
-        asking.env("PATH", "/usr/bin:/bin").env("CP_BACKEND", "stub").run()
+        let asking = place.program(bin.join("cp-ask")).args(arguments).env("PATH", "/nowhere");
+        asking.env("CP_BACKEND", "stub").stdin_from(Stdio::null()).run()
     };
-    assert_eq!(run(&["hello"]).stdout, "stub response 1\n", "{}", run(&["hello"]).stderr);
+    for (arguments, printed) in [
+        (&["hello"][..], "stub response 1\n"),
+        (&["-c", "more"], "stub response 2\n"),
+        (&["session", "--last", "1"], "assistant: stub response 2\n"),
+    ] {
+        assert_eq!(run(arguments).stdout, printed, "{}", run(arguments).stderr);
+    }
     assert!(run(&["completions", "bash"]).stdout.contains("complete -F _cp_ask cp-ask"));
-    std::fs::remove_file(bin.join("cp.sh")).unwrap();
-    let ran = run(&["hello"]);
-    assert_eq!((ran.status, ran.stderr.contains("cp.sh was not found")), (4, true), "{}", ran.stderr);
 }
 
 #[test]
-fn a_loop_that_reads_keeps_its_input_and_hears_nothing() {
+fn a_loop_with_null_input_keeps_its_list() {
     let place = Place::new();
     let ran = run_in(
         "bash",
         &place,
-        "printf 'a\\nb\\nc\\n' | while read -r l; do cp-ask \"$l\"; done; cp-ask -s <(echo be brief) x; cp-ask x - < <(echo y)",
+        "printf 'a\\nb\\nc\\n' | while read -r l; do cp-ask \"$l\" </dev/null; done; cp-ask -s <(echo be brief) x </dev/null; cp-ask x - < <(echo y)",
     );
     assert_eq!((ran.stdout, ran.stderr), ("stub response 1\n".repeat(5), String::new()));
 }
@@ -346,9 +377,11 @@ fn with_tools_the_model_decides_and_its_last_words_are_the_answer() {
     );
     let ran = run(&place, "export CP_STUB_SCRIPT=calls; cp-ask --tools tools.json --tool-backend /nowhere x");
     assert_eq!((ran.status, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
-    // The loops beside cp-ask are found without being on PATH: this one has no stub.
-    let ran = run(&place, "export SHELLCLAW_SKILLS_DIR=skills; cp-ask --tools tools.json --tool-backend bash x");
-    assert_eq!(ran.status, 4);
+    // This loop has no stub.
+    let script = "export SHELLCLAW_SKILLS_DIR=skills; cp-ask --tools tools.json --tool-backend bash x";
+    let loops = repository().join("scripts/backends");
+    let ran = place.shell("sh", script).env("CP_BACKEND", "stub").also_on_path(loops).stdin_from(Stdio::null()).run();
+    assert_eq!(ran.status, 4, "{}", ran.stderr);
     assert!(ran.stderr.contains("the loop bash cannot ask the backend stub"), "{}", ran.stderr);
 }
 
@@ -408,9 +441,9 @@ fn an_interrupt_ends_the_turn_and_leaves_nothing_behind() {
     let temporary = place.work.directory("tmp");
     place.work.executable("slow", "#!/bin/sh\nread -r line\n: >asked\nexec sleep 600\n");
     run(&place, "cp-ask before");
-    for shell in ["bash", "dash"] {
-        let script = repository().join("scripts/cp-ask");
-        let asking = place.program(shell).arg(script).args(["--backend", "./slow", "after"]).with_programs();
+    for shell in ["exec", ""] {
+        let script = format!("{shell} cp-ask --backend ./slow after");
+        let asking = place.program("sh").args(["-c", &script]).with_programs();
         let asking = asking.env("TMPDIR", &temporary).env("LOG_FILE", "l").stdin_from(Stdio::null());
         let asking = asking.with(|command| _ = command.process_group(0)).start();
         cp_testkit::until("the model is asked", || place.work.join("asked").exists());
@@ -435,50 +468,30 @@ fn on_a_terminal_there_is_help_instead_of_waiting_and_no_control_character() {
     assert_eq!(terminal.raw(), "a[31mbc\r\nd\r\n");
 }
 
-#[test]
-fn it_runs_from_a_link_and_under_both_shells() {
-    let place = Place::new();
-    let script = repository().join("scripts/cp-ask");
-    let ran = run(&place, &format!("ln -s {0} ask; ./ask one; bash {0} -c two; dash {0} -c three", script.display()));
-    assert_eq!(ran.stdout, "stub response 1\nstub response 2\nstub response 3\n", "{}", ran.stderr);
-}
-
-const OPTIONS: [&str; 15] = [
-    "-s",
-    "--system",
-    "-c",
-    "--continue",
-    "--session",
-    "--name",
-    "-C",
-    "--command",
-    "-m",
-    "--model",
-    "--agent",
-    "--prompt",
-    "--tools",
-    "--tool-backend",
-    "--backend",
-];
-const WORDS: [&str; 7] = ["init", "config", "session", "reset", "log", "completions", "help"];
+const OPTIONS: &str = "--system -s --continue -c --session --name --command -C --attach -a --file -f --template -t --param -p --extract -x --schema \
+    --option -o --model -m --agent --prompt --tools --tool-backend --backend --help --version -h -V";
+const WORDS: &str = "init config doctor models keys templates chat session reset logs log completions help";
 
 #[test]
 fn the_page_names_every_option_and_every_word_of_the_help() {
     let help = Place::new().sh("cp-ask help").stdout;
     let page = std::fs::read_to_string(repository().join("man/cp-ask.1")).unwrap();
-    let words = help.split_whitespace().map(|word| word.trim_end_matches(','));
-    let options: Vec<&str> = words.filter(|word| word.starts_with('-') && word.len() > 1).collect();
-    for option in OPTIONS {
-        assert!(options.contains(&option), "the help lacks {option}");
+    for option in OPTIONS.split_whitespace() {
+        assert!(help.contains(option), "the help lacks {option}");
         assert!(page.contains(&format!("Fl {}", &option[1..])), "cp-ask(1) lacks {option}");
     }
-    assert!(options.iter().all(|option| OPTIONS.contains(option) || ["--", "-]"].contains(option)), "{options:?}");
-    for word in WORDS {
+    let named = help.split([' ', ',', '\n', '[']).filter(|word| word.starts_with('-') && word.len() > 1);
+    assert!(named.clone().count() > 30);
+    for option in named.filter(|word| *word != "-]" && *word != "--") {
+        assert!(OPTIONS.split_whitespace().any(|known| known == option), "{option} is in no list");
+    }
+    for word in WORDS.split(' ') {
         assert!(
             help.contains(&format!("\n  {word} ")) && page.contains(&format!(".It Cm {word}")),
             "{word} is not described"
         );
     }
+    assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
     assert_eq!(help, Place::new().sh("cp-ask --help").stdout);
 }
 
@@ -493,8 +506,11 @@ fn completions_offer_options_words_and_values() {
         let lines = run(&place, &format!("cp-ask __complete {typed}")).stdout;
         lines.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(offered("-"), OPTIONS);
-    assert_eq!(offered("''"), WORDS);
+    let mut options = offered("-");
+    options.dedup();
+    options.extend(["-h", "-V"].map(str::to_owned));
+    assert_eq!(options, OPTIONS.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(offered("''"), WORDS.split(' ').collect::<Vec<_>>());
     assert_eq!(offered("-c -s x"), [":files"]);
     for backend in ["ollama", "llamacpp", "openai-responses"] {
         assert_eq!(offered(&format!("--backend {backend}")), [backend]);

@@ -1,4 +1,4 @@
-//! `scripts/cp-ask` with conversations that have a name, calls that fail, and command lines.
+//! `cp-ask` with conversations that have a name, calls that fail, and command lines.
 
 use cp_testkit::{Outcome, Place};
 
@@ -76,11 +76,24 @@ fn a_command_line_is_printed_and_not_run_without_a_terminal() {
     assert!(!place.work.join("made").exists());
     let ran = run(&with_command("# Nothing does."), COMMAND);
     assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
-    assert_eq!(ran.stderr, "cp-ask: no command does this: Nothing does.\n");
+    assert_eq!(ran.stderr, "✗ no command does this: Nothing does.\n");
     let ran = run(&with_command("rm made"), COMMAND);
     assert_eq!((ran.status, ran.stdout.as_str()), (0, "rm made\n"));
     assert!(ran.stderr.starts_with("policy: deny, "), "{}", ran.stderr);
-    for option in ["-s x", "-c", "--session x", "--name x", "--tools x", "--agent x", "--prompt x"] {
+    for option in [
+        "-s x",
+        "-c",
+        "--session x",
+        "--name x",
+        "--tools x",
+        "--agent x",
+        "--prompt x",
+        "-a x",
+        "-f x",
+        "-t x",
+        "-x",
+        "--schema x",
+    ] {
         let ran = run(&place, &format!("cp-ask {option} -C text"));
         assert_eq!((ran.status, ran.stdout.as_str()), (2, ""), "{option}: {}", ran.stderr);
     }
@@ -138,4 +151,28 @@ fn at_a_terminal_a_command_line_runs_after_a_yes() {
     terminal.send("yes\r");
     assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
     assert!(place.work.join("made").exists());
+}
+
+#[test]
+fn widget_replaces_the_typed_line_and_runs_nothing() {
+    let widgets = cp_testkit::repository().join("scripts/widgets");
+    for (shell, options, load, bind) in [
+        ("bash", &["--norc", "--noprofile", "-i"][..], ".", r#"bind -x '"\ea": cp_ask_widget'"#),
+        ("zsh", &["-f", "-i"], ".", r"bindkey '\ea' cp-ask-widget"),
+        ("fish", &["--no-config", "-i"], "source", r"bind \ea cp_ask_widget"),
+    ] {
+        let place = with_command("touch made");
+        let command = place.program(shell).args(options).env("TERM", "xterm").env("PS1", "> ").with_programs();
+        let command = command.env("CP_BACKEND", "stub").env("CP_STUB_SCRIPT", place.work.join("answers"));
+        let mut terminal = command.terminal(200);
+        terminal.send(&format!("{load} {}/cp-ask.{shell}; {bind}; echo read''y\r", widgets.display()));
+        terminal.wait_for("ready");
+        terminal.send("make a file\x1ba");
+        terminal.wait_for("touch made");
+        assert!(!place.work.join("made").exists(), "{shell}");
+        terminal.send("\r");
+        cp_testkit::until("the line is run by the person", || place.work.join("made").exists());
+        terminal.send("exit\r");
+        terminal.end();
+    }
 }

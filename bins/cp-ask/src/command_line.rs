@@ -1,0 +1,96 @@
+//! `-C`: a command line that the model proposes. On a terminal it runs after confirmation; elsewhere it is printed.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use cp_common::coprocess::{ask_with, find};
+use cp_common::output::{Output, to_stderr};
+use cp_common::wire::Message;
+use cp_common::{Code, Error, Result, signals};
+use cp_redact::Redactor;
+use rustix::stdio::stdout;
+use rustix::termios::isatty;
+use serde_json::Value;
+
+use crate::arguments::Question;
+use crate::ask::read_input;
+
+const INSTRUCTION: &str = "Answer with one command line for a POSIX shell on Linux that does what is asked: a single line, no explanation, \
+    no fence. If no command does it, answer with a line that begins with #.";
+
+/// Asks the model for a command line, outside of any conversation and without the secrets of the text.
+pub(crate) fn propose(question: &Question, out: &mut Output) -> Result<u8> {
+    let input = read_input(question)?;
+    let text = [question.text.join(" "), String::from_utf8_lossy(&input).into_owned()];
+    let text: Vec<&str> = text.iter().map(String::as_str).filter(|text| !text.trim().is_empty()).collect();
+    let (text, _) = Redactor::from_environment().redact_text(&text.join("\n\n"));
+    let mut words = vec![format!("--system={INSTRUCTION}"), "--input=text".to_owned()];
+    words.extend(question.model.iter().map(|model| format!("--model={model}")));
+    words.extend(question.backend.iter().map(|backend| format!("--backend={backend}")));
+    words.extend(question.option.iter().map(|option| format!("--option={option}")));
+    let message: Message = ask_with("cp-llm", &words, text.as_bytes(), [])?.data()?;
+    let command = command_in(&message.content.text());
+    if command.is_empty() || command.starts_with('#') {
+        let reason = command.strip_prefix('#').map(|reason| format!(":{reason}")).unwrap_or_default();
+        return Err(Error::not_found(format!("no command does this{reason}")));
+    }
+    let check = ["check", "--origin", "person", "-c", &command];
+    let decision: Value = ask_with("cp-exec", &check, b"", [])?.data()?;
+    let member = |name: &str| decision[name].as_str().unwrap_or_default();
+    let hint = Some(member("hint")).filter(|hint| member("decision") == "deny" && !hint.is_empty());
+    let policy = format!("policy: {}, {}\n", member("decision"), member("reason"));
+    let policy = policy + &hint.map(|hint| format!("  Hint: {hint}\n")).unwrap_or_default();
+    let terminal = File::options().read(true).write(true).open("/dev/tty");
+    let Some(terminal) = terminal.ok().filter(|_| isatty(stdout())) else {
+        to_stderr(&policy);
+        out.raw(format!("{command}\n").as_bytes())?;
+        return Ok(0);
+    };
+    to_stderr(&format!("{command}\n{policy}"));
+    let mut words = Vec::new();
+    match member("decision") {
+        "allow" => {}
+        // Without a token the owner of the policy must approve; cp-exec explains how.
+        "ask" => {
+            let dry_run = ["--origin", "person", "--dry-run", "-c", &command];
+            let preview: Value = ask_with("cp-exec", &dry_run, b"", [])?.data()?;
+            words.extend(preview["confirm_token"].as_str().map(|token| format!("--confirm={token}")));
+        }
+        _ => return Ok(Code::Forbidden.row().exit),
+    }
+    if !is_confirmed(&terminal)? {
+        return Err(Error::new(Code::Forbidden, "nothing was run"));
+    }
+    let mut run = Command::new(find("cp-exec")?);
+    run.args(words).args(["--origin", "person", "--format", "raw", "-c", &command]).stdin(Stdio::null());
+    Err(Error::io("starting cp-exec", run.exec()))
+}
+
+/// Returns the first line of an answer that can be a command. Fences and invisible characters are removed, so that the command that runs
+/// is the command that is shown.
+fn command_in(answer: &str) -> String {
+    let is_visible = |c: &char| !c.is_control() && !is_format(*c);
+    let lines = answer.lines().map(|line| line.replace('\t', " ").chars().filter(is_visible).collect::<String>());
+    let mut lines = lines.map(|line| line.trim_matches(' ').to_owned());
+    let line = lines.find(|line| !line.is_empty() && !line.starts_with("```")).unwrap_or_default();
+    line.strip_prefix('#').map_or_else(|| line.clone(), |reason| format!("# {}", reason.trim_start()))
+}
+
+/// True for the invisible characters of Unicode's category Cf.
+fn is_format(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}' | '\u{891}' | '\u{8e2}' | '\u{180e}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0001}'..='\u{e007f}')
+}
+
+fn is_confirmed(mut terminal: &File) -> Result<bool> {
+    let failed = |e| Error::io("asking at the terminal", e);
+    terminal.write_all(b"Run it? [y/N] ").map_err(failed)?;
+    signals::wait_readable(std::os::fd::AsFd::as_fd(terminal), None)?;
+    let mut answer = String::new();
+    BufReader::new(terminal).read_line(&mut answer).map_err(failed)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}

@@ -1,0 +1,79 @@
+//! The last questions of all conversations, from the ledgers: time, model, cost, session and the first line.
+
+use std::collections::HashMap;
+use std::process::{Command, Stdio};
+
+use cp_common::coprocess::{Child, Grace, find};
+use cp_common::output::printable_line;
+use cp_common::wire::record::Record;
+use cp_common::{Error, Result};
+use serde_json::Value;
+
+use crate::answer::words_of;
+
+/// The arguments of `logs`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The number of questions
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    limit: usize,
+    /// Only questions and answers that contain this text, in any case
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
+}
+
+/// Lists the questions, the newest last.
+pub(crate) fn list(args: &Args) -> Result<String> {
+    let mut command = Command::new(find("cp-log")?);
+    command.args(["query", "--event", "llm.request", "--event", "llm.response", "--reverse", "--format", "json"]);
+    let mut ledger = Child::start(command.stderr(Stdio::null()), Grace::default())?;
+    let sought = args.search.as_deref().map(str::to_lowercase);
+    let (mut answers, mut lines) = (HashMap::<String, Vec<Value>>::new(), Vec::new());
+    while lines.len() < args.limit {
+        let Some(line) = ledger.next_line()? else { break };
+        let record = Record::parse(line)?;
+        if !record.ok {
+            return Err(record.failure());
+        }
+        let Some("entry") = record.kind_name.as_deref() else { continue };
+        let entry: Value = record.read()?;
+        let request = format!("{}{}", entry["data"]["request_hash"], entry["session"]);
+        if entry["event"] == "llm.response" {
+            answers.entry(request).or_default().push(entry);
+            continue;
+        }
+        // A request that is repeated has several answers; in this order the latest comes first.
+        let mut answered = answers.remove(&request).unwrap_or_default().into_iter();
+        let Some(answer) = answered.next() else { continue };
+        answers.insert(request, answered.collect());
+        let question = question_of(&entry["content"]);
+        let is_sought = |text: &str| sought.as_deref().is_none_or(|sought| text.to_lowercase().contains(sought));
+        if is_sought(&question) || is_sought(&words_of(&answer["content"])) {
+            lines.push(line_of(&answer, &question));
+        }
+    }
+    if lines.is_empty() {
+        let what = if sought.is_some() { "no question contains this text" } else { "no questions yet" };
+        return Err(Error::not_found(what));
+    }
+    lines.reverse();
+    Ok(lines.concat())
+}
+
+/// Returns the text of the last turn.
+fn question_of(content: &Value) -> String {
+    let turns = content.as_array();
+    let last = turns.and_then(|turns| turns.iter().rev().find(|turn| turn["role"] == "user"));
+    last.map(|turn| words_of(&turn["content"])).unwrap_or_default()
+}
+
+fn line_of(answer: &Value, question: &str) -> String {
+    let data = &answer["data"];
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let time: String = text(&answer["ts"]).replace('T', " ").chars().take(16).collect();
+    let cost = data["usage"]["cost_usd"].as_f64().map_or("-".to_owned(), |cost| format!("${cost:.4}"));
+    let model = format!("{}/{}", text(&data["endpoint"]), text(&data["model"]));
+    let first = question.lines().find(|line| !line.trim().is_empty()).unwrap_or("-");
+    let first: String = first.chars().take(100).collect();
+    format!("{}\n", printable_line(&format!("{time}  {model}  {cost}  {}  {first}", text(&answer["session"]))))
+}

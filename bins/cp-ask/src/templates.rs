@@ -1,0 +1,103 @@
+//! Templates of `config/templates/`: texts that begin a question. A template with `{{` or `{%` is rendered by `cp-compose`.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::context::given;
+use cp_common::home::{Home, create_whole};
+use cp_common::spelling::nearest;
+use cp_common::{Error, Result};
+
+/// The templates that `init` creates.
+const STARTERS: [(&str, &str); 3] = [
+    ("review.md", include_str!("../templates/review.md")),
+    ("commit.md", include_str!("../templates/commit.md")),
+    ("translate.md", include_str!("../templates/translate.md")),
+];
+
+/// The longest template, in bytes.
+const LONGEST: u64 = 4 << 20;
+
+/// A template.
+pub(crate) struct Template {
+    pub(crate) file: PathBuf,
+    text: String,
+}
+
+impl Template {
+    /// Finds a template by its name, or reads the file at a path.
+    pub(crate) fn find(name: &str, home: &Home) -> Result<Self> {
+        if name.contains('/') {
+            return Self::read(Path::new(name));
+        }
+        let known = list(home);
+        if let Some(file) = known.iter().find(|file| name_of(file) == name || file.ends_with(name)) {
+            return Self::read(file);
+        }
+        let error = Error::not_found(format!("no template `{name}`"));
+        let names: Vec<String> = known.iter().map(|file| name_of(file)).collect();
+        Err(match nearest(name, names.iter().map(String::as_str)) {
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None => error.hint(format!("write it to {}", directory(home).join(format!("{name}.md")).display())),
+        })
+    }
+
+    fn read(file: &Path) -> Result<Self> {
+        let text = String::from_utf8_lossy(&given::bytes(file, LONGEST)?).into_owned();
+        Ok(Self { file: file.to_owned(), text })
+    }
+
+    /// Returns the text that precedes the question; `None` if `cp-compose` renders the template. Fails if the template has no place for a
+    /// text or a variable that is given.
+    pub(crate) fn instruction(&self, has_text: bool, has_variables: bool) -> Result<Option<&str>> {
+        let unused = |what: &str| {
+            let error = Error::usage(format!("the template does not use {what}")).in_file(&self.file);
+            Err(error.hint("add {{ text }} or the name of the variable to the template"))
+        };
+        let tags = ["{{", "{%"].into_iter().flat_map(|open| self.text.split(open).skip(1));
+        let tags: Vec<&str> = tags.filter_map(|tag| tag.split('}').next()).collect();
+        match tags.as_slice() {
+            [] if has_variables => unused("variables"),
+            [] => Ok(Some(self.text.trim_end())),
+            tags if has_text && !tags.iter().any(|tag| tag.contains("text")) => unused("the text"),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Creates the starter templates that do not exist.
+pub(crate) fn create_starters(home: &Home) -> Result<()> {
+    STARTERS.iter().try_for_each(|(name, text)| create_whole(&directory(home).join(name), text.as_bytes()).map(drop))
+}
+
+/// Lists the templates, each with its first line; or returns the text of one.
+pub(crate) fn show(name: Option<&str>, home: &Home) -> Result<String> {
+    if let Some(name) = name {
+        return Ok(Template::find(name, home)?.text);
+    }
+    let line_of = |file: PathBuf| -> Result<String> {
+        let text = Template::read(&file)?.text;
+        Ok(format!("{:<16}{}\n", name_of(&file), text.lines().next().unwrap_or_default()))
+    };
+    let lines = list(home).into_iter().map(line_of).collect::<Result<String>>()?;
+    if lines.is_empty() {
+        let place = directory(home).display().to_string();
+        return Err(Error::not_found("no templates yet").hint(format!("`cp-ask init` writes some to {place}")));
+    }
+    Ok(lines)
+}
+
+fn directory(home: &Home) -> PathBuf {
+    home.path("config/templates")
+}
+
+fn name_of(file: &Path) -> String {
+    file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn list(home: &Home) -> Vec<PathBuf> {
+    let entries = directory(home).read_dir().into_iter().flatten();
+    let is_shown = |file: &PathBuf| file.is_file() && !name_of(file).starts_with('.');
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_shown).collect();
+    files.sort();
+    files
+}

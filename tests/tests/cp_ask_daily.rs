@@ -1,0 +1,287 @@
+//! `cp-ask` for the daily habits: attachments, files, templates, keys, models, logs, and the table of `docs/HABITS.md`.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use cp_testkit::server::{json, reply};
+use cp_testkit::{Outcome, Place, Server, repository};
+use serde_json::Value;
+
+/// Answers with the prompt, as JSON.
+const ECHO: &str = r#"#!/bin/sh
+exec jq -c --unbuffered '{ok: true, schema_version: "1.0", type: "message", data: {id: "e", role: "assistant", model: "echo", backend: "echo",
+    content: (.data | tojson), tool_calls: [], stop_reason: "end_turn", usage: {input_tokens: 1, output_tokens: 1}}}'
+"#;
+
+const PIXEL: &str =
+    "\\211PNG\\r\\n\\032\\n\\000\\000\\000\\rIHDR\\000\\000\\000\\001\\000\\000\\000\\001\\010\\006\\000\\000\\000";
+
+fn run(place: &Place, script: &str) -> Outcome {
+    place.shell("bash", script).env("CP_BACKEND", "stub").stdin_from(Stdio::null()).run()
+}
+
+/// The prompt that a command line sends.
+fn prompt(place: &Place, script: &str) -> Value {
+    place.work.executable("echo", ECHO);
+    let ran = run(place, &script.replace("cp-ask", "cp-ask --backend ./echo"));
+    assert_eq!(ran.status, 0, "{script}: {}", ran.stderr);
+    serde_json::from_str(&ran.stdout).unwrap()
+}
+
+fn last_text(prompt: &Value) -> String {
+    let content = &prompt["messages"].as_array().unwrap().last().unwrap()["content"];
+    let blocks = content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
+    content.as_str().map_or_else(|| blocks.collect(), str::to_owned)
+}
+
+#[test]
+fn image_is_attached_from_file_url_or_standard_input() {
+    let place = Place::new();
+    run(&place, &format!("printf '{PIXEL}' >pic.png"));
+    for script in ["cp-ask -a pic.png what", "cp-ask what -a - <pic.png", "cat pic.png | cp-ask -a - what"] {
+        let asked = prompt(&place, script);
+        let blocks = asked["messages"][0]["content"].as_array().unwrap_or_else(|| panic!("{script}: {asked}")).clone();
+        assert_eq!((&blocks[0]["type"], &blocks[0]["source"]["media_type"]), (&"image".into(), &"image/png".into()));
+        assert_eq!(last_text(&asked), "what", "{script}");
+    }
+    // The policy decides about a URL before anything is sent.
+    let ran = run(&place, "cp-ask -a https://host.example/a.pdf what");
+    assert_eq!((ran.status, ran.stdout.as_str()), (4, ""));
+    assert!(ran.stderr.contains("policy does not permit attachments from host.example"), "{}", ran.stderr);
+    let image = std::fs::read(place.work.join("pic.png")).unwrap();
+    let server = Server::replying(move |_| reply(200, "image/png", "", &image));
+    place.policy("[llm]\nfetch = [\"127.0.0.1\"]\n");
+    let asked = prompt(&place, &format!("cp-ask -a {}/pic.png what", server.url()));
+    assert_eq!(asked["messages"][0]["content"][0]["type"], "image", "{asked}");
+}
+
+#[test]
+fn files_are_context_with_their_names() {
+    let place = Place::new();
+    place.work.write("a.rs", "fn a() {}\n");
+    place.work.write("b.rs", "fn b() {}\n");
+    let text = last_text(&prompt(&place, "cp-ask -f a.rs --file=b.rs 'compare'"));
+    let at = |word: &str| text.find(word).unwrap_or_else(|| panic!("{word}: {text}"));
+    assert!(at("a.rs") < at("fn a()") && at("fn a()") < at("b.rs") && at("fn b()") < at("compare"), "{text}");
+}
+
+#[test]
+fn template_begins_the_text_or_renders_it() {
+    let place = Place::new();
+    place.home.write("config/templates/review.md", "Review this.\n");
+    place.home.write("config/templates/translate.md", "To {{ language }}: {{ text }}");
+    for (script, text) in [
+        ("echo diff | cp-ask -t review", "Review this.\n\ndiff"),
+        ("cp-ask -t review", "Review this."),
+        ("echo diff | cp-ask -t review 'only errors'", "Review this.\n\nonly errors\n\ndiff"),
+        ("cp-ask -t translate -p language=German 'good day'", "To German: good day"),
+        ("echo hello | cp-ask --template translate.md --param language=fr", "To fr: hello"),
+    ] {
+        assert_eq!(last_text(&prompt(&place, script)), text, "{script}");
+    }
+    for (script, status, complaint) in [
+        ("cp-ask -t translate hi", 2, "language"),
+        ("cp-ask -t reviw hi", 3, "did you mean `review`?"),
+        ("cp-ask -t review -p a=b hi", 2, "does not use variables"),
+        ("echo '{{ other }}' >t; cp-ask -t ./t -p other=1 hi", 2, "does not use the text"),
+        ("cp-ask templates none", 3, "no template"),
+    ] {
+        let ran = run(&place, script);
+        assert_eq!((ran.status, ran.stdout.as_str()), (status, ""), "{script}: {}", ran.stderr);
+        assert!(ran.stderr.contains(complaint), "{script}: {}", ran.stderr);
+    }
+    let ran = run(&place, "cp-ask templates; cp-ask templates review");
+    assert_eq!(
+        ran.stdout,
+        "review          Review this.\ntranslate       To {{ language }}: {{ text }}\nReview this.\n"
+    );
+    let ran =
+        run(&Place::new(), "cp-ask templates; echo $?; cp-ask init >/dev/null; cp-ask templates | cut -d ' ' -f 1");
+    assert_eq!(ran.stdout, "3\ncommit\nreview\ntranslate\n", "{}", ran.stderr);
+}
+
+#[test]
+fn first_block_schema_and_parameters_are_used() {
+    let place = Place::new();
+    let answers = [
+        serde_json::json!({"content": "Here:\n```sh\nls -l\n```\nDone."}),
+        serde_json::json!({"content": "{\"n\":1}"}),
+    ];
+    place.work.write("answers", answers.map(|answer| format!("{answer}\n")).concat());
+    let ran = run(&place, "export CP_STUB_SCRIPT=answers; cp-ask -x hi; cp-ask session --last 1");
+    assert_eq!(ran.stdout.lines().next(), Some("ls -l"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("Done."), "the session has the whole answer: {}", ran.stdout);
+    place.work.write("texts", "{\"content\":\"no\"}\n".repeat(4));
+    place.work.write("json", "{\"content\":\"{\\\"n\\\":1}\"}\n");
+    let ran = run(
+        &place,
+        "CP_STUB_SCRIPT=json cp-ask --schema 'n int' hi; CP_STUB_SCRIPT=texts cp-ask --schema 'n int' hi; echo $?",
+    );
+    assert!(
+        ran.stdout.starts_with("{\"n\":1}\n") && ran.stdout.lines().count() == 2 && !ran.stdout.ends_with("\n0\n"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+    let ran = run(
+        &place,
+        "cp-ask -o temperature=0 -o max_tokens=9 hi; cp-log query --event llm.request --reverse -n 1 --jq .data",
+    );
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+}
+
+#[test]
+fn key_is_stored_privately_and_sent_to_its_endpoint_only() {
+    let key = format!("sk-test-{}", "0".repeat(30));
+    let place = Place::new();
+    let ran = run(&place, &format!("echo {key} | cp-ask keys set openai; cp-ask keys list; cp-ask keys"));
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("\nopenai          key_file\n") && !ran.stdout.contains(&key) && !ran.stderr.contains(&key)
+    );
+    let file = place.home.join("keys/api/openai");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{key}\n"));
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(file.parent().unwrap().metadata().unwrap().permissions().mode() & 0o77, 0);
+    // The default backend is the only provider with a key; another address does not get it.
+    let found = |script: &str| run(&place, script).closing()["data"]["checks"].to_string();
+    assert!(run(&place, "CP_BACKEND= cp-llm context | jq -c .data.credentials.sources").stdout.contains("openai"));
+    assert!(
+        !run(
+            &place,
+            "CP_BACKEND= OPENAI_BASE_URL=http://127.0.0.1:9/v1 cp-llm context | jq -c .data.credentials.sources"
+        )
+        .stdout
+        .contains("openai")
+    );
+    assert!(!found("cp-llm doctor").contains(&key));
+    // What a server receives: the key of its own endpoint, and no key of a provider.
+    let answer = serde_json::json!({"id": "1", "model": "m", "usage": {"prompt_tokens": 1, "completion_tokens": 1},
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}]});
+    let server = Server::replying(move |_| json(200, &answer));
+    place
+        .home
+        .write("config/cp.toml", format!("[endpoints.mine]\ndialect = \"openai\"\nbase_url = \"{}\"\n", server.url()));
+    place.home.write("config/policy.toml", "");
+    let script = format!(
+        "unset CP_BACKEND; echo {key}x | cp-ask keys set mine >/dev/null; cp-ask -m mine/m hi </dev/null; OPENAI_BASE_URL={} cp-ask -m openai/m hi",
+        server.url()
+    );
+    let ran = run(&place, &script);
+    assert_eq!(ran.stdout, "hello\nhello\n", "{}", ran.stderr);
+    let sent: Vec<Option<String>> =
+        server.requests().iter().map(|request| request.header("authorization").map(str::to_owned)).collect();
+    assert_eq!(sent, [Some(format!("Bearer {key}x")), None]);
+    for (script, status, complaint) in [
+        ("echo x | cp-ask keys set opanai", 3, "anthropic, openai, gemini"),
+        ("echo a b | cp-ask keys set openai", 2, "one key"),
+        ("cp-ask keys set openai", 2, "one key"),
+        ("echo x | cp-ask keys set ../x", 3, "no provider or endpoint"),
+    ] {
+        let ran = run(&place, script);
+        assert_eq!((ran.status, ran.stdout.as_str()), (status, ""), "{script}: {}", ran.stderr);
+        assert!(ran.stderr.contains(complaint), "{script}: {}", ran.stderr);
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{key}\n"), "a refused key changes nothing");
+}
+
+#[test]
+fn key_is_read_from_a_terminal_without_echo() {
+    let place = Place::new();
+    let mut terminal = place.shell("sh", "cp-ask keys set gemini; stty -a | grep -o ' echo '").terminal(80);
+    terminal.wait_for("Key of gemini: ");
+    terminal.send("AIza-secret-1234567890\r");
+    assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
+    assert!(!terminal.text().contains("secret") && terminal.text().contains("echo"), "{}", terminal.text());
+    assert_eq!(place.home.read("keys/api/gemini"), "AIza-secret-1234567890\n");
+}
+
+#[test]
+fn default_model_is_set_in_the_settings_and_kept_with_its_comments() {
+    let place = Place::new();
+    place.home.write("config/cp.toml", "# mine\ntier = \"ho1\"\n\n[aliases]\nfast = \"stub/one\"\n");
+    let ran = run(&place, "cp-ask models default; echo $?; cp-ask models default fast; cp-ask models default");
+    assert_eq!(ran.stdout, "3\nfast\nfast\n", "{}", ran.stderr);
+    let text = place.home.read("config/cp.toml");
+    assert!(text.starts_with("# mine\ntier = \"ho1\"\nmodel = \"fast\"\n") && text.contains("[aliases]"), "{text}");
+    let ran = run(&place, "unset CP_BACKEND; cp-ask hi; cp-ask logs -n 1; cp-ask models --backend stub");
+    assert!(ran.stdout.contains("stub/one") && ran.stdout.ends_with("stub\n"), "{}{}", ran.stdout, ran.stderr);
+    let ran = run(&place, "CP_MODEL=other cp-ask models default fast");
+    assert_eq!((ran.stdout.as_str(), ran.stderr.contains("CP_MODEL overrides")), ("other\n", true), "{}", ran.stderr);
+}
+
+#[test]
+fn logs_list_time_model_cost_session_and_first_line() {
+    let place = Place::new();
+    assert_eq!(run(&place, "cp-ask logs").status, 3);
+    place.home.write("config/prices.toml", "[stub]\ninput = 1000.0\noutput = 1000.0\n");
+    let ran = run(
+        &place,
+        r#"for n in one two three; do cp-ask "question $n
+        more"; done >/dev/null; cp-ask -c followup >/dev/null; cp-ask logs -n 2; echo; cp-ask logs --search 'QUESTION T'; cp-ask logs --search zebra; echo $?"#,
+    );
+    let (last, found) = ran.stdout.split_once("\n\n").unwrap_or_else(|| panic!("{}{}", ran.stdout, ran.stderr));
+    let columns = |line: &str| line.split("  ").map(str::to_owned).collect::<Vec<_>>();
+    let [three, followup] = [0, 1].map(|at| columns(last.lines().nth(at).unwrap()));
+    assert_eq!(
+        (three[1].as_str(), three[4].as_str(), followup[4].as_str()),
+        ("stub/stub", "question three", "followup")
+    );
+    assert!(three[0].len() == 16 && three[2].starts_with('$') && three[3].starts_with("SES-"), "{three:?}");
+    assert_eq!(three[3], followup[3], "the same conversation");
+    let found: Vec<&str> = found.lines().collect();
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(found[0].ends_with("question two") && found[1].ends_with("question three") && found[2] == "3", "{found:?}");
+}
+
+#[test]
+fn chat_starts_the_interactive_session() {
+    let place = Place::new();
+    let mut terminal = place.shell("sh", "cp-ask chat").env("CP_BACKEND", "stub").env("TERM", "xterm").terminal(80);
+    terminal.wait_for("cp> ");
+    terminal.send("hello\r");
+    terminal.wait_for("stub response 1");
+    terminal.send(":quit\r");
+    assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
+}
+
+/// The rows of the table of habits: the lines of code in its last column.
+fn habits() -> Vec<String> {
+    let page = std::fs::read_to_string(repository().join("docs/HABITS.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let line = |row: &str| {
+        row.replace("\\|", "\u{1}").split('|').nth(4).unwrap().trim().trim_matches('`').replace('\u{1}', "|")
+    };
+    rows.map(line).collect()
+}
+
+#[test]
+fn every_line_of_the_table_of_habits_runs() {
+    let lines = habits();
+    assert_eq!(lines.len(), 20, "{lines:?}");
+    for line in lines {
+        let place = Place::new();
+        place.sh("cp-ask init >/dev/null && git init -q . && cp-ask --backend stub before </dev/null").success();
+        place.policy("[exec]\nallowed_commands = [\"ls\", \"find\"]\n[paths]\nread = [\".\"]\n");
+        run(&place, &format!("printf '{PIXEL}' >pic.png; printf '%%PDF-1.4\\n' >paper.pdf; mkdir tools"));
+        for file in ["notes.txt", "main.rs", "error.log", "letter.txt"] {
+            place.work.write(file, format!("the text of {file}\n"));
+        }
+        place.work.write("key", "sk-0123456789abcdef\n");
+        place.work.write("answers", "{\"content\":\"```\\nls -l\\n```\"}\n".repeat(2) + "{\"content\":\"ok\"}\n");
+        if line.contains("--schema") {
+            place.work.write("answers", "{\"content\":\"{\\\"name\\\":\\\"Ann\\\",\\\"age\\\":3}\"}\n");
+        }
+        let script = format!("export CP_STUB_SCRIPT=answers; {line}");
+        let ran = if line.ends_with("chat") {
+            let mut terminal = place.shell("bash", &script).env("CP_BACKEND", "stub").env("TERM", "xterm").terminal(80);
+            terminal.wait_for("cp> ");
+            terminal.send(":quit\r");
+            assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
+            continue;
+        } else {
+            run(&place, &script)
+        };
+        assert!(ran.status == 0 && !ran.stdout.is_empty(), "{line}: {} {}{}", ran.status, ran.stdout, ran.stderr);
+    }
+}
