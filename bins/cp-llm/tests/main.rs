@@ -30,4 +30,5 @@ mod responses;
 mod rows;
 mod secrets;
 mod stub;
+mod table;
 mod tls;

@@ -1,0 +1,87 @@
+//! Templates: a text with the fields of a row and the variables of the command line. An undefined variable is an error.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cp_common::{Error, Result};
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior};
+use serde_json::value::RawValue;
+
+/// A parsed template.
+#[derive(Debug)]
+pub struct Template {
+    file: Option<PathBuf>,
+    environment: Environment<'static>,
+}
+
+/// The name of the template in the engine; errors name the file instead.
+const NAME: &str = "template";
+
+impl Template {
+    /// Parses a template. Errors name its file.
+    pub fn new(text: String, file: Option<PathBuf>) -> Result<Self> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_debug(true);
+        // Plain text is not escaped.
+        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        let mut template = Self { file, environment };
+        let added = template.environment.add_template_owned(NAME, text);
+        added.map_err(|e| template.fault(&e))?;
+        Ok(template)
+    }
+
+    /// Renders the template with these values.
+    pub fn render(&self, values: &BTreeMap<String, Value>) -> Result<String> {
+        let template = self.environment.get_template(NAME).map_err(|e| self.fault(&e))?;
+        let text = template.render(values).map_err(|e| self.fault(&e))?;
+        if text.trim().is_empty() {
+            return Err(self.place(Error::validation("the template produces an empty text")));
+        }
+        Ok(text)
+    }
+
+    fn fault(&self, e: &minijinja::Error) -> Error {
+        let at = e.range().and_then(|range| e.template_source()?.get(range).map(str::to_owned));
+        let error = if e.kind() == ErrorKind::UndefinedError {
+            let name = at.unwrap_or_else(|| "a variable".to_owned());
+            Error::validation(format!("`{name}` is not defined"))
+                .with("variable", name)
+                .hint("name a column or a variable, or use `is defined` in the template")
+        } else {
+            Error::validation(format!("{}: {}", e.kind(), e.detail().unwrap_or("the template is wrong")))
+        };
+        let error = match e.line() {
+            // In a stream, `line` is the line of the row.
+            Some(line) => error.at_line(line as u64).with("template_line", line),
+            None => error,
+        };
+        self.place(error)
+    }
+
+    fn place(&self, error: Error) -> Error {
+        self.file.iter().fold(error, |error, file| error.in_file(file))
+    }
+}
+
+/// The values for a template: the variables, the fields of the row by name and as `row`, and the text as `text`.
+pub fn values(
+    variables: &BTreeMap<String, String>,
+    row: Option<&RawValue>,
+    text: Option<&str>,
+) -> Result<BTreeMap<String, Value>> {
+    let mut values = BTreeMap::new();
+    if let Some(row) = row {
+        let fields: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(row.get()).map_err(|e| Error::validation(format!("the row is not an object: {e}")))?;
+        values.insert("row".to_owned(), Value::from(Serde(&fields)));
+        values.extend(fields.iter().map(|(name, value)| (name.clone(), Value::from(Serde(value)))));
+    }
+    if let Some(text) = text {
+        values.insert("text".to_owned(), Value::from(text));
+    }
+    // Variables of the command line override the fields of a row.
+    values.extend(variables.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))));
+    Ok(values)
+}
