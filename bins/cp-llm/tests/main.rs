@@ -22,6 +22,7 @@ mod messages;
 mod parameters;
 mod policy;
 mod programs;
+mod quirks;
 mod rate_limits;
 mod reasoning;
 mod recordings;

@@ -266,7 +266,9 @@ mod tests {
     }
 
     /// The rows and the faults of a table, by line.
-    fn converted(records: Records) -> (BTreeMap<u64, Map<String, Value>>, BTreeMap<u64, String>) {
+    type Converted = (BTreeMap<u64, Map<String, Value>>, BTreeMap<u64, String>);
+
+    fn converted(records: Records) -> Converted {
         let (mut rows, faults) = (Vec::new(), Faults::default());
         records.convert(&mut rows, &faults).unwrap();
         let text = String::from_utf8(rows).unwrap();
@@ -276,7 +278,7 @@ mod tests {
         (rows, faults)
     }
 
-    fn table(text: &str, delimiter: u8) -> Result<(BTreeMap<u64, Map<String, Value>>, BTreeMap<u64, String>)> {
+    fn table(text: &str, delimiter: u8) -> Result<Converted> {
         Records::of_table(file(text.as_bytes()), delimiter).map(converted)
     }
 

@@ -90,7 +90,9 @@ impl Filter for Submit<'_> {
         engine.note_lowered(&work)?;
         let body = engine.body(&work)?;
         engine.check_batch_budget(&work, body.len())?;
-        self.drafts.add(&work, &body, context.out.place(), &self.provider)
+        self.drafts.add(&work, &body, context.out.place(), &self.provider)?;
+        context.out.defer_item();
+        Ok(())
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
@@ -104,6 +106,7 @@ impl Filter for Submit<'_> {
             }
             let progress = self.provider.progress(&job)?;
             context.out.record(Kind::Item, &BatchJob::of(&job, progress))?;
+            (0..draft.count).for_each(|_| context.out.item_succeeded());
             context.out.flush()?;
         }
         Ok(())

@@ -17,7 +17,7 @@ use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::earlier;
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Delta, Message, Reply as _};
+use cp_common::wire::{Delta, Message, Reply as _, Usage};
 use cp_common::{Code, Context, Error, Result, keys, signals};
 use cp_table::Writer;
 use serde_json::Map;
@@ -340,6 +340,9 @@ fn used(message: &Message, took: Duration) -> String {
     let cost = match usage.cost_usd {
         _ if *cached => "no cost, from the cache".to_owned(),
         Some(dollars) => format!("${}", (dollars * 1e6).round() / 1e6),
+        _ if *usage == Usage::default() => {
+            return format!("{model}: the usage is unknown, {:.1} s", took.as_secs_f64());
+        }
         None => "unpriced".to_owned(),
     };
     let (input, output, from_cache) = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens);

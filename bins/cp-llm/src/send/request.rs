@@ -132,9 +132,10 @@ fn params_of(data: &RawValue) -> Result<Map<String, Value>> {
 }
 
 /// Members of a request that are not parameters, and the options that set them.
-const RESERVED: [(&str, &str); 5] = [
+const RESERVED: [(&str, &str); 6] = [
     ("model", "use -m MODEL"),
     ("stream", "use --stream"),
+    ("background", "use cp-llm batch for answers that come later"),
     ("messages", "give the text, or a prompt record"),
     ("contents", "give the text, or a prompt record"),
     ("input", "give the text, or a prompt record"),
