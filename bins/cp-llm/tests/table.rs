@@ -99,6 +99,19 @@ fn answered_records_are_skipped() {
 }
 
 #[test]
+fn line_that_resumes_table_has_its_file() {
+    let server = echo();
+    let llm = Llm::asking("openai", &server);
+    let file = llm.work.write("in.csv", "a\nx\ny\nz\n");
+    let words = ["-m", "m", "--csv", "--budget-tokens", "5", "{{a}}"];
+    let ran = llm.command(&words).stdin_from(std::fs::File::open(&file).unwrap()).run();
+    let error = &ran.closing()["error"];
+    assert_eq!(error["code"], "E_BUDGET_EXHAUSTED", "{ran:?}");
+    let line = error["details"]["hint"].to_string() + &error["details"]["resume"].to_string();
+    assert!(line.contains(&format!("<{}", file.display())), "{line}");
+}
+
+#[test]
 fn dry_run_of_rows_has_tokens_and_cost() {
     let server = echo();
     let llm = Llm::asking("openai", &server);

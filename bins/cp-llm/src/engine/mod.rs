@@ -206,26 +206,28 @@ impl Engine {
     }
 }
 
-/// The estimate of one request.
-pub(crate) struct RequestEstimate {
+/// The estimate of requests.
+pub(crate) struct Estimate {
+    pub requests: u64,
     pub input_tokens: u64,
-    /// The limit of the answer, if there is one.
+    /// The limit of the answers; `None` if a request has none.
     pub output_tokens: Option<u64>,
-    /// The cost of the input, if the model has a price.
+    /// The cost of the input; `None` if a model has no price.
     pub input_usd: Option<f64>,
-    /// The cost with the longest answer.
+    /// The cost with the longest answers.
     pub most_usd: Option<f64>,
 }
 
 impl Engine {
     /// Estimates the tokens and the cost of a request.
-    pub(crate) fn estimate_request(&self, work: &Work) -> Result<RequestEstimate> {
+    pub(crate) fn estimate_request(&self, work: &Work) -> Result<Estimate> {
         let is_free = self.is_free(self.ready(work)?.backend.as_ref());
         let price = self.price(None, work.target());
         let input = Usage { input_tokens: estimated_tokens(self.body(work)?.len()) as u64, ..Usage::default() };
         let cost = |usage: &Usage| if is_free { Some(0.0) } else { price.map(|price| price.of(usage)) };
         let output_tokens = work.request().most_tokens();
-        Ok(RequestEstimate {
+        Ok(Estimate {
+            requests: 1,
             input_tokens: input.input_tokens,
             output_tokens,
             input_usd: cost(&input),

@@ -24,7 +24,6 @@ use serde_json::Map;
 use serde_json::value::to_raw_value;
 
 use self::batch::{Batch, Completed, TextPiece};
-use self::estimate::Estimate;
 pub(crate) use self::options::{Args, is_direct, refuse_direct};
 use self::reasoning::ReasoningDisplay;
 pub(crate) use self::request::{DryRun, RequestBuilder};
@@ -32,7 +31,7 @@ use self::resume::EarlierRun;
 use crate::backend::endpoint::Target;
 use crate::code_block;
 use crate::engine::budget::Budget;
-use crate::engine::{Engine, Listener, Work};
+use crate::engine::{Engine, Estimate, Listener, Work};
 use crate::wire_api::TextKind;
 
 /// The entry of this verb in `reference`.
@@ -77,7 +76,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         batch,
         display: args.reasoning_display(),
         writer,
-        estimate: Estimate::default(),
+        estimate: None,
         printed: 0,
         has_noted_session: false,
         reported: Instant::now(),
@@ -108,7 +107,7 @@ struct Send<'a> {
     /// The writer of the answers, if they become a table.
     writer: Option<Writer>,
     /// The sum of a dry run.
-    estimate: Estimate,
+    estimate: Option<Estimate>,
     /// The number of printed answers, and the time of the last report of progress.
     printed: u64,
     /// True after the notice that the session is not used.
@@ -303,7 +302,8 @@ impl Filter for Send<'_> {
             let mut work = self.checked(work, context)?;
             if self.args.dry_run {
                 let request = DryRun::of(&self.engine, &mut work)?;
-                self.estimate.add(&self.engine.estimate_request(&work)?);
+                let estimate = self.engine.estimate_request(&work)?;
+                self.estimate = Some(estimate::sum(self.estimate.take(), estimate));
                 return context.out.record(Kind::Item, &request);
             }
             return self.ask(work, context);
@@ -327,8 +327,9 @@ impl Filter for Send<'_> {
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         while self.wait(context)? {}
         self.engine.report_lowered(context);
-        if self.args.dry_run && self.args.stream_options().kind() == Some(InputKind::Rows) {
-            self.estimate.report(context);
+        let is_rows = self.args.stream_options().kind() == Some(InputKind::Rows);
+        if let Some(estimate) = self.estimate.as_ref().filter(|_| is_rows) {
+            estimate::report(estimate, context);
         }
         Ok(())
     }

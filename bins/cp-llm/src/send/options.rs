@@ -23,6 +23,7 @@ use super::request::{RequestBuilder, headers, parameters};
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::BackendOptions;
+use crate::command_line;
 use crate::engine::Engine;
 use crate::engine::budget::{Budget, BudgetOptions};
 use crate::engine::gate::Gates;
@@ -247,6 +248,7 @@ impl Args {
     /// The table on standard input, if an option selects one, and the template for its rows.
     pub(crate) fn table(&self) -> Result<Option<(Table, Template)>> {
         let template = self.table.template(self.text.first())?;
+        command_line::input_file();
         Ok(self.table.open()?.zip(template))
     }
 
