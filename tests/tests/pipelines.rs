@@ -146,6 +146,49 @@ fn an_argument_with_bytes_waiting_on_standard_input_gives_a_notice() {
     assert_eq!(both.stdout, "head\n\ntail\n");
 }
 
+/// Commands whose input is their command line.
+const WHOLE_INPUT: [&str; 4] =
+    ["cp-llm --backend stub hi", "cp-toolloop --backend stub hi", "cp-llm embed --backend stub hi", "cp-log append hi"];
+
+#[test]
+fn argument_with_unread_file_is_usage_error_before_any_effect() {
+    for command in WHOLE_INPUT {
+        let ran = Place::new().sh(&format!("echo x >f; {command} <f; echo $?; find cp-home -name '*.jsonl'"));
+        assert!(ran.stdout.contains("\"E_USAGE\"") && ran.stdout.contains("/dev/null"), "{command}: {ran:?}");
+        assert!(ran.stdout.ends_with("\n2\n"), "{command}: {ran:?}");
+        // The control: an empty file, a file that was read, and a device have nothing to read.
+        for input in ["</dev/null", "<empty", "<f"] {
+            let ran = Place::new().sh(&format!("echo x >f; : >empty; {{ cat >/dev/null; {command}; }} {input}"));
+            assert_eq!((ran.status, ran.stderr.contains("was not read")), (0, false), "{command} {input}: {ran:?}");
+        }
+    }
+}
+
+#[test]
+fn argument_with_unread_pipe_warns_in_every_format() {
+    for command in WHOLE_INPUT {
+        for format in ["json", "text", "raw"] {
+            let ran = Place::new().sh(&format!("echo x | {{ sleep 0.1; {command} --format {format}; cat; }}"));
+            assert!(ran.stderr.contains("standard input was not read"), "{command} {format}: {ran:?}");
+            // The bytes are still there for the next program.
+            assert!(ran.status == 0 && ran.stdout.ends_with("x\n"), "{command} {format}: {ran:?}");
+        }
+        let ran = Place::new().sh(&format!("mkfifo f; exec 3<>f; timeout 10 {command} <&3; echo $?"));
+        assert!(ran.stdout.contains("\n0\n") && !ran.stderr.contains("was not read"), "{command}: {ran:?}");
+    }
+}
+
+#[test]
+fn loop_over_list_keeps_its_list() {
+    for command in WHOLE_INPUT.iter().chain(&["cp-exec --format raw -- true"]) {
+        let script = format!(
+            "cp-exec policy init >&2; printf 'a\\nb\\nc\\n' >list; while read -r f; do {command} >&2 && echo $f; done <list"
+        );
+        let ran = Place::new().sh(&script);
+        assert_eq!(ran.stdout, "a\nb\nc\n", "{command}: {ran:?}");
+    }
+}
+
 #[test]
 fn two_texts_and_near_misses_are_refused_and_the_separator_sends_them() {
     let place = Place::new();

@@ -10,7 +10,7 @@ const LAYERS: [&[&str]; 7] = [
     &["cp-json", "cp-schema", "cp-mcp-wire", "cp-egress"],
     &["cp-redact"],
     &["cp-common"],
-    &["cp-policy", "cp-ledger", "cp-http"],
+    &["cp-policy", "cp-ledger", "cp-http", "cp-table"],
     &["cp-servers", "cp-hosts"],
     &[/* programs */],
     &["cp-testkit"],

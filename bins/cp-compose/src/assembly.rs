@@ -15,7 +15,6 @@ use crate::account::{Account, Cleaner};
 use crate::agent::{Agent, Governed};
 use crate::history::{self, Mode, Session, unfit_beginning};
 use crate::sources::{self, Attachment};
-use crate::template;
 
 /// The common part of the prompts.
 pub(crate) struct Assembly {
@@ -43,7 +42,7 @@ impl Assembly {
         let agent = Agent::load(&agent_id(identity, session.as_ref(), context), &context.home)?;
         let policy = Llm::load(&context.home)?;
         permit(&policy, identity)?;
-        let variables = template::variables(&identity.var)?;
+        let variables = variables(&identity.var)?;
         let governed = governed(identity, &policy, &agent, &variables, &context.home)?;
         let mut assembly = Self {
             agent,
@@ -285,6 +284,17 @@ pub(crate) struct Identity {
     /// Send the context without removing secrets
     #[arg(long, help_heading = "Agent", hide_short_help = true)]
     pub(crate) no_redact: bool,
+}
+
+/// Parses the variables of the command line.
+fn variables(given: &[String]) -> Result<BTreeMap<String, String>> {
+    given
+        .iter()
+        .map(|one| match one.split_once('=') {
+            Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+            _ => Err(Error::usage(format!("`{one}` is not a valid variable")).hint("write --var NAME=VALUE")),
+        })
+        .collect()
 }
 
 /// The options that choose the history.

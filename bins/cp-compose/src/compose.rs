@@ -11,13 +11,14 @@ use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Content, Prompt};
 use cp_common::{Context, Error, Result};
+use cp_table::{Table, TableOptions, Template, values};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::account::{Account, Explained};
 use crate::assembly::{Assembly, Identity, Past};
 use crate::history::fit;
-use crate::template::{self, Template};
+use crate::sources;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -25,7 +26,11 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "prompt",
     also: &["explained", "summary"],
-    examples: &["cp-compose -s 'be brief' -- hello", "echo hello | cp-compose --agent default"],
+    examples: &[
+        "cp-compose -s 'be brief' -- hello",
+        "echo hello | cp-compose --agent default",
+        "printf 'city\\nOslo\\n' | cp-compose --csv 'Where is {{city}}?'",
+    ],
     input: &[Input::Text, Input::Records, Input::Rows],
     ..VerbDoc::EMPTY
 };
@@ -62,14 +67,19 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Output")]
     explain: bool,
     #[command(flatten)]
+    table: TableOptions,
+    #[command(flatten)]
     stream: StreamOptions,
-    /// The text for the model; - adds standard input
+    /// The text for the model, or a template for each row of a table; - adds standard input
     text: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = source(args)?;
-    let template = args.template.as_deref().map(Template::load).transpose()?;
+    let template = match &args.template {
+        Some(file) => Some(Template::new(sources::given(file)?, Some(file.clone()))?),
+        None => args.table.template(args.text.first())?,
+    };
     let mut assembly = Assembly::new(&args.identity, &args.past, context)?;
     assembly.add_tools(&args.tools)?;
     if args.agents_md {
@@ -78,18 +88,24 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     assembly.add_context(&args.context)?;
     assembly.attach(&args.attach)?;
     let is_own_text = matches!(source, Source::Argument(_));
-    filter::run(&mut Composer { args, assembly, template, is_own_text }, source, args.stream, context)
+    let table = args.table.open()?;
+    let mut composer = Composer { args, assembly, template, table, is_own_text };
+    filter::run(&mut composer, source, args.table.stream(args.stream), context)
 }
 
 /// Selects the source of the text. Variables and a template need no other text.
 fn source(args: &Args) -> Result<Source> {
-    let source = Source::from_operands(&args.text)?;
+    let source = args.table.source(&args.text)?;
     if !args.identity.var.is_empty() && args.template.is_none() && args.identity.prompt.is_none() {
         return Err(
             Error::usage("--var needs a template or a governed prompt").hint("add --template FILE or --prompt PRM-ID")
         );
     }
-    let whole = args.template.is_some() && !args.identity.var.is_empty() && args.stream.kind().is_none();
+    if args.table.is_given() && args.template.is_some() && !args.text.is_empty() {
+        return Err(Error::usage("--template and a text are two templates for the table").hint("leave one out"));
+    }
+    let reads_rows = args.table.stream(args.stream).kind().is_some();
+    let whole = args.template.is_some() && !args.identity.var.is_empty() && !reads_rows;
     let source = if whole && source == Source::Input { Source::Argument(String::new()) } else { source };
     let system = args.identity.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
     let files = [&args.context, &args.attach, &args.tools].into_iter().flatten().chain(&args.template);
@@ -102,6 +118,7 @@ struct Composer<'a> {
     args: &'a Args,
     assembly: Assembly,
     template: Option<Template>,
+    table: Option<Table>,
     /// True if the text is on the command line, and so was written by the caller.
     is_own_text: bool,
 }
@@ -174,7 +191,7 @@ impl Composer<'_> {
                 let text = text_of(bytes)?;
                 if let Some(template) = &self.template {
                     let given = Some(text).filter(|text| !text.is_empty());
-                    let text = template.render(&template::values(&self.assembly.variables, None, given)?)?;
+                    let text = template.render(&values(&self.assembly.variables, None, given)?)?;
                     return self.prompt_of(&text, account, context);
                 }
                 if text.trim().is_empty() {
@@ -183,9 +200,9 @@ impl Composer<'_> {
                 self.prompt_of(text, account, context)
             }
             Body::Row(row) => {
+                self.table.as_ref().map_or(Ok(()), |table| table.check(context.out.place()))?;
                 let Some(template) = &self.template else { return self.around(row, account, context) };
-                let text =
-                    template::values(&self.assembly.variables, Some(row), None).and_then(|v| template.render(&v));
+                let text = values(&self.assembly.variables, Some(row), None).and_then(|v| template.render(&v));
                 let prompt = text.and_then(|text| self.prompt_of(&text, account, context));
                 Ok(Prompt { row: Some((*row).to_owned()), ..prompt.map_err(|error| error.with_row(Some(row)))? })
             }
@@ -198,7 +215,7 @@ impl Composer<'_> {
                 let mut text = message.content.text();
                 if let Some(template) = &self.template {
                     let row = message.row.as_deref();
-                    text = template.render(&template::values(&self.assembly.variables, row, Some(&text))?)?;
+                    text = template.render(&values(&self.assembly.variables, row, Some(&text))?)?;
                 }
                 let prompt = self.prompt_of(&text, account, context)?;
                 Ok(Prompt { row: message.row, ..prompt })

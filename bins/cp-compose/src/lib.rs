@@ -9,7 +9,6 @@ mod assembly;
 mod compose;
 mod history;
 mod sources;
-mod template;
 
 use cp_common::program::{Check, Credentials, Program, Status};
 use cp_common::{Context, Result};

@@ -8,5 +8,6 @@ mod governed;
 mod memory;
 mod project;
 mod session;
+mod table;
 mod template;
 mod tools;

@@ -74,7 +74,7 @@ fn client_runs_command_in_existing_sandbox() {
                     bin/cp-exec --format raw --env A=b --cwd bin -c 'echo $A; ls'; \
                     bin/cp-exec --format raw --timeout 0.3 -c 'echo begun; sleep 60'; echo $?; \
                     bin/cp-exec --format raw -- no-such-program 2>/dev/null; echo $?";
-        assert_eq!(output(&exec, line), "2\n7\n143\nin\nb\ncp-exec\nbegun\n124\n127\n");
+        assert_eq!(output(&exec, line), "2\n7\n143\nin\nin\nb\ncp-exec\nbegun\n124\n127\n");
         let answer = record(&exec, "bin/cp-exec -c 'echo out; echo err >&2; exit 3'");
         let failed = &answer["error"];
         assert_eq!((&failed["code"], &failed["details"]["return_code"]), (&json!("E_COMMAND_FAILED"), &json!(3)));

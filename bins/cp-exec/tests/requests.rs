@@ -138,10 +138,10 @@ fn unread_standard_input_is_noticed() {
     let exec = Exec::new(Who::Me);
     let (answers, _) = exec.answers(&["--", "sh", "-c", "sleep 0.1; cat"], "forgotten\n");
     assert_eq!(answers[0]["data"]["stdout"], "", "{answers:?}");
-    // Input that is written before the program checks is noticed. A file always has its content.
+    assert_eq!(answers[0]["meta"]["notices"][0]["type"], "stdin_ignored", "{answers:?}");
     let file = exec.write("in", "x");
-    let answer = &exec.command(&["--", "cat"]).stdin_from(std::fs::File::open(file).unwrap()).run().records()[0];
-    assert_eq!(answer["meta"]["notices"][0]["type"], "stdin_ignored", "{answer}");
+    let ran = exec.command(&["--", "cat"]).stdin_from(std::fs::File::open(file).unwrap()).run();
+    assert_eq!((ran.status, &ran.records()[0]["error"]["code"]), (2, &"E_USAGE".into()), "{ran:?}");
     let answer = exec.ask(&["--", "true"]).0;
     assert!(answer["meta"]["notices"].as_array().is_none_or(|all| all.iter().all(|n| n["type"] != "stdin_ignored")));
 }

@@ -337,6 +337,44 @@ fn command_without_reader_ends_as_without_sandbox() {
 }
 
 #[test]
+fn raw_command_gets_standard_input_like_env() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let list = exec.write("list", "a\nb\nc\n");
+        let sh = |script: &str| {
+            let program = format!("{} --home {}", program().display(), exec.home.display());
+            exec.program("sh").args(["-c", &script.replace("EXEC", &format!("{program} --format raw --"))]).run().stdout
+        };
+        for (script, printed) in [
+            ("printf 'a\\0b' | EXEC cat", "a\0b"),
+            ("EXEC cat <list", "a\nb\nc\n"),
+            ("EXEC cat </dev/null", ""),
+            // A command that reads some of a file leaves the rest to the caller.
+            ("{ EXEC head -n 1; echo rest; cat; } <list", "a\nrest\nb\nc\n"),
+            ("while read -r f; do EXEC echo $f; done <list", "a\nb\nc\n"),
+            ("mkfifo f; exec 3<>f; timeout 10 EXEC echo silent <&3", "silent\n"),
+            // The pipe of the caller cannot be written.
+            ("echo in | { EXEC python3 -c 'open(\"/proc/self/fd/0\", \"w\").write(\"out\")'; cat; }", ""),
+        ] {
+            assert_eq!(sh(script), printed, "{who:?}: {script}");
+        }
+        assert_eq!(std::fs::read_to_string(&list).unwrap(), "a\nb\nc\n");
+        let hosted = exec
+            .program("sh")
+            .args([
+                "-c",
+                &format!(
+                    "echo in | {} --home {} --format raw --hosted claude/s/c -- cat",
+                    program().display(),
+                    exec.home.display()
+                ),
+            ])
+            .run();
+        assert_eq!(hosted.stdout, "", "{hosted:?}");
+    }
+}
+
+#[test]
 fn bad_request_is_reported_and_stream_continues() {
     let exec = Exec::new(Who::Me);
     let input = [

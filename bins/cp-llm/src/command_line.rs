@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use cp_common::program::{Audit, Finished};
 use cp_common::{Context, Result, keys, wire};
@@ -149,15 +150,19 @@ pub(super) fn command_with_limits(usd: Option<f64>, tokens: Option<u64>) -> Stri
         let after_the_name = words.len().min(1);
         words.splice(after_the_name..after_the_name, limits.into_iter().flatten());
     }
-    words.extend(input_file().map(|file| format!("<{}", quoted(&file))));
+    words.extend(input_file().map(|file| format!("<{}", quoted(file))));
     words.join(" ")
 }
 
-/// The file of standard input, if it is a file.
-fn input_file() -> Option<OsString> {
-    let file = Path::new("/proc/self/fd/0").read_link().ok()?;
-    let is_there = file.is_absolute() && file.metadata().is_ok_and(|found| found.is_file());
-    is_there.then(|| file.into_os_string())
+/// The file of standard input, if it was a file at the first call. A table replaces standard input by its rows.
+pub(super) fn input_file() -> Option<&'static OsStr> {
+    static INPUT: OnceLock<Option<OsString>> = OnceLock::new();
+    let find = || {
+        let file = Path::new("/proc/self/fd/0").read_link().ok()?;
+        let is_there = file.is_absolute() && file.metadata().is_ok_and(|found| found.is_file());
+        is_there.then(|| file.into_os_string())
+    };
+    INPUT.get_or_init(find).as_deref()
 }
 
 /// Quotes a word for a shell. Words that are not UTF-8 need `$'…'`, which not all shells support.

@@ -194,7 +194,8 @@ fn memory_is_independent_of_rows() {
     let all = peak_after(many - 2000);
     // Buffers and threads grow at the beginning. Memory kept for each row would add up to more.
     assert!(all - few < 3 << 10, "{few} KiB after 2000 rows, {all} KiB after {many}");
-    assert!(all < 20 << 10, "{all} KiB");
+    // The program itself, without optimization, is most of it.
+    assert!(all < 24 << 10, "{all} KiB");
     drop(more);
     feeder.join().unwrap();
     assert!(child.line().contains(&format!("\"total\":{many}")));

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc, idempotency, recording};
 use cp_common::stream::Recorder;
-use cp_common::stream::filter::{self, Body, Filter, Source, Texts, input_waits};
+use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
+use cp_common::stream::unread;
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply, bytes_of};
 use cp_common::{Code, Context, Error, Result, json};
@@ -77,6 +78,9 @@ impl Reply for Planned {
     }
 }
 
+/// The way to append standard input.
+const READ_INPUT: &str = "leave the message and --data out to append it";
+
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let path = args.ledger.writable_path(context)?;
     let source = Source::from_operands(&args.message)?;
@@ -96,6 +100,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -> Result<()> {
+    unread::refuse_file(READ_INPUT)?;
     let make = |context: &Context| -> Result<Entry> {
         let mut entry = args.members.apply(Entry::new("log"), context);
         if let Some(message) = message {
@@ -108,6 +113,7 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
     };
     if args.append.dry_run {
         let entry = raw(&planned(&make(context)?)?)?;
+        unread::note(READ_INPUT, context);
         return context.out.answer(&Planned {
             dry_run: true,
             ledger: path.display().to_string(),
@@ -123,6 +129,7 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
         ledger.seal(&args.seal)?;
         ledger.append(make(context)?)
     })?;
+    unread::note(READ_INPUT, context);
     context.out.answer(&receipt)
 }
 
@@ -233,7 +240,7 @@ impl Filter for Stream<'_> {
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
         // If the next read will not block, writing can wait for a fuller batch.
-        if input_waits() {
+        if unread::has_bytes() {
             return Ok(());
         }
         self.commit(context)?;

@@ -241,9 +241,3 @@ pub(crate) fn outlasts(fd: BorrowedFd<'_>, limit: Duration) -> Result<bool> {
         Err(e) => Err(Error::io("waiting", e)),
     }
 }
-
-/// True if `fd` has bytes, or is at its end, now.
-pub(crate) fn readable_now(fd: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0) && fds[0].revents().contains(PollFlags::IN)
-}

@@ -48,7 +48,12 @@ pub struct Client {
 /// Parses the URL of a server: http or https, with a host.
 pub fn address(base: &str) -> Result<ureq::http::Uri> {
     let uri = base.parse::<ureq::http::Uri>().ok();
-    let asked = uri.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some());
+    let is_port = |uri: &ureq::http::Uri| match uri.authority().map(|all| all.as_str().rsplit(':').next()) {
+        Some(Some(port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => uri.port_u16().is_some(),
+        _ => true,
+    };
+    let asked =
+        uri.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && is_port(uri));
     asked.ok_or_else(|| Error::config(format!("{base} is not a valid http or https URL")).fatal())
 }
 
@@ -143,6 +148,11 @@ impl Client {
         let host = &self.place();
         match e {
             ureq::Error::Timeout(kind) => self.timeout_error(kind),
+            ureq::Error::ConnectProxyFailed(why) if why.contains("407") || why.contains("401") => {
+                Error::new(Code::Auth, format!("{host}: the proxy refused its user name or password"))
+                    .hint(PROXY)
+                    .fatal()
+            }
             ureq::Error::ConnectProxyFailed(why) => connect_error(format!("{host}: {why}")),
             ureq::Error::HostNotFound => connect_error(format!("{host}: the name does not resolve")),
             ureq::Error::Http(_) => Error::config("a header has characters that HTTP does not allow")
@@ -241,8 +251,12 @@ impl Reply<'_> {
 
     /// Appends the rest of the body. Bytes before a failure are kept.
     pub fn read_all(&mut self, body: &mut Vec<u8>) -> Result<()> {
-        self.reader.read_to_end(body).map_err(|e| self.client.failure(ureq::Error::from(e)))?;
-        Ok(())
+        let read = self.reader.read_to_end(body);
+        // Some servers begin JSON with a byte order mark, which parsers refuse.
+        if body.starts_with(b"\xEF\xBB\xBF") {
+            body.drain(..3);
+        }
+        read.map(drop).map_err(|e| self.client.failure(ureq::Error::from(e)))
     }
 
     /// Reads the end of the body if it has arrived, so that the connection can be reused.

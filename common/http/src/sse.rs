@@ -120,6 +120,11 @@ impl Parser {
                 self.event.data.extend_from_slice(value);
                 self.has_data = true;
             }
+            // llama.cpp reports a failure in a field of its own.
+            b"error" => {
+                self.event = Event { name: "error".to_owned(), data: value.to_vec() };
+                self.has_data = true;
+            }
             b"event" => String::from_utf8_lossy(value).trim_end().clone_into(&mut self.event.name),
             b"id" if !value.contains(&0) => self.coming = String::from_utf8_lossy(value).into_owned(),
             b"retry" => self.retry = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).or(self.retry),

@@ -104,6 +104,11 @@ impl Prepared {
         })
     }
 
+    /// Clones the descriptor of the command's standard input.
+    pub(crate) fn clone_stdin(&self) -> std::io::Result<Option<OwnedFd>> {
+        self.stdin.as_ref().map(OwnedFd::try_clone).transpose()
+    }
+
     /// Runs the command until all of its processes have ended.
     pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> RunResult {
         let helper = self.helper.session();

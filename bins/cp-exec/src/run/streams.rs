@@ -4,7 +4,7 @@
 //! of the file, and on some machines open it again for writing, even outside of the sandbox.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -112,13 +112,25 @@ pub(crate) fn copy_own_stdin() -> Result<OwnedFd> {
     contents(ours.into()).map_err(failed)
 }
 
+/// Moves our own standard input, if it is a file, to where the command stopped reading its copy: the rest belongs to the
+/// caller, such as a loop that reads a list.
+pub(crate) fn advance_own_stdin(copy: OwnedFd) {
+    let mut copy = File::from(copy);
+    // A pipe has no position, and was read ahead.
+    if let Ok(read) = copy.stream_position().map(u64::cast_signed) {
+        let _ = rustix::fs::seek(rustix::stdio::stdin(), rustix::fs::SeekFrom::Current(read));
+    }
+}
+
 fn contents(mut file: File) -> std::io::Result<OwnedFd> {
     let meta = file.metadata()?;
     if meta.is_file() && meta.len() <= COPIED {
         let mut bytes = Vec::new();
+        let start = file.stream_position()?;
         (&mut file).take(COPIED + 1).read_to_end(&mut bytes)?;
         // A file that grows in the meantime is passed through a pipe.
         if bytes.len() as u64 <= COPIED {
+            file.seek(SeekFrom::Start(start))?;
             return sandbox::memory_file("stdin", &bytes);
         }
         return fed(std::io::Cursor::new(bytes).chain(file));
@@ -126,7 +138,6 @@ fn contents(mut file: File) -> std::io::Result<OwnedFd> {
     fed(Patient(file))
 }
 
-/// A pipe that these bytes come through. Whoever feeds it ends with the command that reads it, or with this program.
 /// A file that waits where reading would block, because another process may have made the pipe non-blocking.
 struct Patient(File);
 
@@ -143,6 +154,7 @@ impl Read for Patient {
     }
 }
 
+/// A pipe that these bytes come through. Its writer ends with the command that reads it, or with this program.
 fn fed(mut from: impl Read + Send + 'static) -> std::io::Result<OwnedFd> {
     let (reader, mut writer) = os_pipe::pipe()?;
     std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {

@@ -13,7 +13,7 @@ use super::Backend;
 use super::price::Price;
 use super::program::{ExternalBackend, Llm};
 use super::secret::{self, Secret};
-use super::server::Server;
+use super::server::{Server, base_of};
 use super::stub::{Stub, StubVectors};
 use crate::variable;
 use crate::wire_api::WireApi;
@@ -226,7 +226,7 @@ impl Endpoint {
 
     /// Makes the client of its server.
     fn server(&self, api: Box<dyn WireApi>, options: &BackendOptions) -> Result<Server> {
-        let base = api.base(self.base().unwrap_or_default()).to_owned();
+        let base = base_of(api.as_ref(), self.base().unwrap_or_default());
         let key = if options.needs_key { self.secret()? } else { None };
         let client = Client::new("cp-llm", &base, options.timeouts, options.connections, variable, None)?;
         let (headers, command_line_headers) = (self.headers.clone(), options.headers.clone());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cp_common::coprocess::{self, Child, Grace, on_path};
 use cp_common::wire::record::{Kind, Record, SCHEMA_VERSION, open_line};
 use cp_common::wire::schemas::MESSAGE;
-use cp_common::wire::{Block, Delta, Message, Prompt, Turn};
+use cp_common::wire::{Block, Delta, Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result};
 use cp_schema::Schema;
 use serde::de::IgnoredAny;
@@ -179,7 +179,7 @@ fn answer_of(message: Message) -> Result<Answer> {
         calls: calls.collect(),
         blocks: message.blocks,
         stop: message.stop_reason,
-        usage: Some(message.usage),
+        usage: Some(message.usage).filter(|usage| *usage != Usage::default()),
     }
     .checked()
 }
@@ -366,7 +366,7 @@ mod tests {
     fn missing_members_are_listed() {
         assert!(faults_of_line(WHOLE.as_bytes()).is_empty(), "{:?}", faults_of_line(WHOLE.as_bytes()));
         let faults = faults_of_line(br#"{"ok":true,"data":{"content":"hi"}}"#).join("; ");
-        for name in ["schema_version", "type", "id", "role", "model", "backend", "stop_reason", "usage"] {
+        for name in ["schema_version", "type", "id", "role", "model", "backend", "stop_reason"] {
             assert!(faults.contains(name), "{name}: {faults}");
         }
         assert!(!faults.contains("`ok`"), "{faults}");

@@ -113,7 +113,7 @@ impl Server {
             (("content-type".to_owned(), kind.to_owned()), ("content-length".to_owned(), length.to_string()));
         let headers = self.with_custom_headers([self.api.headers(self.key()), vec![kind, length]].concat());
         let body = ureq::SendBody::from_reader(body);
-        let answered = self.client.post(&format!("{}{path}", self.base), &headers, body).and_then(json_of);
+        let answered = self.client.post(&join(&self.base, path), &headers, body).and_then(json_of);
         answered.map_err(|error| self.redacted_error(&error, None))
     }
 
@@ -165,7 +165,7 @@ impl Server {
     }
 
     fn url(&self, request: &Request) -> String {
-        format!("{}{}", self.base, self.api.path(request))
+        join(&self.base, &self.api.path(request))
     }
 
     fn headers(&self, request: &Request, key: Option<&str>) -> Vec<(String, String)> {
@@ -206,7 +206,7 @@ impl Server {
     /// Gets a resource below the base URL, up to this size.
     fn get(&self, path: &str, limit: u64) -> Result<Reply<'_>> {
         let headers = self.with_custom_headers(self.api.headers(self.key()));
-        self.client.get(&format!("{}{path}", self.base), &headers, limit).and_then(check_status)
+        self.client.get(&join(&self.base, path), &headers, limit).and_then(check_status)
     }
 
     fn key(&self) -> Option<&str> {
@@ -320,6 +320,23 @@ impl Server {
     }
 }
 
+/// Joins a path to a base URL, before the query of the base.
+fn join(base: &str, path: &str) -> String {
+    let [(base, query), (path, own)] = [base, path].map(|text| text.split_once('?').unwrap_or((text, "")));
+    let mark = if query.is_empty() && own.is_empty() { "" } else { "?" };
+    let and = if query.is_empty() || own.is_empty() { "" } else { "&" };
+    format!("{}{path}{mark}{own}{and}{query}", base.trim_end_matches('/'))
+}
+
+/// The base URL of an API: without the path of its requests, which users copy from the documentation of a server.
+pub(super) fn base_of(api: &dyn WireApi, given: &str) -> String {
+    let (base, query) = given.split_once('?').unwrap_or((given, ""));
+    let base = base.trim_end_matches('/');
+    let base = base.strip_suffix(&api.path(&Request::default())).unwrap_or(base);
+    let mark = if query.is_empty() { "" } else { "?" };
+    format!("{}{mark}{query}", api.base(base))
+}
+
 /// Makes the error of a response whose status is not a success.
 fn error_of_reply(reply: &mut Reply<'_>) -> Error {
     let mut body = Vec::new();
@@ -371,4 +388,39 @@ pub(super) fn is_secret(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["auth", "key", "token", "secret", "cookie", "password", "credential"].iter().any(|word| name.contains(word))
         || Redactor::from_environment().redact_text(value).1 > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire_api::anthropic::Anthropic;
+    use crate::wire_api::gemini::Gemini;
+    use crate::wire_api::openai::OpenAi;
+    use crate::wire_api::responses::Responses;
+
+    #[test]
+    fn url_has_path_once_and_query_at_its_end() {
+        let apis: [(Box<dyn WireApi>, &str); 4] = [
+            (Box::new(OpenAi { original: false }), "/v1/chat/completions"),
+            (Box::new(Responses), "/v1/responses"),
+            (Box::new(Anthropic), "/v1/messages"),
+            (Box::new(Gemini), "/v1/models/m:generateContent"),
+        ];
+        let request = Request { model: "m".to_owned(), ..Request::default() };
+        for (api, path) in &apis {
+            let mut given = vec!["https://h/v1".to_owned(), "https://h/v1/".to_owned()];
+            if !path.contains(':') {
+                given.extend([format!("https://h{path}"), format!("https://h{path}/")]);
+            }
+            for base in given {
+                for query in ["", "?api-version=1&b=2"] {
+                    let base = base_of(api.as_ref(), &format!("{base}{query}"));
+                    let url = join(&base, &api.path(&request));
+                    assert_eq!(url, format!("https://h{path}{query}"), "{base}");
+                    assert!(!join(&base, "/models?limit=2").contains("completions"), "{base}");
+                }
+            }
+        }
+        assert_eq!(join("https://h/v1?a=1", "/x?b=2"), "https://h/v1/x?b=2&a=1");
+    }
 }

@@ -117,7 +117,7 @@ impl Engine {
         if !recordings.is_replayed() {
             // The first request paid for it, so it is not counted again.
             message.cached = true;
-            message.usage = Usage { cost_usd: message.usage.cost_usd.map(|_| 0.0), ..Usage::default() };
+            message.usage = Usage { cost_usd: Some(0.0), ..Usage::default() };
         }
         Ok(message)
     }

@@ -206,6 +206,36 @@ impl Engine {
     }
 }
 
+/// The estimate of requests.
+pub(crate) struct Estimate {
+    pub requests: u64,
+    pub input_tokens: u64,
+    /// The limit of the answers; `None` if a request has none.
+    pub output_tokens: Option<u64>,
+    /// The cost of the input; `None` if a model has no price.
+    pub input_usd: Option<f64>,
+    /// The cost with the longest answers.
+    pub most_usd: Option<f64>,
+}
+
+impl Engine {
+    /// Estimates the tokens and the cost of a request.
+    pub(crate) fn estimate_request(&self, work: &Work) -> Result<Estimate> {
+        let is_free = self.is_free(self.ready(work)?.backend.as_ref());
+        let price = self.price(None, work.target());
+        let input = Usage { input_tokens: estimated_tokens(self.body(work)?.len()) as u64, ..Usage::default() };
+        let cost = |usage: &Usage| if is_free { Some(0.0) } else { price.map(|price| price.of(usage)) };
+        let output_tokens = work.request().most_tokens();
+        Ok(Estimate {
+            requests: 1,
+            input_tokens: input.input_tokens,
+            output_tokens,
+            input_usd: cost(&input),
+            most_usd: output_tokens.and_then(|output_tokens| cost(&Usage { output_tokens, ..input })),
+        })
+    }
+}
+
 /// Requests that a provider answers later, in a batch.
 impl Engine {
     /// Adds the most that a request of a batch may cost to the budget. Fails if the requests so far may exceed it.

@@ -10,7 +10,7 @@ use cp_common::home::{locked, make_directory, write_whole};
 use cp_common::keys::hex;
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
-use cp_common::stream::filter::{self, Body, Filter, Source};
+use cp_common::stream::filter::{self, Body, Filter};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, clock, keys, signals};
 use sha2::{Digest as _, Sha256};
@@ -46,8 +46,9 @@ pub(super) struct Args {
 
 pub(super) fn run(Args { send: args }: &Args, context: &mut Context) -> Result<()> {
     send::refuse_direct()?;
-    let source = Source::from_operands(&args.text)?;
-    let (engine, requests) = args.prepared(context)?;
+    let source = args.source()?;
+    let (engine, mut requests) = args.prepared(context)?;
+    requests.table = args.table()?;
     let client = BatchClient::of(engine, &requests)?;
     let provider = client.provider()?;
     let words = args.reader_options(&client.endpoint.name);
@@ -55,7 +56,7 @@ pub(super) fn run(Args { send: args }: &Args, context: &mut Context) -> Result<(
     let drafts = Drafts { hash: Sha256::new_with_prefix(seed), limits: provider.limits(), all: Vec::new() };
     let id = args.request_id.as_deref();
     let mut submit = Submit { client: &client, provider, requests, words, id, drafts };
-    filter::run(&mut submit, source, args.stream_options, context)
+    filter::run(&mut submit, source, args.stream_options(), context)
 }
 
 struct Submit<'a> {
@@ -75,7 +76,7 @@ impl Filter for Submit<'_> {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let work = self.requests.work(&body)?;
+        let work = self.requests.work(&body, context.out.place())?;
         if work.targets().len() > 1 {
             return Err(Error::usage("a batch uses one model: fallback models are not supported").fatal());
         }
@@ -89,7 +90,9 @@ impl Filter for Submit<'_> {
         engine.note_lowered(&work)?;
         let body = engine.body(&work)?;
         engine.check_batch_budget(&work, body.len())?;
-        self.drafts.add(&work, &body, context.out.place(), &self.provider)
+        self.drafts.add(&work, &body, context.out.place(), &self.provider)?;
+        context.out.defer_item();
+        Ok(())
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
@@ -103,6 +106,7 @@ impl Filter for Submit<'_> {
             }
             let progress = self.provider.progress(&job)?;
             context.out.record(Kind::Item, &BatchJob::of(&job, progress))?;
+            (0..draft.count).for_each(|_| context.out.item_succeeded());
             context.out.flush()?;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The default verb: texts and prompts in, messages out.
 
 mod batch;
+mod estimate;
 mod options;
 mod reasoning;
 mod request;
@@ -10,14 +11,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cp_common::context::options::StreamOptions;
+use cp_common::context::options::{InputKind, StreamOptions};
 use cp_common::output::{Format, Severity};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::earlier;
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Delta, Message};
+use cp_common::wire::{Delta, Message, Reply as _, Usage};
 use cp_common::{Code, Context, Error, Result, keys, signals};
+use cp_table::Writer;
+use serde_json::Map;
+use serde_json::value::to_raw_value;
 
 use self::batch::{Batch, Completed, TextPiece};
 pub(crate) use self::options::{Args, is_direct, refuse_direct};
@@ -27,7 +31,7 @@ use self::resume::EarlierRun;
 use crate::backend::endpoint::Target;
 use crate::code_block;
 use crate::engine::budget::Budget;
-use crate::engine::{Engine, Listener, Work};
+use crate::engine::{Engine, Estimate, Listener, Work};
 use crate::wire_api::TextKind;
 
 /// The entry of this verb in `reference`.
@@ -39,6 +43,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
         "cp-llm --backend stub -- hello",
         "cp-llm --backend stub --dry-run -s 'be brief' -- hello",
+        "printf 'city\\nOslo\\n' | cp-llm --backend stub --csv 'Where is {{city}}?'",
         "cp-compose --agent default -- hello | cp-llm --backend stub",
     ],
     input: &[Input::Text, Input::Records, Input::Rows],
@@ -53,12 +58,13 @@ const LEDGER_LIMIT: Duration = Duration::from_millis(500);
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let source = Source::from_operands(&args.text)?;
-    args.check_input(&source)?;
+    let source = args.source()?;
     if let Some(shard) = &args.shard {
         context.out.extra("shard", shard.as_str());
     }
-    let (engine, requests) = args.prepared(context)?;
+    let (engine, mut requests) = args.prepared(context)?;
+    requests.table = args.table()?;
+    let writer = requests.table.as_ref().and_then(|(table, _)| args.writer(table, engine.schema.as_ref(), context));
     let engine = Arc::new(engine);
     let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
     let batch = in_parallel.then(|| Batch::new(&engine, args.jobs.into(), args.unordered)).transpose()?;
@@ -69,6 +75,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         earlier: args.resume.as_deref().map(|out| EarlierRun::read(out, args.dry_run)).transpose()?,
         batch,
         display: args.reasoning_display(),
+        writer,
+        estimate: None,
         printed: 0,
         has_noted_session: false,
         reported: Instant::now(),
@@ -77,7 +85,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if source == Source::Input && args.resume.is_none() {
         earlier::hold_stdout();
     }
-    let outcome = filter::run(&mut send, source, args.stream_options, context);
+    if let Some(writer) = send.writer.as_ref().filter(|_| !args.dry_run) {
+        context.out.raw(&writer.header())?;
+    }
+    let outcome = filter::run(&mut send, source, args.stream_options(), context);
     if let Err(error) = &outcome {
         send.print_remaining(error, context);
     }
@@ -93,6 +104,10 @@ struct Send<'a> {
     earlier: Option<EarlierRun>,
     batch: Option<Batch>,
     display: ReasoningDisplay,
+    /// The writer of the answers, if they become a table.
+    writer: Option<Writer>,
+    /// The sum of a dry run.
+    estimate: Option<Estimate>,
     /// The number of printed answers, and the time of the last report of progress.
     printed: u64,
     /// True after the notice that the session is not used.
@@ -107,7 +122,7 @@ impl Send<'_> {
         // Requests in flight are paid for after a used-up budget or a closed output, but not after a refused key.
         let waits = end.code() != Code::Auth && !signals::interrupted();
         let remaining = batch.remaining(if waits { Duration::MAX } else { LEDGER_LIMIT });
-        let options = self.args.stream_options.without_stop();
+        let options = self.args.stream_options().without_stop();
         // A closed output gets no more answers.
         for (pieces, answered) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
             let printed = show(pieces, &mut self.display, context).and_then(|()| match answered.outcome {
@@ -133,7 +148,7 @@ impl Send<'_> {
         batch.messages().iter().for_each(|message| context.warn(message));
         show(pieces, &mut self.display, context)?;
         if let Some(answered) = answered {
-            self.settle(answered, self.args.stream_options, context)?;
+            self.settle(answered, self.args.stream_options(), context)?;
         }
         Ok(came)
     }
@@ -177,7 +192,7 @@ impl Send<'_> {
         if is_printed {
             context.out.raw(b"\n")?;
         }
-        let mut message = outcome?;
+        let mut message = self.checked(outcome, context)?;
         if self.args.extract {
             message.extracted = code_block::first_block(&message.content.text());
             message.mark();
@@ -196,9 +211,27 @@ impl Send<'_> {
         Ok(())
     }
 
+    /// Writes the record of a failed row, so that a table of answers has a record for each row.
+    fn checked<T>(&self, outcome: Result<T>, context: &mut Context) -> Result<T> {
+        if let (Some(writer), Err(error)) = (&self.writer, &outcome)
+            && !error.is_fatal()
+        {
+            let row = error.details().get("row").and_then(|row| to_raw_value(row).ok());
+            context.out.raw(&writer.record(row.as_deref(), &Map::new(), error.message()))?;
+        }
+        outcome
+    }
+
     /// Prints a message. A paid one is flushed, so that a later failure cannot lose it.
     fn print(&self, message: &Message, context: &mut Context) -> Result<()> {
-        context.out.record(Kind::Message, message)?;
+        match &self.writer {
+            Some(writer) => {
+                let parsed = message.parsed.as_ref().and_then(|parsed| serde_json::from_str(parsed.get()).ok());
+                let answer = parsed.unwrap_or_else(|| Map::from_iter([("answer".to_owned(), message.text().into())]));
+                context.out.raw(&writer.record(message.row.as_deref(), &answer, ""))?;
+            }
+            None => context.out.record(Kind::Message, message)?,
+        }
         if self.engine.backends.is_metered() { context.out.flush() } else { Ok(()) }
     }
 
@@ -257,7 +290,7 @@ impl Filter for Send<'_> {
                 format!("the turns of the session were not sent, and the new turns are not stored in it: {how}");
             context.out.notice("session_not_used", Severity::Info, message);
         }
-        let mut work = self.requests.work(&body);
+        let mut work = self.requests.work(&body, context.out.place());
         if let Ok(work) = &mut work
             && self.is_done(work, context)?
         {
@@ -266,9 +299,11 @@ impl Filter for Send<'_> {
         }
         // A single text needs no concurrency.
         if self.batch.is_none() || matches!(body, Body::Text(_)) {
-            let mut work = work?;
+            let mut work = self.checked(work, context)?;
             if self.args.dry_run {
                 let request = DryRun::of(&self.engine, &mut work)?;
+                let estimate = self.engine.estimate_request(&work)?;
+                self.estimate = Some(estimate::sum(self.estimate.take(), estimate));
                 return context.out.record(Kind::Item, &request);
             }
             return self.ask(work, context);
@@ -292,6 +327,10 @@ impl Filter for Send<'_> {
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         while self.wait(context)? {}
         self.engine.report_lowered(context);
+        let is_rows = self.args.stream_options().kind() == Some(InputKind::Rows);
+        if let Some(estimate) = self.estimate.as_ref().filter(|_| is_rows) {
+            estimate::report(estimate, context);
+        }
         Ok(())
     }
 }
@@ -302,6 +341,9 @@ fn used(message: &Message, took: Duration) -> String {
     let cost = match usage.cost_usd {
         _ if *cached => "no cost, from the cache".to_owned(),
         Some(dollars) => format!("${}", (dollars * 1e6).round() / 1e6),
+        _ if *usage == Usage::default() => {
+            return format!("{model}: the usage is unknown, {:.1} s", took.as_secs_f64());
+        }
         None => "unpriced".to_owned(),
     };
     let (input, output, from_cache) = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens);

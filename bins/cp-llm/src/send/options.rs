@@ -13,6 +13,7 @@ use cp_common::stream::filter::Source;
 use cp_common::wire::ToolSpec;
 use cp_common::{Context, Error, Result};
 use cp_http::client::Timeouts;
+use cp_table::{Table, TableOptions, Template, Writer};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -22,6 +23,7 @@ use super::request::{RequestBuilder, headers, parameters};
 use crate::backend::Backends;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::BackendOptions;
+use crate::command_line;
 use crate::engine::Engine;
 use crate::engine::budget::{Budget, BudgetOptions};
 use crate::engine::gate::Gates;
@@ -147,10 +149,12 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Output")]
     pub dry_run: bool,
     #[command(flatten)]
-    pub stream_options: StreamOptions,
-    /// The text to send; - adds standard input
+    table: TableOptions,
+    #[command(flatten)]
+    stream_options: StreamOptions,
+    /// The text to send, or a template for each row of a table; - adds standard input
     #[arg(value_name = "TEXT")]
-    pub text: Vec<String>,
+    text: Vec<String>,
 }
 
 impl Args {
@@ -207,6 +211,7 @@ impl Args {
                 ..Request::default()
             },
             policy,
+            table: None,
             made: AtomicU64::new(0),
         };
         let budget = if sends { Budget::open(&self.budget, policy_usd, (self.rpm, self.tpm))? } else { None };
@@ -225,6 +230,35 @@ impl Args {
         Ok((engine, requests))
     }
 
+    /// The source of the input. Fails if two options read standard input.
+    pub(crate) fn source(&self) -> Result<Source> {
+        let source = self.table.source(&self.text)?;
+        let files = [&self.tools, &self.schema, &self.schema_multi, &self.stub_script, &self.replay, &self.resume];
+        let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
+        let named = files.into_iter().flatten().map(|file| file.as_os_str()).chain(system);
+        given::check_input(named, !matches!(source, Source::Argument(_)))?;
+        Ok(source)
+    }
+
+    /// The options of the input stream.
+    pub(crate) fn stream_options(&self) -> StreamOptions {
+        self.table.stream(self.stream_options)
+    }
+
+    /// The table on standard input, if an option selects one, and the template for its rows.
+    pub(crate) fn table(&self) -> Result<Option<(Table, Template)>> {
+        let template = self.table.template(self.text.first())?;
+        command_line::input_file();
+        Ok(self.table.open()?.zip(template))
+    }
+
+    /// The writer of the answers as a table: those to a table, in the text format. A schema has a column for each property.
+    pub(super) fn writer(&self, table: &Table, schema: Option<&AnswerSchema>, context: &Context) -> Option<Writer> {
+        let properties = schema.and_then(|schema| schema.text.get("properties")?.as_object());
+        let columns = properties.map_or_else(|| vec!["answer".to_owned()], |all| all.keys().cloned().collect());
+        self.table.writer(table, &columns).filter(|_| context.out.format() == Format::Text)
+    }
+
     /// The display of the model's reasoning.
     pub(super) fn reasoning_display(&self) -> ReasoningDisplay {
         ReasoningDisplay::new(match (self.reasoning, self.no_reasoning) {
@@ -234,17 +268,9 @@ impl Args {
         })
     }
 
-    /// Fails if two options read standard input.
-    pub(super) fn check_input(&self, source: &Source) -> Result<()> {
-        let files = [&self.tools, &self.schema, &self.schema_multi, &self.stub_script, &self.replay, &self.resume];
-        let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
-        let named = files.into_iter().flatten().map(|file| file.as_os_str()).chain(system);
-        given::check_input(named, !matches!(source, Source::Argument(_)))
-    }
-
-    /// True if text is printed as it arrives. With `--extract` only a complete block is printed.
+    /// True if text is printed as it arrives. A code block and a record of a table are only printed whole.
     fn streams(&self, context: &Context) -> bool {
-        self.stream && !(self.extract && context.out.format() != Format::Json)
+        self.stream && !((self.extract || self.table.is_given()) && context.out.format() != Format::Json)
     }
 
     fn timeouts(&self, context: &Context) -> Result<Timeouts> {

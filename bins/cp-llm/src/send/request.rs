@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cp_common::output::Place;
 use cp_common::stream::filter::{Body, text_of};
 use cp_common::wire::{Content, Prompt, Reply, ToolSpec, record};
 use cp_common::{Code, Error, Result};
+use cp_table::{Table, Template};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -31,17 +33,24 @@ pub(crate) struct RequestBuilder {
     /// The parameters, the schema and the flags of all requests.
     pub common: Request,
     pub policy: Policy,
+    /// The table whose rows become prompts, and their template.
+    pub table: Option<(Table, Template)>,
     /// The number of requests so far.
     pub made: AtomicU64,
 }
 
 impl RequestBuilder {
     /// Prepares an item of the input.
-    pub(crate) fn work(&self, body: &Body<'_>) -> Result<Work> {
-        match body {
-            Body::Text(text) => self.checked_work(Prompt::of_text(text_of(text)?), Map::new()),
-            Body::Row(data) => self.work_of_data(data),
-            Body::Record(record) => {
+    pub(crate) fn work(&self, body: &Body<'_>, place: Place) -> Result<Work> {
+        match (body, &self.table) {
+            (Body::Text(text), _) => self.checked_work(Prompt::of_text(text_of(text)?), Map::new()),
+            (Body::Row(row), Some((table, template))) => {
+                let text = table.text(template, row, place);
+                let prompt = text.map(|text| Prompt { row: Some((*row).to_owned()), ..Prompt::of_text(&text) });
+                prompt.and_then(|prompt| self.checked_work(prompt, Map::new())).map_err(|e| e.with_row(Some(row)))
+            }
+            (Body::Row(data), None) => self.work_of_data(data),
+            (Body::Record(record), _) => {
                 self.work_of_data(record.data.ok_or_else(|| Error::validation("the prompt has no `data`"))?)
             }
         }
@@ -123,9 +132,10 @@ fn params_of(data: &RawValue) -> Result<Map<String, Value>> {
 }
 
 /// Members of a request that are not parameters, and the options that set them.
-const RESERVED: [(&str, &str); 5] = [
+const RESERVED: [(&str, &str); 6] = [
     ("model", "use -m MODEL"),
     ("stream", "use --stream"),
+    ("background", "use cp-llm batch for answers that come later"),
     ("messages", "give the text, or a prompt record"),
     ("contents", "give the text, or a prompt record"),
     ("input", "give the text, or a prompt record"),

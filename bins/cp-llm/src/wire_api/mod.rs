@@ -204,6 +204,24 @@ fn check_source(block: &Value, api: &str) -> Result<()> {
     .hint("give `base64` with `media_type` and `data`, or `url` with `url`"))
 }
 
+/// The file name of a document: its title, or a name for its media type.
+fn file_name(block: &Value) -> String {
+    let media = text_of(&block["source"], "media_type").unwrap_or_default();
+    let extension = match media.split(';').next().unwrap_or_default().trim() {
+        "text/plain" => "txt",
+        "text/markdown" => "md",
+        "application/msword" => "doc",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => "docx",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet" => "xlsx",
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation" => "pptx",
+        // The subtype is the extension of PDF, JSON, CSV, HTML and RTF.
+        other => other.split_once('/').map_or("bin", |(_, subtype)| subtype),
+    };
+    let is_plain = extension.len() < 8 && extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let named = || format!("document.{}", if is_plain { extension } else { "bin" });
+    text_of(block, "title").map_or_else(named, str::to_owned)
+}
+
 /// The source of an image or a document as a `data:` URL (RFC 2397), if it has bytes.
 fn data_url(source: &Value) -> Option<String> {
     let media = text_of(source, "media_type").unwrap_or("application/octet-stream");

@@ -11,7 +11,7 @@ use super::json::Body;
 use super::openai_message::Message;
 use super::{
     ApiFacts, BatchApi, Decoder, OnText, Part, Partial, Payload, Request, WireApi, bad_answer, check_source, count_of,
-    data_url, schema, text_of, with_cached, with_function,
+    data_url, file_name, schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct OpenAi {
@@ -194,8 +194,7 @@ fn part(block: &Block) -> Result<Value> {
         // URLs are replaced by bytes before a request is sent.
         (Some("document"), Some("url")) => Ok(json!({"type": "file", "file": {"file_url": source["url"]}})),
         (Some("document"), Some("base64")) => {
-            let name = text_of(block, "title").unwrap_or("document.pdf");
-            Ok(json!({"type": "file", "file": {"filename": name, "file_data": data_url(source)}}))
+            Ok(json!({"type": "file", "file": {"filename": file_name(block), "file_data": data_url(source)}}))
         }
         (kind, source) => Err(Error::validation(format!(
             "a block of type {} with a source of type {} cannot be sent to an openai server",

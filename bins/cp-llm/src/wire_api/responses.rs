@@ -13,7 +13,7 @@ use super::json::{Body, TextBuffer};
 use super::openai::FACTS;
 use super::{
     ApiFacts, Call, Decoder, OnText, Part, PartContent, Partial, Payload, Request, UpstreamError, WireApi, bad_answer,
-    check_source, count_of, data_url, restarted, schema, text_of, with_cached, with_function,
+    check_source, count_of, data_url, file_name, restarted, schema, text_of, with_cached, with_function,
 };
 
 pub(crate) struct Responses;
@@ -188,8 +188,7 @@ fn part(block: &Value) -> Result<Value> {
         (Some("image"), _) => json!({"type": "input_image", "detail": "auto", "image_url": data_url(source)}),
         (Some("document"), Some("url")) => json!({"type": "input_file", "file_url": source["url"]}),
         (Some("document"), Some("base64")) => {
-            let name = text_of(block, "title").unwrap_or("document.pdf");
-            json!({"type": "input_file", "filename": name, "file_data": data_url(source)})
+            json!({"type": "input_file", "filename": file_name(block), "file_data": data_url(source)})
         }
         (kind, _) => {
             let kind = kind.unwrap_or("(none)");

@@ -189,7 +189,8 @@ impl UpstreamError {
         // `code` is more specific than `type`. A number is a status.
         let kind =
             named.or_else(|| text("code")).or_else(|| text("status")).or_else(|| text("type")).unwrap_or_default();
-        let status = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+        let mut codes = ["code", "status_code"].iter().filter_map(|name| error.get(*name)?.as_u64());
+        let status = codes.next().and_then(|code| u16::try_from(code).ok());
         Some(Self {
             kind: kind.to_owned(),
             message: message.to_owned(),
@@ -315,6 +316,7 @@ mod tests {
         );
         assert_eq!(kind(json!({"error":"model not found"})), found("", "model not found", None));
         assert_eq!(kind(json!({"object":"error","message":"m","type":"t","code":404})), found("t", "m", Some(404)));
+        assert_eq!(kind(json!({"error":{"message":"m","status_code":400}})), found("", "m", Some(400)));
         assert_eq!(kind(json!({"choices":[],"error":null})), None);
         let gemini = json!({"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}});
         assert_eq!(kind(gemini), found("API_KEY_INVALID", "m", Some(400)));

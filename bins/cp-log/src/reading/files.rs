@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::output::Severity;
-use cp_common::stream::filter::input_waits;
+use cp_common::stream::unread;
 use cp_common::{Context, Error, Result, json, signals};
 use cp_ledger::home::session_directory;
 use cp_ledger::read::segments::{self, ledger_of, segments_of};
@@ -120,7 +120,7 @@ pub(crate) fn await_input() -> Result<()> {
 
 /// Fails if standard input has data that would stay unread: the caller must say if it is to be read.
 pub(crate) fn refuse_waiting_input() -> Result<()> {
-    if input_waits() {
+    if unread::has_bytes() {
         return Err(Error::usage("standard input has data, and no operand says what to read")
             .hint("add - to read standard input, name a FILE, or redirect from /dev/null"));
     }

@@ -1,18 +1,16 @@
 //! Records in, records out: the item loop of every program that reads a stream.
 
-use std::fs::File;
 use std::io::IsTerminal as _;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use cp_json as json;
-use rustix::fs::{FileType, SeekFrom, fstat, seek};
 use serde_json::value::RawValue;
 
 use crate::context::Context;
 use crate::context::options::{InputKind, RowFailures, StreamOptions};
 use crate::output::{Fails, ItemStatus, Place, Severity, has_owner};
-use crate::signals;
 use crate::stream::lines::{LINE_LIMIT, Lines, Next};
+use crate::stream::unread;
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Result};
 
@@ -144,8 +142,10 @@ pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, cont
                 return Err(Error::usage(format!("an argument is always text, not {kind:?}").to_lowercase())
                     .hint("pipe records and rows in"));
             }
-            note_ignored_input(context);
-            one(filter, Body::Text(text.as_bytes()), context)
+            unread::refuse_file("add - to read it")?;
+            let outcome = one(filter, Body::Text(text.as_bytes()), context);
+            unread::note("add - to read it", context);
+            outcome
         }
         Source::ArgumentAndInput(text) => {
             let mut whole = text.into_bytes();
@@ -456,37 +456,6 @@ fn end_of(
             .hint("for bytes use --input text"));
     }
     Ok(())
-}
-
-/// Warns if standard input has bytes that an argument makes unused, because a forgotten `-` is a common mistake.
-fn note_ignored_input(context: &mut Context) {
-    if input_waits() {
-        let message = "standard input was not read, the argument is the whole input: add - to add it";
-        context.out.notice("stdin_ignored", Severity::Warning, message);
-        context.warn(message);
-    }
-}
-
-/// True if standard input has unread bytes: in a pipe or a file, never on a terminal.
-pub fn input_waits() -> bool {
-    has_bytes(rustix::stdio::stdin())
-}
-
-fn has_bytes(stdin: BorrowedFd<'_>) -> bool {
-    let Ok(stat) = fstat(stdin) else { return false };
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => {
-            let here = seek(stdin, SeekFrom::Current(0)).unwrap_or(0);
-            u64::try_from(stat.st_size).is_ok_and(|size| size > here)
-        }
-        FileType::Fifo | FileType::Socket => signals::readable_now(stdin),
-        _ => false,
-    }
-}
-
-/// Returns standard input as a file, for the verbs that read it whole.
-pub fn stdin_file() -> Result<File> {
-    Ok(File::from(rustix::io::dup(rustix::stdio::stdin())?))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `message` and `delta`: the response of a model, whole or in pieces.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::{Block, Content, Receipt, Reply, ToolCall, Turn};
@@ -34,7 +34,9 @@ pub struct Message {
     pub endpoint: String,
     /// `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, refusal or `model_context_window_exceeded`.
     pub stop_reason: String,
-    /// Tokens and cost.
+    /// Tokens and cost; null if the provider does not report them.
+    #[serde(default, serialize_with = "usage_or_null", deserialize_with = "usage_of_null")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Usage>"))]
     pub usage: Usage,
     /// True if the answer came from the cache and cost nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -98,6 +100,15 @@ pub struct Extracted {
     pub language: Option<String>,
     /// The text between the fences, without the last line feed.
     pub text: String,
+}
+
+/// Encodes an empty usage as null: each answer has tokens, or a cost of zero.
+fn usage_or_null<S: Serializer>(usage: &Usage, to: S) -> Result<S::Ok, S::Error> {
+    Some(usage).filter(|usage| **usage != Usage::default()).serialize(to)
+}
+
+fn usage_of_null<'de, D: Deserializer<'de>>(from: D) -> Result<Usage, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 /// Tokens and cost of an answer.

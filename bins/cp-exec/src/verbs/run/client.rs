@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.filtering();
     context.out.outlive_reader();
     // The command may do everything that this process may do, so it gets the file itself.
-    let stdin = match args.stdin.as_deref() {
+    let stdin = match args.input(context) {
         None => Stdio::null(),
         Some("-") => Stdio::inherit(),
         Some(path) => File::open(path).map_err(|e| Error::io("--stdin", e).in_file(path.as_ref()))?.into(),

@@ -5,7 +5,7 @@ mod client;
 mod once;
 mod requests;
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use cp_common::output::{Format, Severity, to_stderr};
 use cp_common::program::confirm::inspect;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Source};
+use cp_common::stream::unread;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
-use rustix::fs::{FileType, SeekFrom};
 
 pub(crate) use self::client::run as run_as_client;
 use self::requests::{Overrides, Requests};
@@ -110,6 +110,8 @@ pub(crate) struct Args {
     command: Vec<String>,
     #[arg(skip)]
     shell_text: Option<Box<str>>,
+    #[arg(skip)]
+    is_hosted_line: bool,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -170,7 +172,8 @@ pub(crate) struct HostedLine {
 pub(crate) fn run_hosted(engine: &mut Engine, line: HostedLine, context: &mut Context) -> Result<()> {
     let HostedLine { command: line, cwd, timeout, shell_text, reads_input } = line;
     let stdin = reads_input.then(|| "-".to_owned());
-    let args = Args { string: Some(line), cwd: Some(cwd), timeout, shell_text, stdin, ..Args::default() };
+    let string = Some(line);
+    let args = Args { string, cwd: Some(cwd), timeout, shell_text, stdin, is_hosted_line: true, ..Args::default() };
     begin(engine, false, context)?;
     command(engine, &args, context)
 }
@@ -197,18 +200,34 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
 
 /// Runs the command of the command line, and answers or exits with its status.
 fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()> {
-    let raw = context.out.format() == Format::Raw;
-    if args.stdin.is_none() && stdin_has_bytes() {
-        let message = "standard input was not read: use --stdin - to pass it to the command";
-        context.out.notice("stdin_ignored", Severity::Warning, message);
-        if !raw {
-            context.warn(message);
-        }
+    let is_ignored = args.input(context).is_none() && !args.is_hosted();
+    if is_ignored {
+        unread::refuse_file(READ_INPUT)?;
     }
     context.out.filtering();
     context.out.outlive_reader();
     let outcome = once::run(engine, args, context);
+    if is_ignored {
+        unread::note(READ_INPUT, context);
+    }
     answer(outcome, context)
+}
+
+/// The way to pass standard input to a command.
+const READ_INPUT: &str = "use --stdin - to pass it to the command";
+
+impl Args {
+    /// True if the command is a tool call of another agent, whose standard input is not that of its command.
+    fn is_hosted(&self) -> bool {
+        self.hosted.is_some() || self.is_hosted_line
+    }
+
+    /// The standard input of the command: a file, or `-` for that of this process. In the raw format a command gets it without
+    /// an option, as from env and nice, unless it comes from a terminal or would have to be compared with an earlier request.
+    fn input(&self, context: &Context) -> Option<&str> {
+        let hands_on = context.out.format() == Format::Raw && !self.is_hosted() && self.write.request_id.is_none();
+        self.stdin.as_deref().or_else(|| (hands_on && !std::io::stdin().is_terminal()).then_some("-"))
+    }
 }
 
 /// Answers the one command, or exits with its status.
@@ -264,7 +283,8 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
     let read = command_of(&engine.policy, args);
     let command = on_record(engine, &asked, read)?;
     let grace = duration_of("--grace", args.grace)?;
-    let stdin = || match args.stdin.as_deref() {
+    let input = args.input(context);
+    let stdin = || match input {
         None => Ok(None),
         Some("-") => streams::copy_own_stdin().map(Some),
         Some(path) => streams::stdin_from_file(path.as_ref()).map(Some),
@@ -294,8 +314,12 @@ fn ready(
 }
 
 /// Runs a command.
-fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<FinishedRun> {
+fn supervise(mut prepared: Prepared, engine: &mut Engine, args: &Args, context: &mut Context) -> Result<FinishedRun> {
+    let copy = if args.input(context) == Some("-") { prepared.clone_stdin()? } else { None };
     let (ran, passed) = pass_on(context, |watch| prepared.run(watch));
+    if let Some(copy) = copy {
+        streams::advance_own_stdin(copy);
+    }
     let finished = prepared.settle(engine, ran)?;
     passed.map(|()| finished)
 }
@@ -325,20 +349,6 @@ fn pass_if<T>(live: bool, context: &mut Context, run: impl FnOnce(Option<Watch<'
     };
     let ran = run(if live { Some(&mut pass) } else { None });
     (ran, passed)
-}
-
-/// True if standard input has content that a command without `--stdin` does not receive.
-fn stdin_has_bytes() -> bool {
-    let stdin = rustix::stdio::stdin();
-    let Ok(stat) = rustix::fs::fstat(stdin) else { return false };
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => {
-            let here = rustix::fs::seek(stdin, SeekFrom::Current(0)).unwrap_or(0);
-            u64::try_from(stat.st_size).is_ok_and(|size| size > here)
-        }
-        FileType::Fifo | FileType::Socket => rustix::io::ioctl_fionread(stdin).is_ok_and(|waiting| waiting > 0),
-        _ => false,
-    }
 }
 
 fn command_of(policy: &Policy, args: &Args) -> Result<Command> {

@@ -34,7 +34,7 @@ pub(super) fn run(engine: &mut Engine, args: &Args, context: &mut Context) -> Re
     };
     // From here on the command may have had an effect. If no result is stored, a repeated request reports that the
     // first one did not finish.
-    let FinishedRun { result, failure, refusal } = supervise(prepared, engine, context)?;
+    let FinishedRun { result, failure, refusal } = supervise(prepared, engine, args, context)?;
     if failure.as_ref().is_some_and(|(code, _)| *code == Code::Interrupted) {
         return Ok(FinishedRun { result, failure, refusal });
     }

@@ -1,18 +1,17 @@
 //! Templates: a text with the fields of a row and the variables of the command line. An undefined variable is an error.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cp_common::{Error, Result};
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde_json::value::RawValue;
 
-use crate::sources;
-
 /// A parsed template.
-pub(crate) struct Template {
-    file: PathBuf,
+#[derive(Debug)]
+pub struct Template {
+    file: Option<PathBuf>,
     environment: Environment<'static>,
 }
 
@@ -20,26 +19,25 @@ pub(crate) struct Template {
 const NAME: &str = "template";
 
 impl Template {
-    /// Reads a template.
-    pub(crate) fn load(file: &Path) -> Result<Self> {
+    /// Parses a template. Errors name its file.
+    pub fn new(text: String, file: Option<PathBuf>) -> Result<Self> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_debug(true);
         // Plain text is not escaped.
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-        let text = sources::given(file)?;
-        let mut template = Self { file: file.to_owned(), environment };
+        let mut template = Self { file, environment };
         let added = template.environment.add_template_owned(NAME, text);
         added.map_err(|e| template.fault(&e))?;
         Ok(template)
     }
 
     /// Renders the template with these values.
-    pub(crate) fn render(&self, values: &BTreeMap<String, Value>) -> Result<String> {
+    pub fn render(&self, values: &BTreeMap<String, Value>) -> Result<String> {
         let template = self.environment.get_template(NAME).map_err(|e| self.fault(&e))?;
         let text = template.render(values).map_err(|e| self.fault(&e))?;
         if text.trim().is_empty() {
-            return Err(Error::validation("the template produces an empty text").in_file(&self.file));
+            return Err(self.place(Error::validation("the template produces an empty text")));
         }
         Ok(text)
     }
@@ -50,7 +48,7 @@ impl Template {
             let name = at.unwrap_or_else(|| "a variable".to_owned());
             Error::validation(format!("`{name}` is not defined"))
                 .with("variable", name)
-                .hint("set it with --var, or use `is defined` in the template")
+                .hint("name a column or a variable, or use `is defined` in the template")
         } else {
             Error::validation(format!("{}: {}", e.kind(), e.detail().unwrap_or("the template is wrong")))
         };
@@ -59,23 +57,16 @@ impl Template {
             Some(line) => error.at_line(line as u64).with("template_line", line),
             None => error,
         };
-        error.in_file(&self.file)
+        self.place(error)
+    }
+
+    fn place(&self, error: Error) -> Error {
+        self.file.iter().fold(error, |error, file| error.in_file(file))
     }
 }
 
-/// Parses the variables of the command line.
-pub(crate) fn variables(given: &[String]) -> Result<BTreeMap<String, String>> {
-    given
-        .iter()
-        .map(|one| match one.split_once('=') {
-            Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-            _ => Err(Error::usage(format!("`{one}` is not a valid variable")).hint("write --var NAME=VALUE")),
-        })
-        .collect()
-}
-
 /// The values for a template: the variables, the fields of the row by name and as `row`, and the text as `text`.
-pub(crate) fn values(
+pub fn values(
     variables: &BTreeMap<String, String>,
     row: Option<&RawValue>,
     text: Option<&str>,

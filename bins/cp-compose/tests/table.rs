@@ -1,0 +1,40 @@
+//! `--lines`, `--csv`, `--tsv`: a prompt from each record of a table.
+
+use cp_testkit::Place;
+use serde_json::{Value, json};
+
+/// The contents of the prompts, and their rows.
+fn prompts(words: &[&str], input: &str) -> Vec<(Value, Value)> {
+    let records = Place::of("cp-compose").feed(words, input).records();
+    let prompts = records.iter().filter(|record| record["type"] == "prompt").map(|record| &record["data"]);
+    prompts.map(|data| (data["messages"][0]["content"].clone(), data["row"].clone())).collect()
+}
+
+#[test]
+fn record_becomes_prompt_and_is_kept() {
+    for (option, delimiter) in [("--csv", ","), ("--tsv", "\t")] {
+        let table = format!("name{delimiter}a b\n\"x{delimiter}y\"{delimiter}\"two\nlines\"\n");
+        let found = prompts(&[option, "{{name}}: {{row[\"a b\"]}}"], &table);
+        let name = format!("x{delimiter}y");
+        assert_eq!(
+            found,
+            [(json!(format!("{name}: two\nlines")), json!({"name": name, "a b": "two\nlines"}))],
+            "{option}"
+        );
+    }
+    let found = prompts(&["--lines", "-s", "s"], "one\n\ntwo\n");
+    assert_eq!(found, [(json!("one"), json!({"text": "one"})), (json!("two"), json!({"text": "two"}))]);
+}
+
+#[test]
+fn template_file_and_variables_apply_to_table() {
+    let place = Place::of("cp-compose");
+    place.work.write("t.md", "Greet {{ name }} in {{ lang }}.");
+    let words = ["--csv", "--template", "t.md", "--var", "lang=French"];
+    let ran = place.feed(&words, "name\nAda\nLin,x\n");
+    assert_eq!(ran.records()[0]["data"]["messages"][0]["content"], "Greet Ada in French.");
+    let error = ran.first_error();
+    assert_eq!((&error["code"], &error["details"]["line"]), (&json!("E_VALIDATION"), &json!(3)), "{error}");
+    place.feed(&["--csv", "--template", "t.md", "{{name}}"], "name\nAda\n").failed(2, "E_USAGE");
+    place.feed(&["--csv", "no column"], "name\nAda\n").failed(2, "E_USAGE");
+}

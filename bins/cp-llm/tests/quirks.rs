@@ -1,0 +1,180 @@
+//! Servers that differ from the provider whose API they have, and proxies: each answer, error and URL is read as it was meant.
+
+use cp_testkit::Server;
+use cp_testkit::server::{Step, events, json as json_answer, reply};
+use serde_json::{Value, json};
+
+use crate::llm::Llm;
+use crate::messages::whole;
+
+/// The outcome of one prompt, without retries, and the requests.
+fn ask(backend: &str, script: Vec<Step>, words: &[&str]) -> (Vec<Value>, i32) {
+    let server = Server::playing(vec![script]);
+    let words = [&["-m", "m", "--retries", "0"], words, &["--", "hi"]].concat();
+    let ran = Llm::asking(backend, &server).run(&words);
+    (ran.records(), ran.status)
+}
+
+fn stream(lines: &[&str]) -> Vec<Step> {
+    let pieces: Vec<String> = lines.iter().map(|line| format!("{line}\n\n")).collect();
+    events(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
+}
+
+#[test]
+fn unknown_usage_is_null_and_known_usage_is_read_in_each_place() {
+    let text = r#"data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"hi"}}]}"#;
+    let end = r#"data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+    let groq = r#"data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"x_groq":{"usage":{"prompt_tokens":7,"completion_tokens":3}}}"#;
+    let tokens = |records: &[Value]| records[records.len() - 2]["data"]["usage"]["input_tokens"].clone();
+    let (unknown, status) = ask("openai", stream(&[text, end, "data: [DONE]"]), &["--stream"]);
+    let message = &unknown[unknown.len() - 2]["data"];
+    assert_eq!((status, message.get("usage")), (0, Some(&Value::Null)), "{unknown:?}");
+    assert_eq!(tokens(&ask("openai", stream(&[text, groq, "data: [DONE]"]), &["--stream"]).0), 7);
+    assert_eq!(tokens(&ask("openai", stream(&[text, groq]), &["--stream"]).0), 7);
+    for (backend, body) in [
+        ("openai", json!({"id":"c","choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]})),
+        ("gemini", json!({"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}]})),
+        ("anthropic", json!({"id":"m","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn"})),
+        (
+            "openai-responses",
+            json!({"id":"r","status":"completed","output":[{"type":"message","content":[
+            {"type":"output_text","text":"hi"}]}]}),
+        ),
+    ] {
+        let (records, status) = ask(backend, json_answer(200, &body), &[]);
+        assert_eq!((status, records[0]["data"].get("usage")), (0, Some(&Value::Null)), "{backend}: {records:?}");
+    }
+}
+
+#[test]
+fn empty_answer_with_stop_reason_is_answer() {
+    for (backend, empty) in [
+        (
+            "anthropic",
+            json!({"id":"m","content":[],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":0}}),
+        ),
+        ("openai", json!({"id":"m","choices":[{"message":{"content":""},"finish_reason":"stop"}]})),
+        ("gemini", json!({"candidates":[{"finishReason":"STOP"}]})),
+    ] {
+        let (records, status) = ask(backend, json_answer(200, &empty), &[]);
+        assert_eq!(
+            (status, &records[0]["data"]["content"], &records[0]["data"]["stop_reason"]),
+            (0, &json!(""), &json!("end_turn")),
+            "{backend}: {records:?}"
+        );
+    }
+}
+
+#[test]
+fn error_is_found_in_each_place() {
+    let failed = |script: Vec<Step>, words: &[&str]| {
+        let (records, _) = ask("openai", script, words);
+        let error = records.iter().find(|record| record["ok"] == false).unwrap()["error"].clone();
+        (error["code"].clone(), error["message"].to_string())
+    };
+    let field = stream(&[r#"error: {"code":500,"message":"the slot is gone","type":"server_error"}"#]);
+    let (code, message) = failed(field, &["--stream"]);
+    assert!(code == "E_SERVER" && message.contains("the slot is gone"), "{code} {message}");
+    let inside = json!({"error":{"message":"too many words","status_code":400}});
+    let (code, message) = failed(json_answer(200, &inside), &[]);
+    assert!(code == "E_VALIDATION" && message.contains("too many words"), "{code} {message}");
+}
+
+#[test]
+fn byte_order_mark_before_answer_is_skipped() {
+    let body = json!({"id":"c","choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]});
+    let bytes = [b"\xEF\xBB\xBF", body.to_string().as_bytes()].concat();
+    let (records, status) = ask("openai", reply(200, "application/json", "", &bytes), &[]);
+    assert_eq!((status, &records[0]["data"]["content"]), (0, &json!("hi")), "{records:?}");
+}
+
+#[test]
+fn document_is_sent_with_name_of_its_type() {
+    for (media, name) in [
+        ("application/pdf", "document.pdf"),
+        ("text/csv; charset=utf-8", "document.csv"),
+        ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", "document.docx"),
+        ("application/x-strange+thing", "document.bin"),
+    ] {
+        for backend in ["openai", "openai-responses"] {
+            let server = Server::playing(vec![whole("openai", "hi")]);
+            let source = json!({"type": "base64", "media_type": media, "data": "AAAA"});
+            let row = |block: Value| json!({"messages": [{"role": "user", "content": [block]}]}).to_string() + "\n";
+            let llm = Llm::asking(backend, &server);
+            let rows = row(json!({"type": "document", "source": source}))
+                + &row(json!({"type": "document", "title": "mine.x", "source": source}));
+            let ran = llm.feed(&["-m", "m", "--rows", "--dry-run"], &rows);
+            let requests = ran.records().iter().map(|record| record["data"]["request"].to_string()).collect::<Vec<_>>();
+            assert!(requests[0].contains(&format!("\"filename\":\"{name}\"")), "{backend} {media}: {}", requests[0]);
+            assert!(requests[1].contains("\"filename\":\"mine.x\""), "{backend} {media}: {}", requests[1]);
+        }
+    }
+}
+
+#[test]
+fn error_that_repeats_prompt_is_hashed_on_ledger() {
+    let prompt = "the patient Ada Lovelace has a fever of 39 degrees";
+    for (words, is_kept) in [(&["-s", "be brief"][..], false), (&["--run", "R1"], true)] {
+        let server =
+            Server::playing(vec![json_answer(400, &json!({"error":{"message":format!("Invalid input: {prompt}")}}))]);
+        let llm = Llm::asking("openai", &server);
+        let ran = llm.run(&[&["-m", "m"], words, &["--", prompt]].concat());
+        // The caller gets the words of the server.
+        assert!(ran.first_error()["message"].to_string().contains("Lovelace"), "{ran:?}");
+        let ledger = llm.ledger();
+        let response = ledger.iter().find(|entry| entry["event"] == "llm.response");
+        if let Some(response) = response {
+            let text = response.to_string();
+            assert_eq!(text.contains("Lovelace"), is_kept, "{text}");
+            assert!(is_kept || text.contains("the upstream answered 400: sha256:"), "{text}");
+        }
+        assert_eq!(response.is_some(), !is_kept, "a run has a ledger of its own");
+    }
+    let server = Server::playing(vec![json_answer(400, &json!({"error":{"message":"max_tokens is too large"}}))]);
+    let llm = Llm::asking("openai", &server);
+    llm.run(&["-m", "m", "--", prompt]);
+    assert!(llm.ledger().iter().any(|entry| entry.to_string().contains("max_tokens is too large")), "the control");
+}
+
+#[test]
+fn path_is_appended_once_before_query_of_base() {
+    for base in ["/deployments/g?api-version=1", "/deployments/g/chat/completions?api-version=1"] {
+        let server = Server::playing(vec![whole("openai", "hi")]);
+        let llm = Llm::asking("openai", &server).set("OPENAI_BASE_URL", &format!("{}{base}", server.url()));
+        assert_eq!(llm.run(&["-m", "m", "--", "hi"]).status, 0);
+        assert_eq!(server.requests()[0].line(), "POST /deployments/g/chat/completions?api-version=1");
+    }
+    let llm = Llm::new().set("OPENAI_BASE_URL", "http://127.0.0.1:99999/v1").set("CP_BACKEND", "openai");
+    let error = llm.run(&["-m", "m", "--", "hi"]).first_error();
+    assert_eq!(error["code"], "E_CONFIG", "{error}");
+}
+
+#[test]
+fn refused_proxy_password_is_auth_error() {
+    for status in [401, 407] {
+        let proxy = Server::playing(vec![reply(status, "text/plain", "", b"")]);
+        let llm = Llm::new().set("OPENAI_BASE_URL", "https://api.example/v1").set("CP_BACKEND", "openai");
+        let error = llm.set("HTTPS_PROXY", &proxy.url()).run(&["-m", "m", "--", "hi"]).first_error();
+        assert_eq!((&error["code"], proxy.requests().len()), (&json!("E_AUTH"), 1), "{error}");
+    }
+}
+
+#[test]
+fn background_parameter_is_refused_before_request() {
+    let server = Server::playing(vec![whole("openai", "hi")]);
+    let llm = Llm::asking("openai-responses", &server);
+    llm.run(&["-m", "m", "-o", "background=true", "--", "hi"]).failed(2, "E_USAGE");
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[test]
+fn failed_batch_submission_has_no_succeeded_rows() {
+    let server = Server::replying(|_| json_answer(400, &json!({"error":{"message":"no"}})));
+    let llm = Llm::asking("openai", &server);
+    let rows = "a\nb\nc\n";
+    let ran = llm.feed(&["batch", "submit", "-m", "m", "--lines"], rows);
+    let details = &ran.closing()["error"]["details"];
+    assert!(ran.status != 0 && details.get("succeeded").is_none_or(|count| *count == 0), "{ran:?}");
+    let ran = llm.feed(&["batch", "submit", "--backend", "stub", "--lines"], rows);
+    assert_eq!(ran.closing()["data"]["succeeded"], 3, "the control: {ran:?}");
+}

@@ -1,0 +1,139 @@
+//! `--lines`, `--csv`, `--tsv`: a prompt for each record of a table, and a table of answers.
+
+use cp_testkit::Server;
+use cp_testkit::server::json as json_answer;
+use serde_json::{Value, json};
+
+use crate::llm::Llm;
+use crate::messages::whole;
+
+/// A server that repeats the text of a request, and rejects `bad`.
+fn echo() -> Server {
+    Server::replying(|request| {
+        match request.json()["messages"].as_array().unwrap().last().unwrap()["content"].as_str() {
+            Some("bad") => json_answer(400, &json!({"error":{"message":"no"}})),
+            text => whole("openai", text.unwrap()),
+        }
+    })
+}
+
+fn contents(records: &[Value]) -> Vec<&str> {
+    records.iter().filter_map(|record| record["data"]["content"].as_str()).collect()
+}
+
+#[test]
+fn each_line_is_prompt() {
+    let server = echo();
+    let llm = Llm::asking("openai", &server);
+    for jobs in ["1", "4"] {
+        let records = |words: &[&str]| {
+            let words = [&["-m", "m", "--jobs", jobs], words].concat();
+            llm.feed(&words, "a\n\nb, \"c\"\r\n").records()
+        };
+        assert_eq!(contents(&records(&["--lines"])), ["a", "b, \"c\""]);
+        assert_eq!(contents(&records(&["--lines", "Say"])), ["Say\n\na", "Say\n\nb, \"c\""]);
+        let found = records(&["--lines", "Say {{ text }}!"]);
+        assert_eq!(contents(&found), ["Say a!", "Say b, \"c\"!"]);
+        assert_eq!((&found[1]["data"]["row"], &found[1]["data"]["index"]), (&json!({"text": "b, \"c\""}), &1.into()));
+    }
+}
+
+#[test]
+fn answers_of_table_are_table_with_failed_rows() {
+    let server = echo();
+    let llm = Llm::asking("openai", &server);
+    let table = "id,text\n1,\"x, y\"\n2,bad\n3\n4,\"two\nlines\"\n";
+    for (words, delimiter) in
+        [(["--csv", "--jobs=1"], ','), (["--csv", "--jobs=4"], ','), (["--tsv", "--jobs=4"], '\t')]
+    {
+        let words = [&["-m", "m", "--format", "text", "--stream", "{{text}}"], &words[..]].concat();
+        // The comma in a field of the table stays there.
+        let with_tabs = |text: &str| text.replace(", ", "; ").replace(',', "\t").replace("; ", ", ");
+        let table = if delimiter == ',' { table.to_owned() } else { with_tabs(table) };
+        let ran = llm.feed(&words, &table);
+        assert_eq!(ran.status, 1, "{ran:?}");
+        let lines: Vec<&str> = ran.stdout.lines().collect();
+        let joined = |cells: [&str; 4]| cells.join(&delimiter.to_string());
+        assert_eq!(lines[0], joined(["id", "text", "answer", "error"]), "{ran:?}");
+        assert!(lines[1].starts_with('1') && lines[1].matches("x, y").count() == 2, "{ran:?}");
+        assert!(lines[2].starts_with(&joined(["2", "bad", "", ""])) && lines[2].contains("400"), "{ran:?}");
+        assert!(lines[3].contains("line 4"), "{ran:?}");
+        assert_eq!(ran.stdout.matches("two\nlines").count(), 2, "{ran:?}");
+    }
+}
+
+#[test]
+fn property_of_schema_is_column() {
+    let server = Server::replying(|_| whole("openai", r#"{"mood":"good","n":2}"#));
+    let llm = Llm::asking("openai", &server);
+    let words = ["-m", "m", "--csv", "--format", "text", "--schema", "mood, n int", "{{a}}"];
+    let ran = llm.feed(&words, "a\nx\n");
+    assert_eq!(ran.stdout, "a,mood,n,error\nx,good,2,\n", "{ran:?}");
+}
+
+#[test]
+fn table_without_column_or_beside_other_input_is_usage_error() {
+    let server = echo();
+    let llm = Llm::asking("openai", &server);
+    let bad = [&["--csv"][..], &["--csv", "no column"], &["--csv", "--lines"], &["--csv", "--rows"], &["--lines", "-"]];
+    for words in bad {
+        let words = [&["-m", "m"], words].concat();
+        llm.feed(&words, "a\nx\n").failed(2, "E_USAGE");
+    }
+    llm.feed(&["-m", "m", "--csv", "{{b}}"], "a\nx\n").failed(2, "E_VALIDATION");
+    assert_eq!(server.requests().len(), 0);
+    let ran = llm.feed(&["-m", "m", "--csv", "{{a}}"], "a\nx\n");
+    assert_eq!((ran.status, server.requests().len()), (0, 1), "the control: {ran:?}");
+}
+
+#[test]
+fn answered_records_are_skipped() {
+    let server = echo();
+    let llm = Llm::asking("openai", &server);
+    let words = ["-m", "m", "--csv", "--row-failures", "ok", "{{a}}"];
+    let first = llm.feed(&words, "a\nx\nbad\ny\n");
+    let out = llm.home.write("out", &first.stdout);
+    let words = [&words[..], &["--skip-done", out.to_str().unwrap()]].concat();
+    let closing = llm.feed(&words, "a\nx\nbad\ny\n").closing();
+    assert_eq!((&closing["data"]["skipped"], &closing["data"]["failed"]), (&2.into(), &1.into()), "{closing}");
+}
+
+#[test]
+fn line_that_resumes_table_has_its_file() {
+    let server = echo();
+    let llm = Llm::asking("openai", &server);
+    let file = llm.work.write("in.csv", "a\nx\ny\nz\n");
+    let words = ["-m", "m", "--csv", "--budget-tokens", "5", "{{a}}"];
+    let ran = llm.command(&words).stdin_from(std::fs::File::open(&file).unwrap()).run();
+    let error = &ran.closing()["error"];
+    assert_eq!(error["code"], "E_BUDGET_EXHAUSTED", "{ran:?}");
+    let line = error["details"]["hint"].to_string() + &error["details"]["resume"].to_string();
+    assert!(line.contains(&format!("<{}", file.display())), "{line}");
+}
+
+#[test]
+fn dry_run_of_rows_has_tokens_and_cost() {
+    let server = echo();
+    let llm = Llm::asking("openai", &server);
+    llm.home.write("config/prices.toml", "[m]\ninput = 1.0\noutput = 10.0\n");
+    let estimate = |model: &str, words: &[&str]| {
+        let words = [&["-m", model, "--lines", "--dry-run"], words].concat();
+        let ran = llm.feed(&words, "one\ntwo\n");
+        (ran.closing()["data"]["estimate"].clone(), ran)
+    };
+    let (sum, ran) = estimate("m", &["--max-tokens", "100"]);
+    let records = ran.records();
+    let bodies = records.iter().filter(|r| r["type"] == "item").map(|r| r["data"]["request"].to_string().len() / 4);
+    let tokens: usize = bodies.sum();
+    assert!((sum["input_tokens"].as_u64().unwrap()).abs_diff(tokens as u64) <= 2, "{sum} {tokens}");
+    let dollars = sum["input_tokens"].as_f64().unwrap() / 1e6;
+    assert_eq!((&sum["requests"], &sum["max_output_tokens"]), (&2.into(), &200.into()));
+    assert!((sum["input_usd"].as_f64().unwrap() - dollars).abs() < 1e-9, "{sum}");
+    assert!((sum["max_usd"].as_f64().unwrap() - dollars - 0.002).abs() < 1e-9, "{sum}");
+    assert!(ran.stderr.contains("2 requests"), "{ran:?}");
+    let (unlimited, _) = estimate("m", &[]);
+    assert_eq!((&unlimited["max_output_tokens"], &unlimited["max_usd"]), (&Value::Null, &Value::Null));
+    let (unpriced, _) = estimate("other", &["--max-tokens", "1"]);
+    assert_eq!(unpriced["input_usd"], Value::Null);
+    assert_eq!(server.requests().len(), 0);
+}

@@ -1,0 +1,14 @@
+//! Tables on standard input: lines, CSV (RFC 4180) and tab-separated values.
+//!
+//! - [`TableOptions`] selects the format, and [`Table`] replaces standard input by its rows as JSON objects, so that a filter
+//!   reads them like other rows
+//! - [`Template`] makes a text of a row and variables
+//! - [`Writer`] writes rows as a table
+
+mod input;
+mod output;
+mod template;
+
+pub use self::input::{Table, TableOptions};
+pub use self::output::Writer;
+pub use self::template::{Template, values};
