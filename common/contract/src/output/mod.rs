@@ -445,7 +445,10 @@ impl Output {
         }
         line_to_stderr(&match self.format {
             Format::Json => format!("{}: {}", self.program, error.message()),
-            Format::Text | Format::Raw => format!("✗ {}", error.message()),
+            Format::Text | Format::Raw => match self.place.line.filter(|_| self.is_line_of_stream()) {
+                Some(line) if !error.message().starts_with("line ") => format!("✗ line {line}: {}", error.message()),
+                _ => format!("✗ {}", error.message()),
+            },
         });
         if let (Some(hint), true) = (error.hint_text(), self.format != Format::Json) {
             for (at, line) in hint.lines().enumerate() {
