@@ -152,12 +152,10 @@ impl<'a> Repl<'a> {
     /// Reads and runs lines until the input ends or the person quits.
     fn talk(&mut self) -> Result<()> {
         loop {
-            let typed = self.state.console.wait();
-            // The editor has already shown its input.
-            let is_unseen = self.echo || matches!(typed, Typed::Early(_));
-            match typed {
-                Typed::Line(line) | Typed::Early(line) => {
-                    if is_unseen {
+            match self.state.console.wait() {
+                Typed::Line(line) => {
+                    // An editor has already shown its input.
+                    if self.echo {
                         self.state.show(&format!("{PROMPT}{}\n", line.replace('\n', "\n... ")))?;
                     }
                     if self.line(&line)? {
