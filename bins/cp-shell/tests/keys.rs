@@ -215,14 +215,12 @@ fn line_feed_inserts_line_break_after_type_ahead() {
     terminal.send("one\r");
     looked_at(&mut terminal, "one");
     place.root.write("go", "");
-    for _ in ["go", "one"] {
-        terminal.wait_for("It ends.");
-    }
+    terminal.wait_for("· t2 |");
     terminal.prompted();
     // The first line that Enter ends ends the input of the terminal's cooked mode.
     terminal.says(":ctx");
     terminal.send("two\nthree\r");
-    terminal.wait_for("It ends.");
+    terminal.wait_for("· t3 |");
     terminal.prompted();
     assert!(questions(&place).contains(&"two\nthree".to_owned()), "{:?}", questions(&place));
 }

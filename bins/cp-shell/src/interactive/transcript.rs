@@ -17,7 +17,7 @@ use crate::interactive::assessment::risk::{self, Risk};
 const INTERRUPTED: &str = " [interrupted]";
 
 /// The entry that closes a turn.
-const TURN: &str = "session_turn";
+pub(crate) const TURN: &str = "session_turn";
 /// The entry that keeps the question until the turn is closed.
 const QUESTION: &str = "session_question";
 
@@ -45,6 +45,7 @@ pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
             cancelled: true,
             partial: "",
             interrupted: true,
+            run: None,
             recalled: 0,
             attached: 0,
         };
@@ -78,6 +79,8 @@ pub(crate) struct Closed<'a> {
     pub(crate) partial: &'a str,
     /// True if the person stopped the answer. The turn stays in the conversation with a mark.
     pub(crate) interrupted: bool,
+    /// The run of the tool loop, if the model used tools.
+    pub(crate) run: Option<&'a str>,
     /// The number of recalled memories.
     pub(crate) recalled: usize,
     /// The number of secrets that were removed from the context.
@@ -101,6 +104,10 @@ struct Closing<'a> {
     user: Option<&'a str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     partial: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<&'a str>,
 }
 
 impl Transcript {
@@ -172,6 +179,8 @@ impl Transcript {
                 recalled: closed.recalled,
                 user: turns.is_empty().then_some(closed.question),
                 partial: closed.partial,
+                model: closed.messages.last().map(|message| message.model.as_str()),
+                run: closed.run,
             };
             entries.push(Entry::new(TURN).agent(agent).session(session).turn(closed.number).data(&closing));
             Ok(entries)
@@ -261,6 +270,7 @@ mod tests {
             cancelled: false,
             partial: "",
             interrupted: false,
+            run: Some("RUN-1"),
             recalled: 0,
             attached: 2,
         };

@@ -6,6 +6,7 @@ use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
 
 use crate::ask;
+use crate::interactive::console::markdown::lines_of;
 use crate::interactive::console::render::{count, escaped, style};
 use crate::interactive::memory::{self, Remembered, remember};
 use crate::interactive::state::{Outcome, Setup, State};
@@ -80,7 +81,8 @@ pub(super) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
     let mut text = String::new();
     for turn in &turns {
         let role = style().strong(&format!("{}:", escaped(&turn.role)));
-        let _ = writeln!(text, "{role} {}", escaped(&turn.content.text()));
+        let lines = lines_of(&turn.content.text(), style().width.saturating_sub(turn.role.len() + 2).max(20));
+        let _ = writeln!(text, "{role} {}", lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n  "));
     }
     let _ = writeln!(text, "{}", style().faint(&format!("{} of {session}", count(turns.len(), "turn"))));
     Ok(Outcome::of_text(text))

@@ -14,6 +14,7 @@ use std::time::Duration;
 use cp_common::{Code, Result, signals};
 use rustix::termios::{OptionalActions, QueueSelector, Termios};
 use rustyline::completion::Completer;
+use rustyline::config::Configurer as _;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -21,11 +22,14 @@ use rustyline::history::MemHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{
     Behavior, Cmd, ColorMode, CompletionType, ConditionalEventHandler, Config, Editor, Event, EventContext,
-    EventHandler, KeyEvent, RepeatCount,
+    EventHandler, KeyCode, KeyEvent, Modifiers, RepeatCount,
 };
 
 /// The command for Ctrl-O.
 const EDIT: &str = ":edit ";
+
+/// The time in which the bytes of one key arrive after Esc.
+const SEQUENCE_MS: u16 = 100;
 
 /// The longest line of a script.
 const LONGEST: usize = 16 << 20;
@@ -145,9 +149,25 @@ impl Console {
         }
     }
 
-    /// Asks for confirmation. Only `y` and `yes` confirm.
+    /// Asks until an answer can be parsed. `letters` names the possible answers. `None` without a terminal or an answer.
+    pub(crate) fn choose<T>(&self, prompt: &str, letters: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let mut typed = self.answer(prompt)?;
+        loop {
+            if let Some(choice) = parse(&typed.to_lowercase()) {
+                return Some(choice);
+            }
+            typed = self.answer(&format!("Type {letters}, then Enter: "))?;
+        }
+    }
+
+    /// Asks for confirmation. Only `y` and `yes` confirm; Enter declines.
     pub(crate) fn confirm(&self, prompt: &str) -> bool {
-        self.answer(prompt).is_some_and(|answer| matches!(answer.to_lowercase().as_str(), "y" | "yes"))
+        let parse = |typed: &str| match typed {
+            "y" | "yes" => Some(true),
+            "" | "n" | "no" => Some(false),
+            _ => None,
+        };
+        self.choose(prompt, "y or n", parse) == Some(true)
     }
 }
 
@@ -251,6 +271,13 @@ impl LineEditor {
         Ok(())
     }
 
+    /// Reads an answer. Esc declines like Ctrl-C.
+    fn answer(&mut self, prompt: &str) -> rustyline::Result<String> {
+        self.editor.set_keyseq_timeout(Some(SEQUENCE_MS));
+        self.editor.bind_sequence(KeyEvent(KeyCode::Esc, Modifiers::NONE), Cmd::Interrupt);
+        self.editor.readline(prompt)
+    }
+
     /// Reads a line at the prompt and adds it to the history.
     fn line(&mut self, prompt: &str, completions: &Completions) -> rustyline::Result<String> {
         self.line_feed.prepare();
@@ -293,7 +320,7 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
             // An editor of its own, because keys that follow an answer must not answer the next question, and keys that follow the line
             // of the turn must not answer this one. An answer is one line, without completion.
             Question::Answer(prompt) => {
-                LineEditor::new(MemHistory::new()).and_then(|mut editor| editor.editor.readline(&prompt))
+                LineEditor::new(MemHistory::new()).and_then(|mut editor| editor.answer(&prompt))
             }
         };
         // An earlier signal was not for a turn. A later signal is for the command on this line.
