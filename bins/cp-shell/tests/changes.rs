@@ -160,7 +160,7 @@ fn signals_show_state_before_their_own_command() {
     again.prompted();
     assert!(again.says(":signals").contains("· t2 |"), "{}", again.text());
     let listed = again.says(":sessions");
-    assert!(listed.contains("* SES-") && listed.contains(" s ") && listed.contains("stub   hello\n"), "{listed}");
+    assert!(listed.contains("*  SES-") && listed.contains(" s ") && listed.contains("stub   hello\n"), "{listed}");
     assert!(again.says(":version").contains("cp-shell "));
     assert!(again.says(":debug").contains("last error  -"));
 }

@@ -101,7 +101,7 @@ fn conversation_is_forked_undone_retried_and_renamed() {
     assert!(after("three").contains("stub response 2\n") && after(":retry").contains("stub response 2\n"), "{text}");
     // The sessions that `:undo` and `:retry` replaced are not listed.
     let listed: Vec<&str> = after(":sessions").lines().take_while(|line| !line.starts_with('`')).collect();
-    assert!(listed.len() == 2 && listed[1].starts_with('*') && listed[1].ends_with("stub       [talk] one"), "{text}");
+    assert!(listed.len() == 2 && listed[1].starts_with('*') && listed[1].ends_with("stub   [talk] one"), "{text}");
     assert!(
         text.split("cp> :v\n").nth(2).unwrap().contains("user: three\nassistant: stub response 2\n4 turns"),
         "{text}"

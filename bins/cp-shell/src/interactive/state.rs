@@ -220,15 +220,12 @@ impl State<'_> {
                 self.agent = agent;
                 let before = std::mem::take(&mut self.conversation);
                 let Conversation { usage, answers, last_usage, last_question, answer, attached, .. } = before;
-                // The approvals of a session are valid in its copies.
-                let (allows_tools, allowed) =
-                    if is_ours { (before.allows_tools, before.allowed) } else { Default::default() };
                 self.conversation = Conversation {
                     isolated,
                     runs,
                     failed_run,
-                    allows_tools,
-                    allowed,
+                    // The approvals of single calls are not valid in a copy.
+                    allows_tools: before.allows_tools && is_ours,
                     last_question,
                     answer,
                     attached,

@@ -66,7 +66,7 @@ fn of_one(command: &Command) -> String {
 }
 
 /// `:debug`
-pub(super) fn debug(state: &mut State<'_>, _: &str) -> Result<Outcome> {
+pub(super) fn debug(state: &mut State<'_>) -> Outcome {
     let mut text = format!("cp-shell {VERSION}\n");
     for Check { check, message, .. } in crate::checks(state.context) {
         let _ = writeln!(text, "{check:<11} {}", escaped(&message));
@@ -76,7 +76,7 @@ pub(super) fn debug(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let error = state.conversation.last_error.as_deref().unwrap_or("-");
     let directory = journal.directory().display();
     let _ = writeln!(text, "session     {directory}\nlast run    {last_run}\nlast error  {}", escaped(error));
-    Ok(Outcome::of_text(text))
+    Outcome::of_text(text)
 }
 
 /// `:clear`

@@ -80,9 +80,9 @@ pub(super) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
     let turns: Vec<Turn> = serde_json::from_value(loaded["messages"].clone()).unwrap_or_default();
     let mut text = String::new();
     for turn in &turns {
-        let role = style().strong(&format!("{}:", escaped(&turn.role)));
-        let lines = lines_of(&turn.content.text(), style().width.saturating_sub(turn.role.len() + 2).max(20));
-        let _ = writeln!(text, "{role} {}", lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n  "));
+        let role = format!("{}:", escaped(&turn.role));
+        let shown = lines_of(&format!("{role} {}", turn.content.text()), style().width).join("\n");
+        let _ = writeln!(text, "{}{}", style().strong(&role), shown.strip_prefix(&role).unwrap_or(&shown));
     }
     let _ = writeln!(text, "{}", style().faint(&format!("{} of {session}", count(turns.len(), "turn"))));
     Ok(Outcome::of_text(text))

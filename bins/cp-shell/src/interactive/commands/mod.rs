@@ -111,7 +111,7 @@ commands! {
     "hub" "[log TEXT]" "show the answers of the hub, or post a note" None, Write hub::hub;
     "inbox" "[read ID]" "show unread messages, or mark one as read" None, Write hub::inbox;
     "version" "" "show the version" None, Query |_, _| Ok(Outcome::of_text(format!("cp-shell {VERSION}\n")));
-    "debug" "" "show programs, paths and the last error, for a report" None, Query core::debug;
+    "debug" "" "show programs, paths and the last error, for a report" None, Query |state, _| Ok(core::debug(state));
 }
 
 /// Finds a command by any of its names, ignoring case.

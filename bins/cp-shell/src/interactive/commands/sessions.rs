@@ -71,7 +71,7 @@ pub(super) fn list(state: &mut State<'_>, many: &str) -> Result<Outcome> {
     for session in newest {
         let member = |name: &str| session[name].as_str().unwrap_or_default();
         let id = member("session_id");
-        let directory = state.context.home.path(&format!("planes/{}/sessions/{id}", member("tier")));
+        let directory = state.context.home.path(format!("planes/{}/sessions/{id}", member("tier")));
         let Digest { first, model, replaces, .. } = Digest::of(&directory).unwrap_or_default();
         replaced.extend(replaces);
         if replaced.iter().any(|replaced| replaced == id) || listed.len() == many {

@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn long_difference_is_shortened() {
         let style = Style { width: 80, colour: false };
-        let long: String = (0..50).map(|number| format!("+{number}\n")).collect();
+        let long = (0..50).map(|number| format!("+{number}")).collect::<Vec<_>>().join("\n") + "\n";
         assert_eq!(painted(&long, style), long);
         assert!(painted_start(&long, style).ends_with("+39\n… 10 more lines, which :diff shows\n"));
     }
