@@ -36,19 +36,8 @@ pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
         let question: String = serde_json::from_slice(whole.as_deref().unwrap_or(kept)).unwrap_or_default();
         let number = line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok()).unwrap_or_default();
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let closed = Closed {
-            number,
-            question: &question,
-            messages: &[],
-            risk: &risk::classify(&question),
-            hints: &[],
-            cancelled: true,
-            partial: "",
-            interrupted: true,
-            run: None,
-            recalled: 0,
-            attached: 0,
-        };
+        let risk = risk::classify(&question);
+        let closed = Closed { cancelled: true, interrupted: true, ..Closed::new(number, &question, &risk) };
         return Transcript::open(&directory, &session, agent)?.turn(&closed).map(drop);
     }
     Ok(())
@@ -189,7 +178,14 @@ impl Transcript {
     }
 }
 
-impl Closed<'_> {
+impl<'a> Closed<'a> {
+    /// A turn without an answer.
+    pub(crate) fn new(number: u64, question: &'a str, risk: &'a Risk) -> Self {
+        let (messages, hints, partial) = (&[], &[], "");
+        let (cancelled, interrupted, run, recalled, attached) = (false, false, None, 0, 0);
+        Self { number, question, messages, risk, hints, cancelled, partial, interrupted, run, recalled, attached }
+    }
+
     /// The turns to add to the conversation.
     fn turns(&self) -> Vec<Turn> {
         let question = Turn::text("user", self.question);
@@ -262,17 +258,10 @@ mod tests {
         let risk = crate::interactive::assessment::risk::classify("hello");
         let messages = [message(&json!({"content": "hi"}))];
         let closed = Closed {
-            number: 1,
-            question: "hello password=hunter2hunter2",
             messages: &messages,
-            risk: &risk,
-            hints: &[],
-            cancelled: false,
-            partial: "",
-            interrupted: false,
             run: Some("RUN-1"),
-            recalled: 0,
             attached: 2,
+            ..Closed::new(1, "hello password=hunter2hunter2", &risk)
         };
         assert_eq!(record.turn(&closed).unwrap(), 3);
         record.turn(&Closed { number: 2, messages: &[], cancelled: true, ..closed }).unwrap();

@@ -156,7 +156,7 @@ pub(super) fn undo(state: &mut State<'_>, what: &str) -> Result<Outcome> {
     let from = state.ledgers.journal.session().to_owned();
     let (turns, _) = last_round(state.context)?.ok_or_else(no_turns)?;
     copy(state, Some(turns), Some(from.clone()))?;
-    arrived(state, &format!("{files}a copy of {from} without its last round; :switch {from} restores the round\n"))
+    arrived(state, &format!("{files}a copy without its last round; :switch {from} restores it\n"))
 }
 
 /// Puts the files of a run back after the person has seen and confirmed the list. An error leaves the conversation as it is.

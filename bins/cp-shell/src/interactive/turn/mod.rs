@@ -115,7 +115,7 @@ fn remarks(sending: &Sending<'_>, is_terminal: bool, style: Style) -> String {
     }
     if is_terminal && !envelope.pieces.is_empty() {
         let pieces = envelope.pieces.iter().map(|piece| format!("{} {} B", piece.name, piece.text.len()));
-        let _ = writeln!(text, "{}", style.faint(&format!("with {}", pieces.collect::<Vec<_>>().join(", "))));
+        let _ = writeln!(text, "{}", style.faint(&format!("context: {}", pieces.collect::<Vec<_>>().join(", "))));
     }
     for line in &sending.attached.lines {
         let _ = writeln!(text, "{}", style.faint(&escaped(line)));
@@ -262,17 +262,10 @@ impl Sending<'_> {
     /// The turn without an answer.
     fn closed(&self, state: &State<'_>) -> Closed<'_> {
         Closed {
-            number: state.session_status.tracker.turns(),
-            question: &self.sent,
-            messages: &[],
-            risk: &self.risk,
             hints: &self.hints,
-            cancelled: false,
-            partial: "",
-            interrupted: false,
-            run: None,
             recalled: self.envelope.recalled.len(),
             attached: self.envelope.redactions + self.attached.redactions,
+            ..Closed::new(state.session_status.tracker.turns(), &self.sent, &self.risk)
         }
     }
 }
