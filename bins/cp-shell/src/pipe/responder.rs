@@ -150,6 +150,7 @@ impl Responder {
         outcome: Result<Value, Failure>,
         calls: Vec<Value>,
     ) -> Result<Response> {
+        self.tracker.count_turn();
         self.tracker.begin(class);
         if outcome.as_ref().is_err_and(Failure::is_denial) {
             self.tracker.denied();
