@@ -8,6 +8,7 @@ mod completions;
 mod confirmation;
 mod conformance;
 mod contract;
+mod doors;
 mod endpoints;
 mod help;
 mod home;

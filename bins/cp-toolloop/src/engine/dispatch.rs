@@ -207,7 +207,7 @@ impl Engine {
         let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
         let renamed = ToolCall { name: tool.exec_name(), timeout, untrusted: Vec::new(), ..call.clone() };
         let executor = &mut self.parts.executor;
-        self.run.shared(|| executor.start(slot, &renamed, context))?;
+        self.run.shared(|lock| executor.start(slot, &renamed, lock, context))?;
         Ok(Work::Runs(slot, tool.hints.timeout.map(Duration::from_secs_f64)))
     }
 
@@ -220,7 +220,7 @@ impl Engine {
                 is_error: ended.return_code != Some(0),
                 exit_code: ended.return_code,
                 receipt: Some(receipt),
-                ..pending.failed(ended.text())
+                ..pending.failed(ended.text(self.run.ledger()))
             },
             Work::Delegated(agent) => self.returned(pending, *agent, context)?,
             Work::Served(served) => self.finish_served(pending, *served, context)?,

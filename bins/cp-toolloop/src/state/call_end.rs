@@ -5,8 +5,10 @@ use std::path::Path;
 
 use cp_common::Result;
 use cp_common::wire::{Receipt, quoted};
+use cp_ledger::format::line::Hash;
 use cp_ledger::proof::leaves::receipt_of;
 use cp_ledger::read;
+use cp_ledger::store::blob;
 use serde::Deserialize;
 
 /// The outcome of a call that has no result.
@@ -36,6 +38,19 @@ pub(crate) struct Ended {
 #[derive(Debug, Default, Deserialize)]
 struct Stream {
     bytes: u64,
+    /// The hash of the blob with the text of the stream.
+    blob: Option<String>,
+}
+
+impl Stream {
+    /// The text of the stream, or its size if the text was not stored.
+    fn text(&self, ledger: &Path) -> String {
+        let hash = self.blob.as_deref().and_then(Hash::parse);
+        let kept = hash
+            .and_then(|hash| blob::load(ledger, &hash).ok())
+            .map(|kept| String::from_utf8_lossy(&kept).into_owned());
+        kept.unwrap_or_else(|| format!("{} bytes, which are not kept", self.bytes))
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -46,17 +61,19 @@ struct About {
 }
 
 impl Ended {
-    /// The text for the model. The output was not stored.
-    pub(crate) fn text(&self) -> String {
+    /// The text for the model.
+    pub(crate) fn text(&self, ledger: Option<&Path>) -> String {
         let end = match (self.return_code, self.signal) {
             (Some(code), _) => format!("ended with exit status {code}"),
             (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
         };
-        let (stdout, stderr) = (self.stdout.bytes, self.stderr.bytes);
-        format!(
-            "The command {end} while the run was stopped. It is not run again. Its output is not kept: {stdout} bytes on standard \
-             output, {stderr} on standard error."
-        )
+        let mut text = format!("The command {end} while the run was stopped. It is not run again.");
+        for (name, stream) in [("output", &self.stdout), ("error", &self.stderr)] {
+            if let Some(ledger) = ledger.filter(|_| stream.bytes > 0) {
+                text += &format!("\nIts standard {name}: {}", stream.text(ledger));
+            }
+        }
+        text
     }
 }
 
