@@ -1,6 +1,8 @@
 //! A governed tree restricts every program that a model or a person can reach commands and files through. Each rule is
 //! tried through each door, with a path outside of the tree as its control.
 
+use std::collections::HashSet;
+
 use cp_testkit::{Outcome, Place};
 use serde_json::{Value, json};
 
@@ -236,29 +238,39 @@ fn ledgers(place: &Place) -> String {
     text
 }
 
-#[test]
-fn tree_is_governed_through_every_door() {
+/// The accesses through a door that were granted or denied wrongly.
+fn wrong_at((door, attempt): Door) -> Vec<String> {
     let mut wrong = Vec::new();
-    for (door, attempt) in DOORS {
-        for (rule, access, denied, allowed) in RULES {
-            for (path, expected) in [
-                (format!("tree/{denied}"), false),
-                (format!("tree/{allowed}"), true),
-                (format!("beside/{denied}"), true),
-            ] {
-                let place = place();
-                let Some(printed) = attempt(&place, access, &path) else { continue };
-                let done = match access {
-                    Access::Write => place.work.join(&path).exists(),
-                    Access::Read => printed.contains("it is read"),
-                    Access::Execute => printed.contains("it is 42"),
-                };
-                if done != expected {
-                    wrong.push(format!("{door}, {rule}: {} {path}: {done}\n{printed}", access.name()));
-                }
+    let mut tried = HashSet::new();
+    for (rule, access, denied, allowed) in RULES {
+        for (path, expected) in
+            [(format!("tree/{denied}"), false), (format!("tree/{allowed}"), true), (format!("beside/{denied}"), true)]
+        {
+            // Two rules share their control.
+            if !tried.insert(path.clone()) {
+                continue;
+            }
+            let place = place();
+            let Some(printed) = attempt(&place, access, &path) else { continue };
+            let done = match access {
+                Access::Write => place.work.join(&path).exists(),
+                Access::Read => printed.contains("it is read"),
+                Access::Execute => printed.contains("it is 42"),
+            };
+            if done != expected {
+                wrong.push(format!("{door}, {rule}: {} {path}: {done}\n{printed}", access.name()));
             }
         }
     }
+    wrong
+}
+
+#[test]
+fn tree_is_governed_through_every_door() {
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        let doors = DOORS.map(|door| scope.spawn(move || wrong_at(door)));
+        doors.into_iter().flat_map(|door| door.join().unwrap()).collect()
+    });
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 

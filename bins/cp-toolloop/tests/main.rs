@@ -6,6 +6,7 @@ mod approvals;
 mod backend;
 mod blocks;
 mod context;
+mod group_kill;
 mod hooks;
 mod mcp;
 mod mcp_proxy;

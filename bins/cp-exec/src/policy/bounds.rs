@@ -240,13 +240,22 @@ pub(super) fn modules(root: &Path, anchors: &Anchors) -> Vec<Module> {
     modules
 }
 
+/// Parses the patterns of a manifest, which match below the root only: `**` is any depth there.
+fn below_root(texts: &[String], anchors: &Anchors) -> Vec<Pattern> {
+    let below = |text: &String| {
+        let root = text.starts_with("**").then(|| escaped(&anchors.base.to_string_lossy()) + "/");
+        Pattern::new(&(root.unwrap_or_default() + text), anchors)
+    };
+    texts.iter().map(below).collect()
+}
+
 /// The bounds that a manifest declares.
 fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds, Declared)> {
     let manifest: Manifest = serde_json::from_slice(text).map_err(|e| Error::config(e.to_string()))?;
     let given = manifest.capabilities;
     let lists = [(Access::Read, &given.read), (Access::Write, &given.write), (Access::Execute, &given.execute)];
     let lists = lists.into_iter().filter(|(_, list)| list.is_some()).map(|(access, _)| access).collect();
-    let mut read = patterns(&given.read.unwrap_or_default(), anchors);
+    let mut read = below_root(&given.read.unwrap_or_default(), anchors);
     // A module can read its own directory.
     read.push(Pattern::new(&escaped(&directory.to_string_lossy()), anchors));
     let (mut execute, mut arguments) = (Vec::new(), Vec::new());
@@ -259,9 +268,9 @@ fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds,
     }
     let bounds = Bounds {
         read,
-        write: patterns(&given.write.unwrap_or_default(), anchors),
-        execute: patterns(&execute, anchors),
-        forbidden: patterns(&given.forbidden, anchors),
+        write: below_root(&given.write.unwrap_or_default(), anchors),
+        execute: below_root(&execute, anchors),
+        forbidden: below_root(&given.forbidden, anchors),
         read_only: false,
     };
     Ok((bounds, Declared { arguments, lists }))

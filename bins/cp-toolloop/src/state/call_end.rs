@@ -43,13 +43,10 @@ struct Stream {
 }
 
 impl Stream {
-    /// The text of the stream, or its size if the text was not stored.
-    fn text(&self, ledger: &Path) -> String {
-        let hash = self.blob.as_deref().and_then(Hash::parse);
-        let kept = hash
-            .and_then(|hash| blob::load(ledger, &hash).ok())
-            .map(|kept| String::from_utf8_lossy(&kept).into_owned());
-        kept.unwrap_or_else(|| format!("{} bytes, which are not kept", self.bytes))
+    /// The text of the stream, if it is stored.
+    fn kept(&self, ledger: Option<&Path>) -> Option<String> {
+        let kept = blob::load(ledger?, &Hash::parse(self.blob.as_deref()?)?).ok()?;
+        Some(String::from_utf8_lossy(&kept).into_owned())
     }
 }
 
@@ -67,13 +64,14 @@ impl Ended {
             (Some(code), _) => format!("ended with exit status {code}"),
             (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
         };
-        let mut text = format!("The command {end} while the run was stopped. It is not run again.");
-        for (name, stream) in [("output", &self.stdout), ("error", &self.stderr)] {
-            if let Some(ledger) = ledger.filter(|_| stream.bytes > 0) {
-                text += &format!("\nIts standard {name}: {}", stream.text(ledger));
+        let streams = [("output", &self.stdout), ("error", &self.stderr)].map(|(name, stream)| {
+            match (stream.bytes, stream.kept(ledger)) {
+                (0, _) => String::new(),
+                (_, Some(text)) => format!("\nIts standard {name}: {text}"),
+                (bytes, None) => format!("\nIts standard {name} is not kept: {bytes} bytes"),
             }
-        }
-        text
+        });
+        format!("The command {end} while the run was stopped. It is not run again.{}", streams.concat())
     }
 }
 

@@ -12,7 +12,7 @@ use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
-use super::options::{ModelOptions, ToolOptions, events_from, positive, positive_count, positive_seconds};
+use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_count, positive_seconds};
 use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::{Engine, Event};
 use crate::mcp::{Servers, Spec, is_name};
@@ -39,7 +39,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
     input: &[Input::Text, Input::Records, Input::Rows],
-    events: &events_from("run_start"),
+    events: &EVENTS,
     ..VerbDoc::EMPTY
 };
 
