@@ -10,6 +10,7 @@ use cp_common::wire::{Approval, Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 
+use super::pause::UNFINISHED;
 use super::served::Served;
 use super::{Engine, Pending};
 use crate::parts::agent::Agent;
@@ -111,6 +112,8 @@ impl Engine {
         let approved = matches!(waiting.decision, Some(Decision::Approved(_))) || waiting.agent.is_some();
         let repeats = waiting.started && !tool.hints.idempotent && !tool.is_agent();
         let found = match self.run.ledger() {
+            // An earlier resume has asked about the call, and its end is still not known.
+            Some(_) if repeats && !approved && waiting.is_asked_about(UNFINISHED) => Found::Unknown,
             Some(ledger) if repeats && !approved => find_call_end(ledger, &call.id)?,
             _ => Found::NotBegun,
         };
