@@ -113,10 +113,9 @@ impl Policy {
             .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
             .collect::<Result<Vec<_>>>()?;
         let cp_home = resolved(context.home.root());
-        let named = match &context.options.root {
-            None => None,
-            Some(root) => Some(root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?),
-        };
+        let canonical =
+            |root: &PathBuf| root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal());
+        let named = context.options.root.as_ref().map(canonical).transpose()?;
         let root = named.as_ref().unwrap_or(&cp_home);
         let home = loaded.home.to_string_lossy();
         let pins = loaded.settings.exec.pin.iter();

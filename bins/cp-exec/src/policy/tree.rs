@@ -87,10 +87,10 @@ impl Policy {
             }
             let leads = listed.iter().any(|pattern| pattern.may_match_below(&path))
                 || self.tools.iter().any(|tools| tools.starts_with(&path) || path.starts_with(tools));
-            match kind.is_ok_and(|kind| kind.is_dir()) && leads {
-                true if is_deep => self.add_unlisted(&path, listed, true, found),
-                true => {}
-                false => found.push(path),
+            if !leads || !kind.is_ok_and(|kind| kind.is_dir()) {
+                found.push(path);
+            } else if is_deep {
+                self.add_unlisted(&path, listed, true, found);
             }
         }
     }

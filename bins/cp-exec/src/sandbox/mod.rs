@@ -35,9 +35,7 @@ pub(crate) const VERB: &str = "--sandbox-helper";
 /// Runs the helper if this process was started as one, and returns its exit status.
 pub fn enter() -> Option<std::process::ExitCode> {
     let mut args = std::env::args_os().skip(1);
-    if args.next()? != VERB {
-        return None;
-    }
+    args.next().filter(|verb| verb == VERB)?;
     Some(spawner::run(args.next().and_then(|lock| lock.to_str()?.parse().ok())))
 }
 

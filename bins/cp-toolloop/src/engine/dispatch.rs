@@ -30,7 +30,7 @@ enum Work {
     /// The call does not run; the result for the model.
     Answered(String),
     /// The call ended while the run was stopped.
-    Ended(Ended, Receipt),
+    Ended(Box<Ended>, Receipt),
     /// The recording has the result.
     Replayed,
     /// The cp-exec of this slot runs it, with this time limit.

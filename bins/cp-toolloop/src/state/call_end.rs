@@ -18,7 +18,7 @@ pub(crate) enum Found {
     /// The call may have had its effect.
     Unknown,
     /// The command has ended.
-    Ended(Ended, Receipt),
+    Ended(Box<Ended>, Receipt),
 }
 
 /// The end of a command.
@@ -90,7 +90,7 @@ pub(crate) fn find_call_end(ledger: &Path, call: &str) -> Result<Found> {
             let ended = serde_json::from_slice::<Ended>(data).ok();
             let whole = ended.filter(|end| end.cut.is_none() && (end.return_code.is_some() || end.signal.is_some()));
             let receipt = receipt_of(ledger, &line);
-            return Ok(whole.map_or(Found::Unknown, |ended| Found::Ended(ended, receipt)));
+            return Ok(whole.map_or(Found::Unknown, |ended| Found::Ended(Box::new(ended), receipt)));
         }
         let began = ["exec.intent", "approval.spent"].iter().any(|event| line.is_event(event));
         if is_about && began || line.is_event("tool_call") && about.id.as_deref() == Some(call) {

@@ -160,13 +160,11 @@ impl Plan {
             let meant: Vec<&Change> = changes.iter().filter(is_meant).collect();
             let Some(last) = changes.iter().rposition(|change| is_meant(&change)) else { continue };
             let now = state_of(Path::new(path))?;
-            match effective(&meant).filter(|made| is_as_left(made, now.as_ref())) {
-                Some(made) => plan.steps.extend(step(&made, now)),
-                None => {
-                    plan.left_out.push(path.clone());
-                    let others = changes[last + 1..].iter().rev();
-                    later = later.or_else(|| others.filter_map(|change| change.call.clone()).next());
-                }
+            if let Some(made) = effective(&meant).filter(|made| is_as_left(made, now.as_ref())) {
+                plan.steps.extend(step(&made, now));
+            } else {
+                plan.left_out.push(path.clone());
+                later = later.or_else(|| changes[last + 1..].iter().rev().find_map(|change| change.call.clone()));
             }
         }
         plan.check_changed(args.except_changed, later)?;
