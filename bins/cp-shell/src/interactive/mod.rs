@@ -101,7 +101,7 @@ struct Repl<'a> {
 impl<'a> Repl<'a> {
     fn open(request: Request<'a>, context: &'a mut Context) -> Result<Self> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
-        let plane = Plane::named(request.root, context.home.root())?;
+        let plane = Plane::of_context(context)?;
         if request.continues && context.session().is_none() {
             context.options.session = Some(commands::sessions::last(context)?);
         }

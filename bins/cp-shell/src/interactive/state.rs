@@ -1,6 +1,6 @@
 //! The state of an open session: the part that is fixed at its start, and the part that its lines change.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::output::Output;
@@ -25,8 +25,6 @@ use crate::signals::{Signals, Strip, Tracker};
 /// The request for an interactive session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
-    /// The control plane tree; the home by default.
-    pub(crate) root: Option<&'a Path>,
     pub(crate) agent: Option<&'a str>,
     pub(crate) options: Options,
     /// True if the last session is continued.

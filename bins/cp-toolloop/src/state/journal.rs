@@ -73,6 +73,7 @@ impl Journal {
         entry = entry
             .with("name", &plan.name)
             .with("base", &plan.base)
+            .with("root", &plan.root)
             .with("parent", &plan.parent)
             .with("tools", &pinned)
             .with("limits", &plan.limits)

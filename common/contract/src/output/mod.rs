@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::last::{bug, fail_closed, fails_closed, has_owner, last_words, status_of};
 pub(crate) use self::sink::check_open;
-pub use self::sink::{line_to_stderr, printable, printable_line, to_stderr};
+pub use self::sink::{has_lost_reader, line_to_stderr, printable, printable_line, to_stderr};
 pub use self::update::{Newest, number};
 use crate::wire::fields::Fields;
 use crate::wire::record::{self, Kind};
