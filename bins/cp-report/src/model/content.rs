@@ -174,8 +174,9 @@ pub(crate) struct Part {
     pub(crate) rows: Vec<(char, String)>,
 }
 
-/// How one event is shown. `{x}` in a title is the member `x` of the data.
-pub(super) struct Row {
+/// How one event is shown. `{x}` in a title is the member `x` of the data. The script of a page has the same table.
+#[derive(Serialize)]
+pub(crate) struct Row {
     pub(super) event: &'static str,
     pub(super) group: &'static str,
     pub(super) title: &'static str,
@@ -184,7 +185,8 @@ pub(super) struct Row {
 }
 
 /// How a member is shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Form {
     /// A text, or a list of blocks.
     Content,
@@ -214,7 +216,7 @@ macro_rules! rows {
 
 /// The events that are known. The first row is that of all others.
 #[rustfmt::skip]
-pub(super) const ROWS: &[Row] = rows! {
+pub(crate) const ROWS: &[Row] = rows! {
     "" other "{event}" [""] "message" as Content, "content" as Content, "data" as Value;
     "run_start" session "The run begins" ["base name parent messages limits.max_iterations limits.tokens limits.usd limits.deadline"] "content" as Content, "data.tools" as Value, "data.model_command" as Command;
     "run_resumed" session "The run goes on" ["limits.max_iterations limits.tokens limits.usd limits.deadline"];
