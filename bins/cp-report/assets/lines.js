@@ -82,7 +82,11 @@
     }
     return [...same(old.slice(0, start)), ...rows, ...same(old.slice(old.length - end))];
   }
-  const unified = (text) => rowsOf(text).map((row) => (/^[+\-@]/.test(row) ? [row[0], row.slice(1)] : [" ", row.replace(/^ /, "")]));
+  function unified(text) {
+    const rows = rowsOf(text), first = rows.findIndex((row) => row.startsWith("@"));
+    const isName = (row, n) => n < first && /^(---|\+\+\+) /.test(row);
+    return rows.map((row, n) => (/^[+\-@]/.test(row) && !isName(row, n) ? [row[0], row.slice(1)] : [" ", row.replace(/^ /, "")]));
+  }
 
   // The parts of an entry: values that are shown whole.
   const part = (label, form, text, folded = text.length > 4096 || text.split("\n").length > 25) => ({ label, form, text, folded });

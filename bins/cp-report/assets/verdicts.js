@@ -110,12 +110,12 @@
     const shown = get(card.asked?.entry.data, "approval.shown"), binds = get(card.asked?.entry.data, "approval.binds");
     const granted = card.answers.findLast((line) => line.entry.event === "approval.granted"), last = card.answers.at(-1);
     const isDenied = last?.entry.event === "approval.denied";
-    if (isDenied && card.ran.some((line) => line.seq > last.seq && line.ledger === last.ledger)) return ["failed", "denied, and it ran all the same"];
-    if (isDenied) return ["refused", "denied; it did not run"];
-    if (card.spent.length && !granted) return ["failed", "used, although no line of this page grants it"];
-    if (!granted) return ["waiting", "waiting for an answer"];
-    if (!card.spent.length) return card.ran.length ? ["failed", "it ran, and no line uses the approval"] : ["waiting", "approved; it was not used"];
-    if (!card.asked || !isObject(shown)) return ["waiting", "this page does not have what was shown"];
+    if (isDenied && card.ran.some((line) => line.seq > last.seq && line.ledger === last.ledger)) return ["failed", "Denied, and it ran all the same."];
+    if (isDenied) return ["refused", "Denied; nothing ran."];
+    if (card.spent.length && !granted) return ["failed", "Used, although no line of this page grants it."];
+    if (!granted) return ["waiting", "Waiting for an answer."];
+    if (!card.spent.length) return card.ran.length ? ["failed", "It ran, and no line uses the approval."] : ["waiting", "Approved; it was not used."];
+    if (!card.asked || !isObject(shown)) return ["waiting", "Used; this page does not have what was shown, so it cannot be compared."];
     const wrong = [], known = [];
     const compare = (what, isSame) => (isSame === undefined ? undefined : (isSame ? known : wrong).push(what));
     const intent = card.ran.find((line) => line.entry.event === "exec.intent"), operation = card.ran.find((line) => line.entry.event === "exec.operation");
@@ -135,8 +135,8 @@
         compare("what was written", after !== undefined && `sha256:${hex(sha256(utf8.encode(after)))}` === is);
       }
     }
-    if (wrong.length) return ["failed", `not the same as shown: ${wrong.join(", ")}`];
-    return known.length ? ["fine", `the same as shown: ${known.join(", ")}`] : ["waiting", "this page does not have what ran, so it cannot be compared"];
+    if (wrong.length) return ["failed", `Not the same as shown: ${wrong.join(", ")}.`];
+    return known.length ? ["fine", `Ran as shown. The same: ${known.join(", ")}.`] : ["waiting", "Used; this page does not have what ran, so it cannot be compared."];
   }
 
   const FACTS_OF_CARD = /^(id|call|by|how|receipt|path|diff_hash|command)$/;
@@ -212,7 +212,7 @@
     return [
       isBroken ? ["failed", "Signature", "counts for nothing: lines were changed", "proof"]
         : [uncovered ? "unsure" : tone, "Signature", uncovered && signed ? `${part}, except ${counted(uncovered, "later line")}` : part, "proof"],
-      audit.failure ? ["unsure", "Audit", `not made: ${audit.failure}`, "audit"]
+      audit.failure ? ["unsure", "Audit", "not possible", "audit"]
         : [audit.broken ? "failed" : audit.unknown ? "unsure" : "fine", "Audit", `${counted(audit.held, "claim holds", "claims hold")}, ${audit.unknown} unknown, ${audit.broken} false`, "audit"],
       ["", "Files changed", String(index.files.size), "effects"],
       [differs ? "failed" : waits ? "unsure" : "", "Approvals", !cards.length ? "none"

@@ -147,11 +147,13 @@ fn row(change: Change<&str>) -> (char, String) {
 }
 
 fn unified(text: &str) -> Part {
-    let sign = |line: &str| match line.chars().next() {
-        Some(sign @ ('+' | '-' | '@')) => (sign, line[1..].to_owned()),
+    let first = text.lines().position(|line| line.starts_with('@')).unwrap_or(0);
+    let is_name = |at: usize, line: &str| at < first && (line.starts_with("--- ") || line.starts_with("+++ "));
+    let row = |(at, line): (usize, &str)| match line.chars().next() {
+        Some(sign @ ('+' | '-' | '@')) if !is_name(at, line) => (sign, line[1..].to_owned()),
         _ => (' ', line.strip_prefix(' ').unwrap_or(line).to_owned()),
     };
-    difference(text.lines().map(sign).collect())
+    difference(text.lines().enumerate().map(row).collect())
 }
 
 fn difference(rows: Vec<(char, String)>) -> Part {
