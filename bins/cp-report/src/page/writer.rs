@@ -105,25 +105,26 @@ pub(crate) fn write(heading: &Heading, input: &Input<'_>, out: &mut dyn FnMut(&[
         header => safe(&header), sums => safe(&sums), audit => safe(&audit), words, keys => input.keys.to_vec(),
         is_overview => input.is_overview, ..values()
     };
+    out(b"\n")?;
     out(render("body", body)?.as_bytes())?;
     bundle(input.bundle, out)?;
-    out(b"</section>\n</body>\n</html>\n")
+    out(b"\n</section>\n</body>\n</html>\n")
 }
 
 /// Writes the lines of the bundle, in blocks.
 fn bundle(bundle: &Bundle, out: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    const START: &[u8] = b"<script type=\"text/plain\" class=\"bundle\">\n";
+    const START: &[u8] = b"\n<script type=\"text/plain\" class=\"bundle\">\n";
     let (mut lines, mut block) = (bundle.lines()?, START.to_vec());
     while let Some(line) = lines.next()? {
         signals::check()?;
         data(line.bytes, &mut block);
         block.push(b'\n');
         if block.len() >= BLOCK {
-            block.extend_from_slice(b"</script>\n");
+            block.extend_from_slice(b"</script>");
             out(&block)?;
             block = START.to_vec();
         }
     }
-    block.extend_from_slice(b"</script>\n");
+    block.extend_from_slice(b"</script>");
     out(&block)
 }
