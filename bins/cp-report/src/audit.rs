@@ -60,6 +60,7 @@ pub(crate) fn audit(file: &Path, context: &Context) -> Audit {
         Ok(())
     });
     // A claim that is false is a failure, too.
-    audit.failure = asked.err().filter(|_| audit.broken == 0).map(|error| error.message().to_owned());
+    let message = |error: cp_common::Error| error.message().replace(&file.display().to_string(), "the bundle");
+    audit.failure = asked.err().filter(|_| audit.broken == 0).map(message);
     audit
 }

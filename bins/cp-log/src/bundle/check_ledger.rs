@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::json;
 use cp_ledger::format::line::{Hash, Line};
+use cp_ledger::proof::FAULTS_LISTED;
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::tree::{Node, Tree, is_consistent, leaf, parse_node, root_of_inclusion};
 use cp_ledger::store::blob;
@@ -34,6 +35,9 @@ pub(super) struct Proved {
     pub(super) signed_by: Vec<String>,
     /// How many of the lines here no checkpoint covers.
     pub(super) after_checkpoint: u64,
+    /// The first and the last of the lines that were left out, for each gap; at most a hundred of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) gaps: Vec<[u64; 2]>,
 }
 
 /// A ledger whose lines are being read.
@@ -56,6 +60,7 @@ pub(super) struct Open {
     wanted: HashSet<[u8; 32]>,
     found: HashSet<[u8; 32]>,
     missing: u64,
+    gaps: Vec<[u64; 2]>,
 }
 
 /// A value of which not all parts were read.
@@ -102,7 +107,15 @@ impl Open {
             wanted: HashSet::new(),
             found: HashSet::new(),
             missing: 0,
+            gaps: Vec::new(),
         })
+    }
+
+    /// Takes note of the lines from `first` on that are missing before `end`.
+    fn gap(&mut self, first: u64, end: u64) {
+        if first < end && self.gaps.len() < FAULTS_LISTED {
+            self.gaps.push([first, end - 1]);
+        }
     }
 
     pub(super) fn line(&mut self, shown: &format::Line<'_>) -> Result<(), String> {
@@ -111,6 +124,7 @@ impl Open {
         let (seq, hash) = (line.seq(), line.hash());
         let before = self.last.replace((seq, hash));
         let next = self.next.take();
+        self.gap(before.map_or(0, |(last, _)| last + 1), seq);
         self.lines += 1;
         if !line.is_intact() || json::check(raw).is_err() {
             return Err("the bytes of the line are not those that were hashed".to_owned());
@@ -191,7 +205,8 @@ impl Open {
     }
 
     /// The result, the number of missing values, and the faults of the ledger as a whole.
-    pub(super) fn finish(self, keys: &[Verifier]) -> (Proved, u64, Vec<String>) {
+    pub(super) fn finish(mut self, keys: &[Verifier]) -> (Proved, u64, Vec<String>) {
+        self.gap(self.last.map_or(0, |(last, _)| last + 1), self.head.size);
         let mut faults = Vec::new();
         let mut demand = |holds: bool, what: &str| {
             if !holds {
@@ -239,6 +254,7 @@ impl Open {
             signed_size: self.checkpoint.as_ref().map(|(_, checkpoint)| checkpoint.size),
             signed_by,
             after_checkpoint: self.after_checkpoint,
+            gaps: self.gaps,
         };
         (proved, self.missing, faults)
     }

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 mod check_ledger;
 pub(crate) mod format;
+pub(crate) mod page;
 mod runs;
 mod source;
 
