@@ -135,6 +135,12 @@ pub(crate) fn check(file: &Path, mut lines: Lines, keys: &[PathBuf], context: &m
     }
 }
 
+/// Proves a bundle that must hold, without keys.
+pub(crate) fn prove(file: &Path) -> Result<Vec<Proved>> {
+    let checked = Check::new(file, &[]).read(lines_of(file)?)?;
+    checked.error().map_or(Ok(checked.ledgers), Err)
+}
+
 /// A bundle that is being read.
 struct Check<'a> {
     keys: &'a [Verifier],

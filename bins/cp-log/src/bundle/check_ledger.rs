@@ -18,7 +18,7 @@ use super::format;
 /// What the lines of one ledger prove.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Proved {
+pub(crate) struct Proved {
     /// The ledger's own name.
     pub(super) origin: String,
     /// The name that its file had.

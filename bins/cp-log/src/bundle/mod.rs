@@ -4,7 +4,7 @@ pub(crate) mod check;
 mod check_ledger;
 pub(crate) mod format;
 pub(crate) mod page;
-mod runs;
+pub(crate) mod runs;
 mod source;
 
 use std::io::{BufWriter, Write as _};
