@@ -20,7 +20,7 @@ pub(crate) struct Audit {
     /// How many are false.
     broken: u64,
     /// The claims that are false or cannot be judged, at most 200 of them.
-    claims: Vec<Claim>,
+    claims: Vec<Judged>,
     /// The reason why there was no audit.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Audit {
 /// A claim as `cp-log audit` judges it.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Claim {
+struct Judged {
     claim: String,
     #[serde(default)]
     ledger: String,
@@ -46,7 +46,7 @@ pub(crate) fn audit(file: &Path, context: &Context) -> Audit {
     let home = [OsString::from("--home"), context.home.root().into()];
     let asked = coprocess::ask_each("cp-log", &words, &[], home, &mut |line| {
         let record = line.and_then(|line| wire::record::Record::parse(line).ok());
-        let claim = record.and_then(|record| serde_json::from_str::<Claim>(record.data?.get()).ok());
+        let claim = record.and_then(|record| serde_json::from_str::<Judged>(record.data?.get()).ok());
         let Some(claim) = claim else { return Ok(()) };
         match claim.holds {
             Some(true) => audit.held += 1,
@@ -56,7 +56,7 @@ pub(crate) fn audit(file: &Path, context: &Context) -> Audit {
         // The file has another name for each reader, so its claims are named by their ledger alone.
         let ledger = Path::new(&claim.ledger).file_name().map(|name| name.to_string_lossy().into_owned());
         let is_shown = claim.holds != Some(true) && audit.claims.len() < SHOWN;
-        audit.claims.extend(is_shown.then(|| Claim { ledger: ledger.unwrap_or_default(), ..claim }));
+        audit.claims.extend(is_shown.then(|| Judged { ledger: ledger.unwrap_or_default(), ..claim }));
         Ok(())
     });
     // A claim that is false is a failure, too.

@@ -116,13 +116,16 @@ fn approved() -> Vec<Value> {
     ]
 }
 
+/// A change of the entries of a run.
+type Change = Box<dyn Fn(&mut Vec<Value>)>;
+
 #[test]
 fn approval_card_compares_what_was_shown_with_what_ran() {
     let set = |at: usize, path: &'static str, to: Value| {
         move |entries: &mut Vec<Value>| *entries[at]["data"].pointer_mut(path).unwrap() = to.clone()
     };
     let take = |at: usize| move |entries: &mut Vec<Value>| drop(entries.remove(at));
-    let cases: Vec<(Box<dyn Fn(&mut Vec<Value>)>, &str, &str)> = vec![
+    let cases: Vec<(Change, &str, &str)> = vec![
         (Box::new(|_| ()), "fine", "Ran as shown. The same: the command, the program."),
         (Box::new(set(1, "/approval/shown/argv/1", "a c".into())), "failed", "Not the same as shown: the command."),
         (Box::new(set(4, "/argv/1", "a c".into())), "failed", "Not the same as shown: the command."),
@@ -222,8 +225,8 @@ fn requests_lead_to_their_answers_and_agents_are_inside_their_run() {
     let lines =
         [("request", "a"), ("request", "b"), ("request", "b"), ("response", "b"), ("response", "a"), ("response", "c")];
     let page = page_of(&place, &lines.map(|(event, name)| row(event, name)));
-    let links = "[...document.querySelectorAll('.entry')].map((e) => [...e.querySelectorAll('.facts a')].map((a) => a.hash).join())";
-    let Some(seen) = opened(&page, &json!({"evaluate": [links]})) else { return };
+    let pairs = "[...document.querySelectorAll('.entry')].map((e) => [...e.querySelectorAll('.facts a')].map((a) => a.hash).join())";
+    let Some(seen) = opened(&page, &json!({"evaluate": [pairs]})) else { return };
     let line = |seq| format!("#{}", id("run.jsonl", seq));
     assert_eq!(seen["values"][0], json!(["", line(5), line(4), "", line(2), line(1), ""]), "{seen}");
 

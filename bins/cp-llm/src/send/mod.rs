@@ -59,6 +59,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         context.out.extra("shard", shard.as_str());
     }
     let (engine, requests) = args.prepared(context)?;
+    if let Some(recording) = &args.replay {
+        let message = format!("the answers are from the recording {}: no model was asked", recording.display());
+        context.out.notice("replayed", Severity::Info, message);
+    }
     let engine = Arc::new(engine);
     let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
     let batch = in_parallel.then(|| Batch::new(&engine, args.jobs.into(), args.unordered)).transpose()?;

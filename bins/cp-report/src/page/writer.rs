@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::{Error, Result, signals};
+use cp_ledger::format::line::Hash;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use sha2::{Digest as _, Sha256};
@@ -94,15 +95,14 @@ pub(crate) fn write(heading: &Heading, input: &Input<'_>, out: &mut dyn FnMut(&[
     let mut audit = Vec::new();
     data(&serde_json::to_vec(input.audit).unwrap_or_default(), &mut audit);
     let audit = String::from_utf8_lossy(&audit).into_owned();
-    let words = Sha256::digest([content(&header).as_str(), &content(&sums), &audit].concat());
-    let words = words.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let words = Hash::of([content(&header).as_str(), &content(&sums), &audit].concat().as_bytes());
     let hash = |text: &str| format!("sha256-{}", BASE64.encode(Sha256::digest(text)));
     let head = context! {
         script_hash => hash(&SCRIPT), style_hash => hash(STYLE), style => safe(STYLE), script => safe(&SCRIPT), ..values()
     };
     out(render("head", head)?.as_bytes())?;
     let body = context! {
-        header => safe(&header), sums => safe(&sums), audit => safe(&audit), words, keys => input.keys.to_vec(),
+        header => safe(&header), sums => safe(&sums), audit => safe(&audit), words => words.hex(), keys => input.keys.to_vec(),
         is_overview => input.is_overview, ..values()
     };
     out(b"\n")?;
