@@ -213,10 +213,10 @@
       isBroken ? ["failed", "Signature", "counts for nothing: lines were changed", "proof"]
         : [uncovered ? "unsure" : tone, "Signature", uncovered && signed ? `${part}, except ${counted(uncovered, "later line")}` : part, "proof"],
       audit.failure ? ["unsure", "Audit", "not possible", "audit"]
-        : [audit.broken ? "failed" : audit.unknown ? "unsure" : "fine", "Audit", `${counted(audit.held, "claim holds", "claims hold")}, ${audit.unknown} unknown, ${audit.broken} false`, "audit"],
+        : [audit.broken ? "failed" : audit.unknown || isBroken ? "unsure" : "fine", "Audit", `${counted(audit.held, "claim holds", "claims hold")}, ${audit.unknown} unknown, ${audit.broken} false`, "audit"],
       ["", "Files changed", String(index.files.size), "effects"],
       [differs ? "failed" : waits ? "unsure" : "", "Approvals", !cards.length ? "none"
-        : `${cards.length}${differs ? `, ${differs} not as shown` : ""}${waits ? `, ${waits} open` : ""}${!differs && !waits && has("fine") ? ", as shown" : ""}`, "approvals"],
+        : `${cards.length}${differs ? `, ${differs} not as shown` : ""}${waits ? `, ${waits} open` : ""}${!differs && !waits && !isBroken && has("fine") ? ", as shown" : ""}`, "approvals"],
       [index.refusals.length ? "refused" : "", "Refusals", String(index.refusals.length), "effects"],
       ["", "Cost", cost, find("tokens-heading") ? "tokens-heading" : ""],
     ];
