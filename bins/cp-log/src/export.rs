@@ -127,7 +127,7 @@ impl Batch {
     }
 }
 
-/// The span or log record that an entry is. A run is the span of an agent, from its start to its end.
+/// The span or log record of an entry. A whole run becomes the span of an agent.
 fn otlp(entry: &Map<String, Value>, written: &[u8], runs: &mut HashMap<String, u64>) -> (Signal, Value) {
     let empty = Map::new();
     let data = entry.get("data").and_then(Value::as_object).unwrap_or(&empty);

@@ -17,7 +17,7 @@
       const isSigned = isBy("reader") && !this.unknown.some((text) => text.includes("no signature covers"));
       verdict.className = this.count ? "broken" : isSigned ? "holds" : "unsure";
       page.documentElement.classList.toggle("broken", this.count > 0);
-      const hold = isSigned ? "and a key you gave has signed them." : isBy("none") ? "among themselves. Nobody signed them, so whoever made this file could have written them."
+      const hold = isSigned ? "and a key you gave has signed them." : isBy("none") ? "among themselves. Nobody signed them: the maker of this file could have written all of them."
         : "as far as can be known here: no key that you gave has signed all of them.";
       verdict.textContent = this.count ? `It does not hold: ${counted(this.count, "fault")} in ${lines} lines. ${checked}` : `${all}${isBy("none") && !isSigned ? " " : ", "}${hold} ${checked}`;
       const item = (text, mark) => element("li", {}, mark + text);

@@ -221,7 +221,7 @@
       if (this.blobs) said.push(`large values that have the bytes they are named for: ${this.blobs - this.missing}.`);
       if (this.missing) report.open(text(`large values that were missing when the bundle was made: ${this.missing}.`));
       let signature = "none";
-      if (!note) report.open(text("not signed: whoever can write the ledger could have written all of it anew."));
+      if (!note) report.open(text("not signed: a writer of the ledger could have written all of it anew."));
       else {
         if (note.origin !== head.origin) this.fault(place, "the checkpoint is about another ledger");
         let holds = false;

@@ -105,7 +105,7 @@
   }
   const blobOf = (index, ledger, hash) => index.blobs.get(`${ledger.id} ${hash}`)?.text();
 
-  // Compares what was shown with what ran: a tone and a sentence.
+  // Compares the shown action with the one that ran: a tone and a sentence.
   function compared(index, card) {
     const shown = get(card.asked?.entry.data, "approval.shown"), binds = get(card.asked?.entry.data, "approval.binds");
     const granted = card.answers.findLast((line) => line.entry.event === "approval.granted"), last = card.answers.at(-1);
@@ -115,7 +115,7 @@
     if (card.spent.length && !granted) return ["failed", "Used, although no line of this page grants it."];
     if (!granted) return ["waiting", "Waiting for an answer."];
     if (!card.spent.length) return card.ran.length ? ["failed", "It ran, and no line uses the approval."] : ["waiting", "Approved; it was not used."];
-    if (!card.asked || !isObject(shown)) return ["waiting", "Used; this page does not have what was shown, so it cannot be compared."];
+    if (!card.asked || !isObject(shown)) return ["waiting", "Used; its request is not in this page, so nothing can be compared."];
     const wrong = [], known = [];
     const compare = (what, isSame) => (isSame === undefined ? undefined : (isSame ? known : wrong).push(what));
     const intent = card.ran.find((line) => line.entry.event === "exec.intent"), operation = card.ran.find((line) => line.entry.event === "exec.operation");
@@ -136,7 +136,7 @@
       }
     }
     if (wrong.length) return ["failed", `Not the same as shown: ${wrong.join(", ")}.`];
-    return known.length ? ["fine", `Ran as shown. The same: ${known.join(", ")}.`] : ["waiting", "Used; this page does not have what ran, so it cannot be compared."];
+    return known.length ? ["fine", `Ran as shown. The same: ${known.join(", ")}.`] : ["waiting", "Used; the action that ran is not in this page, so nothing can be compared."];
   }
 
   const FACTS_OF_CARD = /^(id|call|by|how|receipt|path|diff_hash|command)$/;
@@ -207,7 +207,7 @@
     const weakest = WEAKEST.find((one) => signatures.includes(one)) ?? "none", [tone, words] = SIGNED[weakest], signed = signatures.filter((one) => one !== "none").length;
     const part = weakest === "none" && signed ? `${signed} of ${signatures.length} ledgers signed` : words;
     const [usd, priced, unpriced] = index.priced + index.unpriced ? [index.cost, index.priced, index.unpriced] : index.said;
-    const cost = priced ? `${money(usd)}${unpriced ? `, and ${counted(unpriced, "answer")} without a price` : ""}` : unpriced ? "unknown: no answer has a price" : "no model was asked";
+    const cost = priced ? `${money(usd)}${unpriced ? `, and ${counted(unpriced, "answer")} without a price` : ""}` : unpriced ? "unknown, because no answer has a price" : "no model was asked";
     const differs = has("failed"), waits = has("waiting");
     return [
       isBroken ? ["failed", "Signature", "counts for nothing: lines were changed", "proof"]
@@ -234,7 +234,7 @@
     const claim = ({ ledger, seq, claim, holds, why }) => element("li", { class: holds === false ? "failed" : "" },
       `${mark[holds]}: ${claim}${why ? `: ${why}` : ""} `, linkOf(ledger, seq));
     find("audit").append(...(audit.failure ? [element("p", {}, `cp-log audit could not judge this bundle: ${audit.failure}`)]
-      : [element("p", { class: "made" }, "What cp-log audit did not find to hold, when this page was made:"), element("ul", {}, ...audit.claims.map(claim))]));
+      : [element("p", { class: "made" }, "Claims that cp-log audit did not confirm when this page was made:"), element("ul", {}, ...audit.claims.map(claim))]));
   }
   function linkOf(file, seq) {
     const ledger = ledgers.find(({ head }) => file === head.file || file.endsWith(`/${head.file}`));

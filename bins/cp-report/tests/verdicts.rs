@@ -132,7 +132,7 @@ fn approval_card_compares_what_was_shown_with_what_ran() {
         (Box::new(set(4, "/exe/sha256", "sha256:2".into())), "failed", "Not the same as shown: the program."),
         (Box::new(take(2)), "failed", "Used, although no line of this page grants it."),
         (Box::new(take(3)), "failed", "It ran, and no line uses the approval."),
-        (Box::new(take(1)), "waiting", "Used; this page does not have what was shown, so it cannot be compared."),
+        (Box::new(take(1)), "waiting", "Used; its request is not in this page, so nothing can be compared."),
         (Box::new(|entries| entries.truncate(3)), "waiting", "Approved; it was not used."),
         (Box::new(|entries| entries.truncate(2)), "waiting", "Waiting for an answer."),
         (
