@@ -251,18 +251,3 @@ fn page_check_finds_an_edit_in_any_part_at_its_line() {
         "{proved}"
     );
 }
-
-#[test]
-fn lines_left_out_of_a_bundle_are_listed() {
-    let place = signed();
-    for run in ["a", "b", "b", "a", "b"] {
-        place.lines(&["append", "-f", "l.jsonl", "--run", run, "text"], "");
-    }
-    let bundle = place.run(&["bundle", "--run", "a", "l.jsonl"]).success().stdout;
-    let proved = check(bundle.as_bytes(), &[]).success().data();
-    assert_eq!(proved["ledgers"][0]["gaps"], json!([[0, 12], [14, 15], [17, 17]]));
-    let text = check(bundle.as_bytes(), &["--format", "text"]).success().stdout;
-    assert!(text.contains("left out: 0 to 12, 14 to 15, 17 to 17"), "{text}");
-    let whole = place.run(&["bundle", "l.jsonl"]).success().stdout;
-    assert!(check(whole.as_bytes(), &[]).success().data()["ledgers"][0].get("gaps").is_none());
-}

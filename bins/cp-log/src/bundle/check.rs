@@ -102,9 +102,9 @@ impl Reply for Checked {
             };
             let Proved { file, origin, lines: shown, size, .. } = ledger;
             lines.push(format!("{file} ({origin}): {shown} of {size} lines, {part}, {signed}"));
-            if !ledger.gaps.is_empty() {
-                let gaps: Vec<_> = ledger.gaps.iter().map(|[from, to]| format!("{from} to {to}")).collect();
-                lines.push(format!("  left out: {}", gaps.join(", ")));
+            let gaps: Vec<String> = ledger.gaps.iter().map(|[first, last]| format!("{first} to {last}")).collect();
+            if !gaps.is_empty() {
+                lines.push(format!("  lines left out: {}", gaps.join(", ")));
             }
         }
         lines.extend(self.faults.iter().map(|fault| format!("  line {}: {}", fault.line, fault.message)));

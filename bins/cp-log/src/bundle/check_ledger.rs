@@ -29,15 +29,14 @@ pub(crate) struct Proved {
     pub(super) lines: u64,
     /// True if all are.
     pub(super) whole: bool,
+    /// The first and the last number of lines that are left out, for the first hundred gaps.
+    pub(super) gaps: Vec<[u64; 2]>,
     /// How many of its first lines the checkpoint covers; none without one.
     pub(super) signed_size: Option<u64>,
     /// The names of the keys that were given and have signed it.
     pub(super) signed_by: Vec<String>,
     /// How many of the lines here no checkpoint covers.
     pub(super) after_checkpoint: u64,
-    /// The first and the last of the lines that were left out, for each gap; at most a hundred of them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) gaps: Vec<[u64; 2]>,
 }
 
 /// A ledger whose lines are being read.
@@ -54,13 +53,13 @@ pub(super) struct Open {
     /// The hash of the line after the last one, if that line was left out.
     next: Option<Hash>,
     lines: u64,
+    gaps: Vec<[u64; 2]>,
     after_checkpoint: u64,
     blob: Option<Part>,
     /// The values that lines refer to, and those that were found.
     wanted: HashSet<[u8; 32]>,
     found: HashSet<[u8; 32]>,
     missing: u64,
-    gaps: Vec<[u64; 2]>,
 }
 
 /// A value of which not all parts were read.
@@ -102,20 +101,13 @@ impl Open {
             last: None,
             next: None,
             lines: 0,
+            gaps: Vec::new(),
             after_checkpoint: 0,
             blob: None,
             wanted: HashSet::new(),
             found: HashSet::new(),
             missing: 0,
-            gaps: Vec::new(),
         })
-    }
-
-    /// Takes note of the lines from `first` on that are missing before `end`.
-    fn gap(&mut self, first: u64, end: u64) {
-        if first < end && self.gaps.len() < FAULTS_LISTED {
-            self.gaps.push([first, end - 1]);
-        }
     }
 
     pub(super) fn line(&mut self, shown: &format::Line<'_>) -> Result<(), String> {
@@ -124,7 +116,7 @@ impl Open {
         let (seq, hash) = (line.seq(), line.hash());
         let before = self.last.replace((seq, hash));
         let next = self.next.take();
-        self.gap(before.map_or(0, |(last, _)| last + 1), seq);
+        self.skip_to(before.map_or(0, |(last, _)| last.saturating_add(1)), seq);
         self.lines += 1;
         if !line.is_intact() || json::check(raw).is_err() {
             return Err("the bytes of the line are not those that were hashed".to_owned());
@@ -168,6 +160,13 @@ impl Open {
         Ok(())
     }
 
+    /// Notes a gap before a line.
+    fn skip_to(&mut self, expected: u64, seq: u64) {
+        if seq > expected && self.gaps.len() < FAULTS_LISTED {
+            self.gaps.push([expected, seq - 1]);
+        }
+    }
+
     fn prove(&self, hash: &Hash, seq: u64, proof: &RawValue) -> Result<(), String> {
         let proof: Vec<String> = serde_json::from_str(proof.get()).map_err(|e| e.to_string())?;
         let root = root_of_inclusion(leaf(&hash.raw()), seq, self.head.size, &nodes(&proof)?);
@@ -206,7 +205,7 @@ impl Open {
 
     /// The result, the number of missing values, and the faults of the ledger as a whole.
     pub(super) fn finish(mut self, keys: &[Verifier]) -> (Proved, u64, Vec<String>) {
-        self.gap(self.last.map_or(0, |(last, _)| last + 1), self.head.size);
+        self.skip_to(self.last.map_or(0, |(last, _)| last.saturating_add(1)), self.head.size);
         let mut faults = Vec::new();
         let mut demand = |holds: bool, what: &str| {
             if !holds {
@@ -250,11 +249,11 @@ impl Open {
             file: head.file.clone(),
             size: head.size,
             lines: self.lines,
+            gaps: self.gaps,
             whole: head.whole,
             signed_size: self.checkpoint.as_ref().map(|(_, checkpoint)| checkpoint.size),
             signed_by,
             after_checkpoint: self.after_checkpoint,
-            gaps: self.gaps,
         };
         (proved, self.missing, faults)
     }
