@@ -3,7 +3,8 @@
 pub(crate) mod check;
 mod check_ledger;
 pub(crate) mod format;
-mod runs;
+pub(crate) mod page;
+pub(crate) mod runs;
 mod source;
 
 use std::io::{BufWriter, Write as _};

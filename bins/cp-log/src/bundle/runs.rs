@@ -14,11 +14,11 @@ use crate::reading::{Filters, Select, Target};
 
 /// A run with all that it began.
 #[derive(Default)]
-pub(super) struct Runs {
+pub(crate) struct Runs {
     /// Its ledger, those of its agents behind it, and the shared ones last.
-    pub(super) ledgers: Vec<PathBuf>,
+    pub(crate) ledgers: Vec<PathBuf>,
     /// How many are not shared.
-    pub(super) own: usize,
+    pub(crate) own: usize,
     /// Agents without a ledger.
     pub(super) missing: Vec<String>,
     names: Vec<String>,
@@ -26,7 +26,7 @@ pub(super) struct Runs {
 
 impl Runs {
     /// Finds them all.
-    pub(super) fn find(run: &str, context: &Context) -> Result<Self> {
+    pub(crate) fn find(run: &str, context: &Context) -> Result<Self> {
         let in_tier =
             |tier: &&str| Some(context.home.runs(tier).join(format!("{run}.jsonl"))).filter(|path| path.is_file());
         let named = Some(PathBuf::from(run)).filter(|_| run.contains('/'));

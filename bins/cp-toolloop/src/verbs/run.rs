@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cp_common::context::options::{StreamOptions, shard_name, text_or_file};
+use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::earlier::hold_stdout;
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
@@ -164,6 +165,8 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
         return Err(Error::validation("the recording is of another prompt").with("recording", recording));
     }
     context.out.streaming()?;
+    let message = format!("this is the recording {recording}: no model was asked, and no tool ran");
+    context.out.notice("replayed", Severity::Info, message);
     Event::start(&plan, &RunFiles::of(&plan.run, context).ledger).show(context)?;
     let mut conversation = Conversation::new(&plan);
     conversation.limits =
