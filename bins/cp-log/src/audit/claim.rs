@@ -108,6 +108,10 @@ impl<'a> Claims<'a> {
         }
     }
 
+    pub(super) fn context(&self) -> &Context {
+        self.context
+    }
+
     pub(super) fn record(&mut self, at: Source, claim: &'static str, verdict: Verdict) -> Result<()> {
         let (holds, why) = match verdict {
             Verdict::Holds => (Some(true), None),
@@ -172,8 +176,15 @@ impl<'a> Claims<'a> {
 pub(super) struct Entry<'a> {
     pub(super) seq: u64,
     pub(super) event: String,
+    pub(super) ts: String,
+    pub(super) hash: String,
+    pub(super) agent: Option<String>,
     pub(super) run: Option<String>,
     pub(super) session: Option<String>,
+    pub(super) turn: Option<u64>,
+    pub(super) message: Option<String>,
+    /// The content of an entry of a run; null for others.
+    pub(super) content: Value,
     /// Everything that belongs to the event, blobs resolved.
     pub(super) data: Map<String, Value>,
     pub(super) ledger: &'a Path,
@@ -190,8 +201,14 @@ impl<'a> Entry<'a> {
         let mut entry = Self {
             seq: line.seq(),
             event: String::new(),
+            ts: line.ts().to_owned(),
+            hash: line.hash().to_string(),
+            agent: None,
             run: None,
             session: None,
+            turn: None,
+            message: None,
+            content: Value::Null,
             data: Map::new(),
             ledger,
             blobs: Vec::new(),
@@ -199,9 +216,19 @@ impl<'a> Entry<'a> {
         for (name, value) in line.members() {
             match name {
                 b"event" => entry.event = json::unquote(value).unwrap_or_default(),
+                b"agent" => entry.agent = json::unquote(value),
+                b"turn" => entry.turn = serde_json::from_slice(value).ok(),
                 b"run" => entry.run = json::unquote(value),
                 b"session" => entry.session = json::unquote(value),
-                b"content" | b"message" => drop(entry.resolved(value)?),
+                b"content" if entry.run.is_some() => {
+                    let resolved = entry.resolved(value)?;
+                    entry.content = serde_json::from_slice(resolved.as_deref().unwrap_or(value)).unwrap_or_default();
+                }
+                b"message" => {
+                    let resolved = entry.resolved(value)?;
+                    entry.message = json::unquote(resolved.as_deref().unwrap_or(value));
+                }
+                b"content" => drop(entry.resolved(value)?),
                 b"data" => entry.read_data(value)?,
                 _ => {}
             }

@@ -1,14 +1,15 @@
-//! `cp-log audit`: recompute the claims of entries: hashes, files that were read, receipts, decisions, budgets, exits.
+//! `cp-log audit`: recompute the claims of entries: hashes, files that were read, receipts, exits, and the edges of the model of a run.
 
 mod calls;
 mod claim;
-mod decisions;
 mod hashes;
 mod input;
 mod judged_call;
 mod references;
+mod run;
 mod steps;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::TIERS;
@@ -63,8 +64,9 @@ struct Auditor {
     turns: hashes::Turns,
     reads: references::Reads,
     receipts: references::Receipts,
-    decisions: decisions::Decisions,
-    budgets: decisions::Budgets,
+    runs: run::Runs,
+    /// The ledgers of agents that were begun, which are read after the others.
+    agents: Vec<PathBuf>,
 }
 
 impl Auditor {
@@ -77,15 +79,14 @@ impl Auditor {
         self.receipts.gather(entry);
         self.pairs.judge(entry, claims)?;
         self.steps.judge(entry, claims)?;
-        self.decisions.judge(entry, claims)?;
-        self.budgets.judge(entry, claims)
+        self.runs.judge(entry, &mut self.agents, claims)
     }
 
     /// Judges what could not be before all entries were seen.
     fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
         self.pairs.finish(claims)?;
         self.turns.finish(claims)?;
-        self.decisions.finish(claims)?;
+        self.runs.finish(claims)?;
         self.receipts.finish(claims)
     }
 }
@@ -98,10 +99,21 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let mut claims = Claims::new(context);
     let mut auditor = Auditor::default();
-    each_line(ledgers, &mut claims, &mut |line, ledger, claims| match Entry::of(line, ledger)? {
-        Some(entry) => auditor.entry(&entry, claims),
-        None => Ok(()),
-    })?;
+    let mut waiting = ledgers;
+    let mut seen: HashSet<PathBuf> = waiting.iter().map(|target| target.rank().ledger).collect();
+    while !waiting.is_empty() {
+        each_line(
+            std::mem::take(&mut waiting),
+            &mut claims,
+            &mut |line, ledger, claims| match Entry::of(line, ledger)? {
+                Some(entry) => auditor.entry(&entry, claims),
+                None => Ok(()),
+            },
+        )?;
+        let begun = std::mem::take(&mut auditor.agents).into_iter();
+        let new: Vec<PathBuf> = begun.filter(|path| path.is_file() && seen.insert(path.clone())).collect();
+        waiting = to_read(&new, claims.context()).map(|targets| if new.is_empty() { Vec::new() } else { targets })?;
+    }
     auditor.finish(&mut claims)?;
     claims.close()
 }

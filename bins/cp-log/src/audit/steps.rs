@@ -120,7 +120,6 @@ impl Pairs {
     pub(super) fn judge(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
         let seq = || entry.seq.to_string();
         let intent = || entry.number("intent").map_or("?".to_owned(), |seq| seq.to_string());
-        let id = || entry.text("id").unwrap_or_default().to_owned();
         let request = || {
             let attempt = entry.number("attempt").unwrap_or_default();
             let hash = entry.text("request_hash").unwrap_or_default();
@@ -130,8 +129,7 @@ impl Pairs {
         let (kind, part, name) = match entry.event.as_str() {
             "exec.intent" => ("command", Part::Begins, seq()),
             "exec.result" => ("command", Part::Ends, intent()),
-            "tool_call" => ("tool call", Part::Begins, id()),
-            "tool_result" => ("tool call", Part::Ends, id()),
+            "tool_result" => return self.status(entry, claims),
             "llm.request" => ("request", Part::Begins, request()),
             // A response from a recording has no request.
             "llm.response" if entry.data.get("cached") == Some(&Value::Bool(true)) => return Ok(()),
@@ -151,8 +149,6 @@ impl Pairs {
                 let begun = self.open.remove(&key);
                 let verdict = match begun {
                     Some(_) => Verdict::Holds,
-                    // A call that was not permitted is answered without being started.
-                    None if kind == "tool call" => return Ok(()),
                     None => Verdict::Broken(format!("the {kind} {} was not begun, or has ended before", key.2)),
                 };
                 claims.record(entry.source(), "finished", verdict)?;

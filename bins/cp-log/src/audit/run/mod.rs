@@ -1,0 +1,245 @@
+//! The model of a run: request → answer → call → decision → effect → result → next request. Every edge is checked by content, and the runs
+//! of agents are joined with the calls that began them.
+//!
+//! `approvals.rs` joins requests for approval, grants and their use, also outside of runs; `calls.rs` joins messages, calls and results;
+//! `effects.rs` compares commands and changes with the calls; `budget.rs` adds up the usage; `agents.rs` compares calls with agents.
+
+mod agents;
+mod approvals;
+mod budget;
+mod calls;
+mod check;
+mod effects;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use cp_common::Result;
+use serde_json::Value;
+
+use self::agents::Links;
+use self::approvals::Approvals;
+use self::budget::Budget;
+use self::calls::{Answer, Call, Given};
+use self::check::{Check, at};
+use super::claim::{Claims, Entry, Source, Verdict};
+
+/// The runs of all ledgers that are read.
+#[derive(Default)]
+pub(super) struct Runs {
+    runs: BTreeMap<(PathBuf, String), Run>,
+    approvals: Approvals,
+    links: Links,
+}
+
+/// What the entries of a run have established so far.
+#[derive(Default)]
+struct Run {
+    agent: Option<String>,
+    session: Option<String>,
+    base: String,
+    /// The tools: true if each call of it requires approval, and the path of an executable one.
+    tools: HashMap<String, (bool, Option<String>)>,
+    /// True if the model is cp-llm, which records each request on this ledger.
+    records_requests: bool,
+    question: Value,
+    messages: u64,
+    state: State,
+    /// True if the run was resumed after the last iteration.
+    is_resumed: bool,
+    turn: u64,
+    /// The turn of the last message.
+    answered: u64,
+    /// The last response of the model in this turn, and the request that waits for one.
+    answer: Option<Answer>,
+    request: Option<Value>,
+    calls: Vec<Call>,
+    /// The results that the next request has to show.
+    given: Vec<Given>,
+    was_compacted: bool,
+    budget: Budget,
+    /// The command of each intent: its call, the hash of its executable, and what is known of its end.
+    commands: BTreeMap<u64, effects::Command>,
+    /// The operation of each entry without a process, with its call.
+    operations: HashMap<u64, Option<String>>,
+    last: Option<Source>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Active,
+    Paused,
+    Ended,
+}
+
+impl Runs {
+    /// Judges an entry. `agents` receives the runs that it began, whose ledgers are to be read too.
+    pub(super) fn judge(
+        &mut self,
+        entry: &Entry<'_>,
+        agents: &mut Vec<PathBuf>,
+        claims: &mut Claims<'_>,
+    ) -> Result<()> {
+        let Some(name) = entry.run.clone() else { return self.approvals.judge(entry, None, claims) };
+        let key = (entry.ledger.to_owned(), name.clone());
+        if entry.event == "run_start" {
+            let verdict = Verdict::when(!self.runs.contains_key(&key), || "the run has begun before".to_owned());
+            claims.record(entry.source(), "order", verdict)?;
+            self.links.begin(&name, entry);
+            self.runs.insert(key, Run::begin(entry));
+            return Ok(());
+        }
+        let Some(run) = self.runs.get_mut(&key) else { return self.approvals.judge(entry, None, claims) };
+        run.order(entry, claims)?;
+        self.approvals.judge(entry, Some(run), claims)?;
+        match entry.event.as_str() {
+            "llm.request" => run.request(entry, claims)?,
+            "llm.response" => run.response(entry, claims)?,
+            "message" => run.message(entry, claims)?,
+            "tool_screened" => run.screened(entry),
+            "tool_sifted" => run.sifted(entry),
+            "tool_call" => run.call(entry, claims)?,
+            "tool_result" => run.result(entry, claims)?,
+            "context_compacted" => run.was_compacted = true,
+            "agent_start" => agents.extend(self.links.start(&name, run, entry, claims)?),
+            _ => run.effect(entry, &mut self.approvals, claims)?,
+        }
+        self.links.follow(&name, entry);
+        run.budget.add(entry);
+        let Some(tally) = entry.data.get("tally") else { return Ok(()) };
+        let sum = run.budget.clone();
+        match self.links.tally(&name, entry, tally, sum) {
+            Some(verdict) => claims.record(entry.source(), "budget", verdict),
+            None => Ok(()),
+        }
+    }
+
+    /// Judges what could not be before all entries were seen.
+    pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
+        for run in self.runs.into_values() {
+            run.finish(claims)?;
+        }
+        self.approvals.finish(claims)?;
+        self.links.finish(claims)
+    }
+}
+
+impl Run {
+    fn begin(entry: &Entry<'_>) -> Self {
+        let data = &entry.data;
+        let list = data.get("tools").and_then(Value::as_array).into_iter().flatten();
+        let tool = |tool: &Value| {
+            let name = at(tool, &["name"]).as_str()?.to_owned();
+            let path = at(tool, &["path"]).as_str().map(str::to_owned);
+            Some((name, (at(tool, &["approve"]) == true, path)))
+        };
+        let model = data.get("model_command").and_then(|argv| argv.get(0)?.as_str()).unwrap_or_default();
+        Self {
+            agent: entry.agent.clone(),
+            session: entry.session.clone(),
+            base: entry.text("base").unwrap_or_default().to_owned(),
+            tools: list.filter_map(tool).collect(),
+            records_requests: model.rsplit('/').next() == Some("cp-llm"),
+            question: entry.content.clone(),
+            messages: entry.number("messages").unwrap_or_default(),
+            budget: Budget::begin(data),
+            last: Some(entry.source()),
+            ..Self::default()
+        }
+    }
+
+    /// Judges the place of an entry in its run.
+    fn order(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
+        let mut check = Check::of(entry);
+        self.last = Some(entry.source());
+        // Programs that a tool starts may record under their own agent or session.
+        let is_of_loop = match entry.event.as_str() {
+            "iteration" => {
+                let next = self.turn + 1;
+                let is_next = entry.turn == Some(next) || self.is_resumed && entry.turn == Some(self.turn);
+                check.that(is_next, || {
+                    format!("turn {:?} does not follow turn {}", entry.turn.unwrap_or_default(), self.turn)
+                });
+                check.that(self.calls.iter().all(|call| call.is_answered), || "a call has no result".to_owned());
+                self.begin_turn(entry.turn.unwrap_or(next));
+                if let Some(why) = self.budget.exceeded(self.turn) {
+                    check.that(false, || why);
+                }
+                true
+            }
+            "message" | "tool_call" | "tool_result" | "agent_start" | "tool_screened" | "tool_sifted" => {
+                check.that(entry.turn == Some(self.turn), || {
+                    format!(
+                        "it belongs to turn {}, and turn {} is under way",
+                        entry.turn.unwrap_or_default(),
+                        self.turn
+                    )
+                });
+                true
+            }
+            "context_compacted" => {
+                check.that(entry.turn == Some(self.turn + 1), || format!("it does not follow turn {}", self.turn));
+                true
+            }
+            "run_resumed" => {
+                let was_killed = self.state == State::Active;
+                check.that(self.state != State::Ended, || "the run has ended before".to_owned());
+                self.budget.resume(&entry.data, was_killed);
+                (self.state, self.is_resumed) = (State::Active, true);
+                true
+            }
+            "run_paused" | "run_end" => true,
+            _ => false,
+        };
+        let is_of_run = is_of_loop || entry.event.starts_with("approval.");
+        if is_of_run || ["exec.intent", "llm.request"].contains(&entry.event.as_str()) {
+            check.that(self.state != State::Ended, || "the run has ended before".to_owned());
+            let is_answer = entry.event.starts_with("approval.") || entry.event == "run_end";
+            check.that(self.state != State::Paused || is_answer, || "the run is paused".to_owned());
+            check.same("agent", &entry.agent, &self.agent).same("session", &entry.session, &self.session);
+            self.stop(entry, &mut check);
+            return claims.record(entry.source(), "order", check.verdict());
+        }
+        Ok(())
+    }
+
+    /// Judges the stop of a run.
+    fn stop(&mut self, entry: &Entry<'_>, check: &mut Check) {
+        match entry.event.as_str() {
+            "run_paused" => {
+                let code = entry.text("code").and_then(cp_common::Code::from_name);
+                check.that(code.is_some(), || format!("{} is not an error code", entry.text("code").unwrap_or("null")));
+                self.state = State::Paused;
+            }
+            "run_end" => {
+                let is_completed = entry.text("status") == Some("completed");
+                check.that(is_completed || entry.text("status") == Some("cancelled"), || {
+                    "its status is not one".to_owned()
+                });
+                check.that(!is_completed || self.answered == self.turn, || "the last turn has no message".to_owned());
+                check.that(!is_completed || self.calls.is_empty(), || "the last message has calls".to_owned());
+                self.state = State::Ended;
+            }
+            _ => {}
+        }
+    }
+
+    fn begin_turn(&mut self, turn: u64) {
+        (self.turn, self.is_resumed, self.answer, self.request) = (turn, false, None, None);
+    }
+
+    fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
+        for (source, why) in self.unfinished() {
+            claims.record(source, "finished", Verdict::Unknown(why))?;
+        }
+        self.commands.into_values().try_for_each(|command| command.finish(claims))?;
+        match self.last.filter(|_| self.state == State::Active) {
+            Some(source) => {
+                let why = "the run has neither an end nor a pause: it is under way, or was killed".to_owned();
+                claims.record(source, "order", Verdict::Unknown(why))
+            }
+            None => Ok(()),
+        }
+    }
+}
