@@ -81,7 +81,8 @@ impl Seen {
     /// Compares the counts on a result with the steps. A step that required approval and is not counted as denied was started, and only a spent
     /// approval permits that.
     fn compare(&self, counts: &Value) -> Verdict {
-        let count = |name: &str| counts.get(name).and_then(Value::as_u64).unwrap_or_default();
+        // A count that is absent is not that of the entries.
+        let count = |name: &str| counts.get(name).and_then(Value::as_u64).unwrap_or(1 << 40);
         let (line, programs, denied) = (count("line"), count("programs"), count("denied"));
         let recorded = self.line + self.programs;
         if line < self.line || programs < self.programs || line + programs != recorded + count("unrecorded") {

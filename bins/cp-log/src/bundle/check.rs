@@ -88,6 +88,10 @@ impl Reply for Checked {
             };
             let Proved { file, origin, lines: shown, size, .. } = ledger;
             lines.push(format!("{file} ({origin}): {shown} of {size} lines, {part}, {signed}"));
+            let gaps: Vec<String> = ledger.gaps.iter().map(|[first, last]| format!("{first} to {last}")).collect();
+            if !gaps.is_empty() {
+                lines.push(format!("  lines left out: {}", gaps.join(", ")));
+            }
         }
         lines.extend(self.faults.iter().map(|fault| format!("  line {}: {}", fault.line, fault.message)));
         lines.extend(self.not_proved.iter().map(|what| format!("not proved: {what}")));
@@ -109,6 +113,12 @@ pub(crate) fn check(file: &Path, lines: Lines, keys: &[PathBuf], context: &mut C
         None => context.out.answer(&checked),
         Some(error) => context.out.refuse(&checked, error),
     }
+}
+
+/// The first fault of a bundle; none if it holds.
+pub(crate) fn first_fault(file: &Path) -> Result<Option<String>> {
+    let checked = Check::new(file, &[]).read(lines_of(file)?)?;
+    Ok(checked.faults.into_iter().next().map(|fault| format!("line {}: {}", fault.line, fault.message)))
 }
 
 /// A bundle that is being read.

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
+use chrono::{DateTime, TimeDelta};
 use cp_common::Result;
 use cp_common::program::approval::id_of;
 use cp_common::wire::{Action, Approval, How};
@@ -15,6 +16,9 @@ use serde_json::Value;
 use super::Run;
 use super::check::{Check, at};
 use crate::audit::claim::{Claims, Entry, Source, Verdict};
+
+/// The rules by which the call of a tool requires approval.
+const TOOL_RULES: [&str; 4] = ["tool.approve", "tools.approve", "unfinished", "mcp.input"];
 
 /// The requests, grants and tokens of all ledgers so far.
 #[derive(Default)]
@@ -120,7 +124,9 @@ impl Approvals {
         check.text("message", entry.message.as_deref(), Some(approval.shown.why.as_str()));
         let resume = ["cp-exec", "approve", &approval.id];
         check.same("resume", approval.resume.iter().map(String::as_str).collect::<Vec<_>>(), resume.to_vec());
-        check.that(approval.asked_at <= approval.expires_at, || "it expires before it was asked".to_owned());
+        let time = |text: &str| DateTime::parse_from_rfc3339(text).ok();
+        let lifetime = time(&approval.asked_at).zip(time(&approval.expires_at)).map(|(asked, expires)| expires - asked);
+        check.that(lifetime == Some(TimeDelta::days(7)), || "it does not expire a week after it was asked".to_owned());
         check.that(seconds(&approval.asked_at) <= seconds(&entry.ts), || "it was asked after its entry".to_owned());
         if let (Some(run), Some(id)) = (run, by.call_id.as_deref()) {
             match run.call_of(Some(id)) {
@@ -129,7 +135,16 @@ impl Approvals {
                     check.that(!call.is_answered, || "the call has a result already".to_owned());
                     call.is_denied = false;
                     let shown = &approval.shown;
-                    if shown.tool.is_some() && by.program == "cp-toolloop" {
+                    let is_of_loop = by.program == "cp-toolloop"
+                        && shown.risk == "medium"
+                        && TOOL_RULES.contains(&shown.rule.as_str());
+                    check.that(is_of_loop || shown.tool.is_none() || by.program == "cp-mcp", || {
+                        "a tool is not asked about so".to_owned()
+                    });
+                    check.that(shown.tool.is_some() || by.program == "cp-exec", || {
+                        "a program of a run is not asked about so".to_owned()
+                    });
+                    if is_of_loop {
                         check.same("the tool", shown.tool.as_deref(), Some(call.name.as_str()));
                         check.text("the arguments", shown.input.as_ref(), Some(&call.input));
                     }
@@ -407,6 +422,7 @@ fn judge_change(entry: &Entry<'_>, write: &Value, action: Action, approval: &App
     let (shown, binds) = (&approval.shown, &approval.binds);
     let (path, after) = (at(write, &["path"]).as_str(), at(write, &["sha256"]).as_str());
     check.text("path", path, shown.path.as_deref());
+    check.same("the rule and the risk", (shown.rule.as_str(), shown.risk.as_str()), ("overwrite", "medium"));
     let before = at(write, &["before", "blob"]).as_str();
     check.same("the content before", before, binds.target.as_deref());
     let request = serde_json::to_vec(&(action, path, after)).unwrap_or_default();

@@ -98,7 +98,8 @@ impl Budget {
 
     /// Compares the sums with a tally. `has_all` is false if the tally of an agent is not known.
     pub(super) fn judge(&self, tally: &Value, has_all: bool) -> Verdict {
-        let number = |name: &str| at(tally, &[name]).as_u64().unwrap_or_default();
+        // A count that is absent is not that of the entries.
+        let number = |name: &str| at(tally, &[name]).as_u64().unwrap_or(u64::MAX);
         let counts = [
             ("iterations", self.iterations, number("iterations"), 1),
             ("tool_calls", self.tool_calls, number("tool_calls"), 1),
@@ -106,7 +107,7 @@ impl Budget {
         ];
         let agents = [("agent_iterations", self.agent_iterations, number("agent_iterations"), 0)];
         let tokens = TOKENS.into_iter().enumerate().map(|(place, name)| {
-            let said = at(tally, &["usage", name]).as_u64().unwrap_or_default();
+            let said = at(tally, &["usage", name]).as_u64().unwrap_or(u64::MAX);
             (name, self.tokens[place], said, self.largest[place])
         });
         let judged = counts.into_iter().chain(agents.into_iter().chain(tokens).filter(|_| has_all));

@@ -70,6 +70,8 @@ impl Run {
         if !self.was_compacted {
             let messages = self.messages + 2 * (self.turn - 1);
             check.same("messages", entry.number("messages"), Some(messages));
+            check.same("tools", entry.number("tools"), Some(self.tools.len() as u64));
+            check.same("role", turns.last().map(|turn| at(turn, &["role"]) == "user"), Some(true));
             let last = turns.last().map(|turn| at(turn, &["content"])).unwrap_or(&Value::Null);
             if self.turn == 1 {
                 check.text("the question", last, &self.question);
@@ -131,8 +133,11 @@ impl Run {
         check.same("tool_calls", entry.number("tool_calls"), Some(calls.len() as u64));
         if let Some(Answer { text, data, .. }) = &answer {
             check.text("the text", text_of(&entry.content), text.clone());
-            check.same("usage", entry.data.get("usage"), data.get("usage"));
+            if let Some(usage) = data.get("usage").filter(|usage| !usage.is_null()) {
+                check.same("usage", entry.data.get("usage"), Some(usage));
+            }
             check.same("stop_reason", entry.data.get("stop_reason"), data.get("stop_reason"));
+            check.same("model", entry.data.get("model"), data.get("answered_by"));
             check.same("the number of calls", entry.data.get("tool_calls"), data.get("tool_calls"));
         } else if self.records_requests {
             check.that(false, || "no response of the model is recorded in this turn".to_owned());
@@ -198,7 +203,7 @@ impl Run {
 
     /// Judges the result of a call against the end of its effect.
     pub(super) fn result(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
-        let was_killed = self.budget.was_killed();
+        let (was_killed, was_resumed) = (self.budget.was_killed(), self.is_resumed);
         let operations = std::mem::take(&mut self.operations);
         let is_executable = |name: &str| self.tools.get(name).is_some_and(|(_, path)| path.is_some());
         let is_command = ["shell", "bash"].contains(&entry.text("name").unwrap_or_default())
@@ -207,7 +212,7 @@ impl Run {
         if let Some(call) = self.call_of(entry.text("id")) {
             check.same("the tool", entry.text("name"), Some(call.name.as_str()));
             check.that(!call.is_answered || was_killed, || "the call has a result already".to_owned());
-            call.judge_result(entry, is_command, &operations, &mut check);
+            call.judge_result(entry, (is_command, was_resumed), &operations, &mut check);
             call.is_answered = true;
         } else {
             check.that(false, || "the message has no such call".to_owned());
@@ -239,7 +244,7 @@ impl Call {
     fn judge_result(
         &self,
         entry: &Entry<'_>,
-        is_command: bool,
+        (is_command, was_resumed): (bool, bool),
         operations: &std::collections::HashMap<u64, Option<String>>,
         check: &mut Check,
     ) {
@@ -249,7 +254,7 @@ impl Call {
         if self.started.is_none() {
             check.that(is_error && receipt.is_none(), || "the call has a result, and was not started".to_owned());
         }
-        check.that(status.is_null() || is_error == (status != 0), || {
+        check.that(self.is_sifted || status.is_null() || is_error == (status != 0), || {
             format!("is_error is {is_error} with status {status}")
         });
         let Some(receipt) = receipt else {
@@ -261,7 +266,10 @@ impl Call {
         if self.agent.is_some() || self.name == "agent" {
             return;
         }
-        let is_here = receipt["ledger"].as_str() == entry.ledger.to_str();
+        // A copy of a ledger, also in a bundle, has the same name and origin.
+        let name = receipt["ledger"].as_str().and_then(|ledger| ledger.rsplit('/').next());
+        let is_here = name == entry.ledger.file_name().and_then(|name| name.to_str());
+        check.that(is_here, || "the effect of the call is on another ledger".to_owned());
         let seq = receipt["seq"].as_u64().unwrap_or_default();
         match &self.effect {
             Some(effect) if is_here && effect.seq == seq => {
@@ -271,10 +279,10 @@ impl Call {
                     check.that(status.is_null(), || "an operation has no status".to_owned());
                 }
                 if let Some((hash, bytes)) = &effect.output {
-                    self.judge_output(entry, hash, *bytes, check);
+                    self.judge_output(entry, hash, *bytes, was_resumed, check);
                 }
             }
-            _ if !is_here => {}
+            _ if !is_here => (),
             _ => {
                 let own = self.started.as_ref().and_then(|started| started.seq) == Some(seq);
                 let other = operations.get(&seq);
@@ -285,7 +293,7 @@ impl Call {
     }
 
     /// Compares the text of a result with the hash of the output.
-    fn judge_output(&self, entry: &Entry<'_>, hash: &str, bytes: u64, check: &mut Check) {
+    fn judge_output(&self, entry: &Entry<'_>, hash: &str, bytes: u64, was_resumed: bool, check: &mut Check) {
         let text = text_of(&entry.content);
         let is_cut = text.contains(" bytes are left out here, the whole is sha256:");
         if self.is_sifted || is_cut {
@@ -294,6 +302,12 @@ impl Call {
         let is_error = entry.data.get("is_error") == Some(&Value::Bool(true));
         let head = usize::try_from(bytes).ok().and_then(|bytes| text.as_bytes().get(..bytes));
         let found = head.is_some_and(|head| Hash::of(head).to_string() == hash);
+        // The output of a command that ended while the run was stopped is not kept.
+        let ended_alone =
+            format!(" while the run was stopped. It is not run again. Its output is not kept: {bytes} bytes");
+        if was_resumed && text.starts_with("The command ended ") && text.contains(&ended_alone) {
+            return;
+        }
         // The result of a command that failed begins with its status or its error output.
         if found || is_error && !text.is_empty() {
             return;
@@ -309,7 +323,10 @@ impl Call {
 pub(super) fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
-        Value::Array(blocks) => blocks.iter().filter_map(|block| block.get("text")?.as_str()).collect(),
+        Value::Array(blocks) => {
+            let texts = blocks.iter().filter(|block| at(block, &["type"]) == "text");
+            texts.filter_map(|block| block.get("text")?.as_str()).collect()
+        }
         _ => String::new(),
     }
 }

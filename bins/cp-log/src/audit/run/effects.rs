@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use cp_common::Result;
+use cp_common::wire::{ChangeKind, FileChange, FilesChanged};
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use serde_json::Value;
@@ -18,7 +19,9 @@ pub(super) struct Command {
     source: Source,
     call: Option<String>,
     exe: Value,
+    /// The number of the next step, and how many steps before it have no entry.
     next_step: u64,
+    skipped: u64,
     has_ended: bool,
     /// True if an entry with its evidence has to follow.
     needs_evidence: bool,
@@ -44,6 +47,7 @@ impl Run {
                     call: entry.text("call").map(str::to_owned),
                     exe: entry.data.get("exe").cloned().unwrap_or_default(),
                     next_step: 0,
+                    skipped: 0,
                     has_ended: false,
                     needs_evidence: false,
                 };
@@ -93,6 +97,7 @@ impl Run {
             "exec.step" => {
                 let number = entry.number("step").unwrap_or_default();
                 check.that(number >= command.next_step, || format!("step {number} is there twice"));
+                command.skipped += number.saturating_sub(command.next_step);
                 command.next_step = number + 1;
             }
             "exec.result" => {
@@ -103,6 +108,11 @@ impl Run {
                 if command.needs_evidence {
                     check.same("the call", entry.text("call"), command.call.as_deref());
                 }
+                let unrecorded = at(entry.data.get("steps").unwrap_or(&Value::Null), &["unrecorded"]).as_u64();
+                let is_whole = unrecorded.is_none_or(|unrecorded| command.skipped <= unrecorded);
+                check.that(is_whole, || format!("{} steps have no entry", command.skipped));
+                let has = |name: &str| entry.data.get(name).is_some_and(|value| !value.is_null());
+                check.that(!(has("return_code") && has("signal")), || "it has a status and a signal".to_owned());
                 let output = entry
                     .data
                     .get("stdout")
@@ -124,17 +134,29 @@ impl Run {
             }
             _ => {
                 check.that(command.has_ended, || "its command has no result".to_owned());
-                let files = entry.data.get("files").and_then(Value::as_array).map_or(0, |files| files.len() as u64);
-                let counts: u64 = ["created", "changed", "removed"].iter().filter_map(|name| entry.number(name)).sum();
-                check.that(counts >= files, || format!("{files} files are listed, {counts} are counted"));
-                for (name, change) in [("created", "created"), ("changed", "changed"), ("removed", "removed")] {
-                    let listed = entry.data.get("files").and_then(Value::as_array).into_iter().flatten();
-                    let listed = listed.filter(|file| at(file, &["change"]) == change).count() as u64;
-                    let claimed = entry.number(name).unwrap_or_default();
-                    check.that(claimed == listed || counts > files && claimed > listed, || {
-                        format!("{listed} files are listed as {name}, {claimed} are counted")
-                    });
+                let Ok(changes) = serde_json::from_value::<FilesChanged>(Value::Object(entry.data.clone())) else {
+                    check.that(false, || "the changes cannot be parsed".to_owned());
+                    return;
+                };
+                let kinds = [
+                    (changes.created, ChangeKind::Created),
+                    (changes.changed, ChangeKind::Changed),
+                    (changes.removed, ChangeKind::Removed),
+                ];
+                for (claimed, kind) in kinds {
+                    let is_one =
+                        |found: ChangeKind| found == kind || found == ChangeKind::Mode && kind == ChangeKind::Changed;
+                    let listed = changes.files.iter().filter(|file| is_one(file.change)).count() as u64;
+                    let holds = claimed == listed || changes.truncated && claimed > listed;
+                    check.that(holds, || format!("{listed} files are listed as {kind:?}, {claimed} are counted"));
                 }
+                let sides = |file: &FileChange| (file.before.is_some(), file.after.is_some());
+                let holds = changes.files.iter().all(|file| match file.change {
+                    ChangeKind::Created => sides(file) == (false, true),
+                    ChangeKind::Removed => sides(file) == (true, false),
+                    ChangeKind::Changed | ChangeKind::Mode => sides(file) == (true, true),
+                });
+                check.that(holds, || "a change contradicts the states before and after".to_owned());
             }
         }
     }
@@ -150,15 +172,17 @@ impl Call {
         check.same("the tool", entry.text("tool"), Some(tool));
         match (self.name.as_str(), path) {
             (_, Some(path)) => {
-                check.same("the program", at(&argv, &[]).get(0).and_then(Value::as_str), Some(path));
+                let program = argv.get(0).and_then(Value::as_str).unwrap_or_default();
+                check.that(program.ends_with(path), || format!("the program is {program}, not {path}"));
                 let given =
                     argv.get(1).and_then(Value::as_str).and_then(|text| serde_json::from_str::<Value>(text).ok());
                 check.text("the arguments", given.as_ref(), Some(input));
             }
             ("bash", _) => {
                 check.text("the line", entry.text("line"), at(input, &["command"]).as_str());
-                let last = argv.as_array().and_then(|argv| argv.last()?.as_str());
-                check.text("the argument of the shell", last, entry.text("line"));
+                let words: Vec<&str> = argv.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+                let is_of_shell = matches!(words[..], ["bash", "-c", line] if Some(line) == entry.text("line"));
+                check.text("that the shell runs the line", is_of_shell, true);
             }
             ("shell", _) if input.get("argv").is_some() => {
                 check.text("argv", Some(&argv), input.get("argv"));
@@ -178,11 +202,17 @@ impl Call {
             _ => {}
         }
         if path.is_none() {
+            if self.name != "bash" && input.get("argv").is_some() {
+                check.text("line", entry.text("line"), None::<&str>);
+            }
             if at(input, &["cwd"]).is_null() {
                 check.text("cwd", entry.text("cwd"), Some(base));
             }
-            if let Some(text) = at(input, &["stdin"]).as_str() {
-                check.text("stdin", entry.text("stdin"), Some(text));
+            check.text("stdin", entry.text("stdin"), at(input, &["stdin"]).as_str());
+            if let Some(seconds) = at(input, &["timeout"]).as_u64() {
+                check.that(entry.number("timeout_ms").is_some_and(|limit| limit <= seconds * 1000), || {
+                    "the time limit is longer than that of the call".to_owned()
+                });
             }
         }
     }

@@ -10,6 +10,7 @@ mod budget;
 mod calls;
 mod check;
 mod effects;
+mod form;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -23,6 +24,51 @@ use self::budget::Budget;
 use self::calls::{Answer, Call, Given};
 use self::check::{Check, at};
 use super::claim::{Claims, Entry, Source, Verdict};
+
+/// The events of a run that are joined.
+const EVENTS: [&str; 25] = [
+    "run_start",
+    "run_resumed",
+    "run_paused",
+    "run_end",
+    "iteration",
+    "context_compacted",
+    "llm.request",
+    "llm.response",
+    "message",
+    "tool_screened",
+    "tool_sifted",
+    "tool_call",
+    "tool_result",
+    "agent_start",
+    "approval.asked",
+    "approval.granted",
+    "approval.denied",
+    "approval.spent",
+    "exec.intent",
+    "exec.step",
+    "exec.result",
+    "exec.evidence",
+    "exec.changes",
+    "exec.operation",
+    "exec.refused",
+];
+
+const ENDED: &str = "the run has ended before: it was killed at its end, or its state was restored";
+
+/// The role of an entry, which the response to a failed request does not have.
+fn role_of(entry: &Entry<'_>) -> Option<&'static str> {
+    match entry.event.as_str() {
+        "run_start" => Some("user"),
+        "tool_result" => Some("tool"),
+        "message" => Some("assistant"),
+        "llm.response" | "context_compacted" => ["stop_reason", "usage"]
+            .iter()
+            .any(|name| entry.data.contains_key(*name) && !entry.data.contains_key("code"))
+            .then_some("assistant"),
+        _ => None,
+    }
+}
 
 /// The runs of all ledgers that are read.
 #[derive(Default)]
@@ -38,7 +84,7 @@ struct Run {
     agent: Option<String>,
     session: Option<String>,
     base: String,
-    /// The tools: true if each call of it requires approval, and the path of an executable one.
+    /// The tools: true if each call of it requires approval, and the end of the path of an executable one.
     tools: HashMap<String, (bool, Option<String>)>,
     /// True if the model is cp-llm, which records each request on this ledger.
     records_requests: bool,
@@ -81,7 +127,13 @@ impl Runs {
         agents: &mut Vec<PathBuf>,
         claims: &mut Claims<'_>,
     ) -> Result<()> {
-        let Some(name) = entry.run.clone() else { return self.approvals.judge(entry, None, claims) };
+        if !EVENTS.contains(&entry.event.as_str()) {
+            return Ok(());
+        }
+        let Some(name) = entry.run.clone() else {
+            self.foreign(entry, claims)?;
+            return self.approvals.judge(entry, None, claims);
+        };
         let key = (entry.ledger.to_owned(), name.clone());
         if entry.event == "run_start" {
             let verdict = Verdict::when(!self.runs.contains_key(&key), || "the run has begun before".to_owned());
@@ -90,7 +142,10 @@ impl Runs {
             self.runs.insert(key, Run::begin(entry));
             return Ok(());
         }
-        let Some(run) = self.runs.get_mut(&key) else { return self.approvals.judge(entry, None, claims) };
+        let Some(run) = self.runs.get_mut(&key) else {
+            self.foreign(entry, claims)?;
+            return self.approvals.judge(entry, None, claims);
+        };
         run.order(entry, claims)?;
         self.approvals.judge(entry, Some(run), claims)?;
         match entry.event.as_str() {
@@ -115,6 +170,14 @@ impl Runs {
         }
     }
 
+    /// Judges an entry of no run that has begun: the ledger of a run has only entries of that run.
+    fn foreign(&self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
+        if !self.runs.keys().any(|(ledger, _)| ledger == entry.ledger) {
+            return Ok(());
+        }
+        claims.record(entry.source(), "order", Verdict::Broken("it belongs to no run that has begun here".to_owned()))
+    }
+
     /// Judges what could not be before all entries were seen.
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
         for run in self.runs.into_values() {
@@ -131,7 +194,11 @@ impl Run {
         let list = data.get("tools").and_then(Value::as_array).into_iter().flatten();
         let tool = |tool: &Value| {
             let name = at(tool, &["name"]).as_str()?.to_owned();
-            let path = at(tool, &["path"]).as_str().map(str::to_owned);
+            let path = match at(tool, &["link"]).as_str() {
+                // The program is a link in the home, which has this name.
+                Some(link) => Some(format!("/{}", link.rsplit('/').next().unwrap_or_default())),
+                None => at(tool, &["path"]).as_str().map(str::to_owned),
+            };
             Some((name, (at(tool, &["approve"]) == true, path)))
         };
         let model = data.get("model_command").and_then(|argv| argv.get(0)?.as_str()).unwrap_or_default();
@@ -153,55 +220,50 @@ impl Run {
     fn order(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
         let mut check = Check::of(entry);
         self.last = Some(entry.source());
-        // Programs that a tool starts may record under their own agent or session.
-        let is_of_loop = match entry.event.as_str() {
+        let turn = entry.turn.unwrap_or_default();
+        match entry.event.as_str() {
             "iteration" => {
-                let next = self.turn + 1;
-                let is_next = entry.turn == Some(next) || self.is_resumed && entry.turn == Some(self.turn);
-                check.that(is_next, || {
-                    format!("turn {:?} does not follow turn {}", entry.turn.unwrap_or_default(), self.turn)
-                });
+                let is_next = turn == self.turn + 1 || self.is_resumed && turn == self.turn;
+                check.that(is_next, || format!("turn {turn} does not follow turn {}", self.turn));
                 check.that(self.calls.iter().all(|call| call.is_answered), || "a call has no result".to_owned());
-                self.begin_turn(entry.turn.unwrap_or(next));
+                (self.turn, self.is_resumed, self.answer, self.request) = (turn, false, None, None);
                 if let Some(why) = self.budget.exceeded(self.turn) {
                     check.that(false, || why);
                 }
-                true
             }
             "message" | "tool_call" | "tool_result" | "agent_start" | "tool_screened" | "tool_sifted" => {
-                check.that(entry.turn == Some(self.turn), || {
-                    format!(
-                        "it belongs to turn {}, and turn {} is under way",
-                        entry.turn.unwrap_or_default(),
-                        self.turn
-                    )
+                check.that(turn == self.turn, || {
+                    format!("it belongs to turn {turn}, and turn {} is under way", self.turn)
                 });
-                true
             }
             "context_compacted" => {
-                check.that(entry.turn == Some(self.turn + 1), || format!("it does not follow turn {}", self.turn));
-                true
+                check.that(turn == self.turn + 1, || format!("it does not follow turn {}", self.turn));
             }
             "run_resumed" => {
                 let was_killed = self.state == State::Active;
-                check.that(self.state != State::Ended, || "the run has ended before".to_owned());
                 self.budget.resume(&entry.data, was_killed);
+                if self.state == State::Ended {
+                    check.unknown(ENDED);
+                }
                 (self.state, self.is_resumed) = (State::Active, true);
-                true
             }
-            "run_paused" | "run_end" => true,
-            _ => false,
-        };
-        let is_of_run = is_of_loop || entry.event.starts_with("approval.");
-        if is_of_run || ["exec.intent", "llm.request"].contains(&entry.event.as_str()) {
-            check.that(self.state != State::Ended, || "the run has ended before".to_owned());
-            let is_answer = entry.event.starts_with("approval.") || entry.event == "run_end";
-            check.that(self.state != State::Paused || is_answer, || "the run is paused".to_owned());
-            check.same("agent", &entry.agent, &self.agent).same("session", &entry.session, &self.session);
-            self.stop(entry, &mut check);
-            return claims.record(entry.source(), "order", check.verdict());
+            _ => {}
         }
-        Ok(())
+        // The changes of a run are undone after its end.
+        let is_undo = entry.text("operation") == Some("filesystem.restore_files");
+        if self.state == State::Ended && !is_undo {
+            // A run that is killed after its end and before its state is removed can be resumed or cancelled.
+            let is_again = entry.event == "run_end" && entry.text("status") == Some("cancelled");
+            check.that(is_again, || "the run has ended before".to_owned()).unknown(ENDED);
+        }
+        let may_be_paused =
+            entry.event.starts_with("approval.") || entry.event.starts_with("exec.") || entry.event == "run_end";
+        check.that(self.state != State::Paused || may_be_paused, || "the run is paused".to_owned());
+        check.same("agent", &entry.agent, &self.agent).same("session", &entry.session, &self.session);
+        check.same("role", entry.role.as_deref(), role_of(entry));
+        form::judge(entry, &mut check);
+        self.stop(entry, &mut check);
+        claims.record(entry.source(), "order", check.verdict())
     }
 
     /// Judges the stop of a run.
@@ -223,10 +285,6 @@ impl Run {
             }
             _ => {}
         }
-    }
-
-    fn begin_turn(&mut self, turn: u64) {
-        (self.turn, self.is_resumed, self.answer, self.request) = (turn, false, None, None);
     }
 
     fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
