@@ -254,7 +254,6 @@ impl Journal {
     /// Records an operation that needs no process.
     pub(crate) fn operation(&mut self, name: &str, data: &impl Serialize) -> Result<Receipt> {
         let entry = self.entry("exec.operation").with("operation", name).with("what", data);
-        let entry = self.actor.call.iter().fold(entry, |entry, call| entry.with("call", call));
         self.durably(entry)
     }
 

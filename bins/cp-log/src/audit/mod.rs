@@ -48,8 +48,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// that does not hold makes the audit fail.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Sessions, runs, ledgers or directories of them (default: the session's, else all of home's)
-    #[arg(value_name = "SESSION|RUN|LEDGER")]
+    /// Sessions, runs, ledgers, bundles or directories of them (default: the session's, else all of home's)
+    #[arg(value_name = "SESSION|RUN|LEDGER|BUNDLE")]
     subjects: Vec<String>,
     /// Compare the tool calls of an agent's own transcript with the decisions of its hook (repeatable)
     #[arg(long, value_name = "FILE")]

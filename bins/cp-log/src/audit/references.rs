@@ -117,10 +117,13 @@ fn opened(path: &Path, offset: u64) -> Option<File> {
     Some(file)
 }
 
+/// The hashes that receipts name for the lines of a ledger.
+type Named = BTreeMap<u64, Vec<(String, Source)>>;
+
 /// The receipts so far, by the ledger and the line that they name. Each ledger is then read once.
 #[derive(Default)]
 pub(super) struct Receipts {
-    named: BTreeMap<(PathBuf, String), BTreeMap<u64, Vec<(String, Source)>>>,
+    named: BTreeMap<(PathBuf, String), Named>,
     /// The ledgers that were read, by their origins. A copy of a ledger, also in a bundle, is that ledger.
     read: BTreeMap<String, PathBuf>,
 }

@@ -119,15 +119,19 @@ pub(super) fn change(
     for pending in changes {
         writes.push(kept(pending, engine)?);
     }
-    let mut what = json!({ "writes": writes, "confirmed": confirmed });
-    if let Some(call) = &engine.policy.actor.call {
-        what["call"] = call.as_str().into();
-    }
-    let receipt = engine.journal.operation(operation, &what)?;
+    let receipt = record(engine, operation, json!({ "writes": writes, "confirmed": confirmed }))?;
     // Several files change together, so a signal must not interrupt the changes.
     let _effect = signals::effect();
     changes.iter().try_for_each(Pending::carry_out)?;
     Ok(receipt)
+}
+
+/// Records an operation with the tool call that requested it.
+pub(super) fn record(engine: &mut Engine, operation: &str, mut what: Value) -> Result<Receipt> {
+    if let Some(call) = &engine.policy.actor.call {
+        what["call"] = call.as_str().into();
+    }
+    engine.journal.operation(operation, &what)
 }
 
 /// Stores the contents of a file before and after a change. Returns the record of the change.

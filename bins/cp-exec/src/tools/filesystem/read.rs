@@ -79,7 +79,7 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         known["file_sha256"] = whole.clone().into();
         value["file_sha256"] = whole.into();
     }
-    let receipt = engine.journal.operation("filesystem.read_file", &json!({ "reads": [known] }))?;
+    let receipt = super::record(engine, "filesystem.read_file", json!({ "reads": [known] }))?;
     let item = Item::new("filesystem.read_file", value, receipt, "/value/content");
     Ok(match note {
         Some(note) => item.shown_as(format!("{content}{}{note}", if content.ends_with('\n') { "" } else { "\n" })),
@@ -196,7 +196,7 @@ pub(super) fn list_directory(engine: &mut Engine, list: &ListDirectory) -> Resul
     let entries: Vec<serde_json::Value> = page.iter().filter_map(|name| describe(&directory, name)).collect();
     let shown = path.display().to_string();
     let what = json!({ "reads": [{ "path": shown }] });
-    let receipt = engine.journal.operation("filesystem.list_directory", &what)?;
+    let receipt = super::record(engine, "filesystem.list_directory", what)?;
     let next = has_more.then(|| page.last().map(|name| cursor_of(name))).flatten();
     let value = json!({
         "path": shown, "entries": entries, "count": entries.len(), "has_more": has_more, "next_cursor": next,

@@ -16,7 +16,7 @@ use crate::audit::claim::{Claims, Entry, Source, Verdict};
 /// The runs that were begun by calls, and what is known of them.
 #[derive(Default)]
 pub(super) struct Links {
-    links: Vec<Link>,
+    calls: Vec<Link>,
     runs: HashMap<String, Known>,
     /// Tallies that include agents, which are judged after all ledgers were read.
     tallies: Vec<(Source, Value, Budget, Vec<String>)>,
@@ -80,7 +80,7 @@ impl Links {
         let call = entry.text("call").unwrap_or_default().to_owned();
         let (source, is_redacted) = (entry.source(), entry.is_redacted());
         let path = is_run.then(|| entry.ledger.with_file_name(format!("{name}.jsonl")));
-        self.links.push(Link { source, parent: parent.to_owned(), call, run: name, task, is_redacted, result: None });
+        self.calls.push(Link { source, parent: parent.to_owned(), call, run: name, task, is_redacted, result: None });
         Ok(path)
     }
 
@@ -89,8 +89,8 @@ impl Links {
         if let Some(known) = self.runs.get_mut(run) {
             match entry.event.as_str() {
                 "message" => {
-                    (known.answer, known.is_redacted) =
-                        (text_of(&entry.content), known.is_redacted || entry.is_redacted())
+                    known.answer = text_of(&entry.content);
+                    known.is_redacted |= entry.is_redacted();
                 }
                 "run_end" => known.has_ended = entry.text("status") == Some("completed"),
                 _ => {}
@@ -100,7 +100,7 @@ impl Links {
             }
         }
         if entry.event == "tool_result" {
-            let mut links = self.links.iter_mut().rev();
+            let mut links = self.calls.iter_mut().rev();
             let link = links.find(|link| {
                 link.parent == run && Some(link.call.as_str()) == entry.text("id") && link.result.is_none()
             });
@@ -113,7 +113,7 @@ impl Links {
 
     /// The verdict on a tally; none if it includes agents, so that it is judged at the end.
     pub(super) fn tally(&mut self, run: &str, entry: &Entry<'_>, tally: &Value, sum: Budget) -> Option<Verdict> {
-        let counted = self.links.iter().filter(|link| link.parent == run && link.result.is_some());
+        let counted = self.calls.iter().filter(|link| link.parent == run && link.result.is_some());
         let agents: Vec<String> = counted.map(|link| link.run.clone()).collect();
         if agents.is_empty() {
             return Some(sum.judge(tally, true));
@@ -123,7 +123,7 @@ impl Links {
     }
 
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
-        for link in &self.links {
+        for link in &self.calls {
             let Some(known) = self.runs.get(&link.run) else {
                 let why = format!("the ledger of {} is not there", link.run);
                 claims.record(link.source.clone(), "agent", Verdict::Unknown(why))?;

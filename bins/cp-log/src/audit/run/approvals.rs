@@ -1,5 +1,5 @@
 //! Approvals: a request shows its action, a grant answers a request that is open, and it is spent once, by the run and the call that asked,
-//! for what was shown. A start that requires confirmation has an approval or a token of its own.
+//! for what was shown. A start that requires confirmation has an approval or a token.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -63,45 +63,25 @@ struct Spent {
 impl Approvals {
     pub(super) fn judge(&mut self, entry: &Entry<'_>, run: Option<&mut Run>, claims: &mut Claims<'_>) -> Result<()> {
         let verdict = match entry.event.as_str() {
-            "approval.asked" => self.ask(entry, run),
-            "approval.granted" => match self.grant(entry, run) {
-                Some(verdict) => verdict,
-                None => return Ok(()),
-            },
-            "approval.denied" => self.deny(entry, run),
-            "approval.spent" => self.spend(entry, run),
-            "exec.step" => match entry.text("approval") {
-                Some(id) => self.step(entry, id.to_owned()),
-                None => return Ok(()),
-            },
+            "approval.asked" => Some(self.ask(entry, run)),
+            "approval.granted" => self.grant(entry, run.is_some()),
+            "approval.denied" => Some(self.deny(entry, run)),
+            "approval.spent" => Some(self.spend(entry, run)),
+            "exec.step" => entry.text("approval").map(|id| self.step(entry, id)),
             "exec.intent" => {
                 let [requires, confirmed] = ["requires", "confirmed"].map(|name| entry.data.get(name));
-                match self.start(
-                    entry,
-                    run.is_some(),
-                    entry.text("call"),
-                    requires,
-                    confirmed,
-                    &[Action::Run, Action::Tool],
-                ) {
-                    Some(verdict) => verdict,
-                    None => return Ok(()),
-                }
+                self.start(entry, run.is_some(), entry.text("call"), requires, confirmed)
             }
             "exec.operation" => {
                 let what = entry.data.get("what").cloned().unwrap_or_default();
                 let first = what.get("writes").and_then(|writes| writes.get(0));
                 let replaces = first.filter(|write| write.get("mode").is_some_and(|mode| mode == "overwrite"));
                 let call = entry.text("call").or(at(&what, &["call"]).as_str());
-                let actions = [Action::Write, Action::Edit];
-                match self.start(entry, run.is_some(), call, replaces, what.get("confirmed"), &actions) {
-                    Some(verdict) => verdict,
-                    None => return Ok(()),
-                }
+                self.start(entry, run.is_some(), call, replaces, what.get("confirmed"))
             }
-            _ => return Ok(()),
+            _ => None,
         };
-        claims.record(entry.source(), "approval", verdict)
+        verdict.map_or(Ok(()), |verdict| claims.record(entry.source(), "approval", verdict))
     }
 
     /// Judges a request: its id is that of its bindings, and it shows the call.
@@ -171,7 +151,7 @@ impl Approvals {
 
     /// Judges a grant: it answers an open request, by a channel that its level accepts, before it expires. None if the request may be on
     /// another ledger.
-    fn grant(&mut self, entry: &Entry<'_>, run: Option<&mut Run>) -> Option<Verdict> {
+    fn grant(&mut self, entry: &Entry<'_>, is_in_run: bool) -> Option<Verdict> {
         let id = entry.text("id").unwrap_or_default().to_owned();
         let (how, scope) = (entry.data.get("how").cloned(), entry.data.get("scope").cloned());
         let granted = Granted {
@@ -191,14 +171,12 @@ impl Approvals {
             format!("`{}` did not answer by this channel", entry.text("by").unwrap_or("null"))
         });
         let key = (entry.ledger.to_owned(), id.clone());
-        let is_in_run = run.is_some();
         let Some(asked) = self.asked.get_mut(&key) else {
-            if is_in_run {
-                check.that(false, || "nothing was asked before it".to_owned());
-            } else {
+            if !is_in_run {
                 self.elsewhere.push((entry.source(), id));
                 return None;
             }
+            check.that(false, || "nothing was asked before it".to_owned());
             return Some(check.verdict());
         };
         check.that(asked.is_open, || "the request was answered before".to_owned());
@@ -239,25 +217,22 @@ impl Approvals {
         let mut check = Check::of(entry);
         let id = entry.text("id").unwrap_or_default().to_owned();
         let asked = self.asked.get(&(entry.ledger.to_owned(), id.clone()));
-        match self.granted.get_mut(&id) {
-            Some(granted) => {
-                let receipt = entry.data.get("receipt").filter(|receipt| !receipt.is_null());
-                check.that(receipt.is_none_or(|receipt| at(receipt, &["hash"]) == granted.hash.as_str()), || {
-                    "its receipt is not that of the grant".to_owned()
-                });
-                check.same("by", entry.text("by"), granted.by.as_deref());
-                check.same("how", entry.data.get("how"), granted.how.as_ref());
-                check.same("scope", entry.data.get("scope"), granted.scope.as_ref());
-                check.same("through", entry.text("through"), granted.through.as_deref());
-                check.that(!granted.is_spent, || "approved once, run again".to_owned());
-                granted.is_spent = true;
-            }
-            None => {
-                let is_elsewhere = at(entry.data.get("receipt").unwrap_or(&Value::Null), &["ledger"]).as_str();
-                let is_elsewhere = is_elsewhere.is_some_and(|ledger| Some(ledger) != entry.ledger.to_str());
-                check.that(is_elsewhere || run.is_none(), || "nothing was granted before it".to_owned());
-                check.unknown("the grant is on another ledger, which was not read before");
-            }
+        if let Some(granted) = self.granted.get_mut(&id) {
+            let receipt = entry.data.get("receipt").filter(|receipt| !receipt.is_null());
+            check.that(receipt.is_none_or(|receipt| at(receipt, &["hash"]) == granted.hash.as_str()), || {
+                "its receipt is not that of the grant".to_owned()
+            });
+            check.same("by", entry.text("by"), granted.by.as_deref());
+            check.same("how", entry.data.get("how"), granted.how.as_ref());
+            check.same("scope", entry.data.get("scope"), granted.scope.as_ref());
+            check.same("through", entry.text("through"), granted.through.as_deref());
+            check.that(!granted.is_spent, || "approved once, run again".to_owned());
+            granted.is_spent = true;
+        } else {
+            let is_elsewhere = at(entry.data.get("receipt").unwrap_or(&Value::Null), &["ledger"]).as_str();
+            let is_elsewhere = is_elsewhere.is_some_and(|ledger| Some(ledger) != entry.ledger.to_str());
+            check.that(is_elsewhere || run.is_none(), || "nothing was granted before it".to_owned());
+            check.unknown("the grant is on another ledger, which was not read before");
         }
         let Some(asked) = asked else {
             check.that(run.is_none(), || "nothing was asked before it".to_owned());
@@ -282,9 +257,9 @@ impl Approvals {
     }
 
     /// Judges a step that requires approval: the request shows this program.
-    fn step(&mut self, entry: &Entry<'_>, id: String) -> Verdict {
+    fn step(&mut self, entry: &Entry<'_>, id: &str) -> Verdict {
         let mut check = Check::of(entry);
-        let key = (entry.ledger.to_owned(), id);
+        let key = (entry.ledger.to_owned(), id.to_owned());
         match self.asked.get(&key) {
             Some(Asked { approval, is_redacted, .. }) => {
                 check = Check::new(entry.is_redacted() || *is_redacted);
@@ -317,7 +292,6 @@ impl Approvals {
         call: Option<&str>,
         requires: Option<&Value>,
         confirmed: Option<&Value>,
-        actions: &[Action],
     ) -> Option<Verdict> {
         let must_be = requires.is_some_and(|what| !what.is_null());
         let Some(token) = confirmed.and_then(Value::as_str) else {
@@ -329,10 +303,10 @@ impl Approvals {
         if !self.tokens.insert(format!("{token}\n{stage}\n{}", what.unwrap_or_default())) {
             return Some(Verdict::Broken("its token was spent before".to_owned()));
         }
+        let is_command = entry.event == "exec.intent";
         let is_for = |spent: &Spent| {
-            spent.source.ledger == entry.ledger
-                && spent.call.as_deref() == call
-                && actions.contains(&spent.approval.action)
+            let is_change = matches!(spent.approval.action, Action::Write | Action::Edit);
+            spent.source.ledger == entry.ledger && spent.call.as_deref() == call && is_change != is_command
         };
         let Some(place) = self.spent.iter().position(is_for) else {
             // A model cannot obtain a token, so that its call has an approval.
@@ -343,7 +317,9 @@ impl Approvals {
         let mut check = Check::new(entry.is_redacted() || spent.is_redacted);
         check.that(must_be, || "an approval was spent for a start that required none".to_owned());
         let Approval { shown, binds, action, .. } = &spent.approval;
-        if entry.event == "exec.intent" {
+        if entry.data.contains_key("plan") {
+            // The older form has a plan, of which the approval showed the line.
+        } else if is_command {
             check.text("argv", entry.data.get("argv"), serde_json::to_value(&shown.argv).ok().as_ref());
             check.text("cwd", entry.text("cwd"), shown.cwd.as_deref());
             check.same("rule", entry.text("rule"), Some(shown.rule.as_str()));
@@ -387,14 +363,15 @@ impl Approvals {
 fn is_grantor(entry: &Entry<'_>, channel: Option<How>) -> bool {
     let (has_terminal, has_name) = (entry.text("tty").is_some(), entry.text("through").is_some());
     match (entry.text("by"), channel) {
-        // Older entries have no other name for it.
-        (Some("person"), Some(How::Terminal | How::Resume)) => !has_terminal && !has_name,
+        // Older entries have the name `person` for a terminal and for a caller.
+        (Some("person"), Some(How::Terminal | How::Resume)) | (Some("caller"), Some(How::Resume)) => {
+            !has_terminal && !has_name
+        }
         (Some("terminal"), Some(How::Terminal)) => !has_name,
         (Some("terminal"), Some(How::Resume)) => has_terminal && !has_name,
-        (Some("caller"), Some(How::Resume)) => !has_terminal && !has_name,
         (Some("host"), Some(How::Resume | How::Approver)) => has_name,
         (Some("approver"), Some(How::Approver | How::OwnerApprover)) => true,
-        (Some("terminal" | "caller" | "person"), _) | (None, _) => false,
+        (Some("terminal" | "caller" | "person") | None, _) => false,
         (Some(_), channel) => channel != Some(How::Terminal),
     }
 }

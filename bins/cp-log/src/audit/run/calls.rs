@@ -17,6 +17,8 @@ pub(super) struct Answer {
 }
 
 /// A call of the last message.
+#[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about a call")]
 pub(super) struct Call {
     pub(super) id: String,
     pub(super) name: String,
@@ -72,7 +74,7 @@ impl Run {
             check.same("messages", entry.number("messages"), Some(messages));
             check.same("tools", entry.number("tools"), Some(self.tools.len() as u64));
             check.same("role", turns.last().map(|turn| at(turn, &["role"]) == "user"), Some(true));
-            let last = turns.last().map(|turn| at(turn, &["content"])).unwrap_or(&Value::Null);
+            let last = turns.last().map_or(&Value::Null, |turn| at(turn, &["content"]));
             if self.turn == 1 {
                 check.text("the question", last, &self.question);
             } else {
@@ -148,13 +150,7 @@ impl Run {
             name: at(block, &["name"]).as_str().unwrap_or_default().to_owned(),
             input: at(block, &["input"]).clone(),
             is_redacted: entry.is_redacted(),
-            is_answered: false,
-            started: None,
-            is_denied: false,
-            is_approved: false,
-            is_sifted: false,
-            effect: None,
-            agent: None,
+            ..Call::default()
         };
         self.calls = calls.iter().map(call).collect();
         self.given.clear();
@@ -312,10 +308,11 @@ impl Call {
         if found || is_error && !text.is_empty() {
             return;
         }
-        match entry.is_redacted() || text.contains('\u{fffd}') {
-            true => check.unknown("a secret was taken out of the output, or it is not text"),
-            false => check.that(false, || "the content is not the output that the command had".to_owned()),
-        };
+        if entry.is_redacted() || text.contains('\u{fffd}') {
+            check.unknown("a secret was taken out of the output, or it is not text");
+        } else {
+            check.that(false, || "the content is not the output that the command had".to_owned());
+        }
     }
 }
 

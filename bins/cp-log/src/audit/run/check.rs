@@ -35,6 +35,7 @@ impl Check {
     }
 
     /// Compares two values that no redaction changes.
+    #[expect(clippy::needless_pass_by_value, reason = "callers compare options of references")]
     pub(super) fn same<T: PartialEq<U> + Debug, U: Debug>(&mut self, name: &str, found: T, expected: U) -> &mut Self {
         self.that(found == expected, || format!("{name} is {}, not {}", shown(&found), shown(&expected)))
     }

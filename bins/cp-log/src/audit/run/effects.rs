@@ -9,9 +9,9 @@ use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use serde_json::Value;
 
+use super::Run;
 use super::calls::{Call, Effect};
 use super::check::{Check, at};
-use super::{Approvals, Run};
 use crate::audit::claim::{Claims, Entry, Source, Verdict};
 
 /// A command that has begun.
@@ -38,7 +38,7 @@ impl Command {
 
 impl Run {
     /// Judges an entry of cp-exec.
-    pub(super) fn effect(&mut self, entry: &Entry<'_>, _: &mut Approvals, claims: &mut Claims<'_>) -> Result<()> {
+    pub(super) fn effect(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
         let mut check = Check::of(entry);
         match entry.event.as_str() {
             "exec.intent" => {
@@ -263,6 +263,9 @@ impl Call {
             }
             _ => {}
         }
+        let members = ["sha256", "offset", "bytes"];
+        let has_all = operation != "filesystem.read_file" || members.iter().all(|name| file.get(name).is_some());
+        check.that(has_all, || "the file that was read has no hash, offset or length".to_owned());
         let whole = at(file, &["offset"]) == 0 || at(arguments, &["offset"]).is_u64();
         let is_plain = ["line", "lines", "numbered", "encoding"].iter().all(|name| arguments.get(name).is_none());
         let output = (operation == "filesystem.read_file" && whole && is_plain)
@@ -300,6 +303,7 @@ fn judge_contents(ledger: &Path, what: &Value, check: &mut Check) {
         }
         for side in [before, after].into_iter().filter(|side| !side.is_null()) {
             let hash = at(side, &["blob"]).as_str().and_then(Hash::parse);
+            check.that(hash.is_some(), || "a content has no hash".to_owned());
             let Some(bytes) = hash.and_then(|hash| blob::load(ledger, &hash).ok()) else { continue };
             check.same("len", at(side, &["len"]).as_u64(), Some(bytes.len() as u64));
         }

@@ -73,7 +73,7 @@ fn role_of(entry: &Entry<'_>) -> Option<&'static str> {
 /// The runs of all ledgers that are read.
 #[derive(Default)]
 pub(super) struct Runs {
-    runs: BTreeMap<(PathBuf, String), Run>,
+    begun: BTreeMap<(PathBuf, String), Run>,
     approvals: Approvals,
     links: Links,
 }
@@ -136,13 +136,13 @@ impl Runs {
         };
         let key = (entry.ledger.to_owned(), name.clone());
         if entry.event == "run_start" {
-            let verdict = Verdict::when(!self.runs.contains_key(&key), || "the run has begun before".to_owned());
+            let verdict = Verdict::when(!self.begun.contains_key(&key), || "the run has begun before".to_owned());
             claims.record(entry.source(), "order", verdict)?;
             self.links.begin(&name, entry);
-            self.runs.insert(key, Run::begin(entry));
+            self.begun.insert(key, Run::begin(entry));
             return Ok(());
         }
-        let Some(run) = self.runs.get_mut(&key) else {
+        let Some(run) = self.begun.get_mut(&key) else {
             self.foreign(entry, claims)?;
             return self.approvals.judge(entry, None, claims);
         };
@@ -158,7 +158,7 @@ impl Runs {
             "tool_result" => run.result(entry, claims)?,
             "context_compacted" => run.was_compacted = true,
             "agent_start" => agents.extend(self.links.start(&name, run, entry, claims)?),
-            _ => run.effect(entry, &mut self.approvals, claims)?,
+            _ => run.effect(entry, claims)?,
         }
         self.links.follow(&name, entry);
         run.budget.add(entry);
@@ -172,7 +172,7 @@ impl Runs {
 
     /// Judges an entry of no run that has begun: the ledger of a run has only entries of that run.
     fn foreign(&self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
-        if !self.runs.keys().any(|(ledger, _)| ledger == entry.ledger) {
+        if !self.begun.keys().any(|(ledger, _)| ledger == entry.ledger) {
             return Ok(());
         }
         claims.record(entry.source(), "order", Verdict::Broken("it belongs to no run that has begun here".to_owned()))
@@ -180,7 +180,7 @@ impl Runs {
 
     /// Judges what could not be before all entries were seen.
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
-        for run in self.runs.into_values() {
+        for run in self.begun.into_values() {
             run.finish(claims)?;
         }
         self.approvals.finish(claims)?;
