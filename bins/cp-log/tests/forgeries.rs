@@ -124,19 +124,15 @@ impl Recorded {
         if let Some(seq) = data.get("intent").and_then(moved).filter(|_| !is_own) {
             data["intent"] = seq;
         }
-        if let Some(receipt) = data.get_mut("receipt").filter(|receipt| receipt.is_object()) {
-            if !forgery.member.contains(".receipt.") {
-                if receipt["ledger"] == forged.as_str() {
-                    let seq = moved(&receipt["seq"]);
-                    receipt["seq"] = seq.unwrap_or_else(|| receipt["seq"].clone());
-                }
-                let key = (
-                    receipt["ledger"].as_str().unwrap_or_default().to_owned(),
-                    receipt["seq"].as_u64().unwrap_or_default(),
-                );
-                if let Some(hash) = hashes.get(&key) {
-                    receipt["hash"] = json!(hash);
-                }
+        let is_own = forgery.member.contains(".receipt.");
+        if let Some(receipt) = data.get_mut("receipt").filter(|receipt| receipt.is_object() && !is_own) {
+            if receipt["ledger"] == forged.as_str() {
+                let seq = moved(&receipt["seq"]);
+                receipt["seq"] = seq.unwrap_or_else(|| receipt["seq"].clone());
+            }
+            let ledger = receipt["ledger"].as_str().unwrap_or_default().to_owned();
+            if let Some(hash) = hashes.get(&(ledger, receipt["seq"].as_u64().unwrap_or_default())) {
+                receipt["hash"] = json!(hash);
             }
         }
         if data.get("command_hash").is_some() && !forgery.member.ends_with("command_hash") {

@@ -1,7 +1,7 @@
 //! Agents: the run that a call began has this run as its parent, the task as its question and its answer as the result of the call; and the
 //! tally of a run includes those of its agents.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use cp_common::Result;
@@ -16,7 +16,8 @@ use crate::audit::claim::{Claims, Entry, Source, Verdict};
 /// The runs that were begun by calls, and what is known of them.
 #[derive(Default)]
 pub(super) struct Links {
-    calls: Vec<Link>,
+    /// By the run that made the call.
+    calls: BTreeMap<String, Vec<Link>>,
     runs: HashMap<String, Known>,
     /// Tallies that include agents, which are judged after all ledgers were read.
     tallies: Vec<(Source, Value, Budget, Vec<String>)>,
@@ -25,7 +26,6 @@ pub(super) struct Links {
 /// A call of an agent.
 struct Link {
     source: Source,
-    parent: String,
     call: String,
     run: String,
     task: String,
@@ -80,7 +80,8 @@ impl Links {
         let call = entry.text("call").unwrap_or_default().to_owned();
         let (source, is_redacted) = (entry.source(), entry.is_redacted());
         let path = is_run.then(|| entry.ledger.with_file_name(format!("{name}.jsonl")));
-        self.calls.push(Link { source, parent: parent.to_owned(), call, run: name, task, is_redacted, result: None });
+        let link = Link { source, call, run: name, task, is_redacted, result: None };
+        self.calls.entry(parent.to_owned()).or_default().push(link);
         Ok(path)
     }
 
@@ -100,10 +101,8 @@ impl Links {
             }
         }
         if entry.event == "tool_result" {
-            let mut links = self.calls.iter_mut().rev();
-            let link = links.find(|link| {
-                link.parent == run && Some(link.call.as_str()) == entry.text("id") && link.result.is_none()
-            });
+            let mut links = self.calls.get_mut(run).into_iter().flatten().rev();
+            let link = links.find(|link| Some(link.call.as_str()) == entry.text("id") && link.result.is_none());
             if let Some(link) = link {
                 let is_error = entry.data.get("is_error") == Some(&Value::Bool(true));
                 link.result = Some((entry.source(), text_of(&entry.content), is_error));
@@ -113,7 +112,7 @@ impl Links {
 
     /// The verdict on a tally; none if it includes agents, so that it is judged at the end.
     pub(super) fn tally(&mut self, run: &str, entry: &Entry<'_>, tally: &Value, sum: Budget) -> Option<Verdict> {
-        let counted = self.calls.iter().filter(|link| link.parent == run && link.result.is_some());
+        let counted = self.calls.get(run).into_iter().flatten().filter(|link| link.result.is_some());
         let agents: Vec<String> = counted.map(|link| link.run.clone()).collect();
         if agents.is_empty() {
             return Some(sum.judge(tally, true));
@@ -123,14 +122,15 @@ impl Links {
     }
 
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
-        for link in &self.calls {
+        for (parent, link) in self.calls.iter().flat_map(|(parent, links)| links.iter().map(move |link| (parent, link)))
+        {
             let Some(known) = self.runs.get(&link.run) else {
                 let why = format!("the ledger of {} is not there", link.run);
                 claims.record(link.source.clone(), "agent", Verdict::Unknown(why))?;
                 continue;
             };
             let mut check = Check::new(link.is_redacted || known.is_redacted);
-            check.same("the parent", known.parent.as_deref(), Some(link.parent.as_str()));
+            check.same("the parent", known.parent.as_deref(), Some(parent.as_str()));
             check.text("the question", known.question.as_str(), link.task.as_str());
             claims.record(link.source.clone(), "agent", check.verdict())?;
             if let Some((source, text, is_error)) = &link.result {

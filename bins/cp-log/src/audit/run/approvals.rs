@@ -1,5 +1,5 @@
-//! Approvals: a request shows its action, a grant answers a request that is open, and it is spent once, by the run and the call that asked,
-//! for what was shown. A start that requires confirmation has an approval or a token.
+//! Approvals: a request shows its action, a grant answers an open request, and the call of the request spends it once, for that action. A start
+//! that requires confirmation has an approval or a token.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;

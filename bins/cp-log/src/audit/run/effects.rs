@@ -28,6 +28,11 @@ pub(super) struct Command {
 }
 
 impl Command {
+    /// True if entries about it have to follow.
+    pub(super) const fn is_open(&self) -> bool {
+        !self.has_ended || self.needs_evidence
+    }
+
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
         if !self.needs_evidence {
             return Ok(());

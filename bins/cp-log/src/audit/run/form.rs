@@ -51,6 +51,27 @@ pub(super) fn judge(entry: &Entry<'_>, check: &mut Check) {
     }
     let cost = entry.data.get("tally").map_or(&Value::Null, |tally| at(tally, &["usage", "cost_usd"]));
     check.that(cost.is_null() || cost.is_number(), || "the cost is not a number".to_owned());
+    let has_content = match entry.event.as_str() {
+        "run_start" | "llm.request" | "message" | "tool_result" => true,
+        "llm.response" => entry.data.contains_key("stop_reason"),
+        _ => false,
+    };
+    check.that(!has_content || !entry.content.is_null(), || "it has no content".to_owned());
     let has_message = ["run_paused", "approval.asked", "approval.denied", "error"].contains(&entry.event.as_str());
+    check.same("role", entry.role.as_deref(), role_of(entry));
     check.that(!has_message || entry.message.is_some(), || "it has no message".to_owned());
+}
+
+/// The role of an entry, which the response to a failed request does not have.
+fn role_of(entry: &Entry<'_>) -> Option<&'static str> {
+    match entry.event.as_str() {
+        "run_start" => Some("user"),
+        "tool_result" => Some("tool"),
+        "message" => Some("assistant"),
+        "llm.response" | "context_compacted" => ["stop_reason", "usage"]
+            .iter()
+            .any(|name| entry.data.contains_key(*name) && !entry.data.contains_key("code"))
+            .then_some("assistant"),
+        _ => None,
+    }
 }

@@ -26,49 +26,11 @@ use self::check::{Check, at};
 use super::claim::{Claims, Entry, Source, Verdict};
 
 /// The events of a run that are joined.
-const EVENTS: [&str; 25] = [
-    "run_start",
-    "run_resumed",
-    "run_paused",
-    "run_end",
-    "iteration",
-    "context_compacted",
-    "llm.request",
-    "llm.response",
-    "message",
-    "tool_screened",
-    "tool_sifted",
-    "tool_call",
-    "tool_result",
-    "agent_start",
-    "approval.asked",
-    "approval.granted",
-    "approval.denied",
-    "approval.spent",
-    "exec.intent",
-    "exec.step",
-    "exec.result",
-    "exec.evidence",
-    "exec.changes",
-    "exec.operation",
-    "exec.refused",
-];
+const EVENTS: &str = "run_start run_resumed run_paused run_end iteration context_compacted llm.request llm.response message tool_screened \
+                      tool_sifted tool_call tool_result agent_start approval.asked approval.granted approval.denied approval.spent \
+                      exec.intent exec.step exec.result exec.evidence exec.changes exec.operation exec.refused";
 
 const ENDED: &str = "the run has ended before: it was killed at its end, or its state was restored";
-
-/// The role of an entry, which the response to a failed request does not have.
-fn role_of(entry: &Entry<'_>) -> Option<&'static str> {
-    match entry.event.as_str() {
-        "run_start" => Some("user"),
-        "tool_result" => Some("tool"),
-        "message" => Some("assistant"),
-        "llm.response" | "context_compacted" => ["stop_reason", "usage"]
-            .iter()
-            .any(|name| entry.data.contains_key(*name) && !entry.data.contains_key("code"))
-            .then_some("assistant"),
-        _ => None,
-    }
-}
 
 /// The runs of all ledgers that are read.
 #[derive(Default)]
@@ -78,7 +40,7 @@ pub(super) struct Runs {
     links: Links,
 }
 
-/// What the entries of a run have established so far.
+/// The state of a run after the entries that were read.
 #[derive(Default)]
 struct Run {
     agent: Option<String>,
@@ -127,7 +89,7 @@ impl Runs {
         agents: &mut Vec<PathBuf>,
         claims: &mut Claims<'_>,
     ) -> Result<()> {
-        if !EVENTS.contains(&entry.event.as_str()) {
+        if !EVENTS.split_whitespace().any(|event| event == entry.event) {
             return Ok(());
         }
         let Some(name) = entry.run.clone() else {
@@ -136,8 +98,10 @@ impl Runs {
         };
         let key = (entry.ledger.to_owned(), name.clone());
         if entry.event == "run_start" {
-            let verdict = Verdict::when(!self.begun.contains_key(&key), || "the run has begun before".to_owned());
-            claims.record(entry.source(), "order", verdict)?;
+            let mut check = Check::of(entry);
+            check.that(!self.begun.contains_key(&key), || "the run has begun before".to_owned());
+            form::judge(entry, &mut check);
+            claims.record(entry.source(), "order", check.verdict())?;
             self.links.begin(&name, entry);
             self.begun.insert(key, Run::begin(entry));
             return Ok(());
@@ -172,7 +136,8 @@ impl Runs {
 
     /// Judges an entry of no run that has begun: the ledger of a run has only entries of that run.
     fn foreign(&self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
-        if !self.begun.keys().any(|(ledger, _)| ledger == entry.ledger) {
+        let mut begun = self.begun.range((entry.ledger.to_owned(), String::new())..);
+        if begun.next().is_none_or(|((ledger, _), _)| ledger != entry.ledger) {
             return Ok(());
         }
         claims.record(entry.source(), "order", Verdict::Broken("it belongs to no run that has begun here".to_owned()))
@@ -227,6 +192,8 @@ impl Run {
                 check.that(is_next, || format!("turn {turn} does not follow turn {}", self.turn));
                 check.that(self.calls.iter().all(|call| call.is_answered), || "a call has no result".to_owned());
                 (self.turn, self.is_resumed, self.answer, self.request) = (turn, false, None, None);
+                self.commands.retain(|_, command| command.is_open());
+                self.operations.clear();
                 if let Some(why) = self.budget.exceeded(self.turn) {
                     check.that(false, || why);
                 }
@@ -250,7 +217,7 @@ impl Run {
             _ => {}
         }
         // The changes of a run are undone after its end.
-        let is_undo = entry.text("operation") == Some("filesystem.restore_files");
+        let is_undo = entry.text("operation") == Some("filesystem.restore_files") || entry.event == "exec.refused";
         if self.state == State::Ended && !is_undo {
             // A run that is killed after its end and before its state is removed can be resumed or cancelled.
             let is_again = entry.event == "run_end" && entry.text("status") == Some("cancelled");
@@ -260,7 +227,6 @@ impl Run {
             entry.event.starts_with("approval.") || entry.event.starts_with("exec.") || entry.event == "run_end";
         check.that(self.state != State::Paused || may_be_paused, || "the run is paused".to_owned());
         check.same("agent", &entry.agent, &self.agent).same("session", &entry.session, &self.session);
-        check.same("role", entry.role.as_deref(), role_of(entry));
         form::judge(entry, &mut check);
         self.stop(entry, &mut check);
         claims.record(entry.source(), "order", check.verdict())
