@@ -1,5 +1,5 @@
-//! A bundle as ledgers: its lines and large values in a directory of their own, which the verbs that read ledgers read. What the bundle proves
-//! is proved with the bundle, not with these files.
+//! A bundle as ledgers: its lines and large values in a directory of their own, which the verbs that read ledgers read. The bundle is proved
+//! itself, not these files.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::wire::bundle::{BLOB, BUNDLE, Blob, LEDGER, LINE, Ledger, Line};
 use cp_common::{Error, Result};
 use cp_ledger::format::line::Hash;
-use cp_ledger::read::lines;
+use cp_ledger::read::source::lines_of;
 use cp_ledger::store::blob;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -37,13 +37,13 @@ impl Unpacked {
     pub(crate) fn of(path: &Path) -> Result<Option<Self>> {
         let mark = format!("\"type\":\"{BUNDLE}\"");
         let is_regular = path.metadata().is_ok_and(|metadata| metadata.is_file());
-        if !is_regular || memchr::memmem::find(lines(path)?.peek()?, mark.as_bytes()).is_none() {
+        if !is_regular || memchr::memmem::find(lines_of(path)?.peek()?, mark.as_bytes()).is_none() {
             return Ok(None);
         }
         let failed = |e: std::io::Error| Error::io("unpacking the bundle", e).in_file(path);
         let directory = Arc::new(TempDir::with_prefix("cp-log-").map_err(failed)?);
         let mut this = Self { bundle: path.to_owned(), directory, ledgers: Vec::new() };
-        let mut input = lines(path)?;
+        let mut input = lines_of(path)?;
         let mut ledger = None;
         while let Some(raw) = input.next()? {
             let invalid = |e: serde_json::Error| Error::validation(e.to_string()).at_line(raw.number).in_file(path);
