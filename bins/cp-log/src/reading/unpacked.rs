@@ -1,5 +1,5 @@
-//! A bundle as ledgers: its lines and large values in a directory of their own, which the verbs that read ledgers read. The bundle is proved
-//! itself, not these files.
+//! A bundle as ledgers: its lines and large values in a directory of their own, which the verbs that read ledgers read. `verify` and
+//! `audit` prove the bundle, not these files.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -45,6 +45,8 @@ pub(super) struct Runs {
 struct Run {
     agent: Option<String>,
     session: Option<String>,
+    /// The agent and the session in the entries of other programs.
+    of_programs: Option<(Option<String>, Option<String>)>,
     base: String,
     /// The tools: true if each call of it requires approval, and the end of the path of an executable one.
     tools: HashMap<String, (bool, Option<String>)>,
@@ -226,7 +228,12 @@ impl Run {
         let may_be_paused =
             entry.event.starts_with("approval.") || entry.event.starts_with("exec.") || entry.event == "run_end";
         check.that(self.state != State::Paused || may_be_paused, || "the run is paused".to_owned());
-        check.same("agent", &entry.agent, &self.agent).same("session", &entry.session, &self.session);
+        let own = (self.agent.clone(), self.session.clone());
+        let found = (entry.agent.clone(), entry.session.clone());
+        // The other programs take the agent and the session from their command line, which is the same for all.
+        let is_of_program = ["exec.", "llm.", "approval."].iter().any(|start| entry.event.starts_with(start));
+        let holds = found == own || is_of_program && *self.of_programs.get_or_insert_with(|| found.clone()) == found;
+        check.that(holds, || "the agent or the session is another than in the run".to_owned());
         form::judge(entry, &mut check);
         self.stop(entry, &mut check);
         claims.record(entry.source(), "order", check.verdict())
