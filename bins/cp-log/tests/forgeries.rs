@@ -216,6 +216,20 @@ fn removed(body: &mut Value, pointer: &str) {
     }
 }
 
+/// A forgery of these lines, with the numbers of their places.
+fn renumbered(ledger: usize, member: String, name: String, mut lines: Vec<Stored>) -> Forgery {
+    let mut moved = BTreeMap::new();
+    for (seq, line) in lines.iter_mut().enumerate() {
+        moved.entry(line.seq).or_insert(seq as u64);
+        line.seq = seq as u64;
+    }
+    // A receipt of a removed line names the line in its place.
+    for seq in 0..lines.len() as u64 {
+        moved.entry(seq).or_insert(seq);
+    }
+    Forgery { ledger, member, name, lines, moved }
+}
+
 /// All forgeries of a run.
 fn forgeries(recorded: &Recorded) -> Vec<Forgery> {
     let mut all = Vec::new();
@@ -250,19 +264,8 @@ fn forgeries(recorded: &Recorded) -> Vec<Forgery> {
                     edit(name, "exchange", body);
                 }
             }
-            let renumbered = |mut lines: Vec<Stored>, kind: &str| {
-                let mut moved = BTreeMap::new();
-                let next = lines.len() as u64;
-                for (seq, line) in lines.iter_mut().enumerate() {
-                    moved.entry(line.seq).or_insert(seq as u64);
-                    line.seq = seq as u64;
-                }
-                // A receipt of a removed line names the line in its place.
-                for seq in 0..next {
-                    moved.entry(seq).or_insert(seq);
-                }
-                let (member, name) = (format!("{event}.{kind}"), format!("{kind} {event}, line {at}"));
-                Forgery { ledger, member, name, lines, moved }
+            let renumbered = |lines: Vec<Stored>, kind: &str| {
+                renumbered(ledger, format!("{event}.{kind}"), format!("{kind} {event}, line {at}"), lines)
             };
             let mut without = lines.clone();
             without.remove(at);
@@ -324,6 +327,19 @@ fn path_of(name: &str) -> Option<&str> {
 fn forgery_of_any_listed_or_judged_member_is_as_the_manual_says() {
     let recorded = Recorded::new();
     assert!(!recorded.is_found(), "the run itself holds");
+    for (ledger, (_, lines)) in recorded.ledgers.iter().enumerate() {
+        let is_asked = |line: &&Stored| line.body["event"] == "approval.asked";
+        let calls: Vec<&Value> = lines.iter().filter(is_asked).map(|line| &line.body["data"]["call"]).collect();
+        assert_eq!(calls.len(), 4);
+        for call in calls {
+            let is_about = |line: &Stored| {
+                line.body["event"].as_str().unwrap().starts_with("approval.") && line.body["data"]["call"] == *call
+            };
+            let kept = lines.iter().filter(|line| !is_about(line)).cloned().collect();
+            recorded.write(&renumbered(ledger, "approvals".to_owned(), format!("approvals of {call}"), kept));
+            assert!(recorded.is_found(), "all approvals of {call} were removed");
+        }
+    }
     let (listed, all) = (listed(), forgeries(&recorded));
     let is_long = std::env::var_os("CP_LONG").is_some();
     let seed = std::env::var("CP_SEED")
