@@ -268,6 +268,8 @@ impl Call {
             }
             _ => {}
         }
+        let is_named = file.is_null() || at(file, &["path"]).is_string();
+        check.that(is_named, || "the file has no path".to_owned());
         let members = ["sha256", "offset", "bytes"];
         let has_all = operation != "filesystem.read_file" || members.iter().all(|name| file.get(name).is_some());
         check.that(has_all, || "the file that was read has no hash, offset or length".to_owned());

@@ -46,7 +46,7 @@ struct Run {
     agent: Option<String>,
     session: Option<String>,
     /// The agent and the session in the entries of other programs.
-    of_programs: Option<(Option<String>, Option<String>)>,
+    of_programs: HashMap<String, (Option<String>, Option<String>)>,
     base: String,
     /// The tools: true if each call of it requires approval, and the end of the path of an executable one.
     tools: HashMap<String, (bool, Option<String>)>,
@@ -230,9 +230,13 @@ impl Run {
         check.that(self.state != State::Paused || may_be_paused, || "the run is paused".to_owned());
         let own = (self.agent.clone(), self.session.clone());
         let found = (entry.agent.clone(), entry.session.clone());
-        // The other programs take the agent and the session from their command line, which is the same for all.
-        let is_of_program = ["exec.", "llm.", "approval."].iter().any(|start| entry.event.starts_with(start));
-        let holds = found == own || is_of_program && *self.of_programs.get_or_insert_with(|| found.clone()) == found;
+        // The other programs take the agent and the session from their command line, which is the same for all entries of one.
+        let program = entry.event.split_once('.').map_or("", |(program, _)| program);
+        let holds = match program {
+            "exec" | "llm" => *self.of_programs.entry(program.to_owned()).or_insert_with(|| found.clone()) == found,
+            "approval" => found == own || self.of_programs.get("exec").is_none_or(|exec| *exec == found),
+            _ => found == own,
+        };
         check.that(holds, || "the agent or the session is another than in the run".to_owned());
         form::judge(entry, &mut check);
         self.stop(entry, &mut check);
