@@ -251,3 +251,45 @@ fn page_check_finds_an_edit_in_any_part_at_its_line() {
         "{proved}"
     );
 }
+
+#[test]
+fn bundle_is_audited_queried_and_summed_like_its_ledgers() {
+    let work = Work::new();
+    let (ledger, _) = work.find("RUN-*.jsonl", "run_end");
+    let run = ledger.file_stem().unwrap().to_str().unwrap();
+    let bundle = work.0.run(&["bundle", "--run", run]).success().stdout;
+    work.0.work.write("run.bundle", &bundle);
+    std::fs::remove_dir_all(&work.0.home).unwrap();
+    let (claims, closing) = work.audit(&["run.bundle"], 0);
+    let held = |name: &str| claims.iter().filter(|claim| claim["claim"] == name && claim["holds"] == true).count();
+    assert_eq!((held("budget"), held("chain")), (1, 2), "the ledger and the bundle: {claims:?}");
+    assert_eq!(closing["data"]["broken"], 0);
+    assert!(held("receipt") > 0 && held("result") > 0, "{claims:?}");
+    let name = |claim: &serde_json::Value| claim["ledger"].as_str().unwrap().starts_with("run.bundle");
+    assert!(claims.iter().all(name), "{claims:?}");
+    let ends = work.0.run(&["query", "run.bundle", "--event", "run_end"]).success();
+    assert_eq!(ends.closing()["data"]["count"], 1, "{ends:?}");
+    let sums = work.0.run(&["stats", "run.bundle"]).success().data();
+    assert_eq!(sums["entries"], json!(bundle.lines().filter(|line| line.contains("\"bundle_line\"")).count()));
+    // A changed word, a removed line: the bundle itself does not hold.
+    work.0.work.write("run.bundle", bundle.replacen("completed", "cancelled", 1));
+    assert_eq!(work.audit(&["run.bundle"], 1).1["error"]["code"], "E_INTEGRITY");
+    let end = bundle.lines().position(|line| line.contains("tool_result")).unwrap();
+    let without: Vec<&str> = bundle.lines().enumerate().filter(|(at, _)| *at != end).map(|(_, line)| line).collect();
+    work.0.work.write("run.bundle", without.join("\n") + "\n");
+    work.audit(&["run.bundle"], 1);
+}
+
+#[test]
+fn part_of_ledger_in_bundle_lists_its_gaps() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 9);
+    let until = place.stored("l.jsonl")[5]["ts"].as_str().unwrap().to_owned();
+    let bundle = place.run(&["bundle", "--since", &until, "l.jsonl"]).success().stdout;
+    let checked = check(bundle.as_bytes(), &[]).success().data();
+    let gaps = checked["ledgers"][0]["gaps"].as_array().unwrap();
+    let missing: u64 = gaps.iter().map(|gap| gap[1].as_u64().unwrap() - gap[0].as_u64().unwrap() + 1).sum();
+    assert_eq!(json!(9 - missing), checked["lines"], "{checked}");
+    place.work.write("part.bundle", bundle);
+    assert_eq!(place.run(&["audit", "part.bundle"]).success().closing()["data"]["broken"], 0);
+}

@@ -141,6 +141,12 @@ pub(crate) fn prove(file: &Path) -> Result<Vec<Proved>> {
     checked.error().map_or(Ok(checked.ledgers), Err)
 }
 
+/// The first fault of a bundle; none if it holds.
+pub(crate) fn first_fault(file: &Path) -> Result<Option<String>> {
+    let checked = Check::new(file, &[]).read(lines_of(file)?)?;
+    Ok(checked.faults.into_iter().next().map(|fault| format!("line {}: {}", fault.line, fault.message)))
+}
+
 /// A bundle that is being read.
 struct Check<'a> {
     keys: &'a [Verifier],

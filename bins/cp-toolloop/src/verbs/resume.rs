@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     run.keep_policy(context)?;
     run.resume(limits)?;
     for (at, decision) in decisions {
-        run.decide(at, decision, "person", context.home.root())?;
+        run.decide(at, decision, How::Resume.grantor(), context.home.root())?;
     }
     context.out.streaming()?;
     (context.options.base, context.options.root) = (Some(run.plan.base.clone()), run.plan.root.clone());
@@ -128,7 +128,7 @@ impl Args {
 
     fn yes(&self, how: How) -> Decision {
         let scope = if self.always { Scope::Run } else { Scope::Once };
-        Decision::Approved(Box::new(Grant { by: "person".to_owned(), how, scope, receipt: None }))
+        Decision::Approved(Box::new(Grant::new(how, scope)))
     }
 
     /// The decision about an approval request. A request to the owner is answered in the terminal.
