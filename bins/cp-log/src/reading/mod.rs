@@ -18,7 +18,7 @@ use cp_ledger::proof::leaves::head_of;
 use cp_ledger::read::source::is_stdin;
 
 pub(crate) use self::files::{
-    Group, Rank, Target, await_input, by_ledger, is_ledger, refuse_waiting_input, to_read, without_mark,
+    Group, Rank, Target, await_input, by_ledger, is_ledger, refuse_waiting_input, to_prove, to_read, without_mark,
 };
 pub(crate) use self::merge::{Merge, Place};
 pub(crate) use self::printer::Printer;
