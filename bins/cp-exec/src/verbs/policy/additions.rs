@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
-use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, TableLike, Value};
+
+use crate::tools::executable::BY_DEFAULT;
 
 /// The longest line to which values are appended.
 const LINE: usize = 110;
@@ -38,11 +40,27 @@ impl Addition {
         self.name.as_ref().map_or_else(|| value.clone(), |name| format!("{name} = {value}"))
     }
 
+    /// A rule that lets a command, or one of its subcommands, connect to the value.
+    fn rule(&self, about: &str) -> Table {
+        let (command, subcommand) = about.split_once(' ').map_or((about, None), |(name, word)| (name, Some(word)));
+        let mut rule = Table::new();
+        rule.insert("command", toml_edit::value(command));
+        if let Some(subcommand) = subcommand {
+            rule.insert("subcommands", toml_edit::value(Array::from_iter([subcommand])));
+        }
+        rule.insert("decision", toml_edit::value("allow"));
+        rule.insert("network", toml_edit::value(Array::from_iter([self.value.as_str()])));
+        rule.insert("reason", toml_edit::value(&self.reason));
+        rule
+    }
+
     /// The value of the key in a policy without it.
     fn absent(&self) -> Item {
         match (&self.name, self.key.as_str()) {
+            (Some(_), "exec.rule") => Item::ArrayOfTables(ArrayOfTables::new()),
             (Some(_), _) => Item::Table(Table::new()),
-            (None, "paths.read") => Item::Value(Array::from_iter(["."]).into()),
+            (None, "tools.allow") => Item::Value(Array::from_iter([BY_DEFAULT]).into()),
+            (None, "paths.read" | "paths.write") => Item::Value(Array::from_iter(["."]).into()),
             (None, _) => Item::Value(Array::new().into()),
         }
     }
@@ -78,6 +96,9 @@ pub(super) fn extend(text: &str, additions: Vec<Addition>) -> Result<Extended> {
         let section_item = document.entry(section).or_insert_with(|| Item::Table(Table::new()));
         let section_table = section_item.as_table_like_mut().ok_or_else(|| no_table(section))?;
         let item = section_table.entry(key).or_insert_with(|| addition.absent());
+        if addition.key == "exec.network" && item.as_str() == Some("none") {
+            *item = addition.absent();
+        }
         let cursor = cursors.entry(addition.key.clone()).or_default();
         match (&addition.name, item) {
             (None, Item::Value(Value::Array(list))) => {
@@ -86,6 +107,13 @@ pub(super) fn extend(text: &str, additions: Vec<Addition>) -> Result<Extended> {
                     continue;
                 }
                 insert(list, &addition, cursor);
+            }
+            (Some(about), Item::ArrayOfTables(rules)) if addition.key == "exec.rule" => {
+                let rule = addition.rule(about);
+                if rules.iter().any(|present| present.to_string() == rule.to_string()) {
+                    continue;
+                }
+                rules.push(rule);
             }
             (Some(name), item) => {
                 let is_table = item.is_table();

@@ -1,8 +1,11 @@
-//! `cp-exec policy`: shows the policy in force and writes a starter.
+//! `cp-exec policy`: shows the policy in force, writes a starter, and suggests additions.
 
 mod additions;
+mod history;
 pub(crate) mod init;
+mod needs;
 mod project;
+pub(crate) mod suggest;
 mod toolchains;
 
 use cp_common::program::{Class, VerbDoc};
@@ -26,12 +29,15 @@ enum Verb {
     Show,
     /// Write a commented starter policy, or add what a project needs
     Init(init::Args),
+    /// Suggest additions for refused requests, and add them after confirmation
+    Suggest(suggest::Args),
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match &args.verb {
         Verb::Show => show(context),
         Verb::Init(args) => init::run(args, context),
+        Verb::Suggest(args) => suggest::run(args, context),
     }
 }
 
