@@ -54,7 +54,7 @@ fn rows(exec: &Exec, requests: &[Vec<String>]) -> String {
 fn allowed(exec: &Exec, rows: &str) -> Vec<bool> {
     let ran = exec.command(&["--origin", "person", "check", "--row-failures", "ok"]).stdin(rows).run();
     let answers = ran.of("item");
-    answers.iter().map(|answer| answer["data"]["decision"] == "allow").collect()
+    answers.iter().map(|answer| answer["decision"] == "allow").collect()
 }
 
 fn suggest(exec: &Exec, options: &[&str]) -> Value {
@@ -189,7 +189,7 @@ fn suggestion_for_paths_tools_and_names_is_smallest_and_spares_secrets() {
     ];
     let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let ledger = exec.ledger();
-    exec.program("cp-log").args(["append", "-f"]).arg(&ledger).stdin(input).run().success();
+    exec.program("cp-log").args(["append", "--rows", "-f"]).arg(&ledger).stdin(input).run().success();
     let suggested = suggest(&exec, &[]);
     let added: BTreeSet<String> = suggested["suggestions"]
         .as_array()
@@ -215,7 +215,7 @@ fn suggestion_for_paths_tools_and_names_is_smallest_and_spares_secrets() {
     let read = |name: &str| {
         let arguments = json!({"path": other.join(name)});
         let row = json!({"tool": "filesystem", "operation": "read_file", "arguments": arguments}).to_string();
-        exec.command(&[]).stdin(row).run().closing()["error"]["details"]["rule"].clone()
+        exec.command(&[]).stdin(row).run().records()[0]["error"]["details"]["rule"].clone()
     };
     for name in ["one/x.txt", "many/4.txt", "two/y.txt"] {
         std::fs::create_dir_all(other.join(name).parent().unwrap()).unwrap();

@@ -8,9 +8,8 @@ use chrono::DateTime;
 use cp_common::output::line_to_stderr;
 use cp_common::wire::quoted;
 use cp_common::{Context, Result, clock, coprocess, json, keys, signals};
+use cp_ledger::format::line::{inside, member};
 use cp_ledger::usage::UsageTotals;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::reading::{Program, Target, View};
 
@@ -59,12 +58,6 @@ struct Rule {
     has_failed: bool,
 }
 
-#[derive(Deserialize)]
-struct Data<'a> {
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-}
-
 impl Alerts {
     pub(crate) fn new(options: &AlertOptions) -> Result<Self> {
         let rule = |text: &String| {
@@ -83,15 +76,14 @@ impl Alerts {
     }
 
     /// Applies the rules to an entry. An entry of an alert's own run is ignored.
-    pub(crate) fn observe(&mut self, target: &Target, view: &View<'_>, context: &mut Context) -> Result<()> {
+    pub(crate) fn observe(&mut self, target: &Target, view: &View<'_>, context: &mut Context) {
         if self.rules.is_empty() || self.is_own(view) {
-            return Ok(());
+            return;
         }
         let event = view.member("event").unwrap_or_default();
         let count = self.rates.add(event, view.ts);
-        let usage = view.member("data").and_then(|data| serde_json::from_slice::<Data<'_>>(data).ok()?.usage);
-        self.cost_usd +=
-            usage.and_then(|usage| UsageTotals::parse(usage.get().as_bytes())).map_or(0.0, |it| it.cost_usd);
+        let usage = view.member("data").and_then(|data| member(inside(data)?, "usage"));
+        self.cost_usd += usage.and_then(UsageTotals::parse).map_or(0.0, |usage| usage.cost_usd);
         let added = format!(",\"count_per_minute\":{count},\"cost_usd_total\":{}", self.cost_usd);
         let entry = [&view.entry[..view.entry.len() - 1], added.as_bytes(), &target.mark()].concat();
         for rule in &mut self.rules {
@@ -109,42 +101,31 @@ impl Alerts {
                 Err(_) => {}
             }
         }
-        self.send_due(context)
+        self.send_due(false, context);
     }
 
     fn is_own(&self, view: &View<'_>) -> bool {
         view.member("run").is_some_and(|run| self.runs.iter().any(|(own, end)| own == run && view.ts <= end.as_str()))
     }
 
-    /// Sends the alerts whose interval has passed.
-    pub(crate) fn send_due(&mut self, context: &mut Context) -> Result<()> {
+    /// Sends the alerts whose interval has passed, or all that wait when the reading ends.
+    pub(crate) fn send_due(&mut self, ends: bool, context: &mut Context) {
         for at in 0..self.rules.len() {
             let rule = &self.rules[at];
-            if rule.pending > 0 && rule.last.is_none_or(|last| last.elapsed() >= self.every) {
-                self.send(at, context)?;
+            if rule.pending > 0 && (ends || rule.last.is_none_or(|last| last.elapsed() >= self.every)) {
+                self.send(at, context);
             }
         }
-        Ok(())
     }
 
-    /// Sends what is pending when the reading ends.
-    pub(crate) fn finish(&mut self, context: &mut Context) -> Result<()> {
-        (0..self.rules.len())
-            .filter(|at| self.rules[*at].pending > 0)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .try_for_each(|at| self.send(at, context))
-    }
-
-    fn send(&mut self, at: usize, context: &mut Context) -> Result<()> {
+    fn send(&mut self, at: usize, context: &mut Context) {
         let rule = &mut self.rules[at];
         let count = std::mem::take(&mut rule.pending);
         rule.last = Some(Instant::now());
         let entries = if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") };
         let line = format!("cp-log: alert {}: {entries}, last {}", quoted(&rule.text), rule.shown);
         let Some(command) = self.command.clone().filter(|_| !signals::interrupted()) else {
-            line_to_stderr(&line);
-            return Ok(());
+            return line_to_stderr(&line);
         };
         let mut input = b"{\"alert\":".to_vec();
         json::string(&rule.text, &mut input);
@@ -155,7 +136,6 @@ impl Alerts {
             line_to_stderr(&line);
             line_to_stderr(&format!("cp-log: alert: {}: {error}", quoted(&command)));
         }
-        Ok(())
     }
 
     /// Runs a command under policy, in a run of its own that no other process can name in advance.

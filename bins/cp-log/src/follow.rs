@@ -62,7 +62,7 @@ impl Receiver {
     fn take(&mut self, target: &Target, view: &View<'_>, context: &mut Context) -> Result<bool> {
         let printed = self.printer.print(target, view, context)?;
         if printed {
-            self.alerts.observe(target, view, context)?;
+            self.alerts.observe(target, view, context);
         }
         Ok(printed)
     }
@@ -77,8 +77,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let select = Select::new(&args.filters, session.as_deref(), context.options.run.clone().as_deref())?;
     let mut receiver = Receiver { printer: Printer::new(args.limit), alerts: Alerts::new(&args.alerts)? };
     let outcome = follow(&path, args.last, &select, &mut receiver, context);
-    let finished = receiver.alerts.finish(context);
-    outcome.and(finished)?;
+    receiver.alerts.send_due(true, context);
+    outcome?;
     receiver.printer.close(None, context);
     Ok(())
 }
@@ -97,7 +97,7 @@ fn follow(path: &Path, last: u64, select: &Select, receiver: &mut Receiver, cont
     while !receiver.printer.is_full() {
         position.read(select, receiver, context)?;
         context.out.flush()?;
-        receiver.alerts.send_due(context)?;
+        receiver.alerts.send_due(false, context);
         if receiver.printer.is_full() {
             break;
         }
@@ -125,12 +125,12 @@ fn follow_stream(path: &Path, select: &Select, receiver: &mut Receiver, context:
         match step {
             Step::Wait => {
                 context.out.flush()?;
-                receiver.alerts.send_due(context)?;
+                receiver.alerts.send_due(false, context);
                 while is_stdin(path) && !signals::wait_readable(rustix::stdio::stdin(), Some(POLL))? {
                     if context.out.has_lost_reader() {
                         return Err(Error::reader_gone());
                     }
-                    receiver.alerts.send_due(context)?;
+                    receiver.alerts.send_due(false, context);
                 }
             }
             Step::Fault(e) => context.out.item_failed(e)?,

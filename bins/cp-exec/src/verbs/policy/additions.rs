@@ -221,6 +221,44 @@ mod tests {
     }
 
     #[test]
+    fn extend_adds_destinations_of_every_command_or_of_one() {
+        let additions = || {
+            vec![
+                Addition::listed("exec.network", "pypi.org", "a"),
+                Addition::named("exec.rule", "npm install", "registry.npmjs.org", "b"),
+                Addition::named("exec.rule", "curl", "example.org", "c"),
+            ]
+        };
+        let rule = "[[exec.rule]]\ncommand = \"git\"\ndecision = \"deny\"\n";
+        for text in [
+            "",
+            "[exec]\nnetwork = \"none\" # own\n",
+            "[exec]\nnetwork = [\"a.test\"] # own\n[paths]\nread = []\n",
+            &format!("# own\n{rule}[paths]\nread = []\n"),
+        ] {
+            let extended = extend(text, additions()).unwrap();
+            assert_eq!(extended.text.contains("# own"), text.contains("# own"), "{}", extended.text);
+            let exec = policy::parse(&extended.text).unwrap_or_else(|e| panic!("{e}\n{}", extended.text)).exec;
+            let names = |line: &str| {
+                let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
+                let network = exec.network_of(&argv);
+                network
+                    .destinations()
+                    .iter()
+                    .map(ToString::to_string)
+                    .filter(|name| name != "a.test")
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(names("make"), ["pypi.org"], "{}", extended.text);
+            assert_eq!(names("npm install x"), ["pypi.org", "registry.npmjs.org"], "{}", extended.text);
+            assert_eq!(names("npm publish"), ["pypi.org"], "{}", extended.text);
+            assert_eq!(names("curl x"), ["pypi.org", "example.org"], "{}", extended.text);
+            assert_eq!(exec.rule.len(), 2 + usize::from(text.contains("exec.rule")));
+            assert_eq!(extend(&extended.text, additions()).unwrap().added, []);
+        }
+    }
+
+    #[test]
     fn extend_values_with_one_reason_share_comment_and_lines() {
         let names = (0..40).map(|at| Addition::listed("exec.allowed_commands", &format!("program-{at}"), "why"));
         let text = extend("[exec]\nallowed_commands = [\"old\"]\n", names.collect()).unwrap().text;

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use cp_common::{Context, Error, Result, coprocess};
+use cp_common::output::Severity;
+use cp_common::{Code, Context, Result, coprocess};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::request::{Form, Request, of_call, of_row};
 
@@ -75,11 +77,7 @@ pub(super) struct History {
     approvals: BTreeMap<String, String>,
 }
 
-#[derive(Deserialize)]
-struct Record {
-    data: Entry,
-}
-
+/// An entry, as `cp-log query` prints it.
 #[derive(Deserialize)]
 struct Entry {
     event: String,
@@ -96,20 +94,22 @@ struct Entry {
 
 impl History {
     /// Reads the ledgers of the session, or else of the home.
-    pub(super) fn read(since: Option<&str>, context: &Context) -> Result<Self> {
+    pub(super) fn read(since: Option<&str>, context: &mut Context) -> Result<Self> {
         let mut words = vec!["query"];
         words.extend(EVENTS.iter().flat_map(|event| ["--event", event]));
         words.extend(since.iter().flat_map(|since| ["--since", since]));
         let mut history = Self::default();
         let mut add = |line: Option<&[u8]>| {
-            if let Some(Ok(Record { data })) = line.map(serde_json::from_slice) {
-                history.add(&data);
-            }
+            let record = line.and_then(|line| serde_json::from_slice::<BTreeMap<&str, &RawValue>>(line).ok());
+            let entry = record.and_then(|record| serde_json::from_str(record.get("data")?.get()).ok());
+            entry.iter().for_each(|entry| history.add(entry));
             Ok(())
         };
         match coprocess::ask_each("cp-log", &words, b"", context.handed_on(), &mut add) {
-            Err(error) if error.code() == cp_common::Code::NotFound && error.details().contains_key("part") => {}
-            outcome => drop(outcome.map_err(Error::fatal)?),
+            Err(error) if error.code() == Code::Partial => {
+                context.out.notice("unread", Severity::Warning, format!("entries were not read: {error}"));
+            }
+            outcome => drop(outcome?),
         }
         Ok(history)
     }

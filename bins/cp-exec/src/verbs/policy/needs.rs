@@ -1,6 +1,7 @@
 //! The additions that refused requests need. A request is decided about again under the policy with its additions,
 //! until it passes or needs what is never suggested.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -25,8 +26,9 @@ const FILES: usize = 3;
 const PRIVATE: [&str; 5] = ["/proc", "/sys", "/dev", "/run", "/etc"];
 /// Directories of the system, below which no path is suggested for writing.
 const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/var", "/opt"];
-/// Words in the name of a tool that sends or destroys, beside the commands that rules know.
-const TOOL_WORDS: [&str; 8] = ["send", "post", "drop", "wipe", "erase", "merge", "transfer", "pay"];
+/// Words in the name of a tool that sends, destroys or governs, beside the commands that rules know.
+const TOOL_WORDS: [&str; 10] =
+    ["send", "post", "drop", "wipe", "erase", "merge", "transfer", "pay", "approve", "grant"];
 /// Parts of the names of variables that contain secrets.
 const SECRET_WORDS: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH"];
 
@@ -48,14 +50,6 @@ impl Need {
     pub(super) fn key(&self) -> String {
         self.additions.iter().map(|addition| format!("{} {}\n", addition.key, addition.text())).collect()
     }
-}
-
-/// The result for a request.
-pub(super) enum Outcome {
-    /// It passes with these additions; none if the policy allows it by now.
-    Passes(Vec<Need>),
-    /// No addition is suggested for it.
-    Never,
 }
 
 /// Decides about requests under policies with additions.
@@ -91,23 +85,14 @@ impl<'a> Trials<'a> {
         Ok(extend(&self.text, additions)?.text)
     }
 
-    /// Finds the needs of a request.
-    pub(super) fn needs(&mut self, refused: &Refused) -> Result<Outcome> {
+    /// Finds the needs of a request: none if the policy allows it by now, and `None` if nothing is suggested for it.
+    pub(super) fn needs(&mut self, refused: &Refused) -> Result<Option<Vec<Need>>> {
         let mut needs: Vec<Need> = Vec::new();
         for _ in 0..=TURNS {
-            let text = self.with(&needs)?;
-            let policy = match self.policies.get(&text) {
-                Some(policy) => policy,
-                None => {
-                    let loaded = Loaded { settings: parse(&text)?, ..self.loaded.clone() };
-                    let policy = Policy::of_loaded(loaded, self.context, &[], None)?;
-                    self.policies.entry(text).or_insert(policy)
-                }
-            };
-            let trial = Trial { policy, files: &self.files, rule: &refused.rule };
-            let need = match trial.decide(&mut self.hashes, &refused.asked) {
-                Ok(true) => return Ok(Outcome::Passes(needs)),
-                Ok(false) => None,
+            let (trial, hashes) = self.trial(&needs, refused)?;
+            let need = match trial.allows(hashes, &refused.asked) {
+                Ok(true) if trial.is_harmless(&refused.asked) => return Ok(Some(needs)),
+                Ok(_) => None,
                 Err(error) if error.is_fatal() => return Err(error),
                 Err(error) => trial.need(&refused.asked, &error),
             };
@@ -116,7 +101,25 @@ impl<'a> Trials<'a> {
                 None => break,
             }
         }
-        Ok(Outcome::Never)
+        Ok(None)
+    }
+
+    /// True if a request passes with some needs.
+    pub(super) fn allows(&mut self, needs: &[Need], refused: &Refused) -> Result<bool> {
+        let (trial, hashes) = self.trial(needs, refused)?;
+        Ok(trial.allows(hashes, &refused.asked).unwrap_or(false))
+    }
+
+    fn trial<'t>(&'t mut self, needs: &[Need], refused: &'t Refused) -> Result<(Trial<'t>, &'t mut HashCache)> {
+        let text = self.with(needs)?;
+        let policy = match self.policies.entry(text) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let loaded = Loaded { settings: parse(new.key())?, ..self.loaded.clone() };
+                new.insert(Policy::of_loaded(loaded, self.context, &[], None)?)
+            }
+        };
+        Ok((Trial { policy, files: &self.files, rule: &refused.rule }, &mut self.hashes))
     }
 }
 
@@ -129,8 +132,8 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Returns true if the request passes, false if it is never suggested, and otherwise the refusal.
-    fn decide(&self, hashes: &mut HashCache, asked: &Asked) -> Result<bool> {
+    /// Returns true if the request passes, false if it needs confirmation, and otherwise the refusal.
+    fn allows(&self, hashes: &mut HashCache, asked: &Asked) -> Result<bool> {
         let policy = self.policy;
         match asked {
             Asked::Command { form, cwd, env, exempt } => {
@@ -148,7 +151,7 @@ impl Trial<'_> {
                 command.check()?;
                 let command = decision::read_string(&policy, command)?;
                 let assessment = decision::assess(&policy, hashes, &command)?;
-                Ok(!assessment.needs_confirmation() && self.is_harmless(&command.form, &cwd))
+                Ok(!assessment.needs_confirmation())
             }
             Asked::File(operation, path) => {
                 let access = if operation == "write" { Access::Write } else { Access::Read };
@@ -156,9 +159,6 @@ impl Trial<'_> {
             }
             Asked::Tool(name) => executable::permitted(policy, name, false).map(|()| true),
             Asked::Connection(name, argv) => {
-                if argv.as_ref().is_some_and(|argv| !self.is_harmless_program(argv, &policy.base)) {
-                    return Ok(false);
-                }
                 let network =
                     argv.as_ref().map_or_else(|| policy.exec().network.clone(), |argv| policy.exec().network_of(argv));
                 let listed =
@@ -177,12 +177,19 @@ impl Trial<'_> {
         asked.filter(is_usable).unwrap_or_else(|| base.clone())
     }
 
-    /// True if no program of a command destroys, publishes, reaches secrets or governs.
-    fn is_harmless(&self, form: &Form, cwd: &Path) -> bool {
-        match form {
-            Form::Words(argv) => self.is_harmless_program(argv, cwd),
-            Form::Pipeline(stages) => stages.iter().all(|argv| self.is_harmless_program(argv, cwd)),
-            Form::Strict(line) | Form::Line(line) => self.is_harmless_line(line, cwd),
+    /// True if no program of a request destroys, publishes, reaches secrets or governs.
+    fn is_harmless(&self, asked: &Asked) -> bool {
+        match asked {
+            Asked::Command { form, cwd, .. } => {
+                let cwd = self.cwd(cwd.as_deref());
+                match form {
+                    Form::Words(argv) => self.is_harmless_program(argv, &cwd),
+                    Form::Pipeline(stages) => stages.iter().all(|argv| self.is_harmless_program(argv, &cwd)),
+                    Form::Strict(line) | Form::Line(line) => self.is_harmless_line(line, &cwd),
+                }
+            }
+            Asked::Connection(_, Some(argv)) => self.is_harmless_program(argv, &self.policy.base),
+            Asked::Connection(_, None) | Asked::File(..) | Asked::Tool(_) => true,
         }
     }
 
@@ -327,13 +334,20 @@ impl Trial<'_> {
 
 /// The words of a name such as `mcp__server__deleteFile`, in lower case.
 fn words_of(name: &str) -> Vec<String> {
-    let (mut spaced, mut was_lowercase) = (String::new(), false);
-    for c in name.chars() {
-        if c.is_uppercase() && was_lowercase {
-            spaced.push(' ');
+    let spaced: String = name.chars().flat_map(|c| c.is_uppercase().then_some(' ').into_iter().chain([c])).collect();
+    let names = [name.to_lowercase(), spaced.to_lowercase()];
+    names.iter().flat_map(|name| name.split(|c: char| !c.is_alphanumeric())).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_name_are_found_in_every_spelling() {
+        for name in ["mcp__notes__deleteNote", "DELETE_NOTE", "notes-delete", "Delete", "x.delete.y"] {
+            assert!(words_of(name).contains(&"delete".to_owned()), "{name}");
         }
-        was_lowercase = c.is_lowercase();
-        spaced.extend(c.to_lowercase());
+        assert!(!words_of("undeleted_notes").contains(&"delete".to_owned()));
     }
-    spaced.split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect()
 }

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cp_common::context::options::WriteOptions;
-use cp_common::home::write_whole;
 use cp_common::program::confirm::{self, Change, Gate, Write};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Reply, quoted};
 use cp_common::{Context, Error, Result, clock};
 use cp_hosts::difference;
-use cp_ledger::{Entry, effect_ledger};
+use cp_ledger::Entry;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::additions::Addition;
 use super::history::{Asked, History, Refused, RuleCount};
-use super::needs::{Need, Outcome, Trials};
+use super::needs::{Need, Trials};
+use super::write_policy;
 use crate::decision::line_of;
 use crate::digest::sha256;
 use crate::policy::load;
@@ -145,12 +145,12 @@ fn suggest<A: Serialize>(
     let mut candidates = Candidates::default();
     for refused in &history.refused {
         match trials.needs(refused)? {
-            Outcome::Never => candidates.unsuggested += 1,
-            Outcome::Passes(needs) if needs.is_empty() => candidates.passing += 1,
-            Outcome::Passes(needs) => candidates.add(needs, refused),
+            None => candidates.unsuggested.push(refused),
+            Some(needs) if needs.is_empty() => candidates.passing += 1,
+            Some(needs) => candidates.add(needs, refused),
         }
     }
-    let needs = candidates.chosen();
+    let needs = candidates.choose(&mut trials)?;
     let after = trials.with(&needs)?;
     let name = file.display().to_string();
     let difference =
@@ -160,7 +160,7 @@ fn suggest<A: Serialize>(
         file: name,
         written: false,
         sha256: sha256(after.as_bytes()),
-        unsuggested: candidates.unsuggested,
+        unsuggested: candidates.unsuggested.len() as u64,
         passing: candidates.passing,
         rules: history.rules(),
         untrusted: if suggestions.is_empty() { Vec::new() } else { vec!["/suggestions".to_owned()] },
@@ -184,15 +184,8 @@ fn suggest<A: Serialize>(
     if !gate.pass(changes, context)? {
         return Ok(None);
     }
-    write_whole(file, after.as_bytes())?;
     let additions: Vec<&Addition> = suggested.suggestions.iter().flat_map(|one| &one.additions).collect();
-    let entry = Entry::new("policy.suggest")
-        .with("file", suggested.file.as_str())
-        .with("sha256", suggested.sha256.as_str())
-        .with("additions", &additions);
-    let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;
-    ledger.append(entry)?;
-    ledger.sync()?;
+    write_policy(file, &after, Entry::new("policy.suggest").with("additions", &additions), context)?;
     Ok(Some(Suggested { written: true, ..suggested }))
 }
 
@@ -201,39 +194,53 @@ fn suggest<A: Serialize>(
 struct Candidates<'a> {
     /// Requests, each with the keys of its needs.
     requests: Vec<(Vec<String>, &'a Refused)>,
-    needs: BTreeMap<String, Need>,
+    /// Needs with the refusals of their requests, by their keys.
+    needs: BTreeMap<String, (u64, Need)>,
     passing: u64,
-    unsuggested: u64,
+    /// Requests for which nothing is suggested.
+    unsuggested: Vec<&'a Refused>,
 }
 
 impl<'a> Candidates<'a> {
     fn add(&mut self, needs: Vec<Need>, refused: &'a Refused) {
         self.requests.push((needs.iter().map(Need::key).collect(), refused));
-        self.needs.extend(needs.into_iter().map(|need| (need.key(), need)));
+        for need in needs {
+            self.needs.entry(need.key()).or_insert((0, need)).0 += refused.count;
+        }
     }
 
-    /// The needs of the most refusals. A need is left out if the requests that have it need more than fits.
-    fn chosen(&mut self) -> Vec<Need> {
-        self.requests.sort_by_key(|(keys, refused)| (keys.len(), std::cmp::Reverse(refused.count)));
-        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-        for (keys, refused) in &self.requests {
-            keys.iter().for_each(|key| *counts.entry(key).or_default() += refused.count);
-        }
-        let most = |keys: &[String]| keys.iter().filter_map(|key| counts.get(key.as_str())).copied().min();
-        let mut by_count: Vec<&(Vec<String>, &Refused)> = self.requests.iter().collect();
-        by_count.sort_by_key(|(keys, _)| std::cmp::Reverse(most(keys)));
-        let mut chosen: Vec<&String> = Vec::new();
-        for (keys, _) in by_count {
-            let new: Vec<&String> = keys.iter().filter(|key| !chosen.contains(key)).collect();
-            if chosen.len() + new.len() <= MOST {
-                chosen.extend(new);
+    /// Chooses the needs of the most refusals. A need that would let another request pass is never chosen.
+    fn choose(&mut self, trials: &mut Trials<'_>) -> Result<Vec<Need>> {
+        loop {
+            let chosen = self.most_frequent();
+            let mut unwanted = Vec::new();
+            for refused in &self.unsuggested {
+                if trials.allows(&chosen, refused)? {
+                    let alone = |need: &&Need| trials.allows(std::slice::from_ref(*need), refused).unwrap_or(true);
+                    let first = unwanted.len();
+                    unwanted.extend(chosen.iter().filter(alone).map(Need::key));
+                    // Several needs together can let it pass.
+                    unwanted.extend(chosen.last().filter(|_| unwanted.len() == first).map(Need::key));
+                }
             }
+            if unwanted.is_empty() {
+                let is_left_out = |(keys, _): &(Vec<String>, _)| !is_within(keys, &chosen);
+                self.unsuggested.extend(self.requests.extract_if(.., |request| is_left_out(request)).map(|(_, it)| it));
+                return Ok(chosen);
+            }
+            unwanted.iter().for_each(|key| drop(self.needs.remove(key)));
         }
-        let needs = chosen.iter().filter_map(|key| self.needs.get(*key).cloned()).collect();
-        let chosen: Vec<String> = chosen.into_iter().cloned().collect();
-        let all = self.requests.len();
-        self.requests.retain(|(keys, _)| keys.iter().all(|key| chosen.contains(key)));
-        self.unsuggested += (all - self.requests.len()) as u64;
+    }
+
+    /// The needs of the most refusals. A need is left out if no request passes with the others.
+    fn most_frequent(&self) -> Vec<Need> {
+        let mut needs: Vec<(u64, Need)> = self.needs.values().cloned().collect();
+        needs.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        needs.truncate(MOST);
+        let mut needs: Vec<Need> = needs.into_iter().map(|(_, need)| need).collect();
+        let passing: Vec<&Vec<String>> =
+            self.requests.iter().map(|(keys, _)| keys).filter(|keys| is_within(keys, &needs)).collect();
+        needs.retain(|need| passing.iter().any(|keys| keys.contains(&need.key())));
         needs
     }
 
@@ -257,6 +264,11 @@ impl<'a> Candidates<'a> {
             lets_pass: requests.iter().take(NAMED).map(|refused| text_of(&refused.asked)).collect(),
         }
     }
+}
+
+/// True if some needs have all of these keys.
+fn is_within(keys: &[String], needs: &[Need]) -> bool {
+    keys.iter().all(|key| needs.iter().any(|need| need.key() == *key))
 }
 
 /// A request as one line.
