@@ -28,8 +28,8 @@ pub(super) enum Asked {
         cwd: Option<String>,
         /// The names of its variables.
         env: Vec<String>,
-        /// True if a rule about read-only commands does not apply, because the command is part of a line or of
-        /// another agent.
+        /// True if a rule about read-only commands does not apply, because the command is part of a line, or
+        /// of another agent or a person.
         exempt: bool,
     },
     /// A file operation: `read` or `write`, and the path.
@@ -223,7 +223,7 @@ fn refused(entry: &Entry, rule: &str) -> Option<Asked> {
         return Some(Asked::File(operation.to_owned(), path.to_owned()));
     }
     let asked = &entry.data["asked"];
-    let exempt = entry.data.get("host").is_some();
+    let exempt = entry.data.get("host").is_some() || entry.data["origin"] == "person";
     let line = |line: &Value| Some((Form::Line(line.as_str()?.to_owned()), None, Vec::new()));
     let (form, cwd, env) = match asked {
         Value::Array(form) => match form.as_slice() {

@@ -46,6 +46,11 @@ impl Need {
         Self { additions, risk, effect: effect.into() }
     }
 
+    /// True if another need has the same effect on the same key.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.additions[0].key == other.additions[0].key && self.effect == other.effect
+    }
+
     /// The additions as text, which identify the need.
     pub(super) fn key(&self) -> String {
         self.additions.iter().map(|addition| format!("{} {}\n", addition.key, addition.text())).collect()
@@ -104,10 +109,12 @@ impl<'a> Trials<'a> {
         Ok(None)
     }
 
-    /// True if a request passes with some needs.
-    pub(super) fn allows(&mut self, needs: &[Need], refused: &Refused) -> Result<bool> {
+    /// For a request that passes with some needs, true if a program of it destroys or publishes. `None` if the request
+    /// does not pass.
+    pub(super) fn destroys(&mut self, needs: &[Need], refused: &Refused) -> Result<Option<bool>> {
         let (trial, hashes) = self.trial(needs, refused)?;
-        Ok(trial.allows(hashes, &refused.asked).unwrap_or(false))
+        let passes = trial.allows(hashes, &refused.asked).unwrap_or(false);
+        Ok(passes.then(|| !Trial { checks_paths: false, ..trial }.is_harmless(&refused.asked)))
     }
 
     fn trial<'t>(&'t mut self, needs: &[Need], refused: &'t Refused) -> Result<(Trial<'t>, &'t mut HashCache)> {
@@ -119,7 +126,7 @@ impl<'a> Trials<'a> {
                 new.insert(Policy::of_loaded(loaded, self.context, &[], None)?)
             }
         };
-        Ok((Trial { policy, files: &self.files, rule: &refused.rule }, &mut self.hashes))
+        Ok((Trial { policy, files: &self.files, rule: &refused.rule, checks_paths: true }, &mut self.hashes))
     }
 }
 
@@ -129,6 +136,8 @@ struct Trial<'a> {
     files: &'a BTreeMap<PathBuf, BTreeSet<PathBuf>>,
     /// The rule that refused the request.
     rule: &'a str,
+    /// True if a harmless request may not name what is hidden or guarded.
+    checks_paths: bool,
 }
 
 impl Trial<'_> {
@@ -218,7 +227,7 @@ impl Trial<'_> {
         is_harmless(argv)
             && !(is_off && has_rules(name))
             && !name.starts_with("cp-")
-            && !arguments.possible_paths().any(is_governed)
+            && !(self.checks_paths && arguments.possible_paths().any(is_governed))
             && (!starts_others || (1..argv.len()).all(|at| is_harmless(&argv[at..])))
             && argv.iter().skip(1).filter(|_| is_shell(name)).all(|word| self.is_harmless_line(word, cwd))
     }
@@ -277,9 +286,9 @@ impl Trial<'_> {
         }
         added.extend(program.additions(name));
         let (risk, effect) = if runs_code(name) {
-            (Risk::Medium, format!("`{name}` runs code that its arguments or files name, in the sandbox"))
+            (Risk::Medium, "the sandbox contains code that its arguments or files name")
         } else {
-            (Risk::Low, format!("`{name}` reads what the sandbox shows and writes to the write paths"))
+            (Risk::Low, "it reads what the sandbox shows and writes to the write paths")
         };
         (!added.is_empty()).then(|| Need::new(added, risk, effect))
     }
@@ -327,7 +336,7 @@ impl Trial<'_> {
             None => return None,
         };
         let whose = if argv.is_some() { "the command" } else { "every command" };
-        let effect = format!("{whose} can send what it reads to {name}");
+        let effect = format!("{whose} can send what it reads to this name");
         Some(Need::new(vec![addition], Risk::Medium, effect))
     }
 }

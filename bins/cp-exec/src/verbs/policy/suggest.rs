@@ -49,7 +49,7 @@ pub(crate) struct Args {
 /// Suggested additions to a policy.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "policy_suggested", extend("x-untrusted" = ["suggestions"])))]
+#[cfg_attr(test, schemars(rename = "policy_suggested", extend("x-untrusted" = ["suggestions", "also_pass"])))]
 pub(crate) struct Suggested {
     /// The file of the policy.
     file: String,
@@ -61,6 +61,8 @@ pub(crate) struct Suggested {
     suggestions: Vec<Suggestion>,
     /// The decisions of each rule, the most frequent first.
     rules: Vec<RuleCount>,
+    /// Other refused requests that pass with the additions; the sandbox hides or protects what they name.
+    also_pass: Vec<String>,
     /// Refused requests that pass by now.
     passing: u64,
     /// Refused requests for which nothing is suggested.
@@ -150,20 +152,25 @@ fn suggest<A: Serialize>(
             Some(needs) => candidates.add(needs, refused),
         }
     }
-    let needs = candidates.choose(&mut trials)?;
-    let after = trials.with(&needs)?;
+    let (groups, also_pass) = candidates.choose(&mut trials)?;
+    let after = trials.with(&groups.concat())?;
     let name = file.display().to_string();
     let difference =
-        if needs.is_empty() { String::new() } else { difference(&name, before.as_bytes(), after.as_bytes()) };
-    let suggestions: Vec<Suggestion> = needs.into_iter().map(|need| candidates.suggestion(need)).collect();
+        if groups.is_empty() { String::new() } else { difference(&name, before.as_bytes(), after.as_bytes()) };
+    let suggestions: Vec<Suggestion> = groups.iter().map(|group| candidates.suggestion(group)).collect();
     let suggested = Suggested {
         file: name,
         written: false,
         sha256: sha256(after.as_bytes()),
         unsuggested: candidates.unsuggested.len() as u64,
+        also_pass,
         passing: candidates.passing,
         rules: history.rules(),
-        untrusted: if suggestions.is_empty() { Vec::new() } else { vec!["/suggestions".to_owned()] },
+        untrusted: if suggestions.is_empty() {
+            Vec::new()
+        } else {
+            ["/suggestions", "/also_pass"].map(str::to_owned).to_vec()
+        },
         suggestions,
         difference,
     };
@@ -209,53 +216,71 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// Chooses the needs of the most refusals. A need that would let another request pass is never chosen.
-    fn choose(&mut self, trials: &mut Trials<'_>) -> Result<Vec<Need>> {
+    /// Chooses the needs of the most refusals. A need that would let a request pass that destroys or publishes is never
+    /// chosen. Returns them with the other requests that pass.
+    fn choose(&mut self, trials: &mut Trials<'_>) -> Result<(Vec<Vec<Need>>, Vec<String>)> {
         loop {
-            let chosen = self.most_frequent();
-            let mut unwanted = Vec::new();
+            let groups = self.most_frequent();
+            let chosen = groups.concat();
+            let (mut unwanted, mut also_pass) = (Vec::new(), Vec::new());
             for refused in &self.unsuggested {
-                if trials.allows(&chosen, refused)? {
-                    let alone = |need: &&Need| trials.allows(std::slice::from_ref(*need), refused).unwrap_or(true);
-                    let first = unwanted.len();
-                    unwanted.extend(chosen.iter().filter(alone).map(Need::key));
-                    // Several needs together can let it pass.
-                    unwanted.extend(chosen.last().filter(|_| unwanted.len() == first).map(Need::key));
+                match trials.destroys(&chosen, refused)? {
+                    None => {}
+                    Some(false) => also_pass.push(text_of(&refused.asked)),
+                    Some(true) => {
+                        let mut alone = |need: &&Need| {
+                            trials.destroys(std::slice::from_ref(*need), refused).is_ok_and(|it| it == Some(true))
+                        };
+                        // Several needs together can let it pass.
+                        unwanted.extend(chosen.iter().find(|need| alone(need)).or(chosen.last()).map(Need::key));
+                    }
                 }
             }
             if unwanted.is_empty() {
                 let is_left_out = |(keys, _): &(Vec<String>, _)| !is_within(keys, &chosen);
                 self.unsuggested.extend(self.requests.extract_if(.., |request| is_left_out(request)).map(|(_, it)| it));
-                return Ok(chosen);
+                return Ok((groups, also_pass));
             }
             unwanted.iter().for_each(|key| drop(self.needs.remove(key)));
         }
     }
 
-    /// The needs of the most refusals. A need is left out if no request passes with the others.
-    fn most_frequent(&self) -> Vec<Need> {
-        let mut needs: Vec<(u64, Need)> = self.needs.values().cloned().collect();
+    /// The needs of the most refusals. More than fit are joined if their effects are the same. A need is left out if no
+    /// request passes with the others.
+    fn most_frequent(&self) -> Vec<Vec<Need>> {
+        let mut needs: Vec<&(u64, Need)> = self.needs.values().collect();
         needs.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
-        needs.truncate(MOST);
-        let mut needs: Vec<Need> = needs.into_iter().map(|(_, need)| need).collect();
+        let mut groups: Vec<(u64, Vec<Need>)> = Vec::new();
+        for (count, need) in &needs {
+            let is_same = |(_, group): &&mut (u64, Vec<Need>)| needs.len() > MOST && group[0].is_like(need);
+            match groups.iter_mut().find(is_same) {
+                Some((sum, group)) => (*sum, _) = (*sum + count, group.push(need.clone())),
+                None => groups.push((*count, vec![need.clone()])),
+            }
+        }
+        groups.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        groups.truncate(MOST);
+        let mut groups: Vec<Vec<Need>> = groups.into_iter().map(|(_, group)| group).collect();
+        let chosen = groups.concat();
         let passing: Vec<&Vec<String>> =
-            self.requests.iter().map(|(keys, _)| keys).filter(|keys| is_within(keys, &needs)).collect();
-        needs.retain(|need| passing.iter().any(|keys| keys.contains(&need.key())));
-        needs
+            self.requests.iter().map(|(keys, _)| keys).filter(|keys| is_within(keys, &chosen)).collect();
+        groups.iter_mut().for_each(|group| group.retain(|need| passing.iter().any(|keys| keys.contains(&need.key()))));
+        groups.retain(|group| !group.is_empty());
+        groups
     }
 
     /// A suggestion, with the requests that pass with all chosen needs.
-    fn suggestion(&self, need: Need) -> Suggestion {
-        let key = need.key();
+    fn suggestion(&self, group: &[Need]) -> Suggestion {
+        let is_about = |keys: &[String]| group.iter().any(|need| keys.contains(&need.key()));
         let requests: Vec<&Refused> =
-            self.requests.iter().filter(|(keys, _)| keys.contains(&key)).map(|(_, refused)| *refused).collect();
+            self.requests.iter().filter(|(keys, _)| is_about(keys)).map(|(_, refused)| *refused).collect();
         let mut rules: Vec<String> = requests.iter().map(|refused| refused.rule.clone()).collect();
         rules.sort();
         rules.dedup();
         Suggestion {
-            additions: need.additions,
-            risk: need.risk.name().to_owned(),
-            effect: need.effect,
+            additions: group.iter().flat_map(|need| need.additions.clone()).collect(),
+            risk: group[0].risk.name().to_owned(),
+            effect: group[0].effect.clone(),
             refusals: requests.iter().map(|refused| refused.count).sum(),
             requests: requests.len() as u64,
             rules,
