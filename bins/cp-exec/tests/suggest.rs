@@ -97,8 +97,8 @@ proptest! {
         let before = allowed(&exec, &rows);
         prop_assert_eq!(before.len(), requests.len());
         // Only refused requests are made, because others would run.
-        let refused: String = rows.lines().zip(&before).filter(|(_, is)| !**is).map(|(row, _)| format!("{row}\n")).collect();
-        exec.command(&["--row-failures", "ok"]).stdin(&refused).run();
+        let refused: Vec<&str> = rows.lines().zip(&before).filter(|(_, is)| !**is).map(|(row, _)| row).collect();
+        exec.command(&["--row-failures", "ok"]).stdin(refused.join("\n")).run();
         let suggested = suggest(&exec, &[]);
         let names = named(&suggested);
         let also_pass = suggested["also_pass"].to_string().replace(exec.home.to_str().unwrap(), "HOME");
@@ -153,7 +153,7 @@ fn suggestions_name_evidence_and_are_joined_if_more_than_ten() {
         assert_eq!((&one["refusals"], &one["requests"]), (&json!(programs.len() - at), &json!(1)), "{one}");
         assert_eq!((&one["rules"], one["entries"].as_array().unwrap().len()), (&json!(["not_allowed"]), 3), "{one}");
         let (ledger, seq) = one["entries"][0].as_str().unwrap().rsplit_once('#').unwrap();
-        let entry = exec.entries("exec.refused").into_iter().find(|entry| entry["seq"].to_string() == seq);
+        let entry = exec.entries("exec.refused").into_iter().find(|entry| entry["seq"].as_u64() == seq.parse().ok());
         assert!(entry.is_some_and(|entry| entry["data"]["rule"] == "not_allowed"), "{one}");
         assert!(ledger.ends_with("cp-exec.jsonl"), "{one}");
     }
@@ -196,7 +196,7 @@ fn suggestion_for_paths_tools_and_names_is_smallest_and_spares_secrets() {
         tool("mcp__notes__deleteNote"),
         tool("mcp__mail__SEND"),
     ];
-    let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let input = lines.map(|line| line.to_string()).join("\n");
     let ledger = exec.ledger();
     exec.program("cp-log").args(["append", "--rows", "-f"]).arg(&ledger).stdin(input).run().success();
     let suggested = suggest(&exec, &[]);

@@ -21,7 +21,7 @@ const KEPT: usize = 1000;
 /// Alert on entries
 #[derive(Debug, clap::Args)]
 pub(crate) struct AlertOptions {
-    /// Alert if this jq program is true of an entry, which also has count_per_minute and cost_usd_total (repeatable)
+    /// Alert if this jq program is true of an entry (repeatable)
     #[arg(long, value_name = "RULE")]
     alert: Vec<String>,
     /// Run this command line through cp-exec for an alert, which is its standard input, instead of writing to standard error
@@ -93,12 +93,11 @@ impl Alerts {
                     rule.entry.clone_from(&entry);
                     rule.shown = format!("seq {} {}", view.seq, json::unquote(event).unwrap_or_default());
                 }
-                Ok(false) => {}
                 Err(error) if !rule.has_failed => {
                     rule.has_failed = true;
                     line_to_stderr(&format!("cp-log: alert {}: seq {}: {error}", quoted(&rule.text), view.seq));
                 }
-                Err(_) => {}
+                Ok(false) | Err(_) => {}
             }
         }
         self.send_due(false, context);

@@ -17,12 +17,14 @@ fn counts(stderr: &str) -> Vec<u64> {
 fn storm_alerts_are_rate_limited_and_none_is_lost() {
     let place = Ledgers::new();
     let filler = "x".repeat(8000);
-    let storm: String = (0..10_000)
-        .map(|at| {
-            let actor = if at % 4 == 0 { "other" } else { "agent" };
-            format!("{{\"ts\":\"2026-11-21T03:00:{:02}Z\",\"event\":\"exec.refused\",\"agent\":\"{actor}\",\"message\":\"{filler}\"}}\n", at % 60)
-        })
-        .collect();
+    let mut storm = String::new();
+    for at in 0..10_000 {
+        let (second, agent) = (at % 60, if at % 4 == 0 { "other" } else { "agent" });
+        let ts = format!("2026-11-21T03:00:{second:02}Z");
+        let entry = serde_json::json!({"ts": ts, "event": "exec.refused", "agent": agent, "message": filler});
+        storm.push_str(&entry.to_string());
+        storm.push('\n');
+    }
     let began = Instant::now();
     let rule = ".agent == \"agent\" and .count_per_minute > 100";
     // The input is larger than the memory.

@@ -102,7 +102,9 @@ impl History {
         let mut add = |line: Option<&[u8]>| {
             let record = line.and_then(|line| serde_json::from_slice::<BTreeMap<&str, &RawValue>>(line).ok());
             let entry = record.and_then(|record| serde_json::from_str(record.get("data")?.get()).ok());
-            entry.iter().for_each(|entry| history.add(entry));
+            if let Some(entry) = entry {
+                history.add(&entry);
+            }
             Ok(())
         };
         match coprocess::ask_each("cp-log", &words, b"", context.handed_on(), &mut add) {
@@ -118,7 +120,9 @@ impl History {
     pub(super) fn rules(&self) -> Vec<RuleCount> {
         let mut rules: Vec<RuleCount> = self.rules.values().cloned().collect();
         // The dry run that gives a token is not recorded.
-        rules.iter_mut().for_each(|rule| rule.asked = rule.asked.max(rule.approved));
+        for rule in &mut rules {
+            rule.asked = rule.asked.max(rule.approved);
+        }
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.refused + rule.asked));
         rules
     }
@@ -235,8 +239,8 @@ fn refused(entry: &Entry, rule: &str) -> Option<Asked> {
         asked => {
             let raw = |value: &Value| serde_json::value::to_raw_value(value).ok();
             let request = match asked.get("input") {
-                Some(input) => of_call(asked["name"].as_str()?, &*raw(input)?),
-                None => of_row(&*raw(asked)?),
+                Some(input) => of_call(asked["name"].as_str()?, &raw(input)?),
+                None => of_row(&raw(asked)?),
             };
             let Ok(Request::Command(command)) = request else { return None };
             (command.form, command.cwd, command.env.into_keys().collect())

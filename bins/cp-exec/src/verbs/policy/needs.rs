@@ -53,7 +53,8 @@ impl Need {
 
     /// The additions as text, which identify the need.
     pub(super) fn key(&self) -> String {
-        self.additions.iter().map(|addition| format!("{} {}\n", addition.key, addition.text())).collect()
+        let text = |addition: &Addition| format!("{} {}", addition.key, addition.text());
+        self.additions.iter().map(text).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -224,10 +225,11 @@ impl Trial<'_> {
             finding.verdict == Verdict::Allow && finding.risk != Risk::High || finding.rule == "interpreter.script"
         };
         let is_off = self.policy.exec().argument_rules == ArgumentRules::Off;
-        is_harmless(argv)
-            && !(is_off && has_rules(name))
-            && !name.starts_with("cp-")
-            && !(self.checks_paths && arguments.possible_paths().any(is_governed))
+        let governs = name.starts_with("cp-") || self.checks_paths && arguments.possible_paths().any(is_governed);
+        let is_unchecked = is_off && has_rules(name);
+        !governs
+            && !is_unchecked
+            && is_harmless(argv)
             && (!starts_others || (1..argv.len()).all(|at| is_harmless(&argv[at..])))
             && argv.iter().skip(1).filter(|_| is_shell(name)).all(|word| self.is_harmless_line(word, cwd))
     }

@@ -241,7 +241,7 @@ impl<'a> Candidates<'a> {
                 self.unsuggested.extend(self.requests.extract_if(.., |request| is_left_out(request)).map(|(_, it)| it));
                 return Ok((groups, also_pass));
             }
-            unwanted.iter().for_each(|key| drop(self.needs.remove(key)));
+            self.needs.retain(|key, _| !unwanted.contains(key));
         }
     }
 
@@ -254,7 +254,10 @@ impl<'a> Candidates<'a> {
         for (count, need) in &needs {
             let is_same = |(_, group): &&mut (u64, Vec<Need>)| needs.len() > MOST && group[0].is_like(need);
             match groups.iter_mut().find(is_same) {
-                Some((sum, group)) => (*sum, _) = (*sum + count, group.push(need.clone())),
+                Some((sum, group)) => {
+                    *sum += count;
+                    group.push(need.clone());
+                }
                 None => groups.push((*count, vec![need.clone()])),
             }
         }
@@ -264,7 +267,9 @@ impl<'a> Candidates<'a> {
         let chosen = groups.concat();
         let passing: Vec<&Vec<String>> =
             self.requests.iter().map(|(keys, _)| keys).filter(|keys| is_within(keys, &chosen)).collect();
-        groups.iter_mut().for_each(|group| group.retain(|need| passing.iter().any(|keys| keys.contains(&need.key()))));
+        for group in &mut groups {
+            group.retain(|need| passing.iter().any(|keys| keys.contains(&need.key())));
+        }
         groups.retain(|group| !group.is_empty());
         groups
     }
