@@ -25,6 +25,7 @@ mod scale;
 mod scripts_ci;
 mod scripts_cp_ask;
 mod scripts_cp_ask_named;
+mod scripts_cp_eval;
 mod scripts_cp_sh;
 mod structure;
 mod table;

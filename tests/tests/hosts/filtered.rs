@@ -17,7 +17,9 @@ fn ask(agent: &Agent, url: &str, more: &[&str]) -> Outcome {
     if !link.exists() {
         std::os::unix::fs::symlink(agent.host.program(), link).unwrap();
     }
-    let provider = format!("{{name=\"local\",base_url=\"{url}/v1\",wire_api=\"responses\",request_max_retries=0,stream_max_retries=0}}");
+    let provider = format!(
+        "{{name=\"local\",base_url=\"{url}/v1\",wire_api=\"responses\",request_max_retries=0,stream_max_retries=0}}"
+    );
     let local = format!("model_providers.local={provider}");
     let config = json!(["-c", "model_provider=\"local\"", "-c", local]);
     place.home.write("config/cp.toml", format!("[endpoints.codex]\nmodel = \"gpt-5.5\"\narguments = {config}\n"));
@@ -72,7 +74,13 @@ fn agent_that_a_provider_rejects_has_the_code_of_the_rejection() {
                 server::json(status, &json!({"type": "error", "error": {"type": kind, "message": "no"}}))
             };
             let ran = ask(&Agent::new(host), &Server::replying(reply).url(), &[]);
-            assert_eq!((ran.status, &ran.first_error()["code"]), (exit, &json!(code)), "{}: {}", host.name(), ran.stdout);
+            assert_eq!(
+                (ran.status, &ran.first_error()["code"]),
+                (exit, &json!(code)),
+                "{}: {}",
+                host.name(),
+                ran.stdout
+            );
         }
     }
 }
