@@ -103,6 +103,7 @@ fn signed_archive_must_contain_complete_tree() {
         ("verify_checksum", "", "rm SHA256SUMS", ""),
         ("verify_checksum", "", "echo nonsense >>SHA256SUMS", ""),
         ("verify_checksum", "", "ln -s /etc/passwd bin/cp-link", ""),
+        ("verify_checksum", "rm install", "", ""),
         ("replace", "", "", "-P --transform s,^cp-tools-9.9.9/bin/cp-new,/tmp/cp-new,"),
         ("replace", "", "", "-P --transform s,^cp-tools-9.9.9/bin/cp-new,cp-tools-9.9.9/../../cp-new,"),
         ("replace", "", "", "--transform s,^cp-tools-9.9.9,cp-tools-9.9.8,"),
@@ -114,8 +115,7 @@ fn signed_archive_must_contain_complete_tree() {
     }
     place.release_of(NEW, "info", "printf '#!/no/such/shell\\n' >bin/cp-shell", "", "");
     refused(&place, (4, "E_CONFIG"), "replace", "programs that do not run here");
-    // A release is installed by hand with the script beside its tree.
-    place.release_of(NEW, "info", "", "touch install", "");
+    place.release_of(NEW, "info", "", "", "");
     place.update().run().success();
 }
 
