@@ -121,6 +121,45 @@ fn another_version_takes_its_place_at_once() {
 }
 
 #[test]
+fn killed_install_leaves_complete_version() {
+    let place = Place::new();
+    built(&place);
+    // Two trees that install over each other: one of another version with another program, and another build of the same version.
+    let made = sh(
+        &place,
+        r#""$S/install" --prefix "$P" --build-dir built >/dev/null && for tree in 1 2 3; do cp -r "$P/lib/cp-tools/current/" $tree; done
+        list() { (cd $1 && find bin share install -type f | xargs sha256sum >SHA256SUMS); }
+        printf '#!/bin/sh
+echo cp-log 9.0.0
+' >2/bin/cp-log && cp 2/bin/cp-log 2/bin/cp-more && list 2
+        echo >>3/share/doc/cp-tools/README.md && list 3"#,
+    );
+    assert_eq!(made.status, 0, "{}", made.stderr);
+    let kills = if std::env::var_os("CP_LONG").is_some() { 50 } else { 12 };
+    let ran = sh(
+        &place,
+        &format!(
+            r#"start=$(date +%s%N); "$S/install" --prefix "$P" --from 2 >/dev/null; took=$(( ($(date +%s%N) - start) / 1000000 ))
+            for kill in $(seq {kills}); do
+                case $((kill % 3)) in 0) signal=TERM ;; 1) signal=INT ;; 2) signal=KILL ;; esac
+                delay=$((took * kill / {kills}))
+                timeout -s $signal "$(printf '%d.%03d' $((delay / 1000)) $((delay % 1000)))" "$S/install" --prefix "$P" --from $((kill % 4 % 3 + 1)) >/dev/null 2>&1 ||
+                    echo "killed $?"
+                (cd "$P/lib/cp-tools/current" && sha256sum --quiet --check SHA256SUMS && for file in bin/*; do test -x "$P/$file"; done && "$P/bin/cp-log" --version)
+            done
+            "$S/install" --prefix "$P" --from 1 >/dev/null && ls -A "$P/lib/cp-tools" | grep -v '^[0-9]' && find "$P" -xtype l"#
+        ),
+    );
+    assert!(ran.status == 0 && ran.stderr.is_empty(), "{}{}", ran.stdout, ran.stderr);
+    let killed = ran.stdout.lines().filter(|line| line.starts_with("killed 1")).count();
+    let versions = ran.stdout.lines().filter(|line| line.starts_with("cp-log ")).count();
+    assert!(killed > kills / 2 && versions == kills, "{killed} killed: {}", ran.stdout);
+    assert!(ran.stdout.ends_with("current
+previous
+"), "{}", ran.stdout);
+}
+
+#[test]
 fn a_release_is_signed_the_same_each_time_and_can_be_installed() {
     let place = Place::new();
     built(&place);
@@ -150,6 +189,49 @@ fn a_release_is_signed_the_same_each_time_and_can_be_installed() {
     );
     assert!(ran.stdout.starts_with("stub response 1\n"), "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stdout.trim_end().ends_with("is not a whole tree of cp-tools"), "{}", ran.stdout);
+}
+
+#[test]
+fn wheel_runs_programs_without_jq_or_compiler() {
+    let (Some(python), place) = (counterpart("python3"), Place::new()) else { return };
+    built(&place);
+    place.sh("cp-log keygen key").success();
+    release(&place, "one", "").success();
+    let installed = maker(
+        &place,
+        &format!("'{}' -m venv venv && venv/bin/pip install --quiet --no-index one/v*/*.whl", python.display()),
+    );
+    assert_eq!(installed.status, 0, "{}", installed.stderr);
+    place.work.write(
+        "rows.py",
+        r#"
+import itertools
+from cp_filters import Error, ask, run
+
+def message(text): return {"messages": [{"role": "user", "content": text}]}
+stub = ["cp-llm", "--backend", "stub", "--rows"]
+print([record["data"]["content"] for record in run(stub, [message("hi")])], ask("x" * 300000, backend="stub"))
+endless = run(stub, (message(str(number)) for number in itertools.count()))
+print([record["data"]["index"] for record in itertools.islice(endless, 3)])
+endless.close()
+print([record.get("error", {}).get("code") for record in run(stub, [message("hi"), {"none": 1}, message("hi")])])
+def cut():
+    yield message("hi")
+    raise KeyError("mine")
+for call in (lambda: ask("hi"), lambda: list(run(["cp-log", "--nonsense"])), lambda: list(run(stub, cut())), lambda: list(run(["cp-llm", "--backend", "nonsense", "hi"]))):
+    try:
+        print(call())
+    except Error as error:
+        print(error.code, error.retryable, error.status)
+    except KeyError as error:
+        print(error)
+"#,
+    );
+    // No program of the system is found but those of the virtual environment.
+    let ran = sh(&place, r#"env -i HOME="$HOME" PATH=/nowhere venv/bin/python rows.py && venv/bin/cp-log --version | cut -d' ' -f1"#);
+    let expected = "['stub response 1'] stub response 1\n[0, 1, 2]\n[None, 'E_VALIDATION', None]\n\
+        E_CONFIG False 4\nE_USAGE False 2\n'mine'\nE_CONFIG False 4\ncp-log\n";
+    assert_eq!(ran.stdout, expected, "{}", ran.stderr);
 }
 
 #[test]
