@@ -110,7 +110,7 @@ fn a_program_describes_itself() {
 
 /// Whether a member is named as the contract names members, or as the format says that an export is in.
 fn is_snake_case(name: &str) -> bool {
-    if ["resourceLogs", "resourceSpans"].contains(&name) {
+    if ["payloadType", "resourceLogs", "resourceSpans"].contains(&name) {
         return true;
     }
     let name = name.strip_prefix("x-").or_else(|| name.strip_prefix('_')).unwrap_or(name);

@@ -11,6 +11,7 @@ mod contract;
 mod cp_ask;
 mod cp_ask_daily;
 mod cp_ask_named;
+mod doors;
 mod endpoints;
 mod help;
 mod home;

@@ -286,3 +286,25 @@ fn no_name_of_a_session_leads_out_of_the_sessions() {
     let outside: Vec<String> = place.home.names().into_iter().filter(|name| name.contains(".jsonl")).collect();
     assert!(outside.is_empty() && !place.home.join("planes/ledger").exists(), "{outside:?}");
 }
+
+#[test]
+fn failed_rows_are_empty_lines_in_text_format() {
+    let place = Place::new();
+    for failed in 0..16_u32 {
+        let row = |at: u32| if failed >> at & 1 == 1 { "{\"messages\":0}\n" } else { ROW };
+        let rows: String = (0..4).map(row).collect();
+        let ran = place.program("cp-llm").args(["--backend", "stub", "--rows", "--format", "text"]).stdin(&rows).run();
+        let lines: Vec<&str> = ran.stdout.lines().collect();
+        assert_eq!(lines.len(), 4, "{ran:?}");
+        for (at, line) in (0..4).zip(lines) {
+            let is_failed = failed >> at & 1 == 1;
+            assert_eq!(line.is_empty(), is_failed, "{ran:?}");
+            assert_eq!(ran.stderr.contains(&format!("✗ line {}: ", at + 1)), is_failed, "{ran:?}");
+        }
+    }
+    let alone =
+        place.program("cp-llm").args(["--backend", "stub", "--format", "text"]).stdin("{\"messages\":0}\n").run();
+    assert_eq!(alone.stdout.lines().filter(|line| line.is_empty()).count(), 0, "{alone:?}");
+}
+
+const ROW: &str = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n";

@@ -132,6 +132,82 @@ fn forbidden_path_of_module_is_hidden_from_all_commands() {
 }
 
 #[test]
+fn overlapping_restrictions_of_paths_never_stop_a_command() {
+    const PATTERNS: [&str; 14] = [
+        "lib",
+        "lib/**",
+        "lib/*",
+        "lib/*.py",
+        "lib/a.py",
+        "lib/deep",
+        "lib/deep/*",
+        "lib/deep/b.py",
+        "**/a.py",
+        "**/deep",
+        "lib/link.py",
+        "lib/there",
+        "out/*",
+        "out/link",
+    ];
+    let mut seed = 7_usize;
+    let mut draw = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let rounds = if std::env::var_os("CP_LONG").is_some() { 400 } else { 24 };
+    for round in 0..rounds {
+        let mut some = |prefix: &str, most: usize| -> Vec<String> {
+            let drawn: Vec<&str> = (0..draw(4)).map(|_| draw(most)).map(|at| PATTERNS[at]).collect();
+            let below = |pattern: &&str| {
+                if pattern.starts_with("**") { (*pattern).to_owned() } else { format!("{prefix}{pattern}") }
+            };
+            drawn.iter().map(below).collect()
+        };
+        // A policy is refused if one of its patterns goes through a link that a command could have created.
+        let (forbidden, pristine) = (some("t/", 10), some("t/", 10));
+        let manifests = [some("", PATTERNS.len()), some("", PATTERNS.len())];
+        let manifests = manifests.map(|list| json!({"capabilities": {"forbidden": list}}));
+        let exec = Exec::with_policy(
+            Who::Me,
+            &format!(
+                "{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nforbidden = {forbidden:?}\npristine = {pristine:?}\n"
+            ),
+        );
+        for name in ["lib/a.py", "lib/deep/b.py", "out/x", "own/free"] {
+            exec.write(&format!("t/{name}"), "it is read\n");
+        }
+        let at = |name: &str| exec.work.join("t").join(name);
+        std::os::unix::fs::symlink("a.py", at("lib/link.py")).unwrap();
+        std::os::unix::fs::symlink("deep", at("lib/there")).unwrap();
+        std::os::unix::fs::symlink("../lib", at("out/link")).unwrap();
+        fs::hard_link(at("lib/a.py"), at("out/hard")).unwrap();
+        for (name, manifest) in ["m", "n"].iter().zip(&manifests) {
+            exec.write(&format!("t/modules/{name}/capabilities.json"), &manifest.to_string());
+        }
+        let lists = format!("{round}: forbidden {forbidden:?}, pristine {pristine:?}, {manifests:?}");
+        let (answer, status) = exec.ask(&["--root", "t", "--", "cat", "t/own/free"]);
+        assert_eq!((status, &answer["data"]["stdout"]), (0, &json!("it is read\n")), "{lists}: {answer}");
+        let hides = |name: &str, words: &[&str]| {
+            let listed =
+                |list: &Vec<String>| list.iter().any(|pattern| words.contains(&pattern.trim_start_matches("t/")));
+            let of_modules = |manifest: &Value| {
+                let list: Vec<String> = serde_json::from_value(manifest["capabilities"]["forbidden"].clone()).unwrap();
+                listed(&list)
+            };
+            let is_hidden = listed(&forbidden) || manifests.iter().any(of_modules);
+            let (answer, _) = exec.ask(&["--root", "t", "-c", &format!("cat t/{name}; true")]);
+            let read = answer["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{lists}: {answer}"));
+            assert_eq!(read.is_empty(), is_hidden, "{name} with {lists}: {answer}");
+        };
+        hides("lib/a.py", &["lib", "lib/**", "lib/*", "lib/*.py", "lib/a.py", "**/a.py", "lib/link.py", "out/link"]);
+        hides(
+            "lib/deep/b.py",
+            &["lib", "lib/**", "lib/*", "lib/deep", "lib/deep/*", "lib/deep/b.py", "**/deep", "lib/there", "out/link"],
+        );
+    }
+}
+
+#[test]
 fn script_arguments_are_checked_for_any_interpreter() {
     let exec = tree(Who::Me);
     let paths = "\n[paths]\nread = [\".\"]\nwrite = [\"t/own\"]\nexecute = [\"t/modules/**\"]\n";

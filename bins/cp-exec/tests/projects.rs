@@ -1,4 +1,5 @@
 //! Small projects build and test under the policy that `policy init --for .` writes for them, with nothing added by hand.
+//! They lie in `/tmp`, so that programs in the private `/tmp` are not executable, except for those in TMPDIR.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -113,10 +114,84 @@ fn crate_with_build_script_is_tested() {
     let exec = project(&[
         ("Cargo.toml", "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n"),
         ("build.rs", "fn main() { println!(\"cargo:rerun-if-changed=build.rs\"); }\n"),
-        ("src/lib.rs", "#[test]\nfn works() {\n    std::fs::write(\"x\", \"y\").unwrap();\n}\n"),
+        (
+            "src/lib.rs",
+            "/// ```\n/// assert_eq!(a::one(), 1);\n/// ```\npub fn one() -> u32 { 1 }\n\n\
+             #[test]\nfn works() {\n    std::fs::write(\"x\", \"y\").unwrap();\n}\n",
+        ),
     ]);
     begin(&exec, &[]);
-    assert!(printed(&exec, &["cargo", "test"]).contains("1 passed"));
+    let printed = printed(&exec, &["cargo", "test"]);
+    assert_eq!(printed.matches("1 passed").count(), 2, "the test and the one of the documentation: {printed}");
+}
+
+#[test]
+fn configure_script_compiles_and_runs_in_tmpdir() {
+    if !required("cc", found("cc", &["--version"])) {
+        return;
+    }
+    let script = "#!/bin/sh\nset -e\ndirectory=$(mktemp -d)\necho 'int main(void) { return 42; }' >\"$directory/conftest.c\"\n\
+                  cc -o \"$directory/conftest\" \"$directory/conftest.c\"\n\"$directory/conftest\" || echo \"it is $?\"\n\
+                  cp \"$directory/conftest\" \"$1\"\n\"$1\" || echo \"elsewhere it is $?\"\n";
+    let exec = project(&[("configure", script), ("Makefile", "all:\n"), ("a.c", "")]);
+    exec.executable("configure", script);
+    begin(&exec, &[]);
+    let printed = printed(&exec, &["sh", "./configure", "/dev/shm/conftest"]);
+    assert_eq!(printed, "it is 42\nelsewhere it is 126\n", "the control: other scratch directories execute nothing");
+}
+
+#[test]
+fn python_extension_is_compiled_and_imported() {
+    let Some(environment) = pytest_environment() else { return };
+    let has_headers =
+        found("sh", &["-c", "ls /usr/include/python3*/Python.h || ls \"$HOME\"/.pyenv/versions/*/include/*/Python.h"]);
+    if !required("cc and the headers of Python", has_headers && found("cc", &["--version"])) {
+        return;
+    }
+    let exec = project(&[
+        (
+            "setup.py",
+            "from setuptools import Extension, setup\nsetup(name='ext', version='1', ext_modules=[Extension('ext', ['ext.c'])])\n",
+        ),
+        (
+            "ext.c",
+            "#include <Python.h>\nstatic struct PyModuleDef module = {PyModuleDef_HEAD_INIT, \"ext\", NULL, -1, NULL};\n\
+             PyMODINIT_FUNC PyInit_ext(void) { PyObject *m = PyModule_Create(&module); PyModule_AddIntConstant(m, \"n\", 42); return m; }\n",
+        ),
+        ("use.py", "import ext; print('it is', ext.n)\n"),
+        (
+            "test_tmp.py",
+            "import subprocess\n\ndef test_program_in_tmp_path_runs(tmp_path):\n    program = tmp_path / 'program'\n    \
+             program.write_text('#!/bin/sh\\necho it runs\\n')\n    program.chmod(0o755)\n    \
+             assert subprocess.check_output([program]) == b'it runs\\n'\n",
+        ),
+    ]);
+    begin(&exec, &[("VIRTUAL_ENV", &environment)]);
+    printed(&exec, &["python3", "setup.py", "-q", "build_ext", "--inplace"]);
+    assert_eq!(printed(&exec, &["python3", "use.py"]), "it is 42\n");
+    assert!(printed(&exec, &["pytest", "-q", "test_tmp.py"]).contains("1 passed"));
+}
+
+#[test]
+fn node_addon_is_compiled_and_loaded() {
+    let gyp = Path::new("/usr/lib/node_modules/npm/node_modules/node-gyp");
+    let is_there = gyp.exists() && Path::new("/usr/include/node/node_api.h").exists() && found("make", &["--version"]);
+    if !required("node-gyp, its headers and make", is_there) {
+        return;
+    }
+    let exec = project(&[
+        ("package.json", r#"{"name":"a","version":"1.0.0","scripts":{"build":"node-gyp rebuild --nodedir=/usr"}}"#),
+        ("binding.gyp", r#"{"targets":[{"target_name":"addon","sources":["addon.c"]}]}"#),
+        (
+            "addon.c",
+            "#include <node_api.h>\nstatic napi_value init(napi_env env, napi_value exports) { napi_value n; \
+             napi_create_int32(env, 42, &n); napi_set_named_property(env, exports, \"n\", n); return exports; }\nNAPI_MODULE(addon, init)\n",
+        ),
+        ("use.js", "console.log('it is', require('./build/Release/addon.node').n)\n"),
+    ]);
+    begin(&exec, &[]);
+    printed(&exec, &["npm", "run", "build"]);
+    assert_eq!(printed(&exec, &["node", "use.js"]), "it is 42\n");
 }
 
 #[test]

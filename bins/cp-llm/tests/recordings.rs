@@ -20,6 +20,8 @@ fn replay_returns_recorded_answer_without_server_or_key() {
         let mut expected = recorded.only()["data"].clone();
         expected["receipt"] = replayed.only()["data"]["receipt"].clone();
         assert_eq!(expected, replayed.only()["data"]);
+        let notices = |ran: &cp_testkit::Outcome| ran.closing()["meta"]["notices"][0]["type"].clone();
+        assert_eq!((notices(&recorded), notices(&replayed)), (serde_json::Value::Null, "replayed".into()));
         assert_eq!(expected["receipt"]["hash"], elsewhere.ledger()[1]["hash"]);
         let shown = elsewhere.run(&["-m", "m", "--replay", tape, "--stream", "--format", "text", "hi"]);
         assert_eq!(shown.stdout, "Hello there\n");

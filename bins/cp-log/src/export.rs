@@ -1,6 +1,7 @@
-//! `cp-log export`: entries for other tools. OpenTelemetry JSON, a request a record;
-//! with `--format raw` bare lines, as a collector's file receiver reads them.
+//! `cp-log export`: entries for other tools. OpenTelemetry JSON, a request a record; with `--format raw` bare lines, as a collector's
+//! file receiver reads them. Or a signed statement about the ledgers, see [`crate::statement`].
 
+use std::collections::HashMap;
 use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,24 +14,45 @@ use cp_ledger::format::line::Hash;
 use serde_json::{Map, Value, json};
 
 use crate::reading::{Filters, Origins, Select, View, each_entry, to_read};
+use crate::statement;
 
-/// The version of the semantic conventions that the names are from. The generative ones may change in the next. What they do not name
-/// begins with `cp.`.
-const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.41.0";
+/// The semantic conventions that the names are from, which may change in the next version. A name of ours begins with `cp.`.
+const CONVENTIONS: &str = "https://opentelemetry.io/schemas/gen-ai/1.42.0";
+
+/// The most runs whose start is remembered.
+const RUNS: usize = 10_000;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "export",
     class: Class::Query,
     output: "otlp",
-    also: &["summary"],
-    examples: &["{} append hello && {} export"],
+    also: &["dsse", "summary"],
+    examples: &[
+        "{} append hello && {} export",
+        "{} append hello && {} keygen X && {} export --as in-toto --sign-with X --format raw >statement.json",
+    ],
     ..VerbDoc::EMPTY
 };
 
-/// Write entries as OpenTelemetry JSON
+/// The format of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum As {
+    /// OpenTelemetry JSON: spans and log records
+    Otlp,
+    /// An in-toto statement about whole ledgers or bundles, in a signed DSSE envelope
+    InToto,
+}
+
+/// Write entries as OpenTelemetry JSON, or sign a statement about ledgers
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// The format
+    #[arg(long = "as", value_name = "FORMAT", default_value = "otlp")]
+    target: As,
+    /// The key that signs a statement, one of keygen
+    #[arg(long = "sign-with", value_name = "KEY", required_if_eq("target", "in-toto"))]
+    key: Option<PathBuf>,
     #[command(flatten)]
     filters: Filters,
     /// Up to so many spans, or log records, in a request; they come later than those of the other kind then
@@ -42,15 +64,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    if let (As::InToto, Some(key)) = (args.target, &args.key) {
+        return statement::write(&args.files, key, context);
+    }
     let select = Select::over(&args.filters, &args.files, context)?;
     context.out.streaming()?;
     let targets = to_read(&args.files, context)?;
     let mut origins = Origins::of(&targets, context);
-    let (mut unread, most) = (Vec::new(), args.batch as usize);
+    let (mut unread, most, mut runs) = (Vec::new(), args.batch as usize, HashMap::new());
     let mut batches = [Signal::Span, Signal::Log].map(|signal| Batch { signal, items: Vec::new() });
     let mut each = |view: &View<'_>, origin: Option<&str>| {
         let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(view.entry) else { return Ok(()) };
-        let (signal, item) = otlp(&entry, view.written);
+        let (signal, item) = otlp(&entry, view.written, &mut runs);
         let batch = &mut batches[usize::from(signal == Signal::Log)];
         batch.items.push((origin.map(str::to_owned), item));
         if batch.items.len() >= most { batch.send(context) } else { Ok(()) }
@@ -102,8 +127,8 @@ impl Batch {
     }
 }
 
-/// The span or log record that an entry is.
-fn otlp(entry: &Map<String, Value>, written: &[u8]) -> (Signal, Value) {
+/// The span or log record of an entry. A whole run becomes the span of an agent.
+fn otlp(entry: &Map<String, Value>, written: &[u8], runs: &mut HashMap<String, u64>) -> (Signal, Value) {
     let empty = Map::new();
     let data = entry.get("data").and_then(Value::as_object).unwrap_or(&empty);
     // A line that no ledger holds has none of its own.
@@ -114,22 +139,32 @@ fn otlp(entry: &Map<String, Value>, written: &[u8]) -> (Signal, Value) {
     let group = text(entry, "run").or_else(|| text(entry, "session")).unwrap_or(hash);
     let trace = Hash::of(group.as_bytes()).hex()[..32].to_owned();
     let name = text(entry, "event").unwrap_or("entry");
-    let operation = Operation::of(name, data);
+    let run = text(entry, "run");
+    if let ("run_start", Some(run), true) = (name, run, runs.len() < RUNS) {
+        runs.insert(run.to_owned(), end);
+    }
+    let began = run.filter(|_| name == "run_end").and_then(|run| runs.remove(run));
+    let operation = if began.is_some() { Some(Operation::InvokeAgent) } else { Operation::of(name, data) };
     let attributes = attributes(operation, entry, data);
-    let Some(took) = took(data) else {
-        let body = text(entry, "message").or_else(|| text(entry, "content")).map(|text| json!({"stringValue": text}));
-        let record = json!({
+    // The span of the run, in which all its other entries are. Its end comes last, so its name does not depend on that line.
+    let of_run = run.map(|run| Hash::of(format!("invoke_agent {run}").as_bytes()).hex()[..16].to_owned());
+    let Some(start) = began.or_else(|| Some(end.saturating_sub(took(data)?))) else {
+        let mut record = json!({
             "timeUnixNano": end.to_string(), "severityNumber": if error_type(data).is_some() { 17 } else { 9 },
-            "eventName": name, "body": body, "attributes": attributes, "traceId": trace, "spanId": "",
+            "eventName": name, "attributes": attributes, "traceId": trace, "spanId": of_run.unwrap_or_default(),
         });
+        if let Some(body) = text(entry, "message").or_else(|| text(entry, "content")) {
+            record["body"] = json!({"stringValue": body});
+        }
         return (Signal::Log, record);
     };
-    let start = end.saturating_sub(took);
-    let name = operation.and_then(|operation| operation.span_name(data)).unwrap_or_else(|| name.to_owned());
+    let name = operation.and_then(|operation| operation.span_name(entry, data)).unwrap_or_else(|| name.to_owned());
     // A model answers elsewhere; all else is done here.
     let kind = if operation == Some(Operation::Chat) { 3 } else { 1 };
+    let own = Some(hash[..16.min(hash.len())].to_owned());
+    let (id, parent) = if began.is_some() { (of_run, None) } else { (own, of_run) };
     let span = json!({
-        "traceId": trace, "spanId": hash.get(..16), "name": name, "kind": kind,
+        "traceId": trace, "spanId": id, "parentSpanId": parent.unwrap_or_default(), "name": name, "kind": kind,
         "startTimeUnixNano": start.to_string(), "endTimeUnixNano": end.to_string(), "attributes": attributes,
         "status": if error_type(data).is_some() { json!({"code": 2, "message": text(entry, "message")}) } else { json!({}) },
     });
@@ -141,6 +176,7 @@ fn otlp(entry: &Map<String, Value>, written: &[u8]) -> (Signal, Value) {
 enum Operation {
     Chat,
     ExecuteTool,
+    InvokeAgent,
 }
 
 impl Operation {
@@ -158,13 +194,17 @@ impl Operation {
         match self {
             Self::Chat => "chat",
             Self::ExecuteTool => "execute_tool",
+            Self::InvokeAgent => "invoke_agent",
         }
     }
 
-    fn span_name(self, data: &Map<String, Value>) -> Option<String> {
+    fn span_name(self, entry: &Map<String, Value>, data: &Map<String, Value>) -> Option<String> {
         let object = match self {
             Self::Chat => text(data, "model"),
             Self::ExecuteTool => tool(data).and_then(Value::as_str),
+            Self::InvokeAgent => {
+                return Some(iter::once(self.name()).chain(text(entry, "agent")).collect::<Vec<_>>().join(" "));
+            }
         };
         object.map(|object| format!("{} {object}", self.name()))
     }
@@ -177,7 +217,10 @@ fn tool(data: &Map<String, Value>) -> Option<&Value> {
 /// The class of an error; `_OTHER` is the conventions' word for one without a name.
 fn error_type(data: &Map<String, Value>) -> Option<Value> {
     let is_error = data.get("is_error").and_then(Value::as_bool).unwrap_or(false);
-    data.get("code").cloned().or_else(|| is_error.then(|| json!("_OTHER")))
+    // Of a run that ended, which has a tally.
+    let status = data.get("status").filter(|_| data.contains_key("tally")).and_then(Value::as_str);
+    let is_error = is_error || status.is_some_and(|status| status != "completed");
+    data.get("code").filter(|code| !code.is_null()).cloned().or_else(|| is_error.then(|| json!("_OTHER")))
 }
 
 /// How long it took, in nanoseconds. Milliseconds may have a fraction.
@@ -200,20 +243,25 @@ fn nanoseconds(ts: &str) -> u64 {
 
 fn attributes(operation: Option<Operation>, entry: &Map<String, Value>, data: &Map<String, Value>) -> Vec<Value> {
     let empty = Map::new();
-    let usage = data.get("usage").and_then(Value::as_object).unwrap_or(&empty);
+    let usage =
+        data.get("usage").or_else(|| data.get("tally")?.get("usage")).and_then(Value::as_object).unwrap_or(&empty);
     let finish = data.get("stop_reason").filter(|reason| reason.is_string()).map(|reason| json!([reason]));
     let (name, error) = (operation.map(|operation| Value::from(operation.name())), error_type(data));
     // Other entries have such members, too, about something else.
     let chat = |member: &str| data.get(member).filter(|_| operation == Some(Operation::Chat));
     let is_tool = operation == Some(Operation::ExecuteTool);
     let call = data.get("call_id").or_else(|| data.get("id").filter(|_| is_tool));
-    let named: [(&str, Option<&Value>); 21] = [
+    let first = chat("first_token_ms").and_then(Value::as_f64).map(|first| Value::from(first / 1e3));
+    let exit = data.get("exit_code").or_else(|| data.get("return_code"));
+    let named: [(&str, Option<&Value>); 24] = [
         ("gen_ai.operation.name", name.as_ref()),
         ("gen_ai.provider.name", chat("backend")),
         ("gen_ai.request.model", chat("model")),
         ("gen_ai.response.model", chat("answered_by")),
         ("gen_ai.response.id", chat("id")),
         ("gen_ai.response.finish_reasons", finish.as_ref()),
+        ("gen_ai.request.stream", chat("stream")),
+        ("gen_ai.response.time_to_first_chunk", first.as_ref()),
         ("gen_ai.usage.input_tokens", usage.get("input_tokens")),
         ("gen_ai.usage.output_tokens", usage.get("output_tokens")),
         ("gen_ai.usage.cache_read.input_tokens", usage.get("cache_read_tokens")),
@@ -222,6 +270,7 @@ fn attributes(operation: Option<Operation>, entry: &Map<String, Value>, data: &M
         ("gen_ai.tool.call.id", call),
         ("gen_ai.conversation.id", entry.get("session")),
         ("gen_ai.agent.name", entry.get("agent")),
+        ("process.exit.code", exit),
         ("error.type", error.as_ref()),
         ("cp.duration_ms", data.get("duration_ms")),
         ("cp.latency_ms", data.get("latency_ms")),

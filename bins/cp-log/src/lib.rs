@@ -14,6 +14,7 @@ mod reading;
 mod scan;
 #[cfg(test)]
 mod schemas;
+mod statement;
 mod stats;
 mod transcript;
 mod values;
@@ -78,6 +79,7 @@ pub static PROGRAM: Program = Program {
         cp_common::wire::schemas::RECEIPT,
         ("planned", include_str!("../schemas/planned.json")),
         cp_common::wire::schemas::PASSED,
+        ("dsse", include_str!("../schemas/dsse.json")),
         ("entry", include_str!("../schemas/entry.json")),
         ("forgotten", include_str!("../schemas/forgotten.json")),
         ("made", include_str!("../schemas/made.json")),

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     jq: Option<String>,
     #[command(flatten)]
     query: QueryOptions,
-    /// Ledgers, other files of JSON lines, archives of them, directories, or - (default: the session's, else all of home's)
+    /// Ledgers, other files of JSON lines, archives of them, bundles, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }

@@ -22,6 +22,7 @@ fn of<T: JsonSchema>(name: &str) {
 #[test]
 fn schemas_are_those_of_the_types() {
     of::<crate::audit::Judged>("claim");
+    of::<crate::statement::Envelope>("dsse");
     of::<crate::audit::JudgedCall>("call");
     of::<crate::bundle::Bundled>("bundled");
     of::<crate::bundle::check::Checked>("checked-bundle");

@@ -27,7 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     filters: Filters,
-    /// Ledgers, other files of JSON lines, archives of them, directories, or - (default: the session's, else all of home's)
+    /// Ledgers, other files of JSON lines, archives of them, bundles, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -40,6 +40,8 @@ pub(crate) struct Stats {
     files: u64,
     /// Files that could not be read completely.
     unread: Vec<Unread>,
+    /// Damaged lines, which are not counted.
+    left_out: Vec<Unread>,
     /// How many lines were counted.
     entries: u64,
     /// How many entries were left out because a copy of their ledger was read, too.
@@ -60,7 +62,7 @@ pub(crate) struct Stats {
     by_session: Vec<Row>,
 }
 
-/// A file that could not be read completely.
+/// A file that could not be read completely, or a damaged line of it.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Unread {
@@ -142,6 +144,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Ok(())
     })?;
     stats.repeated = origins.repeated;
+    for (file, error) in origins.damaged {
+        let (file, code, message) = (file.display().to_string(), error.code().row().name, error.message().to_owned());
+        context.warn(&message);
+        context.out.notice("line_left_out", Severity::Warning, message.clone());
+        stats.left_out.push(Unread { file, code, message });
+    }
     stats.files = (targets.len() - unread.len()) as u64;
     match first {
         Some(error) if stats.files == 0 => return Err(error),

@@ -17,6 +17,7 @@ use cp_ledger::read::{Lines, segments};
 
 use crate::bundle::check::check;
 use crate::bundle::format;
+use crate::bundle::page::begins_page;
 use crate::reading::{Group, Origins, Target, await_input, to_read};
 use crate::verified::Verified;
 
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     /// How many threads share the work (default: one for each processor)
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Ledgers, archives of them, directories, a bundle, or - (default: the session's, else all of home's)
+    /// Ledgers, archives of them, directories, a bundle, a page, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -140,7 +141,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let mut piped = None;
     if let Some((file, mut lines)) = opened_operand(args)? {
-        if format::begins_bundle(lines.peek()?) {
+        if format::begins_bundle(lines.peek()?) || begins_page(lines.peek()?) {
             return check(file, lines, &args.key, context);
         }
         piped = Some(lines).filter(Lines::is_stream);

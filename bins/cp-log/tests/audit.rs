@@ -79,7 +79,7 @@ const FORGERIES: [Forgery; 17] = [
     ("exec.jsonl", "agent_turn", "signal_status", "gate_status", "command_hash"),
     ("evidence.jsonl", "turn_evidence", r#""output_hash":"sha256:"#, r#""output_hash":"sha256:0"#, "evidence"),
     ("RUN-*.jsonl", "run_end", r#""iterations":2"#, r#""iterations":3"#, "budget"),
-    ("RUN-*.jsonl", "tool_result", r#""exit_code":0"#, r#""exit_code":3"#, "exit"),
+    ("RUN-*.jsonl", "tool_result", r#""exit_code":0"#, r#""exit_code":3"#, "result"),
     ("RUN-*.jsonl", "tool_result", r#""seq":9"#, r#""seq":7"#, "receipt"),
     ("RUN-*.jsonl", "iteration", r#""event":"iteration""#, r#""event":"approval.denied""#, "approval"),
 ];

@@ -187,3 +187,109 @@ fn the_bundle_of_a_run_has_its_agents_and_what_shared_ledgers_have_of_them() {
     assert_eq!((alone.of("bundle_ledger").len(), &alone.closing()["data"]["skipped"]), (1, &json!(0)));
     place.run(&["bundle", "--run", "RUN-gone"]).code(3);
 }
+
+/// Changes one byte of a line of a page: a letter in its middle, so that the page stays text.
+fn edited(page: &str, number: usize) -> Option<String> {
+    let start = page.split_inclusive('\n').take(number).map(str::len).sum::<usize>();
+    let line = page[start..].split('\n').next()?;
+    let places: Vec<usize> =
+        line.bytes().enumerate().filter(|(_, byte)| byte.is_ascii_lowercase()).map(|(at, _)| at).collect();
+    let at = start + places.get(places.len() / 2)?;
+    let other = if page.as_bytes()[at] == b'x' { "y" } else { "x" };
+    Some(format!("{}{other}{}", &page[..at], &page[at + 1..]))
+}
+
+#[test]
+fn page_check_finds_an_edit_in_any_part_at_its_line() {
+    let place = signed();
+    place.lines(&["append", "-f", "l.jsonl", "--run", "a", "a & b < c"], "");
+    let bundle = place.run(&["bundle", "l.jsonl"]).success().stdout;
+    let report = |words: &[&str]| place.program("cp-report").args(words).stdin(bundle.clone()).run().success().stdout;
+    for words in [&[][..], &["--overview"], &["--trust", "K.pub"]] {
+        for verb in ["check-bundle", "verify"] {
+            let page = report(words);
+            assert_eq!(place.feed(&[verb, "--trust", "K.pub", "-"], page).success().data()["holds"], json!(true));
+        }
+    }
+    let page = report(&[]);
+    let lines: Vec<&str> = page.lines().collect();
+    let place_of = |text: &str| lines.iter().position(|line| line.contains(text)).unwrap();
+    // Of each part a line, and of the whole a sample.
+    let parts = [
+        "http-equiv",
+        "max-width: 76rem",
+        "class Proof",
+        "class=\"facts\"",
+        "<h1>",
+        "audit-result",
+        "bundle_line",
+        "summary",
+    ];
+    let sample = (5..lines.len()).step_by(61);
+    for number in parts.map(place_of).into_iter().chain(sample) {
+        let Some(edited) = edited(&page, number) else { continue };
+        let found = place.feed(&["check-bundle", "-"], edited).code(1).error();
+        assert_eq!(found["code"], "E_INTEGRITY", "{number} {}", lines[number]);
+        let faults = found["details"]["faults"].as_array().unwrap();
+        let is_named = |fault: &serde_json::Value| fault["line"] == json!(number + 1);
+        assert!(faults.iter().any(is_named), "{} {}: {found}", number + 1, lines[number]);
+    }
+    let name = |text: &str, message: &str| {
+        let found = place.feed(&["verify", "-"], edited(&page, place_of(text)).unwrap()).code(1).error();
+        assert!(found["message"].as_str().unwrap().contains(message), "{found}");
+    };
+    name("class Proof", "the script is not the one of cp-report");
+    name("http-equiv", "the security policy is not the one of cp-report");
+    name("<p class=\"kind\">", "the words were edited: `");
+    // An edit of the bundle is a fault of the bundle, as it is without a page.
+    name("\"type\":\"bundle_line\"", "not those that were written");
+    // A page of another version is not compared, and that is not left unsaid.
+    let other = page.replacen("content=\"cp-report ", "content=\"cp-report 0.0.", 1);
+    let proved = place.feed(&["verify", "-"], other).success().data();
+    assert!(
+        proved["not_proved"].to_string().contains("the words and the script of the page: cp-report 0.0."),
+        "{proved}"
+    );
+}
+
+#[test]
+fn bundle_is_audited_queried_and_summed_like_its_ledgers() {
+    let work = Work::new();
+    let (ledger, _) = work.find("RUN-*.jsonl", "run_end");
+    let run = ledger.file_stem().unwrap().to_str().unwrap();
+    let bundle = work.0.run(&["bundle", "--run", run]).success().stdout;
+    work.0.work.write("run.bundle", &bundle);
+    std::fs::remove_dir_all(&work.0.home).unwrap();
+    let (claims, closing) = work.audit(&["run.bundle"], 0);
+    let held = |name: &str| claims.iter().filter(|claim| claim["claim"] == name && claim["holds"] == true).count();
+    assert_eq!((held("budget"), held("chain")), (1, 2), "the ledger and the bundle: {claims:?}");
+    assert_eq!(closing["data"]["broken"], 0);
+    assert!(held("receipt") > 0 && held("result") > 0, "{claims:?}");
+    let name = |claim: &serde_json::Value| claim["ledger"].as_str().unwrap().starts_with("run.bundle");
+    assert!(claims.iter().all(name), "{claims:?}");
+    let ends = work.0.run(&["query", "run.bundle", "--event", "run_end"]).success();
+    assert_eq!(ends.closing()["data"]["count"], 1, "{ends:?}");
+    let sums = work.0.run(&["stats", "run.bundle"]).success().data();
+    assert_eq!(sums["entries"], json!(bundle.lines().filter(|line| line.contains("\"bundle_line\"")).count()));
+    // A changed word, a removed line: the bundle itself does not hold.
+    work.0.work.write("run.bundle", bundle.replacen("completed", "cancelled", 1));
+    assert_eq!(work.audit(&["run.bundle"], 1).1["error"]["code"], "E_INTEGRITY");
+    let end = bundle.lines().position(|line| line.contains("tool_result")).unwrap();
+    let without: Vec<&str> = bundle.lines().enumerate().filter(|(at, _)| *at != end).map(|(_, line)| line).collect();
+    work.0.work.write("run.bundle", without.join("\n") + "\n");
+    work.audit(&["run.bundle"], 1);
+}
+
+#[test]
+fn part_of_ledger_in_bundle_lists_its_gaps() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 9);
+    let until = place.stored("l.jsonl")[5]["ts"].as_str().unwrap().to_owned();
+    let bundle = place.run(&["bundle", "--since", &until, "l.jsonl"]).success().stdout;
+    let checked = check(bundle.as_bytes(), &[]).success().data();
+    let gaps = checked["ledgers"][0]["gaps"].as_array().unwrap();
+    let missing: u64 = gaps.iter().map(|gap| gap[1].as_u64().unwrap() - gap[0].as_u64().unwrap() + 1).sum();
+    assert_eq!(json!(9 - missing), checked["lines"], "{checked}");
+    place.work.write("part.bundle", bundle);
+    assert_eq!(place.run(&["audit", "part.bundle"]).success().closing()["data"]["broken"], 0);
+}

@@ -9,6 +9,7 @@ mod create;
 mod export;
 mod faults;
 mod follow;
+mod forgeries;
 mod ledgers;
 mod older;
 mod pages;

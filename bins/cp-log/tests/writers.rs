@@ -70,3 +70,19 @@ fn one_shot_writers_started_together_take_all_places() {
     assert_eq!(stored.len(), 33);
     place.closing(&["verify", "--complete", "l.jsonl"], "", 0);
 }
+
+#[test]
+fn held_lock_is_announced_after_one_second() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 2);
+    let ledger = std::fs::File::open(place.path("l.jsonl")).unwrap();
+    for (held, is_announced) in [(1600, true), (100, false)] {
+        ledger.lock().unwrap();
+        let child = place.subject().args(["append", "-f", "l.jsonl", "x"]).start();
+        std::thread::sleep(std::time::Duration::from_millis(held));
+        ledger.unlock().unwrap();
+        let ran = child.wait().success();
+        let message = format!("waiting for another process that has locked {}", place.path("l.jsonl").display());
+        assert_eq!(ran.stderr.contains(&message), is_announced, "{ran:?}");
+    }
+}

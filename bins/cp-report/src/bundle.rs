@@ -1,15 +1,14 @@
-//! The bundle: its records, read one at a time, and a private copy of them that can be read again. The page proves them.
+//! The bundle: its records, read one at a time. The page proves them.
 
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
-use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 
 use cp_common::wire::bundle::{BLOB, BUNDLE, LEDGER, LINE, Line, VERSION};
 pub(crate) use cp_common::wire::bundle::{Blob, Head, Ledger, LeftOut};
 use cp_common::{Code, Error, Result, signals};
-use cp_ledger::read::End;
-use cp_ledger::read::source::lines_of;
+use cp_ledger::read::source::{is_stdin, seekable};
+use cp_ledger::read::{End, Lines};
 use serde::Deserialize;
 
 /// A record.
@@ -18,12 +17,6 @@ pub(crate) enum Record<'a> {
     Ledger(Ledger),
     Line(Line<'a>),
     Blob(Blob<'a>),
-}
-
-/// The proof of a line that the page keeps, as JSON; none in a ledger that is whole.
-pub(crate) fn proof(line: &Line<'_>) -> Option<String> {
-    let next = serde_json::to_string(&line.next).unwrap_or_default();
-    line.proof.as_ref().map(|proof| format!("{{\"proof\":{proof},\"next\":{next}}}"))
 }
 
 /// The beginning of every record. Records have one spelling.
@@ -46,9 +39,37 @@ fn not_a_bundle() -> Error {
     Error::validation("this is not a bundle").hint("make one: cp-log bundle --run RUN | cp-report >page.html").fatal()
 }
 
-/// Passes each record of a bundle, in order.
-pub(crate) fn each(file: &Path, pass: &mut dyn FnMut(Record<'_>) -> Result<()>) -> Result<()> {
-    let mut lines = lines_of(file)?;
+/// The file of a bundle, or a copy of a stream, which can be read more than once.
+pub(crate) struct Bundle {
+    name: PathBuf,
+    file: File,
+    size: u64,
+}
+
+impl Bundle {
+    pub(crate) fn open(name: &Path) -> Result<Self> {
+        let (file, size) = seekable(name)?;
+        Ok(Self { name: name.to_owned(), file, size })
+    }
+
+    /// The lines from the first on.
+    pub(crate) fn lines(&self) -> Result<Lines> {
+        Ok(Lines::new(self.file.try_clone()?, &self.name, 0, self.size))
+    }
+
+    /// A path that another program can open while this one runs.
+    pub(crate) fn path(&self) -> PathBuf {
+        let descriptor = || format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into();
+        if is_stdin(&self.name) { descriptor() } else { self.name.clone() }
+    }
+
+    /// Passes each record, in order.
+    pub(crate) fn each(&self, pass: &mut dyn FnMut(Record<'_>) -> Result<()>) -> Result<()> {
+        each(&self.name, self.lines()?, pass)
+    }
+}
+
+fn each(file: &Path, mut lines: Lines, pass: &mut dyn FnMut(Record<'_>) -> Result<()>) -> Result<()> {
     let (mut number, mut is_closed) = (0_u64, false);
     while let Some(line) = lines.next()? {
         signals::check()?;
@@ -106,95 +127,4 @@ fn read<'a, T: Deserialize<'a>>(data: &'a [u8]) -> serde_json::Result<T> {
 fn upstream(line: &[u8]) -> Option<Error> {
     let ErrorMembers { code, message } = serde_json::from_slice::<Failure<'_>>(line).ok()?.error;
     Some(Error::new(Code::from_name(code)?, format!("the input is an error, not a bundle: {message}")))
-}
-
-/// The kind of a piece of the copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Chunk {
-    Ledger = 1,
-    Proof,
-    Line,
-    Blob,
-}
-
-fn failed(e: std::io::Error) -> Error {
-    Error::io("cannot keep the bundle in a temporary file", e).fatal()
-}
-
-/// The copy while it is written.
-pub(crate) struct Spool {
-    file: BufWriter<File>,
-    /// How long it is.
-    pub(crate) size: u64,
-}
-
-impl Spool {
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self { file: BufWriter::with_capacity(BLOCK, tempfile::tempfile().map_err(failed)?), size: 0 })
-    }
-
-    pub(crate) fn push(&mut self, chunk: Chunk, bytes: &[u8]) -> Result<()> {
-        let length = u32::try_from(bytes.len()).map_err(|_| Error::validation("a record is too long").fatal())?;
-        self.file.write_all(&[chunk as u8]).map_err(failed)?;
-        self.file.write_all(&length.to_le_bytes()).map_err(failed)?;
-        self.file.write_all(bytes).map_err(failed)?;
-        self.size += 5 + u64::from(length);
-        Ok(())
-    }
-
-    /// The file, whole.
-    pub(crate) fn finish(self) -> Result<File> {
-        self.file.into_inner().map_err(|e| failed(e.into_error()))
-    }
-}
-
-const BLOCK: usize = 64 << 10;
-
-/// Reads the copy from a place on.
-pub(crate) struct Reader<'a> {
-    file: &'a File,
-    at: u64,
-    buffer: Vec<u8>,
-    start: usize,
-    size: u64,
-}
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(file: &'a File, at: u64, size: u64) -> Self {
-        Self { file, at, buffer: Vec::new(), start: 0, size }
-    }
-
-    /// The next piece, until the end.
-    pub(crate) fn next(&mut self) -> Result<Option<(Chunk, &[u8])>> {
-        if self.start == self.buffer.len() && self.at == self.size {
-            return Ok(None);
-        }
-        self.fill(5)?;
-        let head = &self.buffer[self.start..self.start + 5];
-        let chunk =
-            [Chunk::Ledger, Chunk::Proof, Chunk::Line, Chunk::Blob].into_iter().find(|one| *one as u8 == head[0]);
-        let chunk = chunk.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))?;
-        let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        self.fill(5 + length)?;
-        let start = self.start + 5;
-        self.start = start + length;
-        Ok(Some((chunk, &self.buffer[start..self.start])))
-    }
-
-    /// Has so many bytes at hand.
-    fn fill(&mut self, wanted: usize) -> Result<()> {
-        if self.buffer.len() - self.start >= wanted {
-            return Ok(());
-        }
-        self.buffer.drain(..self.start);
-        self.start = 0;
-        let old = self.buffer.len();
-        let left = usize::try_from(self.size - self.at).unwrap_or(usize::MAX);
-        self.buffer.resize(old + wanted.max(BLOCK).saturating_sub(old).min(left), 0);
-        self.file.read_exact_at(&mut self.buffer[old..], self.at).map_err(failed)?;
-        self.at += (self.buffer.len() - old) as u64;
-        // The memory of a long piece is released.
-        self.buffer.shrink_to(wanted.max(BLOCK));
-        Ok(())
-    }
 }

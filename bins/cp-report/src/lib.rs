@@ -1,8 +1,9 @@
 //! `cp-report`: make a page that shows what happened and proves itself.
 //!
-//! A bundle is read once and put aside ([`bundle`]) while its lines are folded into what the page says above them ([`model`]). Then the
-//! lines are read again, and each is written as it is shown, with its exact bytes beside it ([`page`], [`svg`]).
+//! The lines of a bundle ([`bundle`]) are folded into the summary of the page ([`model`]), and audited ([`audit`]). The page ([`page`],
+//! [`svg`]) has the summary, the bundle as it is, and a script that renders and proves the lines.
 
+mod audit;
 mod bundle;
 mod model;
 mod page;

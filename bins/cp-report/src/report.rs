@@ -12,7 +12,8 @@ use cp_ledger::proof::note::Verifier;
 use cp_ledger::read::source::is_stdin;
 use serde::Serialize;
 
-use crate::bundle::{Blob, Chunk, Head, Ledger, Reader, Record, Spool, each, proof};
+use crate::audit::{Audit, audit};
+use crate::bundle::{Blob, Bundle, Head, Ledger, Record};
 use crate::model::{Entry, Overview, Pairs, Shown, shown};
 use crate::page::{Heading, Input, Placed, heading, write};
 
@@ -51,7 +52,7 @@ pub(crate) struct Args {
 /// A part of what the page says. One of `heading`, `ledger`, `line` and `blob` is there.
 #[derive(Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(extend("x-untrusted" = ["heading", "overview", "ledger", "line", "blob"])))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["heading", "overview", "audit", "ledger", "line", "blob"])))]
 pub(crate) struct Item<'a> {
     /// The heading above the lines.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,6 +60,9 @@ pub(crate) struct Item<'a> {
     /// The sums of the heading.
     #[serde(skip_serializing_if = "Option::is_none")]
     overview: Option<&'a Overview>,
+    /// The verdict of `cp-log audit` on the bundle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audit: Option<&'a Audit>,
     /// A ledger; its lines follow.
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger: Option<&'a Ledger>,
@@ -94,126 +98,79 @@ impl Reply for Item<'_> {
     }
 }
 
-/// A bundle that was read once.
-struct Read {
-    head: Head,
-    overview: Overview,
-    ledgers: Vec<Placed>,
-    spool: Spool,
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if is_stdin(&args.file) && std::io::stdin().is_terminal() {
         return Err(Error::usage("standard input is a terminal, not a bundle")
             .hint("cp-log bundle --run RUN | cp-report >page.html"));
     }
     let keys: Vec<String> = args.key.iter().map(|key| Ok(Verifier::load(key)?.to_text())).collect::<Result<_>>()?;
-    let Read { head, overview, ledgers, spool } = read(args)?;
+    let bundle = Bundle::open(&args.file)?;
+    let (head, overview, ledgers) = read(&bundle)?;
     let heading = heading(&head, &ledgers, &overview, args.overview);
-    let size = spool.size;
-    let file = spool.finish()?;
+    let audit = audit(&bundle.path(), context);
     let is_json = context.options.json || context.options.format == Some(Format::Json);
     if !is_json && context.out.fields().is_none() {
         // A failure after this goes to standard error, because standard output has a page.
         context.out.ended_with(0);
-        let input = Input {
-            file: &file,
-            size,
-            ledgers: &ledgers,
-            overview: &overview,
-            keys: &keys,
-            is_overview: args.overview,
-        };
+        let input = Input { bundle: &bundle, audit: &audit, keys: &keys, is_overview: args.overview };
         return write(&heading, &input, &mut |bytes| context.out.raw(bytes));
     }
     context.out.streaming()?;
-    let untrusted = &["/heading", "/overview"];
-    let (heading, sums) = (Some(&heading), Some(&overview));
-    context.out.record(Kind::Item, &Item { heading, overview: sums, untrusted, ..Item::default() })?;
-    let mut reader = Reader::new(&file, 0, size);
+    let untrusted = &["/heading", "/overview", "/audit"];
+    let (heading, overview, audit) = (Some(&heading), Some(&overview), Some(&audit));
+    context.out.record(Kind::Item, &Item { heading, overview, audit, untrusted, ..Item::default() })?;
     let (mut index, mut pairs) = (0, Pairs::default());
-    while let Some((chunk, bytes)) = reader.next()? {
-        match chunk {
-            Chunk::Ledger => {
-                let Placed { ledger, run, id, .. } = &ledgers[index];
-                (index, pairs) = (index + 1, Pairs::default());
-                context.out.record(
-                    Kind::Item,
-                    &Item {
-                        ledger: Some(ledger),
-                        run: run.as_deref(),
-                        id: Some(format!("l{id}")),
-                        untrusted: &["/ledger"],
-                        ..Item::default()
-                    },
-                )?;
-            }
-            Chunk::Line => {
-                let entry = Entry::read(std::str::from_utf8(bytes).unwrap_or_default());
-                let id = ledgers.get(index.saturating_sub(1)).map(|placed| &*placed.id).unwrap_or_default();
-                let item = Item {
-                    id: entry.as_ref().map(|entry| format!("l{id}-{}", entry.seq)),
-                    answers: entry.as_ref().and_then(|entry| pairs.see(entry).0),
-                    seq: entry.as_ref().map(|entry| entry.seq),
-                    ts: entry.as_ref().map(|entry| entry.ts),
-                    line: Some(entry.as_ref().map_or_else(Shown::of_nothing, shown)),
-                    untrusted: &["/line"],
-                    ..Item::default()
-                };
-                context.out.record(Kind::Item, &item)?;
-                context.out.item_succeeded();
-            }
-            Chunk::Blob => {
-                let blob = serde_json::from_slice(bytes).map_err(|e| Error::validation(e.to_string()).fatal())?;
-                context.out.record(Kind::Item, &Item { blob: Some(blob), untrusted: &["/blob"], ..Item::default() })?;
-            }
-            Chunk::Proof => {}
-        }
-    }
-    Ok(())
-}
-
-/// Reads the bundle, folds its lines and puts them aside.
-fn read(args: &Args) -> Result<Read> {
-    let (mut head, mut overview, mut ledgers) = (Head::default(), Overview::default(), Vec::<Placed>::new());
-    let (mut spool, mut pairs) = (Spool::new()?, Pairs::default());
-    each(&args.file, &mut |record| match record {
-        Record::Head(found) => {
-            head = found;
-            Ok(())
-        }
-        Record::Ledger(ledger) => {
-            if let Some(before) = ledgers.last_mut() {
-                before.unanswered = std::mem::take(&mut pairs).left();
-            }
-            ledgers.push(Placed::new(spool.size, ledger, &ledgers));
-            spool.push(Chunk::Ledger, b"")
+    bundle.each(&mut |record| match record {
+        Record::Head(_) => Ok(()),
+        Record::Ledger(_) => {
+            let Placed { ledger, run, id } = &ledgers[index];
+            (index, pairs) = (index + 1, Pairs::default());
+            let (run, id) = (run.as_deref(), Some(format!("l{id}")));
+            let item = Item { ledger: Some(ledger), run, id, untrusted: &["/ledger"], ..Item::default() };
+            context.out.record(Kind::Item, &item)
         }
         Record::Line(line) => {
-            let index = ledgers.len().saturating_sub(1);
-            if let Some(entry) = Entry::read(&line.raw) {
-                overview.add(index, &entry);
-                pairs.see(&entry);
-                if let Some(placed) = ledgers.last_mut() {
-                    placed.is_spoken |= matches!(&*entry.event, "message" | "run_start");
-                    if entry.event == "run_start" {
+            let entry = Entry::read(&line.raw);
+            let id = ledgers.get(index.saturating_sub(1)).map(|placed| &*placed.id).unwrap_or_default();
+            let item = Item {
+                id: entry.as_ref().map(|entry| format!("l{id}-{}", entry.seq)),
+                answers: entry.as_ref().and_then(|entry| pairs.see(entry)),
+                seq: entry.as_ref().map(|entry| entry.seq),
+                ts: entry.as_ref().map(|entry| entry.ts),
+                line: Some(entry.as_ref().map_or_else(Shown::of_nothing, shown)),
+                untrusted: &["/line"],
+                ..Item::default()
+            };
+            context.out.record(Kind::Item, &item)?;
+            context.out.item_succeeded();
+            Ok(())
+        }
+        Record::Blob(blob) => {
+            context.out.record(Kind::Item, &Item { blob: Some(blob), untrusted: &["/blob"], ..Item::default() })
+        }
+    })
+}
+
+/// Reads the bundle and folds its lines.
+fn read(bundle: &Bundle) -> Result<(Head, Overview, Vec<Placed>)> {
+    let (mut head, mut overview, mut ledgers) = (Head::default(), Overview::default(), Vec::<Placed>::new());
+    bundle.each(&mut |record| {
+        match record {
+            Record::Head(found) => head = found,
+            Record::Ledger(ledger) => ledgers.push(Placed::new(ledger, &ledgers)),
+            Record::Line(line) => {
+                let index = ledgers.len().saturating_sub(1);
+                if let Some(entry) = Entry::read(&line.raw) {
+                    overview.add(index, &entry);
+                    if let (Some(placed), "run_start") = (ledgers.last_mut(), &*entry.event) {
                         placed.run = entry.run.as_deref().map(str::to_owned);
                     }
                 }
             }
-            if let Some(proof) = proof(&line) {
-                spool.push(Chunk::Proof, proof.as_bytes())?;
-            }
-            spool.push(Chunk::Line, line.raw.as_bytes())
+            Record::Blob(_) => {}
         }
-        Record::Blob(blob) => {
-            let bytes = serde_json::to_vec(&blob).map_err(|e| Error::validation(e.to_string()).fatal())?;
-            spool.push(Chunk::Blob, &bytes)
-        }
+        Ok(())
     })?;
     overview.finish();
-    if let Some(last) = ledgers.last_mut() {
-        last.unanswered = pairs.left();
-    }
-    Ok(Read { head, overview, ledgers, spool })
+    Ok((head, overview, ledgers))
 }

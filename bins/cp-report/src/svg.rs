@@ -22,10 +22,10 @@ impl From<[u64; 2]> for Bar {
     }
 }
 
-/// The picture; none where all values are zero.
+/// The picture; none where all values but one are zero, because a sentence says it better.
 pub(crate) fn bars(label: &str, bars: &[Bar]) -> Option<String> {
     let sum = |bar: &Bar| bar.values[0].saturating_add(bar.values[1]);
-    let most = bars.iter().map(sum).max().filter(|most| *most > 0)?;
+    let most = bars.iter().map(sum).max().filter(|_| bars.iter().filter(|bar| sum(bar) > 0).count() > 1)?;
     let step = (BARS_WIDTH / bars.len() as u64).clamp(2, 60);
     let width = BARS_WIDTH.max(step * bars.len() as u64);
     let tall = |value: u64| u64::try_from(u128::from(value) * u128::from(HEIGHT) / u128::from(most)).unwrap_or(HEIGHT);
@@ -65,14 +65,14 @@ const LEFT: i64 = 90;
 
 const TONES: [&str; 4] = ["fine", "failed", "refused", "waiting"];
 
-/// The picture; none where nothing took time.
+/// The picture; none where not more than one thing took time.
 pub(crate) fn timeline(
     lanes: &[Vec<Span>; LANES.len()],
     id: impl Fn(Place) -> String,
     text: impl Fn(i64) -> String,
 ) -> Option<String> {
     let all = || lanes.iter().flatten();
-    let start = all().map(|span| span.start).min()?;
+    let start = all().map(|span| span.start).min().filter(|_| all().count() > 1)?;
     let whole = (all().map(|span| span.end).max()? - start).max(1);
     let x = |time: i64| LEFT + (time - start) * (TIMELINE_WIDTH - LEFT) / whole;
     let height = LANE * 4 + 22;
@@ -99,7 +99,7 @@ pub(crate) fn timeline(
             let id = id(span.place);
             let _ = write!(
                 svg,
-                "<a id=\"t{id}\" href=\"#{id}\" aria-label=\"{label_text}\"><title>{label_text}</title><rect class=\"{tone}\" x=\"{left}\" y=\"{}\" width=\"{wide}\" height=\"{}\"/></a>",
+                "<a id=\"t{id}\" href=\"#{id}\" aria-label=\"{label_text}\"><title>{label_text}</title><rect class=\"{name} {tone}\" x=\"{left}\" y=\"{}\" width=\"{wide}\" height=\"{}\"/></a>",
                 top + 3,
                 LANE - 6,
             );

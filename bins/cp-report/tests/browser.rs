@@ -34,6 +34,15 @@ pub(crate) fn signed(place: &Place) -> PathBuf {
     place.work.join("page.html")
 }
 
+/// The class of the verdict after a reader gives a key.
+fn verdict_class(page: &Path, key: &str) -> String {
+    let give = format!(
+        "const field = document.getElementById('key'); field.value = '{key}'; field.dispatchEvent(new Event('change')); \
+         new Promise((done) => setTimeout(() => done(document.getElementById('verdict').className), 1000))"
+    );
+    opened(page, &json!({"evaluate": [give]})).unwrap()["values"][0].as_str().unwrap().to_owned()
+}
+
 pub(crate) fn is_quiet(seen: &Value) {
     assert_eq!(seen["noise"], json!([]), "{seen}");
     assert_eq!(seen["requests"].as_array().unwrap().len(), 1, "only itself: {seen}");
@@ -48,7 +57,16 @@ fn a_page_opens_without_a_request_and_proves_itself() {
     assert!(seen["verdict"].as_str().unwrap().starts_with("All 24 lines hold"), "{seen}");
     let proved = seen["proved"].as_str().unwrap();
     let key = place.work.read("K.pub");
-    assert!(proved.contains(key.trim()) && proved.contains("18 lines are signed"), "{seen}");
+    assert!(proved.contains("18 lines are signed by K (given when the page was made)"), "{seen}");
+    let strip =
+        "[...document.querySelectorAll('#strip div')].map((e) => [e.className, e.querySelector('dd').textContent])";
+    let seen = opened(&page, &json!({"evaluate": [strip]})).unwrap();
+    let unsure = json!(["unsure", "Signed by a key inside this file"]);
+    assert_eq!((&seen["values"][0][0], verdict_class(&page, "")), (&unsure, "unsure".to_owned()), "{seen}");
+    // Only a key that the reader gives is green.
+    let other = key.trim().replacen("K+", "L+", 1);
+    assert_eq!(verdict_class(&page, &other), "unsure");
+    assert_eq!(verdict_class(&page, key.trim()), "holds");
 
     // Without the key it says whose word it takes.
     place.sh("cp-report bundle >page.html").success();
@@ -73,8 +91,8 @@ fn a_part_of_a_ledger_is_proved_line_by_line() {
     assert!(seen["proved"].as_str().unwrap().contains("are signed"), "{seen}");
 
     let text = place.work.read("page.html");
-    let at = text.find("data-seq=\"6\"").unwrap();
-    let proof = at + text[at..].find("proof&quot;:[&quot;").unwrap() + "proof&quot;:[&quot;".len();
+    let at = text.find("{\"seq\":6,").unwrap();
+    let proof = at + text[at..].find("\"proof\":[\"").unwrap() + "\"proof\":[\"".len();
     let other = if text.as_bytes()[proof] == b'A' { "B" } else { "A" };
     place.work.write("page.html", format!("{}{other}{}", &text[..proof], &text[proof + 1..]));
     let seen = opened(&page, &json!({})).unwrap();
@@ -95,16 +113,20 @@ fn a_changed_byte_is_found_at_its_line() {
     let ledger_id = line.strip_suffix("-0").unwrap().to_owned();
     for (from, to, fault, place) in [
         ("It is mended.", "It is mendEd.", "line 16: its bytes are not those that were hashed", &id("run.jsonl", 16)),
-        ("\"seq\":5,", "\"seq\":6,", "line 5: its bytes are not", &id("run.jsonl", 5)),
-        ("data-seq=\"9\"", "data-seq=\"8\"", "line 8: it cannot be here", &id("run.jsonl", 9)),
-        ("{\"seq\":7,", " {\"seq\":7,", "line 7: these bytes are no line of a ledger", &id("run.jsonl", 7)),
-        ("\"size\":18,", "\"size\":19,", "run.jsonl: its lines are not those that the root is of", &ledger_id),
+        (r#"\"seq\":5,"#, r#"\"seq\":6,"#, "line 5: its bytes are not", &id("run.jsonl", 5)),
+        (r#"{"seq":9,"raw""#, r#"{"seq":8,"raw""#, "line 8: it cannot be here", &id("run.jsonl", 8)),
+        (r#""{\"seq\":7,"#, r#"" {\"seq\":7,"#, "line 7: these bytes are not a line of a ledger", &id("run.jsonl", 7)),
+        ("\"size\":19,", "\"size\":18,", "run.jsonl: its lines are not those that the root is of", &ledger_id),
         ("18\\n", "17\\n", "its lines are not those that were signed", &ledger_id),
     ] {
         let Some(seen) = changed(from, to) else { return };
         let faults = seen["faults"].as_str().unwrap();
         assert!(faults.contains(fault), "{from}: {seen}");
         assert!(seen["verdict"].as_str().unwrap().starts_with("It does not hold"), "{seen}");
+        assert!(
+            !seen["proved"].as_str().unwrap().contains("\u{2713} run.jsonl"),
+            "a ledger with a fault proves nothing: {seen}"
+        );
         assert!(seen["values"][0].as_str().unwrap().split(',').any(|id| id == *place), "{from}: {seen}");
     }
 
@@ -206,14 +228,16 @@ fn two_hundred_hostile_texts_do_nothing() {
     ledger(&place, "run.jsonl", &entries);
     bundle(&place, "run.jsonl");
     let page = place.work.join("page.html");
-    let count = "document.querySelectorAll('img,iframe,object,embed,form:not(#filters),base,link,article svg,article a:not([href^=\"#l\"]):not([href^=\"#r\"]):not([href^=\"#t\"]):not([href^=\"#sum\"]),[onload],[onerror],[onfocus],[onmouseover]').length";
+    let all = "globalThis.dispatchEvent(new Event('beforeprint')); document.querySelectorAll('.entry').length > 1000";
+    let count = "document.querySelectorAll('img,iframe,object,embed,form:not(#filters),base,link,article svg,article a:not([href^=\"#l\"]):not([href^=\"#approval-\"]):not([href^=\"#t\"]):not([href^=\"#sum\"]),[onload],[onerror],[onfocus],[onmouseover]').length";
     let scripts = "document.querySelectorAll('script:not([type])').length";
     for words in ["", "--overview"] {
         place.sh(&format!("cp-report {words} bundle >page.html")).success();
-        let Some(seen) = opened(&page, &json!({"evaluate": [count, scripts, "document.title"]})) else { return };
+        let Some(seen) = opened(&page, &json!({"evaluate": [all, count, scripts, "document.title"]})) else { return };
         is_quiet(&seen);
-        assert_eq!((&seen["values"][0], &seen["values"][1]), (&json!(0), &json!(1)), "{seen}");
-        assert!(!seen["values"][2].as_str().unwrap().contains("hit"), "{seen}");
+        let shown = (&seen["values"][0], &seen["values"][1], &seen["values"][2]);
+        assert_eq!(shown, (&json!(true), &json!(0), &json!(1)), "{seen}");
+        assert!(!seen["values"][3].as_str().unwrap().contains("hit"), "{seen}");
         assert!(seen["verdict"].as_str().unwrap().starts_with("All"), "every byte comes back: {seen}");
     }
 }
@@ -248,7 +272,7 @@ fn page_without_script_says_nothing_was_checked() {
     is_quiet(&seen);
     assert!(std::fs::read(pdf).unwrap().starts_with(b"%PDF"));
     let shown = place.work.read("page.html");
-    assert!(shown.contains("Nothing has been checked yet"), "{shown}");
+    assert!(shown.contains("Nothing has been checked:"), "{shown}");
 }
 
 #[test]
@@ -256,7 +280,7 @@ fn lines_are_found_by_kind_and_by_text() {
     let place = Place::new();
     let page = signed(&place);
     let type_in = "const box = document.getElementById('search'); box.value = 'MENDED'; box.dispatchEvent(new Event('input', {bubbles: true})); new Promise((done) => setTimeout(done, 500))";
-    let shown = "[...document.querySelectorAll('article:not([hidden])')].map((e) => e.id).join()";
+    let shown = "[...document.querySelectorAll('.entry:not([hidden])')].map((e) => e.id).join()";
     let uncheck = "for (const box of document.querySelectorAll('[type=checkbox]')) if (box.value !== 'person') box.click(); document.getElementById('search').value = ''; new Promise((done) => setTimeout(done, 500))";
     let asked = json!({"evaluate": [type_in, shown, uncheck, shown]});
     let Some(seen) = opened(&page, &asked) else { return };

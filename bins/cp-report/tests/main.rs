@@ -6,3 +6,4 @@ mod browser;
 mod layout;
 mod made;
 mod report;
+mod verdicts;

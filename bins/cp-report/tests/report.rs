@@ -25,40 +25,29 @@ fn a_run_has_its_heading_its_turns_in_order_and_its_agent_inside() {
         "turn 2: 100 tokens read, 20 written",
         "turn 2: $0.5000",
         "Tokens and cost",
-        "Turn 1 begins",
         "2 of 4",
-        "<del>-two</del><ins>+2</ins>",
-        "Refused: blocked",
-        "Approved by ada",
-        "rm &#39;a b&#39;",
         "model, waiting",
         "model, failed",
-        "people, fine",
+        "people, waiting",
     ] {
         assert!(page.contains(said), "{said} is not in\n{page}");
     }
-    // Each claim leads to its line, and the line back to it.
+    // Each claim leads to its line, which the script renders.
     let line = |seq| id("run.jsonl", seq);
-    let own = |mark: &str, seq| format!("{mark}{}", line(seq));
     for (from, to) in [
         ("<dt>retries</dt><dd>".to_owned(), line(5)),
         ("<dt>refusals</dt><dd>".to_owned(), line(8)),
-        ("<strong>Refused: blocked".to_owned(), "sum-refusals".to_owned()),
-        (format!("<a id=\"{}\" ", own("c", 14)), line(14)),
-        ("<h4>Turn 2 <a class=\"back\" ".to_owned(), own("c", 14)),
-        (format!("<a id=\"{}\" ", own("t", 7)), line(7)),
-        ("<strong>Result of filesystem".to_owned(), own("t", 7)),
-        ("<strong>Call of filesystem".to_owned(), own("r", 6)),
-        (format!("<a id=\"{}\" ", own("r", 6)), line(6)),
+        (format!("<a id=\"c{}\" ", line(14)), line(14)),
+        (format!("<a id=\"t{}\" ", line(7)), line(7)),
     ] {
         let (_, rest) = page.split_once(&from).unwrap_or_else(|| panic!("{from} is not in\n{page}"));
-        assert!(page.contains(&format!(" id=\"{to}\"")), "{to}");
         assert_eq!(rest.split("href=\"#").nth(1).unwrap().split('"').next(), Some(&*to), "{from}");
     }
-    let place_of = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}"));
-    assert!(place_of("An agent begins") < place_of("I helped.") && place_of("I helped.") < place_of("It is mended."));
     assert_eq!(page.matches("<section").count(), page.matches("</section>").count());
-    assert_eq!(page.matches("I helped.").count(), 2, "shown, and in its line");
+    assert_eq!(page.matches("I helped.").count(), 1, "in its line, from which it is rendered");
+    let bundle = place.work.read("bundle");
+    let unescaped = page.replace("&lt;", "<").replace("&amp;", "&");
+    assert!(unescaped.contains(&bundle), "the page has the bundle as it is");
 }
 
 #[test]
@@ -69,7 +58,7 @@ fn an_overview_and_a_batch_begin_with_sums() {
     ledger(&place, "batch.jsonl", &[answer(Value::Null), answer("E_RATE_LIMITED".into()), answer(Value::Null)]);
     bundle(&place, "run.jsonl");
     let overview = page(&place, "--overview");
-    for said in ["By day", "By model", "Refusals by rule", "<td>1</td>", "All lines", "data-seq=\"17\""] {
+    for said in ["By day", "By model", "Refusals by rule", "<td>1</td>", "All lines", "Mend it"] {
         assert!(overview.contains(said), "{said}\n{overview}");
     }
     bundle(&place, "batch.jsonl");
@@ -77,25 +66,6 @@ fn an_overview_and_a_batch_begin_with_sums() {
     for said in ["<p class=\"kind\">Batch</p>", "Failures by code", "E_RATE_LIMITED", "at most 128 ms"] {
         assert!(batch.contains(said), "{said}\n{batch}");
     }
-}
-
-#[test]
-fn the_rows_of_a_batch_lead_to_their_answers() {
-    let place = Place::new();
-    let row = |event: &str, name: &str| serde_json::json!({"event": event, "data": {"model": "m", "attempt": 1, "request_hash": name}});
-    let lines =
-        [("request", "a"), ("request", "b"), ("request", "b"), ("response", "b"), ("response", "a"), ("response", "c")];
-    ledger(&place, "batch.jsonl", &lines.map(|(event, name)| row(&format!("llm.{event}"), name)));
-    bundle(&place, "batch.jsonl");
-    let page = page(&place, "");
-    let line = |seq| id("batch.jsonl", seq);
-    let asked_by = |seq| format!("<a id=\"r{0}\" href=\"#{0}\">line {seq}</a>", line(seq));
-    let answer = |seq: u64| page.split(&format!(" id=\"{}\" data-group", line(seq))).nth(1).unwrap();
-    assert!(answer(4).split("</article>").next().unwrap().contains(&asked_by(2)), "{page}");
-    assert!(answer(5).split("</article>").next().unwrap().contains(&asked_by(1)), "{page}");
-    // One has no answer, and one answer no question.
-    assert_eq!(page.matches("what came of it").count(), 2, "{page}");
-    assert_eq!(page.matches("<dt>of</dt>").count(), 2, "{page}");
 }
 
 #[test]
@@ -120,15 +90,6 @@ fn a_run_of_another_model_program_counts_what_its_messages_say_and_its_agents() 
     {
         assert!(page.contains(said), "{said} is not in\n{page}");
     }
-}
-
-#[test]
-fn a_session_is_a_transcript() {
-    let place = Place::new();
-    place.sh("S=$(cp-session start --format text); cp-session append --session $S -- why; cp-session append --session $S --role assistant -- because; cp-log bundle --session $S >bundle").success();
-    let page = page(&place, "");
-    assert!(page.contains("<p class=\"kind\">Session</p>"), "{page}");
-    assert!(page.find(">why<") < page.find(">because<") && page.contains(">why<"), "{page}");
 }
 
 #[test]
@@ -202,7 +163,7 @@ fn page_escapes_markup_of_lines() {
         assert!(!page.contains("<img") && !page.contains("alert(1)</script>"), "{page}");
         let own = page.matches("<script>").count();
         assert_eq!((own, page.matches("</script>").count()), (1, page.matches("<script").count()));
-        assert!(page.contains("[U+202E]") && page.contains('\u{2400}') && !page.contains('\u{0}'));
+        assert!(page.contains("[U+202E]") && !page.contains('\u{0}'));
     }
 }
 

@@ -133,7 +133,7 @@ pub(crate) fn ask(context: &Context, program: &str, words: &[&str]) -> Result<Va
 }
 
 /// Checks that the programs that it runs are installed, and that the agents can be read.
-fn checks(context: &mut Context) -> Vec<Check> {
+pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let names = ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop"];
     let mut checks: Vec<Check> = names
         .into_iter()

@@ -1,7 +1,6 @@
 //! The default verb: an interactive session at a terminal, or pipe mode.
 
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
 
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Error, Result};
@@ -28,9 +27,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Answer JSON requests, or hold an interactive session
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The control plane tree (default: the home)
-    #[arg(long, value_name = "DIR", help_heading = "Session")]
-    root: Option<PathBuf>,
     /// Hold an interactive session even without a terminal
     #[arg(long, help_heading = "Session")]
     interactive: bool,
@@ -47,18 +43,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let Args { root, interactive, options, model, agent, continues } = args;
-    let (root, agent) = (root.as_deref(), agent.as_deref());
+    let Args { interactive, options, model, agent, continues } = args;
+    let agent = agent.as_deref();
     if *interactive || std::io::stdin().is_terminal() {
         let mut model = model.clone();
         if options.offline {
             // An option wins over the backend that the name of a model selects.
             model.backend = context.config.text("backend", model.backend.as_deref());
         }
-        interactive::run(Request { root, agent, options: *options, continues: *continues, model: &model }, context)
+        interactive::run(Request { agent, options: *options, continues: *continues, model: &model }, context)
     } else if *continues {
         Err(Error::usage("--continue requires a terminal or --interactive").hint("or name the session with --session"))
     } else {
-        pipe::run(root, agent, context)
+        pipe::run(agent, context)
     }
 }

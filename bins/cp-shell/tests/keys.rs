@@ -1,7 +1,10 @@
 //! Keys that are pressed while a turn is answered.
 
+use std::time::Duration;
+
 use cp_testkit::server::events;
 use cp_testkit::{Server, until};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::person::{Person, Session};
@@ -189,5 +192,71 @@ fn terminal_is_restored_at_every_end() {
         terminal.wait_for("left\n");
         assert_eq!(place.work.read("before"), place.work.read("after"), "{end:?}");
         assert_eq!(turns(&place), [true], "{end:?}");
+    }
+}
+
+#[test]
+fn lines_of_one_write_become_turns() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&["--backend", "stub", "--no-hub"], 100);
+    terminal.prompted();
+    terminal.send("one\rtwo\rthree\r");
+    for answer in 1..=3 {
+        terminal.wait_for(&format!("stub response {answer}\n"));
+    }
+    terminal.prompted();
+    assert_eq!(turns(&place), [false; 3]);
+}
+
+#[test]
+fn line_feed_inserts_line_break_after_type_ahead() {
+    let place = Person::new();
+    let mut terminal = answering(&place);
+    terminal.send("one\r");
+    looked_at(&mut terminal, "one");
+    place.root.write("go", "");
+    terminal.wait_for("· t2 |");
+    terminal.prompted();
+    // The first line that Enter ends ends the input of the terminal's cooked mode.
+    terminal.says(":ctx");
+    terminal.send("two\nthree\r");
+    terminal.wait_for("· t3 |");
+    terminal.prompted();
+    assert!(questions(&place).contains(&"two\nthree".to_owned()), "{:?}", questions(&place));
+}
+
+/// The questions of a session, in order.
+fn questions(place: &Person) -> Vec<String> {
+    let entries = place.entries();
+    let asked = entries.iter().filter(|entry| entry["event"] == "message" && entry["role"] == "user");
+    asked.filter_map(|entry| entry["content"].as_str().map(str::to_owned)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("CP_LONG").is_some() { 100 } else { 6 }))]
+
+    /// The same keys are the same turns, however the terminal delivers them: at once, in parts, at the prompt or during an answer.
+    #[test]
+    fn chunks_of_keys_become_the_same_turns(
+        lines in prop::collection::vec("[a-z]{1,8}( [a-zäß日]{1,8}){0,2}", 2..6),
+        chunks in prop::collection::vec((1_usize..24, 0_u64..120), 1..12),
+    ) {
+        let place = Person::new();
+        let mut terminal = place.terminal(&["--backend", "stub", "--no-hub"], 100);
+        terminal.prompted();
+        let typed = lines.join("\r") + "\r";
+        let mut rest = typed.as_str();
+        for (length, pause_ms) in chunks.iter().cycle() {
+            let (chunk, later) = rest.split_at(rest.ceil_char_boundary(*length));
+            terminal.send(chunk);
+            std::thread::sleep(Duration::from_millis(*pause_ms));
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        terminal.wait_for(&format!("stub response {}\n", lines.len()));
+        terminal.prompted();
+        prop_assert_eq!(questions(&place), lines);
     }
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod agent;
+mod changes;
 mod config;
 mod governance;
 mod hub;

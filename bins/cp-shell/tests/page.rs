@@ -32,7 +32,7 @@ fn turn_is_written_in_editor_and_on_several_lines() {
     let mut terminal = Session(place.at_terminal().args(STUB).env("EDITOR", &editor).terminal(100));
     terminal.prompted();
     terminal.send("begun \x0f");
-    assert!(terminal.wait_for("ctx:").contains("begun\nfirst\nsecond\nwith place"), "{}", terminal.text());
+    assert!(terminal.wait_for("ctx:").contains("begun\nfirst\nsecond\ncontext: place"), "{}", terminal.text());
     terminal.prompted();
     // Ctrl-J and Alt-Enter insert a line break; Enter sends all lines.
     terminal.send("a\x0ab\x1b\rc\r");

@@ -7,6 +7,9 @@ use crate::person::{Person, Session};
 
 const STUB: [&str; 2] = ["--backend", "stub"];
 
+/// The question about tools.
+pub(crate) const TOOLS: &str = "a = always in this session: ";
+
 #[test]
 fn terminal_session_takes_turn_and_ends_with_input() {
     let place = Person::new();
@@ -121,14 +124,15 @@ fn tool_is_used_after_confirmation() {
     let mut terminal = place.terminal(&[&STUB[..], &["--tools", tools.to_str().unwrap()]].concat(), 100);
     terminal.prompted();
     terminal.send("mark it\r");
-    let question = terminal.wait_for("in this turn? [y/N] ");
+    let question = terminal.wait_for("in this turn?");
+    terminal.wait_for(TOOLS);
     let named = question.split("Let the model use ").nth(1).unwrap();
     assert!(named.contains("mark") && named.contains("shell"), "the tools are named: {question}");
     terminal.send("n\r");
     terminal.wait_for("cancelled: nothing was sent");
     terminal.prompted();
     terminal.send("mark it\r");
-    terminal.wait_for("in this turn? [y/N] ");
+    terminal.wait_for(TOOLS);
     terminal.send("y\r");
     terminal.wait_for("→ mark {}");
     terminal.wait_for("← mark: marked it");
@@ -154,7 +158,7 @@ fn tool_calls_are_approved_one_by_one() {
     let mut terminal = place.terminal(&[&STUB[..], &["--tools", tools.to_str().unwrap()]].concat(), 100);
     terminal.prompted();
     terminal.send("mark it\r");
-    terminal.wait_for("in this turn? [y/N] ");
+    terminal.wait_for(TOOLS);
     terminal.send("y\r");
     let shown = terminal.wait_for("Allow it? y = yes, n = no, a = always for this session: ");
     assert!(shown.contains("mark {\"n\":1}") && shown.contains("tool.approve: mark requires approval"), "{shown}");
@@ -204,11 +208,27 @@ fn terminal_width_may_change() {
     let place = Person::new();
     let mut terminal = place.terminal(&STUB, 120);
     terminal.prompted();
-    let wide = terminal.says(":help");
+    let wide = help(&mut terminal);
     assert!(wide.lines().any(|line| line.starts_with("  :quit, :q") && line.contains("end the session")), "{wide}");
     terminal.resize(40);
-    let narrow = terminal.says(":help");
-    assert!(narrow.contains("  :quit, :q\n      end the session\n"), "{narrow}");
+    let narrow = help(&mut terminal);
+    assert!(narrow.contains("  :export-session\n      write summary.json, without\n      secrets\n"), "{narrow}");
+    assert!(narrow.lines().all(|line| line.chars().count() <= 40 || line.contains("Enter = more")), "{narrow}");
+}
+
+/// All pages of help.
+fn help(terminal: &mut Session) -> String {
+    const MORE: &str = " lines; Enter = more, q = end: ";
+    terminal.send(":help\r");
+    terminal.wait_for(":help\n");
+    let mut pages = terminal.wait_for(MORE);
+    let many = pages.strip_suffix(MORE).unwrap().rsplit(' ').next().unwrap().parse::<usize>().unwrap();
+    for _ in 2..many.div_ceil(23) {
+        terminal.send("\r");
+        pages.push_str(&terminal.wait_for(MORE));
+    }
+    terminal.send("\r");
+    pages + &terminal.prompted()
 }
 
 #[test]
@@ -389,7 +409,7 @@ pub(crate) fn sent(place: &Person, level: &str) -> Session {
     let mut terminal = place.terminal(&[&STUB[..], &["--tools", &tools]].concat(), 100);
     terminal.prompted();
     terminal.send("do it\r");
-    terminal.wait_for("in this turn? [y/N] ");
+    terminal.wait_for(TOOLS);
     terminal.send("y\r");
     terminal
 }

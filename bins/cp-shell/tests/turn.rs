@@ -3,7 +3,7 @@
 use cp_testkit::{Signal, until};
 
 use crate::person::{Person, hub};
-use crate::terminal::sent;
+use crate::terminal::{TOOLS, sent};
 
 const SLOW: &str = "{\"content\":\"late\",\"delay_ms\":600000}\n";
 const STUB: [&str; 2] = ["--backend", "stub"];
@@ -119,7 +119,7 @@ fn reasoning_is_shown_until_answer_begins() {
         terminal.prompted();
         terminal.send("what is 17 * 3?\r");
         if tools {
-            terminal.wait_for("[y/N] ");
+            terminal.wait_for(TOOLS);
             terminal.send("y\r");
         }
         terminal.wait_for("first I look at all of the numbers");
@@ -156,7 +156,7 @@ fn session_approval_holds_in_later_turns() {
     terminal.prompted();
     assert!(terminal.says(":tools").contains("allowed for this session: tee (policy.tee)"), "{}", terminal.text());
     terminal.send("and once more\r");
-    terminal.wait_for("in this turn? [y/N] ");
+    terminal.wait_for(TOOLS);
     terminal.send("y\r");
     terminal.wait_for("allowed for this session: tee c\n");
     // Another program requires approval again.

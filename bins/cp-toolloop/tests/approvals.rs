@@ -292,8 +292,8 @@ fn terminal_shows_command_and_reads_answer() {
     let shown = place.run(&["show", &run, "--format", "text"]);
     for line in [
         "tool_call shell call_1_1: tee a",
-        "approval.denied call_1_1: by person",
-        "approval.granted call_2_1: by person (terminal, run)",
+        "approval.denied call_1_1: by terminal",
+        "approval.granted call_2_1: by terminal (terminal, run)",
     ] {
         assert!(shown.stdout.contains(line), "{line}: {}", shown.stdout);
     }
@@ -356,4 +356,31 @@ fn line_that_awaits_approval_names_what_ran_and_starts_again_after_it() {
     assert_eq!((denied.status, place.written("b").as_str()), (0, "x\nx\nx\n"), "{denied:?}");
     assert!(denied.results()[0].contains(ran), "{denied:?}");
     assert_eq!(place.program("cp-log").arg("audit").run().status, 0);
+}
+
+#[test]
+fn grant_of_one_run_does_not_start_equal_call_of_another() {
+    let place = asks("agent", &[json!(["tee", "made"])]);
+    let asked = [place.run(&["x"]), place.run(&["x"])];
+    let ids = asked.each_ref().map(|asked| asked.error()["details"]["approval"]["id"].as_str().unwrap().to_owned());
+    assert!(ids[0] != ids[1], "each run has a request");
+    let [first, second] = asked.map(|asked| (asked.detail("run_id"), call_of(&asked)));
+    assert_eq!(place.program("cp-exec").arg("approve").run().closing()["data"]["count"], 2);
+    let mut terminal = place.program("cp-exec").args(["approve", &ids[0]]).terminal(100);
+    terminal.wait_for("Allow it?");
+    terminal.send("y\r");
+    assert_eq!(terminal.end(), Some(0));
+    // The person approved the call of the first run.
+    assert_eq!((place.run(&["resume", &second.0]).status, place.work.join("made").exists()), (9, false));
+    let ran = place.run(&["resume", &first.0]);
+    assert_eq!((ran.status, place.work.join("made").exists()), (0, true), "{ran:?}");
+    let ran = place.run(&["resume", &second.0, "--approve", &second.1]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    // A command line without a terminal answers as the caller.
+    let entries = place.home.records(format!("planes/ho1/runs/{}.jsonl", second.0));
+    let granted = &entries.iter().find(|entry| entry["event"] == "approval.granted").unwrap()["data"];
+    assert_eq!((&granted["by"], &granted["command"]), (&json!("caller"), &json!("tee made")));
+    assert_eq!((&granted["tty"], granted["uid"].is_u64()), (&Value::Null, true), "{granted}");
+    let audit = place.program("cp-log").arg("audit").run();
+    assert_eq!(audit.status, 0, "{audit:?}");
 }

@@ -7,6 +7,7 @@ mod backend;
 mod blocks;
 mod context;
 mod edits;
+mod group_kill;
 mod hooks;
 mod mcp;
 mod mcp_proxy;

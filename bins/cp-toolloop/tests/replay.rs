@@ -36,6 +36,8 @@ fn replay_is_identical_and_starts_nothing() {
         let again = place.run(&["--replay", source]);
         assert_eq!(again.status, 0, "{again:?}");
         assert_eq!(timeless(&again.records()), timeless(&ran.records()));
+        let notices = |ran: &cp_testkit::Outcome| ran.closing()["meta"]["notices"][0]["type"].clone();
+        assert_eq!((notices(&ran), notices(&again)), (Value::Null, "replayed".into()));
     }
     assert_eq!(place.written("ran"), "ran\n");
     assert_eq!(place.run(&["--replay", &recording, "x"]).status, 0);

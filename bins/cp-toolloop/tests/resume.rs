@@ -90,6 +90,24 @@ fn killed_run_is_locked_while_its_tool_runs() {
 }
 
 #[test]
+fn output_of_command_that_ended_after_kill_reaches_model() {
+    let place = ToolLoop::new();
+    place.policy("[exec]\nallowed_commands = [\"sh\", \"sleep\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
+    let command = "echo begun >begun; sleep 1; echo the output; echo the error >&2";
+    let call = json!({"tool_calls": [{"name": "bash", "input": {"command": command}}]}).to_string();
+    place.script(&[&call, r#"{"content":"done"}"#]);
+    let run = killed_when(&place, 4, || place.until_written("begun"));
+    let ledger = format!("planes/ho1/runs/{run}.jsonl");
+    until("the end of the command", || place.home.read_if_there(&ledger).contains("exec.result"));
+    let ran = place.run(&["resume", &run]).success();
+    let result = &ran.results()[0];
+    assert!(
+        result.contains("standard output: the output\n") && result.contains("standard error: the error\n"),
+        "{result}"
+    );
+}
+
+#[test]
 fn idempotent_call_is_repeated_after_stop() {
     for kill_at in [4, 8, 12] {
         let place = five_steps(true);

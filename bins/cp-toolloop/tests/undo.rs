@@ -176,6 +176,51 @@ fn undo_of_call_requires_no_later_call_on_file() {
 }
 
 #[test]
+fn undo_names_later_call_or_leaves_out_changed_files() {
+    let place = ToolLoop::new();
+    place.work.write("a", "one two");
+    place.work.write("b", "three");
+    let run = ran(&place, &[edit("a", "one", "1"), edit("b", "three", "3"), edit("a", "two", "2")]);
+    let refused = place.run(&["undo", &run, "--call", "call_1_1", "--dry-run"]).failed(6, "E_CONFLICT");
+    assert_eq!(refused["details"]["call"], "call_3_1", "{refused}");
+    assert!(refused["details"]["hint"].as_str().unwrap().contains("--call call_3_1"), "{refused}");
+    place.work.write("b", "by hand");
+    let refused = place.run(&["undo", &run, "--dry-run"]).failed(6, "E_CONFLICT");
+    assert!(refused["details"]["hint"].as_str().unwrap().contains("--except-changed"), "{refused}");
+    let undone = undo(&place, &[&run, "--except-changed"]);
+    assert_eq!(put_back(&undone), ["restore a"]);
+    assert_eq!(undone.closing()["data"]["left_out"], json!([place.work.join("b")]));
+    assert_eq!((place.written("a").as_str(), place.written("b").as_str()), ("one two", "by hand"));
+}
+
+#[test]
+fn undo_removes_directories_that_run_created_and_temporary_files_of_killed_changes() {
+    let place = ToolLoop::new();
+    place.policy(
+        "[exec]\nallowed_commands = [\"mkdir\"]\nargument_rules = \"off\"\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n",
+    );
+    place.work.directory("old");
+    let shell =
+        json!({"tool_calls": [{"name": "shell", "input": {"argv": ["mkdir", "-p", "new/deep", "full"]}}]}).to_string();
+    let calls = ["new/deep/a", "full/a", "old/a"].map(|path| json!({"name": "filesystem", "input": create(path, "x")}));
+    place.script(&[&shell, &json!({"tool_calls": calls}).to_string(), r#"{"content":"Done."}"#]);
+    let ran = place.run(&["go"]).success();
+    let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
+    place.work.write("full/other", "by hand");
+    // A process of this number cannot exist, and this one does.
+    let (left, used) = (".a.4194305.tmp", format!("old/.a.{}.tmp", std::process::id()));
+    place.work.write(format!("old/{left}"), "half");
+    place.work.write(&used, "half");
+    place.run(&["undo", &run]).success();
+    assert!(!place.work.join("new").exists() && place.work.join("full/other").exists());
+    let names: Vec<String> = fs::read_dir(place.work.join("old"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(names, [used.trim_start_matches("old/")], "only the file of a process that exists stays");
+}
+
+#[test]
 fn killed_undo_is_completed_by_next() {
     let place = ToolLoop::new();
     place.work.write("a", "one");

@@ -35,8 +35,9 @@ pub fn from_unix_seconds(seconds: u64) -> String {
     i64::try_from(seconds).ok().and_then(|s| DateTime::<Utc>::from_timestamp(s, 0)).map_or_else(now, rfc3339)
 }
 
-/// Parses a time that a user typed and formats it as a printed time: RFC 3339, a date (midnight UTC), `today` and
-/// `yesterday` (midnight in the local time zone), or a span before now such as `90s`, `30m`, `2h`, `7d`, `1w`.
+/// Parses a time that a user typed and formats it as a printed time: RFC 3339, a date (midnight UTC), a date with a
+/// time of day, `today`, `yesterday` and the last day of a name such as `tuesday` (midnight), all three in the local time
+/// zone, or a span before now such as `90s`, `30m`, `2h`, `7d`, `1w`.
 pub fn time_of(text: &str) -> Result<String> {
     if let Some(time) = instant_of(text) {
         return Ok(time);
@@ -48,11 +49,11 @@ pub fn time_of(text: &str) -> Result<String> {
     let time = match text {
         "today" => local_midnight(0),
         "yesterday" => local_midnight(1),
-        span => ago(span),
+        _ => last_weekday(text).or_else(|| local_time(text)).or_else(|| ago(text)),
     };
     time.ok_or_else(|| {
         Error::usage(format!("`{text}` is not a time")).hint(
-            "write 2026-11-21T03:00:00Z, 2026-11-21, today, yesterday, or a span before now such as 30m, 2h, 7d, 1w",
+            "write 2026-11-21T03:00:00Z, '2026-11-21 03:00', 2026-11-21, today, yesterday, tuesday, or a span before now such as 30m, 2h, 7d, 1w",
         )
     })
 }
@@ -77,6 +78,22 @@ fn ago(span: &str) -> Option<String> {
     now.checked_sub_signed(TimeDelta::try_seconds(count.checked_mul(seconds)?)?).map(rfc3339)
 }
 
+/// Returns the midnight that began the last day with this name, which is today if today has it.
+fn last_weekday(name: &str) -> Option<String> {
+    let name: chrono::Weekday = name.parse().ok()?;
+    let now: jiff::Timestamp = now().parse().ok()?;
+    let today = now.to_zoned(jiff::tz::TimeZone::system()).weekday().to_monday_zero_offset();
+    let days = i64::from(today) - i64::from(name.num_days_from_monday());
+    local_midnight(days.rem_euclid(7))
+}
+
+/// Parses a date with a time of day in the time zone of `TZ`, else of the machine.
+fn local_time(text: &str) -> Option<String> {
+    let time: jiff::civil::DateTime = text.parse().ok().filter(|_| text.contains([' ', 'T']))?;
+    let time = time.to_zoned(jiff::tz::TimeZone::system()).ok()?.timestamp();
+    DateTime::<Utc>::from_timestamp(time.as_second(), 0).map(rfc3339)
+}
+
 /// Returns the midnight that began the day `days_before` days ago, in the time zone of `TZ`, else of the machine.
 fn local_midnight(days_before: i64) -> Option<String> {
     let now: jiff::Timestamp = now().parse().ok()?;
@@ -97,6 +114,13 @@ mod tests {
     #[test]
     fn time_of_human_forms_returns_utc() {
         assert_eq!(time_of("2026-11-21").unwrap(), "2026-11-21T00:00:00.000000Z");
+        let day = |text: &str| time_of(text).unwrap();
+        let names = ["monday", "tuesday", "wed", "thursday", "Friday", "sat", "sunday"].map(day);
+        assert!(names.iter().all(|day| *day <= now() && *day > ago("8d").unwrap()), "{names:?}");
+        assert_eq!(names.iter().collect::<std::collections::HashSet<_>>().len(), 7);
+        assert!(names.contains(&day("today")) && names.contains(&day("yesterday")));
+        let morning = day("2026-11-23 09:00");
+        assert!(morning > day("2026-11-22T19:00:00Z") && morning < day("2026-11-24T00:00:00Z"), "{morning}");
         assert_eq!(time_of("2026-11-21T03:00:00+02:00").unwrap(), "2026-11-21T01:00:00.000000Z");
         assert_eq!(time_of("2026-11-21T03:00:00.5Z").unwrap(), "2026-11-21T03:00:00.500000Z");
         let [week, days, hours, minutes] = ["1w", "6d", "2h", "30m"].map(|span| time_of(span).unwrap());

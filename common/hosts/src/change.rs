@@ -146,8 +146,11 @@ pub fn change(
                 .in_file(&file)
                 .hint("its owner can make it writable, for example with `chmod u+w`"));
         }
-        let shown =
-            difference(&name, text.unwrap_or_default().as_bytes(), after.as_deref().unwrap_or_default().as_bytes());
+        let shown = difference(
+            [&name; 2],
+            text.unwrap_or_default().as_bytes(),
+            after.as_deref().unwrap_or_default().as_bytes(),
+        );
         let what = Change {
             action: edit.event.rsplit('.').next().unwrap_or_default().to_owned(),
             resource: edit.resource.to_owned(),

@@ -197,8 +197,8 @@ const LONGEST_DIFFERENCE: usize = 256 << 10;
 /// Time after which the difference consists of larger pieces.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns the unified diff of a file's content.
-pub fn difference(name: &str, before: &[u8], after: &[u8]) -> String {
+/// Returns the unified diff of a file's content, with the names of the file before and after.
+pub fn difference([old, new]: [&str; 2], before: &[u8], after: &[u8]) -> String {
     let (Ok(before), Ok(after)) = (std::str::from_utf8(before), std::str::from_utf8(after)) else {
         return format!("{} bytes become {} bytes, which are not text\n", before.len(), after.len());
     };
@@ -207,13 +207,29 @@ pub fn difference(name: &str, before: &[u8], after: &[u8]) -> String {
     }
     let mut differ = TextDiff::configure();
     let lines = differ.algorithm(Algorithm::Myers).timeout(PATIENCE).diff_lines(before, after);
-    let mut text = lines.unified_diff().header(name, name).to_string();
+    let mut text = lines.unified_diff().header(old, new).to_string();
     if text.len() > LONGEST_DIFFERENCE {
         let whole = text.len();
         text.truncate(text.floor_char_boundary(LONGEST_DIFFERENCE));
         let _ = write!(text, "\n[… {} bytes are not shown …]\n", whole - text.len());
     }
     text
+}
+
+/// Removes the temporary files that killed changes of a file left beside it. A process of the number in the name may
+/// still write the file.
+pub fn remove_abandoned(path: &Path) {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
+    let prefix = format!(".{}.", name.to_string_lossy());
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let found = entry.file_name();
+        let process =
+            found.to_str().and_then(|found| found.strip_prefix(&prefix)?.strip_suffix(".tmp")?.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists()) {
+            // A file that cannot be removed now is removed the next time.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -240,13 +256,13 @@ mod tests {
     #[test]
     fn difference_has_changed_lines_and_context() {
         let before = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
-        let shown = difference("f", before.as_bytes(), before.replace("5\n", "five\n").as_bytes());
+        let shown = difference(["f"; 2], before.as_bytes(), before.replace("5\n", "five\n").as_bytes());
         assert_eq!(shown, "--- f\n+++ f\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n");
-        assert_eq!(difference("f", b"", b"a"), "--- f\n+++ f\n@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n");
-        assert_eq!(difference("f", b"a\na\n", b"a\n"), "--- f\n+++ f\n@@ -1,2 +1 @@\n a\n-a\n");
-        assert_eq!(difference("f", b"a\n", b"a\n"), "nothing changes\n");
-        assert!(difference("f", b"\xff", b"abc").contains("1 bytes become 3 bytes"));
+        assert_eq!(difference(["f"; 2], b"", b"a"), "--- f\n+++ f\n@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n");
+        assert_eq!(difference(["f"; 2], b"a\na\n", b"a\n"), "--- f\n+++ f\n@@ -1,2 +1 @@\n a\n-a\n");
+        assert_eq!(difference(["f"; 2], b"a\n", b"a\n"), "nothing changes\n");
+        assert!(difference(["f"; 2], b"\xff", b"abc").contains("1 bytes become 3 bytes"));
         let long = "x\n".repeat(200_000);
-        assert!(difference("f", b"", long.as_bytes()).ends_with("bytes are not shown …]\n"));
+        assert!(difference(["f"; 2], b"", long.as_bytes()).ends_with("bytes are not shown …]\n"));
     }
 }

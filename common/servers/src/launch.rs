@@ -58,6 +58,9 @@ impl Launcher {
             make_directory(directory)?;
         }
         flags.extend(["--ledger".to_owned(), ledger.display().to_string()]);
+        if let Some(root) = &context.options.root {
+            flags.extend(["--root".to_owned(), std::path::absolute(root)?.display().to_string()]);
+        }
         let named = [("--session", &context.options.session), ("--run", &context.options.run)];
         for (flag, value) in named {
             flags.extend(value.iter().flat_map(|value| [flag.to_owned(), value.clone()]));

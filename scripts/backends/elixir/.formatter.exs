@@ -1,1 +1,1 @@
-[line_length: 120]
+[line_length: 120, inputs: ["*.{ex,exs}", "test/*.exs"]]

@@ -42,7 +42,7 @@ defmodule CpLoop.Model do
   defp leave(model, grace_ms) do
     unless_gone(fn -> Port.close(model.port) end)
     gone?(model, grace_ms) || signal(model, "TERM")
-    gone?(model, @grace_ms) || signal(model, "KILL")
+    gone?(model, @grace_ms) || (signal(model, "KILL") && gone?(model, @grace_ms))
   end
 
   # A program that leaves takes its port with it, at any moment: to ask first whether it is there proves nothing.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cp_testkit::Signal;
+use cp_testkit::{Place, Signal};
 use rustix::fs::{Mode, OFlags};
 
 use super::rows::{World, verbs};
@@ -114,5 +114,27 @@ fn children_that_ignore_the_signal_do_not_hold_their_parent() {
             assert_eq!(ran.status, 130, "{line}: {ran:?}");
             assert!(ran.stdout.lines().last().unwrap().contains("\"E_INTERRUPTED\""), "{line}: {ran:?}");
         }
+    }
+}
+
+#[test]
+fn non_blocking_standard_input_is_awaited() {
+    let place = Place::new();
+    place.sh("cp-exec policy init").success();
+    let question = r#"{"hook_event_name":"PreToolUse","tool_name":"Read","tool_input":{"file_path":"a"},"cwd":"/","session_id":"s"}"#;
+    for (line, input, output) in [
+        ("cp-exec hook claude", question, "permissionDecision"),
+        ("cp-exec --stdin - -- cat", "whole", "\"stdout\":\"whole\""),
+        ("cp-llm --backend stub --input text", "whole", "\"content\":\"whole\""),
+        ("cp-log append -f L", "whole", "\"seq\":1"),
+    ] {
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let child = place.program(words[0]).args(&words[1..]).stdin_from(reader).start();
+        std::thread::sleep(Duration::from_millis(700));
+        rustix::io::write(&writer, input.as_bytes()).unwrap();
+        drop(writer);
+        let ran = child.wait();
+        assert!(ran.status == 0 && ran.stdout.contains(output), "{line}: {ran:?}");
     }
 }

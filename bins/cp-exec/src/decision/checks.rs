@@ -188,7 +188,7 @@ pub(super) fn check_cwd(policy: &Policy, cwd: &Path) -> Result<()> {
     if let Some(pattern) = policy.bounds.forbidding(cwd) {
         return Err(denied_by("execute", cwd, "forbidden", pattern.text()));
     }
-    Ok(())
+    policy.check_tree(Access::Read, cwd)
 }
 
 /// Checks that a module declares the programs that it runs from its root, and that the working directory is readable
@@ -200,7 +200,7 @@ pub(crate) fn check_modules(policy: &Policy, cwd: &Path, program: &Path, argumen
             module.check_execute(program, arguments)?;
         }
     }
-    Ok(())
+    policy.check_tree_script(program, arguments)
 }
 
 /// Checks a script that an interpreter runs against the declarations of its module and of the module of the working
@@ -208,14 +208,18 @@ pub(crate) fn check_modules(policy: &Policy, cwd: &Path, program: &Path, argumen
 pub(super) fn check_script(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let Some((script, arguments)) = arguments.script() else { return Ok(()) };
     let full = resolve_word(cwd, &policy.expand(script));
-    policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, arguments))
+    policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, arguments))?;
+    policy.check_tree_script(&full, arguments)
 }
 
 /// Refuses a command whose arguments name a governed file that it would write. The sandbox makes these files
 /// read-only; this check reports the reason before the command starts.
 pub(super) fn check_governed(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
     let Some(governed) = &policy.governed else { return Ok(()) };
-    written_paths(policy, arguments, cwd).iter().try_for_each(|path| governed.check_writable(path))
+    written_paths(policy, arguments, cwd).iter().try_for_each(|path| {
+        governed.check_writable(path)?;
+        policy.check_tree(Access::Write, path)
+    })
 }
 
 /// Refuses arguments that name a forbidden path. The sandbox hides these paths; this check reports the reason before
@@ -227,6 +231,9 @@ pub(super) fn check_arguments(policy: &Policy, arguments: &Arguments<'_>, cwd: &
     }
     for value in arguments.possible_paths() {
         let path = resolve_word(cwd, &policy.expand(value));
+        if path.exists() {
+            policy.check_tree(Access::Read, &path)?;
+        }
         if let Some(pattern) = policy.bounds.forbidding(&path) {
             return Err(
                 denied_by("read", &path, "forbidden", pattern.text()).hint("the policy's paths.forbidden covers it")

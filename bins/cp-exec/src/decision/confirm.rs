@@ -109,7 +109,7 @@ pub(crate) fn approval_of_change(
     let name = path.display().to_string();
     let request = (action, &name, sha256(after));
     let shown = Shown {
-        diff: Some(difference(&name, before, after)),
+        diff: Some(difference([&name; 2], before, after)),
         risk: "medium".to_owned(),
         rule: "overwrite".to_owned(),
         why: format!("{name} would be overwritten"),

@@ -122,6 +122,8 @@ fn words(policy: &Policy, argv: &[String], pinned: &Pinned) -> Vec<String> {
 fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -> Result<(View, Guarded)> {
     let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.executable(&write));
     let mut mask = policy.masks();
+    let limits = policy.tree_limits();
+    mask.extend(limits.hidden);
     for module in policy.modules_at(&[cwd, &pinned.path]) {
         read = module.narrow(Access::Read, &read)?;
         write = module.narrow(Access::Write, &write)?;
@@ -140,7 +142,8 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
     let (found, guarded) = policy.scan_trees(&roots, &write)?;
     mask.extend(found.hidden_pinned);
     let mut view = View {
-        protect: policy.protected()?.into_iter().chain(found.kept_pinned).collect(),
+        protect: policy.protected()?.into_iter().chain(found.kept_pinned).chain(limits.read_only).collect(),
+        writable: limits.writable,
         protect_found: found.kept,
         mask: policy.followed(mask)?,
         mask_found: found.hidden,

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use cp_common::wire::Approval;
 use cp_common::{Error, Result};
 
-use super::checks::check_modules;
-use super::checks::{check_command_name, check_target};
+use super::checks::{check_command_name, check_modules, check_script, check_target};
 use super::confirm;
 use super::program::HashCache;
 use super::program::ProgramLookup;
@@ -79,7 +78,7 @@ pub(crate) fn decide_step(
     let finding = match caller {
         Caller::Line => check_environment(request, given).and_then(|()| of_line(policy, &argv, request)),
         Caller::Git if argv[0].starts_with("git") => Ok(Finding::allowed(Risk::Low)),
-        Caller::Program | Caller::Git => judge(policy, &argv, &request.cwd, Scope::Child).or_refused(),
+        Caller::Program | Caller::Git => of_program(policy, &argv, request),
     };
     let verdict = match finding {
         Err(error) => {
@@ -113,6 +112,16 @@ fn check_environment(request: &ExecRequest, given: &BTreeMap<String, String>) ->
     Ok(())
 }
 
+/// Checks a program that another program starts: scripts of the governed tree, then the rules.
+fn of_program(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Finding> {
+    let arguments = Arguments::read(argv);
+    if policy.governed.is_some() {
+        check_script(policy, &arguments, &request.cwd)?;
+        policy.check_tree_script(&request.file.path, arguments.words())?;
+    }
+    judge(policy, argv, &request.cwd, Scope::Child).or_refused()
+}
+
 /// Checks a program that the line starts: its name and file against the policy, then the rules.
 fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Finding> {
     let arguments = Arguments::read(argv);
@@ -123,6 +132,7 @@ fn of_line(policy: &Policy, argv: &[String], request: &ExecRequest) -> Result<Fi
         check_file(policy, &argv[0], file)?;
     }
     check_modules(policy, &request.cwd, file, arguments.words())?;
+    check_script(policy, &arguments, &request.cwd)?;
     let finding = judge(policy, argv, &request.cwd, Scope::Line);
     if finding.rule == WRITES_CONFIG && is_in_new_repository(argv, request) {
         return Ok(Finding::allowed(Risk::Low));

@@ -137,7 +137,7 @@ pub(super) fn trees(patterns: &[Pattern]) -> Vec<PathBuf> {
 /// A control plane root and its governed roots.
 #[derive(Clone)]
 pub(crate) struct Governed {
-    root: PathBuf,
+    pub(super) root: PathBuf,
     roots: Vec<String>,
 }
 
@@ -187,13 +187,13 @@ struct Manifest {
     capabilities: Lists,
 }
 
-/// An empty list allows nothing.
+/// A list that is empty or missing allows nothing in the module. Only a list that is there restricts the whole tree.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Lists {
-    read: Vec<String>,
-    write: Vec<String>,
-    execute: Vec<String>,
+    read: Option<Vec<String>>,
+    write: Option<Vec<String>>,
+    execute: Option<Vec<String>>,
     forbidden: Vec<String>,
 }
 
@@ -204,8 +204,16 @@ pub(crate) struct Module {
     file: PathBuf,
     /// The declared bounds, or the error of a manifest that cannot be read.
     bounds: Result<Bounds>,
+    declared: Declared,
+}
+
+/// The parts of a manifest that are not bounds.
+#[derive(Default)]
+struct Declared {
     /// The declared arguments of executables, for patterns with arguments: `scripts/a.sh --*`.
     arguments: Vec<(Pattern, String)>,
+    /// The accesses for which the manifest has a list.
+    lists: Vec<Access>,
 }
 
 /// The modules of a root that declare capabilities. Most roots have none.
@@ -221,26 +229,37 @@ pub(super) fn modules(root: &Path, anchors: &Anchors) -> Vec<Module> {
                 Err(e) => Err(Error::config(format!("cannot be read: {e}")).in_file(&file)),
                 Ok(text) => declared(&text, &directory, &anchors).map_err(|e| e.in_file(&file)),
             };
-            let (bounds, arguments) = match bounds {
-                Ok((bounds, arguments)) => (Ok(bounds), arguments),
-                Err(error) => (Err(error), Vec::new()),
+            let (bounds, declared) = match bounds {
+                Ok((bounds, declared)) => (Ok(bounds), declared),
+                Err(error) => (Err(error), Declared::default()),
             };
-            Some(Module { directory, file, bounds, arguments })
+            Some(Module { directory, file, bounds, declared })
         })
         .collect();
     modules.sort_by(|a, b| a.directory.cmp(&b.directory));
     modules
 }
 
+/// Parses the patterns of a manifest, which match below the root only: `**` is any depth there.
+fn below_root(texts: &[String], anchors: &Anchors) -> Vec<Pattern> {
+    let below = |text: &String| {
+        let root = text.starts_with("**").then(|| escaped(&anchors.base.to_string_lossy()) + "/");
+        Pattern::new(&(root.unwrap_or_default() + text), anchors)
+    };
+    texts.iter().map(below).collect()
+}
+
 /// The bounds that a manifest declares.
-fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds, Vec<(Pattern, String)>)> {
+fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds, Declared)> {
     let manifest: Manifest = serde_json::from_slice(text).map_err(|e| Error::config(e.to_string()))?;
-    let lists = manifest.capabilities;
-    let mut read = patterns(&lists.read, anchors);
+    let given = manifest.capabilities;
+    let lists = [(Access::Read, &given.read), (Access::Write, &given.write), (Access::Execute, &given.execute)];
+    let lists = lists.into_iter().filter(|(_, list)| list.is_some()).map(|(access, _)| access).collect();
+    let mut read = below_root(&given.read.unwrap_or_default(), anchors);
     // A module can read its own directory.
     read.push(Pattern::new(&escaped(&directory.to_string_lossy()), anchors));
     let (mut execute, mut arguments) = (Vec::new(), Vec::new());
-    for text in &lists.execute {
+    for text in &given.execute.unwrap_or_default() {
         let (path, words) = text.split_once(' ').map_or((text.as_str(), None), |(path, words)| (path, Some(words)));
         match words {
             None => execute.push(path.to_owned()),
@@ -249,12 +268,12 @@ fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds,
     }
     let bounds = Bounds {
         read,
-        write: patterns(&lists.write, anchors),
-        execute: patterns(&execute, anchors),
-        forbidden: patterns(&lists.forbidden, anchors),
+        write: below_root(&given.write.unwrap_or_default(), anchors),
+        execute: below_root(&execute, anchors),
+        forbidden: below_root(&given.forbidden, anchors),
         read_only: false,
     };
-    Ok((bounds, arguments))
+    Ok((bounds, Declared { arguments, lists }))
 }
 
 impl Module {
@@ -272,6 +291,21 @@ impl Module {
                 error.message()
             ))
         })
+    }
+
+    /// True if the manifest lists paths for an access, so that it restricts the whole tree.
+    pub(super) fn restricts(&self, access: Access) -> bool {
+        self.declared.lists.contains(&access)
+    }
+
+    /// The patterns of an access. A path that may be written or executed may be read.
+    pub(super) fn patterns(&self, access: Access) -> impl Iterator<Item = &Pattern> {
+        let bounds = self.bounds.iter().flat_map(move |bounds| {
+            let others = if access == Access::Read { [&bounds.write[..], &bounds.execute] } else { [&[][..], &[]] };
+            bounds.of(access).iter().chain(others.into_iter().flatten())
+        });
+        let scripts = self.declared.arguments.iter().filter(move |_| access != Access::Write);
+        bounds.chain(scripts.map(|(pattern, _)| pattern))
     }
 
     /// Refuses access that the module does not declare, or forbids.
@@ -296,7 +330,7 @@ impl Module {
         let words = arguments.join(" ");
         let declared = |(pattern, with): &(Pattern, String)| pattern.matches(path) && name_matches(with, &words);
         let is_forbidden = self.bounds()?.forbidding(path).is_some();
-        if !is_forbidden && self.arguments.iter().any(declared) {
+        if !is_forbidden && self.declared.arguments.iter().any(declared) {
             return Ok(());
         }
         self.check(Access::Execute, path)
@@ -314,7 +348,7 @@ impl Module {
     pub(crate) fn narrow(&self, access: Access, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let mut bounds = self.bounds()?.trees(access);
         if access == Access::Execute {
-            bounds.extend(self.arguments.iter().flat_map(|(pattern, _)| pattern.present()));
+            bounds.extend(self.declared.arguments.iter().flat_map(|(pattern, _)| pattern.present()));
         }
         let mut left = Vec::new();
         for path in paths {
@@ -329,6 +363,9 @@ impl Module {
 
     /// The forbidden paths, which are hidden.
     pub(crate) fn hidden(&self) -> Result<Vec<PathBuf>> {
-        Ok(present(&self.bounds()?.forbidden))
+        let mut hidden = present(&self.bounds()?.forbidden);
+        // A link is not another name of its target, which is hidden at its own path.
+        hidden.retain(|path| !path.is_symlink());
+        Ok(hidden)
     }
 }

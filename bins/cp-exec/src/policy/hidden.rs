@@ -181,6 +181,10 @@ pub(crate) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Acc
     for module in policy.modules_at(&[&policy.base]) {
         module.check(access, path)?;
     }
+    for module in policy.modules_that_forbid(&[&policy.base]) {
+        module.check_not_forbidden(path)?;
+    }
+    policy.check_tree(access, path)?;
     let is_private = ["/tmp", "/var/tmp"].iter().any(|private| path.starts_with(private));
     let hint = if is_private {
         "a command's /tmp is its own; use a directory of the project".to_owned()

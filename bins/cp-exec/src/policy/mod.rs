@@ -8,6 +8,7 @@ mod bounds;
 mod file;
 mod hidden;
 mod patterns;
+mod tree;
 mod trust;
 mod walk;
 
@@ -102,7 +103,7 @@ impl HostCall {
 
 impl Policy {
     /// Resolves the policy of the home, with the modules of `root`, or else of the home.
-    pub(crate) fn resolve(context: &Context, tools: &[PathBuf], root: Option<&Path>) -> Result<Self> {
+    pub(crate) fn resolve(context: &Context, tools: &[PathBuf]) -> Result<Self> {
         let loaded = load(&context.home.policy_file())?;
         let session = context.session();
         let (home, mut links) = follow(&loaded.home);
@@ -112,10 +113,9 @@ impl Policy {
             .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
             .collect::<Result<Vec<_>>>()?;
         let cp_home = resolved(context.home.root());
-        let named = match root {
-            None => None,
-            Some(root) => Some(root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?),
-        };
+        let canonical =
+            |root: &PathBuf| root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal());
+        let named = context.options.root.as_ref().map(canonical).transpose()?;
         let root = named.as_ref().unwrap_or(&cp_home);
         let home = loaded.home.to_string_lossy();
         let pins = loaded.settings.exec.pin.iter();

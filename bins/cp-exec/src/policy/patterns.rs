@@ -136,6 +136,43 @@ impl Pattern {
         }
     }
 
+    /// The existing directories in which a new entry can match the pattern. A pattern that starts with `**` has none.
+    pub(super) fn directories(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        match &self.kind {
+            Kind::Tree(path) => {
+                found.extend(path.parent().filter(|above| !path.exists() && above.is_dir()).map(Path::to_owned));
+            }
+            Kind::Glob(parts) => {
+                let above = &parts[..parts.len().saturating_sub(1)];
+                if above.first().is_some_and(|part| part != "**") {
+                    collect_matches(Path::new("/"), above, &mut found);
+                }
+                found.retain(|path| path.symlink_metadata().is_ok_and(|meta| meta.is_dir()));
+            }
+        }
+        found
+    }
+
+    /// True if the pattern can match a path below a directory.
+    pub(super) fn may_match_below(&self, directory: &Path) -> bool {
+        match &self.kind {
+            Kind::Tree(root) => root.starts_with(directory),
+            Kind::Glob(parts) => {
+                let mut names = directory.components().skip(1);
+                let mut parts = parts.iter();
+                loop {
+                    match (names.next(), parts.next()) {
+                        (None, part) => return part.is_some(),
+                        (Some(_), Some(part)) if part == "**" => return true,
+                        (Some(name), Some(part)) if name_matches(part, name.as_os_str().as_encoded_bytes()) => {}
+                        _ => return false,
+                    }
+                }
+            }
+        }
+    }
+
     /// True if the pattern matches a path or one of its ancestors.
     pub(crate) fn covers(&self, path: &Path) -> bool {
         path.ancestors().any(|above| self.matches(above))

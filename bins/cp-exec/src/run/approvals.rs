@@ -41,24 +41,19 @@ pub(crate) fn person(approval: &Approval) -> Result<Option<Verdict>> {
 
 /// Records a grant and keeps it for the next start. Returns its token with the expiry.
 pub(crate) fn grant(journal: &mut Journal, policy: &Policy, approval: &Approval, how: How) -> Result<(String, u64)> {
-    let mut grant = Grant { by: name(how).to_owned(), how, scope: Scope::Once, receipt: None };
+    let mut grant = Grant::new(how, Scope::Once);
+    if how == How::OwnerApprover {
+        grant.through = policy.loaded.settings.approval.owner_approver.first().cloned();
+    }
     grant.receipt = Some(journal.approval(Said::Granted(&grant), approval)?);
     approval::grant(&policy.cp_home, approval, &grant)
 }
 
 /// Records a denial. The next request asks again.
 pub(crate) fn deny(journal: &mut Journal, policy: &Policy, approval: &Approval, how: How, why: &str) -> Result<Error> {
-    journal.approval(Said::Denied { by: name(how), why }, approval)?;
+    journal.approval(Said::Denied { by: how.grantor(), why }, approval)?;
     approval::answered(&policy.cp_home, &approval.id)?;
     Ok(refuse("approval", format!("not approved: {why}")))
-}
-
-const fn name(how: How) -> &'static str {
-    match how {
-        How::Terminal | How::Resume => "person",
-        How::OwnerApprover => "owner_approver",
-        How::Approver => "approver",
-    }
 }
 
 /// The open questions of one run: each with the receiver of its answer.

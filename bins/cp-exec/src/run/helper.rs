@@ -55,10 +55,11 @@ struct HelperProcess(duct::Handle);
 const MOMENT: Duration = Duration::from_secs(1);
 
 impl Helper {
-    /// Starts the helper. The kernel kills it when the calling thread ends, so that must be the main thread.
-    pub(crate) fn start() -> Result<Self> {
+    /// Starts the helper, which keeps the descriptor of a lock open while processes of its runs exist.
+    pub(crate) fn start(lock: Option<i32>) -> Result<Self> {
         let (control, theirs) = socket_pair()?;
-        let process = duct::cmd("/proc/self/exe", [sandbox::VERB])
+        let lock = lock.map(|lock| lock.to_string());
+        let process = duct::cmd("/proc/self/exe", [sandbox::VERB].into_iter().chain(lock.as_deref()))
             .full_env(std::iter::empty::<(&str, &str)>())
             .stdin_file(theirs)
             .stdout_null()

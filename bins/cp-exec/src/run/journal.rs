@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cp_common::output::has_lost_reader;
 use cp_common::wire::{Approval, Receipt};
 use cp_common::{Code, Error, Result};
 use cp_egress::Connection;
@@ -16,7 +17,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use super::clients::ClientDecision;
-use super::result::Outcome;
+use super::result::{Outcome, text};
 use super::streams::Captured;
 use crate::decision::{Ruling, StepRuling};
 use crate::digest::{KeyedHasher, sha256};
@@ -93,13 +94,28 @@ impl Journal {
             "unrecorded": steps.unrecorded,
             "denied": steps.denied_count,
         });
-        let entry = ended(entry, outcome).with("steps", &counts).with("enforcement", &outcome.enforcement);
+        let entry = ended(entry, outcome, self.kept_output(ruling, outcome)?);
+        let entry = entry.with("steps", &counts).with("enforcement", &outcome.enforcement);
         let mut entries = vec![entry, self.evidence(intent, ruling)];
         if !outcome.changes.is_empty() {
             entries.push(self.entry("exec.changes").with("intent", &intent.seq).data(&outcome.changes));
         }
         let mut receipts = self.ledger()?.append_all(entries).map_err(Error::fatal)?;
         Ok(receipts.swap_remove(0))
+    }
+
+    /// The hashes of blobs with both streams, redacted, if the caller of a tool call has exited and gets no answer. Empty
+    /// streams have none.
+    fn kept_output(&mut self, ruling: &Ruling, outcome: &Outcome) -> Result<[Option<Hash>; 2]> {
+        let mut kept = [None, None];
+        if ruling.call.is_some() && has_lost_reader() {
+            for (kept, stream) in kept.iter_mut().zip([&outcome.stdout, &outcome.stderr]) {
+                let ledger = self.ledger()?;
+                let (redacted, _) = ledger.redactor().redact_text(&text(stream));
+                *kept = (stream.total > 0).then(|| blob::store(ledger.path(), redacted.as_bytes())).transpose()?;
+            }
+        }
+        Ok(kept)
     }
 
     /// The declared inputs and outputs of a command: files with their hashes, directories by name.
@@ -361,7 +377,7 @@ impl Journal {
 }
 
 /// Adds the result of a command to an entry.
-fn ended(entry: Entry, outcome: &Outcome) -> Entry {
+fn ended(entry: Entry, outcome: &Outcome, [stdout, stderr]: [Option<Hash>; 2]) -> Entry {
     let result = claims::ExecResult {
         return_code: outcome.status.code,
         signal: outcome.status.signal,
@@ -373,8 +389,8 @@ fn ended(entry: Entry, outcome: &Outcome) -> Entry {
         .with("signal", &outcome.status.signal)
         .with("ended", &outcome.ended)
         .with("duration_ms", &u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX))
-        .with("stdout", &stream(&outcome.stdout))
-        .with("stderr", &stream(&outcome.stderr))
+        .with("stdout", &stream(&outcome.stdout, stdout))
+        .with("stderr", &stream(&outcome.stderr, stderr))
         .with("result_hash", &claims::exec_result(&result))
 }
 
@@ -385,8 +401,12 @@ pub(crate) fn quoted(text: &str) -> Vec<u8> {
     quoted
 }
 
-fn stream(captured: &Captured) -> serde_json::Value {
-    serde_json::json!({ "bytes": captured.total, "sha256": captured.sha256 })
+fn stream(captured: &Captured, kept: Option<Hash>) -> serde_json::Value {
+    let mut stream = serde_json::json!({ "bytes": captured.total, "sha256": captured.sha256 });
+    if let Some(kept) = kept {
+        stream["blob"] = kept.to_string().into();
+    }
+    stream
 }
 
 fn state_of(path: &Path) -> serde_json::Value {

@@ -202,16 +202,18 @@ pub(crate) struct Engine {
     /// Hashes of known programs.
     pub hashes: HashCache,
     pub journal: Journal,
+    /// The descriptor of a lock of the caller.
+    pub lock: Option<i32>,
     helper: Option<Arc<Helper>>,
 }
 
 impl Engine {
     /// Reads the policy. Starts and writes nothing yet.
-    pub(crate) fn new(context: &Context, tools: &[PathBuf], root: Option<&Path>) -> Result<Self> {
-        let policy = Policy::resolve(context, tools, root)?;
+    pub(crate) fn new(context: &Context, tools: &[PathBuf]) -> Result<Self> {
+        let policy = Policy::resolve(context, tools)?;
         let hashes = HashCache::of_home(&policy.cp_home);
         let journal = Journal::new(&policy);
-        Ok(Self { policy, hashes, journal, helper: None })
+        Ok(Self { policy, hashes, journal, lock: None, helper: None })
     }
 
     /// Cleans up after killed runs, and returns the quarantined paths. This happens before any decision, because
@@ -232,11 +234,11 @@ impl Engine {
         self.journal = Journal::new(&self.policy);
     }
 
-    /// The helper that starts runs. Must be called on the main thread.
+    /// The helper that starts runs.
     pub(crate) fn helper(&mut self) -> Result<Arc<Helper>> {
         match &self.helper {
             Some(helper) if helper.is_alive() => Ok(Arc::clone(helper)),
-            _ => Ok(Arc::clone(self.helper.insert(Arc::new(Helper::start()?)))),
+            _ => Ok(Arc::clone(self.helper.insert(Arc::new(Helper::start(self.lock)?)))),
         }
     }
 }

@@ -11,7 +11,7 @@ use landlock::{
 use rustix::fs::FileType;
 
 use super::pieces;
-use super::plan::{Network, Plan, Profile, TMP, Terminals};
+use super::plan::{Network, Plan, Profile, Terminals};
 use super::report::{Failure, Landlock};
 
 /// The newest Landlock ABI whose rights are requested. An older kernel enforces the rights that it supports.
@@ -96,7 +96,8 @@ fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreat
         }
     }
     for path in scratch {
-        let rights = if plan.runs_from_tmp() && *path == Path::new(TMP) { write | AccessFs::Execute } else { write };
+        let runs = plan.profile == Profile::Build && *path == plan.tmpdir();
+        let rights = if runs { write | AccessFs::Execute } else { write };
         rules = allow(rules, path, rights)?;
     }
     for path in std::iter::once(&plan.exe.path).chain(&plan.programs) {

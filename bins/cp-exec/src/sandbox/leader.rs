@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::{LEAST_PID_MAX, own_pid_limit};
-use super::plan::{Identity, Layer, Network, Plan, Profile};
+use super::plan::{Identity, Layer, Network, Plan, Profile, TMP};
 use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::{Filters, allow_one_execution};
 use super::sys::{self, ExecArguments};
@@ -132,7 +132,7 @@ struct Scratch {
 impl Scratch {
     fn find(plan: &Plan, private: bool) -> Result<Self, Failure> {
         if private {
-            return Ok(Self { tmp: "/tmp".into(), home: "/tmp/home".into() });
+            return Ok(Self { tmp: plan.tmpdir().into(), home: "/tmp/home".into() });
         }
         // Other users can write to the parent, so the directory must not exist yet.
         let make = || -> std::io::Result<()> {
@@ -146,9 +146,9 @@ impl Scratch {
         Ok(Self { tmp: plan.view.scratch.clone(), home: plan.view.scratch.clone() })
     }
 
-    /// `/dev/shm` is private only in a private view.
+    /// `/tmp` and `/dev/shm` are private only in a private view.
     fn writable(&self, private: bool) -> Vec<&Path> {
-        let shared = private.then(|| Path::new("/dev/shm"));
+        let shared = [TMP, "/dev/shm"].map(Path::new).into_iter().filter(|_| private);
         [self.tmp.as_path()].into_iter().chain(shared).collect()
     }
 }

@@ -28,16 +28,15 @@ pub(crate) use mounts::SUPERVISOR;
 pub(crate) use namespace::NetworkNamespace;
 pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan, send_run};
 
-/// The argument that starts this program as the helper. Everything else is sent over the socket on standard input.
+/// The argument that starts this program as the helper. The number of an inherited descriptor may follow, which the
+/// helper keeps open. Everything else is sent over the socket on standard input.
 pub(crate) const VERB: &str = "--sandbox-helper";
 
 /// Runs the helper if this process was started as one, and returns its exit status.
 pub fn enter() -> Option<std::process::ExitCode> {
     let mut args = std::env::args_os().skip(1);
-    if args.next()? != VERB || args.next().is_some() {
-        return None;
-    }
-    Some(spawner::run())
+    args.next().filter(|verb| verb == VERB)?;
+    Some(spawner::run(args.next().and_then(|lock| lock.to_str()?.parse().ok())))
 }
 
 /// The Landlock ABI version of the kernel, or 0.

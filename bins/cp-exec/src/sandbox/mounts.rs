@@ -1,6 +1,7 @@
 //! The mount view, built on an empty root from the system's programs and settings, the declared paths, and private
 //! scratch directories. Other paths do not exist in it, because the old root is detached after the view is complete.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -17,9 +18,9 @@ use rustix::mount::{
 };
 
 use super::pieces::{Piece, detached, pieces};
-use super::plan::{Layer, Network, Plan, TMP, Terminals};
+use super::plan::{Layer, Network, Plan, TMP, Terminals, View};
 use super::report::{Enforcement, Failure};
-use super::sys::{self, NO_SUID_NO_DEV};
+use super::sys::{self, Attributes, NO_SUID_NO_DEV};
 use crate::nofollow;
 
 /// Directories that are private to the command, because other programs use them as well.
@@ -105,16 +106,20 @@ fn build_view(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Fai
     if let (Some(script), Some(text)) = (&plan.script, text) {
         copy_script(&script.path, text)?;
     }
-    // In the `/tmp` of a session an earlier command may have replaced it, so the mode is set only on creation.
-    match fs::create_dir("/tmp/home") {
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-        made => made
-            .and_then(|()| fs::set_permissions("/tmp/home", fs::Permissions::from_mode(0o777)))
-            .map_err(setup("home"))?,
+    for directory in [Path::new("/tmp/home"), plan.tmpdir()] {
+        // In the `/tmp` of a session an earlier command may have replaced it, so the mode is set only on creation.
+        match fs::create_dir(directory) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            made => made
+                .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o777)))
+                .map_err(setup("home"))?,
+        }
+    }
+    if plan.tmpdir() != Path::new(TMP) {
+        cover(plan.tmpdir(), None, Attributes::Clear(libc::MOUNT_ATTR_NOEXEC))?;
     }
     pin(plan)?;
-    protect(plan)?;
-    masks(plan, &places)?;
+    restrict(plan, &places)?;
     let clients = listen().map_err(setup("supervisor socket"))?;
     finish(&root).map_err(setup("finish"))?;
     Ok(clients)
@@ -153,7 +158,11 @@ fn finish(root: &OwnedFd) -> io::Result<()> {
     rustix::mount::unmount(OLD, UnmountFlags::DETACH)?;
     fs::remove_dir(OLD)?;
     rustix::process::chdir("/")?;
-    sys::set_mount_attributes(root.as_fd(), libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV, 0)
+    sys::set_mount_attributes(
+        root.as_fd(),
+        Attributes::Set(libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV),
+        0,
+    )
 }
 
 /// The contents of the new root so far.
@@ -174,7 +183,8 @@ impl NewRoot {
 
     fn attach(&mut self, piece: &Piece) -> Result<(), Failure> {
         let bind = |e: io::Error| Failure::setup(&format!("bind {}", piece.path.display()), e);
-        sys::set_mount_attributes(piece.tree.as_fd(), piece.attributes, libc::AT_RECURSIVE).map_err(bind)?;
+        sys::set_mount_attributes(piece.tree.as_fd(), Attributes::Set(piece.attributes), libc::AT_RECURSIVE)
+            .map_err(bind)?;
         if self.in_a_tree(&piece.path) {
             put(&piece.tree, &open_piece(piece)?).map_err(bind)?;
         } else {
@@ -207,7 +217,11 @@ impl NewRoot {
         // The file of the machine may be a link, whose target the view contains only if it is declared.
         let place = fs::canonicalize(path).map_err(setup)?;
         fs::write(REPLACEMENT, text).map_err(setup)?;
-        let covered = cover(&place, Some([EMPTY_DIRECTORY, REPLACEMENT]), libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV);
+        let covered = cover(
+            &place,
+            Some([EMPTY_DIRECTORY, REPLACEMENT]),
+            Attributes::Set(libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV),
+        );
         fs::remove_file(REPLACEMENT).map_err(setup)?;
         covered
     }
@@ -303,7 +317,7 @@ fn take_system(path: &Path) -> io::Result<OwnedFd> {
 fn take_session_tmp(path: &Path, runs: bool) -> io::Result<OwnedFd> {
     let tree = detached(&nofollow::open(path)?.ok_or(ErrorKind::NotFound)?)?;
     let flags = if runs { NO_SUID_NO_DEV } else { libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV };
-    sys::set_mount_attributes(tree.as_fd(), flags, libc::AT_RECURSIVE)?;
+    sys::set_mount_attributes(tree.as_fd(), Attributes::Set(flags), libc::AT_RECURSIVE)?;
     Ok(tree)
 }
 
@@ -358,7 +372,11 @@ fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     } else if sys::landlock_abi() > 0 {
         // The `/proc` of the machine. Landlock denies access to other processes through it.
         let machine = take_system(&Path::new(OLD).join("proc")).and_then(|tree| {
-            sys::set_mount_attributes(tree.as_fd(), libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV, libc::AT_RECURSIVE)?;
+            sys::set_mount_attributes(
+                tree.as_fd(),
+                Attributes::Set(libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV),
+                libc::AT_RECURSIVE,
+            )?;
             let target = nofollow::open(Path::new("/proc"))?.ok_or(io::ErrorKind::NotFound)?;
             put(&tree, &target)
         });
@@ -382,7 +400,7 @@ fn own_proc(plan: &Plan) -> io::Result<()> {
     }
     let proc =
         rustix::fs::open("/proc", rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-    sys::set_mount_attributes(proc.as_fd(), libc::MOUNT_ATTR_RDONLY, libc::AT_RECURSIVE)
+    sys::set_mount_attributes(proc.as_fd(), Attributes::Set(libc::MOUNT_ATTR_RDONLY), libc::AT_RECURSIVE)
 }
 
 /// True if `pid_max` is per namespace in this kernel, which holds from 6.14 on.
@@ -403,7 +421,7 @@ fn copy_script(path: &Path, text: &[u8]) -> Result<(), Failure> {
         fs::write(SCRIPT, text)?;
         fs::set_permissions(SCRIPT, fs::Permissions::from_mode(0o555))?;
         let tree = take_system(Path::new(SCRIPT))?;
-        sys::set_mount_attributes(tree.as_fd(), libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV, 0)?;
+        sys::set_mount_attributes(tree.as_fd(), Attributes::Set(libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV), 0)?;
         put(&tree, &target)?;
         fs::remove_file(SCRIPT)
     };
@@ -419,44 +437,72 @@ fn pin(plan: &Plan) -> Result<(), Failure> {
     let mut way: Vec<&Path> = pinned.flat_map(|path| path.ancestors().skip(1).filter(inside)).collect();
     way.sort();
     way.dedup();
-    way.into_iter().try_for_each(|directory| cover(directory, None, 0))
+    way.into_iter().try_for_each(|directory| cover(directory, None, Attributes::Set(0)))
 }
 
-/// Makes protected paths read-only.
-fn protect(plan: &Plan) -> Result<(), Failure> {
-    let protected = plan.view.protect.iter().chain(&plan.view.protect_found);
-    protected.into_iter().try_for_each(|path| cover(path, None, libc::MOUNT_ATTR_RDONLY))
+/// The restriction of a path inside the declared trees. If several apply to one path, the last one in this order wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Restriction {
+    Writable,
+    ReadOnly,
+    /// Empty, but readable, because programs that search a whole tree fail at an unreadable directory.
+    Empty,
+    /// Empty and without permissions.
+    Hidden,
 }
 
-/// Covers each masked path with an empty entry without permissions. Directories with kept history appear empty but
-/// readable, because programs that search a whole tree fail at an unreadable directory.
-fn masks(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
+/// The restrictions of a plan, each path once and after the directory that contains it. A path whose restriction
+/// changes nothing in a restricted directory is omitted.
+fn restrictions<'a>(view: &'a View, places: &NewRoot) -> Vec<(&'a Path, Restriction)> {
+    let writable = view.writable.iter().map(|path| (path, Restriction::Writable));
+    let protected = view.protect.iter().chain(&view.protect_found).map(|path| (path, Restriction::ReadOnly));
+    let masked = view.mask.iter().chain(&view.mask_found).map(|path| (path, Restriction::Hidden));
+    let hidden = view.kept.iter().map(|path| (path, Restriction::Empty)).chain(masked);
+    let mut all: BTreeMap<&Path, Restriction> = BTreeMap::new();
+    for (path, restriction) in writable.chain(protected).chain(hidden.filter(|(path, _)| places.shows(path))) {
+        let known = all.entry(path).or_insert(restriction);
+        *known = restriction.max(*known);
+    }
+    // The restricted directories around the current path.
+    let mut around: Vec<(&Path, Restriction)> = Vec::new();
+    all.retain(|path, restriction| {
+        while around.pop_if(|(outer, _)| !path.starts_with(outer)).is_some() {}
+        let outer = around.last().map_or(Restriction::Writable, |(_, outer)| *outer);
+        let changes = *restriction != outer && outer < Restriction::Empty;
+        around.extend(changes.then_some((*path, *restriction)));
+        changes
+    });
+    all.into_iter().collect()
+}
+
+/// Makes paths read-only or hides them.
+fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
+    let created = [(EMPTY_DIRECTORY, 0o000), (EMPTY_KEEP, 0o555)];
     let made = || -> io::Result<()> {
-        fs::create_dir(EMPTY_DIRECTORY)?;
-        fs::create_dir(EMPTY_KEEP)?;
+        for (path, mode) in created {
+            fs::create_dir(path)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        }
         fs::write(EMPTY_FILE, "")?;
-        fs::set_permissions(EMPTY_DIRECTORY, fs::Permissions::from_mode(0o000))?;
-        fs::set_permissions(EMPTY_KEEP, fs::Permissions::from_mode(0o555))?;
         fs::set_permissions(EMPTY_FILE, fs::Permissions::from_mode(0o000))
     };
     made().map_err(|e| Failure::setup("mask", e))?;
-    let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
-    for path in plan.view.mask.iter().chain(&plan.view.mask_found).filter(|path| places.shows(path)) {
-        cover(path, Some([EMPTY_DIRECTORY, EMPTY_FILE]), attributes)?;
+    let hidden = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
+    for (path, restriction) in restrictions(&plan.view, places) {
+        match restriction {
+            Restriction::Writable => cover(path, None, Attributes::Clear(libc::MOUNT_ATTR_RDONLY)),
+            Restriction::ReadOnly => cover(path, None, Attributes::Set(libc::MOUNT_ATTR_RDONLY)),
+            Restriction::Empty => cover(path, Some([EMPTY_KEEP, EMPTY_FILE]), Attributes::Set(hidden)),
+            Restriction::Hidden => cover(path, Some([EMPTY_DIRECTORY, EMPTY_FILE]), Attributes::Set(hidden)),
+        }?;
     }
-    for path in plan.view.kept.iter().filter(|path| places.shows(path)) {
-        cover(path, Some([EMPTY_KEEP, EMPTY_FILE]), attributes)?;
-    }
-    let removed = || -> io::Result<()> {
-        fs::remove_dir(EMPTY_DIRECTORY)?;
-        fs::remove_dir(EMPTY_KEEP)?;
-        fs::remove_file(EMPTY_FILE)
-    };
+    let removed =
+        || created.iter().try_for_each(|(path, _)| fs::remove_dir(path)).and_then(|()| fs::remove_file(EMPTY_FILE));
     removed().map_err(|e| Failure::setup("mask", e))
 }
 
 /// Covers an existing path with itself, or with an empty directory or file. The attributes apply to the new mount.
-fn cover(path: &Path, with: Option<[&str; 2]>, attributes: u64) -> Result<(), Failure> {
+fn cover(path: &Path, with: Option<[&str; 2]>, attributes: Attributes) -> Result<(), Failure> {
     let target = nofollow::open(path).map_err(|e| Failure::changed(path, &e.to_string()))?;
     let Some(target) = target else { return Ok(()) };
     let covered = || -> io::Result<()> {
@@ -468,7 +514,7 @@ fn cover(path: &Path, with: Option<[&str; 2]>, attributes: u64) -> Result<(), Fa
                 take_system(Path::new(if is_directory { directory } else { file }))?
             }
         };
-        if attributes != 0 {
+        if attributes != Attributes::Set(0) {
             sys::set_mount_attributes(tree.as_fd(), attributes, libc::AT_RECURSIVE)?;
         }
         put(&tree, &target)

@@ -79,10 +79,20 @@ impl Plan {
         let mut declared = read.iter().chain(write).chain(execute);
         self.profile == Profile::Build && !declared.any(|path| path.starts_with(TMP))
     }
+
+    /// The value of TMPDIR in a private view. In the build profile programs in it are executable, because build tools
+    /// compile programs there and run them.
+    pub(super) fn tmpdir(&self) -> &'static Path {
+        let separate = self.profile == Profile::Build && !self.runs_from_tmp();
+        Path::new(if separate { RUNNABLE } else { TMP })
+    }
 }
 
 /// The directory for temporary files, which is private to each run.
 pub(crate) const TMP: &str = "/tmp";
+
+/// The directory in [`TMP`] whose programs are executable if those of the whole `/tmp` are not.
+const RUNNABLE: &str = "/tmp/run";
 
 /// The view of the file system, with the permitted access.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -98,6 +108,9 @@ pub(crate) struct View {
     /// Read-only paths inside writable trees. No directory above them can be renamed.
     #[serde(with = "any_bytes")]
     pub protect: Vec<PathBuf>,
+    /// Writable paths inside read-only ones.
+    #[serde(with = "any_bytes")]
+    pub writable: Vec<PathBuf>,
     /// Directories of this program in repositories. They are hidden if the run has its own mounts.
     #[serde(with = "any_bytes")]
     pub kept: Vec<PathBuf>,

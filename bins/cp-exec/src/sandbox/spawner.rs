@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::mount::MountPropagationFlags;
-use rustix::process::{Pid, PidfdFlags, WaitOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use super::plan::{Layer, Network, Plan};
 use super::report::{Enforcement, Failure, Report};
@@ -19,9 +19,13 @@ use super::sys::{self, Forked};
 use super::wire::{self, die_with_parent, report_and_exit};
 use super::{init, leader};
 
-/// Runs the helper. Standard input is the socket on which runs are requested.
-pub(super) fn run() -> ExitCode {
-    sys::close_from(3);
+/// Runs the helper. Standard input is the socket on which runs are requested. The descriptor of a lock stays open until
+/// every process of every run has ended, so that the lock shows if a run of a killed supervisor may still have effects.
+pub(super) fn run(lock: Option<i32>) -> ExitCode {
+    match lock {
+        Some(lock) => sys::close_all_but(lock),
+        None => sys::close_from(3),
+    }
     match prepare() {
         Ok((control, signals)) => {
             let mut spawner = Spawner {
@@ -32,6 +36,7 @@ pub(super) fn run() -> ExitCode {
                 runs: Vec::new(),
             };
             spawner.serve(&control, &signals);
+            spawner.kill();
             ExitCode::SUCCESS
         }
         Err(_) => ExitCode::FAILURE,
@@ -39,8 +44,7 @@ pub(super) fn run() -> ExitCode {
 }
 
 fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    // The parent may end at any time, and no process may outlive it. Signals of a terminal are for the parent only.
-    die_with_parent()?;
+    // The parent may end at any time, which closes the socket. Signals of a terminal are for the parent only.
     rustix::process::setsid()?;
     sys::default_signals();
     leader::empty_bounding_set();
@@ -56,9 +60,17 @@ struct Spawner {
     users: Option<bool>,
     /// Combinations of namespaces that could not be created at once.
     refused: Vec<i32>,
-    /// The first process of each current run, with our copy of its socket. The copy is closed last, so its end is the
-    /// end of the run.
-    runs: Vec<(Pid, OwnedFd)>,
+    /// The current runs.
+    runs: Vec<StartedRun>,
+}
+
+/// The first process of a run.
+struct StartedRun {
+    pid: Pid,
+    /// True if it is the init of a process namespace.
+    is_init: bool,
+    /// Our copy of its socket. The copy is closed last, so its end is the end of the run.
+    _socket: OwnedFd,
 }
 
 impl Spawner {
@@ -80,9 +92,22 @@ impl Spawner {
         }
     }
 
+    /// Kills the runs, and waits until all of their processes have ended. The first process of a process namespace ends
+    /// after all others in it; one without a process namespace kills its descendants as soon as the supervisor is gone.
+    fn kill(self) {
+        for run in self.runs.iter().filter(|run| run.is_init) {
+            let _ = rustix::process::kill_process(run.pid, Signal::KILL);
+        }
+        for run in &self.runs {
+            while matches!(rustix::process::waitpid(Some(run.pid), WaitOptions::empty()), Err(rustix::io::Errno::INTR))
+            {
+            }
+        }
+    }
+
     fn reap(&mut self) {
         while let Ok(Some((pid, _))) = rustix::process::wait(WaitOptions::NOHANG) {
-            self.runs.retain(|(known, _)| *known != pid);
+            self.runs.retain(|run| run.pid != pid);
         }
     }
 
@@ -123,7 +148,7 @@ impl Spawner {
                 if namespaces.is_some() {
                     send_pidfd(pid, request.socket.as_fd());
                 }
-                self.runs.push((pid, request.socket));
+                self.runs.push(StartedRun { pid, is_init: namespaces.is_some(), _socket: request.socket });
             }
         }
     }

@@ -14,6 +14,13 @@ use rustix::process::Pid;
 /// Restrictions of every mount of a view.
 pub(super) const NO_SUID_NO_DEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 
+/// A change of the attributes of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attributes {
+    Set(u64),
+    Clear(u64),
+}
+
 /// The result of a fork.
 pub(super) enum Forked {
     /// The parent, with the pid of the child.
@@ -120,8 +127,12 @@ pub(super) fn execute(file: BorrowedFd<'_>, words: &ExecArguments) -> io::Error 
 }
 
 /// Sets attributes of a mount, and with `libc::AT_RECURSIVE` of the mounts below it.
-pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64, below: i32) -> io::Result<()> {
-    let attributes = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
+pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, change: Attributes, below: i32) -> io::Result<()> {
+    let (set, clear) = match change {
+        Attributes::Set(set) => (set, 0),
+        Attributes::Clear(clear) => (0, clear),
+    };
+    let attributes = libc::mount_attr { attr_set: set, attr_clr: clear, propagation: 0, userns_fd: 0 };
     // SAFETY: the structure is the kernel's own and outlives the call.
     check(unsafe {
         libc::syscall(

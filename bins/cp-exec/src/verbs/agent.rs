@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if args.command.is_empty() && !args.login {
         return Err(Error::usage("there is no command").hint("write cp-exec agent -- claude"));
     }
-    let mut engine = Engine::new(context, &[], None)?;
+    let mut engine = Engine::new(context, &[])?;
     begin(&mut engine, false, context)?;
     context.out.filtering();
     context.out.outlive_reader();

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Asks for a decision, and keeps the grant for the next start of the same request.
 fn agree(approval: &Approval, context: &mut Context) -> Result<Agreed> {
-    let mut engine = Engine::new(context, &[], None)?;
+    let mut engine = Engine::new(context, &[])?;
     // An approval here is valid for one start. Longer approvals are offered by the run.
     let asked = Approval { scopes: vec![Scope::Once], ..approval.clone() };
     let (how, answer) = match person(&asked)? {

@@ -1,7 +1,5 @@
 //! `cp-exec check`: decides about a command without running it.
 
-use std::path::PathBuf;
-
 use cp_common::context::options::{InputKind, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
@@ -39,9 +37,6 @@ pub(crate) struct Args {
     /// The command line as one string
     #[arg(short = 'c', value_name = "STRING", allow_hyphen_values = true, conflicts_with = "command")]
     string: Option<String>,
-    /// A control plane root whose modules narrow what may be done (default: the home)
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
     #[command(flatten)]
     stream: StreamOptions,
     /// The command and its arguments
@@ -118,7 +113,7 @@ impl Reply for Decision {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let policy = Policy::resolve(context, &[], args.root.as_deref())?;
+    let policy = Policy::resolve(context, &[])?;
     let mut hashes = HashCache::of_home(&policy.cp_home);
     let decide = |command: Result<Command>| match command {
         Ok(command) => decision_of(&policy, &mut hashes, command).map(|(decision, _)| decision),
@@ -129,7 +124,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Answers with the decisions of the supervisor outside of this sandbox.
 pub(crate) fn run_as_client(args: &Args, context: &mut Context) -> Result<()> {
-    if args.root.is_some() {
+    if context.options.root.is_some() {
         return Err(Error::usage("`--root` is not available inside a cp-exec sandbox"));
     }
     let base = context.base()?;

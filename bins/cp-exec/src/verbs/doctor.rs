@@ -123,7 +123,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         patience: Duration::ZERO,
         open: None,
     };
-    let helper = Helper::start().map_err(|error| error.to_string())?;
+    let helper = Helper::start(None).map_err(|error| error.to_string())?;
     match helper.run(&plan, run) {
         Ok(outcome) if outcome.status.code == Some(0) => Ok(outcome.enforcement),
         Ok(outcome) => Err(format!("`true` ended with {:?}", outcome.status)),

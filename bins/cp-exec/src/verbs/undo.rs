@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> Result<Option<Undone>> {
-    let mut engine = Engine::new(context, &[], None)?;
+    let mut engine = Engine::new(context, &[])?;
     let Recorded { intent, files, truncated } = gate.found(recorded(&engine.policy.ledger, &args.named))?;
     let undo = Undo::of(&engine.policy, files, args.write.dry_run)?;
     if let Some(first) = undo.changed.first().filter(|_| !args.except_changed) {

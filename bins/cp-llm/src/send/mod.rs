@@ -65,6 +65,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (engine, mut requests) = args.prepared(context)?;
     requests.table = args.table()?;
     let writer = requests.table.as_ref().and_then(|(table, _)| args.writer(table, engine.schema.as_ref(), context));
+    if let Some(recording) = &args.replay {
+        let message = format!("the answers are from the recording {}: no model was asked", recording.display());
+        context.out.notice("replayed", Severity::Info, message);
+    }
     let engine = Arc::new(engine);
     let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
     let batch = in_parallel.then(|| Batch::new(&engine, args.jobs.into(), args.unordered)).transpose()?;

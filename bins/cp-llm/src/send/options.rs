@@ -111,7 +111,7 @@ pub(crate) struct Args {
         help_heading = "Recordings and cache",
         hide_short_help = true
     )]
-    replay: Option<PathBuf>,
+    pub replay: Option<PathBuf>,
     /// Reuse the answers to equal requests, and store new ones
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = "Recordings and cache", hide_short_help = true)]
     #[expect(clippy::option_option, reason = "it may be absent, without a value, or with one")]

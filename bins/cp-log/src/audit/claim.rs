@@ -80,6 +80,9 @@ impl Verdict {
 pub(super) struct Claims<'a> {
     context: &'a mut Context,
     pub(super) ledgers: u64,
+    /// The names of the ledgers of bundles, and whether lines of them are left out.
+    names: BTreeMap<PathBuf, (PathBuf, bool)>,
+    bundles: Vec<PathBuf>,
     held: u64,
     broken: u64,
     unknown: u64,
@@ -98,6 +101,8 @@ impl<'a> Claims<'a> {
         Self {
             context,
             ledgers: 0,
+            names: BTreeMap::new(),
+            bundles: Vec::new(),
             held: 0,
             broken: 0,
             unknown: 0,
@@ -108,6 +113,18 @@ impl<'a> Claims<'a> {
         }
     }
 
+    pub(super) fn context(&self) -> &Context {
+        self.context
+    }
+
+    /// Takes the name of a ledger of a bundle. True if it is the first of its bundle.
+    pub(super) fn name_ledger(&mut self, ledger: &Path, name: &Path, is_part: bool, bundle: &Path) -> bool {
+        self.names.insert(ledger.to_owned(), (name.to_owned(), is_part));
+        let is_first = !self.bundles.iter().any(|known| known == bundle);
+        self.bundles.extend(is_first.then(|| bundle.to_owned()));
+        is_first
+    }
+
     pub(super) fn record(&mut self, at: Source, claim: &'static str, verdict: Verdict) -> Result<()> {
         let (holds, why) = match verdict {
             Verdict::Holds => (Some(true), None),
@@ -116,6 +133,11 @@ impl<'a> Claims<'a> {
             Verdict::Unknown(why) => (None, Some(why)),
         };
         let Source { ledger, seq } = at;
+        let (ledger, is_part) = self.names.get(&ledger).cloned().unwrap_or((ledger, false));
+        let (holds, why) = match (holds, why) {
+            (Some(false), Some(why)) if is_part => (None, Some(format!("{why}; or lines that the bundle leaves out"))),
+            verdict => verdict,
+        };
         let claim = Judged { claim, ledger: ledger.display().to_string(), seq, holds, why };
         if holds == Some(false) {
             self.first.get_or_insert_with(|| claim.words());
@@ -172,8 +194,16 @@ impl<'a> Claims<'a> {
 pub(super) struct Entry<'a> {
     pub(super) seq: u64,
     pub(super) event: String,
+    pub(super) ts: String,
+    pub(super) hash: String,
+    pub(super) agent: Option<String>,
     pub(super) run: Option<String>,
     pub(super) session: Option<String>,
+    pub(super) turn: Option<u64>,
+    pub(super) role: Option<String>,
+    pub(super) message: Option<String>,
+    /// The content of an entry of a run; null for others.
+    pub(super) content: Value,
     /// Everything that belongs to the event, blobs resolved.
     pub(super) data: Map<String, Value>,
     pub(super) ledger: &'a Path,
@@ -190,8 +220,15 @@ impl<'a> Entry<'a> {
         let mut entry = Self {
             seq: line.seq(),
             event: String::new(),
+            ts: line.ts().to_owned(),
+            hash: line.hash().to_string(),
+            agent: None,
             run: None,
             session: None,
+            turn: None,
+            role: None,
+            message: None,
+            content: Value::Null,
             data: Map::new(),
             ledger,
             blobs: Vec::new(),
@@ -199,9 +236,20 @@ impl<'a> Entry<'a> {
         for (name, value) in line.members() {
             match name {
                 b"event" => entry.event = json::unquote(value).unwrap_or_default(),
+                b"agent" => entry.agent = json::unquote(value),
+                b"turn" => entry.turn = serde_json::from_slice(value).ok(),
+                b"role" => entry.role = json::unquote(value),
                 b"run" => entry.run = json::unquote(value),
                 b"session" => entry.session = json::unquote(value),
-                b"content" | b"message" => drop(entry.resolved(value)?),
+                b"content" if entry.run.is_some() => {
+                    let resolved = entry.resolved(value)?;
+                    entry.content = serde_json::from_slice(resolved.as_deref().unwrap_or(value)).unwrap_or_default();
+                }
+                b"message" => {
+                    let resolved = entry.resolved(value)?;
+                    entry.message = json::unquote(resolved.as_deref().unwrap_or(value));
+                }
+                b"content" => drop(entry.resolved(value)?),
                 b"data" => entry.read_data(value)?,
                 _ => {}
             }

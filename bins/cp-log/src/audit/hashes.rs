@@ -21,7 +21,7 @@ pub(super) fn judge(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
             command(entry, computed, claims)?;
             elsewhere(entry, "result_hash", claims)
         }
-        "llm.response" => elsewhere(entry, "response_hash", claims),
+        "llm.response" => response(entry, claims),
         "exec.intent" | "exec.expanded" => command(entry, || exec(entry), claims),
         "exec.part" => {
             command(entry, || exec(entry), claims)?;
@@ -54,6 +54,17 @@ fn elsewhere(entry: &Entry<'_>, name: &'static str, claims: &mut Claims<'_>) -> 
             claims.record(entry.source(), name, Verdict::Unknown(why))
         }
     }
+}
+
+/// The hash of a response. It is over the text of the answer if the model is a program; otherwise over bytes that only the caller got.
+fn response(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
+    let (Some(claimed), Some(text)) = (entry.text("response_hash"), entry.content.as_str()) else { return Ok(()) };
+    let is_text = claimed == Hash::of(text.as_bytes()).to_string();
+    if is_text || entry.text("backend") == Some("stub") && !entry.is_redacted() || Hash::parse(claimed).is_none() {
+        let verdict = Verdict::when(is_text, || "it is not the hash of the text".to_owned());
+        return claims.record(entry.source(), "response_hash", verdict);
+    }
+    Ok(())
 }
 
 fn taken_out() -> Verdict {

@@ -1,27 +1,28 @@
-//! `cp-log audit`: recompute the claims of entries: hashes, files that were read, receipts, decisions, budgets, exits.
+//! `cp-log audit`: recompute the claims of entries: hashes, files that were read, receipts, exits, and the edges of the model of a run.
 
 mod calls;
 mod claim;
-mod decisions;
 mod hashes;
 mod input;
 mod judged_call;
 mod references;
+mod run;
 mod steps;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use cp_common::home::TIERS;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Code, Context, Error, Result, signals};
 use cp_ledger::format::line::Line;
 use cp_ledger::proof::verifier::{Options, verify};
 use cp_ledger::read::End;
+use cp_ledger::read::segments::ledger_of;
 use cp_ledger::read::source::lines_of;
-use cp_ledger::read::tail::is_ledger_file;
 
 use self::claim::{Claims, Entry, Source};
-use crate::reading::{Target, by_ledger, to_read};
+use crate::bundle::check::first_fault;
+use crate::reading::{Target, by_ledger, is_ledger, run_ledger, to_read};
 
 #[cfg(test)]
 pub(crate) use self::claim::Judged;
@@ -47,8 +48,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// that does not hold makes the audit fail.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Sessions, runs, ledgers or directories of them (default: the session's, else all of home's)
-    #[arg(value_name = "SESSION|RUN|LEDGER")]
+    /// Sessions, runs, ledgers, bundles or directories of them (default: the session's, else all of home's)
+    #[arg(value_name = "SESSION|RUN|LEDGER|BUNDLE")]
     subjects: Vec<String>,
     /// Compare the tool calls of an agent's own transcript with the decisions of its hook (repeatable)
     #[arg(long, value_name = "FILE")]
@@ -63,8 +64,9 @@ struct Auditor {
     turns: hashes::Turns,
     reads: references::Reads,
     receipts: references::Receipts,
-    decisions: decisions::Decisions,
-    budgets: decisions::Budgets,
+    runs: run::Runs,
+    /// The ledgers of agents that were begun, which are read after the others.
+    agents: Vec<PathBuf>,
 }
 
 impl Auditor {
@@ -77,15 +79,14 @@ impl Auditor {
         self.receipts.gather(entry);
         self.pairs.judge(entry, claims)?;
         self.steps.judge(entry, claims)?;
-        self.decisions.judge(entry, claims)?;
-        self.budgets.judge(entry, claims)
+        self.runs.judge(entry, &mut self.agents, claims)
     }
 
     /// Judges what could not be before all entries were seen.
     fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
         self.pairs.finish(claims)?;
         self.turns.finish(claims)?;
-        self.decisions.finish(claims)?;
+        self.runs.finish(claims)?;
         self.receipts.finish(claims)
     }
 }
@@ -98,11 +99,25 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let mut claims = Claims::new(context);
     let mut auditor = Auditor::default();
-    each_line(ledgers, &mut claims, &mut |line, ledger, claims| match Entry::of(line, ledger)? {
-        Some(entry) => auditor.entry(&entry, claims),
-        None => Ok(()),
-    })?;
+    // The files of a bundle are there until the end.
+    let bundles: Vec<_> = ledgers.iter().filter_map(|target| target.bundle.clone()).collect();
+    let mut waiting = ledgers;
+    let mut seen: HashSet<PathBuf> = waiting.iter().map(|target| ledger_of(&target.path)).collect();
+    while !waiting.is_empty() {
+        each_line(
+            std::mem::take(&mut waiting),
+            &mut claims,
+            &mut |line, ledger, claims| match Entry::of(line, ledger)? {
+                Some(entry) => auditor.entry(&entry, claims),
+                None => Ok(()),
+            },
+        )?;
+        let begun = std::mem::take(&mut auditor.agents).into_iter();
+        let new: Vec<PathBuf> = begun.filter(|path| path.is_file() && seen.insert(path.clone())).collect();
+        waiting = if new.is_empty() { Vec::new() } else { to_read(&new, claims.context())? };
+    }
     auditor.finish(&mut claims)?;
+    drop(bundles);
     claims.close()
 }
 
@@ -143,13 +158,25 @@ fn each_line(targets: Vec<Target>, claims: &mut Claims<'_>, each: &mut EachLine<
                 continue;
             }
             claims.ledgers += 1;
+            let ledger = ledger_of(&target.path);
+            if let Some(bundle) = &target.bundle
+                && claims.name_ledger(&ledger, &rank.ledger, bundle.is_part(&ledger), bundle.bundle())
+            {
+                let fault = first_fault(bundle.bundle())?;
+                let at = Source { ledger: bundle.bundle().to_owned(), seq: None };
+                claims.record(at, "chain", fault.map_or(claim::Verdict::Holds, claim::Verdict::Broken))?;
+            }
+            if target.bundle.as_ref().is_some_and(|bundle| bundle.is_part(&ledger)) {
+                file(&target.path, &ledger, claims, each)?;
+                continue;
+            }
             let options = Options { json: true, closed: false, threads: 1 };
             let report = verify(&target.path, before, &options, &mut |_, _| {})?;
             before = Some(report.end);
             let fault = report.faults.first().map(|fault| format!("line {}: {}", fault.line, fault.message));
-            let at = Source { ledger: rank.ledger.clone(), seq: report.last.map(|(seq, _)| seq) };
+            let at = Source { ledger: ledger.clone(), seq: report.last.map(|(seq, _)| seq) };
             claims.record(at, "chain", fault.map_or(claim::Verdict::Holds, claim::Verdict::Broken))?;
-            file(&target.path, &rank.ledger, claims, each)?;
+            file(&target.path, &ledger, claims, each)?;
         }
     }
     Ok(())
@@ -208,9 +235,7 @@ fn path(subject: &str, context: &Context) -> Result<PathBuf> {
     if subject.contains('/') || named.extension().is_some_and(|end| end == "jsonl") || named.exists() {
         return Ok(named);
     }
-    let run =
-        |tier: &&str| Some(context.home.runs(tier).join(format!("{subject}.jsonl"))).filter(|path| path.is_file());
-    if let Some(ledger) = TIERS.iter().find_map(run) {
+    if let Some(ledger) = run_ledger(subject, context)? {
         return Ok(ledger);
     }
     match context.home.session(subject) {
@@ -218,19 +243,4 @@ fn path(subject: &str, context: &Context) -> Result<PathBuf> {
         Err(_) => Err(Error::not_found(format!("no session, run or ledger `{subject}`"))
             .hint("cp-session list and cp-toolloop runs list them; a ledger is named by its path")),
     }
-}
-
-/// True if a file is a ledger. One that was named has to be.
-pub(crate) fn is_ledger(target: &Target) -> Result<bool> {
-    let path = &target.path;
-    if !path.is_file() {
-        return Err(Error::not_found("no such ledger").in_file(path));
-    }
-    if is_ledger_file(&cp_ledger::read::open(path)?) {
-        return Ok(true);
-    }
-    if target.named {
-        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(path));
-    }
-    Ok(false)
 }

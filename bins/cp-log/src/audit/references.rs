@@ -117,25 +117,47 @@ fn opened(path: &Path, offset: u64) -> Option<File> {
     Some(file)
 }
 
+/// The hashes that receipts name for the lines of a ledger.
+type Named = BTreeMap<u64, Vec<(String, Source)>>;
+
 /// The receipts so far, by the ledger and the line that they name. Each ledger is then read once.
 #[derive(Default)]
-pub(super) struct Receipts(BTreeMap<PathBuf, BTreeMap<u64, Vec<(String, Source)>>>);
+pub(super) struct Receipts {
+    named: BTreeMap<(PathBuf, String), Named>,
+    /// The ledgers that were read, by their origins. A copy of a ledger, also in a bundle, is that ledger.
+    read: BTreeMap<String, PathBuf>,
+}
 
 impl Receipts {
     /// Takes the receipts of an entry: those that a program put there, never what a model or a tool said.
     pub(super) fn gather(&mut self, entry: &Entry<'_>) {
+        if let Some(origin) =
+            entry.text("origin").filter(|_| ["ledger.open", "segment.open"].contains(&entry.event.as_str()))
+        {
+            self.read.insert(origin.to_owned(), entry.ledger.to_owned());
+        }
         let calls = entry.data.get("external_calls").and_then(Value::as_array);
         let calls = calls.into_iter().flatten().filter_map(|call| call.get("receipt"));
         for receipt in calls.chain(entry.data.get("receipt")) {
             if let Ok(receipt) = serde_json::from_value::<Receipt>(receipt.clone()) {
-                let named = self.0.entry(path_of(&receipt)).or_default().entry(receipt.seq).or_default();
+                let key = (path_of(&receipt), receipt.origin.unwrap_or_default());
+                let named = self.named.entry(key).or_default().entry(receipt.seq).or_default();
                 named.push((receipt.hash, entry.source()));
             }
         }
     }
 
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
-        for (ledger, mut named) in self.0 {
+        for ((ledger, origin), mut named) in self.named {
+            let other = self.read.iter().find(|(_, path)| **path == ledger).map(|(origin, _)| origin);
+            if other.is_some_and(|other| *other != origin) {
+                for (_, source) in named.into_values().flatten() {
+                    let why = format!("{} does not have the origin {origin}", ledger.display());
+                    claims.record(source, "receipt", Verdict::Broken(why))?;
+                }
+                continue;
+            }
+            let ledger = self.read.get(&origin).cloned().filter(|_| other.is_none()).unwrap_or(ledger);
             let mut files = segments_of(&ledger)?;
             files.push(ledger.clone());
             files.retain(|file| file.is_file());

@@ -81,7 +81,8 @@ impl Seen {
     /// Compares the counts on a result with the steps. A step that required approval and is not counted as denied was started, and only a spent
     /// approval permits that.
     fn compare(&self, counts: &Value) -> Verdict {
-        let count = |name: &str| counts.get(name).and_then(Value::as_u64).unwrap_or_default();
+        // A count that is absent is not that of the entries.
+        let count = |name: &str| counts.get(name).and_then(Value::as_u64).unwrap_or(1 << 40);
         let (line, programs, denied) = (count("line"), count("programs"), count("denied"));
         let recorded = self.line + self.programs;
         if line < self.line || programs < self.programs || line + programs != recorded + count("unrecorded") {
@@ -106,8 +107,6 @@ impl Seen {
 #[derive(Default)]
 pub(super) struct Pairs {
     open: HashMap<(String, &'static str, String), Source>,
-    /// The exit status of each command that a tool's result may name by its receipt.
-    exits: HashMap<String, Option<i64>>,
 }
 
 /// The effect of an entry on a pair.
@@ -120,7 +119,6 @@ impl Pairs {
     pub(super) fn judge(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
         let seq = || entry.seq.to_string();
         let intent = || entry.number("intent").map_or("?".to_owned(), |seq| seq.to_string());
-        let id = || entry.text("id").unwrap_or_default().to_owned();
         let request = || {
             let attempt = entry.number("attempt").unwrap_or_default();
             let hash = entry.text("request_hash").unwrap_or_default();
@@ -130,8 +128,6 @@ impl Pairs {
         let (kind, part, name) = match entry.event.as_str() {
             "exec.intent" => ("command", Part::Begins, seq()),
             "exec.result" => ("command", Part::Ends, intent()),
-            "tool_call" => ("tool call", Part::Begins, id()),
-            "tool_result" => ("tool call", Part::Ends, id()),
             "llm.request" => ("request", Part::Begins, request()),
             // A response from a recording has no request.
             "llm.response" if entry.data.get("cached") == Some(&Value::Bool(true)) => return Ok(()),
@@ -151,29 +147,12 @@ impl Pairs {
                 let begun = self.open.remove(&key);
                 let verdict = match begun {
                     Some(_) => Verdict::Holds,
-                    // A call that was not permitted is answered without being started.
-                    None if kind == "tool call" => return Ok(()),
                     None => Verdict::Broken(format!("the {kind} {} was not begun, or has ended before", key.2)),
                 };
                 claims.record(entry.source(), "finished", verdict)?;
             }
         }
-        self.status(entry, claims)
-    }
-
-    /// The status of a tool has to be that of its command.
-    fn status(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
-        let number = |name: &str| entry.data.get(name).and_then(Value::as_i64);
-        if entry.event == "exec.result" {
-            let place = format!("{}\n{}", entry.ledger.display(), entry.seq);
-            self.exits.insert(place, number("return_code"));
-        }
-        let Some(receipt) = entry.data.get("receipt").filter(|_| entry.event == "tool_result") else { return Ok(()) };
-        let (Some(ledger), Some(seq)) = (receipt["ledger"].as_str(), receipt["seq"].as_u64()) else { return Ok(()) };
-        let Some(status) = self.exits.remove(&format!("{ledger}\n{seq}")) else { return Ok(()) };
-        let claimed = number("exit_code");
-        let why = || format!("the tool result has the status {claimed:?}, its command {status:?}");
-        claims.record(entry.source(), "exit", Verdict::when(claimed == status || claimed.is_none(), why))
+        Ok(())
     }
 
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
@@ -191,7 +170,11 @@ fn unfinished((_, kind, _): &(String, &'static str, String)) -> Verdict {
 }
 
 fn exit(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
-    let (Some(exit), Some(code)) = (entry.number("exit"), entry.data.get("code")) else { return Ok(()) };
+    let (Some(exit), Some(code)) = (entry.number("exit"), entry.data.get("code")) else {
+        let is_of_program = entry.data.contains_key("program");
+        let verdict = Verdict::Broken("it has no status, or no code".to_owned());
+        return if is_of_program { claims.record(entry.source(), "exit", verdict) } else { Ok(()) };
+    };
     let row = code.as_str().and_then(Code::from_name).map(|code| u64::from(code.row().exit));
     let verdict = match (entry.event.as_str(), code.as_str(), row) {
         ("command", None, _) => Verdict::when(exit == 0, || format!("it succeeded, with status {exit}")),

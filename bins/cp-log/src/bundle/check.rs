@@ -1,4 +1,5 @@
-//! `cp-log verify` of a bundle: prove its ledgers with nothing but the file and public keys, and report what was proved and what was not.
+//! `cp-log verify` of a bundle or a page: prove its ledgers with nothing but the file and public keys, and report what was proved and
+//! what was not.
 
 use std::path::{Path, PathBuf};
 
@@ -14,15 +15,16 @@ use sha2::{Digest as _, Sha256};
 
 use super::check_ledger::{Open, Proved};
 use super::format;
+use super::page::{Page, begins_page};
 use crate::verified::integrity_error;
 
-/// Prove a bundle; `verify` does the same
+/// Prove a bundle or a page of cp-report; `verify` does the same
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     /// A public key; one of the keys must have signed each ledger (repeatable)
     #[arg(long = "trust", alias = "key", value_name = "K.pub")]
     key: Vec<PathBuf>,
-    /// The bundle; - is standard input
+    /// The bundle or page; - is standard input
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
 }
@@ -53,7 +55,7 @@ pub(crate) struct Checked {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Fault {
-    /// The line of the bundle, from 1.
+    /// The line of the bundle or page, from 1.
     line: u64,
     /// The description of the fault.
     message: String,
@@ -66,6 +68,18 @@ impl Checked {
         let message = format!("line {}: {}{more}", first.line, first.message);
         let error = integrity_error(&self.file, message, self).with("line", first.line);
         Some(error.hint("ask for the bundle again; cp-log verify shows the faults of the ledger itself"))
+    }
+
+    /// Adds what is wrong with the page around the bundle.
+    fn with_page(mut self, page: &Page, context: &Context) -> Result<Self> {
+        self.faults.iter_mut().for_each(|fault| fault.line = page.line_of(fault.line));
+        // A page of a bundle that does not hold says so itself.
+        match page.differences(context)? {
+            Ok(differences) => differences.into_iter().for_each(|(line, message)| self.fault(line, message)),
+            Err(reason) => self.not_proved.push(format!("the words and the script of the page: {reason}")),
+        }
+        self.holds = self.fault_count == 0;
+        Ok(self)
     }
 
     fn fault(&mut self, line: u64, message: impl Into<String>) {
@@ -88,6 +102,10 @@ impl Reply for Checked {
             };
             let Proved { file, origin, lines: shown, size, .. } = ledger;
             lines.push(format!("{file} ({origin}): {shown} of {size} lines, {part}, {signed}"));
+            let gaps: Vec<String> = ledger.gaps.iter().map(|[first, last]| format!("{first} to {last}")).collect();
+            if !gaps.is_empty() {
+                lines.push(format!("  lines left out: {}", gaps.join(", ")));
+            }
         }
         lines.extend(self.faults.iter().map(|fault| format!("  line {}: {}", fault.line, fault.message)));
         lines.extend(self.not_proved.iter().map(|what| format!("not proved: {what}")));
@@ -101,14 +119,32 @@ pub(crate) fn check_bundle(args: &CheckArgs, context: &mut Context) -> Result<()
     check(&args.file, lines_of(&args.file)?, &args.key, context)
 }
 
-/// Proves a bundle.
-pub(crate) fn check(file: &Path, lines: Lines, keys: &[PathBuf], context: &mut Context) -> Result<()> {
+/// Proves a bundle, or a page with its bundle.
+pub(crate) fn check(file: &Path, mut lines: Lines, keys: &[PathBuf], context: &mut Context) -> Result<()> {
     let keys: Vec<Verifier> = keys.iter().map(|key| Verifier::load(key)).collect::<Result<_>>()?;
-    let checked = Check::new(file, &keys).read(lines)?;
+    let check = Check::new(file, &keys);
+    let checked = if begins_page(lines.peek()?) {
+        let page = Page::read(lines)?;
+        check.read(lines_of(&page.bundle())?)?.with_page(&page, context)?
+    } else {
+        check.read(lines)?
+    };
     match checked.error() {
         None => context.out.answer(&checked),
         Some(error) => context.out.refuse(&checked, error),
     }
+}
+
+/// Proves a bundle that must hold, without keys.
+pub(crate) fn prove(file: &Path) -> Result<Vec<Proved>> {
+    let checked = Check::new(file, &[]).read(lines_of(file)?)?;
+    checked.error().map_or(Ok(checked.ledgers), Err)
+}
+
+/// The first fault of a bundle; none if it holds.
+pub(crate) fn first_fault(file: &Path) -> Result<Option<String>> {
+    let checked = Check::new(file, &[]).read(lines_of(file)?)?;
+    Ok(checked.faults.into_iter().next().map(|fault| format!("line {}: {}", fault.line, fault.message)))
 }
 
 /// A bundle that is being read.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::json;
 use cp_ledger::format::line::{Hash, Line};
+use cp_ledger::proof::FAULTS_LISTED;
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::tree::{Node, Tree, is_consistent, leaf, parse_node, root_of_inclusion};
 use cp_ledger::store::blob;
@@ -17,7 +18,7 @@ use super::format;
 /// What the lines of one ledger prove.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Proved {
+pub(crate) struct Proved {
     /// The ledger's own name.
     pub(super) origin: String,
     /// The name that its file had.
@@ -28,6 +29,8 @@ pub(super) struct Proved {
     pub(super) lines: u64,
     /// True if all are.
     pub(super) whole: bool,
+    /// The first and the last number of lines that are left out, for the first hundred gaps.
+    pub(super) gaps: Vec<[u64; 2]>,
     /// How many of its first lines the checkpoint covers; none without one.
     pub(super) signed_size: Option<u64>,
     /// The names of the keys that were given and have signed it.
@@ -50,6 +53,7 @@ pub(super) struct Open {
     /// The hash of the line after the last one, if that line was left out.
     next: Option<Hash>,
     lines: u64,
+    gaps: Vec<[u64; 2]>,
     after_checkpoint: u64,
     blob: Option<Part>,
     /// The values that lines refer to, and those that were found.
@@ -97,6 +101,7 @@ impl Open {
             last: None,
             next: None,
             lines: 0,
+            gaps: Vec::new(),
             after_checkpoint: 0,
             blob: None,
             wanted: HashSet::new(),
@@ -111,6 +116,7 @@ impl Open {
         let (seq, hash) = (line.seq(), line.hash());
         let before = self.last.replace((seq, hash));
         let next = self.next.take();
+        self.skip_to(before.map_or(0, |(last, _)| last.saturating_add(1)), seq);
         self.lines += 1;
         if !line.is_intact() || json::check(raw).is_err() {
             return Err("the bytes of the line are not those that were hashed".to_owned());
@@ -154,6 +160,13 @@ impl Open {
         Ok(())
     }
 
+    /// Notes a gap before a line.
+    fn skip_to(&mut self, expected: u64, seq: u64) {
+        if seq > expected && self.gaps.len() < FAULTS_LISTED {
+            self.gaps.push([expected, seq - 1]);
+        }
+    }
+
     fn prove(&self, hash: &Hash, seq: u64, proof: &RawValue) -> Result<(), String> {
         let proof: Vec<String> = serde_json::from_str(proof.get()).map_err(|e| e.to_string())?;
         let root = root_of_inclusion(leaf(&hash.raw()), seq, self.head.size, &nodes(&proof)?);
@@ -191,7 +204,8 @@ impl Open {
     }
 
     /// The result, the number of missing values, and the faults of the ledger as a whole.
-    pub(super) fn finish(self, keys: &[Verifier]) -> (Proved, u64, Vec<String>) {
+    pub(super) fn finish(mut self, keys: &[Verifier]) -> (Proved, u64, Vec<String>) {
+        self.skip_to(self.last.map_or(0, |(last, _)| last.saturating_add(1)), self.head.size);
         let mut faults = Vec::new();
         let mut demand = |holds: bool, what: &str| {
             if !holds {
@@ -235,6 +249,7 @@ impl Open {
             file: head.file.clone(),
             size: head.size,
             lines: self.lines,
+            gaps: self.gaps,
             whole: head.whole,
             signed_size: self.checkpoint.as_ref().map(|(_, checkpoint)| checkpoint.size),
             signed_by,

@@ -3,7 +3,8 @@
 pub(crate) mod check;
 mod check_ledger;
 pub(crate) mod format;
-mod runs;
+pub(crate) mod page;
+pub(crate) mod runs;
 mod source;
 
 use std::io::{BufWriter, Write as _};
@@ -20,8 +21,7 @@ use tempfile::NamedTempFile;
 
 use self::runs::Runs;
 use self::source::{Blobs, Source};
-use crate::audit::is_ledger;
-use crate::reading::{Filters, Select, by_ledger, to_read};
+use crate::reading::{Filters, Select, by_ledger, is_ledger, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {

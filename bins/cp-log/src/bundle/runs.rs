@@ -2,23 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::home::TIERS;
 use cp_common::{Context, Error, Result, json};
 use cp_ledger::proof::leaves::files_of;
 use cp_ledger::read::Raw;
 use cp_ledger::read::source::lines_of;
 use memchr::memmem::Finder;
 
-use crate::audit::is_ledger;
-use crate::reading::{Filters, Select, Target};
+use crate::reading::{Filters, Select, Target, is_ledger, run_ledger};
 
 /// A run with all that it began.
 #[derive(Default)]
-pub(super) struct Runs {
+pub(crate) struct Runs {
     /// Its ledger, those of its agents behind it, and the shared ones last.
-    pub(super) ledgers: Vec<PathBuf>,
+    pub(crate) ledgers: Vec<PathBuf>,
     /// How many are not shared.
-    pub(super) own: usize,
+    pub(crate) own: usize,
     /// Agents without a ledger.
     pub(super) missing: Vec<String>,
     names: Vec<String>,
@@ -26,12 +24,10 @@ pub(super) struct Runs {
 
 impl Runs {
     /// Finds them all.
-    pub(super) fn find(run: &str, context: &Context) -> Result<Self> {
-        let in_tier =
-            |tier: &&str| Some(context.home.runs(tier).join(format!("{run}.jsonl"))).filter(|path| path.is_file());
+    pub(crate) fn find(run: &str, context: &Context) -> Result<Self> {
         let named = Some(PathBuf::from(run)).filter(|_| run.contains('/'));
         let missing = || Error::not_found(format!("no run `{run}`")).hint("cp-toolloop runs lists them");
-        let ledger = named.or_else(|| TIERS.iter().find_map(in_tier)).ok_or_else(missing)?;
+        let ledger = named.map_or_else(|| run_ledger(run, context), |named| Ok(Some(named)))?.ok_or_else(missing)?;
         let name = ledger.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let mut this = Self { ledgers: vec![ledger], own: 0, missing: Vec::new(), names: vec![name] };
         while let Some(ledger) = this.ledgers.get(this.own).cloned() {

@@ -13,7 +13,10 @@ use cp_common::{Context, Error, Result, json, signals};
 use cp_ledger::home::session_directory;
 use cp_ledger::read::segments::{self, ledger_of, segments_of};
 use cp_ledger::read::source::is_stdin;
+use cp_ledger::read::tail::is_ledger_file;
 use rustix::fs::FileType;
+
+use super::unpacked::Unpacked;
 
 /// A file to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub(crate) struct Target {
     pub(crate) named: bool,
     /// The index of the operand that it came from.
     operand: usize,
+    /// The bundle that it was unpacked from.
+    pub(crate) bundle: Option<Unpacked>,
 }
 
 /// A ledger with its files, the oldest first; in the order of operands, then of paths.
@@ -35,17 +40,23 @@ pub(crate) struct Rank {
 impl Target {
     /// A file that was named.
     pub(crate) fn named(path: &Path) -> Self {
-        Self { path: path.to_owned(), named: true, operand: 0 }
+        Self { path: path.to_owned(), named: true, operand: 0, bundle: None }
     }
 
     /// The ledger that the file belongs to. A segment that was named itself is read as one.
     pub(crate) fn rank(&self) -> Rank {
-        Rank { operand: self.operand, ledger: ledger_of(&self.path) }
+        Rank { operand: self.operand, ledger: self.name() }
+    }
+
+    /// The name of the ledger: its path, and in a bundle its name there.
+    pub(crate) fn name(&self) -> PathBuf {
+        let ledger = ledger_of(&self.path);
+        self.bundle.as_ref().and_then(|bundle| bundle.name_of(&ledger)).unwrap_or(ledger)
     }
 
     /// The members that are appended to an entry to say where it was found. A path that is not UTF-8 is printed twice, readable and exact.
     pub(crate) fn mark(&self) -> Vec<u8> {
-        let ledger = ledger_of(&self.path);
+        let ledger = self.name();
         let mut mark = b",\"ledger\":".to_vec();
         json::string(&ledger.to_string_lossy(), &mut mark);
         if ledger.to_str().is_none() {
@@ -105,6 +116,21 @@ pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Tar
     Ok(found.targets)
 }
 
+/// True if a file is a ledger. One that was named has to be.
+pub(crate) fn is_ledger(target: &Target) -> Result<bool> {
+    let path = &target.path;
+    if !path.is_file() {
+        return Err(Error::not_found("no such ledger").in_file(path));
+    }
+    if is_ledger_file(&cp_ledger::read::open(path)?) {
+        return Ok(true);
+    }
+    if target.named {
+        return Err(Error::validation("not a ledger: nothing in it is claimed with a hash").in_file(path));
+    }
+    Ok(false)
+}
+
 /// How long a program before a pipe has to send its first bytes.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -134,12 +160,18 @@ struct Operands {
 
 impl Operands {
     fn push(&mut self, path: PathBuf, named: bool) {
-        self.targets.push(Target { path, named, operand: self.operand });
+        self.targets.push(Target { path, named, operand: self.operand, bundle: None });
     }
 
     fn add(&mut self, path: &Path) -> Result<()> {
         if path.is_dir() {
             return self.add_directory(path);
+        }
+        if let Some(bundle) = Unpacked::of(path)? {
+            let ledgers = bundle.ledgers.iter().map(|(ledger, _)| ledger.clone());
+            let target = |path| Target { path, bundle: Some(bundle.clone()), named: true, operand: self.operand };
+            self.targets.extend(ledgers.map(target));
+            return Ok(());
         }
         if !is_stdin(path) {
             for segment in segments_of(path)? {
@@ -229,7 +261,12 @@ mod tests {
 
     #[test]
     fn non_utf8_path_is_marked_readable_and_exact() {
-        let target = |path: &[u8]| Target { path: OsString::from_vec(path.to_vec()).into(), named: true, operand: 0 };
+        let target = |path: &[u8]| Target {
+            path: OsString::from_vec(path.to_vec()).into(),
+            named: true,
+            operand: 0,
+            bundle: None,
+        };
         assert_eq!(target(b"a.jsonl").mark(), br#","ledger":"a.jsonl"}"#);
         let mark = String::from_utf8(target(b"a\xff.jsonl").mark()).unwrap();
         assert_eq!(
@@ -243,7 +280,7 @@ mod tests {
     #[test]
     fn without_mark_restores_any_entry() {
         let line = br#"{"seq":1,"data":{"ledger":"x"},"hash":"h"}"#;
-        let target = Target { path: PathBuf::from("q\",\"ledger\":\"z"), named: true, operand: 0 };
+        let target = Target { path: PathBuf::from("q\",\"ledger\":\"z"), named: true, operand: 0, bundle: None };
         let marked = [&line[..line.len() - 1], &target.mark()].concat();
         assert_eq!(without_mark(&marked), line);
     }

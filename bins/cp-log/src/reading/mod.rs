@@ -4,7 +4,9 @@ mod files;
 mod merge;
 mod printer;
 mod reader;
+mod runs;
 mod select;
+mod unpacked;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -16,11 +18,12 @@ use cp_ledger::proof::leaves::head_of;
 use cp_ledger::read::source::is_stdin;
 
 pub(crate) use self::files::{
-    Group, Rank, Target, await_input, by_ledger, refuse_waiting_input, to_read, without_mark,
+    Group, Rank, Target, await_input, by_ledger, is_ledger, refuse_waiting_input, to_read, without_mark,
 };
 pub(crate) use self::merge::{Merge, Place};
 pub(crate) use self::printer::Printer;
 pub(crate) use self::reader::{Direction, Reader, Step, View, count_lines, entry_of};
+pub(crate) use self::runs::run_ledger;
 pub(crate) use self::select::{Filters, Select};
 
 /// Calls `each` with every matching entry and the name of its ledger, file after file, and `failed` with what cannot be read: the rest is.
@@ -43,7 +46,8 @@ pub(crate) fn each_entry(
                     to = view.seq.saturating_add(1);
                     each(&view, beginning.map(|(origin, _)| origin.as_str()))?;
                 }
-                Step::Fault(_) | Step::Wait => {}
+                Step::Fault(error) => origins.damaged.push((target.path.clone(), error)),
+                Step::Wait => {}
             }
             Ok(ControlFlow::Continue(()))
         };
@@ -74,6 +78,8 @@ pub(crate) struct Origins {
     pub(super) read: HashMap<Beginning, u64>,
     /// How many entries were left out because they were read in another file.
     pub(crate) repeated: u64,
+    /// Lines that are damaged and were left out.
+    pub(crate) damaged: Vec<(PathBuf, Error)>,
 }
 
 impl Origins {

@@ -9,6 +9,7 @@ use regex_bites::bytes::Regex;
 use serde::Serialize;
 
 use crate::reading::reader::View;
+use crate::reading::runs::run_id;
 
 /// Filters on the lines of a ledger
 #[derive(Clone, Debug, Default, Serialize, clap::Args)]
@@ -19,7 +20,7 @@ pub(crate) struct Filters {
     /// Only this agent
     #[arg(long, value_name = "A")]
     agent: Option<String>,
-    /// Not before this time: RFC 3339, a date, today, yesterday, or a span ago, such as 30m, 2h, 7d, 1w
+    /// Not before this time: RFC 3339, a date with or without a time of day, today, yesterday, tuesday, or a span ago, such as 30m, 2h, 7d, 1w
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Before this time
@@ -58,7 +59,8 @@ impl Select {
     /// The filters of a verb that reads files. `--session` filters lines only where operands chose the files: else it chose those.
     pub(crate) fn over(filters: &Filters, files: &[PathBuf], context: &Context) -> Result<Self> {
         let session = context.options.session.as_deref().filter(|_| !files.is_empty());
-        Self::new(filters, session, context.options.run.as_deref())
+        let run = context.options.run.as_deref().map(|run| run_id(run, context)).transpose()?;
+        Self::new(filters, session, run.as_deref())
     }
 
     /// Prepares filters; `session` and `run` come from the options of every program.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use cp_common::program::approval::{answered, bound, description, grant};
 use cp_common::program::confirm::{issue, redeem};
-use cp_common::wire::{Approval, Code, Grant, How, Level, Scope, ToolCall};
+use cp_common::wire::{Approval, Code, Grant, How, Level, ToolCall};
 use cp_common::{Error, Result, signals};
 use cp_ledger::format::approval::Said;
 use cp_mcp_wire::{notification, result};
@@ -243,7 +243,7 @@ pub(super) fn settled(
         }
         Consent::Token(token) => {
             redeem(&shared.home, token, &bound(&approval)?)?;
-            granted(&approval, "agent", How::Resume, shared)?;
+            granted(&approval, &client.party.name, How::Resume, shared)?;
             return Ok(None);
         }
         Consent::Nothing if !client.asks => {
@@ -280,8 +280,8 @@ fn form(approval: &Approval) -> Value {
 }
 
 /// Records a grant in the ledger, for the next start of this call.
-fn granted(approval: &Approval, by: &str, how: How, shared: &Shared) -> Result<()> {
-    let mut yes = Grant { by: by.to_owned(), how, scope: Scope::Once, receipt: None };
+fn granted(approval: &Approval, client: &str, how: How, shared: &Shared) -> Result<()> {
+    let mut yes = Grant::by("host", client, how);
     yes.receipt = Some(shared.journal().approval(Said::Granted(&yes), approval)?);
     grant(&shared.home, approval, &yes).map(drop)
 }

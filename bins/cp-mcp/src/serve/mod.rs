@@ -33,8 +33,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The working directory of commands, and `.` in the policy (default: the working directory)
-    #[arg(long = "cwd", alias = "root", short = 'C', value_name = "DIR")]
-    root: Option<PathBuf>,
+    #[arg(long, short = 'C', value_name = "DIR")]
+    cwd: Option<PathBuf>,
     /// Only these tools, by name
     #[arg(long = "only", alias = "tools", value_name = "NAME,…", value_delimiter = ',')]
     tools: Vec<String>,
@@ -47,9 +47,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    if let Some(root) = &args.root {
-        let root = root.canonicalize().map_err(|e| Error::not_found(format!("the root: {e}")).in_file(root))?;
-        context.options.base = Some(root);
+    if let Some(cwd) = &args.cwd {
+        let base = cwd.canonicalize();
+        context.options.base =
+            Some(base.map_err(|e| Error::not_found(format!("the working directory: {e}")).in_file(cwd))?);
     }
     serve(&args.tools, Allowance { usd: args.budget_usd, tokens: args.budget_tokens }, context)
 }

@@ -48,7 +48,10 @@ fn without_a_session_the_question_is_the_result_and_its_token_is_good_once() {
     assert!(spent["isError"] == true && place.work.join("a.txt").exists(), "{spent}");
     client.leave();
     let granted = &entries(&place, "approval.granted")[0]["data"];
-    assert_eq!((&granted["by"], &granted["how"]), (&json!("by-hand"), &json!("approver")));
+    assert_eq!(
+        (&granted["by"], &granted["through"], &granted["how"]),
+        (&json!("host"), &json!("by-hand"), &json!("approver"))
+    );
     assert_eq!((entries(&place, "approval.asked").is_empty(), entries(&place, "approval.spent").len()), (false, 1));
 }
 

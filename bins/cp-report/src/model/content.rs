@@ -147,11 +147,13 @@ fn row(change: Change<&str>) -> (char, String) {
 }
 
 fn unified(text: &str) -> Part {
-    let sign = |line: &str| match line.chars().next() {
-        Some(sign @ ('+' | '-' | '@')) => (sign, line[1..].to_owned()),
+    let first = text.lines().position(|line| line.starts_with('@')).unwrap_or(0);
+    let is_name = |at: usize, line: &str| at < first && (line.starts_with("--- ") || line.starts_with("+++ "));
+    let row = |(at, line): (usize, &str)| match line.chars().next() {
+        Some(sign @ ('+' | '-' | '@')) if !is_name(at, line) => (sign, line[1..].to_owned()),
         _ => (' ', line.strip_prefix(' ').unwrap_or(line).to_owned()),
     };
-    difference(text.lines().map(sign).collect())
+    difference(text.lines().enumerate().map(row).collect())
 }
 
 fn difference(rows: Vec<(char, String)>) -> Part {
@@ -174,8 +176,9 @@ pub(crate) struct Part {
     pub(crate) rows: Vec<(char, String)>,
 }
 
-/// How one event is shown. `{x}` in a title is the member `x` of the data.
-pub(super) struct Row {
+/// How one event is shown. `{x}` in a title is the member `x` of the data. The script of a page has the same table.
+#[derive(Serialize)]
+pub(crate) struct Row {
     pub(super) event: &'static str,
     pub(super) group: &'static str,
     pub(super) title: &'static str,
@@ -184,7 +187,8 @@ pub(super) struct Row {
 }
 
 /// How a member is shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Form {
     /// A text, or a list of blocks.
     Content,
@@ -214,7 +218,7 @@ macro_rules! rows {
 
 /// The events that are known. The first row is that of all others.
 #[rustfmt::skip]
-pub(super) const ROWS: &[Row] = rows! {
+pub(crate) const ROWS: &[Row] = rows! {
     "" other "{event}" [""] "message" as Content, "content" as Content, "data" as Value;
     "run_start" session "The run begins" ["base name parent messages limits.max_iterations limits.tokens limits.usd limits.deadline"] "content" as Content, "data.tools" as Value, "data.model_command" as Command;
     "run_resumed" session "The run goes on" ["limits.max_iterations limits.tokens limits.usd limits.deadline"];

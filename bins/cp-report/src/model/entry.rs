@@ -1,7 +1,7 @@
 //! A line of a ledger as its parts. Nothing is believed of it: what has another type than expected is left out.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
 use chrono::DateTime;
@@ -139,7 +139,9 @@ impl<'a> Entry<'a> {
     pub(crate) fn is_refused(&self) -> bool {
         let is_denied = || self.text("decision").is_some_and(|decision| decision == "deny");
         match &*self.event {
-            "exec.refused" | "approval.denied" => true,
+            "approval.denied" => true,
+            // Without a rule it is a mistake, such as a file that does not exist.
+            "exec.refused" => self.get("rule").is_some(),
             "exec.step" | "exec.request" | "exec.connection" => is_denied(),
             _ => false,
         }
@@ -155,6 +157,7 @@ impl<'a> Entry<'a> {
             "tool_result" => self.get("is_error").is_some_and(|is_error| is_error.is("true")),
             "run_end" => self.text("status").is_some_and(|status| status != "completed"),
             "error" | "run_paused" => true,
+            "exec.refused" => self.get("rule").is_none(),
             "llm.response" => self.get("code").is_some(),
             "command" => is_not_zero("exit"),
             _ => false,
@@ -174,8 +177,8 @@ pub(crate) struct Pairs {
 }
 
 impl Pairs {
-    /// The line that this one is about, if it ends what that one began. Whether this one begins something is the other part.
-    pub(crate) fn see(&mut self, entry: &Entry<'_>) -> (Option<u64>, bool) {
+    /// The line that this one is about, if it ends what that one began.
+    pub(crate) fn see(&mut self, entry: &Entry<'_>) -> Option<u64> {
         let text = |path: &str| entry.get(path).map(Json::pretty).unwrap_or_default();
         let (begins, kind, name) = match &*entry.event {
             "llm.request" | "llm.response" => {
@@ -187,28 +190,22 @@ impl Pairs {
             "exec.result" => (false, 2, text("intent")),
             "approval.asked" => (true, 3, text("id")),
             "approval.granted" | "approval.denied" => (false, 3, text("id")),
-            _ => return (None, false),
+            _ => return None,
         };
         let key = self.hasher.hash_one((kind, name, entry.run.as_deref()));
         if begins {
-            let is_kept = self.count < MOST;
-            if is_kept {
+            if self.count < MOST {
                 self.count += 1;
                 self.waiting.entry(key).or_default().push(entry.seq);
             }
-            return (None, is_kept);
+            return None;
         }
-        let Some(waiting) = self.waiting.get_mut(&key) else { return (None, false) };
+        let waiting = self.waiting.get_mut(&key)?;
         let first = waiting.remove(0);
         self.count -= 1;
         if waiting.is_empty() {
             self.waiting.remove(&key);
         }
-        (Some(first), false)
-    }
-
-    /// The requests that were not answered.
-    pub(crate) fn left(self) -> HashSet<u64> {
-        self.waiting.into_values().flatten().collect()
+        Some(first)
     }
 }

@@ -219,7 +219,9 @@ impl Overview {
         if self.from.as_deref().is_none_or(|from| entry.ts < from) {
             self.from = Some(entry.ts.to_owned());
         }
-        if self.until.as_deref().is_none_or(|until| entry.ts > until) {
+        // A signature, or another file of the ledger, comes after what happened.
+        let is_own = entry.event.starts_with("ledger.") || entry.event.starts_with("segment.");
+        if self.until.as_deref().is_none_or(|until| entry.ts > until && !is_own) {
             self.until = Some(entry.ts.to_owned());
         }
         let (time, place) = (entry.time(), (ledger, entry.seq));
@@ -358,7 +360,8 @@ impl Overview {
             "approval.granted" | "approval.denied" => (3, self.state.asked.remove(&id()).unwrap_or(time)),
             _ => return,
         };
-        let tone = match (entry.is_refused(), entry.is_failed(), entry.event == "llm.request") {
+        // A person who is asked, and a request that waits for the next attempt, do nothing.
+        let tone = match (entry.is_refused(), entry.is_failed(), lane == 3 || entry.event == "llm.request") {
             (true, _, _) => 2,
             (_, true, _) => 1,
             (_, _, true) => 3,

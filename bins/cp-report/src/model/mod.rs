@@ -6,7 +6,7 @@ mod fold;
 mod shown;
 mod spans;
 
-pub(crate) use self::content::word;
+pub(crate) use self::content::{ROWS, word};
 pub(crate) use self::entry::{Entry, Pairs};
 pub(crate) use self::fold::{Count, Overview, Run, Times, Totals};
 pub(crate) use self::shown::{Fact, Shown, duration, money, shown};

@@ -142,30 +142,11 @@ fn parts(row: &Row, entry: &Entry<'_>) -> Vec<Part> {
     parts
 }
 
-/// Events of little interest to most readers.
-const MINOR: [&str; 8] = [
-    "iteration",
-    "llm.request",
-    "exec.step",
-    "exec.evidence",
-    "session_turn",
-    "approval.spent",
-    "tool_sifted",
-    "command",
-];
-
 impl Shown {
     /// How bytes are shown that are no line of a ledger.
     pub(crate) fn of_nothing() -> Self {
-        let title = "These bytes are no line of a ledger".to_owned();
+        let title = "These bytes are not a line of a ledger".to_owned();
         Self { event: String::new(), group: "other", title, tone: "failed", facts: Vec::new(), parts: Vec::new() }
-    }
-
-    /// True if it is shown small.
-    pub(crate) fn is_minor(&self, entry: Option<&Entry<'_>>) -> bool {
-        let is_minor =
-            |entry: &Entry<'_>| MINOR.contains(&&*entry.event) || entry.event == "llm.response" && entry.run.is_some();
-        self.tone.is_empty() && (self.group == "ledger" || entry.is_some_and(is_minor))
     }
 }
 

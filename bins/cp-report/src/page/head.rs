@@ -110,6 +110,7 @@ pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_o
     let totals = &overview.totals;
     let has_tables = matches!(kind, "Overview" | "Batch" | "Ledgers");
     let used = format!("{} read, {} written", totals.usage.input_tokens, totals.usage.output_tokens);
+    let is_used = totals.usage.input_tokens + totals.usage.output_tokens > 0;
     let steps = &overview.turns;
     let (one, many) =
         if steps.iter().any(|step| step.turn.is_some()) { ("turn", "turns") } else { ("answer", "answers") };
@@ -142,8 +143,9 @@ pub(crate) fn heading(head: &Head, ledgers: &[Placed], overview: &Overview, is_o
         left_out: head.left_out.clone(),
         version: env!("CARGO_PKG_VERSION"),
         groups: GROUPS,
-        tokens_text: format!("{used}; {each}"),
-        cost_text: money(totals.usage.cost_usd),
+        // One value is a sentence, not a chart.
+        tokens_text: if steps.len() > 1 { format!("{used}; {each}") } else { used }.repeat(usize::from(is_used)),
+        cost_text: if totals.usage.cost_usd > 0.0 { money(totals.usage.cost_usd) } else { String::new() },
         timeline: if is_overview { None } else { timeline(&overview.lanes, id, span) },
         tokens: bars(&format!("Tokens of each of the {many}"), &tokens),
         costs: bars(&format!("Cost of each of the {many}"), &costs),
@@ -159,7 +161,7 @@ fn facts(overview: &Overview, run: Option<&crate::model::Run>, id: &dyn Fn(Place
         facts.extend(run.parent.as_ref().map(|parent| fact("part of", parent)));
     }
     facts.push(fact("from", moment(overview.from.as_deref())));
-    facts.push(fact("until", format!("{} UTC", moment(overview.until.as_deref()))));
+    facts.push(fact("until", format!("{} UTC", moment(overview.until.as_deref().or(overview.from.as_deref())))));
     let models: Vec<&str> = overview.models.keys().take(5).map(String::as_str).collect();
     if !models.is_empty() {
         facts.push(fact("model", models.join(", ")));
@@ -302,7 +304,7 @@ fn tables(overview: &Overview, id: &dyn Fn(Place) -> String) -> Vec<Table> {
     let days: Vec<Bar> =
         overview.days.values().map(|day| [day.usage.input_tokens, day.usage.output_tokens].into()).collect();
     let days = table("By day", "day", &SUMS, rows(&overview.days))
-        .map(|table| Table { picture: bars("Tokens by day", &days).filter(|_| days.len() > 1), ..table });
+        .map(|table| Table { picture: bars("Tokens by day", &days), ..table });
     [
         runs(overview, id),
         days,

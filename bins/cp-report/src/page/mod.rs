@@ -1,9 +1,8 @@
-//! The page: templates filled with what the model says, a line at a time.
+//! The page: the summary in templates, the bundle, and the script.
 
 mod head;
+mod text;
 mod writer;
-
-use std::collections::HashSet;
 
 use sha2::{Digest as _, Sha256};
 
@@ -13,28 +12,23 @@ use crate::model::Place;
 pub(crate) use self::head::{Heading, heading};
 pub(crate) use self::writer::{Input, write};
 
-/// A ledger, and where it is in the copy.
+/// A ledger of the page.
 pub(crate) struct Placed {
     /// Its id on this page and on others.
     pub(crate) id: String,
-    /// Lines without an answer.
-    pub(crate) unanswered: HashSet<u64>,
-    pub(crate) at: u64,
     pub(crate) ledger: Ledger,
     /// The run whose ledger it is.
     pub(crate) run: Option<String>,
-    /// True if it has messages.
-    pub(crate) is_spoken: bool,
 }
 
 impl Placed {
-    pub(crate) fn new(at: u64, ledger: Ledger, others: &[Self]) -> Self {
+    pub(crate) fn new(ledger: Ledger, others: &[Self]) -> Self {
         let digest = Sha256::digest(&ledger.origin);
         let mut id = format!("{:08x}", u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]));
         if others.iter().any(|other| other.id == id) {
             id = format!("{id}x{}", others.len());
         }
-        Self { id, unanswered: HashSet::new(), at, ledger, run: None, is_spoken: false }
+        Self { id, ledger, run: None }
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::agent::coprocess::Coprocess;
-use crate::agent::{Agent, Capability, ModelOptions, Observer, Piece, Reply, Turn, observe};
+use crate::agent::{Agent, Capability, Event, ModelOptions, Observer, Piece, Reply, Turn, observe};
 
 pub(super) struct Composed {
     id: String,
@@ -27,6 +27,8 @@ pub(super) struct Composed {
     model: Vec<String>,
     /// True if reasoning is requested.
     reasoning: bool,
+    /// True if the model may use tools.
+    uses_tools: bool,
     /// The flags for the tools, and for the command that requests reasoning.
     tools: Vec<OsString>,
     /// The governed prompt that begins the system text, if required.
@@ -38,11 +40,10 @@ pub(super) struct Composed {
 
 impl Composed {
     pub(super) fn new(id: &str, prompt: Option<String>, options: &ModelOptions, context: &Context) -> Self {
-        let mut tools: Vec<OsString> =
-            options.tools.iter().flat_map(|path| ["--tools".into(), OsString::from(path)]).collect();
+        let mut tools: Vec<OsString> = options.tool_flags().collect();
         // Other tool backends call the model themselves.
         let is_native = context.config.text("tool_backend", None).as_deref() == Some("native");
-        if options.reasoning && !tools.is_empty() && is_native {
+        if options.reasoning && options.uses_tools() && is_native {
             tools.extend(["--llm", "cp-llm --reasoning"].map(OsString::from));
         }
         Self {
@@ -50,6 +51,7 @@ impl Composed {
             flags: context.handed_on(),
             model: options.flags().map(str::to_owned).collect(),
             reasoning: options.reasoning,
+            uses_tools: options.uses_tools(),
             tools,
             prompt,
             home: context.home.clone(),
@@ -205,13 +207,21 @@ fn answer(llm: &mut Coprocess, prompt: &RawValue, observer: &mut dyn Observer) -
 fn follow(toolloop: &mut Coprocess, reply: &mut Reply, observer: &mut dyn Observer) -> Result<()> {
     loop {
         let closed = toolloop.receive(observer, |record, observer| {
-            if record.kind == Some(Kind::Message) {
-                let message: Message = record.read()?;
-                if !reply.messages.iter().any(|known| !known.id.is_empty() && known.id == message.id) {
-                    reply.messages.push(message);
+            match record.kind {
+                Some(Kind::Message) => {
+                    let message: Message = record.read()?;
+                    if !reply.messages.iter().any(|known| !known.id.is_empty() && known.id == message.id) {
+                        reply.messages.push(message);
+                    }
                 }
-            } else {
-                observe(record, observer)?;
+                // Only our own program can name the run that `:undo` restores.
+                Some(Kind::Item) => {
+                    let item: Value = record.read()?;
+                    if let Some(run) = item["run_id"].as_str() {
+                        observer.event(Event::Run(run))?;
+                    }
+                }
+                _ => observe(record, observer)?,
             }
             Ok(record.closed)
         })?;
@@ -236,7 +246,7 @@ impl Agent for Composed {
 
     fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Reply> {
         let prompt = self.compose(turn)?;
-        if self.tools.is_empty() { self.ask(turn, &prompt, observer) } else { self.run(turn, &prompt, observer) }
+        if self.uses_tools { self.run(turn, &prompt, observer) } else { self.ask(turn, &prompt, observer) }
     }
 
     fn signals(&mut self) -> Result<Map<String, Value>> {

@@ -4,6 +4,7 @@ mod composed;
 mod coprocess;
 mod external;
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,12 +33,25 @@ pub(crate) struct ModelOptions {
     /// A directory of tools that the model may use (repeatable)
     #[arg(long, value_name = "DIR", help_heading = "Model")]
     pub(crate) tools: Vec<PathBuf>,
+    /// Let the model use the built-in tools
+    #[arg(long, help_heading = "Model")]
+    pub(crate) with_tools: bool,
     /// True if the model's reasoning is requested and shown.
     #[arg(skip)]
     pub(crate) reasoning: bool,
 }
 
 impl ModelOptions {
+    /// True if the model may use tools.
+    pub(crate) fn uses_tools(&self) -> bool {
+        self.with_tools || !self.tools.is_empty()
+    }
+
+    /// The flags that name the directories of tools.
+    pub(crate) fn tool_flags(&self) -> impl Iterator<Item = OsString> {
+        self.tools.iter().flat_map(|path| ["--tools".into(), OsString::from(path)])
+    }
+
     /// The flags that choose the model.
     pub(crate) fn flags(&self) -> impl Iterator<Item = &str> {
         let flags = [("--backend", &self.backend), ("--model", &self.model)];
@@ -82,6 +96,8 @@ pub(crate) enum Event<'a> {
     Thought(&'a str),
     ToolCall(&'a ToolCall),
     ToolResult(&'a ToolResult),
+    /// The id of the run of the tool loop.
+    Run(&'a str),
 }
 
 /// Receives the events of a turn.

@@ -4,6 +4,7 @@
 mod assessment;
 mod commands;
 mod console;
+mod digest;
 mod history;
 mod hub;
 mod memory;
@@ -30,6 +31,7 @@ use crate::interactive::commands::{Input, parse};
 use crate::interactive::console::join_lines;
 use crate::interactive::console::render::{Page, count, show, style};
 use crate::interactive::console::{Console, Typed};
+use crate::interactive::digest::Digest;
 use crate::interactive::history::PromptHistory;
 use crate::interactive::hub::Hub;
 use crate::interactive::state::{Conversation, Ledgers, Outcome, Request, SessionStatus, Setup, State, record_hub};
@@ -99,7 +101,7 @@ struct Repl<'a> {
 impl<'a> Repl<'a> {
     fn open(request: Request<'a>, context: &'a mut Context) -> Result<Self> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
-        let plane = Plane::named(request.root, context.home.root())?;
+        let plane = Plane::of_context(context)?;
         if request.continues && context.session().is_none() {
             context.options.session = Some(commands::sessions::last(context)?);
         }
@@ -132,7 +134,8 @@ impl<'a> Repl<'a> {
         if !hub.is_pending() {
             record_hub(&mut hub, &mut transcript)?;
         }
-        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), journal.turns());
+        let Digest { turns, runs, failed_run, .. } = Digest::of(journal.directory())?;
+        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), turns);
         let isolated = joined.is_some_and(|joined| joined.is_isolated());
         let echo = !console.is_terminal() && !context.options.quiet;
         let state = State {
@@ -143,7 +146,7 @@ impl<'a> Repl<'a> {
             ledgers: Ledgers { journal, transcript },
             session_status: SessionStatus { plane, tracker, used: 0, window: CONTEXT_LIMIT },
             hub,
-            conversation: Conversation { isolated, ..Conversation::default() },
+            conversation: Conversation { isolated, runs, failed_run, ..Conversation::default() },
             model,
         };
         Ok(Self { state, prompt_history, echo, exit: 0 })
@@ -152,12 +155,10 @@ impl<'a> Repl<'a> {
     /// Reads and runs lines until the input ends or the person quits.
     fn talk(&mut self) -> Result<()> {
         loop {
-            let typed = self.state.console.wait();
-            // The editor has already shown its input.
-            let is_unseen = self.echo || matches!(typed, Typed::Early(_));
-            match typed {
-                Typed::Line(line) | Typed::Early(line) => {
-                    if is_unseen {
+            match self.state.console.wait() {
+                Typed::Line(line) => {
+                    // An editor has already shown its input.
+                    if self.echo {
                         self.state.show(&format!("{PROMPT}{}\n", line.replace('\n', "\n... ")))?;
                     }
                     if self.line(&line)? {
@@ -206,13 +207,18 @@ impl<'a> Repl<'a> {
             Input::Say(_) => Class::Append,
             Input::Unknown(..) => Class::Query,
         };
-        state.session_status.tracker.begin(class);
+        // A query shows the signals that the last turn or command left.
+        if !matches!(class, Class::Query) {
+            state.session_status.tracker.begin(class);
+        }
         let (mut leaves, is_turn) = (false, matches!(input, Input::Say(_)));
         let mut is_slip = matches!(input, Input::Unknown(..));
+        let mut about = "`:help` lists the commands, `:state` shows the state of the session".to_owned();
         let carried_out = match input {
             Input::Nothing => return Ok(false),
             Input::Command(command, argument) => {
                 leaves = command.name() == "quit";
+                about = format!("`:help {}` describes the command", command.name());
                 commands::perform(state, command, argument)
             }
             Input::Run(command) => commands::run::run(state, command, false),
@@ -229,9 +235,8 @@ impl<'a> Repl<'a> {
                 is_slip &= error.code() == Code::Usage;
                 // The signal was for this line, which has ended.
                 signals::forget_interrupt();
-                let hint =
-                    error.hint_text().unwrap_or("`:help` lists the commands, `:state` shows the state of the session");
-                let text = style().error(error.message(), Some(hint));
+                let text = style().error(error.message(), Some(error.hint_text().unwrap_or(&about)));
+                state.conversation.last_error = Some(format!("{}: {}", error.code().row().name, error.message()));
                 let exit = error.code().row().exit;
                 Outcome { result: json!({"error": error.message()}), text, exit, ..Outcome::default() }
             }
@@ -250,8 +255,12 @@ impl<'a> Repl<'a> {
     /// Shows and records the outcome of a line.
     fn conclude(&mut self, line: &str, outcome: Outcome, took: Duration) -> Result<()> {
         let state = &mut self.state;
-        let strip = outcome.has_strip.then(|| format!("{}\n", style().faint(&state.session_status.strip())));
-        state.show(&format!("{}{}", outcome.text, strip.unwrap_or_default()))?;
+        if outcome.has_strip {
+            let strip = style().faint(&state.session_status.strip());
+            state.show(&format!("{}{strip}\n", outcome.text))?;
+        } else {
+            state.page(&outcome.text)?;
+        }
         let journal = &mut state.ledgers.journal;
         let recorded = journal.record(journal::Turn {
             command_hash: claims::command_hash(Form::Cmd, line),

@@ -1,6 +1,6 @@
 //! The state of an open session: the part that is fixed at its start, and the part that its lines change.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::output::Output;
@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use crate::agent::{self, Agent, ModelOptions};
 use crate::interactive::assessment::Explained;
 use crate::interactive::console::Console;
-use crate::interactive::console::render::{count, show, style};
+use crate::interactive::console::render::{Page, count, show, style};
+use crate::interactive::digest::Digest;
 use crate::interactive::history::ShellHistory;
 use crate::interactive::hub::{Hub, Reach};
 use crate::interactive::settings::Settings;
@@ -24,8 +25,6 @@ use crate::signals::{Signals, Strip, Tracker};
 /// The request for an interactive session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
-    /// The control plane tree; the home by default.
-    pub(crate) root: Option<&'a Path>,
     pub(crate) agent: Option<&'a str>,
     pub(crate) options: Options,
     /// True if the last session is continued.
@@ -95,8 +94,12 @@ pub(crate) struct Conversation {
     pub(crate) isolated: bool,
     /// For each turn so far, true if it was destructive or a mass edit.
     pub(crate) destructive_turns: Vec<bool>,
-    /// The names of the tools that the model may use, after they were looked up.
-    pub(crate) tools: Option<String>,
+    /// True if the person allowed the use of tools in all turns without risk.
+    pub(crate) allows_tools: bool,
+    /// The tool run of each round, the newest last.
+    pub(crate) runs: Vec<Option<String>>,
+    /// The tool run of the last turn, if the turn failed and so is not a round.
+    pub(crate) failed_run: Option<String>,
     /// The last turn, for `:explain`.
     pub(crate) last: Option<Explained>,
     /// The questions and answers, without secrets, which may be remembered at the end of the session.
@@ -110,29 +113,46 @@ pub(crate) struct Conversation {
     pub(crate) last_attachments: Vec<PathBuf>,
     /// The approvals for this session.
     pub(crate) allowed: Vec<Allowed>,
+    /// The last error, for `:debug`.
+    pub(crate) last_error: Option<String>,
     /// The usage and the number of answers.
     pub(crate) usage: Usage,
     pub(crate) answers: usize,
+    /// The usage of the last turn.
+    pub(crate) last_usage: Usage,
 }
 
 impl Conversation {
-    /// Adds the usage of answers.
+    /// Adds the usage of the answers of a turn.
     pub(crate) fn count(&mut self, messages: &[Message]) {
-        for Message { usage, .. } in messages {
-            let sum = &mut self.usage;
-            sum.input_tokens += usage.input_tokens;
-            sum.output_tokens += usage.output_tokens;
-            sum.cache_read_tokens += usage.cache_read_tokens;
-            sum.cache_write_tokens += usage.cache_write_tokens;
-            sum.cost_usd = match (self.answers, sum.cost_usd, usage.cost_usd) {
-                (0, _, cost) => cost,
-                (_, Some(sum), Some(cost)) => Some(sum + cost),
-                // An unknown cost makes the sum unknown.
-                _ => None,
-            };
+        self.last_usage = Usage::default();
+        for (at, Message { usage, .. }) in messages.iter().enumerate() {
+            add(&mut self.usage, usage, self.answers == 0);
+            add(&mut self.last_usage, usage, at == 0);
             self.answers += 1;
         }
     }
+
+    /// Records the tool run of a round.
+    pub(crate) fn end_round(&mut self, run: Option<String>) {
+        self.runs.push(run);
+        self.failed_run = None;
+    }
+
+    /// The tool run of the last turn that used tools.
+    pub(crate) fn last_run(&self) -> Option<&str> {
+        self.failed_run.as_deref().or_else(|| self.runs.iter().rev().flatten().next().map(String::as_str))
+    }
+}
+
+/// Adds a usage to a sum. An unknown cost makes the sum unknown.
+fn add(sum: &mut Usage, usage: &Usage, is_first: bool) {
+    sum.input_tokens += usage.input_tokens;
+    sum.output_tokens += usage.output_tokens;
+    sum.cache_read_tokens += usage.cache_read_tokens;
+    sum.cache_write_tokens += usage.cache_write_tokens;
+    let total = sum.cost_usd.unwrap_or_default();
+    sum.cost_usd = usage.cost_usd.filter(|_| is_first || sum.cost_usd.is_some()).map(|cost| total + cost);
 }
 
 /// An open session.
@@ -155,6 +175,22 @@ impl State<'_> {
         show(&mut self.context.out, text)
     }
 
+    /// Writes text, page by page at a terminal whose cursor can move.
+    pub(crate) fn page(&mut self, text: &str) -> Result<()> {
+        let Some(page) = Page::of_terminal().filter(|_| self.console.is_terminal()) else { return self.show(text) };
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let mut shown = 0;
+        for part in lines.chunks(page.rows - 1) {
+            self.show(&part.concat())?;
+            shown += part.len();
+            let prompt = format!("{shown} of {} lines; Enter = more, q = end: ", lines.len());
+            if shown < lines.len() && self.console.answer(&prompt).is_none_or(|typed| !typed.is_empty()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Switches to another agent. The current agent stays if the other one is not available.
     pub(crate) fn switch_agent(&mut self, name: &str) -> Result<()> {
         self.agent = agent::named(name, &self.session_status.plane, &self.model, self.context)?;
@@ -174,16 +210,28 @@ impl State<'_> {
                 if is_ours {
                     journal.own = true;
                 }
+                let Digest { turns, runs, failed_run, .. } = Digest::of(journal.directory())?;
                 let left = std::mem::replace(&mut self.ledgers, Ledgers { journal, transcript });
                 let tier = self.session_status.plane.tier().unwrap_or_else(|| self.context.tier());
-                self.session_status.tracker = Tracker::new(tier, self.ledgers.journal.turns());
+                self.session_status.tracker = Tracker::new(tier, turns);
                 self.session_status.used = 0;
                 self.agent = agent;
                 let before = std::mem::take(&mut self.conversation);
-                let Conversation { tools, usage, answers, last_question, answer, attached, .. } = before;
-                let kept =
-                    Conversation { tools, last_question, answer, attached, usage, answers, ..Conversation::default() };
-                self.conversation = Conversation { isolated, ..kept };
+                let Conversation { usage, answers, last_usage, last_question, answer, attached, .. } = before;
+                self.conversation = Conversation {
+                    isolated,
+                    runs,
+                    failed_run,
+                    // The approvals of single calls are not valid in a copy.
+                    allows_tools: before.allows_tools && is_ours,
+                    last_question,
+                    answer,
+                    attached,
+                    usage,
+                    answers,
+                    last_usage,
+                    ..Conversation::default()
+                };
                 left.journal.end(self.context)
             }
             Err(e) => {

@@ -17,7 +17,7 @@ use crate::interactive::assessment::risk::{self, Risk};
 const INTERRUPTED: &str = " [interrupted]";
 
 /// The entry that closes a turn.
-const TURN: &str = "session_turn";
+pub(crate) const TURN: &str = "session_turn";
 /// The entry that keeps the question until the turn is closed.
 const QUESTION: &str = "session_question";
 
@@ -36,18 +36,8 @@ pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
         let question: String = serde_json::from_slice(whole.as_deref().unwrap_or(kept)).unwrap_or_default();
         let number = line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok()).unwrap_or_default();
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let closed = Closed {
-            number,
-            question: &question,
-            messages: &[],
-            risk: &risk::classify(&question),
-            hints: &[],
-            cancelled: true,
-            partial: "",
-            interrupted: true,
-            recalled: 0,
-            attached: 0,
-        };
+        let risk = risk::classify(&question);
+        let closed = Closed { cancelled: true, interrupted: true, ..Closed::new(number, &question, &risk) };
         return Transcript::open(&directory, &session, agent)?.turn(&closed).map(drop);
     }
     Ok(())
@@ -78,6 +68,8 @@ pub(crate) struct Closed<'a> {
     pub(crate) partial: &'a str,
     /// True if the person stopped the answer. The turn stays in the conversation with a mark.
     pub(crate) interrupted: bool,
+    /// The run of the tool loop, if the model used tools.
+    pub(crate) run: Option<&'a str>,
     /// The number of recalled memories.
     pub(crate) recalled: usize,
     /// The number of secrets that were removed from the context.
@@ -101,6 +93,10 @@ struct Closing<'a> {
     user: Option<&'a str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     partial: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<&'a str>,
 }
 
 impl Transcript {
@@ -172,6 +168,8 @@ impl Transcript {
                 recalled: closed.recalled,
                 user: turns.is_empty().then_some(closed.question),
                 partial: closed.partial,
+                model: closed.messages.last().map(|message| message.model.as_str()),
+                run: closed.run,
             };
             entries.push(Entry::new(TURN).agent(agent).session(session).turn(closed.number).data(&closing));
             Ok(entries)
@@ -180,7 +178,14 @@ impl Transcript {
     }
 }
 
-impl Closed<'_> {
+impl<'a> Closed<'a> {
+    /// A turn without an answer.
+    pub(crate) fn new(number: u64, question: &'a str, risk: &'a Risk) -> Self {
+        let (messages, hints, partial) = (&[], &[], "");
+        let (cancelled, interrupted, run, recalled, attached) = (false, false, None, 0, 0);
+        Self { number, question, messages, risk, hints, cancelled, partial, interrupted, run, recalled, attached }
+    }
+
     /// The turns to add to the conversation.
     fn turns(&self) -> Vec<Turn> {
         let question = Turn::text("user", self.question);
@@ -253,16 +258,10 @@ mod tests {
         let risk = crate::interactive::assessment::risk::classify("hello");
         let messages = [message(&json!({"content": "hi"}))];
         let closed = Closed {
-            number: 1,
-            question: "hello password=hunter2hunter2",
             messages: &messages,
-            risk: &risk,
-            hints: &[],
-            cancelled: false,
-            partial: "",
-            interrupted: false,
-            recalled: 0,
+            run: Some("RUN-1"),
             attached: 2,
+            ..Closed::new(1, "hello password=hunter2hunter2", &risk)
         };
         assert_eq!(record.turn(&closed).unwrap(), 3);
         record.turn(&Closed { number: 2, messages: &[], cancelled: true, ..closed }).unwrap();

@@ -3,7 +3,6 @@
 mod responder;
 mod split;
 
-use std::path::Path;
 use std::time::Duration;
 
 use cp_common::output::{Format, Place, printable, to_stderr};
@@ -21,11 +20,11 @@ use crate::plane::{Failure, Plane};
 /// The maximum number of bytes of answers that wait for the next commit.
 const WAITING: usize = 128 << 10;
 
-/// Answers the requests on standard input about the tree at `root`, as `agent`.
-pub(crate) fn run(root: Option<&Path>, agent: Option<&str>, context: &mut Context) -> Result<()> {
+/// Answers the requests on standard input about the tree, as `agent`.
+pub(crate) fn run(agent: Option<&str>, context: &mut Context) -> Result<()> {
     // Every answer must be recorded, so signals only interrupt the waits.
     let _effect = signals::effect();
-    let plane = Plane::named(root, context.home.root())?;
+    let plane = Plane::of_context(context)?;
     let agent = context.agent(agent);
     let joined = journal::joined(context)?;
     let journal = Journal::open(joined.as_ref(), &agent, context)?;

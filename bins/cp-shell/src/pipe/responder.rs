@@ -150,6 +150,7 @@ impl Responder {
         outcome: Result<Value, Failure>,
         calls: Vec<Value>,
     ) -> Result<Response> {
+        self.tracker.count_turn();
         self.tracker.begin(class);
         if outcome.as_ref().is_err_and(Failure::is_denial) {
             self.tracker.denied();
@@ -189,11 +190,10 @@ fn execute(context: &Context, plane: &Plane, command: &str) -> Result<Value, Fai
     check_command(context, plane, command)?;
     let request = json!({ "tool": "shell", "arguments": { "command": command } }).to_string();
     let mut first = None;
-    let ended =
-        coprocess::ask_each("cp-exec", &plane.root_option(), request.as_bytes(), context.handed_on(), &mut |line| {
-            first = first.take().or_else(|| line.map(<[u8]>::to_vec));
-            Ok(())
-        });
+    let ended = coprocess::ask_each("cp-exec", &[""; 0], request.as_bytes(), context.handed_on(), &mut |line| {
+        first = first.take().or_else(|| line.map(<[u8]>::to_vec));
+        Ok(())
+    });
     // A program without an answer before its last line did not read the request.
     let Some(answer) = first else {
         let nothing = || Error::new(Code::Io, "cp-exec did not answer");

@@ -12,10 +12,9 @@ mod trace;
 pub(crate) mod work_orders;
 
 use std::cell::RefCell;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use cp_common::{Error, Result};
+use cp_common::{Context, Error, Result};
 
 pub(crate) use files::{Read, hash_of};
 pub(crate) use ledgers::GateState;
@@ -31,14 +30,18 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// Opens the named tree, which must exist, or the home.
-    pub(crate) fn named(root: Option<&Path>, home: &Path) -> Result<Self> {
-        match root {
-            Some(root) if !root.exists() => Err(Error::not_found("no such directory")
-                .in_file(root)
-                .hint("name the directory of a control plane tree with --root")),
-            root => Self::open(root.unwrap_or(home)),
-        }
+    /// Opens the named tree, which must exist, or the home. It is the governed tree of every program that is started.
+    pub(crate) fn of_context(context: &mut Context) -> Result<Self> {
+        let plane = match &context.options.root {
+            Some(root) if !root.exists() => {
+                return Err(Error::not_found("no such directory")
+                    .in_file(root)
+                    .hint("name the directory of a control plane tree with --root"));
+            }
+            root => Self::open(root.as_deref().unwrap_or(context.home.root()))?,
+        };
+        context.options.root = plane.root().is_dir().then(|| plane.root.clone());
+        Ok(plane)
     }
 
     /// Opens the tree below `root`. A home that does not exist yet is an empty tree.
@@ -71,11 +74,6 @@ impl Plane {
         ids.extend(column(registries::SPECS, "spec_id"));
         ids.extend(work_orders::all(self).unwrap_or_default().into_iter().map(|order| order.id));
         ids
-    }
-
-    /// The option that makes cp-exec apply the restrictions of the tree.
-    pub(crate) fn root_option(&self) -> Vec<OsString> {
-        if self.root().is_dir() { vec!["--root".into(), self.root().into()] } else { Vec::new() }
     }
 
     /// The tier in `tier.json`: ho1, ho2 or ho3. Tools of the control plane also call ho3 HOT.

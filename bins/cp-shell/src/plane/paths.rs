@@ -186,9 +186,7 @@ pub(crate) fn check_command(context: &Context, plane: &Plane, command: &str) -> 
     check_capability(plane, &argv)?;
     let is_governed = |word: &&String| Path::new(word).is_relative() && governs(plane, word);
     let Some(word) = argv.iter().skip(1).find(is_governed) else { return Ok(()) };
-    let mut question: Vec<OsString> = vec!["check".into(), "--cwd".into(), plane.root().into()];
-    question.extend(plane.root_option());
-    question.push("--".into());
+    let mut question: Vec<OsString> = vec!["check".into(), "--cwd".into(), plane.root().into(), "--".into()];
     question.extend(argv.iter().map(OsString::from));
     let decision: Value = coprocess::ask("cp-exec", &question, b"", context)?.data()?;
     match decision["rule"].as_str() {

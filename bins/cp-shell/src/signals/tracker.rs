@@ -41,9 +41,13 @@ impl Tracker {
         }
     }
 
-    /// Begins a turn.
-    pub(crate) fn begin(&mut self, class: Class) {
+    /// Counts a turn.
+    pub(crate) fn count_turn(&mut self) {
         self.turns += 1;
+    }
+
+    /// Begins a turn, or a command that is not a query.
+    pub(crate) fn begin(&mut self, class: Class) {
         self.stance = Stance::Engaged;
         self.class = class;
     }
@@ -182,7 +186,9 @@ mod tests {
             tracker.begin(class);
             assert_eq!(tracker.signals(&plane).altitude, altitude);
         }
-        assert_eq!(tracker.signals(&plane).turn_number, 4);
+        assert_eq!(tracker.signals(&plane).turn_number, 0);
+        tracker.count_turn();
+        assert_eq!(tracker.signals(&plane).turn_number, 1);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use cp_common::wire::{Approval, Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 
+use super::pause::UNFINISHED;
 use super::served::Served;
 use super::{Engine, Pending};
 use crate::parts::agent::Agent;
@@ -30,7 +31,7 @@ enum Work {
     /// The call does not run; the result for the model.
     Answered(String),
     /// The call ended while the run was stopped.
-    Ended(Ended, Receipt),
+    Ended(Box<Ended>, Receipt),
     /// The recording has the result.
     Replayed,
     /// The cp-exec of this slot runs it, with this time limit.
@@ -116,6 +117,8 @@ impl Engine {
         let approved = matches!(waiting.decision, Some(Decision::Approved(_))) || waiting.agent.is_some();
         let repeats = waiting.started && !tool.hints.idempotent && !tool.is_agent();
         let found = match self.run.ledger() {
+            // An earlier resume has asked about the call, and its end is still not known.
+            Some(_) if repeats && !approved && waiting.is_asked_about(UNFINISHED) => Found::Unknown,
             Some(ledger) if repeats && !approved => find_call_end(ledger, &call.id)?,
             _ => Found::NotBegun,
         };
@@ -212,7 +215,7 @@ impl Engine {
         let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
         let renamed = ToolCall { name: tool.exec_name(), timeout, untrusted: Vec::new(), ..call.clone() };
         let executor = &mut self.parts.executor;
-        self.run.shared(|| executor.start(slot, &renamed, context))?;
+        self.run.shared(|lock| executor.start(slot, &renamed, lock, context))?;
         Ok(Work::Runs(slot, tool.hints.timeout.map(Duration::from_secs_f64)))
     }
 
@@ -225,7 +228,7 @@ impl Engine {
                 is_error: ended.return_code != Some(0),
                 exit_code: ended.return_code,
                 receipt: Some(receipt),
-                ..pending.failed(ended.text())
+                ..pending.failed(ended.text(self.run.ledger()))
             },
             Work::Delegated(agent) => self.returned(pending, *agent, context)?,
             Work::Served(served) => self.finish_served(pending, *served, context)?,

@@ -34,8 +34,9 @@ use crate::tools::arguments::Arguments;
 
 /// The engine of a run: the run, its coprocesses, and the state between calls.
 pub(crate) struct Engine {
-    run: Run,
+    /// Dropped before the run, because the run's log delays the end of this process after a signal.
     parts: Parts,
+    run: Run,
     arguments: Arguments,
     repeats: Repeats,
     /// The budget shares of active agents, by their calls.

@@ -89,13 +89,13 @@ impl Engine {
             return self.run.step(Step::Decided(at, Decision::Approved(Box::new(spent.grant))));
         }
         if let Some(before) = self.run.conversation.run_grant(approval).cloned() {
-            return self.granted(at, &before.by, before.how, Scope::Run, context);
+            return self.granted(at, Grant { receipt: None, ..before }, context);
         }
         let until = self.run.deadline;
         let takes_program = approval.level == Level::Agent && approval.shown.rule != UNFINISHED;
         if takes_program && let Some(verdict) = self.parts.approver.ask(approval, until)? {
             match verdict {
-                Verdict::Granted => return self.granted(at, "approver", How::Approver, Scope::Once, context),
+                Verdict::Granted => return self.granted(at, self.parts.approver.grant(), context),
                 Verdict::Denied(why) => return self.denied(at, why, "approver", context),
                 Verdict::Undecided(why) => {
                     self.run.time_left()?;
@@ -107,8 +107,8 @@ impl Engine {
             let answer = approval::at_terminal(approval, until)?;
             self.run.time_left()?;
             match answer {
-                Some(Answer::Yes(scope)) => return self.granted(at, "person", How::Terminal, scope, context),
-                Some(Answer::No) => return self.denied(at, "a person denied it".to_owned(), "person", context),
+                Some(Answer::Yes(scope)) => return self.granted(at, Grant::new(How::Terminal, scope), context),
+                Some(Answer::No) => return self.denied(at, "a person denied it".to_owned(), "terminal", context),
                 None => {}
             }
         }
@@ -122,8 +122,7 @@ impl Engine {
         self.run.sync()
     }
 
-    fn granted(&mut self, at: usize, by: &str, how: How, scope: Scope, context: &Context) -> Result<()> {
-        let grant = Grant { by: by.to_owned(), how, scope, receipt: None };
+    fn granted(&mut self, at: usize, grant: Grant, context: &Context) -> Result<()> {
         self.run.decide(at, Decision::Approved(Box::new(grant)), "", context.home.root())
     }
 

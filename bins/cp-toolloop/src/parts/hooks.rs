@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cp_common::coprocess::{self, Said, question, reason};
 use cp_common::program::approval::{self, Verdict};
 use cp_common::wire::record::{Kind, Record, open_line};
-use cp_common::wire::{Approval, ToolCall, ToolResult};
+use cp_common::wire::{Approval, Grant, How, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
 use cp_servers::matches;
 use serde::{Deserialize, Serialize};
@@ -132,6 +132,11 @@ impl Approver {
         }
         let why = || format!("{} requires approval of each call", tool.name);
         tool.hints.approve.then(|| ("tool.approve", why()))
+    }
+
+    /// A grant by the approver.
+    pub(crate) fn grant(&self) -> Grant {
+        Grant::by("approver", self.argv.iter().flatten().next().map_or("", String::as_str), How::Approver)
     }
 
     /// The answer of the approver, until a deadline; `None` without an approver.

@@ -67,11 +67,11 @@ impl Executor {
         Self { directories, read_only, slots: BTreeMap::new() }
     }
 
-    /// Starts a call in a free slot.
-    pub(crate) fn start(&mut self, slot: usize, call: &ToolCall, context: &Context) -> Result<()> {
+    /// Starts a call in a free slot. A new coprocess inherits the descriptor of the run's lock, which stays locked while its commands exist.
+    pub(crate) fn start(&mut self, slot: usize, call: &ToolCall, lock: Option<i32>, context: &Context) -> Result<()> {
         let mut part = match self.slots.remove(&slot) {
             Some(part) => part,
-            None => self.start_part(context)?,
+            None => self.start_part(lock, context)?,
         };
         part.send(Kind::ToolCall, call)?;
         self.slots.insert(slot, part);
@@ -102,10 +102,11 @@ impl Executor {
         std::mem::take(&mut self.slots).into_values().try_for_each(Part::finish)
     }
 
-    fn start_part(&self, context: &Context) -> Result<Part> {
+    fn start_part(&self, lock: Option<i32>, context: &Context) -> Result<Part> {
         let mut argv = vec![coprocess::find("cp-exec")?.into_os_string(), "--closed".into()];
         argv.extend(context.handed_on());
         argv.extend(self.read_only.then(|| "--read-only".into()));
+        argv.extend(lock.map(|lock| format!("--lock={lock}").into()));
         // The script directory of a removed link may have been deleted since the run started.
         for directory in self.directories.iter().filter(|directory| directory.is_dir()) {
             argv.extend(["--tools".into(), directory.into()]);

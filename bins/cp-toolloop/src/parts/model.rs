@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Part, unexpected};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Content, Delta, Message, Prompt, ToolCall, ToolResult, Usage};
+use cp_common::wire::{Delta, Message, Prompt, ToolCall, ToolResult};
 use cp_common::{Context, Result};
 
 use crate::state::plan::{ModelCommand, is_ours};
@@ -110,24 +110,10 @@ fn message_of(call: ToolCall, backend: &str) -> Message {
     Message {
         id: call.id.clone(),
         role: "assistant".to_owned(),
-        content: Content::Text(String::new()),
         tool_calls: vec![call],
-        blocks: Vec::new(),
-        input: Vec::new(),
-        model: String::new(),
         backend: backend.to_owned(),
-        endpoint: String::new(),
         stop_reason: "tool_use".to_owned(),
-        usage: Usage::default(),
-        cached: false,
-        session_id: None,
-        agent: None,
-        row: None,
-        parsed: None,
-        extracted: None,
-        receipt: None,
-        request_hash: None,
-        untrusted: Vec::new(),
+        ..Message::default()
     }
 }
 

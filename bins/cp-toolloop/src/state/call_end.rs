@@ -5,8 +5,10 @@ use std::path::Path;
 
 use cp_common::Result;
 use cp_common::wire::{Receipt, quoted};
+use cp_ledger::format::line::Hash;
 use cp_ledger::proof::leaves::receipt_of;
 use cp_ledger::read;
+use cp_ledger::store::blob;
 use serde::Deserialize;
 
 /// The outcome of a call that has no result.
@@ -16,7 +18,7 @@ pub(crate) enum Found {
     /// The call may have had its effect.
     Unknown,
     /// The command has ended.
-    Ended(Ended, Receipt),
+    Ended(Box<Ended>, Receipt),
 }
 
 /// The end of a command.
@@ -36,6 +38,16 @@ pub(crate) struct Ended {
 #[derive(Debug, Default, Deserialize)]
 struct Stream {
     bytes: u64,
+    /// The hash of the blob with the text of the stream.
+    blob: Option<String>,
+}
+
+impl Stream {
+    /// The text of the stream, if it is stored.
+    fn kept(&self, ledger: Option<&Path>) -> Option<String> {
+        let kept = blob::load(ledger?, &Hash::parse(self.blob.as_deref()?)?).ok()?;
+        Some(String::from_utf8_lossy(&kept).into_owned())
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -46,17 +58,20 @@ struct About {
 }
 
 impl Ended {
-    /// The text for the model. The output was not stored.
-    pub(crate) fn text(&self) -> String {
+    /// The text for the model.
+    pub(crate) fn text(&self, ledger: Option<&Path>) -> String {
         let end = match (self.return_code, self.signal) {
             (Some(code), _) => format!("ended with exit status {code}"),
             (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
         };
-        let (stdout, stderr) = (self.stdout.bytes, self.stderr.bytes);
-        format!(
-            "The command {end} while the run was stopped. It is not run again. Its output is not kept: {stdout} bytes on standard \
-             output, {stderr} on standard error."
-        )
+        let streams = [("output", &self.stdout), ("error", &self.stderr)].map(|(name, stream)| {
+            match (stream.bytes, stream.kept(ledger)) {
+                (0, _) => String::new(),
+                (_, Some(text)) => format!("\nIts standard {name}: {text}"),
+                (bytes, None) => format!("\nIts standard {name} is not kept: {bytes} bytes"),
+            }
+        });
+        format!("The command {end} while the run was stopped. It is not run again.{}", streams.concat())
     }
 }
 
@@ -75,7 +90,7 @@ pub(crate) fn find_call_end(ledger: &Path, call: &str) -> Result<Found> {
             let ended = serde_json::from_slice::<Ended>(data).ok();
             let whole = ended.filter(|end| end.cut.is_none() && (end.return_code.is_some() || end.signal.is_some()));
             let receipt = receipt_of(ledger, &line);
-            return Ok(whole.map_or(Found::Unknown, |ended| Found::Ended(ended, receipt)));
+            return Ok(whole.map_or(Found::Unknown, |ended| Found::Ended(Box::new(ended), receipt)));
         }
         let began = ["exec.intent", "approval.spent"].iter().any(|event| line.is_event(event));
         if is_about && began || line.is_event("tool_call") && about.id.as_deref() == Some(call) {

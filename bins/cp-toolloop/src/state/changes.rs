@@ -1,13 +1,15 @@
 //! The changes by the file tools of a run, as recorded in its ledger and in those of its agents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::state::plan::RunFiles;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::wire::{ChangeKind, FileChange, FileKind};
+use cp_common::{Context, Error, Result};
 use cp_ledger::read;
 use cp_ledger::store::blob;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 /// A change of a file.
@@ -17,6 +19,8 @@ pub(crate) struct Change {
     pub(crate) ledger: PathBuf,
     /// When the change was recorded, just before it was made.
     ts: String,
+    /// The call of the run that made it, itself or by its agent.
+    pub(crate) call: Option<String>,
     pub(crate) write: Write,
 }
 
@@ -30,8 +34,6 @@ pub(crate) struct Write {
     pub(crate) before: Option<Kept>,
     /// The new content.
     pub(crate) after: Option<Kept>,
-    #[serde(default)]
-    sha256: Option<String>,
 }
 
 /// The content of a file, stored as a blob of the ledger.
@@ -49,6 +51,8 @@ pub(crate) struct Kept {
 struct Data<'a> {
     #[serde(borrow)]
     what: Option<&'a RawValue>,
+    #[serde(borrow)]
+    files: Option<&'a RawValue>,
     /// The id of a call.
     id: Option<String>,
     /// The call that an agent works on, and the run of the agent.
@@ -60,87 +64,92 @@ struct Data<'a> {
 struct What {
     #[serde(default)]
     writes: Vec<Write>,
+    #[serde(default)]
+    directories: Vec<PathBuf>,
     call: Option<String>,
-}
-
-impl Data<'_> {
-    /// The changes of an operation; a blob if they are too long for a line.
-    fn what(&self, ledger: &Path) -> Result<What> {
-        let Some(what) = self.what else { return Ok(What::default()) };
-        let whole = blob::resolve(ledger, what.get().as_bytes())?;
-        Ok(serde_json::from_slice(whole.as_deref().unwrap_or(what.get().as_bytes())).unwrap_or_default())
-    }
 }
 
 /// The changes of an operation with this data.
 pub(crate) fn writes_of(ledger: &Path, data: &[u8]) -> Vec<Write> {
-    let what = serde_json::from_slice::<Data<'_>>(data).ok().and_then(|data| data.what(ledger).ok());
+    let what = serde_json::from_slice::<Data<'_>>(data).ok().and_then(|data| resolved::<What>(data.what, ledger).ok());
     what.map(|what| what.writes).unwrap_or_default()
 }
 
-/// The changes of a run and of its agents, or of one call, in order for each file.
-pub(crate) fn changes(
-    files: &RunFiles,
-    call: Option<&str>,
-    context: &Context,
-) -> Result<BTreeMap<String, Vec<Change>>> {
-    let mut found = Vec::new();
-    let was_made = collect(files, call, context, &mut found)?;
-    if let (Some(call), false) = (call, was_made) {
-        return Err(Error::not_found(format!("the run has no call `{call}`"))
-            .with("call", call)
-            .hint(format!("`cp-toolloop show {}` lists them", files.run)));
-    }
-    found.sort_by(|one, other| one.ts.cmp(&other.ts));
-    let mut by_file: BTreeMap<String, Vec<Change>> = BTreeMap::new();
-    for change in found {
-        by_file.entry(change.write.path.clone()).or_default().push(change);
-    }
-    Ok(by_file)
+/// What the file tools and the commands of a run and of its agents changed.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    /// The changes of the file tools, in order for each file.
+    pub(crate) files: BTreeMap<String, Vec<Change>>,
+    /// The directories that were created.
+    pub(crate) directories: BTreeSet<PathBuf>,
+    /// The calls of the run itself.
+    calls: BTreeSet<String>,
 }
 
-/// Collects the changes of a run, and returns true if the run made the call.
-fn collect(files: &RunFiles, call: Option<&str>, context: &Context, found: &mut Vec<Change>) -> Result<bool> {
-    let mut was_made = false;
-    let mut lines = read::lines(&files.ledger)?;
-    while let Some(raw) = lines.next()? {
-        let Some(line) = raw.stored() else { continue };
-        let events = ["exec.operation", "tool_call", "agent_start"];
-        let Some(event) = events.into_iter().find(|event| line.is_event(event)) else { continue };
-        let data = line.member("data").and_then(|data| serde_json::from_slice::<Data<'_>>(data).ok());
-        let Some(data) = data else { continue };
-        let is_meant = |of: Option<&str>| call.is_none() || of == call;
-        match event {
-            "tool_call" => was_made |= call.is_some() && data.id.as_deref() == call,
-            "agent_start" if is_meant(data.call.as_deref()) => {
-                if let Some(agent) = data.run_id.and_then(|run| RunFiles::find(&run, context).ok()) {
-                    collect(&agent, None, context, found)?;
-                }
-            }
-            "exec.operation" => {
-                let what = data.what(&files.ledger)?;
-                if !is_meant(what.call.as_deref()) {
-                    continue;
-                }
-                let ts = line.ts().to_owned();
-                for write in what.writes {
-                    check(&write)?;
-                    found.push(Change { ledger: files.ledger.clone(), ts: ts.clone(), write });
-                }
-            }
-            _ => {}
+impl Made {
+    /// Reads the ledgers of a run and of its agents. `call` must be a call of the run.
+    pub(crate) fn read(files: &RunFiles, call: Option<&str>, context: &Context) -> Result<Self> {
+        let mut made = Self::default();
+        made.collect(files, None, context)?;
+        if let Some(call) = call.filter(|call| !made.calls.contains(*call)) {
+            return Err(Error::not_found(format!("the run has no call `{call}`"))
+                .with("call", call)
+                .hint(format!("`cp-toolloop show {}` lists them", files.run)));
         }
+        made.files.values_mut().for_each(|changes| changes.sort_by(|one, other| one.ts.cmp(&other.ts)));
+        Ok(made)
     }
-    Ok(was_made)
+
+    /// Removes the temporary files of killed changes.
+    pub(crate) fn sweep(&self) {
+        self.files.keys().for_each(|path| cp_hosts::remove_abandoned(Path::new(path)));
+    }
+
+    /// Collects the changes of a run; `by` is the call of the outermost run whose agent it is.
+    fn collect(&mut self, files: &RunFiles, by: Option<&str>, context: &Context) -> Result<()> {
+        let mut lines = read::lines(&files.ledger)?;
+        while let Some(raw) = lines.next()? {
+            let Some(line) = raw.stored() else { continue };
+            let events = ["exec.operation", "exec.changes", "tool_call", "agent_start"];
+            let Some(event) = events.into_iter().find(|event| line.is_event(event)) else { continue };
+            let data = line.member("data").and_then(|data| serde_json::from_slice::<Data<'_>>(data).ok());
+            let Some(data) = data else { continue };
+            match event {
+                "tool_call" => self.calls.extend(data.id.filter(|_| by.is_none())),
+                "agent_start" => {
+                    if let Some(agent) = data.run_id.and_then(|run| RunFiles::find(&run, context).ok()) {
+                        self.collect(&agent, by.or(data.call.as_deref()), context)?;
+                    }
+                }
+                "exec.changes" => {
+                    let changes: Vec<FileChange> = resolved(data.files, &files.ledger)?;
+                    let is_new = |change: &FileChange| {
+                        let after = change.after.as_ref().map(|after| after.kind);
+                        change.change == ChangeKind::Created && after == Some(FileKind::Directory)
+                    };
+                    self.directories.extend(changes.into_iter().filter(is_new).map(|change| change.path.into()));
+                }
+                _ => {
+                    let what: What = resolved(data.what, &files.ledger)?;
+                    self.directories.extend(what.directories);
+                    let call = by.map(str::to_owned).or(what.call);
+                    for write in what.writes {
+                        let (ledger, ts) = (files.ledger.clone(), line.ts().to_owned());
+                        let change = Change { ledger, ts, call: call.clone(), write };
+                        self.files.entry(change.write.path.clone()).or_default().push(change);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-/// The error for a change whose earlier content was not stored.
-fn check(write: &Write) -> Result<()> {
-    if write.after.is_none() && write.sha256.is_some() {
-        let message = format!("{} was changed by a version that did not store file contents", write.path);
-        return Err(Error::new(Code::Conflict, message).with("path", write.path.as_str()));
-    }
-    Ok(())
+/// A value of an entry, which is a blob if it is too long for a line.
+fn resolved<T: Default + DeserializeOwned>(value: Option<&RawValue>, ledger: &Path) -> Result<T> {
+    let Some(value) = value else { return Ok(T::default()) };
+    let whole = blob::resolve(ledger, value.get().as_bytes())?;
+    Ok(serde_json::from_slice(whole.as_deref().unwrap_or(value.get().as_bytes())).unwrap_or_default())
 }
 
 /// The hash of a file's content; `None` if the file does not exist.
@@ -150,9 +159,9 @@ pub(crate) fn hash(kept: Option<&Kept>) -> Option<&str> {
 
 /// The changes of a file that took effect, without those that were recorded and not made, or undone by hand. `None` if something else
 /// changed the file in between.
-pub(crate) fn effective(changes: &[Change]) -> Option<Vec<&Change>> {
+pub(crate) fn effective<'a>(changes: &[&'a Change]) -> Option<Vec<&'a Change>> {
     let mut made: Vec<&Change> = Vec::new();
-    for change in changes {
+    for change in changes.iter().copied() {
         let from = hash(change.write.before.as_ref());
         if let Some(last) = made.last().filter(|last| hash(last.write.after.as_ref()) != from) {
             if hash(last.write.before.as_ref()) != from {
@@ -174,21 +183,15 @@ mod tests {
             let kept = Kept { blob: text.to_owned(), len: 0, permissions: None };
             (!text.is_empty()).then_some(kept)
         };
-        let write = Write {
-            path: "f".to_owned(),
-            mode: "edit".to_owned(),
-            before: kept(before),
-            after: kept(after),
-            sha256: None,
-        };
-        Change { ledger: PathBuf::new(), ts: String::new(), write }
+        let write = Write { path: "f".to_owned(), mode: "edit".to_owned(), before: kept(before), after: kept(after) };
+        Change { ledger: PathBuf::new(), ts: String::new(), call: None, write }
     }
 
     fn made(changes: &[[&str; 2]]) -> Option<Vec<[String; 2]>> {
         let changes: Vec<Change> = changes.iter().map(|[before, after]| change(before, after)).collect();
         let text = |kept: &Option<Kept>| hash(kept.as_ref()).unwrap_or_default().to_owned();
         let both = |change: &&Change| [text(&change.write.before), text(&change.write.after)];
-        effective(&changes).map(|made| made.iter().map(both).collect())
+        effective(&changes.iter().collect::<Vec<_>>()).map(|made| made.iter().map(both).collect())
     }
 
     #[test]

@@ -41,6 +41,11 @@ pub(crate) enum Unshown {
 }
 
 impl Call {
+    /// True if a request by this rule waits for an answer.
+    pub(crate) fn is_asked_about(&self, rule: &str) -> bool {
+        self.is_asked && self.approval.as_ref().is_some_and(|approval| approval.shown.rule == rule)
+    }
+
     fn of(asked: &ToolCall) -> Self {
         Self {
             asked: asked.clone(),

@@ -32,6 +32,9 @@ struct Pinned<'a> {
     #[serde(flatten)]
     origin: &'a Origin,
     schema_sha256: String,
+    /// True if each call of it requires approval.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    approve: bool,
 }
 
 impl Journal {
@@ -63,6 +66,7 @@ impl Journal {
                 name: &tool.name,
                 origin: &tool.origin,
                 schema_sha256: Hash::of(tool.input_schema.get().as_bytes()).to_string(),
+                approve: tool.hints.approve,
             })
             .collect();
         let last = plan.prompt.messages.last().map(|turn| turn.content.clone());
@@ -73,6 +77,7 @@ impl Journal {
         entry = entry
             .with("name", &plan.name)
             .with("base", &plan.base)
+            .with("root", &plan.root)
             .with("parent", &plan.parent)
             .with("tools", &pinned)
             .with("limits", &plan.limits)

@@ -23,6 +23,9 @@ pub(crate) struct Plan {
     pub(crate) started: String,
     /// The directory of `.` in the policy.
     pub(crate) base: PathBuf,
+    /// The governed tree of commands and tools.
+    #[serde(default)]
+    pub(crate) root: Option<PathBuf>,
     /// The prompt, with the tools.
     pub(crate) prompt: Prompt,
     /// The tools, pinned.

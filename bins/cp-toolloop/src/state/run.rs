@@ -94,10 +94,10 @@ impl Run {
     }
 
     /// Starts a process that inherits the run's lock, see [`StepLog::shared`].
-    pub(crate) fn shared<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn shared<T>(&self, start: impl FnOnce(Option<i32>) -> Result<T>) -> Result<T> {
         match &self.records {
             Some(records) => records.steps.shared(start),
-            None => start(),
+            None => start(None),
         }
     }
 

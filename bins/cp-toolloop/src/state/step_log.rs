@@ -147,11 +147,11 @@ impl StepLog {
         self.end.seq
     }
 
-    /// Lets a process that `start` starts inherit the lock, because its tool may still run after this process has ended.
-    pub(crate) fn shared<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Lets a process that `start` starts inherit the descriptor of the lock, because its tool may still run after this process has ended.
+    pub(crate) fn shared<T>(&self, start: impl FnOnce(Option<i32>) -> Result<T>) -> Result<T> {
         let failed = |e| Error::io("sharing the run's lock", e).in_file(&self.path).fatal();
         fcntl_setfd(&self.file, FdFlags::empty()).map_err(failed)?;
-        let started = start();
+        let started = start(Some(self.file.as_raw_fd()));
         fcntl_setfd(&self.file, FdFlags::CLOEXEC).map_err(failed)?;
         started
     }

@@ -54,20 +54,20 @@ pub(crate) struct Summary {
 }
 
 /// The members of an entry that are read.
-#[derive(Deserialize)]
-struct Entry {
+#[derive(Default, Deserialize)]
+pub(crate) struct Entry {
     #[serde(default)]
     seq: u64,
     ts: String,
     #[serde(default)]
     event: String,
     #[serde(default)]
-    data: Value,
+    pub(crate) data: Value,
 }
 
 /// Reads the summary of a run from its ledger.
 pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
-    let Begin { at: started_at, name } = begin(files)?;
+    let (started_at, name) = begin(files)?;
     let mut lines = files.ledger.exists().then(|| read::backward(&files.ledger)).transpose()?;
     let (mut updated_at, mut last) = (None, None);
     while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
@@ -79,9 +79,9 @@ pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
         }
     }
     let state = files.state();
-    let data = |name: &str| last.as_ref().and_then(|entry| entry.data.get(name)).cloned();
-    let event = last.as_ref().map(|entry| entry.event.clone()).unwrap_or_default();
-    let status = match event.as_str() {
+    let last = last.unwrap_or_default();
+    let data = |name: &str| last.data.get(name).cloned();
+    let status = match last.event.as_str() {
         "run_end" => data("status").and_then(|status| serde_json::from_value(status).ok()).unwrap_or(Status::Unknown),
         _ if step_log::is_running(&state) => Status::Running,
         _ if !state.exists() => Status::Unknown,
@@ -100,26 +100,19 @@ pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
     })
 }
 
-/// The start of a run.
-pub(crate) struct Begin {
-    /// Its time.
-    pub(crate) at: String,
-    pub(crate) name: Option<String>,
-}
-
-/// The start of a run, from its plan if the run was killed before it created its ledger.
-pub(crate) fn begin(files: &RunFiles) -> Result<Begin> {
+/// The time of the start of a run, and its name, from its plan if the run was killed before it created its ledger.
+fn begin(files: &RunFiles) -> Result<(String, Option<String>)> {
     if files.ledger.exists()
         && let Some(entry) = first_entry(&files.ledger)?
     {
         let name = entry.data.get("name").and_then(Value::as_str).map(str::to_owned);
-        return Ok(Begin { at: entry.ts, name });
+        return Ok((entry.ts, name));
     }
     if !files.state().exists() {
         return Err(Error::validation("not the ledger of a run").in_file(&files.ledger));
     }
     let (plan, _) = Conversation::of_steps(step_log::peek(files)?)?;
-    Ok(Begin { at: plan.started, name: plan.name })
+    Ok((plan.started, plan.name))
 }
 
 /// Refuses the state of a run whose ledger has steps after `known`, the newest entry of the state: an earlier state was restored, and a
@@ -161,12 +154,8 @@ pub(crate) fn refuse_earlier(
     Ok(())
 }
 
-/// True if the ledger of a run has its start. A killed process may have written only the state.
-pub(crate) fn has_begun(ledger: &Path) -> Result<bool> {
-    first_entry(ledger).map(|entry| entry.is_some())
-}
-
-fn first_entry(ledger: &Path) -> Result<Option<Entry>> {
+/// The start of a run in its ledger. A killed process may have written only the state.
+pub(crate) fn first_entry(ledger: &Path) -> Result<Option<Entry>> {
     let mut lines = read::lines(ledger)?;
     while let Some(raw) = lines.next()? {
         if let Some(entry) = entry_of(raw.bytes).filter(|entry| entry.event == "run_start") {
@@ -217,8 +206,8 @@ impl RunFiles {
 
     fn of_name(name: &str, all: Vec<Self>) -> Option<Self> {
         let begun = all.into_iter().filter_map(|files| Some((begin(&files).ok()?, files)));
-        let named = begun.filter(|(begin, _)| begin.name.as_deref() == Some(name));
-        named.max_by_key(|(begin, files)| (files.state().exists(), begin.at.clone())).map(|(_, files)| files)
+        let named = begun.filter(|((_, own), _)| own.as_deref() == Some(name));
+        named.max_by_key(|((at, _), files)| (files.state().exists(), at.clone())).map(|(_, files)| files)
     }
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::state::conversation::Conversation;
 use crate::state::journal::Journal;
 use crate::state::plan::RunFiles;
-use crate::state::step::{Owner, Step};
+use crate::state::step::Step;
 use crate::state::step_log::{self, StepLog};
 
 /// The verb's entry in `reference`.
@@ -88,7 +88,10 @@ fn end(files: &RunFiles, context: &Context) -> Result<Cancelled> {
 
 /// Stops the process of a run, and waits until it has released the run.
 fn stop(files: &RunFiles) -> Result<()> {
-    let owner = owner(files)?;
+    let mut steps = step_log::peek(files)?.into_iter().rev();
+    let owner = steps.find_map(|step| if let Step::Owner(owner) = step { Some(owner) } else { None });
+    let unnamed = || Error::new(Code::Integrity, "the run's state does not name its process").in_file(&files.state());
+    let owner = owner.ok_or_else(unnamed)?;
     if owner.is_alive()
         && let Some(pid) = i32::try_from(owner.pid).ok().and_then(Pid::from_raw)
     {
@@ -103,12 +106,4 @@ fn stop(files: &RunFiles) -> Result<()> {
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
-}
-
-/// The last owner of the run.
-fn owner(files: &RunFiles) -> Result<Owner> {
-    let steps = step_log::peek(files)?;
-    let owner = steps.into_iter().rev().find_map(|step| if let Step::Owner(owner) = step { Some(owner) } else { None });
-    owner
-        .ok_or_else(|| Error::new(Code::Integrity, "the run's state does not name its process").in_file(&files.state()))
 }

@@ -162,24 +162,23 @@ pub(super) fn positive_seconds(text: &str) -> Result<f64, String> {
     seconds(text).map_err(str::to_owned).and_then(|seconds| positive(&seconds.to_string()))
 }
 
-/// The events of a run that starts with this one.
-pub(super) const fn events_from(first: &'static str) -> [&'static str; 16] {
-    [
-        first,
-        "iteration",
-        "message",
-        "tool_call",
-        "mcp.server",
-        "tool_screened",
-        "tool_sifted",
-        "tool_result",
-        "agent_start",
-        "approval.asked",
-        "approval.granted",
-        "approval.denied",
-        "approval.spent",
-        "context_compacted",
-        "run_paused",
-        "run_end",
-    ]
-}
+/// The events of a run.
+pub(super) const EVENTS: [&str; 17] = [
+    "run_start",
+    "run_resumed",
+    "iteration",
+    "message",
+    "tool_call",
+    "mcp.server",
+    "tool_screened",
+    "tool_sifted",
+    "tool_result",
+    "agent_start",
+    "approval.asked",
+    "approval.granted",
+    "approval.denied",
+    "approval.spent",
+    "context_compacted",
+    "run_paused",
+    "run_end",
+];

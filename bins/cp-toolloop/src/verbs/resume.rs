@@ -5,12 +5,13 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
 
-use super::options::{events_from, positive, positive_count, positive_seconds};
+use super::options::{EVENTS, positive, positive_count, positive_seconds};
 use crate::engine::repeats::Repeats;
 use crate::engine::{Engine, Event};
 use crate::parts::Parts;
 use crate::parts::agent::stop_with_parent;
 use crate::parts::hooks::Approver;
+use crate::state::changes::Made;
 use crate::state::conversation::{Call, Conversation};
 use crate::state::journal::Journal;
 use crate::state::plan::{Limits, RunFiles};
@@ -18,7 +19,7 @@ use crate::state::run::{Records, Run};
 use crate::state::step::Decision;
 use crate::state::step_log::StepLog;
 use crate::state::summary::{Waiting, waiting_in};
-use crate::state::summary::{has_begun, refuse_earlier};
+use crate::state::summary::{first_entry, refuse_earlier};
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -30,7 +31,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         // A run that stops at its limit, and is resumed.
         r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop resume RUN- --max-iterations 2"#,
     ],
-    events: &events_from("run_resumed"),
+    events: &EVENTS,
     ..VerbDoc::EMPTY
 };
 
@@ -93,19 +94,20 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let limits = args.limits(conversation.limits);
     let approver = Approver::new(args.approver.as_deref().or(plan.approver.as_deref()), context)?;
     let mut journal = Journal::open(&files.ledger, &plan, context)?;
-    if !has_begun(&files.ledger)? {
+    if first_entry(&files.ledger)?.is_none() {
         journal.start(&plan)?;
     }
     let is_started = |id: &str| conversation.calls.iter().any(|call| call.asked.id == id && call.started);
     refuse_earlier(&files, log.seq(), plan.parallel, is_started)?;
+    Made::read(&files, None, context)?.sweep();
     let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
     run.keep_policy(context)?;
     run.resume(limits)?;
     for (at, decision) in decisions {
-        run.decide(at, decision, "person", context.home.root())?;
+        run.decide(at, decision, How::Resume.grantor(), context.home.root())?;
     }
     context.out.streaming()?;
-    context.options.base = Some(run.plan.base.clone());
+    (context.options.base, context.options.root) = (Some(run.plan.base.clone()), run.plan.root.clone());
     run.conversation.show_answer_again();
     Event::resumed(&run.plan, &files.ledger, run.conversation.unshown.len()).show(context)?;
     let parts = Parts::new(&run.plan, &run.conversation.limits, approver, None)?;
@@ -126,7 +128,7 @@ impl Args {
 
     fn yes(&self, how: How) -> Decision {
         let scope = if self.always { Scope::Run } else { Scope::Once };
-        Decision::Approved(Box::new(Grant { by: "person".to_owned(), how, scope, receipt: None }))
+        Decision::Approved(Box::new(Grant::new(how, scope)))
     }
 
     /// The decision about an approval request. A request to the owner is answered in the terminal.

@@ -168,15 +168,13 @@ impl Rows {
 
 /// The end of a finished run.
 fn ended(files: &RunFiles, context: &Context) -> Result<Work> {
-    match Conversation::kept(files, &context.home)? {
-        Some(kept) => Ok(Work::Ended(Box::new(kept))),
-        None => Err(Error::new(
-            Code::Conflict,
-            format!("the run of the row has ended, and its answer is not stored ({})", files.run),
-        )
-        .with("run_id", files.run.as_str())
-        .hint("it was cancelled: without its lines in the earlier output the row is begun again")),
+    if let Some(kept) = Conversation::kept(files, &context.home)? {
+        return Ok(Work::Ended(Box::new(kept)));
     }
+    let message = format!("the run of the row has ended, and its answer is not stored ({})", files.run);
+    Err(Error::new(Code::Conflict, message)
+        .with("run_id", files.run.as_str())
+        .hint("it was cancelled: without its lines in the earlier output the row is begun again"))
 }
 
 /// Waits until a process exits.

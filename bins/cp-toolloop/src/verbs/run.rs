@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cp_common::context::options::{StreamOptions, shard_name, text_or_file};
+use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::earlier::hold_stdout;
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
@@ -12,7 +13,7 @@ use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
-use super::options::{ModelOptions, ToolOptions, events_from, positive, positive_count, positive_seconds};
+use super::options::{EVENTS, ModelOptions, ToolOptions, positive, positive_count, positive_seconds};
 use super::rows::{EarlierRun, Rows, of_row};
 use crate::engine::{Engine, Event};
 use crate::mcp::{Servers, Spec, is_name};
@@ -39,7 +40,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
     input: &[Input::Text, Input::Records, Input::Rows],
-    events: &events_from("run_start"),
+    events: &EVENTS,
     ..VerbDoc::EMPTY
 };
 
@@ -164,6 +165,8 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
         return Err(Error::validation("the recording is of another prompt").with("recording", recording));
     }
     context.out.streaming()?;
+    let message = format!("this is the recording {recording}: no model was asked, and no tool ran");
+    context.out.notice("replayed", Severity::Info, message);
     Event::start(&plan, &RunFiles::of(&plan.run, context).ledger).show(context)?;
     let mut conversation = Conversation::new(&plan);
     conversation.limits =
@@ -296,7 +299,8 @@ impl Ready {
             run: args.id.clone().map_or_else(plan::new_id, Ok)?,
             name: args.name.clone(),
             started: clock::now(),
-            base: text_only(context.base()?)?,
+            base: text_only("--base", context.base()?)?,
+            root: context.options.root.as_deref().map(|root| text_only("--root", root.canonicalize()?)).transpose()?,
             prompt: Prompt {
                 tools: catalogue.tools.iter().map(Tool::spec).collect(),
                 system: description::with_instructions(prompt.system, &catalogue.instructions),
@@ -359,11 +363,11 @@ fn start(plan: Plan, servers: Option<Servers>, total: &mut Total, context: &mut 
     Engine::new(run, parts).drive(total, context)
 }
 
-/// Fails if the base directory is not UTF-8, because the state of a run is JSON.
-fn text_only(base: PathBuf) -> Result<PathBuf> {
-    if base.to_str().is_some() {
-        return Ok(base);
+/// Fails if a directory is not UTF-8, because the state of a run is JSON.
+fn text_only(option: &str, directory: PathBuf) -> Result<PathBuf> {
+    if directory.to_str().is_some() {
+        return Ok(directory);
     }
-    Err(Error::validation(format!("--base: {} is not UTF-8", base.display()))
-        .hint("work in a directory whose name is text, or give one with --base"))
+    Err(Error::validation(format!("{option}: {} is not UTF-8", directory.display()))
+        .hint(format!("work in a directory whose name is text, or give one with {option}")))
 }

@@ -1,7 +1,6 @@
 //! `cp-toolloop show`: the steps of a run; commands as command lines, and changes of files as unified differences.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc};
@@ -14,7 +13,6 @@ use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use similar::{Algorithm, TextDiff};
 
 use crate::state::changes::{Kept, Write, writes_of};
 use crate::state::conversation::{Call, Conversation};
@@ -184,8 +182,6 @@ fn pending(files: &RunFiles) -> Result<Vec<Pending>> {
 
 /// The longest file whose difference is shown.
 const LONGEST: u64 = 4 << 20;
-/// The time after which the difference is computed from larger pieces.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Renders the entries of a ledger as command lines and differences.
 pub(super) struct EntryDiff {
@@ -219,11 +215,10 @@ impl EntryDiff {
             let sizes = format!("{} before, {} after", bytes(before.as_ref()), bytes(after.as_ref()));
             return format!("--- {old}\n+++ {new}\n{mode}: no difference in lines can be shown; {sizes}\n");
         };
-        let mut differ = TextDiff::configure();
-        let difference = differ.algorithm(Algorithm::Myers).timeout(PATIENCE).diff_lines(from.as_str(), to.as_str());
-        let shown = difference.unified_diff().header(old, new).to_string();
+        let header = || format!("--- {old}\n+++ {new}\n");
+        let difference = || cp_hosts::difference([old, new], from.as_bytes(), to.as_bytes());
         // The difference of an empty file has no lines.
-        let shown = if shown.is_empty() { format!("--- {old}\n+++ {new}\n") } else { shown };
+        let shown = if from == to { header() } else { difference() };
         self.redactor.redact_text(&shown).0
     }
 

@@ -42,7 +42,7 @@ pub(crate) struct Args {
 }
 
 /// A tool, a server, or a tool that is left out.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Item {
     #[serde(flatten)]
@@ -82,11 +82,11 @@ impl Reply for Item {
 impl Item {
     fn of_broken(broken: Broken) -> Self {
         let status = if broken.is_tool { "broken" } else { "no_tool" };
-        Self { left_out: Some(broken.what), why: Some(broken.why), ..Self::ok(None, None, status) }
+        Self { left_out: Some(broken.what), why: Some(broken.why), status, ..Self::default() }
     }
 
-    fn ok(tool: Option<Tool>, server: Option<Started>, status: &'static str) -> Self {
-        Self { tool, server, left_out: None, status, why: None }
+    fn ok(tool: Option<Tool>, server: Option<Started>) -> Self {
+        Self { tool, server, status: "ok", ..Self::default() }
     }
 }
 
@@ -100,7 +100,7 @@ fn checked(file: &Path, context: &Context) -> Vec<Item> {
     };
     let of_file = catalogue.tools.into_iter().filter(|tool| matches!(tool.origin, Origin::Executable { .. }));
     let tools = of_file.map(|tool| match description_warning(&tool) {
-        None => Item::ok(Some(tool), None, "ok"),
+        None => Item::ok(Some(tool), None),
         Some(why) => broken(tool.name, why),
     });
     tools.chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
@@ -129,8 +129,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             catalogue.check_allowed()?;
         }
         catalogue.notices.iter().for_each(|notice| context.warn(notice));
-        let tools = catalogue.tools.into_iter().map(|tool| Item::ok(Some(tool), None, "ok"));
-        let servers = catalogue.started.into_iter().map(|server| Item::ok(None, Some(server), "ok"));
+        let tools = catalogue.tools.into_iter().map(|tool| Item::ok(Some(tool), None));
+        let servers = catalogue.started.into_iter().map(|server| Item::ok(None, Some(server)));
         tools.chain(servers).chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
     } else {
         args.check.iter().flat_map(|file| checked(file, context)).collect()

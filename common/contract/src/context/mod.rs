@@ -95,6 +95,8 @@ impl Context {
         flag("--session", self.options.session.as_ref().map(OsString::from));
         flag("--run", self.options.run.as_ref().map(OsString::from));
         flag("--base", self.base().ok().map(OsString::from));
+        // The directory of the other program may be another one.
+        flag("--root", self.options.root.as_ref().map(|root| std::path::absolute(root).unwrap_or_default().into()));
         flag("--origin", Some(self.origin().name().into()));
         if self.options.quiet {
             flags.push("--quiet".into());

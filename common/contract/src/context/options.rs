@@ -86,6 +86,9 @@ pub struct Shared {
     /// The directory that `.` means in policy
     #[arg(long, global = true, value_name = "DIR")]
     pub base: Option<PathBuf>,
+    /// The governed tree that restricts commands and tools
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
+    pub root: Option<PathBuf>,
     /// Origin of the request: a person, or a program
     #[arg(long, global = true, value_enum, value_name = "WHO", hide_default_value = true)]
     pub origin: Option<Origin>,

@@ -2,17 +2,18 @@
 
 use std::fs::{DirBuilder, File};
 use std::io::{ErrorKind, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use tempfile::NamedTempFile;
 
+use crate::output::{line_to_stderr, printable};
 use crate::signals;
 use crate::wire::{Code, Error, Result};
 
@@ -118,6 +119,8 @@ fn wait_in_thread(file: BorrowedFd<'_>) -> Result<()> {
     let failed = |e: Errno| Error::io("waiting for a lock", e);
     let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?;
     let (shared_file, done_writer) = (file.try_clone_to_owned()?, done.try_clone()?);
+    let (watched, watched_file) = (done.try_clone()?, file.try_clone_to_owned()?);
+    std::thread::Builder::new().stack_size(64 << 10).spawn(move || announce(&watched, &watched_file))?;
     let waiter = std::thread::Builder::new().stack_size(64 << 10).spawn(move || take(&shared_file, &done_writer))?;
     let mut signalled = None;
     while !signals::outlasts(done.as_fd(), POLL_INTERVAL)? {
@@ -129,6 +132,16 @@ fn wait_in_thread(file: BorrowedFd<'_>) -> Result<()> {
         }
     }
     waiter.join().unwrap_or(Err(Errno::IO)).map_err(failed)
+}
+
+/// Names the locked file on standard error if the lock is not acquired within a second.
+fn announce(done: &OwnedFd, file: &OwnedFd) {
+    let mut fds = [PollFd::new(done, PollFlags::IN)];
+    let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };
+    if poll(&mut fds, Some(&timeout)) == Ok(0) {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
+        line_to_stderr(&format!("waiting for another process that has locked {}", printable(&path.to_string_lossy())));
+    }
 }
 
 fn take(file: &OwnedFd, done_writer: &OwnedFd) -> Result<(), Errno> {

@@ -58,6 +58,8 @@ impl Output {
             let mut open = record::head(false, Some(Kind::Error.name()));
             record::member(&mut open, "error", value.to_string().as_bytes());
             self.emit(Held::Own { open, failure: Some(error.code()) })?;
+        } else if self.is_line_of_stream() {
+            self.put(b"\n")?;
         }
         self.own_failures += 1;
         if self.own_failures <= FAILURES_SHOWN {
@@ -65,6 +67,12 @@ impl Output {
         }
         self.first_failure.get_or_insert(error);
         Ok(())
+    }
+
+    /// True if the item is one of many. Without an envelope its failure is an empty line, so that the other lines stay beside
+    /// those of the input.
+    pub(super) fn is_line_of_stream(&self) -> bool {
+        self.shape == Shape::Stream && self.place.line.is_some()
     }
 
     /// Passes on a failure from upstream without changes.
@@ -81,7 +89,7 @@ impl Output {
             return Ok(());
         }
         if self.format != Format::Json {
-            return Ok(());
+            return if record.closed { Ok(()) } else { self.put(b"\n") };
         }
         let opened = record.opened();
         if record.closed {

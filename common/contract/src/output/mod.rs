@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::last::{bug, fail_closed, fails_closed, has_owner, last_words, status_of};
 pub(crate) use self::sink::check_open;
-pub use self::sink::{line_to_stderr, printable, printable_line, to_stderr};
+pub use self::sink::{has_lost_reader, line_to_stderr, printable, printable_line, to_stderr};
 pub use self::update::{Newest, number};
 use crate::wire::fields::Fields;
 use crate::wire::record::{self, Kind};
@@ -445,7 +445,10 @@ impl Output {
         }
         line_to_stderr(&match self.format {
             Format::Json => format!("{}: {}", self.program, error.message()),
-            Format::Text | Format::Raw => format!("✗ {}", error.message()),
+            Format::Text | Format::Raw => match self.place.line.filter(|_| self.is_line_of_stream()) {
+                Some(line) if !error.message().starts_with("line ") => format!("✗ line {line}: {}", error.message()),
+                _ => format!("✗ {}", error.message()),
+            },
         });
         if let (Some(hint), true) = (error.hint_text(), self.format != Format::Json) {
             for (at, line) in hint.lines().enumerate() {

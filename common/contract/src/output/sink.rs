@@ -47,7 +47,7 @@ fn wait_writable(fd: BorrowedFd<'_>) -> Result<()> {
 }
 
 /// True if nobody reads the pipe of standard output.
-pub(super) fn has_lost_reader() -> bool {
+pub fn has_lost_reader() -> bool {
     let stdout = rustix::stdio::stdout();
     // Errors are reported even for an empty set of events.
     let mut fds = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];

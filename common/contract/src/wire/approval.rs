@@ -1,5 +1,7 @@
 //! `approval`: a request for approval, with the hashes that bind the answer to it.
 
+use std::io::IsTerminal as _;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -10,7 +12,7 @@ use super::{Error, Receipt};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["shown"])))]
 pub struct Approval {
-    /// Id: `APR-` and 16 hex digits of the hash of `binds`.
+    /// Id: `APR-` and 16 hex digits of the hash of the action, the level, `binds`, and the run and call of the requester.
     pub id: String,
     /// The requester.
     pub asked_by: AskedBy,
@@ -148,8 +150,11 @@ pub struct Binds {
 /// A grant of an approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The grantor: `person`, or the name of a program.
+    /// The grantor: `terminal`, `approver`, `caller` (a command line without a terminal) or `host` (the client of another agent).
     pub by: String,
+    /// The name of the host, or the path of the approver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<String>,
     /// The channel by which the grant arrived.
     pub how: How,
     /// The scope of the grant.
@@ -173,6 +178,34 @@ pub enum How {
     Resume,
 }
 
+impl Grant {
+    /// A grant that arrived by this channel.
+    #[must_use]
+    pub fn new(how: How, scope: Scope) -> Self {
+        Self { by: how.grantor().to_owned(), through: None, how, scope, receipt: None }
+    }
+
+    /// A grant by the client of another agent, or by an approver, with this name.
+    #[must_use]
+    pub fn by(by: &str, through: &str, how: How) -> Self {
+        Self { by: by.to_owned(), through: Some(through.to_owned()), ..Self::new(how, Scope::Once) }
+    }
+}
+
+impl How {
+    /// The grantor of an answer by this channel to this process. A command line that resumes a run has a person behind it only if its
+    /// standard input is a terminal.
+    #[must_use]
+    pub fn grantor(self) -> &'static str {
+        match self {
+            Self::Terminal => "terminal",
+            Self::Resume if std::io::stdin().is_terminal() => "terminal",
+            Self::Resume => "caller",
+            Self::OwnerApprover | Self::Approver => "approver",
+        }
+    }
+}
+
 impl Level {
     /// True if a grant by this channel is sufficient.
     #[must_use]
@@ -185,6 +218,12 @@ impl Level {
 }
 
 impl Approval {
+    /// The run and the call that an answer is bound to; none for a request outside of a run.
+    #[must_use]
+    pub fn run_and_call(&self) -> Option<(&str, Option<&str>)> {
+        Some((self.asked_by.run.as_deref()?, self.asked_by.call_id.as_deref()))
+    }
+
     /// Returns the approval in an error's details, if there is one.
     pub fn of(error: &Error) -> Option<Self> {
         serde_json::from_value(error.details().remove("approval")?).ok()

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::{Block, Content, Receipt, Reply, ToolCall, Turn};
 
 /// The response of a model.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["content", "tool_calls", "blocks", "input", "row", "parsed", "extracted"])))]
 pub struct Message {

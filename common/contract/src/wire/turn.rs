@@ -74,6 +74,12 @@ pub enum Content {
     Blocks(Vec<Block>),
 }
 
+impl Default for Content {
+    fn default() -> Self {
+        Self::Text(String::new())
+    }
+}
+
 impl Content {
     /// Returns only the text.
     pub fn text(&self) -> String {

@@ -3,6 +3,7 @@
 use cp_common::wire::{Approval, Grant};
 
 use super::Entry;
+use super::line::Hash;
 
 /// An event of an approval.
 #[derive(Clone, Copy, Debug)]
@@ -38,17 +39,43 @@ impl Said<'_> {
     #[must_use]
     pub fn about(self, approval: &Approval, entry: Entry) -> Entry {
         let entry = entry.with("id", &approval.id).with("call", &approval.asked_by.call_id);
-        let uid = rustix::process::getuid().as_raw();
         match self {
             Self::Asked => entry.message(&approval.shown.why).with("approval", approval),
-            Self::Granted(grant) => {
-                entry.with("by", &grant.by).with("how", &grant.how).with("scope", &grant.scope).with("uid", &uid)
-            }
-            Self::Denied { by, why } => entry.message(why).with("by", by).with("uid", &uid),
-            Self::Spent(grant) => {
-                let entry = entry.with("by", &grant.by).with("how", &grant.how).with("scope", &grant.scope);
-                entry.with("receipt", &grant.receipt)
-            }
+            Self::Granted(grant) => with_person(with_subject(with_grant(entry, grant), approval)),
+            Self::Denied { by, why } => with_person(with_subject(entry.message(why).with("by", by), approval)),
+            Self::Spent(grant) => with_grant(entry, grant).with("receipt", &grant.receipt),
         }
     }
+}
+
+fn with_grant(entry: Entry, grant: &Grant) -> Entry {
+    let entry = entry.with("by", &grant.by).with("how", &grant.how).with("scope", &grant.scope);
+    grant.through.iter().fold(entry, |entry, name| entry.with("through", name))
+}
+
+/// Adds the subject of the approval, so that one entry answers who approved a change of a file or a command.
+fn with_subject(entry: Entry, approval: &Approval) -> Entry {
+    let shown = &approval.shown;
+    let entry = shown.path.iter().fold(entry, |entry, path| entry.with("path", path));
+    let entry = match &shown.path {
+        Some(_) => entry,
+        None => entry.with("command", &approval.subject()),
+    };
+    shown.diff.iter().fold(entry, |entry, diff| entry.with("diff_sha256", &Hash::of(diff.as_bytes()).to_string()))
+}
+
+/// Adds what this process knows of the person who started it: the user id, its name, and the terminal of its standard input.
+fn with_person(entry: Entry) -> Entry {
+    let uid = rustix::process::getuid().as_raw();
+    let entry = entry.with("uid", &uid);
+    let entry = login_of(uid).iter().fold(entry, |entry, login| entry.with("login", login));
+    let tty = rustix::termios::ttyname(std::io::stdin(), Vec::new()).ok();
+    tty.iter().fold(entry, |entry, tty| entry.with("tty", &*tty.to_string_lossy()))
+}
+
+/// The name of a user id in the local user database.
+fn login_of(uid: u32) -> Option<String> {
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    fields.filter(|user| user.get(2).and_then(|id| id.parse().ok()) == Some(uid)).map(|user| user[0].to_owned()).next()
 }

@@ -66,9 +66,14 @@ impl Signer {
 
     /// The note with this text, which must end with a line feed.
     pub fn sign(&self, text: &str) -> Note {
-        let signature = self.key.sign(text.as_bytes()).to_bytes();
+        let signature = self.sign_bytes(text.as_bytes());
         let signature = BASE64.encode([&self.verifier().id()[..], &signature].concat());
         Note { text: text.to_owned(), signatures: vec![format!("— {} {signature}", self.name)] }
+    }
+
+    /// The bare signature of bytes in another format. They must not be the text of a note.
+    pub fn sign_bytes(&self, bytes: &[u8]) -> [u8; 64] {
+        self.key.sign(bytes).to_bytes()
     }
 }
 

@@ -131,14 +131,11 @@ pub(super) fn change(
         writes.push(kept(pending, engine)?);
     }
     let mut what = json!({ "writes": writes, "confirmed": confirmed });
-    if let Some(call) = &engine.policy.actor.call {
-        what["call"] = call.as_str().into();
-    }
     let directories = missing_directories(changes);
     if !directories.is_empty() {
         what["directories"] = directories.iter().map(|path| path.display().to_string()).collect();
     }
-    let receipt = engine.journal.operation(operation, &what)?;
+    let receipt = record(engine, operation, what)?;
     // Several files change together, so a signal must not interrupt the changes.
     let _effect = signals::effect();
     let mut created = 0;
@@ -164,7 +161,7 @@ pub(super) fn change(
         let reads: Vec<Value> = before
             .map(|(path, hash)| json!({ "path": path.display().to_string(), "file_sha256": hash.to_string() }))
             .collect();
-        engine.journal.operation(operation, &json!({ "reads": reads, "failed": true }))?;
+        record(engine, operation, json!({ "reads": reads, "failed": true }))?;
     }
     outcome.map(|()| receipt)
 }
@@ -190,6 +187,14 @@ fn take_back(pending: &Pending) {
         // The failure of the request is reported; the ledger keeps the content in any case.
         let _ = Pending { path: pending.path.clone(), mode: "restore", before: now, after }.carry_out();
     }
+}
+
+/// Records an operation with the tool call that requested it.
+pub(super) fn record(engine: &mut Engine, operation: &str, mut what: Value) -> Result<Receipt> {
+    if let Some(call) = &engine.policy.actor.call {
+        what["call"] = call.as_str().into();
+    }
+    engine.journal.operation(operation, &what)
 }
 
 /// Stores the contents of a file before and after a change. Returns the record of the change.

@@ -91,7 +91,7 @@ pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         known["file_sha256"] = whole.clone().into();
         value["file_sha256"] = whole.into();
     }
-    let receipt = engine.journal.operation("filesystem.read_file", &json!({ "reads": [known] }))?;
+    let receipt = super::record(engine, "filesystem.read_file", json!({ "reads": [known] }))?;
     let item = Item::new("filesystem.read_file", value, receipt, "/value/content");
     if let Some(media_type) = image {
         if bytes.len() > IMAGE {
@@ -251,7 +251,7 @@ pub(super) fn list_directory(engine: &mut Engine, list: &ListDirectory) -> Resul
     let entries: Vec<serde_json::Value> = page.iter().filter_map(|name| describe(&directory, name)).collect();
     let shown = path.display().to_string();
     let what = json!({ "reads": [{ "path": shown }] });
-    let receipt = engine.journal.operation("filesystem.list_directory", &what)?;
+    let receipt = super::record(engine, "filesystem.list_directory", what)?;
     let next = has_more.then(|| page.last().map(|name| cursor_of(name))).flatten();
     let value = json!({
         "path": shown, "entries": entries, "count": entries.len(), "has_more": has_more, "next_cursor": next,

@@ -115,7 +115,7 @@ pub(super) fn search(engine: &mut Engine, search: &Search) -> Result<Item> {
     let what = json!({ "reads": [{ "path": root.display().to_string() }], "pattern": search.pattern, "count": count });
     let value = json!({ "path": root.display().to_string(), "matches": found, "count": count, "files": files,
         "skipped": skipped, "skipped_files": skipped_files, "has_more": has_more });
-    let receipt = engine.journal.operation("filesystem.search", &what)?;
+    let receipt = super::record(engine, "filesystem.search", what)?;
     Ok(Item::new("filesystem.search", value, receipt, "/value/matches").shown_as(text))
 }
 
@@ -149,7 +149,7 @@ pub(super) fn find(engine: &mut Engine, find: &Find) -> Result<Item> {
     let what = json!({ "reads": [{ "path": root.display().to_string() }], "glob": find.glob, "count": paths.len() });
     let value =
         json!({ "path": root.display().to_string(), "paths": paths, "count": paths.len(), "has_more": has_more });
-    let receipt = engine.journal.operation("filesystem.find", &what)?;
+    let receipt = super::record(engine, "filesystem.find", what)?;
     Ok(Item::new("filesystem.find", value, receipt, "/value/paths").shown_as(text))
 }
 

@@ -89,7 +89,7 @@ pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
         return context.out.answer(&silent);
     }
     let _turn = enter(event.host, &event.session, event.cwd.as_deref(), context)?;
-    let mut engine = Engine::new(context, &[], None)?;
+    let mut engine = Engine::new(context, &[])?;
     match &event.moment {
         Moment::Before(tool) => before(&mut engine, &event, named, tool, context),
         Moment::After(tool, output) => after(&mut engine, &event, tool, output, context),

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let cwd = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
     // The lock is released before the command runs, because the hook may be asked about other calls meanwhile.
     drop(enter(args.host, &session, Some(&cwd), context)?);
-    let mut engine = Engine::new(context, &[], None)?;
+    let mut engine = Engine::new(context, &[])?;
     let wrapped = WrappedLine::of(&args.line);
     let command = wrapped.as_ref().map_or(&args.line, |wrapped| &wrapped.command);
     let call = |call: String| HostCall { host: args.host.name().to_owned(), session: session.clone(), call };

@@ -20,7 +20,7 @@ use crate::run::client::{Requested, enter};
 use crate::run::streams;
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    check_options(args)?;
+    check_options(args, context)?;
     let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, grace: None, env: variables(args)? };
     if args.string.is_none() && args.command.is_empty() {
         let mut requests = Requests { overrides, base: context.base()? };
@@ -50,17 +50,18 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 /// Refuses options that only the program outside can apply.
-fn check_options(args: &Args) -> Result<()> {
+fn check_options(args: &Args, context: &Context) -> Result<()> {
     let unavailable = [
         ("--dry-run", args.write.dry_run),
         ("--confirm", args.write.confirm.is_some()),
         ("--request-id", args.write.request_id.is_some()),
         ("--tools", !args.tools.is_empty()),
-        ("--root", args.root.is_some()),
+        ("--root", context.options.root.is_some()),
         ("--read-only", args.read_only),
         ("--grace", args.grace.is_some()),
         ("--hosted", args.hosted.is_some()),
         ("--lasting", args.lasting),
+        ("--lock", args.lock.is_some()),
     ];
     match unavailable.iter().find(|(_, given)| *given) {
         Some((option, _)) => Err(Error::usage(format!("`{option}` is not available inside a cp-exec sandbox"))

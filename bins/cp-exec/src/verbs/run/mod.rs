@@ -86,9 +86,6 @@ pub(crate) struct Args {
         help_heading = "Execution"
     )]
     string: Option<String>,
-    /// A control plane root whose modules narrow what may be done (default: the home)
-    #[arg(long, value_name = "DIR", help_heading = "Permissions", hide_short_help = true)]
-    root: Option<PathBuf>,
     /// Read-only: no writes and no network, whatever the policy allows
     #[arg(long, help_heading = "Permissions")]
     read_only: bool,
@@ -101,6 +98,9 @@ pub(crate) struct Args {
     /// Internal: serve the process that started this one, for a day at most, and end with it
     #[arg(long, hide = true)]
     lasting: bool,
+    /// Internal: the inherited descriptor of a lock, which stays locked while a process of a run exists
+    #[arg(long, value_name = "FD", hide = true)]
+    lock: Option<i32>,
     #[command(flatten)]
     write: WriteOptions,
     #[command(flatten)]
@@ -116,10 +116,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     require_text("--tools", args.tools.iter().map(PathBuf::as_path))?;
-    let mut engine = Engine::new(context, &args.tools, args.root.as_deref())?;
+    let mut engine = Engine::new(context, &args.tools)?;
     if let Some(hosted) = &args.hosted {
         engine.serve(HostCall::of(hosted)?);
     }
+    engine.lock = args.lock;
     if args.lasting {
         engine.policy.allow_long_running();
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;

@@ -59,7 +59,7 @@ fn request_identity(args: &Args, context: &Context) -> Result<serde_json::Value>
     let cwd = args.cwd.as_ref().map(|cwd| base.join(cwd));
     let tools = args.tools.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
     let limits = (args.timeout, args.grace);
-    let place = (&base, cwd, &args.root, tools);
+    let place = (&base, cwd, &context.options.root, tools);
     let asked = ("run", &args.command, &args.string, variables(args)?, limits, place, input);
     serde_json::to_value(asked)
         .map_err(|e| Error::new(Code::Unknown, format!("what is asked cannot be written down: {e}")))

@@ -35,28 +35,15 @@ pub(crate) fn hints(situation: &Situation<'_>) -> Vec<Hint> {
     rules.into_iter().filter_map(|rule| rule(situation)).collect()
 }
 
-const SECRETS: [&str; 16] = [
-    "api key",
-    "api-key",
-    "api_key",
-    "apikey",
-    "password",
-    "passwd",
-    "passphrase",
-    "secret",
-    "credential",
-    "access token",
-    "auth token",
-    "bearer token",
-    "private key",
-    "ssh key",
-    "access key",
-    "token for",
-];
+/// The names of secrets, and those that ops-warden does not hand out, separated by commas.
+const SECRETS: &str = "api key,api-key,api_key,apikey,password,passwd,passphrase,secret,credential,access token,auth token,bearer token,\
+    private key,ssh key,access key,token for";
+const ROUTED: &str = "api key,api-key,api_key,apikey,password,passwd,secret,credential,token";
+const HANDS_OUT: &str = "vend give hand issue provide return fetch get send store print show supply tell ask from";
 
 fn credential_routing(situation: &Situation<'_>) -> Option<Hint> {
     let text = situation.text.to_lowercase();
-    if !has_any(&text, &SECRETS) || text.contains("warden route") {
+    if !has_any(&text, SECRETS) || text.contains("warden route") {
         return None;
     }
     let message =
@@ -65,17 +52,10 @@ fn credential_routing(situation: &Situation<'_>) -> Option<Hint> {
 }
 
 fn secret_anti_pattern(situation: &Situation<'_>) -> Option<Hint> {
-    const HANDS_OUT: [&str; 16] = [
-        "vend", "give", "hand", "issue", "provide", "return", "fetch", "get", "send", "store", "print", "show",
-        "supply", "tell", "ask", "from",
-    ];
     let text = situation.text.to_lowercase();
-    let names_it = has_any(&text, &["ops-warden", "ops warden", "opswarden"]);
-    let secret = has_any(
-        &text,
-        &["api key", "api-key", "api_key", "apikey", "password", "passwd", "secret", "credential", "token"],
-    );
-    if !(names_it && secret && words(&text).any(|word| HANDS_OUT.iter().any(|verb| is_form_of(word, verb)))) {
+    let names_it = has_any(&text, "ops-warden,ops warden,opswarden");
+    let hands_out = |word: &str| HANDS_OUT.split(' ').any(|verb| is_form_of(word, verb));
+    if !(names_it && has_any(&text, ROUTED) && words(&text).any(hands_out)) {
         return None;
     }
     let message = "ops-warden routes secrets and does not hand out API keys or passwords";
@@ -127,8 +107,8 @@ fn workplans(text: &str) -> Vec<String> {
         .collect()
 }
 
-fn has_any(text: &str, parts: &[&str]) -> bool {
-    parts.iter().any(|part| text.contains(part))
+fn has_any(text: &str, parts: &str) -> bool {
+    parts.split(',').any(|part| text.contains(part))
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::interactive::assessment::lexicon::{Class, Language, Level, Mark, Table};
+use crate::interactive::assessment::lexicon::{Class, IDIOM, Language, Level, Mark, Table};
 use crate::interactive::assessment::lexicon::{End, Token};
 
 /// The kind of a clause.
@@ -84,7 +84,12 @@ pub(crate) fn read(tokens: &[Token<'_>], language: &Language, table: &Table) -> 
         };
         // "and" and "then" begin a clause.
         let joined = |next: &Token<'_>| !next.quoted && language.joins(&next.text);
-        let clauses = sentence.chunk_by(|token, next| token.end < End::Clause && !joined(next));
+        // In "drop it: the orders table" the second clause names the object.
+        let appose = |token: &Token<'_>, next: &Token<'_>| {
+            language.has_sense(&token.text, "it") && language.has_sense(&next.text, "det")
+        };
+        let clauses =
+            sentence.chunk_by(|token, next| (token.end < End::Clause || appose(token, next)) && !joined(next));
         for (at, clause) in clauses.enumerate() {
             let act = reader.clause(clause, at == 0);
             reader.reading.acts.push((number, clause[0].at, act));
@@ -137,6 +142,16 @@ impl<'a> Reader<'a> {
             mark.senses.iter().any(wanted) && !clause[mark.start].quoted && !after_article
         };
         let verb = if self.language.is_verb_last { marks.iter().rfind(is_verb) } else { marks.iter().find(is_verb) };
+        // In "make sure nobody can log in" and "merge it without the review" the second phrase is the order, and in "the backup can go" the
+        // word before it is a noun.
+        let verb = verb.map(|verb| {
+            let is_harmless = ["do-other", "do-explain"].iter().any(|sense| verb.is(sense));
+            let yields = |idiom: &Mark<'_>| {
+                verb.is("request") || !is_harmless || (verb.start > 0 && idiom.is("request") && idiom.is("do-remove"))
+            };
+            let is_idiom = |mark: &Mark<'_>| self.table.is_idiom(mark) || (mark.is("request") && mark.is("do-remove"));
+            marks.iter().find(|mark| is_verb(mark) && is_idiom(mark) && yields(mark)).unwrap_or(verb)
+        });
         let until =
             verb.map_or(clause.len(), |verb| if self.language.is_verb_last { clause.len() } else { verb.start });
         let asks = |mark: &Mark<'_>| mark.is("ask") && mark.start < until && !clause[mark.start].quoted;
@@ -186,7 +201,7 @@ impl<'a> Reader<'a> {
 
     /// Finds the class of an order.
     fn weigh(&mut self, clause: &[Token<'_>], marks: &[Mark<'_>], verb: &Mark<'_>) {
-        let things = self.things(clause, marks, verb);
+        let things = if self.table.is_idiom(verb) { vec![None] } else { self.things(clause, marks, verb) };
         // Edits of code are ignored, unless they concern systems in use.
         let in_use = ["of-machine", "of-store", "of-account", "at-production", "at-outside"];
         let serious = |mark: &Mark<'_>| in_use.iter().any(|sense| mark.is(sense));
@@ -223,7 +238,7 @@ impl<'a> Reader<'a> {
         };
         let fits = |class: &&Class| {
             let things = match (thing, class.thing.as_str()) {
-                (_, "*") => true,
+                (_, "*" | IDIOM) => true,
                 (None, names) => names.is_empty(),
                 (Some(thing), names) => is_any(thing, names),
             };

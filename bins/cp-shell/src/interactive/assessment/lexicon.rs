@@ -207,13 +207,16 @@ pub(crate) struct Class {
     pub(crate) name: String,
     pub(crate) level: Level,
     pub(crate) verb: String,
-    /// `*` matches any object except code, and the empty string an unknown object.
+    /// `*` matches any object except code, the empty string an unknown object, and `!` means that the verb has its object in itself.
     pub(crate) thing: String,
     /// A sense that the clause must also contain.
     #[serde(default)]
     pub(crate) with: String,
     pub(crate) why: String,
 }
+
+/// The object of a class whose verbs are idioms that name their object.
+pub(crate) const IDIOM: &str = "!";
 
 /// Command lines with a class.
 #[derive(Debug, Deserialize)]
@@ -268,8 +271,10 @@ pub(crate) struct Mark<'a> {
     /// After its last word.
     pub(crate) end: usize,
     pub(crate) senses: Vec<&'a str>,
-    /// The number of words of the entry.
+    /// The number of words of the entry, of those before its first `*`, and of those after its last.
     pub(crate) own: usize,
+    head: usize,
+    tail: usize,
     pub(crate) known: usize,
 }
 
@@ -314,6 +319,15 @@ impl Table {
         Ok(table)
     }
 
+    /// True if a verb is an idiom.
+    pub(crate) fn is_idiom(&self, verb: &Mark<'_>) -> bool {
+        let bare = |sense: &str| sense.strip_prefix("do-").or_else(|| sense.strip_prefix("done-")).map(str::to_owned);
+        let idioms = self.class.iter().filter(|class| class.thing == IDIOM);
+        idioms
+            .flat_map(|class| class.verb.split(' '))
+            .any(|name| verb.senses.iter().any(|it| bare(it).as_deref() == Some(name)))
+    }
+
     /// True if a line that begins with this word is a command line.
     pub(crate) fn is_program(&self, word: &str) -> bool {
         let mut patterns = self.command.iter().flat_map(|command| &command.patterns);
@@ -336,11 +350,9 @@ impl Language {
                 continue;
             }
             let Some(mark) = self.longest(clause, start) else { continue };
-            if mark.own > 0 {
-                // The words inside "turn * off" have their own senses.
-                (start..mark.end).take(mark.own - 1).for_each(|index| taken[index] = true);
-                taken[mark.end - 1] = true;
-            }
+            // The words inside "turn * off" have their own senses.
+            taken[start..start + mark.head].fill(true);
+            taken[mark.end - mark.tail..mark.end].fill(true);
             marks.push(mark);
         }
         marks
@@ -348,11 +360,12 @@ impl Language {
 
     /// True if a word joins clauses.
     pub(crate) fn joins(&self, word: &str) -> bool {
-        self.entries
-            .get(word)
-            .into_iter()
-            .flatten()
-            .any(|entry| matches!(entry.sense.as_str(), "and" | "then") && entry.words == [word])
+        ["and", "then"].iter().any(|sense| self.has_sense(word, sense))
+    }
+
+    /// True if a single word has a sense.
+    pub(crate) fn has_sense(&self, word: &str, sense: &str) -> bool {
+        self.entries.get(word).into_iter().flatten().any(|entry| entry.sense == sense && entry.words == [word])
     }
 
     fn longest<'a>(&'a self, clause: &[Token<'_>], start: usize) -> Option<Mark<'a>> {
@@ -363,7 +376,10 @@ impl Language {
             let own = words.iter().filter(|word| *word != "*").count();
             let this = (own, words.iter().map(String::len).sum());
             if this > weight {
-                (best, weight) = (Mark { start, end: start + length, own, ..Mark::default() }, this);
+                let gap = |word: &String| word == "*";
+                let head = words.iter().position(gap).unwrap_or(own);
+                let tail = words.iter().rev().position(gap).unwrap_or(0);
+                (best, weight) = (Mark { start, end: start + length, own, head, tail, ..Mark::default() }, this);
             }
             if this == weight {
                 best.senses.push(sense);
@@ -387,11 +403,15 @@ impl Language {
     }
 }
 
+/// The last labels of common host names.
+const HOSTS: [&str; 10] = ["com", "org", "net", "io", "dev", "app", "ai", "cloud", "example", "test"];
+
 /// The sense of an unknown word by its shape: a URL, an address or the name of a file.
 fn shape(word: &str) -> Option<&'static str> {
     let ending = word.rsplit_once('.').map_or("", |(_, ending)| ending);
     let is_ending = (1..=4).contains(&ending.len()) && ending.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if word.contains("://") || (word.contains('@') && is_ending) {
+    let is_host = HOSTS.contains(&ending) && !word.contains('/');
+    if word.contains("://") || ((word.contains('@') || is_host) && is_ending) {
         return Some("at-outside");
     }
     let is_path = word.starts_with(['/', '.']) || word.starts_with("~/");

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use cp_common::home::write_whole;
+use cp_common::wire::Usage;
 use cp_common::words::split;
 use cp_common::{Error, Result};
 use serde_json::json;
@@ -62,15 +63,15 @@ pub(super) fn save(state: &mut State<'_>, file: &str) -> Result<Outcome> {
 
 /// `:cost`
 pub(super) fn cost(state: &State<'_>) -> Outcome {
-    let Conversation { usage, answers, .. } = &state.conversation;
-    let cost = usage.cost_usd.map_or_else(|| "unpriced".to_owned(), |cost| format!("${cost:.4}"));
-    let text = format!(
-        "{}: {} tokens in, {} out, {} from a cache; {cost}\n",
-        count(*answers, "answer"),
-        usage.input_tokens + usage.cache_write_tokens,
-        usage.output_tokens,
-        usage.cache_read_tokens,
-    );
+    let Conversation { usage, answers, last_usage, .. } = &state.conversation;
+    let line = |name: &str, usage: &Usage| {
+        let cost = usage.cost_usd.map_or_else(|| "unpriced".to_owned(), |cost| format!("${cost:.4}"));
+        let Usage { output_tokens, cache_read_tokens, .. } = usage;
+        let input = usage.input_tokens + usage.cache_write_tokens;
+        format!("{name}: {input} tokens in, {output_tokens} out, {cache_read_tokens} from a cache; {cost}\n")
+    };
+    let last = if *answers == 0 { String::new() } else { line("last turn", last_usage) };
+    let text = format!("{last}{}", line(&count(*answers, "answer"), usage));
     Outcome { text, result: json!(usage), ..Outcome::default() }
 }
 
@@ -105,19 +106,37 @@ fn choose(
     Ok(Outcome { text: format!("{name}: {text}\n"), result: json!({name: now}), ..Outcome::default() })
 }
 
-/// `:tools`
-pub(super) fn tools(state: &mut State<'_>, _: &str) -> Result<Outcome> {
-    let State { model, conversation, context, .. } = state;
-    if model.tools.is_empty() {
-        return Ok(Outcome::of_text(
-            "none: cp-shell --tools DIR lets the model use the tools of a directory, after confirmation of each turn\n",
-        ));
+/// `:tools [on|off]`
+pub(super) fn tools(state: &mut State<'_>, switch: &str) -> Result<Outcome> {
+    match switch {
+        "" => {}
+        "on" | "off" => {
+            let is_on = switch == "on";
+            state.model.with_tools = is_on;
+            if !is_on {
+                state.model.tools.clear();
+                state.conversation.allows_tools = false;
+            }
+            let agent = state.agent_id().to_owned();
+            state.switch_agent(&agent)?;
+            state.ledgers.transcript.note("session_tools", &json!({"enabled": is_on}))?;
+        }
+        other => {
+            return Err(Error::usage(format!("there is no `:tools {other}`")).hint("write :tools on, or :tools off"));
+        }
     }
-    let found = turn::tools_in(&model.tools, context)?;
+    let State { model, conversation, context, .. } = state;
+    if !model.uses_tools() {
+        return Ok(Outcome::of_text("off: `:tools on` lets the model use the built-in tools, after confirmation\n"));
+    }
+    let found = turn::tools(model, context)?;
     let mut text = String::new();
     for tool in found["items"].as_array().into_iter().flatten() {
         let member = |name: &str| escaped(tool[name].as_str().unwrap_or_default());
         let _ = writeln!(text, "{}  {}", style().strong(&member("name")), member("description").replace('\n', " "));
+    }
+    if conversation.allows_tools {
+        let _ = writeln!(text, "{}", style().faint("allowed for this session, except in turns with risk"));
     }
     for Allowed { rule, tool, .. } in &conversation.allowed {
         let _ = writeln!(text, "{}", style().faint(&escaped(&format!("allowed for this session: {tool} ({rule})"))));

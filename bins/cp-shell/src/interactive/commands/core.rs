@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use cp_common::program::{Check, VERSION};
 use cp_common::wire::raw;
 use cp_common::{Error, Result};
 use serde_json::{Value, json};
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 use crate::agent::{Capability, load_agents};
 use crate::ask;
 use crate::interactive::commands::{self, COMMANDS, Command};
+use crate::interactive::console::markdown::lines_of;
 use crate::interactive::console::render::{escaped, style, value};
 use crate::interactive::state::{Outcome, State};
 use crate::plane::Read;
@@ -31,12 +33,14 @@ pub(super) fn help(state: &mut State<'_>, about: &str) -> Result<Outcome> {
     for (name, help) in rows.chain([passthrough]) {
         text.push_str(&entry(&name, help, style.width));
     }
-    text.push_str("`/` works like `:`: /help is :help. The names of the operations of cp-shell(1) are commands too.\n");
-    text.push_str(
-        "Other lines are sent to the model. A \\ at the end, or an open ``` or \"\"\", continues the line.\n",
-    );
+    for line in lines_of(NOTES, style.width) {
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
     Ok(Outcome::of_text(text))
 }
+
+const NOTES: &str = "`/` works like `:`: /help is :help. The names of the operations of cp-shell(1) are commands too.\n\
+    Other lines are sent to the model. A \\ at the end, or an open ``` or \"\"\", continues the line.";
 
 /// The names for help: the full name, a short name, and the operands.
 fn spelled(command: &Command) -> String {
@@ -45,17 +49,34 @@ fn spelled(command: &Command) -> String {
     format!(":{}{short} {}", command.name(), command.takes).trim_end().to_owned()
 }
 
-/// A name and its description, on two lines if they do not fit on one.
+/// A name and its description: on one line, or below each other if that fits better.
 fn entry(name: &str, help: &str, width: usize) -> String {
-    const COLUMN: usize = 31;
-    let beside = 2 + COLUMN + 1 + help.len() <= width && name.len() <= COLUMN;
-    if beside { format!("  {name:<COLUMN$} {help}\n") } else { format!("  {name}\n      {help}\n") }
+    const COLUMN: usize = 25;
+    if name.len() <= COLUMN && 3 + COLUMN + help.len() <= width {
+        return format!("  {name:<COLUMN$} {help}\n");
+    }
+    let lines = lines_of(help, width.saturating_sub(6).max(20));
+    lines.iter().fold(format!("  {name}\n"), |text, line| text + "      " + line.trim_end() + "\n")
 }
 
 fn of_one(command: &Command) -> String {
     let names: Vec<String> = command.names().map(|name| format!(":{name}")).collect();
     let needs = command.needs.map_or_else(String::new, |needed| format!("\n  needs the capability {}", needed.name()));
     format!("{} {}\n  {}{needs}\n", names.join(", "), command.takes, command.help)
+}
+
+/// `:debug`
+pub(super) fn debug(state: &mut State<'_>) -> Outcome {
+    let mut text = format!("cp-shell {VERSION}\n");
+    for Check { check, message, .. } in crate::checks(state.context) {
+        let _ = writeln!(text, "{check:<11} {}", escaped(&message));
+    }
+    let journal = &state.ledgers.journal;
+    let last_run = state.conversation.last_run().unwrap_or("-");
+    let error = state.conversation.last_error.as_deref().unwrap_or("-");
+    let directory = journal.directory().display();
+    let _ = writeln!(text, "session     {directory}\nlast run    {last_run}\nlast error  {}", escaped(error));
+    Outcome::of_text(text)
 }
 
 /// `:clear`

@@ -6,6 +6,7 @@ use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
 
 use crate::ask;
+use crate::interactive::console::markdown::lines_of;
 use crate::interactive::console::render::{count, escaped, style};
 use crate::interactive::memory::{self, Remembered, remember};
 use crate::interactive::state::{Outcome, Setup, State};
@@ -79,8 +80,9 @@ pub(super) fn view(state: &mut State<'_>, last: &str) -> Result<Outcome> {
     let turns: Vec<Turn> = serde_json::from_value(loaded["messages"].clone()).unwrap_or_default();
     let mut text = String::new();
     for turn in &turns {
-        let role = style().strong(&format!("{}:", escaped(&turn.role)));
-        let _ = writeln!(text, "{role} {}", escaped(&turn.content.text()));
+        let role = format!("{}:", escaped(&turn.role));
+        let shown = lines_of(&format!("{role} {}", turn.content.text()), style().width).join("\n");
+        let _ = writeln!(text, "{}{}", style().strong(&role), shown.strip_prefix(&role).unwrap_or(&shown));
     }
     let _ = writeln!(text, "{}", style().faint(&format!("{} of {session}", count(turns.len(), "turn"))));
     Ok(Outcome::of_text(text))

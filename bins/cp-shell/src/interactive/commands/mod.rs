@@ -9,7 +9,7 @@ pub(crate) mod memory;
 pub(crate) mod run;
 pub(crate) mod sessions;
 
-use cp_common::program::Class;
+use cp_common::program::{Class, VERSION};
 use cp_common::spelling::nearest;
 use cp_common::{Code, Error, Result};
 
@@ -75,18 +75,19 @@ commands! {
     "switch resume open" "ID|NAME" "continue another session" None, Append sessions::switch;
     "rename name" "NAME" "name this session" None, Append sessions::rename;
     "fork branch" "" "continue in a copy of this session" None, Append sessions::fork;
-    "undo" "" "continue in a copy without the last round" None, Append sessions::undo;
+    "undo rewind" "[turn]" "take back the last turn and its files, or only the turn" None, Append sessions::undo;
+    "diff d" "[RUN]" "show what the last turn with tools changed" None, Query sessions::diff;
     "retry again" "" "ask the last question again" None, Append sessions::retry;
     "compact" "[KEEP]" "replace all but the newest turns with a summary" None, Append sessions::compact;
     "model" "[MODEL]" "show or choose the model" None, Query answers::model;
     "backend" "[NAME]" "show or choose the backend" None, Query answers::backend;
-    "tools" "" "show the tools that the model may use" None, Query answers::tools;
+    "tools" "[on|off]" "show the model's tools, or switch the built-in ones" None, Query answers::tools;
     "attach file" "[PATH]" "attach a file to the next turn, like @PATH in it" None, Query answers::attach;
     "edit e" "[TEXT]" "write the next turn in $EDITOR, like Ctrl-O" None, Append answers::edit;
     "cmd" "WORDS" "ask for a command line; runs after confirmation" None, Governed run::propose;
     "copy y" "" "copy the last answer to the clipboard" None, Query answers::copy;
     "save w" "FILE" "write the last answer to a new file" None, Write answers::save;
-    "cost usage" "" "show the tokens and the cost since the shell was started" None, Query |state, _| Ok(answers::cost(state));
+    "cost usage" "" "show tokens and cost: last turn, and since the start" None, Query |state, _| Ok(answers::cost(state));
     "export-session export" "" "write summary.json, without secrets" None, Append core::export;
     "memory m mem recall" "[QUERY]" "show memories" Some(Memory), Query memory::recall;
     "v view history" "[N]" "show the last turns of the session" Some(Memory), Query memory::view;
@@ -109,6 +110,8 @@ commands! {
     "path explain-path" "PATH" "show the class of a path" Some(Governance), Query |state, argument| run::query(state, "path", argument);
     "hub" "[log TEXT]" "show the answers of the hub, or post a note" None, Write hub::hub;
     "inbox" "[read ID]" "show unread messages, or mark one as read" None, Write hub::inbox;
+    "version" "" "show the version" None, Query |_, _| Ok(Outcome::of_text(format!("cp-shell {VERSION}\n")));
+    "debug" "" "show programs, paths and the last error, for a report" None, Query |state, _| Ok(core::debug(state));
 }
 
 /// Finds a command by any of its names, ignoring case.

@@ -41,8 +41,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Resul
         session_status.tracker.confirmed();
     }
     let mut exec = Command::new(coprocess::find("cp-exec")?);
-    exec.args(flags_of_person(context)).args(session_status.plane.root_option());
-    exec.args(["--format", "raw", "-c", command]);
+    exec.args(flags_of_person(context)).args(["--format", "raw", "-c", command]);
     // cp-exec asks at the terminal, which the command does not get. Lines of a script are not answers.
     exec.stdin(if console.is_terminal() { Stdio::inherit() } else { Stdio::null() });
     context.out.flush()?;

@@ -1,16 +1,18 @@
-//! Commands about sessions: list, continue, rename and copy them, and remove the last round.
+//! Commands about sessions: list, continue, rename and copy them, and take back the last turn with its files.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use cp_common::home::write_whole;
 use cp_common::program::Class;
 use cp_common::wire::Turn;
-use cp_common::{Context, Error, Result};
-use serde_json::json;
+use cp_common::{Code, Context, Error, Result};
+use serde_json::{Value, json};
 
 use crate::ask;
-use crate::interactive::console::render::{Style, count, cut, escaped, style};
+use crate::interactive::console::render::{Style, count, cut, escaped, style, table};
+use crate::interactive::digest::{COPY, Copied, Digest};
 use crate::interactive::state::Outcome;
 use crate::interactive::state::State;
 use crate::interactive::turn;
@@ -62,19 +64,39 @@ pub(super) fn list(state: &mut State<'_>, many: &str) -> Result<Outcome> {
     let here = state.ledgers.journal.session();
     let many = if many.is_empty() { Ok(LISTED) } else { many.parse::<usize>() };
     let many = many.map_err(|_| Error::usage("invalid number of sessions").hint("write :sessions 20"))?.max(1);
-    let page = ask(state.context, "cp-session", &["list", "--limit", &many.to_string()])?;
+    // A session that `:undo` or `:retry` replaced by a copy takes no place in the list.
+    let page = ask(state.context, "cp-session", &["list", "--limit", &many.saturating_mul(3).to_string()])?;
     let newest = page["items"].as_array().map_or(&[][..], Vec::as_slice);
-    let mut text = String::new();
+    let (mut rows, mut listed, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
     for session in newest {
         let member = |name: &str| session[name].as_str().unwrap_or_default();
-        let is_here = if member("session_id") == here { "*" } else { " " };
-        let status = if session["ended"] == true { "ended" } else { "open" };
-        let line =
-            format!("{is_here} {}  {}  {}  {status}", member("session_id"), member("updated_at"), member("agent"));
-        let _ = writeln!(text, "{}", escaped(format!("{line}  {}", member("name")).trim_end()));
+        let id = member("session_id");
+        let directory = state.context.home.path(format!("planes/{}/sessions/{id}", member("tier")));
+        let Digest { first, model, replaces, .. } = Digest::of(&directory).unwrap_or_default();
+        replaced.extend(replaces);
+        if replaced.iter().any(|replaced| replaced == id) || listed.len() == many {
+            continue;
+        }
+        let is_here = if id == here { "*" } else { "" };
+        let name = session["name"].as_str().map(|name| format!("[{name}] ")).unwrap_or_default();
+        let words = first.split_whitespace().collect::<Vec<_>>().join(" ");
+        let model = model.unwrap_or_else(|| member("agent").to_owned());
+        let row = [is_here.to_owned(), id.to_owned(), age_of(&directory), model, format!("{name}{words}")];
+        rows.push(row.iter().map(|cell| escaped(cell)).collect::<Vec<_>>());
+        listed.push(session);
     }
+    let mut text = table(&["", "session_id", "age", "model", "first words"], &rows, style());
     let _ = writeln!(text, "{}", style().faint("`:switch ID` or `:switch NAME` continues a session"));
-    Ok(Outcome { text, result: json!({"sessions": newest}), ..Outcome::default() })
+    Ok(Outcome { text, result: json!({"sessions": listed}), ..Outcome::default() })
+}
+
+/// The time since the last entry of a session, in its largest unit.
+fn age_of(directory: &Path) -> String {
+    let changed = directory.join("session.jsonl").metadata().and_then(|found| found.modified());
+    let seconds = changed.ok().and_then(|at| SystemTime::now().duration_since(at).ok()).map_or(0, |age| age.as_secs());
+    let units = [(86_400, "d"), (3600, "h"), (60, "min")];
+    let largest = units.into_iter().find(|(length, _)| seconds >= *length);
+    largest.map_or_else(|| format!("{seconds} s"), |(length, unit)| format!("{} {unit}", seconds / length))
 }
 
 /// `:switch ID|NAME`
@@ -108,16 +130,79 @@ pub(super) fn rename(state: &mut State<'_>, name: &str) -> Result<Outcome> {
 /// `:fork`
 pub(super) fn fork(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     let from = state.ledgers.journal.session().to_owned();
-    copy(state, None)?;
+    copy(state, None, None)?;
     arrived(state, &format!("a copy of {from}, which is not changed\n"))
 }
 
-/// `:undo`
-pub(super) fn undo(state: &mut State<'_>, _: &str) -> Result<Outcome> {
+/// `:undo [turn]`
+pub(super) fn undo(state: &mut State<'_>, what: &str) -> Result<Outcome> {
+    if !matches!(what, "" | "turn") {
+        return Err(Error::usage(format!("there is no `:undo {what}`")).hint("write :undo, or :undo turn"));
+    }
+    let failed = state.conversation.failed_run.clone();
+    let run = failed.clone().or_else(|| state.conversation.runs.last().cloned().flatten());
+    let restored = match run.filter(|_| what.is_empty()) {
+        Some(run) => put_back(&run, state)?,
+        None => Vec::new(),
+    };
+    let files =
+        if restored.is_empty() { String::new() } else { format!("{} put back\n", count(restored.len(), "file")) };
+    if failed.is_some() {
+        state.conversation.failed_run = None;
+        let text =
+            format!("{files}the turn failed and is not in the conversation; another :undo takes back the one before\n");
+        return Ok(Outcome { text, result: json!({"files": restored}), ..Outcome::default() });
+    }
     let from = state.ledgers.journal.session().to_owned();
     let (turns, _) = last_round(state.context)?.ok_or_else(no_turns)?;
-    copy(state, Some(turns))?;
-    arrived(state, &format!("a copy of {from} without its last round; :switch {from} restores it\n"))
+    copy(state, Some(turns), Some(from.clone()))?;
+    arrived(state, &format!("{files}a copy without its last round; :switch {from} restores it\n"))
+}
+
+/// Puts the files of a run back after the person has seen and confirmed the list. An error leaves the conversation as it is.
+fn put_back(run: &str, state: &mut State<'_>) -> Result<Vec<Value>> {
+    const LEAVES: &str = "`:undo turn` takes back the turn and leaves the files";
+    let planned = ask(state.context, "cp-toolloop", &["undo", run, "--dry-run"]);
+    let planned = planned.map_err(|e| {
+        let hint = e.hint_text().map_or_else(|| LEAVES.to_owned(), |hint| format!("{hint}; {LEAVES}"));
+        e.hint(hint)
+    })?;
+    let files = planned["files"].as_array().cloned().unwrap_or_default();
+    if files.is_empty() {
+        return Ok(files);
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    for file in &files {
+        let member = |name: &str| file[name].as_str().unwrap_or_default();
+        let path = Path::new(member("path"));
+        let path = path.strip_prefix(&here).unwrap_or(path).display().to_string();
+        state.show(&format!("  {} {}\n", member("action"), escaped(&path)))?;
+    }
+    let question = format!("Take back the turn and put back {}? [y/N] ", count(files.len(), "file"));
+    if !state.console.confirm(&question) {
+        return Err(Error::new(
+            Code::ConfirmationRequired,
+            "nothing was taken back: it requires approval at a terminal",
+        )
+        .hint(LEAVES));
+    }
+    state.session_status.tracker.confirmed();
+    ask(state.context, "cp-toolloop", &["undo", run])?;
+    Ok(files)
+}
+
+/// `:diff [RUN]`
+pub(super) fn diff(state: &mut State<'_>, run: &str) -> Result<Outcome> {
+    let run = if run.is_empty() { state.conversation.last_run() } else { Some(run) };
+    let run = run.ok_or_else(|| Error::not_found("no turn of this session used tools"))?;
+    // Names the error if there is no such run.
+    ask(state.context, "cp-toolloop", &["show", run])?;
+    let differences = turn::changes::differences(run, &state.context.handed_on())?;
+    let text = match differences.concat() {
+        none if none.is_empty() => format!("{} changed no file by its file tools\n", escaped(run)),
+        all => turn::changes::painted(&all, style()),
+    };
+    Ok(Outcome { text, result: json!({"run_id": run, "changes": differences.len()}), ..Outcome::default() })
 }
 
 /// `:retry`
@@ -135,7 +220,8 @@ pub(super) fn retry(state: &mut State<'_>, _: &str) -> Result<Outcome> {
     };
     // A failed turn is not in the conversation.
     if let Some((turns, _)) = last_round(state.context)?.filter(|(_, stored)| is_it(stored)) {
-        copy(state, Some(turns))?;
+        let from = state.ledgers.journal.session().to_owned();
+        copy(state, Some(turns), Some(from))?;
         remember(state.ledgers.journal.session(), state.context)?;
         // The turn belongs to the copy.
         state.session_status.tracker.begin(Class::Append);
@@ -149,13 +235,20 @@ fn no_turns() -> Error {
     Error::not_found("this session has no turns yet")
 }
 
-/// Switches to a copy of this session, with its first turns or all of them.
-fn copy(state: &mut State<'_>, turns: Option<u64>) -> Result<()> {
+/// Switches to a copy of this session: all of it, or its first turns, which then replaces the original in lists.
+fn copy(state: &mut State<'_>, turns: Option<u64>, replaces: Option<String>) -> Result<()> {
     let at = turns.map(|turns| turns.to_string());
     let mut words = vec!["fork", state.ledgers.journal.session()];
     words.extend(at.iter().flat_map(|at| ["--at", at.as_str()]));
     let copy = ask(state.context, "cp-session", &words)?;
-    state.switch_session(copy["session_id"].as_str().unwrap_or_default(), true)
+    let mut runs = state.conversation.runs.clone();
+    if replaces.is_some() {
+        runs.pop();
+    }
+    state.switch_session(copy["session_id"].as_str().unwrap_or_default(), true)?;
+    state.ledgers.transcript.note(COPY, &Copied { replaces, runs: runs.clone() })?;
+    state.conversation.runs = runs;
+    Ok(())
 }
 
 /// The number of turns before the last round of the session, and the question of this round.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use cp_common::{Code, Result, signals};
 use rustix::termios::{OptionalActions, QueueSelector, Termios};
 use rustyline::completion::Completer;
+use rustyline::config::Configurer as _;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -21,11 +22,14 @@ use rustyline::history::MemHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{
     Behavior, Cmd, ColorMode, CompletionType, ConditionalEventHandler, Config, Editor, Event, EventContext,
-    EventHandler, KeyEvent, RepeatCount,
+    EventHandler, KeyCode, KeyEvent, Modifiers, RepeatCount,
 };
 
 /// The command for Ctrl-O.
 const EDIT: &str = ":edit ";
+
+/// The time in which the bytes of one key arrive after Esc.
+const SEQUENCE_MS: u16 = 100;
 
 /// The longest line of a script.
 const LONGEST: usize = 16 << 20;
@@ -35,8 +39,6 @@ const LONGEST: usize = 16 << 20;
 pub(crate) enum Typed {
     /// A line, or several continued lines.
     Line(String),
-    /// A line that was typed before the prompt was shown; the editor has not shown it.
-    Early(String),
     /// Ctrl-C in the editor, which discarded its line.
     Interrupted,
     /// SIGINT; the editor keeps its line.
@@ -135,7 +137,7 @@ impl Console {
         if !self.is_terminal() {
             return None;
         }
-        // Text that was typed before the question is discarded.
+        // Text that was typed during the turn must not answer the question.
         let _ = rustix::termios::tcflush(std::io::stdin(), QueueSelector::IFlush);
         let _ = self.questions.send(Question::Answer(prompt.to_owned()));
         loop {
@@ -147,9 +149,25 @@ impl Console {
         }
     }
 
-    /// Asks for confirmation. Only `y` and `yes` confirm.
+    /// Asks until an answer can be parsed. `letters` names the possible answers. `None` without a terminal or an answer.
+    pub(crate) fn choose<T>(&self, prompt: &str, letters: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let mut typed = self.answer(prompt)?;
+        loop {
+            if let Some(choice) = parse(&typed.to_lowercase()) {
+                return Some(choice);
+            }
+            typed = self.answer(&format!("Type {letters}, then Enter: "))?;
+        }
+    }
+
+    /// Asks for confirmation. Only `y` and `yes` confirm; Enter declines.
     pub(crate) fn confirm(&self, prompt: &str) -> bool {
-        self.answer(prompt).is_some_and(|answer| matches!(answer.to_lowercase().as_str(), "y" | "yes"))
+        let parse = |typed: &str| match typed {
+            "y" | "yes" => Some(true),
+            "" | "n" | "no" => Some(false),
+            _ => None,
+        };
+        self.choose(prompt, "y or n", parse) == Some(true)
     }
 }
 
@@ -189,30 +207,95 @@ impl ConditionalEventHandler for InEditor {
     }
 }
 
-/// The line editor, on standard output, or on the terminal if the output is redirected.
-fn editor(wants_editor: &Arc<AtomicBool>) -> rustyline::Result<Editor<Helper, MemHistory>> {
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
-    let shown = rustix::termios::isatty(rustix::stdio::stdout());
-    let config = Config::builder()
-        .completion_type(CompletionType::List)
-        .color_mode(if plain { ColorMode::Disabled } else { ColorMode::Enabled })
-        .behavior(if shown { Behavior::Stdio } else { Behavior::PreferTerm })
-        .history_ignore_space(true)
-        .build();
-    let history = MemHistory::with_config(&config);
-    let mut editor = Editor::with_history(config, history)?;
-    for key in [KeyEvent::ctrl('j'), KeyEvent::alt('\r')] {
-        editor.bind_sequence(key, Cmd::Newline);
+/// Ctrl-J: inserts a line break. In cooked mode the terminal turns Enter into the same key, so Ctrl-J ends the lines that were typed before
+/// the editor was started.
+#[derive(Clone, Default)]
+struct LineFeed {
+    /// True if the input may contain lines that were typed in cooked mode.
+    is_cooked: Arc<AtomicBool>,
+    /// True if the last line ended with Ctrl-J.
+    ended_line: Arc<AtomicBool>,
+}
+
+impl ConditionalEventHandler for LineFeed {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, _: &EventContext) -> Option<Cmd> {
+        let is_cooked = self.is_cooked.load(Ordering::Relaxed);
+        self.ended_line.store(is_cooked, Ordering::Relaxed);
+        Some(if is_cooked { Cmd::AcceptLine } else { Cmd::Newline })
     }
-    let handler = EventHandler::Conditional(Box::new(InEditor(Arc::clone(wants_editor))));
-    editor.bind_sequence(KeyEvent::ctrl('o'), handler);
-    Ok(editor)
+}
+
+impl LineFeed {
+    /// Updates the state before a line is read. Lines that end with Enter in raw mode follow after all lines of cooked mode.
+    fn prepare(&self) {
+        let stdin = rustix::stdio::stdin();
+        if matches!(signals::wait_readable(stdin, Some(Duration::ZERO)), Ok(true)) {
+            self.is_cooked.store(true, Ordering::Relaxed);
+        } else if !self.ended_line.load(Ordering::Relaxed) {
+            self.is_cooked.store(false, Ordering::Relaxed);
+        }
+        self.ended_line.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The line editor. It keeps the keys that it has read after the end of a line, for the next line.
+struct LineEditor {
+    editor: Editor<Helper, MemHistory>,
+    wants_editor: Arc<AtomicBool>,
+    line_feed: LineFeed,
+}
+
+impl LineEditor {
+    /// An editor on standard output, or on the terminal if the output is redirected.
+    fn new(history: MemHistory) -> rustyline::Result<Self> {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
+        let shown = rustix::termios::isatty(rustix::stdio::stdout());
+        let config = Config::builder()
+            .completion_type(CompletionType::List)
+            .color_mode(if plain { ColorMode::Disabled } else { ColorMode::Enabled })
+            .behavior(if shown { Behavior::Stdio } else { Behavior::PreferTerm })
+            .history_ignore_space(true)
+            .build();
+        let mut editor = Editor::with_history(config, history)?;
+        let (wants_editor, line_feed) = (Arc::default(), LineFeed::default());
+        editor.bind_sequence(KeyEvent::alt('\r'), Cmd::Newline);
+        let in_editor = InEditor(Arc::clone(&wants_editor));
+        editor.bind_sequence(KeyEvent::ctrl('o'), EventHandler::Conditional(Box::new(in_editor)));
+        editor.bind_sequence(KeyEvent::ctrl('j'), EventHandler::Conditional(Box::new(line_feed.clone())));
+        Ok(Self { editor, wants_editor, line_feed })
+    }
+
+    /// Discards the keys that were read and not used. The history stays.
+    fn discard_keys(&mut self) -> rustyline::Result<()> {
+        *self = Self::new(std::mem::take(self.editor.history_mut()))?;
+        Ok(())
+    }
+
+    /// Reads an answer. Esc declines like Ctrl-C.
+    fn answer(&mut self, prompt: &str) -> rustyline::Result<String> {
+        self.editor.set_keyseq_timeout(Some(SEQUENCE_MS));
+        self.editor.bind_sequence(KeyEvent(KeyCode::Esc, Modifiers::NONE), Cmd::Interrupt);
+        self.editor.readline(prompt)
+    }
+
+    /// Reads a line at the prompt and adds it to the history.
+    fn line(&mut self, prompt: &str, completions: &Completions) -> rustyline::Result<String> {
+        self.line_feed.prepare();
+        self.editor.set_helper(Some(Helper { completions: Arc::clone(completions) }));
+        let line = self.editor.readline(prompt)?;
+        if self.wants_editor.swap(false, Ordering::Relaxed) {
+            return Ok(format!("{EDIT}{line}"));
+        }
+        if !line.trim().is_empty() {
+            let _ = self.editor.add_history_entry(line.as_str());
+        }
+        Ok(line)
+    }
 }
 
 /// Reads lines from a terminal.
 fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Completions, known: &[String]) {
-    let wants_editor = Arc::new(AtomicBool::new(false));
-    let mut editor = match editor(&wants_editor) {
+    let mut editor = match LineEditor::new(MemHistory::new()) {
         Ok(editor) => editor,
         Err(e) => {
             let message = format!("the line editor does not work on this terminal: {e}");
@@ -223,31 +306,28 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
         }
     };
     for line in known {
-        let _ = editor.add_history_entry(line.as_str());
+        let _ = editor.editor.add_history_entry(line.as_str());
     }
+    // If this fails, Ctrl-C does not discard keys.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted));
     while let Ok(question) = asked.recv() {
-        let (prompt, is_line) = match question {
-            Question::Line(prompt) => (prompt, true),
-            Question::Answer(prompt) => (prompt, false),
-        };
-        let early = if is_line { early_line() } else { String::new() };
-        let complete = early.strip_suffix('\n').filter(|line| !is_continued(line));
-        // An answer is one line, without completion.
-        editor.set_helper(is_line.then(|| Helper { completions: Arc::clone(completions) }));
-        let read = match complete {
-            Some(line) => Ok(line.to_owned()),
-            None => editor.readline_with_initial(&prompt, (&early, "")),
+        let read = match question {
+            Question::Line(prompt) => {
+                let is_clean = if interrupted.load(Ordering::Relaxed) { editor.discard_keys() } else { Ok(()) };
+                is_clean.and_then(|()| editor.line(&prompt, completions))
+            }
+            // An editor of its own, because keys that follow an answer must not answer the next question, and keys that follow the line
+            // of the turn must not answer this one. An answer is one line, without completion.
+            Question::Answer(prompt) => {
+                LineEditor::new(MemHistory::new()).and_then(|mut editor| editor.answer(&prompt))
+            }
         };
         // An earlier signal was not for a turn. A later signal is for the command on this line.
+        interrupted.store(false, Ordering::Relaxed);
         signals::forget_interrupt();
         let typed = match read {
-            Ok(line) if wants_editor.swap(false, Ordering::Relaxed) && is_line => Typed::Line(format!("{EDIT}{line}")),
-            Ok(line) => {
-                if is_line && !line.trim().is_empty() {
-                    let _ = editor.add_history_entry(line.as_str());
-                }
-                if complete.is_some() { Typed::Early(line) } else { Typed::Line(line) }
-            }
+            Ok(line) => Typed::Line(line),
             Err(ReadlineError::Interrupted) => Typed::Interrupted,
             // Ctrl-D, or the terminal was closed or cannot be read.
             Err(_) => Typed::End,
@@ -256,24 +336,6 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, completions: &Complet
             return;
         }
     }
-}
-
-/// Returns the next line that was typed at the terminal while the editor was not reading, with its line feed; empty if there is none. The
-/// editor would read the line feed as Ctrl-J, which does not end a line.
-fn early_line() -> String {
-    let stdin = rustix::stdio::stdin();
-    let mut text = Vec::new();
-    let mut piece = [0; 4096];
-    while matches!(signals::wait_readable(stdin, Some(Duration::ZERO)), Ok(true)) {
-        // A terminal returns at most one line for each read.
-        let read = rustix::io::read(stdin, &mut piece).unwrap_or(0);
-        text.extend_from_slice(&piece[..read]);
-        let is_line = String::from_utf8_lossy(&text).strip_suffix('\n').is_some_and(|line| !is_continued(line));
-        if read == 0 || is_line {
-            break;
-        }
-    }
-    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Reads lines from a script.

@@ -81,7 +81,8 @@ impl Style {
         text
     }
 
-    pub(super) fn painted(self, code: &str, text: &str) -> String {
+    /// Text in the colour of an SGR code.
+    pub(crate) fn painted(self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }

@@ -2,8 +2,10 @@
 //! it.
 
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use cp_common::wire::media;
 use cp_common::{Context, Error, Result};
 use cp_redact::Redactor;
 
@@ -129,9 +131,18 @@ impl Attached {
 pub(crate) fn attachable(path: &str) -> Result<PathBuf> {
     let file = Path::new(path);
     match file.metadata() {
-        Ok(found) if found.is_file() => Ok(file.to_owned()),
+        Ok(found) if found.is_file() => {
+            let mut start = [0; 512];
+            let read = std::fs::File::open(file).and_then(|mut opened| opened.read(&mut start));
+            let start = &start[..read.map_err(|e| Error::io("attaching", e).in_file(file))?];
+            if start.contains(&0) && media::block_of(start)?.is_none() {
+                return Err(Error::usage(format!("{path} is neither text nor an image or document that models read"))
+                    .hint("attach text, PNG, JPEG, GIF, WebP or PDF"));
+            }
+            Ok(file.to_owned())
+        }
         Ok(_) => Err(Error::usage(format!("{path} is not a file")).hint("attach the files in it one by one")),
-        Err(e) => Err(Error::io("attaching", e).in_file(file)),
+        Err(e) => Err(Error::io("attaching", e).in_file(file).hint("Tab completes the path of a file")),
     }
 }
 

@@ -1,32 +1,32 @@
 //! A turn: collects the context, classifies the risk, asks for confirmation if required, sends the turn to the agent, and records both
 //! sides. Commands that the model proposes are not run; its tools are, if the person named tools and confirmed the turn.
 
+pub(crate) mod changes;
 mod context;
 mod flow;
 mod watch;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
 
 use cp_common::home::make_directory;
 use cp_common::wire::Message;
-use cp_common::{Code, Context, Error, Result, signals};
+use cp_common::{Code, Context, Error, Result, coprocess, signals};
 use cp_ledger::format::line::Hash;
 use serde_json::{Value, json};
 
 use self::context::{Attached, Envelope};
 pub(crate) use self::context::{attachable, is_attached};
-use self::watch::Watch;
+use self::watch::{Seen, Watch};
+use crate::agent::{self, ModelOptions};
 use crate::interactive::assessment::hints::{self, Hint, Situation};
 use crate::interactive::assessment::risk::{self, Level, Risk};
 use crate::interactive::assessment::{Explained, TurnOutcome};
 use crate::interactive::console::markdown::rendered;
-use crate::interactive::console::render::{Page, Style, escaped, style};
+use crate::interactive::console::render::{Page, Style, count, escaped, show, style};
 use crate::interactive::state::{Outcome, State};
 use crate::interactive::transcript::{Closed, last_answer};
 use crate::signals::CONTEXT_LIMIT;
-use crate::{agent, ask};
 
 /// A turn that is about to be sent.
 struct Sending<'a> {
@@ -42,6 +42,7 @@ struct Sending<'a> {
 /// Takes a turn with the text of a person.
 pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     check_offline(state)?;
+    state.session_status.tracker.count_turn();
     state.poll_hub()?;
     decide_brief(state)?;
     text.clone_into(&mut state.conversation.last_question);
@@ -74,10 +75,8 @@ pub(crate) fn take(state: &mut State<'_>, text: &str) -> Result<Outcome> {
         confirmed: false,
         outcome: TurnOutcome::NotSent,
     });
-    let State { context, conversation, model, .. } = state;
-    let tools = &model.tools;
-    if let Some(question) = question(tools, &mut conversation.tools, &sending.risk, context)? {
-        if !state.console.confirm(&format!("{question} [y/N] ")) {
+    if let Some(is_confirmed) = confirm(state, sending.risk.level)? {
+        if !is_confirmed {
             return cancelled(state, &sending);
         }
         state.session_status.tracker.confirmed();
@@ -116,7 +115,7 @@ fn remarks(sending: &Sending<'_>, is_terminal: bool, style: Style) -> String {
     }
     if is_terminal && !envelope.pieces.is_empty() {
         let pieces = envelope.pieces.iter().map(|piece| format!("{} {} B", piece.name, piece.text.len()));
-        let _ = writeln!(text, "{}", style.faint(&format!("with {}", pieces.collect::<Vec<_>>().join(", "))));
+        let _ = writeln!(text, "{}", style.faint(&format!("context: {}", pieces.collect::<Vec<_>>().join(", "))));
     }
     for line in &sending.attached.lines {
         let _ = writeln!(text, "{}", style.faint(&escaped(line)));
@@ -161,28 +160,37 @@ fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     if let Some(last) = &mut conversation.last {
         last.outcome = TurnOutcome::Sent;
     }
-    let mut watch =
-        Watch::new(console, &mut context.out, &mut session_status.tracker, &mut conversation.allowed, model.reasoning);
+    let (flags, tracker) = (context.handed_on(), &mut session_status.tracker);
+    let allowed = &mut conversation.allowed;
+    let mut watch = Watch::new(console, &mut context.out, tracker, allowed, model.reasoning, flags);
     let replied = agent.process(&turn, &mut watch);
-    let (partial, called) = watch.end()?;
-    match replied {
-        Ok(reply) => answered(state, sending, &reply.messages, &partial, called),
+    let seen = watch.end()?;
+    let run = run_line(&seen);
+    let mut outcome = match replied {
+        Ok(reply) => answered(state, sending, &reply.messages, seen),
         Err(error) if error.is_reader_gone() => Err(error),
-        Err(error) => stopped(state, sending, &error, &partial),
-    }
+        Err(error) => stopped(state, sending, &error, &seen),
+    }?;
+    outcome.text.push_str(&run);
+    Ok(outcome)
 }
 
-/// Finishes an answered turn. `partial` is the part that was already shown.
-fn answered(
-    state: &mut State<'_>,
-    sending: &Sending<'_>,
-    messages: &[Message],
-    partial: &str,
-    tools: Vec<Value>,
-) -> Result<Outcome> {
+/// A line about the tool run of a turn, for the person; empty if no tool was called.
+fn run_line(seen: &Seen) -> String {
+    let Some(run) = seen.run.as_deref().filter(|_| !seen.called.is_empty()) else { return String::new() };
+    let calls = count(seen.called.len(), "call");
+    let changes = match seen.changes {
+        0 => String::new(),
+        changes => format!(", {} of files · :diff shows, :undo takes back", count(changes, "change")),
+    };
+    format!("{}\n", style().faint(&escaped(&format!("{run}: {calls}{changes}"))))
+}
+
+/// Finishes an answered turn.
+fn answered(state: &mut State<'_>, sending: &Sending<'_>, messages: &[Message], seen: Seen) -> Result<Outcome> {
     let (words, tokens) = last_answer(messages);
     let mut text = String::new();
-    if partial.is_empty() {
+    if seen.partial.is_empty() {
         text = if Page::of_terminal().is_some() { rendered(&words, style()) } else { escaped(&words) };
         if !text.ends_with('\n') {
             text.push('\n');
@@ -194,8 +202,9 @@ fn answered(
     state.conversation.count(messages);
     words.clone_into(&mut state.conversation.answer);
     state.conversation.last_attachments = std::mem::take(&mut state.conversation.attached);
-    let closed = Closed { messages, ..sending.closed(state) };
+    let closed = Closed { messages, run: seen.run.as_deref(), ..sending.closed(state) };
     record(state, &closed)?;
+    state.conversation.end_round(seen.run);
     let without_secrets = |text: &str| state.setup.redactor.redact_text(text).0;
     state.conversation.rounds.push((without_secrets(sending.text), without_secrets(&words)));
     if let Some(last) = &mut state.conversation.last {
@@ -211,18 +220,22 @@ fn answered(
     let models = messages
         .iter()
         .map(|message| json!({"model": message.model, "backend": message.backend, "endpoint": message.endpoint}));
-    let calls = models.chain(tools).collect();
+    let calls = models.chain(seen.called).collect();
     Ok(Outcome { text, result: json!({"content": words}), calls, has_strip: true, ..Outcome::default() })
 }
 
 /// Finishes a turn that failed or was stopped. The session continues.
-fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial: &str) -> Result<Outcome> {
+fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, seen: &Seen) -> Result<Outcome> {
     let interrupted = error.code() == Code::Interrupted;
-    let closed = Closed { cancelled: interrupted, interrupted, partial, ..sending.closed(state) };
+    let (partial, run) = (seen.partial.as_str(), seen.run.as_deref());
+    let closed = Closed { cancelled: interrupted, interrupted, partial, run, ..sending.closed(state) };
     record(state, &closed)?;
     if interrupted {
         signals::forget_interrupt();
+        state.conversation.end_round(seen.run.clone());
     } else {
+        state.conversation.failed_run.clone_from(&seen.run);
+        state.conversation.last_error = Some(format!("{}: {}", error.code().row().name, error.message()));
         state.ledgers.transcript.note("error", &error.to_value())?;
     }
     if let Some(last) = &mut state.conversation.last {
@@ -249,16 +262,10 @@ impl Sending<'_> {
     /// The turn without an answer.
     fn closed(&self, state: &State<'_>) -> Closed<'_> {
         Closed {
-            number: state.session_status.tracker.turns(),
-            question: &self.sent,
-            messages: &[],
-            risk: &self.risk,
             hints: &self.hints,
-            cancelled: false,
-            partial: "",
-            interrupted: false,
             recalled: self.envelope.recalled.len(),
             attached: self.envelope.redactions + self.attached.redactions,
+            ..Closed::new(state.session_status.tracker.turns(), &self.sent, &self.risk)
         }
     }
 }
@@ -272,32 +279,37 @@ fn record(state: &mut State<'_>, closed: &Closed<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The question that must be confirmed first, if any. The names of the tools are looked up once, and stored in `known`.
-pub(super) fn question(
-    tools: &[PathBuf],
-    known: &mut Option<String>,
-    risk: &Risk,
-    context: &Context,
-) -> Result<Option<String>> {
-    if known.is_none() && !tools.is_empty() {
-        let found = tools_in(tools, context)?;
-        let items = found["items"].as_array().into_iter().flatten();
-        *known = Some(items.filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join(", "));
+/// Asks to confirm a turn with risk, and the use of tools. `None` if nothing must be confirmed; false if the person declined.
+fn confirm(state: &mut State<'_>, level: Level) -> Result<Option<bool>> {
+    let State { context, conversation, model, console, .. } = state;
+    let is_risky = level > Level::Safe;
+    if !model.uses_tools() || conversation.allows_tools {
+        let question = format!("Send this {} turn? [y/N] ", level.name());
+        return Ok(is_risky.then(|| console.confirm(&question)));
     }
-    let level = risk.level.name();
-    Ok(match (risk.level > Level::Safe, known) {
-        (false, None) => None,
-        (true, None) => Some(format!("Send this {level} turn?")),
-        (false, Some(tools)) => Some(format!("Let the model use {tools} in this turn?")),
-        (true, Some(tools)) => Some(format!("Send this {level} turn, and let the model use {tools} in it?")),
-    })
+    let found = tools(model, context)?;
+    let items = found["items"].as_array().into_iter().flatten();
+    let names = items.filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join(", ");
+    let send = if is_risky { format!("Send this {} turn, and let", level.name()) } else { "Let".to_owned() };
+    if console.is_terminal() {
+        show(&mut context.out, &format!("{send} the model use {} in this turn?\n", escaped(&names)))?;
+    }
+    let parse = |typed: &str| match typed {
+        "y" | "yes" => Some((true, false)),
+        "a" | "always" => Some((true, true)),
+        "" | "n" | "no" => Some((false, false)),
+        _ => None,
+    };
+    let (is_confirmed, is_always) =
+        console.choose("y = yes, n = no, a = always in this session: ", "y, n or a", parse).unwrap_or_default();
+    conversation.allows_tools = is_always;
+    Ok(Some(is_confirmed))
 }
 
-/// The tools in these directories, as cp-toolloop lists them.
-pub(crate) fn tools_in(directories: &[PathBuf], context: &Context) -> Result<Value> {
-    let directories: Vec<String> = directories.iter().map(|directory| directory.display().to_string()).collect();
-    let flags = directories.iter().flat_map(|directory| ["--tools", directory.as_str()]);
-    ask(context, "cp-toolloop", &["tools"].into_iter().chain(flags).collect::<Vec<_>>())
+/// The tools that the model may use, as cp-toolloop lists them.
+pub(crate) fn tools(model: &ModelOptions, context: &Context) -> Result<Value> {
+    let flags: Vec<_> = ["tools".into()].into_iter().chain(model.tool_flags()).collect();
+    coprocess::ask("cp-toolloop", &flags, b"", context)?.data()
 }
 
 /// The file of the answers, one on each line: `yes` or `no`, and the hash of the path and content of the brief.

@@ -1,5 +1,7 @@
 //! Shows a turn while it is answered: text as it arrives, a line for each tool call, and questions to the person.
 
+use std::collections::HashSet;
+use std::ffi::OsString;
 use std::time::Duration;
 
 use cp_common::Result;
@@ -8,6 +10,7 @@ use cp_common::program::approval::{Answer, description, prompt};
 use cp_common::wire::{Approval, Scope, ToolResult};
 use serde_json::{Value, json};
 
+use super::changes::{differences, painted_start};
 use super::flow::{Flow, Thoughts};
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
@@ -24,8 +27,6 @@ pub(super) struct Watch<'a> {
     out: &'a mut Output,
     tracker: &'a mut Tracker,
     style: Style,
-    /// The part of the answer that was shown.
-    partial: String,
     flow: Flow,
     /// True if reasoning is shown.
     shows_thoughts: bool,
@@ -34,8 +35,23 @@ pub(super) struct Watch<'a> {
     sign: Option<String>,
     /// The approvals for this session.
     allowed: &'a mut Vec<Allowed>,
+    /// The flags for cp-toolloop.
+    flags: Vec<OsString>,
+    /// The ids of the open calls that were shown, and of the calls whose difference was shown in a question.
+    open: HashSet<String>,
+    asked: HashSet<String>,
+    seen: Seen,
+}
+
+/// The part of an answer that was shown, and its tool run.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) partial: String,
     /// The tools that were called.
-    called: Vec<Value>,
+    pub(super) called: Vec<Value>,
+    pub(super) run: Option<String>,
+    /// The number of operations that changed files.
+    pub(super) changes: usize,
 }
 
 impl<'a> Watch<'a> {
@@ -45,6 +61,7 @@ impl<'a> Watch<'a> {
         tracker: &'a mut Tracker,
         allowed: &'a mut Vec<Allowed>,
         shows_thoughts: bool,
+        flags: Vec<OsString>,
     ) -> Self {
         let style = style();
         Self {
@@ -52,20 +69,22 @@ impl<'a> Watch<'a> {
             out,
             tracker,
             style,
-            partial: String::new(),
             flow: Flow::new(style, Page::of_terminal()),
             shows_thoughts,
             thoughts: None,
             sign: None,
             allowed,
-            called: Vec::new(),
+            flags,
+            open: HashSet::new(),
+            asked: HashSet::new(),
+            seen: Seen::default(),
         }
     }
 
-    /// Ends the output. Returns the part of the answer that was shown, and the tools that were called.
-    pub(super) fn end(mut self) -> Result<(String, Vec<Value>)> {
+    /// Ends the output.
+    pub(super) fn end(mut self) -> Result<Seen> {
         self.settle()?;
-        Ok((self.partial, self.called))
+        Ok(self.seen)
     }
 
     /// Ends the shown answer with a line feed.
@@ -77,8 +96,9 @@ impl<'a> Watch<'a> {
     fn ended(&mut self) -> String {
         let folded = self.folded();
         let mut end = self.flow.end();
-        if !self.partial.is_empty() && !self.partial.ends_with('\n') {
-            self.partial.push('\n');
+        let partial = &mut self.seen.partial;
+        if !partial.is_empty() && !partial.ends_with('\n') {
+            partial.push('\n');
             if end.is_empty() {
                 end.push('\n');
             }
@@ -104,6 +124,19 @@ impl<'a> Watch<'a> {
         if self.sign.take().is_some() { "\r\x1b[K" } else { "" }
     }
 
+    /// The differences of the files that a call changed; empty if a question has shown them.
+    fn changed(&mut self, result: &ToolResult) -> String {
+        // A command has an exit status, and its changes are not recorded.
+        let Some(run) = self.seen.run.as_deref().filter(|_| result.exit_code.is_none()) else { return String::new() };
+        let all = differences(run, &self.flags).unwrap_or_default();
+        let new = all.get(self.seen.changes..).unwrap_or_default();
+        self.seen.changes = all.len();
+        if self.asked.contains(&result.id) {
+            return String::new();
+        }
+        new.iter().map(|difference| painted_start(difference, self.style)).collect()
+    }
+
     /// A line about a tool, after the shown text.
     fn line(&mut self, line: &str) -> String {
         let start = self.ended();
@@ -117,13 +150,20 @@ impl Observer for Watch<'_> {
         let shown = match event {
             Event::Delta(words) => {
                 let folded = self.folded();
-                self.partial.push_str(words);
+                self.seen.partial.push_str(words);
                 folded + &self.flow.add(words)
             }
             Event::Thought(words) => self.thought(words),
+            // A resumed run reports its open calls again.
+            Event::ToolCall(call) if !self.open.insert(call.id.clone()) => String::new(),
             Event::ToolCall(call) => {
-                self.called.push(json!({"tool": call.name}));
+                self.seen.called.push(json!({"tool": call.name}));
                 self.line(&format!("→ {} {}", call.name, call.input.get()))
+            }
+            // The first record names the run of the turn; later ones may name the runs of its agents.
+            Event::Run(run) => {
+                self.seen.run.get_or_insert_with(|| run.to_owned());
+                return Ok(());
             }
             Event::ToolResult(result) => {
                 let denied = is_denied(result);
@@ -131,9 +171,15 @@ impl Observer for Watch<'_> {
                 if denied {
                     self.tracker.denied();
                 }
-                let first = result.content.lines().next().unwrap_or_default();
-                let mark = if result.is_error { "✗" } else { "←" };
-                self.line(&format!("{mark} {}: {first}", result.name))
+                self.open.remove(&result.id);
+                let changed = self.changed(result);
+                if changed.is_empty() {
+                    let first = result.content.lines().next().unwrap_or_default();
+                    let mark = if result.is_error { "✗" } else { "←" };
+                    self.line(&format!("{mark} {}: {first}", result.name))
+                } else {
+                    self.ended() + &changed
+                }
             }
         };
         let unsigned = self.unsigned();
@@ -141,7 +187,8 @@ impl Observer for Watch<'_> {
     }
 
     fn waits(&mut self, waited: Duration) -> Result<()> {
-        let is_at_beginning = self.partial.is_empty() || self.partial.ends_with('\n');
+        let partial = &self.seen.partial;
+        let is_at_beginning = partial.is_empty() || partial.ends_with('\n');
         if Page::of_terminal().is_none() || !is_at_beginning || waited < QUIET {
             return Ok(());
         }
@@ -170,14 +217,16 @@ impl Observer for Watch<'_> {
         if !self.console.is_terminal() || show(self.out, &format!("\n{}\n", description(approval))).is_err() {
             return None;
         }
-        loop {
-            let typed = self.console.answer(&prompt(approval).replace("for this run", "for this session"))?;
-            let Some(answer) = Answer::of(&typed, approval) else { continue };
-            if answer == Answer::Yes(Scope::Run) {
-                self.allowed.extend(asked);
-            }
-            return Some(answer);
+        if approval.shown.diff.is_some() {
+            self.asked.extend(approval.asked_by.call_id.clone());
         }
+        let question = prompt(approval).replace("for this run", "for this session");
+        let letters = if asked.is_some() { "y, n or a" } else { "y or n" };
+        let answer = self.console.choose(&question, letters, |typed| Answer::of(typed, approval))?;
+        if answer == Answer::Yes(Scope::Run) {
+            self.allowed.extend(asked);
+        }
+        Some(answer)
     }
 }
 

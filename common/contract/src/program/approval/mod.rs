@@ -54,17 +54,25 @@ pub fn new(
     shown: Shown,
     binds: Binds,
 ) -> Result<Approval> {
-    let id = format!("APR-{}", &hash(&encoded(&(action, level, &binds))?)["sha256:".len()..][..16]);
     let now = clock::unix_seconds();
-    let resume = ["cp-exec", "approve", &id].map(str::to_owned).to_vec();
     let [asked_at, expires_at] = [now, now + PENDING_LIFETIME].map(clock::from_unix_seconds);
-    Ok(Approval { id, asked_by, action, level, scopes: scopes.to_vec(), shown, binds, asked_at, expires_at, resume })
+    let (id, scopes, resume) = (String::new(), scopes.to_vec(), Vec::new());
+    let unnamed = Approval { id, asked_by, action, level, scopes, shown, binds, asked_at, expires_at, resume };
+    let id = id_of(&unnamed)?;
+    Ok(Approval { resume: ["cp-exec", "approve", &id].map(str::to_owned).to_vec(), id, ..unnamed })
+}
+
+/// Computes the id of a request. Equal requests of two runs, or of two calls of a run, have different ids.
+pub fn id_of(approval: &Approval) -> Result<String> {
+    let bytes = encoded(&(approval.action, approval.level, &approval.binds, approval.run_and_call()))?;
+    Ok(format!("APR-{}", &hash(&bytes)["sha256:".len()..][..16]))
 }
 
 /// Returns the request that a token is bound to.
 pub fn bound(approval: &Approval) -> Result<Bound> {
     let Binds { request, program, target, policy } = &approval.binds;
-    Bound::new(&("approval", approval.action, request), &(approval.level, program, target, policy))
+    let under = (approval.level, program, target, policy, approval.run_and_call());
+    Bound::new(&("approval", approval.action, request), &under)
 }
 
 /// Stores the request, so that `cp-exec approve` lists it, and returns the error that asks for an answer.
@@ -209,7 +217,7 @@ mod tests {
     }
 
     fn grant_by(how: How) -> Grant {
-        Grant { by: "person".to_owned(), how, scope: Scope::Once, receipt: None }
+        Grant::new(how, Scope::Once)
     }
 
     #[test]

@@ -1,0 +1,97 @@
+//! The lists of the modules of a governed tree as restrictions of every command. A path of the tree may be accessed if a
+//! module lists it for this access; an access that no module lists is restricted by the policy alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cp_common::Result;
+
+use super::Policy;
+use super::bounds::{Access, Governed, Module};
+use super::patterns::Pattern;
+use crate::refusal::denied;
+
+/// The paths of the tree that the sandbox restricts.
+#[derive(Default)]
+pub(crate) struct TreeLimits {
+    /// Paths that no module lists as readable.
+    pub hidden: Vec<PathBuf>,
+    /// Read-only paths, and in them the paths that stay writable.
+    pub read_only: Vec<PathBuf>,
+    pub writable: Vec<PathBuf>,
+}
+
+impl Policy {
+    /// The named tree, and its modules that list paths for an access. `None` if the access is not restricted.
+    fn listing(&self, access: Access) -> Option<(&Governed, Vec<&Module>)> {
+        let modules: Vec<&Module> = self.modules.iter().filter(|module| module.restricts(access)).collect();
+        self.governed.as_ref().filter(|_| !modules.is_empty()).map(|governed| (governed, modules))
+    }
+
+    /// Refuses an access to a path of the named tree that no module lists. A directory may be read if a listed path can
+    /// lie in it.
+    pub(crate) fn check_tree(&self, access: Access, path: &Path) -> Result<()> {
+        let Some((governed, modules)) = self.listing(access) else { return Ok(()) };
+        let is_listed = |module: &&Module| {
+            let mut patterns = module.patterns(access);
+            let leads = access == Access::Read && path.is_dir();
+            patterns.any(|pattern| pattern.covers(path) || leads && pattern.may_match_below(path))
+        };
+        if !path.starts_with(&governed.root) || self.is_tool(path) || modules.iter().any(is_listed) {
+            return Ok(());
+        }
+        Err(denied(access.name(), path).with("rule", "capabilities").hint(format!(
+            "no module of {} lists it in capabilities.{}",
+            governed.root.display(),
+            access.name()
+        )))
+    }
+
+    /// Refuses to execute a program or script of the named tree with arguments that no module declares.
+    pub(crate) fn check_tree_script(&self, path: &Path, arguments: &[String]) -> Result<()> {
+        let Some((_, modules)) = self.listing(Access::Execute) else { return Ok(()) };
+        if modules.iter().any(|module| module.check_execute(path, arguments).is_ok()) {
+            return Ok(());
+        }
+        self.check_tree(Access::Execute, path)
+    }
+
+    /// The restrictions of the named tree for the sandbox.
+    pub(crate) fn tree_limits(&self) -> TreeLimits {
+        let mut limits = TreeLimits::default();
+        if let Some((governed, modules)) = self.listing(Access::Read) {
+            let listed: Vec<&Pattern> = modules.iter().flat_map(|module| module.patterns(Access::Read)).collect();
+            self.add_unlisted(&governed.root, &listed, true, &mut limits.hidden);
+        }
+        if let Some((governed, modules)) = self.listing(Access::Write) {
+            let listed: Vec<&Pattern> = modules.iter().flat_map(|module| module.patterns(Access::Write)).collect();
+            limits.read_only.push(governed.root.clone());
+            limits.writable = listed.iter().flat_map(|pattern| pattern.present()).collect();
+            for directory in listed.iter().flat_map(|pattern| pattern.directories()) {
+                // A new entry of the directory can match, so its other entries are read-only.
+                if directory.starts_with(&governed.root) && !listed.iter().any(|pattern| pattern.covers(&directory)) {
+                    self.add_unlisted(&directory, &listed, false, &mut limits.read_only);
+                    limits.writable.push(directory);
+                }
+            }
+        }
+        limits
+    }
+
+    /// Adds the entries of a directory that no pattern matches. The target of a link is restricted at its own path.
+    fn add_unlisted(&self, directory: &Path, listed: &[&Pattern], is_deep: bool, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let (path, kind) = (entry.path(), entry.file_type());
+            if listed.iter().any(|pattern| pattern.covers(&path)) || kind.as_ref().is_ok_and(fs::FileType::is_symlink) {
+                continue;
+            }
+            let leads = listed.iter().any(|pattern| pattern.may_match_below(&path))
+                || self.tools.iter().any(|tools| tools.starts_with(&path) || path.starts_with(tools));
+            if !leads || !kind.is_ok_and(|kind| kind.is_dir()) {
+                found.push(path);
+            } else if is_deep {
+                self.add_unlisted(&path, listed, true, found);
+            }
+        }
+    }
+}

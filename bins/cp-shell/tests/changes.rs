@@ -1,0 +1,166 @@
+//! The tools of an interactive session: their confirmation, the differences that they make, and undo.
+
+use serde_json::{Value, json};
+
+use crate::person::{Person, Session};
+use crate::terminal::TOOLS;
+
+const ARGUMENTS: [&str; 4] = ["--backend", "stub", "--with-tools", "--no-hub"];
+
+/// A call of the built-in file tool.
+fn call(operation: &str, arguments: &Value) -> String {
+    let mut input = json!({"operation": operation});
+    input.as_object_mut().unwrap().extend(arguments.as_object().unwrap().clone());
+    format!("{}\n", json!({"tool_calls": [{"name": "filesystem", "input": input}]}))
+}
+
+/// The answers of a model that edits `a.py`, and creates `new.txt` in the next turn.
+fn plays(place: &Person) {
+    place.home.write("config/policy.toml", "[exec]\nallowed_commands = [\"*\"]\n[paths]\nwrite = [\".\"]\n");
+    place.work.write("a.py", "x = 1\ny = 3\n");
+    let edit = call("edit_file", &json!({"path": "a.py", "old": "x = 1", "new": "x = 2"}));
+    let create = call("write_file", &json!({"path": "new.txt", "content": "new\n"}));
+    let done = "{\"content\":\"Done.\"}\n";
+    place.stub_plays(&format!("{edit}{done}{create}{done}"));
+}
+
+/// A session in which both turns were answered; the use of tools was confirmed once.
+fn answered(place: &Person) -> Session {
+    plays(place);
+    let mut terminal = place.terminal(&ARGUMENTS, 100);
+    terminal.prompted();
+    terminal.send("edit it\r");
+    terminal.wait_for("Let the model use filesystem");
+    terminal.wait_for(TOOLS);
+    terminal.send("what\r");
+    terminal.wait_for("Type y, n or a, then Enter: ");
+    terminal.send("a\r");
+    let shown = terminal.wait_for("Done.");
+    assert!(shown.contains("\n@@ -1,2 +1,2 @@\n-x = 1\n+x = 2\n y = 3\n"), "{shown}");
+    let ended = terminal.prompted();
+    assert!(ended.contains("\nRUN-") && ended.contains(": 1 call, 1 change of files · :diff shows"), "{ended}");
+    let second = terminal.says("create it");
+    assert!(second.contains("+++ ") && second.contains("\n+new\n") && !second.contains("Let the model"), "{second}");
+    terminal
+}
+
+#[test]
+fn undo_takes_back_turn_and_files_after_confirmation() {
+    let place = Person::new();
+    let mut terminal = answered(&place);
+    assert!(terminal.says(":diff").contains("+new\n"));
+    for (answer, is_there) in [("n", true), ("y", false)] {
+        terminal.send(":undo\r");
+        terminal.wait_for("  remove new.txt\n");
+        terminal.wait_for("Take back the turn and put back 1 file? [y/N] ");
+        terminal.send(&format!("{answer}\r"));
+        terminal.prompted();
+        assert_eq!(place.work.join("new.txt").exists(), is_there, "{}", terminal.text());
+    }
+    assert!(terminal.text().contains("1 file put back\n"), "{}", terminal.text());
+    assert_eq!(place.work.read("a.py"), "x = 2\ny = 3\n");
+    // The copy knows the run of the round before, even after the shell was restarted.
+    terminal.send(":quit\r");
+    assert_eq!(terminal.end(), Some(0));
+    let mut terminal = place.terminal(&[&ARGUMENTS[..], &["-c"]].concat(), 100);
+    terminal.prompted();
+    assert!(terminal.says(":diff").contains("-x = 1\n+x = 2\n"));
+    terminal.send(":undo\r");
+    terminal.wait_for("  restore a.py\n");
+    terminal.wait_for("[y/N] ");
+    terminal.send("y\r");
+    terminal.prompted();
+    assert_eq!(place.work.read("a.py"), "x = 1\ny = 3\n");
+    assert!(terminal.says(":undo").contains("no turns yet"));
+}
+
+#[test]
+fn undo_keeps_later_change_of_file() {
+    let place = Person::new();
+    let mut terminal = answered(&place);
+    place.work.write("new.txt", "mine\n");
+    let refused = terminal.says(":undo");
+    assert!(refused.contains("new.txt") && refused.contains("`:undo turn` takes back the turn"), "{refused}");
+    assert!(!refused.contains("without its last round"), "{refused}");
+    assert!(terminal.says(":undo turn").contains("without its last round"));
+    assert_eq!(place.work.read("new.txt"), "mine\n");
+}
+
+#[test]
+fn undo_in_script_requires_approval_for_files() {
+    let place = Person::new();
+    let mut terminal = answered(&place);
+    terminal.send(":quit\r");
+    assert_eq!(terminal.end(), Some(0));
+    let ran = place.script(&["--backend", "stub", "-c"], ":undo\n:undo turn\n");
+    assert!(ran.stdout.contains("requires approval at a terminal") && place.work.join("new.txt").exists(), "{ran:?}");
+    assert!(ran.stdout.contains("without its last round"), "{ran:?}");
+}
+
+#[test]
+fn approved_call_is_shown_once() {
+    let place = Person::new();
+    plays(&place);
+    place.home.write(
+        "config/policy.toml",
+        "[exec]\nallowed_commands = [\"touch\"]\n[[exec.rule]]\ncommand = \"touch\"\ndecision = \"confirm\"\n[paths]\nwrite = [\".\"]\n",
+    );
+    let touch = json!({"tool_calls": [{"name": "shell", "input": {"argv": ["touch", "made"]}}]});
+    place.stub_plays(&format!("{touch}\n{{\"content\":\"Done.\"}}\n"));
+    let mut terminal = place.terminal(&ARGUMENTS, 100);
+    terminal.prompted();
+    terminal.send("make it\r");
+    terminal.wait_for(TOOLS);
+    terminal.send("y\r");
+    terminal.wait_for("Allow it? ");
+    terminal.send("q\r");
+    terminal.wait_for("Type y, n or a, then Enter: ");
+    terminal.send("y\r");
+    terminal.wait_for("Done.");
+    terminal.prompted();
+    assert_eq!(terminal.text().matches("→ shell").count(), 1, "{}", terminal.text());
+    assert!(place.work.join("made").exists());
+}
+
+#[test]
+fn tools_are_switched_in_session() {
+    let place = Person::new();
+    plays(&place);
+    let mut terminal = place.terminal(&["--backend", "stub", "--no-hub"], 100);
+    terminal.prompted();
+    assert!(terminal.says(":tools").contains("off: `:tools on`"));
+    assert!(terminal.says(":tools on").contains("filesystem"));
+    terminal.send("edit it\r");
+    terminal.wait_for(TOOLS);
+    // Esc declines.
+    terminal.send("\x1b");
+    terminal.wait_for("cancelled: nothing was sent");
+    terminal.prompted();
+    assert!(terminal.says(":tools off").contains("off: "));
+}
+
+#[test]
+fn signals_show_state_before_their_own_command() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&["--backend", "stub", "--no-hub"], 100);
+    terminal.prompted();
+    assert!(terminal.says(":signals").contains("neutral · L2 · [█████] · t0 |"));
+    terminal.says("hello");
+    assert!(terminal.says(":signals").contains("grounded · L2 · [█████] · t1 |"));
+    terminal.send("delete the logs\r");
+    terminal.wait_for("[y/N] ");
+    terminal.send("n\r");
+    terminal.prompted();
+    for _ in 0..2 {
+        assert!(terminal.says(":signals").contains("protective · L2 · [█████] · t2 |"));
+    }
+    terminal.send(":quit\r");
+    terminal.wait_for("ended after 2 turns");
+    let mut again = place.terminal(&["--backend", "stub", "--no-hub", "-c"], 100);
+    again.prompted();
+    assert!(again.says(":signals").contains("· t2 |"), "{}", again.text());
+    let listed = again.says(":sessions");
+    assert!(listed.contains("*  SES-") && listed.contains(" s ") && listed.contains("stub   hello\n"), "{listed}");
+    assert!(again.says(":version").contains("cp-shell "));
+    assert!(again.says(":debug").contains("last error  -"));
+}
