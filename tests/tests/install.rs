@@ -111,7 +111,7 @@ fn another_version_takes_its_place_at_once() {
         r#""$S/install" --prefix "$P" --build-dir built >/dev/null && cp -r "$P/lib/cp-tools/current/" new
         cd new && rm share/man/man7/cp.sh.7 && printf '#!/bin/sh\necho cp-log 9.0.0\n' >bin/cp-log
         ! "$S/install" --prefix "$P" --from . >/dev/null 2>&1
-        find bin share -type f | xargs sha256sum >SHA256SUMS && "$S/install" --prefix "$P" --from . >/dev/null
+        find bin share install -type f | xargs sha256sum >SHA256SUMS && "$S/install" --prefix "$P" --from . >/dev/null
         cd "$P" && lib/cp-tools/current/bin/cp-log && readlink lib/cp-tools/current && ls -A lib/cp-tools/previous/ lib/cp-tools | sort && find bin share -xtype l
         test ! -L share/man/man7/cp.sh.7 && test -e share/man/man7/cp-tools.7"#,
     );
