@@ -154,9 +154,15 @@ echo cp-log 9.0.0
     let killed = ran.stdout.lines().filter(|line| line.starts_with("killed 1")).count();
     let versions = ran.stdout.lines().filter(|line| line.starts_with("cp-log ")).count();
     assert!(killed > kills / 2 && versions == kills, "{killed} killed: {}", ran.stdout);
-    assert!(ran.stdout.ends_with("current
+    assert!(
+        ran.stdout.ends_with(
+            "current
 previous
-"), "{}", ran.stdout);
+"
+        ),
+        "{}",
+        ran.stdout
+    );
 }
 
 #[test]
@@ -228,7 +234,10 @@ for call in (lambda: ask("hi"), lambda: list(run(["cp-log", "--nonsense"])), lam
 "#,
     );
     // No program of the system is found but those of the virtual environment.
-    let ran = sh(&place, r#"env -i HOME="$HOME" PATH=/nowhere venv/bin/python rows.py && venv/bin/cp-log --version | cut -d' ' -f1"#);
+    let ran = sh(
+        &place,
+        r#"env -i HOME="$HOME" PATH=/nowhere venv/bin/python rows.py && venv/bin/cp-log --version | cut -d' ' -f1"#,
+    );
     let expected = "['stub response 1'] stub response 1\n[0, 1, 2]\n[None, 'E_VALIDATION', None]\n\
         E_CONFIG False 4\nE_USAGE False 2\n'mine'\nE_CONFIG False 4\ncp-log\n";
     assert_eq!(ran.stdout, expected, "{}", ran.stderr);
@@ -269,4 +278,28 @@ fn a_build_in_another_directory_gives_the_same_bytes() {
         diff -r to-a to-bb && echo same"#,
     );
     assert!(ran.stdout.ends_with("same\n"), "{}{}", ran.stdout, ran.stderr);
+    let (Some(_), Some(_)) = (counterpart("busybox"), counterpart("bwrap")) else { return };
+    assert_eq!(in_bare_root(&place, "to-a"), "no jq\nstub response 1\nstub response 1\nhere\n");
+}
+
+/// The output of the first commands after an installation of the archive, in a root that has only busybox.
+fn in_bare_root(place: &Place, releases: &str) -> String {
+    place.work.write(
+        "root/first",
+        r#"set -e; /bin/busybox --install -s /bin; export HOME=/root PATH=/usr/local/bin:/bin
+        command -v jq || echo no jq; cd /tmp; tar -xzf /archive; cp-tools-*/install >/dev/null
+        cp-llm --backend stub --format text hi; cp-ask --backend stub hi
+        mkdir /here; cd /here; touch here; cp-exec policy init >/dev/null; cp-exec --format raw -- ls"#,
+    );
+    let ran = maker(
+        place,
+        &format!(
+            r#"cd root && mkdir -p bin proc dev tmp root usr && cp {releases}/v*/*.tar.gz archive && busybox=$(command -v busybox) && cp "$busybox" bin
+            for library in $(ldd "$busybox" 2>/dev/null | grep -o '/lib[^ ]*'); do mkdir -p ".${{library%/*}}" && cp "$library" ".$library"; done
+            env -i "$(command -v bwrap)" --unshare-all --cap-add ALL --bind . / --proc /proc --dev /dev /bin/busybox sh /first"#,
+            releases = format_args!("../{releases}"),
+        ),
+    );
+    assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
+    ran.stdout
 }
