@@ -406,7 +406,7 @@ fn judge_change(entry: &Entry<'_>, write: &Value, action: Action, approval: &App
     check.text("the request", Hash::of(&request).to_string().as_str(), binds.request.as_str());
     let load = |hash: Option<&str>| blob::load(entry.ledger, &Hash::parse(hash?)?).ok();
     if let (Some(before), Some(after), Some(path)) = (load(before), load(after), path) {
-        check.text("the difference", shown.diff.as_deref(), Some(difference(path, &before, &after).as_str()));
+        check.text("the difference", shown.diff.as_deref(), Some(difference([path; 2], &before, &after).as_str()));
     }
 }
 
