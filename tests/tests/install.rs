@@ -286,10 +286,10 @@ fn a_build_in_another_directory_gives_the_same_bytes() {
 fn in_bare_root(place: &Place, releases: &str) -> String {
     place.work.write(
         "root/first",
-        r#"set -e; /bin/busybox --install -s /bin; export HOME=/root PATH=/usr/local/bin:/bin
+        r"set -e; /bin/busybox --install -s /bin; export HOME=/root PATH=/usr/local/bin:/bin
         command -v jq || echo no jq; cd /tmp; tar -xzf /archive; cp-tools-*/install >/dev/null
         cp-llm --backend stub --format text hi; cp-ask --backend stub hi
-        mkdir /here; cd /here; touch here; cp-exec policy init >/dev/null; cp-exec --format raw -- ls"#,
+        mkdir /here; cd /here; touch here; cp-exec policy init >/dev/null; cp-exec --format raw -- ls",
     );
     let ran = maker(
         place,

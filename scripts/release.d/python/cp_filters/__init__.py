@@ -125,7 +125,7 @@ def run(args: Sequence[str | os.PathLike[str]], rows: Iterable[Mapping[str, Any]
 def ask(text: str, *, model: str | None = None, system: str | None = None, backend: str | None = None, options: Sequence[str] = ()) -> str:
     """Send one prompt to a model and return its answer.
 
-    ``options`` are further options of ``cp-llm``. Raises `Error` if there is no answer.
+    ``options`` are further options of ``cp-llm``. Raises `Error` if the request fails.
     """
     messages = [{"role": "system", "content": system}] if system is not None else []
     messages.append({"role": "user", "content": text})
