@@ -80,6 +80,27 @@ fn what_is_installed_works_and_goes_without_a_trace() {
 }
 
 #[test]
+fn install_without_current_rust_names_version() {
+    let place = Place::new();
+    let rust = |cargo: &str| {
+        place.work.executable("bin/cargo", format!("#!/bin/sh\n{cargo}\n"));
+        let ran = sh(
+            &place,
+            r#"PATH=$PWD/bin:$PATH; "$S/install" --prefix "$P" || echo $?; ls -A "$P" 2>/dev/null || echo none"#,
+        );
+        (ran.stdout, ran.stderr)
+    };
+    for (cargo, found) in [("exit 127", "none"), ("echo cargo 1.60.0", "only 1.60.0")] {
+        let (stdout, stderr) = rust(cargo);
+        let expected = format!("building from source needs Rust 1.95, and {found} is on PATH");
+        assert!(stdout == "4\nnone\n" && stderr.contains(&expected), "{stdout}{stderr}");
+    }
+    // A newer one is asked to build.
+    let (_, stderr) = rust("case $1 in --version) echo cargo 1.100.0 ;; *) echo \"$@\" >&2; exit 9 ;; esac");
+    assert!(stderr.starts_with("build --profile quick --locked --workspace --bins"), "{stderr}");
+}
+
+#[test]
 fn what_is_in_the_way_is_named_before_anything_is_changed() {
     let place = Place::new();
     built(&place);

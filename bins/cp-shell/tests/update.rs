@@ -37,6 +37,8 @@ fn update_replaces_programs_and_rollback_restores_them() {
     let again = place.update_from(&server).run().data();
     assert_eq!((&again["status"], &again["binary_replaced"]), (&"current".into(), &false.into()));
     assert_eq!(server.requests().len(), asked + 1, "the version is enough to know that there is nothing to do");
+    let text = place.update_from(&server).args(["--format", "text"]).run().success().stdout;
+    assert_eq!(text, format!("{NEW} is the newest version that this mirror offers\n"));
 
     let back = place.shell().args(["update", "--rollback"]).run().data();
     assert_eq!((&back["status"], &back["current_version"]), (&"rolled_back".into(), &OLD.into()));
