@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cp_ledger::proof::note::{Note, Verifier};
-use cp_testkit::{Outcome, PROGRAMS, Place, Program, counterpart, program, repository};
+use cp_testkit::{Outcome, PROGRAMS, Place, Program, counterpart, program, repository, required};
 
 /// A script with `$S`, the scripts, `$B`, the programs as they were built, `$P`, a prefix, and a `PATH` without any of them.
 fn script(place: &Place, text: &str) -> Program {
@@ -259,6 +259,10 @@ fn a_release_is_signed_the_same_each_time_and_can_be_installed() {
 #[test]
 fn wheel_runs_programs_without_jq_or_compiler() {
     let (Some(python), place) = (counterpart("python3"), Place::new()) else { return };
+    let has_pip = maker(&place, "python3 -c 'import ensurepip'").status == 0;
+    if !required("the module ensurepip of Python", has_pip) {
+        return;
+    }
     built(&place);
     place.sh("cp-log keygen key").success();
     release(&place, "one", "").success();
