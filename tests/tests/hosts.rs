@@ -7,6 +7,7 @@ mod called;
 mod contained;
 mod examined;
 mod failures;
+mod filtered;
 mod governed;
 mod model;
 mod outer;

@@ -27,6 +27,7 @@ mod properties;
 mod queries;
 mod scale;
 mod scripts_ci;
+mod scripts_cp_eval;
 mod scripts_cp_sh;
 mod structure;
 mod table;

@@ -147,3 +147,30 @@ fn the_steps_of_the_action_run_and_the_hook_is_there() {
     let entry = hooks.lines().find_map(|line| line.trim().strip_prefix("entry: ")).unwrap();
     assert_eq!(git(&place, &format!("{}", repository().join(entry).display())).status, 0);
 }
+
+#[test]
+fn replay_fails_at_the_first_difference_of_a_prompt() {
+    let place = Place::new();
+    let prompt = "#!/bin/sh\nexec cp-compose -s \"$(cat system.md)\" -- 'What time is it?'\n";
+    place.work.executable("runs/time.prompt", prompt);
+    place.work.write("system.md", "Be brief.\nBe exact.\n");
+    let replay = |more: &str| git(&place, &format!("CP_BACKEND=stub $CI/replay {more} runs"));
+    assert_eq!(replay("--record").status, 0);
+    // Another home, as in CI, and no backend.
+    assert_eq!(git(&place, "CP_HOME=$PWD/elsewhere $CI/replay runs").status, 0);
+    place.work.write("system.md", "Be brief.\nBe kind.\n");
+    let changed = replay("");
+    let expected = "runs/time.prompt: /system: line 2: recorded \"Be exact.\", now \"Be kind.\"\n";
+    assert_eq!((changed.status, changed.stdout.as_str()), (1, expected), "{}", changed.stderr);
+    place.work.write("system.md", "Be brief.\nBe exact.\n");
+    // The tools are part of the request.
+    place.work.write("runs/time.options", "--allow\nsystem\n");
+    let fewer = replay("");
+    assert!(fewer.status == 1 && fewer.stdout.contains("/tools/agent"), "{}{}", fewer.stdout, fewer.stderr);
+    place.work.write("runs/time.options", "");
+    assert_eq!(replay("").status, 0);
+    let recording = place.work.read("runs/time.jsonl").replace("stub response", "another response");
+    place.work.write("runs/time.jsonl", recording);
+    let modified = replay("");
+    assert!(modified.status == 1 && modified.stdout.contains("E_INTEGRITY"), "{}{}", modified.stdout, modified.stderr);
+}

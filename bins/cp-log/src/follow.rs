@@ -14,6 +14,7 @@ use cp_ledger::read::{End, Lines, backward, open};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify;
 
+use crate::alert::{AlertOptions, Alerts};
 use crate::ledger::LedgerOperand;
 use crate::reading::{
     Direction, Filters, Printer, Reader, Select, Step, Target, View, count_lines, entry_of, refuse_waiting_input,
@@ -45,7 +46,26 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
+    alerts: AlertOptions,
+    #[command(flatten)]
     ledger: LedgerOperand,
+}
+
+/// The receiver of the entries that match.
+struct Receiver {
+    printer: Printer,
+    alerts: Alerts,
+}
+
+impl Receiver {
+    /// Prints an entry and applies the rules of alerts to it; false when the limit was reached before.
+    fn take(&mut self, target: &Target, view: &View<'_>, context: &mut Context) -> Result<bool> {
+        let printed = self.printer.print(target, view, context)?;
+        if printed {
+            self.alerts.observe(target, view, context);
+        }
+        Ok(printed)
+    }
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -55,21 +75,30 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let path = args.ledger.path(context);
     let session = context.options.session.clone();
     let select = Select::new(&args.filters, session.as_deref(), context.options.run.clone().as_deref())?;
-    let mut printer = Printer::new(args.limit);
-    if is_stdin(&path) || matches!(open_source(&path)?, Source::Stream(_)) {
-        if args.last > 0 {
+    let mut receiver = Receiver { printer: Printer::new(args.limit), alerts: Alerts::new(&args.alerts)? };
+    let outcome = follow(&path, args.last, &select, &mut receiver, context);
+    receiver.alerts.send_due(true, context);
+    outcome?;
+    receiver.printer.close(None, context);
+    Ok(())
+}
+
+fn follow(path: &Path, last: u64, select: &Select, receiver: &mut Receiver, context: &mut Context) -> Result<()> {
+    if is_stdin(path) || matches!(open_source(path)?, Source::Stream(_)) {
+        if last > 0 {
             return Err(Error::usage("--last needs a file that grows")
                 .hint("cp-log query --reverse --limit N shows the last lines of an archive or a stream"));
         }
-        return follow_stream(&path, &select, printer, context);
+        return follow_stream(path, select, receiver, context);
     }
-    let mut position = Position::open(&path, args.last)?;
-    let watch = watch(&path);
+    let mut position = Position::open(path, last)?;
+    let watch = watch(path);
     context.out.streaming()?;
-    while !printer.is_full() {
-        position.read(&select, &mut printer, context)?;
+    while !receiver.printer.is_full() {
+        position.read(select, receiver, context)?;
         context.out.flush()?;
-        if printer.is_full() {
+        receiver.alerts.send_due(false, context);
+        if receiver.printer.is_full() {
             break;
         }
         // Without appended lines nothing is written, so a closed reader must be detected.
@@ -85,32 +114,32 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             signals::check()?;
         }
     }
-    printer.close(None, context);
     Ok(())
 }
 
 /// Prints what comes from a stream until it ends.
-fn follow_stream(path: &Path, select: &Select, mut printer: Printer, context: &mut Context) -> Result<()> {
+fn follow_stream(path: &Path, select: &Select, receiver: &mut Receiver, context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     let target = Target::named(path);
     Reader::open(&target, Direction::Forward)?.each(select, &mut |step| {
         match step {
             Step::Wait => {
                 context.out.flush()?;
+                receiver.alerts.send_due(false, context);
                 while is_stdin(path) && !signals::wait_readable(rustix::stdio::stdin(), Some(POLL))? {
                     if context.out.has_lost_reader() {
                         return Err(Error::reader_gone());
                     }
+                    receiver.alerts.send_due(false, context);
                 }
             }
             Step::Fault(e) => context.out.item_failed(e)?,
             Step::Entry(view) => {
-                printer.print(&target, &view, context)?;
+                receiver.take(&target, &view, context)?;
             }
         }
-        Ok(if printer.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if receiver.printer.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    printer.close(None, context);
     Ok(())
 }
 
@@ -153,7 +182,7 @@ impl Position {
     }
 
     /// Prints what is new, going on in the next file where this one was closed.
-    fn read(&mut self, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
+    fn read(&mut self, select: &Select, receiver: &mut Receiver, context: &mut Context) -> Result<()> {
         loop {
             // Checked before reading: after the rename nothing is appended to the old file any more.
             let replaced = self.replaced();
@@ -180,7 +209,7 @@ impl Position {
                         View::of_foreign(raw.bytes, &self.entry, self.number - 1)
                     }
                 };
-                if select.matches(&view) && !printer.print(&self.target, &view, context)? {
+                if select.matches(&view) && !receiver.take(&self.target, &view, context)? {
                     return Ok(());
                 }
             }

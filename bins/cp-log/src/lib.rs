@@ -1,5 +1,6 @@
 //! `cp-log`: the verbs over the ledger.
 
+mod alert;
 mod append;
 mod audit;
 mod bundle;

@@ -77,6 +77,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         scan.operand(file, context)?;
     }
     let Counts { files, skipped, with_secrets, secrets } = scan.counts;
+    if files + skipped == 0 {
+        return Err(Error::not_found("no file to scan").hint("name a file, a directory with files, or -"));
+    }
     context.out.extra("files", files);
     context.out.extra("skipped_files", skipped);
     context.out.extra("count", secrets);

@@ -18,7 +18,7 @@ use cp_ledger::read::{Lines, segments};
 use crate::bundle::check::check;
 use crate::bundle::format;
 use crate::bundle::page::begins_page;
-use crate::reading::{Group, Origins, Target, await_input, to_read};
+use crate::reading::{Group, Origins, Target, await_input, to_prove};
 use crate::verified::Verified;
 
 /// The entry of this verb in `reference`.
@@ -146,7 +146,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         }
         piped = Some(lines).filter(Lines::is_stream);
     }
-    let targets = to_read(&args.files, context)?;
+    let targets = to_prove(&args.files, context)?;
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let options =
         Options { json: !args.no_json, closed: args.closed, threads: args.threads.unwrap_or_else(processors).min(64) };

@@ -101,8 +101,22 @@ fn waiting_standard_input_is_a_usage_error() {
 }
 
 #[test]
+fn proof_of_nothing_fails() {
+    let place = Ledgers::new();
+    place.sh("mkdir empty").success();
+    for script in ["verify empty", "verify", "audit empty", "audit", "scan empty", "--home gone verify"] {
+        assert_eq!(place.sh(&format!("cp-log {script} </dev/null")).code(3).error()["code"], "E_NOT_FOUND", "{script}");
+    }
+    place.sh("cp-log append -f empty/l.jsonl m").success();
+    for script in ["verify empty", "audit empty", "scan empty"] {
+        place.sh(&format!("cp-log {script}")).success();
+    }
+}
+
+#[test]
 fn standard_input_without_data_is_ignored() {
     let place = Ledgers::new();
+    place.sh("cp-log append m").success();
     for script in ["cp-log verify < /dev/null", "cp-log verify <&-", "true | cp-log verify", "cp-log stats <&-"] {
         place.sh(script).success();
     }

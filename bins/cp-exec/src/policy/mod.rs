@@ -23,10 +23,10 @@ use cp_egress::Network;
 
 pub(crate) use self::bounds::Access;
 use self::bounds::{Bounds, Governed, Module, modules, patterns};
+use self::file::Exec;
 pub(crate) use self::file::{
-    ArgumentRules, Confirm, Degraded, Intent, LONGEST, Rule, RunAs, SYSTEM_PATH, Strings, Verdict, load, parse,
+    ArgumentRules, Confirm, Degraded, Intent, LONGEST, Loaded, Rule, RunAs, SYSTEM_PATH, Strings, Verdict, load, parse,
 };
-use self::file::{Exec, Loaded};
 pub(crate) use self::hidden::{Hidden, node_of, readable, visible, writable};
 use self::patterns::{Anchors, Pattern};
 pub(crate) use self::patterns::{covering, escaped, expand, normal};
@@ -104,7 +104,11 @@ impl HostCall {
 impl Policy {
     /// Resolves the policy of the home, with the modules of `root`, or else of the home.
     pub(crate) fn resolve(context: &Context, tools: &[PathBuf]) -> Result<Self> {
-        let loaded = load(&context.home.policy_file())?;
+        Self::of_loaded(load(&context.home.policy_file())?, context, tools)
+    }
+
+    /// Resolves a policy that was loaded.
+    pub(crate) fn of_loaded(loaded: Loaded, context: &Context, tools: &[PathBuf]) -> Result<Self> {
         let session = context.session();
         let (home, mut links) = follow(&loaded.home);
         let anchors = Anchors { base: context.base()?.canonicalize()?, home, session: session.clone() };

@@ -13,7 +13,7 @@ use cp_http::client::address;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::endpoint::{ApiName, Endpoint, KeySource, Target};
+use super::endpoint::{AGENTS, ApiName, Endpoint, KeySource, Target};
 use super::price::Price;
 use super::provider::{self, LocalServer, PROVIDERS, Provider};
 use super::server::header;
@@ -88,6 +88,7 @@ impl Endpoints {
         let endpoint = match name {
             "stub" => Endpoint::of(name, ApiName::Stub),
             "llm" => Endpoint::of(name, ApiName::Llm),
+            agent if AGENTS.contains(&agent) => Endpoint::of(agent, ApiName::Agent),
             _ => self.stored.add_to(PROVIDERS.iter().find(|provider| provider.name == name)?.endpoint()),
         };
         Some(Arc::new(endpoint))
@@ -103,7 +104,7 @@ impl Endpoints {
     }
 
     fn unknown_backend(&self, name: &str) -> Error {
-        let built_in = PROVIDERS.iter().map(|provider| provider.name).chain(["llm", "stub"]);
+        let built_in = PROVIDERS.iter().map(|provider| provider.name).chain(AGENTS).chain(["llm", "stub"]);
         let own =
             self.configured.keys().map(String::as_str).filter(|name| !built_in.clone().any(|known| known == *name));
         let known: Vec<&str> = own.chain(built_in.clone()).collect();
@@ -288,6 +289,8 @@ struct Table {
     price: Option<Price>,
     cache_scope: Option<String>,
     command: Option<String>,
+    #[serde(default)]
+    arguments: Vec<String>,
     script: Option<PathBuf>,
 }
 
@@ -332,6 +335,7 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
         (Some(api), _, _) => api,
         (None, Some(known), _) => known.api,
         (None, None, "stub") => ApiName::Stub,
+        (None, None, name) if AGENTS.contains(&name) => ApiName::Agent,
         (None, None, _) => {
             return Err(wrong("has no dialect".to_owned())
                 .hint("write dialect = \"openai\" (or anthropic, openai-responses, gemini, program, stub)"));
@@ -353,10 +357,11 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
         return Err(wrong("has more than one key".to_owned()).hint("keep one of key_env, key_file and key_command"));
     }
     let is_server = api.provider().is_some();
-    let foreign: [(&str, bool); 4] = [
+    let foreign: [(&str, bool); 5] = [
         ("base_url", !is_server && table.base_url.is_some()),
         ("key_env, key_file and key_command", !is_server && !keys.is_empty()),
         ("command", api != ApiName::Program && table.command.is_some()),
+        ("arguments", !matches!(api, ApiName::Program | ApiName::Agent) && !table.arguments.is_empty()),
         ("script", api != ApiName::Stub && table.script.is_some()),
     ];
     if let Some((member, _)) = foreign.iter().find(|(_, is_foreign)| *is_foreign) {
@@ -389,6 +394,7 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
         price: table.price,
         cache_scope: table.cache_scope,
         command: table.command.map(|command| place(command.into()).display().to_string()),
+        arguments: table.arguments,
         script: table.script.map(place),
         ..endpoint
     })

@@ -37,6 +37,9 @@ pub(crate) enum ApiName {
     Gemini,
     /// Records on the standard streams of a program.
     Program,
+    /// The stream of a coding agent, converted to records by an adaptor.
+    #[serde(skip_deserializing)]
+    Agent,
     /// The stub.
     Stub,
     /// The llm program.
@@ -53,6 +56,7 @@ impl ApiName {
             Self::OpenaiResponses => "openai-responses",
             Self::Gemini => "gemini",
             Self::Program => "program",
+            Self::Agent => "agent",
             Self::Stub => "stub",
             Self::Llm => "llm",
         }
@@ -64,7 +68,7 @@ impl ApiName {
             Self::Anthropic => Some("https://api.anthropic.com"),
             Self::Openai | Self::OpenaiResponses => Some("https://api.openai.com/v1"),
             Self::Gemini => Some("https://generativelanguage.googleapis.com/v1beta"),
-            Self::Program | Self::Stub | Self::Llm => None,
+            Self::Program | Self::Agent | Self::Stub | Self::Llm => None,
         }
     }
 
@@ -73,11 +77,14 @@ impl ApiName {
         match self {
             Self::Stub => Some("stub"),
             // An empty name leaves the choice to the program.
-            Self::Program | Self::Llm => Some(""),
+            Self::Program | Self::Agent | Self::Llm => Some(""),
             Self::Anthropic | Self::Openai | Self::OpenaiResponses | Self::Gemini => None,
         }
     }
 }
+
+/// The agents that have an adaptor. `gemini` is the API of Google, so its agent has the name of its repository.
+pub(super) const AGENTS: [&str; 4] = ["claude", "codex", "gemini-cli", "opencode"];
 
 /// The source of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,6 +124,8 @@ pub(crate) struct Endpoint {
     pub(super) cache_scope: Option<String>,
     /// The path of the program.
     pub(super) command: Option<String>,
+    /// The arguments of the program or agent.
+    pub(super) arguments: Vec<String>,
     /// The script of the stub.
     pub(super) script: Option<PathBuf>,
 }
@@ -136,6 +145,7 @@ impl Endpoint {
             price: None,
             cache_scope: None,
             command: None,
+            arguments: Vec::new(),
             script: None,
         }
     }
@@ -190,7 +200,8 @@ impl Endpoint {
                 Arc::new(script.map(Stub::with_script).transpose()?.unwrap_or_default())
             }
             ApiName::Llm => Arc::new(Llm::on_path(limit)?),
-            _ => Arc::new(ExternalBackend::at(self.program(), limit)?),
+            ApiName::Agent => Arc::new(ExternalBackend::agent(&self.name, &self.arguments, limit)?),
+            _ => Arc::new(ExternalBackend::at(self.program(), &self.arguments, limit)?),
         })
     }
 
@@ -201,7 +212,7 @@ impl Endpoint {
             ApiName::Openai => Some(Box::new(OpenAi { original: self.base() == self.api.provider() })),
             ApiName::OpenaiResponses => Some(Box::new(Responses)),
             ApiName::Gemini => Some(Box::new(Gemini)),
-            ApiName::Program | ApiName::Stub | ApiName::Llm => None,
+            ApiName::Program | ApiName::Agent | ApiName::Stub | ApiName::Llm => None,
         }
     }
 

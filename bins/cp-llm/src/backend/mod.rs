@@ -36,6 +36,10 @@ pub(crate) trait Backend: Send + Sync {
     fn reports_usage(&self) -> bool {
         true
     }
+    /// True if each of its answers reports its cost, so that no price is needed.
+    fn reports_cost(&self) -> bool {
+        false
+    }
     /// Encodes a request, exactly as it is sent and recorded.
     fn body(&self, request: &Request) -> Result<Vec<u8>>;
     /// Counts the blocks of a request that cannot be sent as they came.

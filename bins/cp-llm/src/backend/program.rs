@@ -25,11 +25,17 @@ use crate::wire_api::{
 /// The time that a program has to exit after its input ended. A model may need some time to release its resources.
 const GRACE: Grace = Grace { after_input: Duration::from_secs(1), after_term: Duration::from_millis(200) };
 
-/// An executable that answers records with records. It is started on first use and kept running.
+/// The program that runs an agent and converts its stream to records.
+const AGENT: &str = "cp-agent";
+
+/// An executable that answers records with records. It is started on first use and kept running, except an agent: each of its answers has a
+/// process group of its own, so that programs that the agent leaves running are stopped after the answer.
 pub(super) struct ExternalBackend {
-    /// The path as the user gave it.
+    /// The path as the user gave it, or the name of an agent.
     name: String,
     path: PathBuf,
+    arguments: Vec<String>,
+    is_agent: bool,
     limit: Duration,
     idle: Mutex<Vec<Child>>,
 }
@@ -39,32 +45,49 @@ impl Backend for ExternalBackend {
         &self.name
     }
 
+    fn reports_cost(&self) -> bool {
+        // Codex and Gemini CLI report tokens only, and opencode no cost of a model that it does not know.
+        self.is_agent && self.name == "claude"
+    }
+
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
         // The program gets a record. The Anthropic form is recorded because it keeps the most of a request.
         anthropic::recorded(request)
     }
 
     fn exchange(&self, request: &Request, _: &[u8], show: &mut OnText<'_>) -> Exchange {
-        Exchange::of(self.answer(request, show))
+        let outcome = self.answer(request, show);
+        // A program reports the usage of a failed answer in the details of its error.
+        let usage = outcome.as_ref().err().and_then(|error| error.details().get("usage").cloned());
+        Exchange { usage: usage.and_then(|usage| serde_json::from_value(usage).ok()), ..Exchange::of(outcome) }
     }
 }
 
 impl ExternalBackend {
     /// The executable at a path, with a time limit for each answer.
-    pub(super) fn at(name: &str, limit: Duration) -> Result<Self> {
+    pub(super) fn at(name: &str, arguments: &[String], limit: Duration) -> Result<Self> {
         let path = coprocess::find(name).map_err(Error::fatal)?;
-        Ok(Self { name: name.to_owned(), path, limit, idle: Mutex::default() })
+        let arguments = arguments.to_vec();
+        Ok(Self { name: name.to_owned(), path, arguments, is_agent: false, limit, idle: Mutex::default() })
+    }
+
+    /// The adaptor of an agent, with more arguments for the agent.
+    pub(super) fn agent(name: &str, arguments: &[String], limit: Duration) -> Result<Self> {
+        let arguments = [&[name.to_owned()], arguments].concat();
+        Ok(Self { name: name.to_owned(), is_agent: true, ..Self::at(AGENT, &arguments, limit)? })
     }
 
     fn answer(&self, request: &Request, show: &mut OnText<'_>) -> Result<Answer> {
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut child = match kept {
             Some(child) => child,
-            None => Child::start_group(&mut Command::new(&self.path), GRACE)?,
+            None => Child::start_group(Command::new(&self.path).args(&self.arguments), GRACE)?,
         };
         let answer = exchange(&mut child, &PromptRecord::of(request), Instant::now() + self.limit, show)?;
         // A program that failed is not used again.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+        if !self.is_agent {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+        }
         Ok(answer)
     }
 }

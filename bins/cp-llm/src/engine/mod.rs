@@ -186,7 +186,9 @@ impl Engine {
 
     /// Adds the cost to a usage.
     fn usage(&self, used: Usage, answered_by: Option<&str>, target: &Target) -> Usage {
-        Usage { cost_usd: self.price(answered_by, target).map(|price| price.of(&used)), ..used }
+        // A program may report the cost of its answer itself.
+        let cost = self.price(answered_by, target).map(|price| price.of(&used)).or(used.cost_usd);
+        Usage { cost_usd: cost, ..used }
     }
 
     /// The price of the endpoint, of the model that answered, or of the requested model: the first that is known.
@@ -197,7 +199,8 @@ impl Engine {
     /// Refuses a model without a price if the budget is in dollars.
     fn check_price(&self, budget: &Budget, backend: &dyn Backend, work: &Work) -> Result<()> {
         let target = work.target();
-        if self.is_free(backend) || self.price(None, target).is_some() || !budget.limits_dollars() {
+        let has_cost = self.is_free(backend) || backend.reports_cost() || self.price(None, target).is_some();
+        if has_cost || !budget.limits_dollars() {
             return Ok(());
         }
         Err(Error::config(format!("{} has no price, so a budget in dollars cannot be enforced", target.model))

@@ -22,9 +22,11 @@ impl RetryPolicy {
     pub(super) fn wait(&self, error: &Error, tried: u32, jitter: f64) -> Option<Duration> {
         // The server does not implement the request.
         let is_missing = error.details().get("status").is_some_and(|status| status == 501);
+        // Tools that an agent ran before it failed may have had effects, which another attempt would repeat.
+        let has_effects = error.details().get("tool_calls").is_some_and(|calls| calls != 0);
         let may_help =
             error.code().row().retryable && !is_missing && error.code() != Code::Interrupted && !error.is_fatal();
-        if !may_help || tried > self.retries {
+        if !may_help || has_effects || tried > self.retries {
             return None;
         }
         self.length(error, tried, jitter)

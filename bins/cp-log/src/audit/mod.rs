@@ -22,7 +22,7 @@ use cp_ledger::read::source::lines_of;
 
 use self::claim::{Claims, Entry, Source};
 use crate::bundle::check::first_fault;
-use crate::reading::{Target, by_ledger, is_ledger, run_ledger, to_read};
+use crate::reading::{Target, by_ledger, is_ledger, run_ledger, to_prove, to_read};
 
 #[cfg(test)]
 pub(crate) use self::claim::Judged;
@@ -92,7 +92,7 @@ impl Auditor {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let ledgers = to_read(&paths(&args.subjects, context)?, context)?;
+    let ledgers = to_prove(&paths(&args.subjects, context)?, context)?;
     context.out.streaming()?;
     if !args.transcript.is_empty() {
         return transcripts(args, ledgers, context);

@@ -86,6 +86,17 @@ pub(crate) fn by_ledger(targets: Vec<Target>) -> Vec<(Rank, Vec<Target>)> {
     ledgers.into_iter().collect()
 }
 
+/// The files to read for a proof. Fails if there are none, because nothing would be proved.
+pub(crate) fn to_prove(operands: &[PathBuf], context: &Context) -> Result<Vec<Target>> {
+    let targets = to_read(operands, context)?;
+    if !targets.is_empty() {
+        return Ok(targets);
+    }
+    let places: Vec<String> = operands.iter().map(|path| path.display().to_string()).collect();
+    let place = if places.is_empty() { context.home.root().display().to_string() } else { places.join(", ") };
+    Err(Error::not_found(format!("no ledger in {place}")).hint("name a ledger, or a directory with ledgers"))
+}
+
 /// The files to read: the operands, where a directory is replaced by the ledgers below it and a ledger by its segments
 /// first; without operands the named ledger, the session's ledgers, or all of home's.
 pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Target>> {

@@ -31,7 +31,7 @@ impl Printer {
 
     /// Prints the values of a jq program instead of records.
     pub(crate) fn through(mut self, program: Option<&str>) -> Result<Self> {
-        self.jq = program.map(Program::new).transpose()?;
+        self.jq = program.map(|text| Program::new(text, "--jq")).transpose()?;
         Ok(self)
     }
 }
@@ -166,10 +166,10 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Compiles a program. A mistake in it is a usage error that says where.
-    pub(crate) fn new(text: &str) -> Result<Self> {
+    /// Compiles the program of an option. A mistake in it is a usage error that says where.
+    pub(crate) fn new(text: &str, option: &str) -> Result<Self> {
         let wrong = |what: String| {
-            Error::usage(format!("--jq: {what}"))
+            Error::usage(format!("{option}: {what}"))
                 .hint("quote the program for the shell; the language is described in jq(1)")
         };
         let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
@@ -187,15 +187,34 @@ impl Program {
 
     /// Appends the values that the program makes of a line, one a line. Strings are without quotes if `raw`.
     pub(crate) fn run(&self, line: &[u8], raw: bool, out: &mut Vec<u8>) -> Result<()> {
+        self.each(line, |value| {
+            match &value {
+                Val::TStr(text) if raw => out.extend_from_slice(text),
+                value => write(&mut *out, &self.print, 0, value).map_err(|e| Error::io("writing a value", e))?,
+            }
+            out.push(b'\n');
+            Ok(true)
+        })
+    }
+
+    /// True if the program makes a value of a line that is neither false nor null.
+    pub(crate) fn holds(&self, line: &[u8]) -> Result<bool> {
+        let mut holds = false;
+        self.each(line, |value| {
+            holds = !matches!(value, Val::Null | Val::Bool(false));
+            Ok(!holds)
+        })?;
+        Ok(holds)
+    }
+
+    /// Calls `each` with the values of a line, until it returns false.
+    fn each(&self, line: &[u8], mut each: impl FnMut(Val) -> Result<bool>) -> Result<()> {
         let input = read::parse_single(line).map_err(|e| Error::validation(format!("not JSON: {e}")))?;
         let context = Ctx::<Data>::new(&self.filter.lut, Vars::new([]));
         for value in self.filter.id.run((context, input)).map(unwrap_valr) {
-            let value = value.map_err(|e| Error::validation(format!("--jq: {e}")))?;
-            match &value {
-                Val::TStr(text) if raw => out.extend_from_slice(text),
-                value => write(out, &self.print, 0, value).map_err(|e| Error::io("writing a value", e))?,
+            if !each(value.map_err(|e| Error::validation(format!("--jq: {e}")))?)? {
+                break;
             }
-            out.push(b'\n');
         }
         Ok(())
     }
@@ -219,7 +238,7 @@ mod tests {
 
     fn run(program: &str, line: &str) -> String {
         let mut out = Vec::new();
-        Program::new(program).unwrap().run(line.as_bytes(), false, &mut out).unwrap();
+        Program::new(program, "--jq").unwrap().run(line.as_bytes(), false, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -234,9 +253,9 @@ mod tests {
     #[test]
     fn invalid_jq_program_is_a_usage_error() {
         for bad in [".a |", "nothing(.)", "(", "$x", "\"", "{", ".[", "if"] {
-            assert_eq!(Program::new(bad).err().map(|e| e.code()), Some(cp_common::Code::Usage), "{bad}");
+            assert_eq!(Program::new(bad, "--jq").err().map(|e| e.code()), Some(cp_common::Code::Usage), "{bad}");
         }
-        let program = Program::new(".a.b").unwrap();
+        let program = Program::new(".a.b", "--jq").unwrap();
         assert!(program.run(b"{\"a\":1}", false, &mut Vec::new()).is_err());
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
-use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, TableLike, Value};
+
+use crate::tools::executable::BY_DEFAULT;
 
 /// The longest line to which values are appended.
 const LINE: usize = 110;
@@ -38,11 +40,27 @@ impl Addition {
         self.name.as_ref().map_or_else(|| value.clone(), |name| format!("{name} = {value}"))
     }
 
+    /// A rule that lets a command, or one of its subcommands, connect to the value.
+    fn rule(&self, about: &str) -> Table {
+        let (command, subcommand) = about.split_once(' ').map_or((about, None), |(name, word)| (name, Some(word)));
+        let mut rule = Table::new();
+        rule.insert("command", toml_edit::value(command));
+        if let Some(subcommand) = subcommand {
+            rule.insert("subcommands", toml_edit::value(Array::from_iter([subcommand])));
+        }
+        rule.insert("decision", toml_edit::value("allow"));
+        rule.insert("network", toml_edit::value(Array::from_iter([self.value.as_str()])));
+        rule.insert("reason", toml_edit::value(&self.reason));
+        rule
+    }
+
     /// The value of the key in a policy without it.
     fn absent(&self) -> Item {
         match (&self.name, self.key.as_str()) {
+            (Some(_), "exec.rule") => Item::ArrayOfTables(ArrayOfTables::new()),
             (Some(_), _) => Item::Table(Table::new()),
-            (None, "paths.read") => Item::Value(Array::from_iter(["."]).into()),
+            (None, "tools.allow") => Item::Value(Array::from_iter([BY_DEFAULT]).into()),
+            (None, "paths.read" | "paths.write") => Item::Value(Array::from_iter(["."]).into()),
             (None, _) => Item::Value(Array::new().into()),
         }
     }
@@ -78,6 +96,13 @@ pub(super) fn extend(text: &str, additions: Vec<Addition>) -> Result<Extended> {
         let section_item = document.entry(section).or_insert_with(|| Item::Table(Table::new()));
         let section_table = section_item.as_table_like_mut().ok_or_else(|| no_table(section))?;
         let item = section_table.entry(key).or_insert_with(|| addition.absent());
+        if addition.key == "exec.network"
+            && let Some(value) = item.as_value_mut().filter(|value| value.as_str() == Some("none"))
+        {
+            let decor = value.decor().clone();
+            *value = Array::new().into();
+            *value.decor_mut() = decor;
+        }
         let cursor = cursors.entry(addition.key.clone()).or_default();
         match (&addition.name, item) {
             (None, Item::Value(Value::Array(list))) => {
@@ -86,6 +111,13 @@ pub(super) fn extend(text: &str, additions: Vec<Addition>) -> Result<Extended> {
                     continue;
                 }
                 insert(list, &addition, cursor);
+            }
+            (Some(about), Item::ArrayOfTables(rules)) if addition.key == "exec.rule" => {
+                let rule = addition.rule(about);
+                if rules.iter().any(|present| present.to_string() == rule.to_string()) {
+                    continue;
+                }
+                rules.push(rule);
             }
             (Some(name), item) => {
                 let is_table = item.is_table();
@@ -189,6 +221,44 @@ mod tests {
             }
             let again = extend(&extended.text, all()).unwrap();
             assert_eq!((again.added, again.text), (Vec::new(), extended.text));
+        }
+    }
+
+    #[test]
+    fn extend_adds_destinations_of_every_command_or_of_one() {
+        let additions = || {
+            vec![
+                Addition::listed("exec.network", "pypi.org", "a"),
+                Addition::named("exec.rule", "npm install", "registry.npmjs.org", "b"),
+                Addition::named("exec.rule", "curl", "example.org", "c"),
+            ]
+        };
+        let rule = "[[exec.rule]]\ncommand = \"git\"\ndecision = \"deny\"\n";
+        for text in [
+            "",
+            "[exec]\nnetwork = \"none\" # own\n",
+            "[exec]\nnetwork = [\"a.test\"] # own\n[paths]\nread = []\n",
+            &format!("# own\n{rule}[paths]\nread = []\n"),
+        ] {
+            let extended = extend(text, additions()).unwrap();
+            assert_eq!(extended.text.contains("# own"), text.contains("# own"), "{}", extended.text);
+            let exec = policy::parse(&extended.text).unwrap_or_else(|e| panic!("{e}\n{}", extended.text)).exec;
+            let names = |line: &str| {
+                let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
+                let network = exec.network_of(&argv);
+                network
+                    .destinations()
+                    .iter()
+                    .map(ToString::to_string)
+                    .filter(|name| name != "a.test")
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(names("make"), ["pypi.org"], "{}", extended.text);
+            assert_eq!(names("npm install x"), ["pypi.org", "registry.npmjs.org"], "{}", extended.text);
+            assert_eq!(names("npm publish"), ["pypi.org"], "{}", extended.text);
+            assert_eq!(names("curl x"), ["pypi.org", "example.org"], "{}", extended.text);
+            assert_eq!(exec.rule.len(), 2 + usize::from(text.contains("exec.rule")));
+            assert_eq!(extend(&extended.text, additions()).unwrap().added, []);
         }
     }
 

@@ -5,17 +5,18 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
-use cp_common::home::{resolved, write_whole};
+use cp_common::home::resolved;
 use cp_common::program::confirm::{self, Change, Gate, Write};
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::{Entry, effect_ledger};
+use cp_ledger::Entry;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::additions::{Addition, extend};
 use super::project::{self, Found};
+use super::write_policy;
 use crate::digest::sha256;
 use crate::policy;
 
@@ -215,15 +216,9 @@ fn begun(file: &Path, text: String, found: Vec<Found>) -> Result<Begun> {
 }
 
 fn write(begun: Begun, project: Option<&Path>, context: &mut Context) -> Result<Begun> {
-    write_whole(&context.home.policy_file(), begun.text.as_bytes())?;
     let project = project.map(|project| project.display().to_string());
-    let entry = Entry::new("policy.init")
-        .with("file", &begun.file.as_str())
-        .with("sha256", &begun.sha256.as_str())
-        .with("project", &project);
-    let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;
-    ledger.append(entry)?;
-    ledger.sync()?;
+    let entry = Entry::new("policy.init").with("project", &project);
+    write_policy(&context.home.policy_file(), &begun.text, entry, context)?;
     Ok(Begun { written: true, ..begun })
 }
 

@@ -1,15 +1,23 @@
-//! `cp-exec policy`: shows the policy in force and writes a starter.
+//! `cp-exec policy`: shows the policy in force, writes a starter, and suggests additions.
 
 mod additions;
+mod history;
 pub(crate) mod init;
+mod needs;
 mod project;
+pub(crate) mod suggest;
 mod toolchains;
 
+use std::path::Path;
+
+use cp_common::home::write_whole;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
+use cp_ledger::{Entry, effect_ledger};
 use serde::Serialize;
 
+use crate::digest::sha256;
 use crate::policy::load;
 use crate::rules::built_in;
 
@@ -26,13 +34,25 @@ enum Verb {
     Show,
     /// Write a commented starter policy, or add what a project needs
     Init(init::Args),
+    /// Suggest additions for refused requests, and add them after confirmation
+    Suggest(suggest::Args),
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     match &args.verb {
         Verb::Show => show(context),
         Verb::Init(args) => init::run(args, context),
+        Verb::Suggest(args) => suggest::run(args, context),
     }
+}
+
+/// Writes the policy, and records its hash in an entry.
+fn write_policy(file: &Path, text: &str, entry: Entry, context: &Context) -> Result<()> {
+    write_whole(file, text.as_bytes())?;
+    let entry = entry.with("file", &file.display().to_string()).with("sha256", &sha256(text.as_bytes()));
+    let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;
+    ledger.append(entry)?;
+    ledger.sync()
 }
 
 pub(crate) const SHOW: VerbDoc = VerbDoc {

@@ -118,16 +118,8 @@ impl Found {
                 continue;
             };
             self.adds.push(Addition::listed("exec.allowed_commands", name, &group.reason));
-            self.adds.extend(program.pin.iter().map(|file| Addition::named("exec.pin", name, file, "where it lies")));
-            self.files(&program);
+            self.adds.extend(program.additions(name));
         }
-    }
-
-    fn files(&mut self, program: &Program) {
-        let why = "files of the toolchain";
-        self.adds.extend(program.read.iter().map(|path| Addition::listed("paths.read", path, why)));
-        self.adds.extend(program.execute.iter().map(|path| Addition::listed("paths.execute", path, why)));
-        self.adds.extend(program.env.iter().map(|[name, value]| Addition::named("exec.env_set", name, value, why)));
     }
 
     /// Adds the virtual environment of the project, or the active one. False if there is no usable one.
@@ -157,7 +149,7 @@ impl Found {
             self.adds.push(Addition::listed("exec.allowed_commands", name, why));
             self.adds.push(Addition::named("exec.pin", name, &format!("{text}/bin/{name}"), why));
         }
-        self.files(&program);
+        self.adds.extend(program.files());
         if let Some(below) = root.strip_prefix(directory).ok().and_then(Path::to_str) {
             self.adds.push(Addition::listed("paths.pristine", &escaped(below), "installed packages stay as they are"));
         } else {

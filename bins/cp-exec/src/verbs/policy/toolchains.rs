@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use super::additions::Addition;
 use crate::policy::{SYSTEM_PATH, escaped};
 
 /// The data of `programs.toml`.
@@ -73,6 +74,22 @@ pub(super) struct Program {
     pub(super) read: Vec<String>,
     pub(super) execute: Vec<String>,
     pub(super) env: Vec<[String; 2]>,
+}
+
+impl Program {
+    /// The additions for the files that the program needs.
+    pub(super) fn files(&self) -> impl Iterator<Item = Addition> {
+        let why = "files of the toolchain";
+        let read = self.read.iter().map(move |path| Addition::listed("paths.read", path, why));
+        let execute = self.execute.iter().map(move |path| Addition::listed("paths.execute", path, why));
+        let env = self.env.iter().map(move |[name, value]| Addition::named("exec.env_set", name, value, why));
+        read.chain(execute).chain(env)
+    }
+
+    /// The additions for the place and the files of the program.
+    pub(super) fn additions(&self, name: &str) -> impl Iterator<Item = Addition> {
+        self.pin.iter().map(move |file| Addition::named("exec.pin", name, file, "where it lies")).chain(self.files())
+    }
 }
 
 /// The program that a shell would find: the first on PATH, otherwise that of the system, otherwise the newest

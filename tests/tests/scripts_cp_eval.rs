@@ -1,0 +1,141 @@
+//! `scripts/cp-eval`: grades of each kind, a summary, resume, and the exit status.
+
+use cp_testkit::{Outcome, Place};
+use serde_json::{Value, json};
+
+const SUITE: &str = "cases = \"cases.csv\"\nprompts = [\"p.md\"]\nmodels = [\"stub\"]\n";
+
+/// A suite with these graders, three cases, and the answers `4`, `hi` and `Red`.
+fn suite(graders: &str) -> Place {
+    let place = Place::new();
+    let cases = "id,question,expected\n1,\"two, plus two\",4\n2,\"say \"\"hi\"\"\nplease\",Hi\n3,a colour,blue|red\n";
+    place.work.write("cases.csv", cases);
+    place.work.write("p.md", "{{ question }}\n");
+    place.work.write("answers", "{\"content\":\"4\"}\n{\"content\":\"hi\"}\n{\"content\":\"Red\"}\n");
+    place.work.write("suite.toml", format!("{SUITE}{graders}"));
+    place
+}
+
+fn eval(place: &Place, script: &str) -> Outcome {
+    place.shell("sh", script).env("CP_STUB_SCRIPT", place.work.join("answers")).run()
+}
+
+fn rows(place: &Place) -> Vec<Value> {
+    place.work.records("suite.eval/rows.jsonl")
+}
+
+#[test]
+fn grader_of_each_kind_grades_each_answer() {
+    for (grader, scores) in [
+        ("type = \"equals\"", [1.0, 0.0, 0.0]),
+        ("type = \"equals\"\nignore_case = true", [1.0, 1.0, 0.0]),
+        ("type = \"contains\"\nvalue = 'i'", [0.0, 1.0, 0.0]),
+        ("type = \"regex\"\nignore_case = true # a comment", [1.0, 1.0, 1.0]),
+        ("type = \"jq\"\nexpression = '.answer | length / 4'", [0.25, 0.5, 0.75]),
+        ("type = \"jq\"\nexpression = 'error'", [0.0, 0.0, 0.0]),
+        ("type = \"shell\"\ncommand = \"grep -q i\"", [0.0, 1.0, 0.0]),
+    ] {
+        let place = suite(&format!("[[graders]]\n{grader}\n"));
+        place.policy("[exec]\nallowed_commands = [\"grep\"]\n");
+        let ran = eval(&place, "cp-eval suite.toml");
+        assert_eq!(ran.status, 0, "{grader}: {}{}", ran.stdout, ran.stderr);
+        let rows = rows(&place);
+        let found: Vec<f64> = rows.iter().map(|row| row["score"].as_f64().unwrap()).collect();
+        assert_eq!(found, scores, "{grader}");
+        // Each grade names the line of a ledger.
+        for row in &rows {
+            assert!(row["grades"][0]["receipt"]["seq"].is_u64() && row["ledger"]["seq"].is_u64(), "{row}");
+        }
+    }
+}
+
+#[test]
+fn judge_and_schema_grade_by_records() {
+    let place = suite("[[graders]]\ntype = \"judge\"\nprompt = \"judge.md\"\nmodel = \"stub/\"\n");
+    place.work.write("judge.md", "{{ question }}: {{ answer }}\n");
+    let verdict = |score: &str| format!("{}\n", json!({"content": format!("{{\"score\":{score},\"reason\":\"r\"}}")}));
+    // Judge and model have the same script, so that the answers are grades, too.
+    place.work.write("answers", ["1", "0.5", "0"].map(verdict).concat());
+    assert_eq!(eval(&place, "cp-eval suite.toml").status, 0);
+    assert_eq!(
+        rows(&place).iter().map(|row| row["score"].clone()).collect::<Vec<_>>(),
+        [json!(1), json!(0.5), json!(0)]
+    );
+    assert_eq!(rows(&place)[1]["grades"][0]["reason"], "r");
+
+    let place = suite("schema = \"s.json\"\noptions = [\"--retries=0\"]\n[[graders]]\ntype = \"schema\"\n");
+    place.work.write("s.json", "{\"type\":\"integer\"}");
+    assert_eq!(eval(&place, "cp-eval suite.toml").status, 0);
+    assert_eq!(rows(&place).iter().map(|row| row["score"].clone()).collect::<Vec<_>>(), [json!(1), json!(0), json!(0)]);
+}
+
+#[test]
+fn summary_decides_the_exit_status() {
+    let place = suite("repeats = 1\n[[graders]]\ntype = \"equals\"\nignore_case = true\n");
+    let ran = eval(&place, "cp-eval suite.toml --junit j.xml --markdown m.md");
+    let summary = ran.success().records()[0]["data"].clone();
+    assert_eq!((&summary["cases"], &summary["mean"]), (&json!(3), &json!(0.6667)));
+    assert_eq!(summary["sd"], 0.5774);
+    assert_eq!(summary["interval"], json!([0.2077, 0.9385]));
+    assert!(
+        place.work.read("j.xml").matches("<failure").count() == 1 && place.work.read("m.md").contains("| 0.6667 |")
+    );
+    eval(&place, "cp suite.eval/summary.jsonl base.jsonl");
+    for (options, exit) in [("--min 0.66", 0), ("--min 0.7", 1), ("--no-worse-than base.jsonl", 0)] {
+        assert_eq!(eval(&place, &format!("cp-eval suite.toml {options}")).status, exit, "{options}");
+    }
+    // A worse answer is found.
+    place.work.write("answers", "{\"content\":\"5\"}\n{\"content\":\"hi\"}\n{\"content\":\"Red\"}\n");
+    let worse = eval(&place, "cp-eval suite.toml --out other --no-worse-than base.jsonl");
+    assert_eq!((worse.status, &worse.first_error()["code"]), (1, &json!("E_COMMAND_FAILED")), "{}", worse.stdout);
+    // A change of the suite does not mix with the answers of another.
+    place.work.write("p.md", "Please: {{ question }}\n");
+    assert_eq!(eval(&place, "cp-eval suite.toml").status, 6);
+}
+
+#[test]
+fn evaluation_resumes_and_replays_without_a_request() {
+    let place = suite("repeats = 2\n[[graders]]\ntype = \"equals\"\n");
+    let requests = "grep -c '\"event\":\"llm.request\"' $CP_HOME/ledger/cp-llm.jsonl";
+    place.work.write(
+        "answers",
+        "{\"content\":\"4\"}\n{\"content\":\"4\"}\n{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n",
+    );
+    let stopped = eval(&place, "cp-eval suite.toml --record r.jsonl --jobs 1");
+    assert_eq!(stopped.status, 4, "{}", stopped.stdout);
+    let before: u32 = eval(&place, requests).stdout.trim().parse().unwrap();
+    place.work.write("answers", "{\"content\":\"4\"}\n".repeat(4));
+    assert_eq!(eval(&place, "cp-eval suite.toml --record r.jsonl").status, 0);
+    let after: u32 = eval(&place, requests).stdout.trim().parse().unwrap();
+    assert_eq!(after - before, 4, "the two answers are kept");
+    let replayed = eval(
+        &place,
+        "cp-eval suite.toml --out again --replay r.jsonl --min 0.3; cmp suite.eval/summary.jsonl again/summary.jsonl",
+    );
+    assert_eq!(replayed.status, 0, "{}{}", replayed.stdout, replayed.stderr);
+    assert_eq!(eval(&place, requests).stdout.trim(), after.to_string());
+}
+
+#[test]
+fn answer_that_failed_is_an_error_and_not_a_grade() {
+    let place = suite("options = [\"--retries=0\"]\n[[graders]]\ntype = \"equals\"\n");
+    let failed = "{\"error\":{\"code\":\"E_VALIDATION\",\"message\":\"too long\"}}\n";
+    place.work.write("answers", format!("{{\"content\":\"4\"}}\n{failed}{{\"content\":\"blue|red\"}}\n"));
+    let ran = eval(&place, "cp-eval suite.toml");
+    assert_eq!((ran.status, &ran.first_error()["code"]), (1, &json!("E_PARTIAL")), "{}", ran.stdout);
+    let summary = place.work.records("suite.eval/summary.jsonl")[0].clone();
+    assert_eq!((&summary["mean"], &summary["errors"], &summary["cases"]), (&json!(1), &json!(1), &json!(2)));
+}
+
+#[test]
+fn wrong_suite_is_an_error_with_its_reason() {
+    for (text, exit) in [("cases = 1x\n", 2), ("cases = \"cases.csv\"\n", 2), ("nonsense\n", 2)] {
+        let place = suite("");
+        place.work.write("suite.toml", text);
+        assert_eq!(eval(&place, "cp-eval suite.toml").status, exit, "{text}");
+    }
+    let place = suite("[[graders]]\ntype = \"feeling\"\n");
+    assert_eq!(eval(&place, "cp-eval suite.toml").status, 2);
+    assert_eq!(eval(&place, "cp-eval nowhere").status, 3);
+    assert_eq!(eval(&place, "cp-eval suite.toml --min x").status, 2);
+}
