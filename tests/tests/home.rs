@@ -123,3 +123,25 @@ fn the_agent_that_init_makes_speaks() {
     let ran = place.sh("cp-shell init >/dev/null; cp-compose hello | jq -r .data.system");
     assert!(ran.stdout.contains("careful assistant"), "{}", ran.stdout);
 }
+
+#[test]
+fn root_makes_no_home_for_another_user() {
+    // Nobody else can give a directory away.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (theirs, own) = (place.root.join("ann"), place.root.join("root"));
+    for (directory, owner) in [(&theirs, 1000), (&own, 0)] {
+        std::fs::create_dir(directory).unwrap();
+        std::os::unix::fs::chown(directory, Some(owner), None).unwrap();
+    }
+    let append = |home: &std::path::Path, more: &str| {
+        place.sh(&format!("env -u CP_HOME -u XDG_DATA_HOME HOME={} {more} cp-log append m", home.display()))
+    };
+    append(&theirs, "").failed(4, "E_CONFIG");
+    assert!(!theirs.join(".local").exists());
+    append(&own, "").success();
+    // A home that is named is the caller's choice.
+    append(&theirs, &format!("CP_HOME={}", theirs.join("home").display())).success();
+}

@@ -30,7 +30,7 @@ fn approved_command_runs_once_on_repeat() {
     assert!(said.contains("✗ not approved: ") && !said.contains("E_FORBIDDEN"), "the reason appears once: {said}");
     assert_eq!(exec.ask(&["--", "echo", "a"]).1, 9);
     let said = approve(&exec, id, "yes");
-    assert!(said.contains("confirm_token"), "{said}");
+    assert!(said.contains(&format!("{id}  echo a")), "{said}");
     assert_eq!(exec.ask(&["--", "echo", "b"]).1, 9, "an approval of one is none of another");
     let (done, status) = exec.ask(&["--", "echo", "a"]);
     assert_eq!((status, &done["data"]["stdout"]), (0, &json!("a\n")), "{done}");

@@ -343,7 +343,7 @@ fn raw_command_gets_standard_input_like_env() {
         let list = exec.write("list", "a\nb\nc\n");
         let sh = |script: &str| {
             let program = format!("{} --home {}", program().display(), exec.home.display());
-            exec.program("sh").args(["-c", &script.replace("EXEC", &format!("{program} --format raw --"))]).run().stdout
+            exec.program("sh").args(["-c", &script.replace("EXEC", &format!("{program} --format raw --"))]).run()
         };
         for (script, printed) in [
             ("printf 'a\\0b' | EXEC cat", "a\0b"),
@@ -356,7 +356,8 @@ fn raw_command_gets_standard_input_like_env() {
             // The pipe of the caller cannot be written.
             ("echo in | { EXEC python3 -c 'open(\"/proc/self/fd/0\", \"w\").write(\"out\")'; cat; }", ""),
         ] {
-            assert_eq!(sh(script), printed, "{who:?}: {script}");
+            let ran = sh(script);
+            assert_eq!(ran.stdout, printed, "{who:?}: {script}: {}", ran.stderr);
         }
         assert_eq!(std::fs::read_to_string(&list).unwrap(), "a\nb\nc\n");
         let hosted = exec

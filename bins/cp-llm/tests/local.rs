@@ -52,7 +52,9 @@ fn doctor_lists_local_servers_and_endpoints() {
     let llm = with(&server);
     let checks = |llm: &Llm| {
         let ran = llm.run(&["doctor"]);
-        let checks: Vec<Value> = ran.records()[0]["data"]["checks"].as_array().unwrap().clone();
+        let record = ran.records().remove(0);
+        let result = [&record["data"], &record["error"]["details"]].into_iter().find(|result| result.is_object());
+        let checks: Vec<Value> = result.unwrap()["checks"].as_array().unwrap().clone();
         checks
             .iter()
             .map(|check| format!("{} {} {}", check["check"], check["status"], check["message"]))

@@ -90,6 +90,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         earlier::hold_stdout();
     }
     if let Some(writer) = send.writer.as_ref().filter(|_| !args.dry_run) {
+        context.out.write_failed_lines_itself();
         context.out.raw(&writer.header())?;
     }
     let outcome = filter::run(&mut send, source, args.stream_options(), context);

@@ -17,16 +17,8 @@ use crate::output::{line_to_stderr, printable};
 use crate::signals;
 use crate::wire::{Code, Error, Result};
 
-/// Creates a directory and its parents with mode 0700. Fails for root in a directory of another user, who could not use
-/// the new one.
+/// Creates a directory and its parents with mode 0700.
 pub fn make_directory(path: &Path) -> Result<()> {
-    let is_root = geteuid().is_root();
-    if !path.is_dir()
-        && is_root
-        && let Some(hint) = owner_hint(path)
-    {
-        return Err(Error::config("the directory would belong to root").in_file(path).hint(hint).fatal());
-    }
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| {
         let hint = owner_hint(path).unwrap_or_else(|| "give --home a directory that can be written".to_owned());
         Error::io("creating the directory", e).in_file(path).hint(hint).fatal()

@@ -13,8 +13,10 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 
+use crate::home::files::owner_hint;
 use crate::spelling::nearest;
 use crate::wire::{Error, Result};
 
@@ -47,6 +49,14 @@ impl Home {
             );
         };
         let root = std::path::absolute(&root).map_err(|e| Error::io(root.display(), e))?;
+        // Another user could not use the home that root would make for them.
+        if origin == "default"
+            && geteuid().is_root()
+            && !root.exists()
+            && let Some(hint) = owner_hint(&root)
+        {
+            return Err(Error::config("the home would belong to root").in_file(&root).hint(hint).fatal());
+        }
         Ok(Self { root, origin })
     }
 

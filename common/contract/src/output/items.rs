@@ -46,6 +46,11 @@ impl Output {
         self.counts.skipped += 1;
     }
 
+    /// Leaves the lines of failed items to the program, which writes them in a format of its own.
+    pub fn write_failed_lines_itself(&mut self) {
+        self.writes_failed_lines = true;
+    }
+
     /// Writes an item's failure; the stream continues.
     pub fn item_failed(&mut self, error: Error) -> Result<()> {
         let error = error.without_secrets();
@@ -58,7 +63,7 @@ impl Output {
             let mut open = record::head(false, Some(Kind::Error.name()));
             record::member(&mut open, "error", value.to_string().as_bytes());
             self.emit(Held::Own { open, failure: Some(error.code()) })?;
-        } else if self.is_line_of_stream() {
+        } else if self.is_line_of_stream() && !self.writes_failed_lines {
             self.put(b"\n")?;
         }
         self.own_failures += 1;

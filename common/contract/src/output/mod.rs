@@ -176,6 +176,8 @@ pub struct Output {
     fields: Option<Fields>,
     pub(crate) fails: Fails,
     reader: Reader,
+    /// True if the program itself writes the line of a failed item.
+    writes_failed_lines: bool,
 }
 
 const FLUSH_AT: usize = 64 << 10;
@@ -209,6 +211,7 @@ impl Output {
             fields: None,
             fails: Fails::IfAllFailed,
             reader: Reader::StopsProgram,
+            writes_failed_lines: false,
         }
     }
 

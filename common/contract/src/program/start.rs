@@ -156,7 +156,8 @@ fn with_options<C: Parser>(
     if program.implicit == Some(verb.as_str()) {
         context.out.filtering();
     }
-    if is_dry_run(matches) {
+    // The dry run of an append answers like the append that it leaves out.
+    if doc.is_some_and(|doc| doc.class == Class::Append) && is_dry_run(matches) {
         let message = "dry run: nothing was changed";
         context.out.notice("dry_run", Severity::Info, message);
         if context.out.format() == Format::Text {
@@ -185,14 +186,13 @@ fn with_options<C: Parser>(
     context.out.close(result)
 }
 
-/// True for a dry run that answers like the append it leaves out. A write answers with a preview and a confirm token.
+/// True for a dry run.
 fn is_dry_run(matches: &clap::ArgMatches) -> bool {
     let mut verb = matches;
     while let Some((_, below)) = verb.subcommand() {
         verb = below;
     }
-    let is_set = matches!(verb.try_get_one::<bool>("dry_run"), Ok(Some(true)));
-    is_set && verb.try_contains_id("confirm").is_err()
+    matches!(verb.try_get_one::<bool>("dry_run"), Ok(Some(true)))
 }
 
 /// Ends a verb that fails closed if it takes too long.

@@ -156,7 +156,7 @@ fn suggest<A: Serialize>(
     let after = trials.with(&groups.concat())?;
     let name = file.display().to_string();
     let difference =
-        if groups.is_empty() { String::new() } else { difference(&name, before.as_bytes(), after.as_bytes()) };
+        if groups.is_empty() { String::new() } else { difference([&name; 2], before.as_bytes(), after.as_bytes()) };
     let suggestions: Vec<Suggestion> = groups.iter().map(|group| candidates.suggestion(group)).collect();
     let suggested = Suggested {
         file: name,
