@@ -24,3 +24,5 @@ for peer in 'aichat --version' 'bwrap --version' 'curl --version' 'jq --version'
     # shellcheck disable=SC2086
     ! said=$(version $peer) || printf -- '- %s: %s\n' "${peer%% *}" "$said"
 done
+# A build of each profile takes too long to measure in each run.
+cat "$(dirname "$0")/profiles.md"

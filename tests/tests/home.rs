@@ -72,8 +72,9 @@ fn the_first_answer_without_a_key_is_three_lines_that_say_what_to_do() {
     assert!(said[1].contains("ANTHROPIC_API_KEY") && said[1].contains("-m MODEL"), "{said:?}");
     assert!(said[1].contains("ollama serve"), "{said:?}");
     // What the last line promises is so.
-    assert!(said[2].contains("`cp-ask --backend stub hi`"), "{said:?}");
-    assert_eq!(Place::new().sh("cp-ask --backend stub hi").stdout, "stub response 1\n");
+    let offline = "cp-llm --backend stub --format text hi";
+    assert!(said[2].contains(&format!("`{offline}`")), "{said:?}");
+    assert_eq!(Place::new().sh(offline).stdout, "stub response 1\n");
 
     let answers = || Server::replying(|_| server::json(200, &json!({"object": "list", "data": [{"id": "near:1b"}]})));
     let near = answers();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cp_ledger::proof::note::{Note, Verifier};
-use cp_testkit::{Outcome, PROGRAMS, Place, Program, counterpart, program, repository};
+use cp_testkit::{Outcome, PROGRAMS, Place, Program, counterpart, program, repository, required};
 
 /// A script with `$S`, the scripts, `$B`, the programs as they were built, `$P`, a prefix, and a `PATH` without any of them.
 fn script(place: &Place, text: &str) -> Program {
@@ -80,6 +80,27 @@ fn what_is_installed_works_and_goes_without_a_trace() {
 }
 
 #[test]
+fn install_without_current_rust_names_version() {
+    let place = Place::new();
+    let rust = |cargo: &str| {
+        place.work.executable("bin/cargo", format!("#!/bin/sh\n{cargo}\n"));
+        let ran = sh(
+            &place,
+            r#"PATH=$PWD/bin:$PATH; "$S/install" --prefix "$P" || echo $?; ls -A "$P" 2>/dev/null || echo none"#,
+        );
+        (ran.stdout, ran.stderr)
+    };
+    for (cargo, found) in [("exit 127", "none"), ("echo cargo 1.60.0", "only 1.60.0")] {
+        let (stdout, stderr) = rust(cargo);
+        let expected = format!("building from source needs Rust 1.95, and {found} is on PATH");
+        assert!(stdout == "4\nnone\n" && stderr.contains(&expected), "{stdout}{stderr}");
+    }
+    // A newer one is asked to build.
+    let (_, stderr) = rust("case $1 in --version) echo cargo 1.100.0 ;; *) echo \"$@\" >&2; exit 9 ;; esac");
+    assert!(stderr.starts_with("build --profile quick --locked --workspace --bins"), "{stderr}");
+}
+
+#[test]
 fn what_is_in_the_way_is_named_before_anything_is_changed() {
     let place = Place::new();
     built(&place);
@@ -111,13 +132,96 @@ fn another_version_takes_its_place_at_once() {
         r#""$S/install" --prefix "$P" --build-dir built >/dev/null && cp -r "$P/lib/cp-tools/current/" new
         cd new && rm share/man/man7/cp.sh.7 && printf '#!/bin/sh\necho cp-log 9.0.0\n' >bin/cp-log
         ! "$S/install" --prefix "$P" --from . >/dev/null 2>&1
-        find bin share -type f | xargs sha256sum >SHA256SUMS && "$S/install" --prefix "$P" --from . >/dev/null
+        find bin share install -type f | xargs sha256sum >SHA256SUMS && "$S/install" --prefix "$P" --from . >/dev/null
         cd "$P" && lib/cp-tools/current/bin/cp-log && readlink lib/cp-tools/current && ls -A lib/cp-tools/previous/ lib/cp-tools | sort && find bin share -xtype l
         test ! -L share/man/man7/cp.sh.7 && test -e share/man/man7/cp-tools.7"#,
     );
     let current = format!("{}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(ran.stdout.lines().take(2).collect::<Vec<_>>(), ["cp-log 9.0.0", "9.0.0"], "{}", ran.stderr);
     assert!(ran.status == 0 && ran.stdout.contains(&current) && !ran.stdout.contains(".update"), "{}", ran.stdout);
+}
+
+/// Makes three trees that install over each other: the installed one, another version with another program, and another build of the first.
+fn trees(place: &Place) {
+    built(place);
+    let made = sh(
+        place,
+        r#""$S/install" --prefix "$P" --build-dir built >/dev/null && for tree in 1 2 3; do cp -r "$P/lib/cp-tools/current/" $tree; done
+        list() { (cd $1 && find bin share install -type f | xargs sha256sum >SHA256SUMS); }
+        printf '#!/bin/sh\necho cp-log 9.0.0\n' >2/bin/cp-log && cp 2/bin/cp-log 2/bin/cp-more && list 2
+        echo >>3/share/doc/cp-tools/README.md && list 3"#,
+    );
+    assert_eq!(made.status, 0, "{}", made.stderr);
+}
+
+/// A check that the active version is complete, that its links work, and that it runs; the end that a later installation tidies.
+const COMPLETE: &str = r#"complete() { (cd "$P/lib/cp-tools/current" && sha256sum --quiet --check SHA256SUMS && for file in bin/*; do test -x "$P/$file"; done && "$P/bin/cp-log" --version); }
+tidy() { "$S/install" --prefix "$P" --from 1 >/dev/null && ls -A "$P/lib/cp-tools" | grep -v '^[0-9]' && find "$P" -xtype l; }
+"#;
+
+#[test]
+fn killed_install_leaves_complete_version() {
+    let place = Place::new();
+    trees(&place);
+    // Each program that changes files kills the installer before its call number $AT.
+    for name in ["cp", "ln", "mkdir", "mv", "rm", "rmdir", "sync"] {
+        let shim = format!(
+            "#!/bin/sh\nn=$(($(cat \"$COUNT\") + 1)); echo $n >\"$COUNT\"\nif [ $n = $AT ]; then kill -s $SIGNAL $PPID; fi\nexec $(PATH=/usr/bin:/bin command -v {name}) \"$@\"\n"
+        );
+        place.work.executable(format!("shims/{name}"), shim);
+    }
+    let ran = sh(
+        &place,
+        &format!(
+            r#"{COMPLETE}
+            export COUNT=$PWD/count AT SIGNAL
+            for to in 2 3 1 3; do
+                for AT in $(seq 60); do
+                    case $((AT % 2)) in 0) SIGNAL=TERM ;; *) SIGNAL=KILL ;; esac
+                    echo 0 >count; code=0
+                    PATH=$PWD/shims:$PATH "$S/install" --prefix "$P" --from $to >/dev/null 2>&1 || code=$?
+                    complete
+                    if [ "$code" = 0 ] && [ "$(cat count)" -lt "$AT" ]; then echo "to $to"; break; fi
+                    echo killed
+                done
+            done
+            tidy"#
+        ),
+    );
+    assert!(ran.status == 0 && ran.stderr.is_empty(), "{}{}", ran.stdout, ran.stderr);
+    let killed = ran.stdout.lines().filter(|line| *line == "killed").count();
+    let finished = ran.stdout.lines().filter(|line| line.starts_with("to ")).count();
+    assert!(killed > 30 && finished == 4, "{killed} killed: {}", ran.stdout);
+    assert!(ran.stdout.ends_with("current\nprevious\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn install_killed_at_random_leaves_complete_version() {
+    if std::env::var_os("CP_LONG").is_none() {
+        return;
+    }
+    let place = Place::new();
+    trees(&place);
+    let ran = sh(
+        &place,
+        &format!(
+            r#"{COMPLETE}
+            start=$(date +%s%N); "$S/install" --prefix "$P" --from 2 >/dev/null; took=$(( ($(date +%s%N) - start) / 1000000 ))
+            for kill in $(seq 50); do
+                case $((kill % 3)) in 0) signal=TERM ;; 1) signal=INT ;; 2) signal=KILL ;; esac
+                delay=$((took * kill / 50))
+                timeout -s $signal "$(printf '%d.%03d' $((delay / 1000)) $((delay % 1000)))" "$S/install" --prefix "$P" --from $((kill % 4 % 3 + 1)) >/dev/null 2>&1 ||
+                    echo "killed $?"
+                complete
+            done
+            tidy"#
+        ),
+    );
+    assert!(ran.status == 0 && ran.stderr.is_empty(), "{}{}", ran.stdout, ran.stderr);
+    let killed = ran.stdout.lines().filter(|line| line.starts_with("killed 1")).count();
+    let versions = ran.stdout.lines().filter(|line| line.starts_with("cp-log ")).count();
+    assert!(killed > 25 && versions == 50, "{killed} killed: {}", ran.stdout);
+    assert!(ran.stdout.ends_with("current\nprevious\n"), "{}", ran.stdout);
 }
 
 #[test]
@@ -150,6 +254,56 @@ fn a_release_is_signed_the_same_each_time_and_can_be_installed() {
     );
     assert!(ran.stdout.starts_with("stub response 1\n"), "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stdout.trim_end().ends_with("is not a whole tree of cp-tools"), "{}", ran.stdout);
+}
+
+#[test]
+fn wheel_runs_programs_without_jq_or_compiler() {
+    let (Some(python), place) = (counterpart("python3"), Place::new()) else { return };
+    let has_pip = maker(&place, "python3 -c 'import ensurepip'").status == 0;
+    if !required("the module ensurepip of Python", has_pip) {
+        return;
+    }
+    built(&place);
+    place.sh("cp-log keygen key").success();
+    release(&place, "one", "").success();
+    let installed = maker(
+        &place,
+        &format!("'{}' -m venv venv && venv/bin/pip install --quiet --no-index one/v*/*.whl", python.display()),
+    );
+    assert_eq!(installed.status, 0, "{}", installed.stderr);
+    place.work.write(
+        "rows.py",
+        r#"
+import itertools
+from cp_filters import Error, ask, run
+
+def message(text): return {"messages": [{"role": "user", "content": text}]}
+stub = ["cp-llm", "--backend", "stub", "--rows"]
+print([record["data"]["content"] for record in run(stub, [message("hi")])], ask("x" * 300000, backend="stub"))
+endless = run(stub, (message(str(number)) for number in itertools.count()))
+print([record["data"]["index"] for record in itertools.islice(endless, 3)])
+endless.close()
+print([record.get("error", {}).get("code") for record in run(stub, [message("hi"), {"none": 1}, message("hi")])])
+def cut():
+    yield message("hi")
+    raise KeyError("mine")
+for call in (lambda: ask("hi"), lambda: list(run(["cp-log", "--nonsense"])), lambda: list(run(stub, cut())), lambda: list(run(["cp-llm", "--backend", "nonsense", "hi"]))):
+    try:
+        print(call())
+    except Error as error:
+        print(error.code, error.retryable, error.status)
+    except KeyError as error:
+        print(error)
+"#,
+    );
+    // No program of the system is found but those of the virtual environment.
+    let ran = sh(
+        &place,
+        r#"env -i HOME="$HOME" PATH=/nowhere venv/bin/python rows.py && venv/bin/cp-log --version | cut -d' ' -f1"#,
+    );
+    let expected = "['stub response 1'] stub response 1\n[0, 1, 2]\n[None, 'E_VALIDATION', None]\n\
+        E_CONFIG False 4\nE_USAGE False 2\n'mine'\nE_CONFIG False 4\ncp-log\n";
+    assert_eq!(ran.stdout, expected, "{}", ran.stderr);
 }
 
 #[test]
@@ -187,4 +341,28 @@ fn a_build_in_another_directory_gives_the_same_bytes() {
         diff -r to-a to-bb && echo same"#,
     );
     assert!(ran.stdout.ends_with("same\n"), "{}{}", ran.stdout, ran.stderr);
+    let (Some(_), Some(_)) = (counterpart("busybox"), counterpart("bwrap")) else { return };
+    assert_eq!(in_bare_root(&place, "to-a"), "no jq\nstub response 1\nstub response 1\nhere\n");
+}
+
+/// The output of the first commands after an installation of the archive, in a root that has only busybox.
+fn in_bare_root(place: &Place, releases: &str) -> String {
+    place.work.write(
+        "root/first",
+        r"set -e; /bin/busybox --install -s /bin; export HOME=/root PATH=/usr/local/bin:/bin
+        command -v jq || echo no jq; cd /tmp; tar -xzf /archive; cp-tools-*/install >/dev/null
+        cp-llm --backend stub --format text hi; cp-ask --backend stub hi
+        mkdir /here; cd /here; touch here; cp-exec policy init >/dev/null; cp-exec --format raw -- ls",
+    );
+    let ran = maker(
+        place,
+        &format!(
+            r#"cd root && mkdir -p bin proc dev tmp root usr && cp {releases}/v*/*.tar.gz archive && busybox=$(command -v busybox) && cp "$busybox" bin
+            for library in $(ldd "$busybox" 2>/dev/null | grep -o '/lib[^ ]*'); do mkdir -p ".${{library%/*}}" && cp "$library" ".$library"; done
+            env -i "$(command -v bwrap)" --unshare-all --cap-add ALL --bind . / --proc /proc --dev /dev /bin/busybox sh /first"#,
+            releases = format_args!("../{releases}"),
+        ),
+    );
+    assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
+    ran.stdout
 }

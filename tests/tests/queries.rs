@@ -101,3 +101,20 @@ fn every_query_refuses_a_field_that_its_output_cannot_have() {
         assert!(error["details"]["known"].as_array().is_some_and(|known| !known.is_empty()), "{what}: {error}");
     }
 }
+
+#[test]
+fn local_time_of_changed_clock_is_the_earlier_or_the_next_hour() {
+    let place = Place::new();
+    // New York sets its clock from 02:00 back to 01:00, and from 02:00 on to 03:00.
+    for (times, since, found) in [
+        ("2025-11-02T05:29:00Z 2025-11-02T05:31:00Z 2025-11-02T06:31:00Z", "2025-11-02 01:30", 2),
+        ("2025-11-02T06:59:00Z 2025-11-02T07:00:00Z", "2025-11-02T02:00", 1),
+        ("2025-03-09T07:29:00Z 2025-03-09T07:31:00Z", "2025-03-09 02:30", 1),
+    ] {
+        let line = format!(
+            "rm -f L.jsonl; for now in {times}; do CP_NOW=$now cp-log append -f L.jsonl hi >/dev/null; done
+            TZ=America/New_York cp-log query L.jsonl --since '{since}' | tail -n 1 | jq .data.count"
+        );
+        assert_eq!(place.sh(&line).success().stdout, format!("{found}\n"), "{since}");
+    }
+}

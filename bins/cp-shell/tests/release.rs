@@ -48,13 +48,15 @@ impl Installed {
         let script = format!(
             "set -e; cd '{}'; mkdir -p {OLD}/bin {OLD}/share/cp-tools/skill ../../bin
             ln '{}' {OLD}/bin/cp-shell 2>/dev/null || cp '{}' {OLD}/bin/cp-shell
-            echo echo >{OLD}/bin/cp-gone; chmod +x {OLD}/bin/cp-gone
+            echo echo >{OLD}/bin/cp-gone; printf '#!/bin/sh\\necho cp-log {OLD}\\n' >{OLD}/bin/cp-log; chmod +x {OLD}/bin/cp-*
+            cp '{}' {OLD}/install
             printf -- '---\\nname: cp-tools\\n---\\nold\\n' >{OLD}/share/cp-tools/skill/SKILL.md
             ln -s {OLD} current; for n in cp-shell cp-gone; do ln -s ../lib/cp-tools/current/bin/$n ../../bin; done
             (cd {OLD}; {LIST})",
             made.root.display(),
             program("cp-shell").display(),
             program("cp-shell").display(),
+            installer().display(),
         );
         made.sh(&script).success();
         made
@@ -87,11 +89,12 @@ impl Installed {
         let script = format!(
             "set -e; rm -rf build v{version}; mkdir -p v{version} build/cp-tools-{version}; cd build/cp-tools-{version}
             mkdir -p bin share/man/man1 share/cp-tools/skill; echo new >share/man/man1/cp-new.1; echo new >bin/cp-new
-            printf '#!/bin/sh\\necho cp-shell {version}\\n' >bin/cp-shell; chmod +x bin/*
+            for n in cp-shell cp-log; do printf '#!/bin/sh\\necho %s {version}\\n' $n >bin/$n; done; chmod +x bin/*; cp '{}' install
             printf -- '---\\nname: cp-tools\\n---\\n{version}\\n' >share/cp-tools/skill/SKILL.md
             {change}\n{LIST}\n{tamper}
             cd ..; tar -czf ../v{version}/{archive} {pack} cp-tools-{version}; cd ..; rm -r build
-            echo {version} >latest; cd v{version}; sha256sum {archive} >SHA256SUMS"
+            echo {version} >latest; cd v{version}; sha256sum {archive} >SHA256SUMS",
+            installer().display()
         );
         self.sh(&format!("cd '{}'; {script}", self.releases.display())).success();
         self.sign(version, grade);
@@ -141,6 +144,11 @@ pub(crate) fn archive(version: &str) -> String {
 /// The archive of a release, below the releases.
 pub(crate) fn archive_file(version: &str) -> PathBuf {
     PathBuf::from(format!("v{version}")).join(archive(version))
+}
+
+/// The installer that is in each release.
+fn installer() -> PathBuf {
+    cp_testkit::repository().join("scripts/install")
 }
 
 fn signer() -> Signer {

@@ -37,6 +37,8 @@ fn update_replaces_programs_and_rollback_restores_them() {
     let again = place.update_from(&server).run().data();
     assert_eq!((&again["status"], &again["binary_replaced"]), (&"current".into(), &false.into()));
     assert_eq!(server.requests().len(), asked + 1, "the version is enough to know that there is nothing to do");
+    let text = place.update_from(&server).args(["--format", "text"]).run().success().stdout;
+    assert_eq!(text, format!("{NEW} is the newest version that this mirror offers\n"));
 
     let back = place.shell().args(["update", "--rollback"]).run().data();
     assert_eq!((&back["status"], &back["current_version"]), (&"rolled_back".into(), &OLD.into()));
@@ -103,6 +105,7 @@ fn signed_archive_must_contain_complete_tree() {
         ("verify_checksum", "", "rm SHA256SUMS", ""),
         ("verify_checksum", "", "echo nonsense >>SHA256SUMS", ""),
         ("verify_checksum", "", "ln -s /etc/passwd bin/cp-link", ""),
+        ("verify_checksum", "rm install", "", ""),
         ("replace", "", "", "-P --transform s,^cp-tools-9.9.9/bin/cp-new,/tmp/cp-new,"),
         ("replace", "", "", "-P --transform s,^cp-tools-9.9.9/bin/cp-new,cp-tools-9.9.9/../../cp-new,"),
         ("replace", "", "", "--transform s,^cp-tools-9.9.9,cp-tools-9.9.8,"),
@@ -114,8 +117,7 @@ fn signed_archive_must_contain_complete_tree() {
     }
     place.release_of(NEW, "info", "printf '#!/no/such/shell\\n' >bin/cp-shell", "", "");
     refused(&place, (4, "E_CONFIG"), "replace", "programs that do not run here");
-    // A release is installed by hand with the script beside its tree.
-    place.release_of(NEW, "info", "", "touch install", "");
+    place.release_of(NEW, "info", "", "", "");
     place.update().run().success();
 }
 

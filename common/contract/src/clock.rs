@@ -3,7 +3,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, NaiveDate, SecondsFormat, TimeDelta, Utc};
+use chrono::{
+    DateTime, Datelike as _, Days, Local, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat, TimeDelta, Utc,
+};
 
 use crate::wire::{Error, Result};
 
@@ -81,26 +83,35 @@ fn ago(span: &str) -> Option<String> {
 /// Returns the midnight that began the last day with this name, which is today if today has it.
 fn last_weekday(name: &str) -> Option<String> {
     let name: chrono::Weekday = name.parse().ok()?;
-    let now: jiff::Timestamp = now().parse().ok()?;
-    let today = now.to_zoned(jiff::tz::TimeZone::system()).weekday().to_monday_zero_offset();
-    let days = i64::from(today) - i64::from(name.num_days_from_monday());
-    local_midnight(days.rem_euclid(7))
+    local_midnight(u64::from(local_now()?.weekday().days_since(name)))
 }
 
 /// Parses a date with a time of day in the time zone of `TZ`, else of the machine.
 fn local_time(text: &str) -> Option<String> {
-    let time: jiff::civil::DateTime = text.parse().ok().filter(|_| text.contains([' ', 'T']))?;
-    let time = time.to_zoned(jiff::tz::TimeZone::system()).ok()?.timestamp();
-    DateTime::<Utc>::from_timestamp(time.as_second(), 0).map(rfc3339)
+    let text = text.replacen('T', " ", 1);
+    let formats = ["%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f"];
+    formats.into_iter().find_map(|format| NaiveDateTime::parse_from_str(&text, format).ok()).and_then(from_local)
 }
 
 /// Returns the midnight that began the day `days_before` days ago, in the time zone of `TZ`, else of the machine.
-fn local_midnight(days_before: i64) -> Option<String> {
-    let now: jiff::Timestamp = now().parse().ok()?;
-    let day = now.to_zoned(jiff::tz::TimeZone::system()).date();
-    let day = day.checked_sub(jiff::Span::new().try_days(days_before).ok()?).ok()?;
-    let midnight = day.to_zoned(jiff::tz::TimeZone::system()).ok()?.timestamp();
-    DateTime::<Utc>::from_timestamp(midnight.as_second(), 0).map(rfc3339)
+fn local_midnight(days_before: u64) -> Option<String> {
+    let day = local_now()?.date_naive().checked_sub_days(Days::new(days_before))?;
+    from_local(day.and_time(NaiveTime::MIN))
+}
+
+fn local_now() -> Option<DateTime<Local>> {
+    DateTime::parse_from_rfc3339(&now()).ok().map(|now| now.with_timezone(&Local))
+}
+
+/// Formats a local time as a printed time: the earlier one if the clock was set back, an hour later if the clock skipped it.
+fn from_local(time: NaiveDateTime) -> Option<String> {
+    let earliest = |time: NaiveDateTime| {
+        let found = time.and_local_timezone(Local);
+        // The order of the two is not defined, and the first moment after the clock was set back has a second one that is not it.
+        let both = [found.earliest(), found.latest()].into_iter().flatten().map(|found| found.with_timezone(&Utc));
+        both.filter(|found| found.with_timezone(&Local).naive_local() == time).min()
+    };
+    earliest(time).or_else(|| earliest(time.checked_add_signed(TimeDelta::hours(1))?)).map(rfc3339)
 }
 
 fn rfc3339(time: DateTime<Utc>) -> String {

@@ -152,7 +152,7 @@ impl Endpoints {
                 format!("{keys}, or run one here: `ollama serve`, then `ollama pull MODEL` and -m ollama/MODEL")
             }
         };
-        let offline = "without any of them `cp-ask --backend stub hi` works: the stub answers offline";
+        let offline = "without any of them `cp-llm --backend stub --format text hi` works: the stub answers offline";
         Error::config("no backend is configured").hint(format!("{hint}\n{offline}")).fatal()
     }
 

@@ -1,9 +1,7 @@
 //! Where the programs are installed: as a release below `lib/cp-tools`, with a directory for each version and a link to the current one,
 //! or by a package manager, which is run.
 
-use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -12,26 +10,9 @@ use cp_common::coprocess::on_path;
 use cp_common::output::number;
 use cp_common::wire::quoted;
 use cp_common::{Code, Error, Result};
-use rustix::fs::{CWD, RenameFlags, renameat, renameat_with};
 use tempfile::TempDir;
 
 use super::tree::run;
-
-/// The directories whose files have links below the prefix.
-const LINKED: [&str; 7] = [
-    "bin",
-    "share/man/man1",
-    "share/man/man5",
-    "share/man/man7",
-    "share/bash-completion/completions",
-    "share/zsh/site-functions",
-    "share/fish/vendor_completions.d",
-];
-/// The links to the active and the previous release.
-const CURRENT: &str = "current";
-const PREVIOUS: &str = "previous";
-/// The prefix of temporary directories.
-const STAGED: &str = ".update-";
 
 /// `lib/cp-tools` below a prefix.
 #[derive(Clone)]
@@ -39,36 +20,37 @@ pub(super) struct Install {
     root: PathBuf,
 }
 
+/// The version in the name of a tree: `0.2.0`, or `0.2.0-2` for another build of this version.
+fn version_of(tree: &Path) -> Option<String> {
+    let (name, _) = tree.file_name()?.to_str().map(|name| name.split_once('-').unwrap_or((name, "")))?;
+    number(name).map(|_| name.to_owned())
+}
+
 impl Install {
     /// Returns the installation that contains this program, which is `PREFIX/lib/cp-tools/VERSION/bin/cp-shell`.
     pub(super) fn of(program: &Path) -> Option<Self> {
         let tree = program.parent().filter(|bin| bin.ends_with("bin"))?.parent()?;
         let root = tree.parent().filter(|root| root.ends_with("lib/cp-tools"))?;
-        number(tree.file_name()?.to_str()?)?;
-        Some(Self { root: root.to_owned() })
+        version_of(tree).map(|_| Self { root: root.to_owned() })
     }
 
     /// The active version.
     pub(super) fn current(&self) -> Result<String> {
-        self.linked(CURRENT).ok_or_else(|| {
-            let error = Error::config("no release is active here").in_file(&self.root.join(CURRENT));
-            error.hint("install one with scripts/install")
+        let current = self.path("current");
+        current.read_link().ok().and_then(|tree| version_of(&tree)).ok_or_else(|| {
+            Error::config("no release is active here").in_file(&current).hint("install one with scripts/install")
         })
     }
 
-    /// The previous version, if it is kept.
-    pub(super) fn previous(&self) -> Option<String> {
-        self.linked(PREVIOUS).filter(|version| self.tree(version).is_dir())
+    /// The previous tree and its version, if it is kept.
+    pub(super) fn previous(&self) -> Option<(PathBuf, String)> {
+        let tree = self.path("previous").canonicalize().ok()?;
+        version_of(&tree).map(|version| (tree, version))
     }
 
-    fn linked(&self, name: &str) -> Option<String> {
-        let target = self.root.join(name).read_link().ok()?;
-        target.to_str().filter(|version| number(version).is_some()).map(str::to_owned)
-    }
-
-    /// The directory of a version.
-    pub(super) fn tree(&self, version: &str) -> PathBuf {
-        self.root.join(version)
+    /// A tree, or a link to one.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
     }
 
     /// Locks the installation against other updates, until the file is dropped.
@@ -85,90 +67,41 @@ impl Install {
 
     /// A temporary directory beside the versions, removed when it is dropped.
     pub(super) fn stage(&self) -> Result<TempDir> {
-        tempfile::Builder::new().prefix(STAGED).tempdir_in(&self.root).map_err(|e| self.refused(e))
-    }
-
-    /// Activates a tree by one rename, so that an interruption leaves the old or the new version active.
-    pub(super) fn replace(&self, tree: &Path, version: &str, stage: &TempDir) -> Result<()> {
-        let place = self.tree(version);
-        let done = || -> std::io::Result<()> {
-            rustix::fs::syncfs(File::open(tree)?)?;
-            if place.symlink_metadata().is_ok() {
-                // An old tree is removed with the temporary directory.
-                renameat_with(CWD, tree, CWD, &place, RenameFlags::EXCHANGE)?;
-            } else {
-                renameat(CWD, tree, CWD, &place)?;
+        tempfile::Builder::new().prefix(".update-").tempdir_in(&self.root).map_err(|e| {
+            if matches!(e.kind(), std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem) {
+                let message = format!("{} cannot be changed: {e}", self.root.display());
+                return Error::new(Code::Forbidden, message).hint("run it as the user who installed the programs");
             }
-            Ok(())
-        };
-        done().map_err(|e| self.refused(e))?;
-        self.put_in_force(version, stage)
+            Error::io("replacing the programs", e).in_file(&self.root)
+        })
     }
 
-    /// Activates an installed version.
-    pub(super) fn put_in_force(&self, version: &str, stage: &TempDir) -> Result<()> {
-        let link = |name: &str, version: &str| -> std::io::Result<()> {
-            symlink(version, stage.path().join(name))?;
-            std::fs::rename(stage.path().join(name), self.root.join(name))
-        };
-        let current = self.current()?;
-        link(PREVIOUS, &current)
-            .and_then(|()| link(CURRENT, version))
-            .and_then(|()| File::open(&self.root)?.sync_all())
-            .map_err(|e| self.refused(e))
+    /// Verifies a tree with the installer in it, which changes nothing.
+    pub(super) fn check(&self, tree: &Path) -> Result<()> {
+        self.installer(tree, &["--dry-run"], Code::Integrity)
     }
 
-    /// Creates missing links to the files of the active release below the prefix. Removes our dangling links, versions that are not active,
-    /// previous or running, and temporary directories of killed updates.
-    pub(super) fn tidy(&self, running: &Path) -> Result<()> {
+    /// Activates a tree with the installer in it. If it is interrupted, the old or the new version is active.
+    pub(super) fn activate(&self, tree: &Path) -> Result<()> {
+        self.installer(tree, &[], Code::Io)
+    }
+
+    fn installer(&self, tree: &Path, options: &[&str], code: Code) -> Result<()> {
         let prefix = self.root.ancestors().nth(2).unwrap_or(&self.root);
-        for folder in LINKED {
-            let here = prefix.join(folder);
-            let ours = format!("{}lib/cp-tools/{CURRENT}/{folder}/", "../".repeat(folder.split('/').count()));
-            for name in names(&self.root.join(CURRENT).join(folder)) {
-                let link = here.join(&name);
-                if link.symlink_metadata().is_err() {
-                    std::fs::create_dir_all(&here).map_err(|e| self.refused(e))?;
-                    symlink(format!("{ours}{name}"), link).map_err(|e| self.refused(e))?;
-                }
-            }
-            for link in names(&here).into_iter().map(|name| here.join(name)) {
-                let is_ours = link.read_link().is_ok_and(|target| target.to_string_lossy().starts_with(&ours));
-                if is_ours && !link.exists() {
-                    std::fs::remove_file(link).map_err(|e| self.refused(e))?;
-                }
-            }
-        }
-        let kept = [self.linked(CURRENT), self.linked(PREVIOUS)];
-        for name in names(&self.root) {
-            let tree = self.tree(&name);
-            let is_over = number(&name).is_some() && !kept.contains(&Some(name.clone())) && !running.starts_with(&tree);
-            if is_over || name.starts_with(STAGED) {
-                let _ = std::fs::remove_dir_all(tree);
-            }
-        }
-        Ok(())
+        let mut command = Command::new("/bin/sh");
+        command.arg(tree.join("install")).args(options).arg("--from").arg(tree).arg("--prefix").arg(prefix);
+        let code = |status| match status {
+            4 => Code::Config,
+            6 => Code::Conflict,
+            _ => code,
+        };
+        run(&mut command, Duration::MAX, "the installer of the release", code).map(drop)
     }
 
     /// True if a path is inside the installation.
     pub(super) fn has(&self, path: &Path) -> bool {
         path.starts_with(&self.root)
     }
-
-    fn refused(&self, e: impl Into<std::io::Error>) -> Error {
-        let e = e.into();
-        if matches!(e.kind(), std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem) {
-            let message = format!("{} cannot be changed: {e}", self.root.display());
-            return Error::new(Code::Forbidden, message).hint("run it as the user who installed the programs");
-        }
-        Error::io("replacing the programs", e).in_file(&self.root)
-    }
-}
-
-/// The names in a directory; none if it does not exist.
-fn names(directory: &Path) -> BTreeSet<String> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// The time limit for a query to dpkg.
@@ -193,7 +126,7 @@ impl Manager {
             return Some(Self::Cargo(home));
         }
         let mut asked = Command::new(on_path("dpkg")?);
-        let owner = run(asked.arg("-S").arg(program), QUESTION, "dpkg", Code::Io).ok()?;
+        let owner = run(asked.arg("-S").arg(program), QUESTION, "dpkg", |_| Code::Io).ok()?;
         Some(Self::Apt(owner.split_once(": ")?.0.to_owned()))
     }
 

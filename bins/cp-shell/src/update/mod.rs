@@ -1,5 +1,6 @@
 //! `cp-shell update`: updates all programs to the newest release, or to another one: discover, download, verify the signature and checksum,
-//! replace, sync the skill. The steps before the replacement use a directory of their own, and the replacement is one rename.
+//! replace, sync the skill. The steps before the replacement use a directory of their own, and the installer of the release replaces the
+//! programs by one rename.
 //!
 //! The parts are [`install`] (releases and package managers), [`release`] (sources and signatures) and [`tree`] (files and the skill).
 
@@ -128,14 +129,11 @@ impl Update {
 
     fn roll_back(&mut self, install: &Install) -> Result<Updated> {
         let before = self.current.clone();
-        let version = install.previous().filter(|version| *version != before);
-        let version = version.ok_or_else(|| Error::not_found("there is no previous version"))?;
-        self.stage = "verify_checksum";
-        tree::check(&install.tree(&version))?;
-        self.stage = "replace";
-        tree::try_out(&install.tree(&version), &version)?;
+        let previous = install.previous().filter(|(_, version)| *version != before);
+        let (tree, version) = previous.ok_or_else(|| Error::not_found("there is no previous version"))?;
         let stage = install.stage()?;
-        let outcome = install.put_in_force(&version, &stage);
+        let outcome = self.activate(install, &tree, &version);
+        drop(stage);
         self.settle(outcome, &before)?;
         Ok(self.answer("rolled_back", before, Some(version), "cp-shell update --rollback".to_owned()))
     }
@@ -185,7 +183,10 @@ impl Update {
                 self.done()
             }
             // An earlier update may have been killed after the replacement.
-            (None, true) => self.settle(Ok(()), &before).map(|()| "current")?,
+            (None, true) => {
+                let outcome = self.repaired();
+                self.settle(outcome, &before).map(|()| "current")?
+            }
             (None, false) => "current",
             (Some(_), false) if args.check => "available",
             (Some(_), false) => "planned",
@@ -227,13 +228,23 @@ impl Update {
         }
         self.stage = "replace";
         let tree = tree::unpack(&archive, &release.version, stage.path())?;
-        self.stage = "verify_checksum";
-        tree::check(&tree)?;
-        self.stage = "replace";
-        tree::try_out(&tree, &release.version)?;
-        signals::check()?;
-        let outcome = install.replace(&tree, &release.version, &stage);
+        let outcome = self.activate(&install.clone(), &tree, &release.version);
         self.settle(outcome, &before)
+    }
+
+    /// Activates the active tree again, which creates its missing links and removes unused trees.
+    fn repaired(&self) -> Result<()> {
+        let Method::Release(install) = &self.method else { return Ok(()) };
+        install.activate(&install.path("current"))
+    }
+
+    /// Verifies, tests and activates a tree.
+    fn activate(&mut self, install: &Install, tree: &Path, version: &str) -> Result<()> {
+        self.stage = "verify_checksum";
+        install.check(tree)?;
+        self.stage = "replace";
+        tree::try_out(tree, version)?;
+        install.activate(tree)
     }
 
     /// Finishes after the replacement, even if it failed: the active version is read and not assumed.
@@ -242,7 +253,6 @@ impl Update {
         self.current = install.current()?;
         self.replaced = self.current != before;
         outcome?;
-        install.tidy(&self.program)?;
         self.sync_skill(before)
     }
 
@@ -250,7 +260,7 @@ impl Update {
     fn sync_skill(&mut self, before: &str) -> Result<()> {
         self.stage = "skill_sync";
         let prefix = match &self.method {
-            Method::Release(install) => install.tree("current"),
+            Method::Release(install) => install.path("current"),
             _ => self.program.ancestors().nth(2).unwrap_or(&self.program).to_owned(),
         };
         let is_release = |place: &Path| matches!(&self.method, Method::Release(install) if install.has(place));
@@ -375,7 +385,7 @@ impl Reply for Updated {
     fn text(&self) -> String {
         let Self { status, previous_version, current_version, target_version, skill_sync_status, .. } = self;
         let line = match *status {
-            "current" => format!("{current_version} is the newest version"),
+            "current" => format!("{current_version} is the newest version that this mirror offers"),
             "available" | "planned" => {
                 format!("{} would replace {current_version}", target_version.as_deref().unwrap_or("the newest version"))
             }

@@ -1,5 +1,5 @@
-//! The files of a release: downloaded, unpacked beside the installed version, compared with their list and tested; and the skill for
-//! agents, which is updated with the programs.
+//! The files of a release: downloaded, unpacked beside the installed version, and tested; and the skill for agents, which is updated with the
+//! programs.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use cp_common::{Code, Error, Result, signals};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use sha2::{Digest as _, Sha256};
 
-use super::release::{Release, Source, broken, sums};
+use super::release::{Release, Source, broken};
 
 /// The largest archive, in bytes.
 const LARGEST: u64 = 256 << 20;
@@ -60,7 +60,7 @@ pub(super) fn unpack(archive: &Path, version: &str, into: &Path) -> Result<PathB
         command.args(words).arg(archive).arg("-C").arg(into);
         // The environment could contain options for tar.
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("LC_ALL", "C");
-        run(&mut command, Duration::MAX, "tar", Code::Io)
+        run(&mut command, Duration::MAX, "tar", |_| Code::Io)
     };
     let top = format!("cp-tools-{version}");
     let listed = tar(&["-tzf"])?;
@@ -72,29 +72,6 @@ pub(super) fn unpack(archive: &Path, version: &str, into: &Path) -> Result<PathB
     }
     tar(&["--no-same-owner", "--no-same-permissions", "-xzf"])?;
     Ok(into.join(top))
-}
-
-/// Compares a tree with its list: every listed file is present and unchanged, there are no other files, and no links.
-pub(super) fn check(tree: &Path) -> Result<()> {
-    let list = std::fs::read_to_string(tree.join("SHA256SUMS"));
-    let mut listed = sums(&list.map_err(|e| broken(format!("the tree has no readable SHA256SUMS: {e}")))?)?;
-    for (name, path) in files(tree)? {
-        signals::check()?;
-        // The list itself and the script that installs the tree by hand are not listed.
-        match listed.remove(&name) {
-            None if matches!(name.as_str(), "SHA256SUMS" | "install") => {}
-            None => return Err(broken(format!("{name} is in the release, and not in its list"))),
-            Some(sum) => {
-                let mut hashed = Hashed { into: std::io::sink(), hash: Sha256::new() };
-                let read = File::open(&path).and_then(|mut file| std::io::copy(&mut file, &mut hashed));
-                read.map_err(|e| Error::io("reading", e).in_file(&path))?;
-                if hex(&hashed.hash.finalize()) != sum {
-                    return Err(broken(format!("{name} is not the file that the release lists")));
-                }
-            }
-        }
-    }
-    listed.keys().next().map_or(Ok(()), |name| Err(broken(format!("{name} is missing from the release"))))
 }
 
 /// The files below a directory by their relative names. Other kinds of entries are refused.
@@ -120,7 +97,7 @@ pub(super) fn files(tree: &Path) -> Result<BTreeMap<String, PathBuf>> {
 /// Tests that the programs of a tree run on this machine, and report this version.
 pub(super) fn try_out(tree: &Path, version: &str) -> Result<()> {
     let mut command = Command::new(tree.join("bin/cp-shell"));
-    let reported = run(command.arg("--version"), TRIAL, "cp-shell --version", Code::Config);
+    let reported = run(command.arg("--version"), TRIAL, "cp-shell --version", |_| Code::Config);
     let reported = reported.map_err(|e| match e.code() {
         Code::Interrupted => e,
         _ => Error::config(format!("the programs of {version} do not run here: {}", e.message()))
@@ -130,9 +107,9 @@ pub(super) fn try_out(tree: &Path, version: &str) -> Result<()> {
     if is_it { Ok(()) } else { Err(broken(format!("the programs of {version} say that they are {}", reported.trim()))) }
 }
 
-/// Runs a command until it exits, a signal arrives, or the time limit is reached, and returns its output. A command that fails is an error
-/// with this code.
-pub(super) fn run(command: &mut Command, limit: Duration, name: &str, code: Code) -> Result<String> {
+/// Runs a command until it exits, a signal arrives, or the time limit is reached, and returns its output. `code` maps the exit status of a
+/// command that fails.
+pub(super) fn run(command: &mut Command, limit: Duration, name: &str, code: impl Fn(i32) -> Code) -> Result<String> {
     let (started, mut printed) = (Instant::now(), Vec::new());
     let mut child = Child::start(command.stderr(Stdio::piped()), Grace::default())?;
     child.close_input();
@@ -148,10 +125,11 @@ pub(super) fn run(command: &mut Command, limit: Duration, name: &str, code: Code
             std::thread::sleep(Duration::from_millis(2));
         }
     }
-    if child.wait()?.success() {
+    let status = child.wait()?;
+    if status.success() {
         return Ok(String::from_utf8_lossy(&printed).into_owned());
     }
-    Err(Error::new(code, format!("{name} failed: {}", child.error_text())))
+    Err(Error::new(code(status.code().unwrap_or_default()), format!("{name} failed: {}", child.error_text())))
 }
 
 /// The directories of skills, below the user's home.
