@@ -245,6 +245,26 @@ fn chat_starts_the_interactive_session() {
     assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
 }
 
+#[test]
+fn chat_reads_turns_from_pipe() {
+    let place = Place::new();
+    let ran = place.shell("sh", "printf 'one\\ntwo\\n' | cp-ask chat").env("CP_BACKEND", "stub").run();
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert!(ran.stdout.contains("stub response 1") && ran.stdout.contains("stub response 2"), "{ran:?}");
+}
+
+#[test]
+fn missing_starter_template_names_init() {
+    let place = Place::new();
+    let ran = run(&place, "cp-ask -t review hi");
+    assert_eq!((ran.status, ran.stdout.as_str()), (3, ""), "{ran:?}");
+    assert!(ran.stderr.contains("`cp-ask init` creates it"), "{ran:?}");
+    let ran = run(&place, "cp-ask init >/dev/null && cp-ask -t review hi");
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "stub response 1\n"), "{ran:?}");
+    let other = run(&place, "cp-ask -t absent-template hi");
+    assert!(other.status == 3 && other.stderr.contains("write it to"), "{other:?}");
+}
+
 /// The rows of the table of habits: the lines of code in its last column.
 fn habits() -> Vec<String> {
     let page = std::fs::read_to_string(repository().join("docs/HABITS.md")).unwrap();

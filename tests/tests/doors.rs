@@ -275,6 +275,18 @@ fn tree_is_governed_through_every_door() {
 }
 
 #[test]
+fn missing_tree_is_named_in_error() {
+    let place = place();
+    for words in
+        [&["cp-exec", "--root", "no-tree", "--", "true"][..], &["cp-toolloop", "--root", "no-tree", "--", "go"]]
+    {
+        let ran = place.program(words[0]).args(&words[1..]).run();
+        assert_ne!(ran.status, 0, "{words:?}: {ran:?}");
+        assert!(ran.stderr.contains("no-tree: the root: no such file"), "{words:?}: {ran:?}");
+    }
+}
+
+#[test]
 fn undo_is_governed_by_tree_of_run() {
     for is_listed in [true, false] {
         let place = place();

@@ -76,7 +76,7 @@ fn run_verb(verb: Verb, agent: Option<&str>, out: &mut Output) -> Result<u8> {
             return execute("cp-shell", &["config", "--format", "text"], rest);
         }
         Verb::Doctor(rest) => return execute("cp-shell", &["doctor", "--format", "text"], rest),
-        Verb::Chat(rest) => return execute("cp-shell", &[], rest),
+        Verb::Chat(rest) => return execute("cp-shell", &["--interactive"], rest),
         Verb::Session(rest) => {
             let session = current(agent, &home)?;
             return execute("cp-session", &["load", "--session", &session, "--format", "text"], rest);

@@ -37,6 +37,9 @@ impl Template {
         let names: Vec<String> = known.iter().map(|file| name_of(file)).collect();
         Err(match nearest(name, names.iter().map(String::as_str)) {
             Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None if STARTERS.iter().any(|(starter, _)| starter.strip_suffix(".md") == Some(name)) => {
+                error.hint("`cp-ask init` creates it, with the other starter files")
+            }
             None => error.hint(format!("write it to {}", directory(home).join(format!("{name}.md")).display())),
         })
     }

@@ -30,6 +30,19 @@ fn failed_command_error_has_members_of_result() {
 }
 
 #[test]
+fn failed_command_prints_its_output_in_text_format() {
+    let exec = Exec::new(Who::Me);
+    for (end, status) in [("exit 0", 0), ("exit 3", 1), ("kill -9 $$", 1)] {
+        let script = format!("echo out; echo err >&2; {end}");
+        let ran = exec.command(&["--format", "text", "--", "sh", "-c", &script]).run();
+        assert_eq!((ran.status, ran.stdout.as_str()), (status, "out\nerr\n"), "{end}: {ran:?}");
+    }
+    let ran = exec.command(&["--format", "text", "--", "sh", "-c", "exit 3"]).run();
+    assert_eq!((ran.status, ran.stdout.as_str()), (1, ""), "{ran:?}");
+    assert!(ran.stderr.contains("sh exited with 3"), "{ran:?}");
+}
+
+#[test]
 fn ledger_has_intent_before_result_and_refusals() {
     let exec = Exec::new(Who::Me);
     exec.ask(&["--", "true"]);

@@ -177,7 +177,7 @@ fn with_options<C: Parser>(
         describe::run::<C>(program, &verb, matches, &mut context)
     } else {
         C::from_arg_matches(matches)
-            .map_err(|e| usage_error(program, command, &program.shown(&verb), &e))
+            .map_err(|e| usage_error(program, command, program.shown(&verb), &e))
             .and_then(|cli| run(cli, &mut context))
     };
     if !is_without_home {

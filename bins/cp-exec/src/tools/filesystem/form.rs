@@ -128,6 +128,11 @@ fn unified(patch: &str) -> Result<Vec<FileChange>> {
                 fault("the patch has binary content").hint("write_file creates a file of text; bytes need a command")
             );
         }
+        if line.starts_with("old mode ") {
+            return Err(fault("the patch changes permissions").hint(
+                "send the patch without the lines `old mode` and `new mode`, and change the permissions with chmod as a command",
+            ));
+        }
         header.read(line);
         lines.next();
     }
@@ -168,7 +173,7 @@ impl Header {
                     .split_once(" b/")
                     .map_or_else(Default::default, |(old, new)| (old.to_owned(), format!("b/{new}")));
             }
-            ("new", mode) => {
+            ("new", mode) if mode.starts_with("file ") => {
                 NO_FILE.clone_into(&mut self.old);
                 self.is_executable = mode == "file mode 100755";
             }

@@ -16,6 +16,7 @@ use cp_common::program::confirm::inspect;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Source};
 use cp_common::stream::unread;
+use cp_common::wire::Reply as _;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
@@ -235,8 +236,17 @@ impl Args {
 fn answer(outcome: Result<FinishedRun>, context: &mut Context) -> Result<()> {
     if context.out.format() != Format::Raw {
         return outcome.and_then(|done| {
-            let result = done.into_answer()?;
-            context.out.record(Kind::ExecResult, &result)
+            let output = done.result.text();
+            match done.into_answer() {
+                Ok(result) => context.out.record(Kind::ExecResult, &result),
+                // The output of the command explains its failure; in JSON the error has it.
+                Err(error) => {
+                    if context.out.format() == Format::Text && !output.is_empty() {
+                        context.out.piece(&format!("{output}\n"))?;
+                    }
+                    Err(error)
+                }
+            }
         });
     }
     exit_with_status(outcome, context);
