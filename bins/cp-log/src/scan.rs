@@ -76,8 +76,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     for file in &args.files {
         scan.operand(file, context)?;
     }
-    let Counts { files, skipped, with_secrets, secrets } = scan.counts;
-    if files + skipped == 0 {
+    let Counts { files, skipped, failed, with_secrets, secrets } = scan.counts;
+    if files + skipped + failed == 0 {
         return Err(Error::not_found("no file to scan").hint("name a file, a directory with files, or -"));
     }
     context.out.extra("files", files);
@@ -96,6 +96,8 @@ struct Counts {
     files: u64,
     /// Files that are not text.
     skipped: u64,
+    /// Operands and files that cannot be read.
+    failed: u64,
     with_secrets: u64,
     secrets: u64,
 }
@@ -114,14 +116,20 @@ impl Scan {
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => self.directory(path, 0, context),
             Ok(metadata) if metadata.is_file() => self.file(path, context),
-            Ok(_) => context.out.item_failed(
+            Ok(_) => self.fail(
+                context,
                 Error::validation("neither a file nor a directory").in_file(path).hint("`-` reads standard input"),
             ),
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                context.out.item_failed(Error::not_found(format!("{} does not exist", named())))
+                self.fail(context, Error::not_found(format!("{} does not exist", named())))
             }
-            Err(e) => context.out.item_failed(Error::io("cannot read", e).in_file(path)),
+            Err(e) => self.fail(context, Error::io("cannot read", e).in_file(path)),
         }
+    }
+
+    fn fail(&mut self, context: &mut Context, error: Error) -> Result<()> {
+        self.counts.failed += 1;
+        context.out.item_failed(error)
     }
 
     /// All files in a directory, in the order of their names. Links are not followed: what they lead to is somewhere else.
@@ -130,9 +138,9 @@ impl Scan {
         let mut entries = match listed {
             Ok(entries) if depth < DEPTH => entries,
             Ok(_) => {
-                return context.out.item_failed(Error::validation("too many directories in each other").in_file(path));
+                return self.fail(context, Error::validation("too many directories in each other").in_file(path));
             }
-            Err(e) => return context.out.item_failed(Error::io("cannot read", e).in_file(path)),
+            Err(e) => return self.fail(context, Error::io("cannot read", e).in_file(path)),
         };
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
@@ -144,7 +152,7 @@ impl Scan {
                 }
                 Ok(kind) if kind.is_file() => self.file(&entry.path(), context)?,
                 Ok(_) => {}
-                Err(e) => context.out.item_failed(Error::io("cannot read", e).in_file(&entry.path()))?,
+                Err(e) => self.fail(context, Error::io("cannot read", e).in_file(&entry.path()))?,
             }
         }
         Ok(())
@@ -153,7 +161,7 @@ impl Scan {
     fn file(&mut self, path: &Path, context: &mut Context) -> Result<()> {
         match File::open(path) {
             Ok(file) => self.source(file, &path.display().to_string(), context),
-            Err(e) => context.out.item_failed(Error::io("cannot read", e).in_file(path)),
+            Err(e) => self.fail(context, Error::io("cannot read", e).in_file(path)),
         }
     }
 
@@ -165,7 +173,7 @@ impl Scan {
             let more = match window.fill(&mut lines) {
                 Ok(more) => more,
                 Err(e) if e.is_fatal() => return Err(e),
-                Err(e) => return context.out.item_failed(e.in_file(Path::new(name))),
+                Err(e) => return self.fail(context, e.in_file(Path::new(name))),
             };
             if window.is_first && window.bytes[..window.bytes.len().min(HEAD)].contains(&0) {
                 self.counts.skipped += 1;
