@@ -162,12 +162,13 @@ fn approval_card_compares_what_was_shown_with_what_ran() {
 #[test]
 fn run_shows_its_approvals_and_the_difference_of_each_edit() {
     let place = Place::new();
-    place.policy("[paths]\nwrite = [\".\"]\n");
-    place.work.write("f", "one\ntwo\n");
+    place.policy("[paths]\nread = [\".\", \"../beside\"]\nwrite = [\".\", \"../beside\"]\n");
+    // Outside of the working directory, so that a person is asked.
+    place.root.write("beside/f", "one\ntwo\n");
     place.work.write("g", "a\nb\n");
     let file = |rest: &str| format!(r#"{{"tool_calls":[{{"name":"filesystem","input":{{{rest}}}}}]}}"#);
     let script = [
-        file(r#""operation":"write_file","path":"f","content":"one\n2\n","mode":"overwrite""#),
+        file(r#""operation":"write_file","path":"../beside/f","content":"one\n2\n","mode":"overwrite""#),
         file(r#""operation":"edit_file","path":"g","old":"b","new":"c""#),
         r#"{"tool_calls":[{"name":"shell","input":{"argv":["rm","-rf","/"]}}]}"#.to_owned(),
         r#"{"content":"done"}"#.to_owned(),

@@ -37,7 +37,7 @@ fn invalid_file_is_named_and_doctor_runs() {
     place.home.write("config/cp.toml", "agent = \"a\"\ntierr = \"ho1\"\n");
     let broken = place.run(&["config"]).assert().code(4);
     broken.stdout(contains("line 2")).stdout(contains("`tier`"));
-    place.run(&["doctor"]).assert().code(0).stdout(contains("\"status\":\"fail\""));
+    place.run(&["doctor"]).assert().code(1).stdout(contains("\"status\":\"fail\""));
 }
 
 #[test]
