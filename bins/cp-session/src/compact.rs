@@ -75,8 +75,9 @@ struct Summary {
     content: Content,
     #[serde(default)]
     model: String,
+    /// `None` if the provider does not report it.
     #[serde(default)]
-    usage: Usage,
+    usage: Option<Usage>,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -158,7 +159,7 @@ fn store(session: &Session, covered: &[Stored], through_seq: u64, summary: &Summ
         .with("through_seq", &through_seq)
         .with("turns", &turns)
         .with("model", &summary.model)
-        .with("usage", &summary.usage);
+        .with("usage", &summary.usage.unwrap_or_default());
     let receipt = Ledger::open_existing(&session.file(), Sync::Line)?.append(entry)?;
     Ok(compacted(session, turns, through_seq, Some(text), Some(receipt)))
 }

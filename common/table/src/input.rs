@@ -29,7 +29,7 @@ pub struct TableOptions {
     #[arg(long)]
     csv: bool,
     /// The same with tabs instead of commas
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     tsv: bool,
 }
 

@@ -20,7 +20,7 @@ pub(super) enum Length {
 }
 
 /// Maximum number of lines of short help.
-const SCREEN: usize = 46;
+const SCREEN: usize = 48;
 /// Width of a line where standard output is not a terminal.
 const WIDTH: usize = 80;
 /// Widths of a terminal that lines fit. On a wider one they would be harder to read.

@@ -83,6 +83,9 @@ pub(crate) struct Summary {
     /// Of a tool loop: number of model turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) iterations: Option<u64>,
+    /// Of a dry run over rows: what the requests would take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) estimate: Option<Estimate>,
     /// Of a tool loop: number of model turns of its agents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agent_iterations: Option<u64>,
@@ -134,4 +137,19 @@ pub(crate) struct Details {
     /// Other members.
     #[serde(flatten)]
     pub(crate) more: Map<String, Value>,
+}
+
+/// The requests of a dry run: their number, tokens and cost.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub(crate) struct Estimate {
+    /// Number of requests.
+    pub(crate) requests: u64,
+    /// Estimated tokens of the input.
+    pub(crate) input_tokens: u64,
+    /// The most tokens of the output; null if a request sets no limit.
+    pub(crate) max_output_tokens: Option<u64>,
+    /// Estimated cost of the input; null if a model is unpriced.
+    pub(crate) input_usd: Option<f64>,
+    /// The highest cost; null if it is unknown.
+    pub(crate) max_usd: Option<f64>,
 }
