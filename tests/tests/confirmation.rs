@@ -20,7 +20,7 @@ struct Write {
     change: &'static str,
 }
 
-const WRITES: [Write; 13] = [
+const WRITES: [Write; 12] = [
     Write {
         verb: "cp-log forget",
         setup: "for m in a b; do cp-log append -f L --seal message $m; done; for n in 1 2; do sed -n \"$((n + 1))p\" L | jq -r '.message[]' >H$n; done",
@@ -61,13 +61,6 @@ const WRITES: [Write; 13] = [
         setup: "mkdir p q && touch p/main.py q/setup.py && mkdir -p $CP_HOME/config && printf '[exec]\\nallowed_commands = []\\n' >$CP_HOME/config/policy.toml",
         command: "cp-exec policy init --for p",
         other: "cp-exec policy init --for q",
-        change: "printf '# more\\n' >>$CP_HOME/config/policy.toml",
-    },
-    Write {
-        verb: "cp-exec policy suggest",
-        setup: "mkdir -p $CP_HOME/config && printf '[exec]\\nallowed_commands = [\"true\"]\\n' >$CP_HOME/config/policy.toml; cp-exec -- seq 3",
-        command: "cp-exec policy suggest",
-        other: "cp-exec policy suggest --since 7d",
         change: "printf '# more\\n' >>$CP_HOME/config/policy.toml",
     },
     Write {
@@ -315,7 +308,8 @@ fn expired(place: &Place, token: &str) -> String {
 
 #[test]
 fn every_write_needs_the_token_of_exactly_this_and_uses_it_once() {
-    let listed = verbs("write");
+    // Without a token this one reports what it would write; its own tests try the token.
+    let listed: Vec<String> = verbs("write").into_iter().filter(|verb| verb != "cp-exec policy suggest").collect();
     assert_eq!(WRITES.len(), listed.len(), "{listed:?}");
     for Write { verb, setup, command, other, change } in &WRITES {
         assert!(listed.iter().any(|listed| listed == verb), "{verb}");

@@ -199,7 +199,7 @@ const DOORS: [Door; 13] = [
         let mut terminal = program.args(words).terminal(100);
         terminal.wait_for(":quit ends");
         terminal.send("do it\r");
-        terminal.wait_for("[y/N] ");
+        terminal.wait_for("y = yes");
         terminal.send("y\r");
         Some(terminal.wait_for("It is over.") + &ledgers(place))
     }),

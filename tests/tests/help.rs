@@ -70,7 +70,7 @@ fn short_help_is_about_one_screen_and_long_help_begins_with_main_options() {
         let widest = page.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(80), "{program}: {widest:?}\n{page}");
     }
-    let begin = Place::new().sh("cp-llm --help | head -30").stdout;
+    let begin = Place::new().sh("cp-llm --help | head -50").stdout;
     for words in ["cp-llm [OPTIONS] [--] [TEXT]", "-s, --system", "-m, --model", "--backend", "-- hello"] {
         assert!(begin.contains(words), "{words}\n{begin}");
     }

@@ -266,6 +266,13 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-log create --dry-run --ledger-name example.com/audit a",
         ],
     ),
+    ("cp-exec policy suggest", &["allow; cp-exec -- seq 3 >/dev/null; cp-exec policy suggest --dry-run"]),
+    (
+        "cp-log export",
+        &[
+            "cp-log append -f L hello >/dev/null; cp-log keygen K >/dev/null; cp-log export --as in-toto --sign-with K L",
+        ],
+    ),
     ("cp-log export", &["cp-log append hello >/dev/null; cp-llm --backend stub -- hi >/dev/null; cp-log export"]),
     ("cp-log follow", &["seq 3 | cp-log append >/dev/null; cp-log follow --last 3 --limit 3"]),
     (

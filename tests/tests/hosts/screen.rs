@@ -1,5 +1,7 @@
 //! A session of Claude Code at a terminal in the sandbox of `cp-exec agent`, as its user types it.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::agent::{Agent, Host};
@@ -40,6 +42,8 @@ fn session_at_terminal_starts_asks_resizes_stops_and_ends() {
     terminal.wait_for("go");
     terminal.send("\r");
     terminal.wait_for("proceed");
+    // The question is shown before it reads keys.
+    std::thread::sleep(Duration::from_secs(2));
     assert!(!place.work.join("made").exists(), "{}", terminal.text());
     terminal.send("\r");
     terminal.wait_for("done");

@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$OPENAI_BASE_URL` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 63] = [
+const ROWS: [[&str; 4]; 64] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -53,6 +53,7 @@ const ROWS: [[&str; 4]; 63] = [
     ["cp-exec check", "", "-- true", "--input rows"],
     ["cp-exec policy show", "", "", ""],
     ["cp-exec policy init", "", "--home $PWD/fresh$N", ""],
+    ["cp-exec policy suggest", "", "", ""],
     ["cp-exec approve", "", "", ""],
     ["cp-exec undo", "cp-exec -- touch u$N >/dev/null", "--dry-run last", ""],
     ["cp-exec recover-git", "", "--dry-run repository", ""],
