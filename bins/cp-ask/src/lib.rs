@@ -7,7 +7,7 @@
 //! - [`answer`]: prints the records of an answer
 //! - [`conversation`]: the session of a call, and the current one of an agent
 //! - [`tools`]: the tools of a question
-//! - [`execute`]: commands that another program carries out
+//! - [`mod@execute`]: commands that another program carries out
 //! - [`environment`]: the variables of the programs
 
 mod answer;

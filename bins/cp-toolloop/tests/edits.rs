@@ -101,7 +101,7 @@ fn refused_call_has_next_step() {
     let results = place.run(&["x"]).results();
     for (result, step) in results.iter().zip([
         "did you mean filesystem?",
-        "the tools are filesystem, system, agent, shell, bash",
+        "Tool not permitted: ",
         "the arguments are operation, path",
         "did you mean `weather.sh`?",
         r#"filesystem {"operation":"read_file","path":"a"}"#,

@@ -169,11 +169,7 @@ for line in sys.stdin:
     let command = place.command(&["--mcp", &server, "--allow", "say", "x"]);
     let ran = command.env("OPENAI_API_KEY", "k").run();
     let results = ran.results();
-    assert_eq!(
-        (results[0].as_str(), results[2].as_str()),
-        ("hi False", "Tool not permitted: s_system\nHint: the tools are say"),
-        "{ran:?}"
-    );
+    assert_eq!((results[0].as_str(), results[2].as_str()), ("hi False", "Tool not permitted: s_system"), "{ran:?}");
     assert!(results[1].contains("missing properties 'text'"));
     assert!(ran.of("tool_result")[0]["receipt"]["seq"].is_u64() && ran.of("tool_result")[1]["receipt"].is_null());
     assert_eq!(place.run(&["--mcp", "nonsense", "x"]).status, 2);

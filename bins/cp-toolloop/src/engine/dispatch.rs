@@ -98,10 +98,9 @@ impl Engine {
         let waiting = self.run.conversation.calls[at].clone();
         let call = &waiting.asked;
         let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name).cloned() else {
-            let names: Vec<&str> = self.run.plan.tools.iter().map(|tool| tool.name.as_str()).collect();
-            let near = nearest(&call.name, names.iter().copied());
-            let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-            let message = format!("Tool not permitted: {}\nHint: the tools are {}{near}", call.name, names.join(", "));
+            let near = nearest(&call.name, self.run.plan.tools.iter().map(|tool| tool.name.as_str()));
+            let hint = near.map(|near| format!("\nHint: did you mean {near}?")).unwrap_or_default();
+            let message = format!("Tool not permitted: {}{hint}", call.name);
             return Ok(Break(Work::Answered(message)));
         };
         if let Some(Decision::Denied(reason)) = &waiting.decision {
