@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use cp_testkit::{Place, Signal};
 use rustix::fs::{Mode, OFlags};
+use rustix::pipe::PipeFlags;
 
 use super::rows::{World, verbs};
 
@@ -128,7 +129,7 @@ fn non_blocking_standard_input_is_awaited() {
         ("cp-llm --backend stub --input text", "whole", "\"content\":\"whole\""),
         ("cp-log append -f L", "whole", "\"seq\":1"),
     ] {
-        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         let child = place.program(words[0]).args(&words[1..]).stdin_from(reader).start();
         std::thread::sleep(Duration::from_millis(700));
