@@ -122,9 +122,11 @@ fn children_that_ignore_the_signal_do_not_hold_their_parent() {
 fn non_blocking_standard_input_is_awaited() {
     let place = Place::new();
     place.sh("cp-exec policy init").success();
-    let question = r#"{"hook_event_name":"PreToolUse","tool_name":"Read","tool_input":{"file_path":"a"},"cwd":"/","session_id":"s"}"#;
+    let question = serde_json::json!({"hook_event_name": "PreToolUse", "tool_name": "Read",
+        "tool_input": {"file_path": "a"}, "cwd": place.work.display().to_string(), "session_id": "s"});
+    let question = question.to_string();
     for (line, input, output) in [
-        ("cp-exec hook claude", question, "permissionDecision"),
+        ("cp-exec hook claude", question.as_str(), ""),
         ("cp-exec --stdin - -- cat", "whole", "\"stdout\":\"whole\""),
         ("cp-llm --backend stub --input text", "whole", "\"content\":\"whole\""),
         ("cp-log append -f L", "whole", "\"seq\":1"),
