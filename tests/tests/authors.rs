@@ -1,4 +1,4 @@
-//! What the authors of parts are told: everything that is wrong, at once, and in few lines.
+//! Errors for the authors of parts: each of them lists everything that is wrong, in few lines.
 
 use cp_testkit::Place;
 

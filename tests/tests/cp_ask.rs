@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use cp_testkit::{Outcome, Place, repository};
 
-/// Answers with what it was told, as JSON.
+/// Answers with its input, as JSON.
 const ECHO: &str = r#"#!/bin/sh
 exec jq -c --unbuffered '{ok: true, schema_version: "1.0", type: "message", data: {id: "e", role: "assistant", model: "echo", backend: "echo",
     content: ([.data.system, .data.model] + [.data.messages[].content] | tojson), tool_calls: [], stop_reason: "end_turn", usage: {input_tokens: 1, output_tokens: 1}}}'

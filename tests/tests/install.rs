@@ -1,4 +1,4 @@
-//! `scripts/install` and `scripts/release`: what a person installs, and what is made for that.
+//! `scripts/install` and `scripts/release`: the installed files, and the artefacts of a release.
 
 use std::time::Duration;
 

@@ -52,7 +52,7 @@ fn a_page_describes_the_options_of_its_program_and_no_others() {
             table.iter().filter(|name| !named.contains(**name) && !overview.contains(**name)).collect();
         assert!(missing.is_empty(), "neither {program}(1) nor cp-options(7) has {missing:?}");
         let unknown: Vec<_> = own.iter().filter(|name| !table.contains(name.as_str())).collect();
-        assert!(unknown.is_empty(), "{program}(1) describes what is no option: {unknown:?}");
+        assert!(unknown.is_empty(), "{program}(1) describes unknown options: {unknown:?}");
     }
 }
 

@@ -152,7 +152,7 @@ impl Agent {
         install().arg("--confirm").arg(plan["confirm_token"].as_str().unwrap_or_default()).run().success();
     }
 
-    /// Has it do what the model asks for, to its end.
+    /// Runs the agent until the model has no more calls.
     pub(super) fn run(&self, turns: Vec<Turn>) -> (Outcome, Model) {
         self.run_with(turns, &[])
     }
