@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -108,40 +108,69 @@ impl Pending {
             return rustix::fs::unlinkat(&directory, name, AtFlags::empty()).map_err(|e| failed(e.into()));
         };
         let temporary = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
-        let written = self.write(&directory, &temporary, after).map_err(failed);
-        let placed = written.and_then(|()| match &self.before {
-            Some(_) => {
-                self.is_unchanged(&directory, name)?;
+        let (file, is_named) = self.write(&directory, &temporary, after).map_err(failed)?;
+        let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let link = |name: &std::ffi::OsStr| {
+            rustix::fs::linkat(CWD, &open, &directory, name, AtFlags::SYMLINK_FOLLOW).map_err(|e| failed(e.into()))
+        };
+        let replaces = self.before.is_some();
+        // A hard link does not replace a file that was created in the meantime.
+        let mut placed =
+            if replaces && is_named { Ok(()) } else { link(if replaces { temporary.as_ref() } else { name }) };
+        if replaces && placed.is_ok() {
+            placed = self.is_unchanged(&directory, name).and_then(|()| {
                 rustix::fs::renameat(&directory, &temporary, &directory, name).map_err(|e| failed(e.into()))
-            }
-            // A hard link does not replace a file that was created in the meantime.
-            None => rustix::fs::linkat(&directory, &temporary, &directory, name, AtFlags::empty())
-                .map_err(|e| failed(e.into())),
-        });
-        if placed.is_err() || self.before.is_none() {
+            });
+        }
+        if is_named && !replaces || replaces && placed.is_err() {
             let _ = rustix::fs::unlinkat(&directory, &temporary, AtFlags::empty());
         }
         placed
     }
 
-    /// Writes the new content to a temporary file with the final owner and permissions.
-    fn write(&self, directory: impl std::os::fd::AsFd, temporary: &str, after: &After) -> std::io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(directory, temporary, flags, Mode::from_raw_mode(0o644))?;
-        if let Some(before) = &self.before {
-            let stat = rustix::fs::fstat(&file)?;
-            let (uid, gid) = before.owner;
-            if (stat.st_uid, stat.st_gid) != before.owner {
-                rustix::fs::fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    /// Writes the new content to a locked file with the final owner and permissions. It has no name, so that killing
+    /// this process leaves no file, where the file system supports that; else it has the temporary name, and the
+    /// result is true.
+    fn write(
+        &self,
+        directory: impl std::os::fd::AsFd,
+        temporary: &str,
+        after: &After,
+    ) -> std::io::Result<(File, bool)> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o644);
+        let (file, is_named) = match rustix::fs::openat(&directory, ".", flags | OFlags::TMPFILE, mode) {
+            Ok(file) => (file, false),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+                let named = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+                (rustix::fs::openat(&directory, temporary, named, mode)?, true)
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let mut file = File::from(file);
+        // See `remove_abandoned`. A file system without locks cannot have the lock of another process either.
+        let _ = file.try_lock();
+        let set = |file: &File| {
+            if let Some(before) = &self.before {
+                let stat = rustix::fs::fstat(file)?;
+                let (uid, gid) = before.owner;
+                if (stat.st_uid, stat.st_gid) != before.owner {
+                    rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+                }
+            }
+            let kept = self.before.as_ref().map(|before| before.permissions);
+            after.permissions.or(kept).map_or(Ok(()), |bits| rustix::fs::fchmod(file, Mode::from_raw_mode(bits)))
+        };
+        let written = set(&file).map_err(Into::into).and_then(|()| file.write_all(&after.bytes));
+        match written.and_then(|()| file.sync_all()) {
+            Ok(()) => Ok((file, is_named)),
+            Err(e) => {
+                if is_named {
+                    let _ = rustix::fs::unlinkat(&directory, temporary, AtFlags::empty());
+                }
+                Err(e)
             }
         }
-        let kept = self.before.as_ref().map(|before| before.permissions);
-        if let Some(permissions) = after.permissions.or(kept) {
-            rustix::fs::fchmod(file.as_fd(), Mode::from_raw_mode(permissions))?;
-        }
-        let mut file = File::from(file);
-        file.write_all(&after.bytes)?;
-        file.sync_all()
     }
 
     fn is_unchanged(&self, directory: impl std::os::fd::AsFd, name: &std::ffi::OsStr) -> Result<()> {
@@ -216,16 +245,19 @@ pub fn difference([old, new]: [&str; 2], before: &[u8], after: &[u8]) -> String 
     text
 }
 
-/// Removes the temporary files that killed changes of a file left beside it. A process of the number in the name may
-/// still write the file.
+/// Removes the temporary files that killed changes of a file left beside it. A process that still writes such a file
+/// has locked it; the number in its name does not show that, because another process may have the number now.
 pub fn remove_abandoned(path: &Path) {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
     let prefix = format!(".{}.", name.to_string_lossy());
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let found = entry.file_name();
-        let process =
-            found.to_str().and_then(|found| found.strip_prefix(&prefix)?.strip_suffix(".tmp")?.parse::<u32>().ok());
-        if process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists()) {
+        let number = found.to_str().and_then(|found| found.strip_prefix(&prefix)?.strip_suffix(".tmp"));
+        if number.is_none_or(|number| number.parse::<u32>().is_err()) {
+            continue;
+        }
+        let file = open_with(&entry.path(), OFlags::RDONLY | OFlags::NONBLOCK).map(File::from);
+        if file.is_ok_and(|file| file.try_lock().is_ok()) {
             // A file that cannot be removed now is removed the next time.
             let _ = std::fs::remove_file(entry.path());
         }
@@ -251,6 +283,46 @@ mod tests {
                 assert_eq!(open(&root.join(path), OFlags::PATH).unwrap_err(), Errno::LOOP, "{path}");
             }
         }
+    }
+
+    #[test]
+    fn remove_abandoned_removes_what_no_process_writes() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().canonicalize().unwrap();
+        let process = std::process::id();
+        let path = root.join("f");
+        let [left, writing, other, own] =
+            [format!(".f.{process}.tmp"), ".f.1.tmp".to_owned(), ".g.1.tmp".to_owned(), ".f.x.tmp".to_owned()];
+        for name in [&left, &writing, &other, &own] {
+            std::fs::write(root.join(name), "").unwrap();
+        }
+        let file = File::open(root.join(&writing)).unwrap();
+        file.lock().unwrap();
+        remove_abandoned(&path);
+        let is_there = |name: &String| root.join(name).exists();
+        assert_eq!([&left, &writing, &other, &own].map(is_there), [false, true, true, true]);
+        drop(file);
+        remove_abandoned(&path);
+        assert!(!is_there(&writing));
+    }
+
+    #[test]
+    fn change_leaves_only_its_file() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().canonicalize().unwrap().join("f");
+        let names =
+            || std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        let change = |text: &str| {
+            let before = File::open(&path).ok().map(|file| Present::read(file, &path).unwrap());
+            Pending { path: path.clone(), mode: "edit", before, after: Some(After::new(text.into(), None)) }
+        };
+        let late = change("late");
+        change("one").carry_out().unwrap();
+        assert_eq!(late.carry_out().unwrap_err().code(), Code::Conflict);
+        let late = change("late");
+        change("two").carry_out().unwrap();
+        assert_eq!(late.carry_out().unwrap_err().code(), Code::Conflict);
+        assert_eq!((names(), std::fs::read_to_string(&path).unwrap()), (vec!["f".into()], "two".to_owned()));
     }
 
     #[test]
