@@ -1,4 +1,4 @@
-//! The policy of one server: the policy of the home, narrowed to its command, with the network and variables of its table.
+//! The policy of one server: the policy of the home, with its command, and the network and variables of its table.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,8 @@ use crate::spec::Spec;
 /// The directories of our home that are hidden from servers.
 const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
 
-/// The policy that allows only this server: the same paths and limits, its own network and variables.
+/// The policy for this server: the same paths, programs and limits, its own network and variables. The programs that it
+/// starts run in its sandbox.
 pub(crate) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Path) -> String {
     let program = spec.argv.first().cloned().unwrap_or_default();
     let whole = toml::Table::from_iter([
@@ -29,8 +30,9 @@ fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Tab
     let variables = table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?.into())));
     env.extend(variables);
     env.extend(spec.env.iter().map(|(name, value)| (name.clone(), value.clone().into())));
+    let allowed = exec.remove("allowed_commands").and_then(|list| list.try_into::<Vec<String>>().ok());
     let own: [(&str, toml::Value); 5] = [
-        ("allowed_commands", vec![program.to_owned()].into()),
+        ("allowed_commands", [allowed.unwrap_or_default(), vec![program.to_owned()]].concat().into()),
         ("network", toml::Value::try_from(&table.network).unwrap_or_else(|_| "none".into())),
         // The command line or policy has chosen the arguments.
         ("argument_rules", "off".into()),
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn narrowed_policy_allows_only_the_server() {
+    fn narrowed_policy_has_programs_and_paths_of_policy_and_network_of_table() {
         let policy = Policy::of_text(
             "[exec]\nallowed_commands = [\"git\", \"rm\"]\nrestricted_commands = [\"dd\"]\ntimeout = 5\nnetwork = \"host\"\n\
              [[exec.rule]]\ncommand = \"x\"\ndecision = \"deny\"\nmatch = [\"x a\"]\n\
@@ -128,7 +130,7 @@ mod tests {
         let text = narrowed(&policy, &table, &spec, Path::new("/home/me/cp"));
         let parsed: toml::Table = toml::from_str(&text).unwrap();
         let list = |section: &str, key: &str| -> Vec<String> { parsed[section][key].clone().try_into().unwrap() };
-        assert_eq!(list("exec", "allowed_commands"), ["/opt/x/server"]);
+        assert_eq!(list("exec", "allowed_commands"), ["git", "rm", "/opt/x/server"]);
         assert_eq!(list("exec", "restricted_commands"), ["dd"]);
         assert_eq!(parsed["exec"]["network"].as_str(), Some("loopback"));
         assert_eq!(parsed["exec"]["rule"][0]["match"][0].as_str(), Some("x a"));

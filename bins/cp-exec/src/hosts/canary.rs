@@ -52,7 +52,7 @@ pub(crate) fn server_script(line: &str) -> String {
 }
 
 const SERVER: &str = r#"while read -r question; do
-  id=$(printf %s "$question" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  id=$(printf %s "$question" | sed -n 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/p')
   case $question in
     *'"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"canary","version":"1"}}' ;;
     *'"tools/list"'*) result='{"tools":[{"name":"effect","description":"d","inputSchema":{"type":"object"}}]}' ;;

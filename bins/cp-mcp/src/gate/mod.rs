@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use cp_common::keys::{hex, random};
+use cp_common::keys::random;
 use cp_common::{Code, Context, Error, Result, signals};
 use cp_mcp_wire::{Failure, INVALID_REQUEST, Party};
 use cp_redact::Redactor;
@@ -39,6 +39,9 @@ pub(crate) const EVENTS: &[&str] = &[
 
 /// The most starts of a server that answers no request.
 const STARTS: u32 = 3;
+
+/// The ids of the gate's own requests are larger, unlike those of clients, and fit in 32 bits.
+const FIRST_ID: u32 = 1 << 30;
 
 /// A server behind the gate. Its messages are posted as events; its exit is the last of them.
 pub(crate) trait Server {
@@ -102,8 +105,7 @@ pub(crate) fn run<S: Server>(
         states: States::new(),
         pending: BTreeMap::new(),
         own: None,
-        prefix: format!("cp-{}-", hex(&random::<8>()?)),
-        next: 0,
+        own_id: FIRST_ID + u32::from(u16::from_ne_bytes(random()?)),
         held: VecDeque::new(),
         deadline: None,
     };
@@ -148,8 +150,8 @@ struct Gate<'a, S, F> {
     pending: BTreeMap<Id, Pending>,
     /// The pending request of the gate itself, and when it was sent.
     own: Option<(Own, Instant)>,
-    prefix: String,
-    next: u64,
+    /// The id of the last request of the gate itself: a number, because some servers read no other ids.
+    own_id: u32,
     /// Lines of the client that wait for the response to that request.
     held: VecDeque<Vec<u8>>,
     /// When the pending requests end, after the client has disconnected.
@@ -279,9 +281,12 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
 
     /// Sends a request of the gate itself.
     fn request(&mut self, params: &RawValue, own: Own) -> Result<()> {
-        self.next += 1;
-        let id = format!("\"{}{}\"", self.prefix, self.next);
-        let id = RawValue::from_string(id).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        self.own_id += 1;
+        while self.pending.contains_key(&self.own_id.to_string()) {
+            self.own_id += 1;
+        }
+        let id =
+            RawValue::from_string(self.own_id.to_string()).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         let method = own.method();
         self.own = Some((own, Instant::now()));
         self.send(&message(Some(&id), method, Some(params)))

@@ -68,7 +68,7 @@ impl<S: Server, F: FnMut(Post, &Context) -> Result<S>> Gate<'_, S, F> {
     }
 
     fn is_own(&self, id: &str) -> bool {
-        self.own.is_some() && id.strip_prefix('"').is_some_and(|id| id.starts_with(&self.prefix))
+        self.own.is_some() && id.trim_matches('"') == self.own_id.to_string()
     }
 
     fn no_sampling(&self) -> String {

@@ -253,6 +253,7 @@ impl Route {
         let contained = format!("contained-{}", self.mark);
         let refused = |status, message: String, fix: &str| Check::not_fine(&check, status, message, fix);
         let is_denied = self.facts.input.contains("DENIED");
+        let is_tool = name == "mcp tool" || name == "unknown tool";
         if ran || is_denied && says(&contained) {
             let message = match name.as_str() {
                 "file" => "OPEN: a file outside of the policy was written, and the hook was not asked",
@@ -262,9 +263,7 @@ impl Route {
                 _ => "OPEN: a command ran outside the sandbox: the hook was not asked",
             };
             let fix = match host {
-                _ if name == "mcp tool" || name == "unknown tool" => {
-                    "write `[tools] allow = [\"@default\"]` in the policy, and add the tools that may run"
-                }
+                _ if is_tool => "write `[tools] allow = [\"@default\"]` in the policy, and add the tools that may run",
                 _ if is_denied => "deny the command in the policy, by restricted_commands or a rule",
                 Host::Codex => {
                     "start codex and trust the hook (/hooks): it passes over one that was not trusted, and says nothing"
@@ -275,6 +274,11 @@ impl Route {
         }
         if name != "shell" {
             return match results.iter().find(|text| text.contains(' ')).or(results.first()) {
+                // A host that has no tool of the unknown name runs none.
+                Some(text) if name == "mcp tool" && !says("Tool not permitted") => {
+                    let message = format!("not tried: the host itself refused the call: {}", shortened(text, 100));
+                    refused(Status::Warn, message, "look whether the host starts MCP servers in this directory")
+                }
                 Some(text) => Check::pass(&check, format!("no effect outside: {}", shortened(text, 100))),
                 None => refused(Status::Warn, "not tried: the host did not carry out the call".to_owned(), "try again"),
             };
