@@ -366,3 +366,31 @@ fn call_ends_at_policy_timeout_and_others_continue() {
     let results = entries(&place, "mcp.result");
     assert_eq!(results.iter().map(|entry| &entry["data"]["is_error"]).collect::<Vec<_>>(), [true, false]);
 }
+
+#[test]
+fn server_starts_programs_of_policy_in_its_sandbox() {
+    let place = Place::of("cp-mcp");
+    let calls = "    import subprocess
+    ran = subprocess.run(['sh', '-c', arguments['line']], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return '%d %s' % (ran.returncode, ran.stdout.decode())";
+    let server = server(&place, calls);
+    lists(&place, &json!([{"name": "run", "inputSchema": {"type": "object"}}]));
+    place.root.directory("aside");
+    place.policy("[exec]\nallowed_commands = [\"sh\", \"sed\", \"touch\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
+    let mut session = open(&place, &server);
+    let mut run = |line: &str| session.call("run", json!({ "line": line })).0;
+    assert_eq!(run("echo one | sed s/one/two/"), "0 two\n");
+    assert_eq!(run("touch made"), "0 ");
+    assert_ne!(run(&format!("touch {}/made", place.root.join("aside").display())), "0 ");
+    assert!(place.work.join("made").exists() && !place.root.join("aside/made").exists());
+}
+
+#[test]
+fn server_that_reads_only_numbers_as_ids_is_called() {
+    let place = Place::of("cp-mcp");
+    let server = server(&place, "    return name");
+    let script = place.root.read("scripted").replace("if \"id\" not in m ", "if not isinstance(m.get(\"id\"), int) ");
+    place.root.executable("scripted", script);
+    lists(&place, &json!([tool("look")]));
+    assert_eq!(open(&place, &server).call("look", json!({})), ("look".to_owned(), false));
+}
