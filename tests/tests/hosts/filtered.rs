@@ -3,14 +3,20 @@
 use std::time::Duration;
 
 use cp_testkit::server::{self, Reply};
-use cp_testkit::{Outcome, Server, repository};
-use serde_json::json;
+use cp_testkit::{Outcome, Program, Server, repository};
+use serde_json::{Value, json};
 
 use super::agent::{Agent, Host, hosts};
 use super::model::Model;
 
 /// Asks the agent through cp-llm, with the server at `url` as its provider.
 fn ask(agent: &Agent, url: &str, more: &[&str]) -> Outcome {
+    let program = agent.place.program("cp-llm").args(["--backend", agent.host.name(), "--retries", "0"]);
+    provided(agent, url, program.args(["--timeout", "100"]).args(more).arg("go")).run()
+}
+
+/// A program with the agent as a backend, whose provider is the server at `url`.
+fn provided(agent: &Agent, url: &str, program: Program) -> Program {
     let place = &agent.place;
     place.root.directory("agents");
     let link = place.root.join("agents").join(agent.host.name());
@@ -23,12 +29,7 @@ fn ask(agent: &Agent, url: &str, more: &[&str]) -> Outcome {
     let local = format!("model_providers.local={provider}");
     let config = json!(["-c", "model_provider=\"local\"", "-c", local]);
     place.home.write("config/cp.toml", format!("[endpoints.codex]\nmodel = \"gpt-5.5\"\narguments = {config}\n"));
-    let user = &place.user;
-    place
-        .program("cp-llm")
-        .args(["--backend", agent.host.name(), "--retries", "0", "--timeout", "100"])
-        .args(more)
-        .arg("go")
+    program
         .with_programs()
         .also_on_path(repository().join("scripts/backends"))
         .also_on_path(place.root.join("agents"))
@@ -36,10 +37,9 @@ fn ask(agent: &Agent, url: &str, more: &[&str]) -> Outcome {
         .env("ANTHROPIC_API_KEY", "none")
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
         .env("CLAUDE_CODE_MAX_RETRIES", "0")
-        .env("CODEX_HOME", user.directory(".codex"))
+        .env("CODEX_HOME", place.user.directory(".codex"))
         .env("TMPDIR", place.root.directory("temporary"))
         .limit(Duration::from_mins(3))
-        .run()
 }
 
 fn filters() -> impl Iterator<Item = Host> {
@@ -61,6 +61,29 @@ fn agent_answers_and_tool_calls_are_records() {
         let message = ask(&agent, &model.url(), &[]).success().only()["data"].clone();
         assert_eq!((&message["blocks"][0]["type"], &message["content"]), (&json!("server_tool_use"), &json!("done")));
         assert!(model.results().join("").contains("hello"), "{model:?}");
+    }
+}
+
+#[test]
+fn evaluation_grades_agent_and_resumes_without_asking_again() {
+    for host in filters() {
+        let agent = Agent::new(host);
+        let (model, work) = (Model::asking(vec![]), &agent.place.work);
+        work.write("cases.csv", "id,question,expected\n1,one,done\n2,two,other\n");
+        work.write("p.md", "{{ question }}\n");
+        let suite = format!(
+            "cases = \"cases.csv\"\nprompts = [\"p.md\"]\nmodels = [\"{}\"]\n[[graders]]\ntype = \"equals\"\n",
+            host.name()
+        );
+        work.write("suite.toml", suite);
+        let grade = || provided(&agent, &model.url(), agent.place.shell("sh", "cp-eval suite.toml")).run().success();
+        grade();
+        let rows = work.records("suite.eval/rows.jsonl");
+        let scores: Vec<&Value> = rows.iter().map(|row| &row["score"]).collect();
+        assert_eq!(scores, [&json!(1), &json!(0)], "{rows:?}");
+        let asked = model.requests();
+        grade();
+        assert_eq!((work.records("suite.eval/rows.jsonl"), model.requests()), (rows, asked));
     }
 }
 
