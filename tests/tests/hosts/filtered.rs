@@ -83,7 +83,7 @@ fn evaluation_grades_agent_and_resumes_without_asking_again() {
         assert_eq!(scores, [&json!(1), &json!(0)], "{rows:?}");
         let asked = model.requests();
         grade();
-        assert_eq!((work.records("suite.eval/rows.jsonl"), model.requests()), (rows, asked));
+        assert_eq!((work.records("suite.eval/rows.jsonl").len(), model.requests()), (2, asked));
     }
 }
 
