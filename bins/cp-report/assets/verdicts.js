@@ -69,7 +69,8 @@
       const was = hash(before), is = hash(after) ?? get(file, "sha256");
       if (!path || was === is && was !== undefined) return;
       this.files.add(path);
-      this.effects.push({ line, file: path, was, is, call, change: textOf(file, "change") || (before === undefined ? "created" : after === undefined && is === undefined ? "removed" : "changed") });
+      const kind = textOf(file, "after.kind") || textOf(file, "before.kind");
+      this.effects.push({ line, file: path, was, is, kind, call, change: textOf(file, "change") || (before === undefined ? "created" : after === undefined && is === undefined ? "removed" : "changed") });
     }
     approval(line, id, call) {
       const { run, event } = line.entry, known = this.cards.get(`${run} ${id}`) ?? [...this.cards.values()].findLast((card) => card.id === id);
@@ -161,7 +162,7 @@
       element("h3", {}, why), element("p", { class: "outcome" }, verdict), factList(facts), ...parts.flatMap(shownPart));
   }
 
-  function effectRow(index, { line, what, file, was, is, change, call }) {
+  function effectRow(index, { line, what, file, was, is, kind, change, call }) {
     const { data } = line.entry, card = [...index.cards.values()].find((card) => card.ran.includes(line) || call && card.call === call && card.run === line.entry.run);
     const decided = card ? linkTo(`approval-${card.at}`, "an approval") : textOf(data, "rule");
     if (file === undefined) {
@@ -172,7 +173,9 @@
     const rows = before === undefined || after === undefined ? [] : differenceOf(rowsOf(before), rowsOf(after));
     const near = rows.map((row, n) => rows.slice(Math.max(0, n - 3), n + 4).some(([sign]) => sign !== " "));
     const [difference] = shownPart({ ...differencePart(rows.filter((_, n) => near[n])), folded: true, label: `${rows.filter(([sign]) => sign === "+").length} added, ${rows.filter(([sign]) => sign === "-").length} removed` });
-    const hashes = element("span", { class: "made", title: `${was ?? "nothing"} \u2192 ${is ?? "nothing"}` }, ` ${short(was)} \u2192 ${change === "removed" ? "nothing" : short(is)}`);
+    // A directory or a link has no content.
+    const content = was ?? is ? `${short(was)} \u2192 ${change === "removed" ? "nothing" : short(is)}` : kind;
+    const hashes = element("span", { class: "made", title: `${was ?? "nothing"} \u2192 ${is ?? "nothing"}` }, ` ${content}`);
     return [element("span", {}, file, rows.length ? difference : ""), element("span", {}, change, hashes), decided, linkTo(line.id, `line ${line.seq}`), ""];
   }
   const refusedRow = (line) => {
