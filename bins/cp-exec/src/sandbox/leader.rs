@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
-use super::mounts::{LEAST_PID_MAX, own_pid_limit};
+use super::mounts::devices::{LEAST_PID_MAX, own_pid_limit};
 use super::plan::{Identity, Layer, Network, Plan, Profile, TMP};
 use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::{Filters, allow_one_execution};

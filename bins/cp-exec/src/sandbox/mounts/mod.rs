@@ -1,8 +1,9 @@
 //! The mount view, built on an empty root from the system's programs and settings, the declared paths, and private
 //! scratch directories. Other paths do not exist in it, because the old root is detached after the view is complete.
 
-use std::collections::BTreeMap;
-use std::ffi::CString;
+pub(super) mod devices;
+mod restrictions;
+
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,8 +18,10 @@ use rustix::mount::{
     UnmountFlags,
 };
 
+use self::devices::{private_dev, private_terminals, proc, scratch};
+use self::restrictions::{EMPTY_DIRECTORY, cover, pin, restrict};
 use super::pieces::{Piece, detached, pieces};
-use super::plan::{Layer, Network, Plan, TMP, Terminals, View};
+use super::plan::{Layer, Network, Plan, TMP, Terminals};
 use super::report::{Enforcement, Failure};
 use super::sys::{self, Attributes, NO_SUID_NO_DEV};
 use crate::nofollow;
@@ -46,18 +49,11 @@ const RESOLVER_FILES: [(&str, &str); 3] = [
 
 /// The path of the old root during the construction of the new one.
 const OLD: &str = "/.old";
-/// Empty entries without permissions, used to cover masked paths.
-const EMPTY_DIRECTORY: &str = "/.empty-directory";
-const EMPTY_KEEP: &str = "/.empty-keep";
-const EMPTY_FILE: &str = "/.empty-file";
 const SCRIPT: &str = "/.script";
 const REPLACEMENT: &str = "/.replacement";
 
 /// The socket of the supervisor inside the sandbox.
 pub(crate) const SUPERVISOR: &str = "/run/cp-exec/supervisor";
-
-/// The lowest `pid_max` that the kernel accepts: it reserves the first 300 pids.
-pub(super) const LEAST_PID_MAX: u64 = 301;
 
 /// Builds the view in the private mount namespace of this run. Returns the listening socket at [`SUPERVISOR`].
 pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<OwnedFd, Failure> {
@@ -332,85 +328,6 @@ fn put_at(tree: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(rustix::mount::move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
-fn scratch(path: &str, mode: &str, bytes: u64, inodes: u32, execution: MountFlags) -> io::Result<()> {
-    let options = CString::new(format!("mode={mode},size={bytes},nr_inodes={inodes}"))?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | execution;
-    Ok(rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str())?)
-}
-
-fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Result<()> {
-    fs::create_dir_all("/dev")?;
-    let options = CString::new("mode=755,size=65536,nr_inodes=64")?;
-    rustix::mount::mount("tmpfs", "/dev", "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, options.as_c_str())?;
-    let dev = Path::new("/dev");
-    for (name, tree) in devices {
-        let at = dev.join(name);
-        make_place(&at, false)?;
-        put_at(&tree, &at)?;
-    }
-    for (name, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
-        symlink(target, dev.join(name))?;
-    }
-    fs::create_dir(dev.join("shm"))?;
-    scratch(SHARED_MEMORY, "1777", bytes, 4096, MountFlags::NOEXEC)
-}
-
-/// Mounts an empty `/dev/pts`. Its pseudo-terminals are those of the command.
-fn private_terminals() -> io::Result<()> {
-    fs::create_dir("/dev/pts")?;
-    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    rustix::mount::mount("devpts", "/dev/pts", "devpts", flags, c"newinstance,ptmxmode=0666,mode=0620")?;
-    symlink("pts/ptmx", "/dev/ptmx")
-}
-
-/// Mounts a `/proc` that shows no other processes.
-fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
-    fs::create_dir_all("/proc").map_err(|e| Failure::setup("proc", e))?;
-    if enforcement.has(Layer::Pid) {
-        let Err(e) = own_proc(plan) else { return Ok(()) };
-        enforcement.missing.push(format!("proc: {e}"));
-    } else if sys::landlock_abi() > 0 {
-        // The `/proc` of the machine. Landlock denies access to other processes through it.
-        let machine = take_system(&Path::new(OLD).join("proc")).and_then(|tree| {
-            sys::set_mount_attributes(
-                tree.as_fd(),
-                Attributes::Set(libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV),
-                libc::AT_RECURSIVE,
-            )?;
-            let target = nofollow::open(Path::new("/proc"))?.ok_or(io::ErrorKind::NotFound)?;
-            put(&tree, &target)
-        });
-        return machine.map_err(|e| Failure::setup("proc", e));
-    } else {
-        enforcement
-            .missing
-            .push("proc: without a process namespace and Landlock it would lead to other processes".to_owned());
-    }
-    scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).map_err(|e| Failure::setup("proc", e))
-}
-
-/// Mounts a `/proc` for this namespace, sets the pid limit of the namespace, and makes the mount read-only, because
-/// root could write to `/proc/sys` even without capabilities.
-fn own_proc(plan: &Plan) -> io::Result<()> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    rustix::mount::mount("proc", "/proc", "proc", flags, None)?;
-    // Older kernels have one global limit.
-    if own_pid_limit() {
-        drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(LEAST_PID_MAX).to_string()));
-    }
-    let proc =
-        rustix::fs::open("/proc", rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-    sys::set_mount_attributes(proc.as_fd(), Attributes::Set(libc::MOUNT_ATTR_RDONLY), libc::AT_RECURSIVE)
-}
-
-/// True if `pid_max` is per namespace in this kernel, which holds from 6.14 on.
-pub(super) fn own_pid_limit() -> bool {
-    let release = rustix::system::uname();
-    let mut parts = release.release().to_str().unwrap_or_default().split(['.', '-']).map(str::parse::<u32>);
-    let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else { return false };
-    (major, minor) >= (6, 14)
-}
-
 /// Covers a script with a copy of the text that was hashed, so that later changes of the file have no effect.
 fn copy_script(path: &Path, text: &[u8]) -> Result<(), Failure> {
     let fault = |e: io::Error| Failure::changed(path, &e.to_string());
@@ -426,98 +343,4 @@ fn copy_script(path: &Path, text: &[u8]) -> Result<(), Failure> {
         fs::remove_file(SCRIPT)
     };
     copied().map_err(|e| Failure::setup("script", e))
-}
-
-/// Makes each directory above a protected or hidden path a mount point. A directory that is not a mount point could
-/// be renamed, together with its protected content, and replaced.
-fn pin(plan: &Plan) -> Result<(), Failure> {
-    let view = &plan.view;
-    let inside = |path: &&Path| view.write.iter().any(|root| path.starts_with(root) && *path != root);
-    let pinned = view.protect.iter().chain(&view.mask).chain(&view.read).chain(&view.write).chain(&view.execute);
-    let mut way: Vec<&Path> = pinned.flat_map(|path| path.ancestors().skip(1).filter(inside)).collect();
-    way.sort();
-    way.dedup();
-    way.into_iter().try_for_each(|directory| cover(directory, None, Attributes::Set(0)))
-}
-
-/// The restriction of a path inside the declared trees. If several apply to one path, the last one in this order wins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Restriction {
-    Writable,
-    ReadOnly,
-    /// Empty, but readable, because programs that search a whole tree fail at an unreadable directory.
-    Empty,
-    /// Empty and without permissions.
-    Hidden,
-}
-
-/// The restrictions of a plan, each path once and after the directory that contains it. A path whose restriction
-/// changes nothing in a restricted directory is omitted.
-fn restrictions<'a>(view: &'a View, places: &NewRoot) -> Vec<(&'a Path, Restriction)> {
-    let writable = view.writable.iter().map(|path| (path, Restriction::Writable));
-    let protected = view.protect.iter().chain(&view.protect_found).map(|path| (path, Restriction::ReadOnly));
-    let masked = view.mask.iter().chain(&view.mask_found).map(|path| (path, Restriction::Hidden));
-    let hidden = view.kept.iter().map(|path| (path, Restriction::Empty)).chain(masked);
-    let mut all: BTreeMap<&Path, Restriction> = BTreeMap::new();
-    for (path, restriction) in writable.chain(protected).chain(hidden.filter(|(path, _)| places.shows(path))) {
-        let known = all.entry(path).or_insert(restriction);
-        *known = restriction.max(*known);
-    }
-    // The restricted directories around the current path.
-    let mut around: Vec<(&Path, Restriction)> = Vec::new();
-    all.retain(|path, restriction| {
-        while around.pop_if(|(outer, _)| !path.starts_with(outer)).is_some() {}
-        let outer = around.last().map_or(Restriction::Writable, |(_, outer)| *outer);
-        let changes = *restriction != outer && outer < Restriction::Empty;
-        around.extend(changes.then_some((*path, *restriction)));
-        changes
-    });
-    all.into_iter().collect()
-}
-
-/// Makes paths read-only or hides them.
-fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
-    let created = [(EMPTY_DIRECTORY, 0o000), (EMPTY_KEEP, 0o555)];
-    let made = || -> io::Result<()> {
-        for (path, mode) in created {
-            fs::create_dir(path)?;
-            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        }
-        fs::write(EMPTY_FILE, "")?;
-        fs::set_permissions(EMPTY_FILE, fs::Permissions::from_mode(0o000))
-    };
-    made().map_err(|e| Failure::setup("mask", e))?;
-    let hidden = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
-    for (path, restriction) in restrictions(&plan.view, places) {
-        match restriction {
-            Restriction::Writable => cover(path, None, Attributes::Clear(libc::MOUNT_ATTR_RDONLY)),
-            Restriction::ReadOnly => cover(path, None, Attributes::Set(libc::MOUNT_ATTR_RDONLY)),
-            Restriction::Empty => cover(path, Some([EMPTY_KEEP, EMPTY_FILE]), Attributes::Set(hidden)),
-            Restriction::Hidden => cover(path, Some([EMPTY_DIRECTORY, EMPTY_FILE]), Attributes::Set(hidden)),
-        }?;
-    }
-    let removed =
-        || created.iter().try_for_each(|(path, _)| fs::remove_dir(path)).and_then(|()| fs::remove_file(EMPTY_FILE));
-    removed().map_err(|e| Failure::setup("mask", e))
-}
-
-/// Covers an existing path with itself, or with an empty directory or file. The attributes apply to the new mount.
-fn cover(path: &Path, with: Option<[&str; 2]>, attributes: Attributes) -> Result<(), Failure> {
-    let target = nofollow::open(path).map_err(|e| Failure::changed(path, &e.to_string()))?;
-    let Some(target) = target else { return Ok(()) };
-    let covered = || -> io::Result<()> {
-        let tree = match with {
-            None => detached(&target)?,
-            Some([directory, file]) => {
-                let stat = rustix::fs::fstat(&target)?;
-                let is_directory = FileType::from_raw_mode(stat.st_mode).is_dir();
-                take_system(Path::new(if is_directory { directory } else { file }))?
-            }
-        };
-        if attributes != Attributes::Set(0) {
-            sys::set_mount_attributes(tree.as_fd(), attributes, libc::AT_RECURSIVE)?;
-        }
-        put(&tree, &target)
-    };
-    covered().map_err(|e| Failure::setup(&format!("cover {}", path.display()), e))
 }

@@ -1,0 +1,98 @@
+//! The private `/dev` and `/proc`, and file systems in memory.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use rustix::mount::MountFlags;
+
+use super::{OLD, SHARED_MEMORY, make_place, put, put_at, take_system};
+use crate::nofollow;
+use crate::sandbox::plan::{Layer, Plan};
+use crate::sandbox::report::{Enforcement, Failure};
+use crate::sandbox::sys::{self, Attributes, NO_SUID_NO_DEV};
+
+/// The lowest `pid_max` that the kernel accepts: it reserves the first 300 pids.
+pub(in super::super) const LEAST_PID_MAX: u64 = 301;
+
+pub(super) fn scratch(path: &str, mode: &str, bytes: u64, inodes: u32, execution: MountFlags) -> io::Result<()> {
+    let options = CString::new(format!("mode={mode},size={bytes},nr_inodes={inodes}"))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | execution;
+    Ok(rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str())?)
+}
+
+pub(super) fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Result<()> {
+    fs::create_dir_all("/dev")?;
+    let options = CString::new("mode=755,size=65536,nr_inodes=64")?;
+    rustix::mount::mount("tmpfs", "/dev", "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, options.as_c_str())?;
+    let dev = Path::new("/dev");
+    for (name, tree) in devices {
+        let at = dev.join(name);
+        make_place(&at, false)?;
+        put_at(&tree, &at)?;
+    }
+    for (name, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
+        symlink(target, dev.join(name))?;
+    }
+    fs::create_dir(dev.join("shm"))?;
+    scratch(SHARED_MEMORY, "1777", bytes, 4096, MountFlags::NOEXEC)
+}
+
+/// Mounts an empty `/dev/pts`. Its pseudo-terminals are those of the command.
+pub(super) fn private_terminals() -> io::Result<()> {
+    fs::create_dir("/dev/pts")?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    rustix::mount::mount("devpts", "/dev/pts", "devpts", flags, c"newinstance,ptmxmode=0666,mode=0620")?;
+    symlink("pts/ptmx", "/dev/ptmx")
+}
+
+/// Mounts a `/proc` that shows no other processes.
+pub(super) fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+    fs::create_dir_all("/proc").map_err(|e| Failure::setup("proc", e))?;
+    if enforcement.has(Layer::Pid) {
+        let Err(e) = own_proc(plan) else { return Ok(()) };
+        enforcement.missing.push(format!("proc: {e}"));
+    } else if sys::landlock_abi() > 0 {
+        // The `/proc` of the machine. Landlock denies access to other processes through it.
+        let machine = take_system(&Path::new(OLD).join("proc")).and_then(|tree| {
+            sys::set_mount_attributes(
+                tree.as_fd(),
+                Attributes::Set(libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV),
+                libc::AT_RECURSIVE,
+            )?;
+            let target = nofollow::open(Path::new("/proc"))?.ok_or(io::ErrorKind::NotFound)?;
+            put(&tree, &target)
+        });
+        return machine.map_err(|e| Failure::setup("proc", e));
+    } else {
+        enforcement
+            .missing
+            .push("proc: without a process namespace and Landlock it would lead to other processes".to_owned());
+    }
+    scratch("/proc", "555", 4096, 16, MountFlags::NOEXEC).map_err(|e| Failure::setup("proc", e))
+}
+
+/// Mounts a `/proc` for this namespace, sets the pid limit of the namespace, and makes the mount read-only, because
+/// root could write to `/proc/sys` even without capabilities.
+fn own_proc(plan: &Plan) -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount("proc", "/proc", "proc", flags, None)?;
+    // Older kernels have one global limit.
+    if own_pid_limit() {
+        drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(LEAST_PID_MAX).to_string()));
+    }
+    let proc =
+        rustix::fs::open("/proc", rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+    sys::set_mount_attributes(proc.as_fd(), Attributes::Set(libc::MOUNT_ATTR_RDONLY), libc::AT_RECURSIVE)
+}
+
+/// True if `pid_max` is per namespace in this kernel, which holds from 6.14 on.
+pub(in super::super) fn own_pid_limit() -> bool {
+    let release = rustix::system::uname();
+    let mut parts = release.release().to_str().unwrap_or_default().split(['.', '-']).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else { return false };
+    (major, minor) >= (6, 14)
+}

@@ -1,0 +1,116 @@
+//! Paths of the declared trees that are read-only, empty or hidden in the view.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rustix::fs::FileType;
+
+use super::{NewRoot, put, take_system};
+use crate::nofollow;
+use crate::sandbox::pieces::detached;
+use crate::sandbox::plan::{Plan, View};
+use crate::sandbox::report::Failure;
+use crate::sandbox::sys::{self, Attributes, NO_SUID_NO_DEV};
+
+/// Empty entries without permissions, used to cover masked paths.
+pub(super) const EMPTY_DIRECTORY: &str = "/.empty-directory";
+const EMPTY_KEEP: &str = "/.empty-keep";
+const EMPTY_FILE: &str = "/.empty-file";
+
+/// Makes each directory above a protected or hidden path a mount point. A directory that is not a mount point could
+/// be renamed, together with its protected content, and replaced.
+pub(super) fn pin(plan: &Plan) -> Result<(), Failure> {
+    let view = &plan.view;
+    let inside = |path: &&Path| view.write.iter().any(|root| path.starts_with(root) && *path != root);
+    let pinned = view.protect.iter().chain(&view.mask).chain(&view.read).chain(&view.write).chain(&view.execute);
+    let mut way: Vec<&Path> = pinned.flat_map(|path| path.ancestors().skip(1).filter(inside)).collect();
+    way.sort();
+    way.dedup();
+    way.into_iter().try_for_each(|directory| cover(directory, None, Attributes::Set(0)))
+}
+
+/// The restriction of a path inside the declared trees. If several apply to one path, the last one in this order wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Restriction {
+    Writable,
+    ReadOnly,
+    /// Empty, but readable, because programs that search a whole tree fail at an unreadable directory.
+    Empty,
+    /// Empty and without permissions.
+    Hidden,
+}
+
+/// The restrictions of a plan, each path once and after the directory that contains it. A path whose restriction
+/// changes nothing in a restricted directory is omitted.
+fn restrictions<'a>(view: &'a View, places: &NewRoot) -> Vec<(&'a Path, Restriction)> {
+    let writable = view.writable.iter().map(|path| (path, Restriction::Writable));
+    let protected = view.protect.iter().chain(&view.protect_found).map(|path| (path, Restriction::ReadOnly));
+    let masked = view.mask.iter().chain(&view.mask_found).map(|path| (path, Restriction::Hidden));
+    let hidden = view.kept.iter().map(|path| (path, Restriction::Empty)).chain(masked);
+    let mut all: BTreeMap<&Path, Restriction> = BTreeMap::new();
+    for (path, restriction) in writable.chain(protected).chain(hidden.filter(|(path, _)| places.shows(path))) {
+        let known = all.entry(path).or_insert(restriction);
+        *known = restriction.max(*known);
+    }
+    // The restricted directories around the current path.
+    let mut around: Vec<(&Path, Restriction)> = Vec::new();
+    all.retain(|path, restriction| {
+        while around.pop_if(|(outer, _)| !path.starts_with(outer)).is_some() {}
+        let outer = around.last().map_or(Restriction::Writable, |(_, outer)| *outer);
+        let changes = *restriction != outer && outer < Restriction::Empty;
+        around.extend(changes.then_some((*path, *restriction)));
+        changes
+    });
+    all.into_iter().collect()
+}
+
+/// Makes paths read-only or hides them.
+pub(super) fn restrict(plan: &Plan, places: &NewRoot) -> Result<(), Failure> {
+    let created = [(EMPTY_DIRECTORY, 0o000), (EMPTY_KEEP, 0o555)];
+    let made = || -> io::Result<()> {
+        for (path, mode) in created {
+            fs::create_dir(path)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        }
+        fs::write(EMPTY_FILE, "")?;
+        fs::set_permissions(EMPTY_FILE, fs::Permissions::from_mode(0o000))
+    };
+    made().map_err(|e| Failure::setup("mask", e))?;
+    let hidden = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
+    for (path, restriction) in restrictions(&plan.view, places) {
+        match restriction {
+            Restriction::Writable => cover(path, None, Attributes::Clear(libc::MOUNT_ATTR_RDONLY)),
+            Restriction::ReadOnly => cover(path, None, Attributes::Set(libc::MOUNT_ATTR_RDONLY)),
+            Restriction::Empty => cover(path, Some([EMPTY_KEEP, EMPTY_FILE]), Attributes::Set(hidden)),
+            Restriction::Hidden => cover(path, Some([EMPTY_DIRECTORY, EMPTY_FILE]), Attributes::Set(hidden)),
+        }?;
+    }
+    let removed =
+        || created.iter().try_for_each(|(path, _)| fs::remove_dir(path)).and_then(|()| fs::remove_file(EMPTY_FILE));
+    removed().map_err(|e| Failure::setup("mask", e))
+}
+
+/// Covers an existing path with itself, or with an empty directory or file. The attributes apply to the new mount.
+pub(super) fn cover(path: &Path, with: Option<[&str; 2]>, attributes: Attributes) -> Result<(), Failure> {
+    let target = nofollow::open(path).map_err(|e| Failure::changed(path, &e.to_string()))?;
+    let Some(target) = target else { return Ok(()) };
+    let covered = || -> io::Result<()> {
+        let tree = match with {
+            None => detached(&target)?,
+            Some([directory, file]) => {
+                let stat = rustix::fs::fstat(&target)?;
+                let is_directory = FileType::from_raw_mode(stat.st_mode).is_dir();
+                take_system(Path::new(if is_directory { directory } else { file }))?
+            }
+        };
+        if attributes != Attributes::Set(0) {
+            sys::set_mount_attributes(tree.as_fd(), attributes, libc::AT_RECURSIVE)?;
+        }
+        put(&tree, &target)
+    };
+    covered().map_err(|e| Failure::setup(&format!("cover {}", path.display()), e))
+}
