@@ -143,6 +143,8 @@ fn named(members: &Members, name: &str, asked: Host) -> Option<Event> {
         "PostToolUseFailure" => Moment::After(tool()?, output("error", true)),
         "SessionStart" => Moment::Start,
         "SessionEnd" => Moment::End,
+        // An event of a tool under a name that is not known could be the question before a call.
+        _ if members.contains_key("tool_name") => return None,
         _ => Moment::Other,
     };
     Some(Event {

@@ -87,8 +87,11 @@ fn decode_unclear_question_fails() {
     for broken in ["", "{", "[]", "{}", "null", r#"{"a":1}"#, r#"{"input":{},"output":{}}"#, twice.as_str()] {
         assert!(decode(broken.as_bytes(), Host::Claude).is_err(), "{broken}");
     }
-    let other = before.to_string().replace("PreToolUse", "SomethingNew");
-    assert!(matches!(decode(other.as_bytes(), Host::Claude).unwrap().moment, Moment::Other));
+    let mut other = before.clone();
+    other["hook_event_name"] = "SomethingNew".into();
+    assert!(decode(other.to_string().as_bytes(), Host::Claude).is_err(), "it could be the question before a call");
+    other.as_object_mut().unwrap().remove("tool_name");
+    assert!(matches!(decode(other.to_string().as_bytes(), Host::Claude).unwrap().moment, Moment::Other));
 }
 
 #[test]
