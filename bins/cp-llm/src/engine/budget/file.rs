@@ -130,15 +130,12 @@ impl Limit {
 }
 
 impl BudgetFile {
-    /// Parses a file, also in the old format, which has only sums.
+    /// Parses a file.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self::default());
         }
-        let content: Self = match serde_json::from_slice(text) {
-            Ok(content) => content,
-            Err(why) => Self { spent: sums(text).ok_or_else(|| why.to_string())?, ..Self::default() },
-        };
+        let content: Self = serde_json::from_slice(text).map_err(|why| why.to_string())?;
         let limit = Amount { usd: content.limit.usd.unwrap_or(0.0), tokens: 0 };
         let mut amounts = content.reserved.iter().map(Reservation::amount).chain([content.spent, limit]);
         if amounts.all(Amount::is_valid) { Ok(content) } else { Err("an amount of dollars is not valid".to_owned()) }
@@ -193,19 +190,6 @@ fn start_time(pid: u32) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     // A zombie has ended, but its parent has not waited for it.
     if fields.next()? == "Z" { None } else { fields.nth(18)?.parse().ok() }
-}
-
-/// Parses the sums in the old format.
-fn sums(text: &[u8]) -> Option<Amount> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Sums {
-        usd: f64,
-        tokens: f64,
-    }
-    let Sums { usd, tokens } = serde_json::from_slice(text).ok()?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count, and its range is checked")]
-    (0.0..1e18).contains(&tokens).then_some(Amount { usd, tokens: tokens as u64 })
 }
 
 impl Rate {

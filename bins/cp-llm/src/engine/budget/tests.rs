@@ -160,12 +160,8 @@ fn concurrent_budgets_exceed_limit_only_by_requests_in_flight() {
 }
 
 #[test]
-fn old_format_is_read_and_other_files_are_rejected() {
+fn other_files_are_rejected() {
     let (_directory, file) = budget_file();
-    std::fs::write(&file, "{\"usd\":             0.250000000,\"tokens\":                90.0}\n").unwrap();
-    let budget = sharing(&file, Some(100));
-    spend(&budget, 5);
-    assert_eq!(content(&file).spent, Amount { usd: 0.25, tokens: 95 });
     for text in [
         "hello",
         "{}",
