@@ -279,7 +279,7 @@ fn run_agents_and_resume_share_budget_file() {
     let ran = place.run(&["--budget-file", "budget", "--budget-tokens", "1000", "go"]);
     assert_eq!((ran.status, spent()), (0, json!(40)), "{ran:?}");
     // Other processes have spent most of the budget: the rest is enough for one request, and the agent makes none.
-    place.work.write("budget", r#"{"usd":0.0,"tokens":115.0}"#);
+    place.work.write("budget", r#"{"limit":{},"spent":{"usd":0.0,"tokens":115},"reserved":[]}"#);
     let ran = place.run(&["--budget-file", "budget", "--budget-tokens", "120", "go"]);
     assert_eq!((ran.status, &ran.error()["code"], spent()), (9, &json!("E_BUDGET_EXHAUSTED"), json!(125)), "{ran:?}");
     assert!(ran.results()[0].contains("E_BUDGET_EXHAUSTED"), "{ran:?}");
