@@ -69,16 +69,16 @@ pub(crate) fn changelog(program: &str, since: Option<&str>) -> Result<Changelog>
     Ok(Changelog { current_version: VERSION, since: since.map(str::to_owned), entries })
 }
 
-/// The changes of a source. In a release of the date `released` the unreleased changes are those of its version.
-fn parse(source: &str, program: &str, released: Option<&str>) -> Vec<Release> {
+/// The changes of a source. In a release of the date `build_date` the unreleased changes are those of its version.
+fn parse(source: &str, program: &str, build_date: Option<&str>) -> Vec<Release> {
     let mut releases: Vec<Release> = Vec::new();
     let mut category = String::new();
     let mut wanted = false;
     for line in source.lines() {
         if let Some(title) = line.strip_prefix("## ") {
             let (version, date) = title.split_once(" - ").map_or((title, None), |(v, d)| (v, Some(d)));
-            let (version, date) = match (version.trim_matches(['[', ']']), released) {
-                ("Unreleased", Some(released)) => (VERSION, Some(released)),
+            let (version, date) = match (version.trim_matches(['[', ']']), build_date) {
+                ("Unreleased", Some(build_date)) => (VERSION, Some(build_date)),
                 (version, _) => (version, date),
             };
             let (version, date) = (version.to_owned(), date.map(str::to_owned));
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn unreleased_changes_of_release_have_its_version_and_date() {
         let text = format!("## [Unreleased]\n### Added\n- all: more\n{TEXT}");
-        let newest = |released| parse(&text, "cp-log", released).swap_remove(0);
+        let newest = |build_date| parse(&text, "cp-log", build_date).swap_remove(0);
         assert_eq!((newest(None).version.as_str(), newest(None).date), ("Unreleased", None));
         let release = newest(Some("2026-03-01"));
         assert_eq!((release.version.as_str(), release.date.as_deref()), (VERSION, Some("2026-03-01")));
