@@ -311,6 +311,18 @@ mod tests {
                 BASH,
                 json!({"command": "ls", "timeout": 120.0}),
             ),
+            ("bash", json!({"command": "ls", "timeout": 90}), BASH, json!({"command": "ls", "timeout": 90})),
+            ("shell", json!({"command": ["ls", "-l"]}), SHELL, json!({"argv": ["ls", "-l"]})),
+            ("weather", json!({"file_path": "a"}), "weather", json!({"file_path": "a"})),
+        ] {
+            assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
+        }
+    }
+
+    #[test]
+    fn member_in_json_text_is_read_before_it_is_renamed() {
+        let tools = [FILESYSTEM, SHELL, BASH].map(|name| tool(name, Origin::Builtin));
+        for (name, input, expected, members) in [
             (
                 "str_replace_based_edit_tool",
                 json!({"command": "view", "path": "a", "view_range": "[3, 5]"}),
@@ -324,9 +336,6 @@ mod tests {
                 json!({"operation": "read_file", "path": "a"}),
             ),
             ("bash", json!({"command": "ls", "timeout": "120000"}), BASH, json!({"command": "ls", "timeout": 120.0})),
-            ("bash", json!({"command": "ls", "timeout": 90}), BASH, json!({"command": "ls", "timeout": 90})),
-            ("shell", json!({"command": ["ls", "-l"]}), SHELL, json!({"argv": ["ls", "-l"]})),
-            ("weather", json!({"file_path": "a"}), "weather", json!({"file_path": "a"})),
         ] {
             assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
         }
