@@ -160,6 +160,17 @@ pub fn examples_of_page(page: &str) -> Vec<Block> {
     blocks
 }
 
+/// Blocks of a file as one, which a reader types into one shell.
+pub fn joined(blocks: &[Block]) -> Block {
+    let mut text = String::new();
+    for block in blocks {
+        // Its lines keep their numbers.
+        text.extend(std::iter::repeat_n('\n', block.before - text.lines().count()));
+        text.push_str(&block.text);
+    }
+    Block { before: 0, text }
+}
+
 /// The first literal block of a manual page below the heading of this title, without mdoc's escapes.
 pub fn block_below(page: &str, title: &str) -> String {
     let lines = page.lines().skip_while(|line| line.get(4..) != Some(title));

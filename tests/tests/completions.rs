@@ -57,6 +57,7 @@ fn completes_everything(name: &str) {
         ("cp-log query --ev", "cp-log query --event "),
         ("cp-log --quiet query --me", "cp-log --quiet query --merge "),
         ("cp-log query --format t", "cp-log query --format text "),
+        ("cp-log query --format=t", "cp-log query --format=text "),
         ("cp-llm --budget-t", "cp-llm --budget-tokens "),
         ("cp-llm --backend st", "cp-llm --backend stub "),
         ("cp-llm -m some", "cp-llm -m some-model "),
@@ -71,6 +72,18 @@ fn completes_everything(name: &str) {
     completes(&mut terminal, "cp-session show SES", &format!("cp-session show {session} "));
     completes(&mut terminal, "cp-llm --session SES", &format!("cp-llm --session {session} "));
     completes(&mut terminal, "cp-toolloop show RU", &format!("cp-toolloop show {run} "));
+    place.work.write("question.md", "why?");
+    completes(&mut terminal, "cp-log verify --checkpoint=ques", "cp-log verify --checkpoint=question.md ");
+    // zsh and fish show the descriptions of more than one candidate, and none where there is none.
+    if name != "bash" {
+        terminal.send("cp-toolloop tools --format \t");
+        terminal.wait_for("Envelopes, one a line");
+        terminal.send("\x15\r");
+        terminal.send("cp-llm --backend openai\t");
+        let shown = terminal.wait_for("openai-responses");
+        assert!(!shown.contains("-- openai") && !shown.contains("(openai"), "{shown}");
+    }
+    terminal.send("\x15\r");
     terminal.send("exit\r");
     terminal.end();
 }

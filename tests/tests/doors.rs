@@ -277,12 +277,25 @@ fn tree_is_governed_through_every_door() {
 #[test]
 fn missing_tree_is_named_in_error() {
     let place = place();
-    for words in
-        [&["cp-exec", "--root", "no-tree", "--", "true"][..], &["cp-toolloop", "--root", "no-tree", "--", "go"]]
-    {
-        let ran = place.program(words[0]).args(&words[1..]).run();
-        assert_ne!(ran.status, 0, "{words:?}: {ran:?}");
-        assert!(ran.stderr.contains("no-tree: the root: no such file"), "{words:?}: {ran:?}");
+    place.work.write("file", "");
+    for (words, input) in [
+        (&["cp-exec", "--", "true"][..], ""),
+        (
+            &["cp-exec", "--rows"],
+            "{\"tool\":\"shell\",\"operation\":\"execute_command\",\"arguments\":{\"command\":\"true\"}}\n",
+        ),
+        (&["cp-exec", "check", "--", "true"], ""),
+        (&["cp-toolloop", "--backend", "stub", "--", "go"], ""),
+        (&["cp-shell"], "{\"operation\":\"governed_roots\"}\n"),
+    ] {
+        let rooted = |root| place.program(words[0]).args(["--root", root]).args(&words[1..]).stdin(input).run();
+        for (root, status, code) in
+            [("no-tree", 3, "E_NOT_FOUND"), ("no-tree/below", 3, "E_NOT_FOUND"), ("file", 2, "E_VALIDATION")]
+        {
+            let error = rooted(root).failed(status, code);
+            assert_eq!(error["details"]["file"], root, "{words:?}: {error}");
+        }
+        rooted("tree").success();
     }
 }
 

@@ -241,6 +241,8 @@ fn a_release_is_signed_the_same_each_time_and_can_be_installed() {
     let key = Verifier::from_text(&place.work.read("key.pub")).unwrap();
     assert_eq!(note.is_signed_by(&key), Some(true));
     assert_eq!(note.text, format!("cp-tools/release\n{version}\nsecurity\n{}", read("SHA256SUMS")));
+    let changes = read("CHANGELOG.md");
+    assert!(changes.contains(&format!("\n## [{version}] - 20")) && !changes.contains("[Unreleased]"), "{changes}");
     let list: serde_json::Value = serde_json::from_str(&read(&format!("cp-tools-{version}.cdx.json"))).unwrap();
     let names: Vec<_> = list["components"].as_array().unwrap().iter().map(|component| &component["name"]).collect();
     assert!(names.contains(&&"serde".into()) && !names.contains(&&"proptest".into()), "{names:?}");

@@ -27,17 +27,13 @@ fn checkout() -> Place {
     place
 }
 
-/// Runs the blocks of a file in each shell. Those of a page go on from each other, as it is read; others are alone.
-fn run(path: &Path, blocks: &[Block], go_on: bool, written: fn(&str) -> String) {
+/// Runs each block of a file in each shell, in a place of its own.
+fn run(path: &Path, blocks: &[Block], written: fn(&str) -> String) {
     let name = path.file_name().unwrap().to_string_lossy();
     for shell in SHELLS {
-        let mut place = checkout();
         let mut differences = Vec::new();
         for block in blocks {
-            differences.extend(transcript::run(&name, shell, block, &place));
-            if !go_on {
-                place = checkout();
-            }
+            differences.extend(transcript::run(&name, shell, block, &checkout()));
         }
         transcript::same_or_update(path, &differences, written);
         if !differences.is_empty() {
@@ -52,7 +48,9 @@ fn every_example_of_every_page_runs() {
         let blocks = examples_of_page(&page);
         let is_program = Path::new(&name).extension().is_some_and(|section| section == "1");
         assert!(!is_program || !blocks.is_empty(), "{name} has no EXAMPLES block with a `$ ` line");
-        run(&repository().join("man").join(name), &blocks, true, transcript::escaped);
+        if !blocks.is_empty() {
+            run(&repository().join("man").join(name), &[transcript::joined(&blocks)], transcript::escaped);
+        }
     }
 }
 
@@ -61,11 +59,12 @@ fn the_readme_and_the_transcripts_run() {
     let readme = repository().join("README.md");
     let blocks = consoles_of_markdown(&std::fs::read_to_string(&readme).unwrap());
     assert!(!blocks.is_empty());
-    run(&readme, &blocks, false, str::to_owned);
+    run(&readme, &[transcript::joined(&blocks)], str::to_owned);
+    run(&readme, &blocks, str::to_owned);
     for entry in std::fs::read_dir(repository().join("tests/transcripts")).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
-        run(&path, &[Block { before: 0, text }], false, str::to_owned);
+        run(&path, &[Block { before: 0, text }], str::to_owned);
     }
 }
 

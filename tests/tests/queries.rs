@@ -2,7 +2,7 @@
 
 use cp_testkit::{Outcome, PROGRAMS, Place};
 use cp_tests::check_contract;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A query of a program, with an example and the schema of what it prints.
 struct Query {
@@ -116,5 +116,38 @@ fn local_time_of_changed_clock_is_the_earlier_or_the_next_hour() {
             TZ=America/New_York cp-log query L.jsonl --since '{since}' | tail -n 1 | jq .data.count"
         );
         assert_eq!(place.sh(&line).success().stdout, format!("{found}\n"), "{since}");
+    }
+}
+
+#[test]
+fn list_has_newest_first_and_times_in_seconds() {
+    let place = Place::new();
+    place.policy(
+        "[exec]\nallowed_commands = [\"touch\"]\n[[exec.rule]]\ncommand = \"touch\"\ndecision = \"confirm\"\n[paths]\nwrite = [\".\"]\n",
+    );
+    assert_eq!(place.sh("cp-exec approve --format text").success().stdout, "no approval is pending\n");
+    for name in ["one", "two"] {
+        let call = json!({"tool_calls": [{"name": "shell", "input": {"argv": ["touch", name]}}]});
+        let script = place.root.write(name, call.to_string());
+        place.sh("cp-session start").success();
+        let script = script.display();
+        assert_eq!(place.sh(&format!("cp-toolloop --backend stub --stub-script {script} -- go")).status, 9);
+        place.sh(&format!("echo {name} | cp-llm batch submit --backend stub")).success();
+        // The time of an approval is in seconds.
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+    }
+    for (list, time) in [
+        ("cp-session list", "updated_at"),
+        ("cp-toolloop runs", "started_at"),
+        ("cp-exec approve", "asked_at"),
+        ("cp-llm batch poll", "created_at"),
+    ] {
+        let ran = place.sh(list).success();
+        let page = ran.closing()["data"]["items"].as_array().cloned().unwrap_or_else(|| ran.of("item"));
+        let times: Vec<&str> = page.iter().map(|item| item[time].as_str().unwrap()).collect();
+        assert!(times.len() == 2 && times[0] > times[1], "{list}: {ran:?}");
+        let text = place.sh(&format!("{list} --format text")).success().stdout;
+        assert!(text.lines().count() == 2, "{text}");
+        assert!(text.split_whitespace().all(|word| !word.ends_with('Z') || !word.contains('.')), "{text}");
     }
 }

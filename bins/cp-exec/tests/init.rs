@@ -27,7 +27,11 @@ fn policy_init_never_overwrites_policy() {
     let (first, _) = exec.ask(&["policy", "init", "--request-id", "r1"]);
     assert_eq!(first["data"]["written"], true, "{first}");
     assert_eq!(exec.ask(&["policy", "init", "--request-id", "r1"]).0["data"], first["data"]);
-    assert_eq!(exec.ask(&["policy", "show"]).1, 0);
+    let policy = exec.ask(&["policy", "show"]).0["data"]["policy"].clone();
+    let text = exec.command(&["policy", "show", "--format", "text"]).run().stdout;
+    let other = Exec::new(Who::Me);
+    other.home.write("config/policy.toml", &text);
+    assert_eq!(other.ask(&["policy", "show"]).0["data"]["policy"], policy, "{text}");
     assert_eq!(exec.entries("policy.init").len(), 1);
     std::fs::set_permissions(exec.home.join("config/policy.toml"), std::fs::Permissions::from_mode(0o666)).unwrap();
     let (answer, status) = exec.ask(&["--", "true"]);

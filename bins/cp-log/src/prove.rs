@@ -276,6 +276,9 @@ impl Filter for Check {
             return Err(Error::new(Code::Integrity, format!("not proved: {reason}")));
         }
         self.has_proved |= reason.is_none();
+        if reason.is_some() {
+            context.out.skip_item();
+        }
         self.objection = reason;
         let proof = &self.proof;
         let checked = Checked {

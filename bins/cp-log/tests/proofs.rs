@@ -43,10 +43,17 @@ fn a_line_is_proved_without_the_ledger_and_an_edited_one_is_not() {
         place.closing(&["check-proof", "--trust", "K.pub", "--strict-exit", "p"], &good, 0);
         let edited = good.replace("tick", "tock").replace("open", "shut");
         let closing = place.closing(&["check-proof", "--trust", "K.pub", "p"], &edited, 1);
-        assert_eq!(closing["error"]["code"], "E_INTEGRITY");
+        let counts = |closing: &serde_json::Value| {
+            ["total", "succeeded", "failed", "skipped"].map(|name| closing[name].as_u64().unwrap())
+        };
+        assert_eq!(
+            (&closing["error"]["code"], counts(&closing["error"]["details"])),
+            (&"E_INTEGRITY".into(), [1, 0, 0, 1])
+        );
         // Among others it is found; alone, it is missed.
         let among = format!("{edited}{good}");
         let told = place.lines(&["check-proof", "--trust", "K.pub", "p"], &among);
+        assert_eq!(counts(&told[2]["data"]), [2, 1, 0, 1]);
         assert_eq!((&told[0]["data"]["proved"], &told[1]["data"]["proved"]), (&false.into(), &true.into()));
         place.closing(&["check-proof", "--trust", "K.pub", "--strict-exit", "p"], &line(&place, 7), 1);
     }

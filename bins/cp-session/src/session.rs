@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
+use cp_common::clock::in_seconds;
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
 use cp_common::home::{Session, resolved};
@@ -67,7 +68,7 @@ impl Reply for Listed {
     fn text(&self) -> String {
         let state = if self.ended { "ended" } else { "open" };
         let name = self.name.as_ref().map_or_else(String::new, |name| format!("  {name}"));
-        format!("{}  {}  {}  {state}{name}", self.session_id, self.updated_at, self.agent)
+        format!("{}  {}  {}  {state}{name}", self.session_id, in_seconds(&self.updated_at), self.agent)
     }
 }
 
@@ -174,7 +175,8 @@ pub(crate) struct Shown {
 impl Reply for Shown {
     fn text(&self) -> String {
         let state = if self.ended { "ended" } else { "open" };
-        format!("{}  {}  {}  {} turns  {state}", self.session_id, self.updated_at, self.agent, self.turns)
+        let updated_at = in_seconds(&self.updated_at);
+        format!("{}  {updated_at}  {}  {} turns  {state}", self.session_id, self.agent, self.turns)
     }
 }
 

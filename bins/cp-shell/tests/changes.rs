@@ -98,6 +98,45 @@ fn undo_in_script_requires_approval_for_files() {
 }
 
 #[test]
+fn undo_shows_changes_of_commands_that_it_leaves() {
+    let place = Person::new();
+    plays(&place);
+    let edit = call("edit_file", &json!({"path": "a.py", "old": "x = 1", "new": "x = 2"}));
+    let touch = json!({"tool_calls": [{"name": "shell", "input": {"argv": ["touch", "made"]}}]});
+    let done = "{\"content\":\"Done.\"}\n";
+    place.stub_plays(&format!("{touch}\n{done}{edit}{touch}\n{done}"));
+    let mut terminal = place.terminal(&ARGUMENTS, 100);
+    terminal.prompted();
+    terminal.send("touch it\r");
+    terminal.wait_for(TOOLS);
+    terminal.send("a\r");
+    terminal.prompted();
+    terminal.says("edit it");
+    // A touch of a file that exists changes nothing.
+    terminal.send(":undo\r");
+    let listed = terminal.wait_for("[y/N] ");
+    assert!(listed.contains("  restore a.py\n") && !listed.contains("not taken back"), "{listed}");
+    terminal.send("y\r");
+    terminal.prompted();
+    let shown = terminal.says(":undo");
+    assert!(shown.contains("not taken back: touch made\n    created made\n    `cp-exec undo "), "{shown}");
+    assert!(shown.contains("without its last round") && place.work.join("made").exists(), "{shown}");
+}
+
+#[test]
+fn tool_call_in_session_without_tools_is_reported() {
+    let place = Person::new();
+    let touch = json!({"tool_calls": [{"name": "shell", "input": {"argv": ["touch", "made"]}}]});
+    place.stub_plays(&format!("{touch}\n{{\"content\":\"Fine.\"}}\n"));
+    let ran = place.stub("make it\nand now\n");
+    let line = "✗ the model called shell, but this session has no tools: `:tools on` permits them\n";
+    assert!(ran.stdout.contains(line) && ran.stdout.contains("Fine."), "{ran:?}");
+    // The next prompt has no call without a result.
+    let shown = place.script(&["--backend", "stub", "-c"], ":v\n").stdout;
+    assert!(shown.contains("[called without effect: shell]"), "{shown}");
+}
+
+#[test]
 fn approved_call_is_shown_once() {
     let place = Person::new();
     plays(&place);

@@ -42,6 +42,11 @@ fn update_replaces_programs_and_rollback_restores_them() {
 
     let back = place.shell().args(["update", "--rollback"]).run().data();
     assert_eq!((&back["status"], &back["current_version"]), (&"rolled_back".into(), &OLD.into()));
+    assert_eq!(back["next_steps"], json!([]), "an older version has no changes to read");
+    let forward = place.shell().args(["update", "--rollback"]).run().data();
+    assert_eq!((&forward["status"], &forward["current_version"]), (&"updated".into(), &NEW.into()));
+    assert_eq!(forward["next_steps"], json!([format!("cp-shell changelog --since {OLD}")]));
+    assert_eq!(place.shell().args(["update", "--rollback"]).run().data()["status"], "rolled_back");
     assert!(linked("bin/cp-gone") && !linked("bin/cp-new") && place.skill.read("SKILL.md").contains("old"));
     // A version that was rolled back is downloaded again, and the old directory is not trusted.
     place.root.write(format!("{NEW}/bin/cp-new"), "changed");

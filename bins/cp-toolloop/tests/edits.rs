@@ -19,6 +19,7 @@ fn place(calls: &[(&str, Value)]) -> ToolLoop {
 #[test]
 fn call_by_name_of_other_program_is_made_by_builtin_tool() {
     let patch = "*** Begin Patch\n*** Update File: a\n@@\n-1\n+2\n*** End Patch\n";
+    let long = format!("{}\n", "2".repeat(20_000));
     let editor = "str_replace_based_edit_tool";
     for (name, input, written) in [
         ("apply_patch", json!({"input": patch}), "2\n"),
@@ -45,6 +46,19 @@ fn call_by_name_of_other_program_is_made_by_builtin_tool() {
             json!({"operation": "edit_file", "file_path": "a", "old_string": "1", "new_string": "2"}),
             "2\n",
         ),
+        ("Edit", json!({"file_path": "a", "old_string": "1", "new_string": "true", "replace_all": "true"}), "true\n"),
+        ("edit_file", json!({"path": "a", "insert_line": "0", "new": "2\n"}), "2\n1\n"),
+        (
+            "edit_file",
+            json!({"path": "a", "edits": "[{\"old_string\": \"1\", \"new\": \"2\", \"all\": \"false\"}]"}),
+            "2\n",
+        ),
+        ("edit_file", json!("{\"path\": \"a\", \"old\": \"1\", \"new\": \"2\"}"), "2\n"),
+        (
+            "Edit",
+            json!({"file_path": "a", "old_string": "1", "new_string": "2".repeat(20_000), "replace_all": "true"}),
+            &long,
+        ),
     ] {
         let place = place(&[(name, input.clone())]);
         place.work.write("a", "1\n");
@@ -52,6 +66,10 @@ fn call_by_name_of_other_program_is_made_by_builtin_tool() {
         assert_eq!((ran.status, place.written("a").as_str()), (0, written), "{name} {input}: {ran:?}");
         let call = &ran.of("tool_call")[0];
         assert_eq!((&call["name"], call["input"]["operation"].is_string()), (&json!("filesystem"), true), "{call}");
+        // The ledger has the call as the model wrote it, and as it was made.
+        let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
+        let ledger = place.home.join(format!("planes/ho1/runs/{run}.jsonl")).display().to_string();
+        place.program("cp-log").args(["audit", &ledger]).run().success();
     }
     let image = place(&[
         ("Read", json!({"file_path": "a", "offset": 2, "limit": 1})),

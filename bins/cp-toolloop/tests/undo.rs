@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 
-use cp_testkit::Outcome;
+use cp_testkit::{Outcome, until};
 use proptest::prelude::*;
+use rustix::process::{Signal, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::agent;
@@ -220,6 +222,81 @@ fn undo_removes_directories_that_run_created_and_temporary_files_of_killed_chang
     assert_eq!(names, [used.trim_start_matches("old/")], "only the file of a process that exists stays");
 }
 
+/// The effects that an undo leaves: the call and the command line of each, and its changed files by name.
+fn effects(outcome: &Outcome) -> Vec<(String, String, Option<Vec<String>>)> {
+    let effects = outcome.closing()["data"]["effects"].as_array().unwrap_or_else(|| panic!("{outcome:?}")).clone();
+    let named = |file: &Value| {
+        let name = file["path"].as_str().unwrap().rsplit('/').next().unwrap();
+        format!("{} {name}", file["change"].as_str().unwrap())
+    };
+    let text = |effect: &Value, name: &str| effect[name].as_str().unwrap_or_default().to_owned();
+    let files = |effect: &Value| effect["files"]["files"].as_array().map(|files| files.iter().map(named).collect());
+    effects.iter().map(|effect| (text(effect, "call"), text(effect, "command"), files(effect))).collect()
+}
+
+#[test]
+fn undo_names_changes_of_commands_and_how_to_take_them_back() {
+    let place = ToolLoop::new();
+    place.policy(
+        "[exec]\nallowed_commands = [\"*\"]\nargument_rules = \"off\"\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n",
+    );
+    place.tool("note", "", "echo noted >note");
+    for (name, text) in [("edited", "one"), ("old", "two"), ("grown", "three")] {
+        place.work.write(name, text);
+    }
+    let before = files(&place);
+    let line = "echo new >made; rm old; echo more >>grown";
+    let calls = [
+        json!({"name": "filesystem", "input": edit("edited", "one", "1")}),
+        json!({"name": "bash", "input": {"command": line}}),
+        json!({"name": "shell", "input": {"argv": ["touch", "a b"]}}),
+        json!({"name": "bash", "input": {"command": "true; wc -l grown"}}),
+        json!({"name": "note", "input": {}}),
+    ];
+    let script: Vec<String> = calls.iter().map(|call| json!({"tool_calls": [call]}).to_string()).collect();
+    let script = script.iter().map(String::as_str).chain([r#"{"content":"Done."}"#]).collect::<Vec<_>>();
+    place.script(&script);
+    let ran = place.with_tools(&["go"]).success();
+    let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
+    let undone = undo(&place, &[&run]);
+    assert_eq!(put_back(&undone), ["restore edited"]);
+    let left = effects(&undone);
+    let named = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    assert_eq!(left.len(), 3, "{left:?}");
+    let expected = ("call_2_1".to_owned(), line.to_owned(), named(&["changed grown", "created made", "removed old"]));
+    assert_eq!(left[0], expected);
+    assert_eq!(left[1], ("call_3_1".to_owned(), "touch 'a b'".to_owned(), named(&["created a b"])));
+    assert!(left[2].1.ends_with("/tools/note '{}'") && left[2].2 == named(&["created note"]), "{left:?}");
+    let text = place.run(&["undo", &run, "--dry-run", "--format", "text"]).stdout;
+    assert!(text.contains(&format!("not undone: call_2_1: {line}\n  changed ")), "{text}");
+    assert_eq!(effects(&undo(&place, &[&run, "--call", "call_3_1"])), left[1..2]);
+    // The named commands take them back.
+    let whole = undone.closing()["data"]["effects"].as_array().unwrap().clone();
+    for effect in whole.iter().rev() {
+        let words = effect["undo"].as_str().unwrap().split(' ').collect::<Vec<_>>();
+        let shown = place.program(words[0]).args(&words[1..]).args(["--dry-run"]).run().success();
+        let token = shown.closing()["data"]["confirm_token"].as_str().unwrap().to_owned();
+        place.program(words[0]).args(&words[1..]).args(["--confirm", &token]).run().success();
+    }
+    assert_eq!(files(&place), before);
+}
+
+#[test]
+fn undo_names_killed_command_whose_changes_are_unknown() {
+    let place = ToolLoop::new();
+    place.tool("step", "", "echo begun >begun; sleep 60");
+    place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
+    let running = place.command(&["--tools", &place.tools(), "go"]);
+    let running = running.with(|command| _ = command.process_group(0)).start();
+    place.until_written("begun");
+    kill_process_group(running.pid(), Signal::KILL).unwrap();
+    running.kill();
+    until("the command has ended", || place.run(&["undo", "--dry-run", "RUN-"]).status == 0);
+    let left = effects(&undo(&place, &["RUN-"]));
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(left[0].1.ends_with("/tools/step '{}'") && left[0].2.is_none(), "{left:?}");
+}
+
 #[test]
 fn killed_undo_is_completed_by_next() {
     let place = ToolLoop::new();
@@ -280,15 +357,24 @@ fn undo_includes_changes_of_agents() {
     let changes = |old: &str, new: &str| json!({"calls": [["filesystem", edit("a", old, new)]]});
     let place = agent::place(&json!({
         "go": [changes("one", "1"), {"calls": [["agent", {"task": "sub"}]]}, {"says": "done"}],
-        "sub": [changes("1", "uno"), {"calls": [["filesystem", create("b", "new")]]}, {"says": "it is"}],
+        "sub": [
+            changes("1", "uno"),
+            {"calls": [["filesystem", create("b", "new")], ["shell", {"argv": ["touch", "c"]}]]},
+            {"says": "it is"},
+        ],
     }));
+    place.policy("[exec]\nallowed_commands = [\"touch\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
     for words in [&["--call", "c1_0"][..], &[]] {
         place.work.write("a", "one");
-        let _ = fs::remove_file(place.work.join("b"));
+        for created in ["b", "c"] {
+            let _ = fs::remove_file(place.work.join(created));
+        }
         let ran = agent::ask(&place, &["go"]);
         let run = ran.closing()["data"]["run_id"].as_str().unwrap_or_else(|| panic!("{ran:?}")).to_owned();
         assert_eq!((place.written("a").as_str(), place.written("b").as_str()), ("uno", "new"), "{ran:?}");
-        assert_eq!(put_back(&undo(&place, &[&[run.as_str()], words].concat())), ["restore a", "remove b"]);
+        let undone = undo(&place, &[&[run.as_str()], words].concat());
+        assert_eq!(put_back(&undone), ["restore a", "remove b"]);
+        assert_eq!(effects(&undone).iter().map(|(call, ..)| call.as_str()).collect::<Vec<_>>(), ["c1_0"]);
         assert_eq!(place.written("a"), if words.is_empty() { "one" } else { "1" });
         assert!(!place.work.join("b").exists());
     }

@@ -17,6 +17,14 @@ pub fn now() -> String {
     }
 }
 
+/// Returns a printed time in whole seconds, for text.
+pub fn in_seconds(time: &str) -> String {
+    match time.split_once('.') {
+        Some((seconds, fraction)) if fraction.ends_with('Z') => format!("{seconds}Z"),
+        _ => time.to_owned(),
+    }
+}
+
 /// Returns the date of [`now`] as `YYYYMMDD`, for ids.
 pub fn today() -> String {
     now().chars().take(10).filter(|c| *c != '-').collect()

@@ -1,6 +1,6 @@
 //! JSON Schema validation without network access: all references must be within the schema.
 
-use boon::{CompileError, Compiler, SchemaIndex, Schemas, UrlLoader, ValidationError};
+use boon::{CompileError, Compiler, ErrorKind, SchemaIndex, Schemas, Type, Types, UrlLoader, ValidationError};
 use serde_json::{Value, json};
 
 /// The URL of a schema, against which its references are resolved.
@@ -58,6 +58,28 @@ impl Schema {
         Self::compile(text).map(|schema| (schema, unchecked))
     }
 
+    /// Replaces texts by the booleans, numbers, arrays and objects that they represent in JSON, where the schema requires such a type. Returns
+    /// `None` if no text is replaced, or if the value is still invalid.
+    pub fn with_parsed_texts(&self, value: &Value) -> Option<Value> {
+        let mut parsed = value.clone();
+        while let Err(error) = self.parts.validate(&parsed, self.root) {
+            let mut texts = Vec::new();
+            collect_texts(&error, &mut texts);
+            let before = parsed.clone();
+            for (pointer, types) in texts {
+                let Some(text) = parsed.pointer_mut(&pointer) else { continue };
+                if let Some(value) = text.as_str().and_then(|text| value_of(text, types)) {
+                    *text = value;
+                }
+            }
+            // A parsed array or object can contain further texts, which are shorter.
+            if parsed == before {
+                return None;
+            }
+        }
+        (parsed != *value).then_some(parsed)
+    }
+
     /// Returns the first `most` violations: those without causes, which tell what to change.
     pub fn faults(&self, value: &Value, most: usize) -> Vec<Fault> {
         let mut faults = Vec::new();
@@ -66,6 +88,31 @@ impl Schema {
         }
         faults
     }
+}
+
+/// Collects the pointers to texts for which a schema has other types, with these types.
+fn collect_texts(error: &ValidationError<'_, '_>, texts: &mut Vec<(String, Types)>) {
+    if let ErrorKind::Type { got: Type::String, want } = &error.kind {
+        texts.push((error.instance_location.to_string(), *want));
+    }
+    error.causes.iter().for_each(|cause| collect_texts(cause, texts));
+}
+
+/// The value of one of these types that a text represents in JSON, or as Python writes a boolean.
+fn value_of(text: &str, types: Types) -> Option<Value> {
+    let value = match text {
+        "True" | "False" => Value::Bool(text == "True"),
+        json => serde_json::from_str(json).ok()?,
+    };
+    let is_wanted = match &value {
+        Value::Null => types.contains(Type::Null),
+        Value::Bool(_) => types.contains(Type::Boolean),
+        Value::Number(number) => types.contains(Type::Number) || types.contains(Type::Integer) && !number.is_f64(),
+        Value::Array(_) => types.contains(Type::Array),
+        Value::Object(_) => types.contains(Type::Object),
+        Value::String(_) => false,
+    };
+    is_wanted.then_some(value)
 }
 
 /// Removes unsupported patterns from a schema.
@@ -127,6 +174,45 @@ mod tests {
         assert_eq!(schema.faults(&json!({"n": 1}), 5), []);
         assert_eq!(schema.faults(&json!({"n": "x"}), 5)[0].pointer, "/n");
         assert!(schema.faults(&json!({}), 5)[0].message.contains("missing properties 'n'"));
+    }
+
+    #[test]
+    fn text_is_parsed_only_where_schema_requires_another_type() {
+        let schema = Schema::compile(json!({
+            "type": "object", "additionalProperties": false,
+            "properties": {
+                "text": {"type": "string"}, "either": {"type": ["integer", "string"]}, "flag": {"type": "boolean"},
+                "count": {"type": "integer", "minimum": 1}, "size": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+                "list": {"type": "array", "items": {"$ref": "#/$defs/item"}}, "a/b~": {"type": "object"}
+            },
+            "$defs": {"item": {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}}}
+        }));
+        let schema = schema.ok().unwrap();
+        for (given, expected) in [
+            (json!({"flag": "true"}), json!({"flag": true})),
+            (json!({"flag": "False", "text": "false"}), json!({"flag": false, "text": "false"})),
+            (json!({"count": "3", "either": "3"}), json!({"count": 3, "either": "3"})),
+            (json!({"size": "null"}), json!({"size": null})),
+            (json!({"size": "1e3"}), json!({"size": 1000.0})),
+            (json!({"list": "[{\"n\": \"4\", \"s\": \"4\"}]"}), json!({"list": [{"n": 4, "s": "4"}]})),
+            (json!({"list": ["{\"n\": 4}"]}), json!({"list": [{"n": 4}]})),
+            (json!({"a/b~": "{}"}), json!({"a/b~": {}})),
+            (json!("{\"count\": \"2\"}"), json!({"count": 2})),
+        ] {
+            assert_eq!(schema.with_parsed_texts(&given), Some(expected), "{given}");
+        }
+        for unchanged in [
+            json!({"count": 3, "text": "true"}),
+            json!({"count": "3.5"}),
+            json!({"count": "0"}),
+            json!({"count": "three"}),
+            json!({"flag": "1"}),
+            json!({"flag": "true", "other": 1}),
+            json!({"list": "{}"}),
+            json!({"text": 3}),
+        ] {
+            assert_eq!(schema.with_parsed_texts(&unchanged), None, "{unchanged}");
+        }
     }
 
     #[test]

@@ -117,9 +117,7 @@ impl Policy {
             .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
             .collect::<Result<Vec<_>>>()?;
         let cp_home = resolved(context.home.root());
-        let canonical =
-            |root: &PathBuf| root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal());
-        let named = context.options.root.as_ref().map(canonical).transpose()?;
+        let named = context.root().map_err(Error::fatal)?;
         let root = named.as_ref().unwrap_or(&cp_home);
         let home = loaded.home.to_string_lossy();
         let pins = loaded.settings.exec.pin.iter();

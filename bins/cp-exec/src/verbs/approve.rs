@@ -16,6 +16,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "approvals",
     examples: &["{} approve"],
+    sort: Some("asked_at, descending"),
     exits: &[9],
     events: &["approval.granted", "approval.denied"],
     ..VerbDoc::EMPTY
@@ -46,7 +47,7 @@ struct Agreed {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "approvals"))]
 pub(crate) struct Approvals {
-    /// The pending approvals, oldest first.
+    /// The pending approvals, newest first.
     items: Vec<Approval>,
     /// The number of pending approvals.
     count: usize,
@@ -58,6 +59,9 @@ pub(crate) struct Approvals {
 
 impl Reply for Approvals {
     fn text(&self) -> String {
+        if self.items.is_empty() {
+            return "no approval is pending".to_owned();
+        }
         let lines = self.items.iter().map(|item| format!("{}  {}  ({})", item.id, item.subject(), item.shown.why));
         lines.chain(self.confirm_token.iter().map(|token| format!("--confirm {token}"))).collect::<Vec<_>>().join("\n")
     }

@@ -92,10 +92,10 @@ impl Job {
         }
     }
 
-    /// All batches, the oldest first.
+    /// All batches, the newest first.
     pub(super) fn all(home: &Home) -> Result<Vec<Self>> {
         let mut all = directories(home)?.iter().map(|path| Self::load(path)).collect::<Result<Vec<_>>>()?;
-        all.sort_by(|a, b| (&a.created_at, &a.id).cmp(&(&b.created_at, &b.id)));
+        all.sort_by(|a, b| (&b.created_at, &b.id).cmp(&(&a.created_at, &a.id)));
         Ok(all)
     }
 

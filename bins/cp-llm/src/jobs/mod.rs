@@ -53,7 +53,7 @@ const POLL: VerbDoc = VerbDoc {
     also: &["summary"],
     exits: &[7, 8],
     examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch poll --wait"],
-    sort: Some("created_at"),
+    sort: Some("created_at, descending"),
     ..VerbDoc::EMPTY
 };
 

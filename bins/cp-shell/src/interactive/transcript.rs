@@ -16,6 +16,9 @@ use crate::interactive::assessment::risk::{self, Risk};
 /// The mark at the end of an interrupted answer.
 const INTERRUPTED: &str = " [interrupted]";
 
+/// The mark at the end of an answer whose tool calls were not carried out. A provider refuses a call without a result.
+const CALLED: &str = " [called without effect: ";
+
 /// The entry that closes a turn.
 pub(crate) const TURN: &str = "session_turn";
 /// The entry that keeps the question until the turn is closed.
@@ -209,7 +212,18 @@ fn conversation(question: Turn, messages: &[Message]) -> Vec<Turn> {
         }
         turns.push(message.turn());
     }
+    let called = called_without_effect(messages);
+    if let Some(last) = turns.last_mut().filter(|_| !called.is_empty()) {
+        let text = format!("{}{CALLED}{}]", last.content.text(), called.join(", "));
+        *last = Turn::text("assistant", text.trim_start());
+    }
     turns
+}
+
+/// The tools that the last message calls. There are none in a session with tools, where the last message is the answer.
+pub(crate) fn called_without_effect(messages: &[Message]) -> Vec<&str> {
+    let calls = messages.last().into_iter().flat_map(|message| &message.tool_calls);
+    calls.map(|call| call.name.as_str()).collect()
 }
 
 /// The text of the last message, and the number of tokens of the conversation.
@@ -249,6 +263,20 @@ mod tests {
         assert_eq!(turns[0].content.text(), "do it");
         assert!(serde_json::to_string(&turns[1]).unwrap().contains("tool_use"));
         assert_eq!(turns[1].blocks.len(), 1);
+    }
+
+    #[test]
+    fn call_without_tools_becomes_mark_in_conversation() {
+        let calls = json!([{"id": "1", "name": "f", "input": {}}, {"id": "2", "name": "g", "input": {}}]);
+        for (content, expected) in
+            [("", "[called without effect: f, g]"), ("I call.", "I call. [called without effect: f, g]")]
+        {
+            let blocks = json!([{"type": "tool_use", "id": "1", "name": "f", "input": {}}]);
+            let called = message(&json!({"content": content, "tool_calls": calls, "blocks": blocks}));
+            let turns = conversation(Turn::text("user", "do it"), &[called]);
+            assert_eq!(turns.len(), 2);
+            assert_eq!((turns[1].content.text().as_str(), turns[1].blocks.len()), (expected, 0));
+        }
     }
 
     #[test]

@@ -32,13 +32,9 @@ pub(crate) struct Plane {
 impl Plane {
     /// Opens the named tree, which must exist, or the home. It is the governed tree of every program that is started.
     pub(crate) fn of_context(context: &mut Context) -> Result<Self> {
-        let plane = match &context.options.root {
-            Some(root) if !root.exists() => {
-                return Err(Error::not_found("no such directory")
-                    .in_file(root)
-                    .hint("name the directory of a control plane tree with --root"));
-            }
-            root => Self::open(root.as_deref().unwrap_or(context.home.root()))?,
+        let plane = match context.root()? {
+            Some(root) => Self { root, reads: RefCell::default() },
+            None => Self::open(context.home.root())?,
         };
         context.options.root = plane.root().is_dir().then(|| plane.root.clone());
         Ok(plane)

@@ -135,7 +135,9 @@ impl Update {
         let outcome = self.activate(install, &tree, &version);
         drop(stage);
         self.settle(outcome, &before)?;
-        Ok(self.answer("rolled_back", before, Some(version), "cp-shell update --rollback".to_owned()))
+        // The version before a rollback is the newer one.
+        let status = if number(&version) > number(&before) { "updated" } else { "rolled_back" };
+        Ok(self.answer(status, before, Some(version), "cp-shell update --rollback".to_owned()))
     }
 
     /// Finds a release, and installs it if the installation `is_locked` for it.
@@ -282,7 +284,9 @@ impl Update {
     fn answer(&self, status: &'static str, before: String, target: Option<String>, command: String) -> Updated {
         let next_steps = match status {
             "available" | "planned" => vec![command.clone()],
-            _ if self.replaced => vec![format!("cp-shell changelog --since {before}")],
+            _ if self.replaced && number(&self.current) > number(&before) => {
+                vec![format!("cp-shell changelog --since {before}")]
+            }
             _ => Vec::new(),
         };
         Updated {

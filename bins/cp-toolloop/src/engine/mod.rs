@@ -29,7 +29,6 @@ use crate::state::plan::Plan;
 use crate::state::run::Run;
 use crate::state::step::{Compacted, Decision, Step};
 use crate::state::tally::Total;
-use crate::tools::aliases::canonicalize;
 use crate::tools::arguments::Arguments;
 
 /// The engine of a run: the run, its coprocesses, and the state between calls.
@@ -180,10 +179,15 @@ impl Engine {
         let Some(message) = answer else { return Err(self.run.out_of_time()) };
         let (mut message, renamed) = with_unique_ids(message);
         // The content of the message keeps the calls as the model wrote them.
-        message.tool_calls.iter_mut().for_each(|call| canonicalize(call, &self.run.plan.tools));
+        let mut normalized = BTreeMap::new();
+        for call in &mut message.tool_calls {
+            if self.arguments.normalize(call, &self.run.plan.tools) {
+                normalized.insert(call.id.clone(), json!({"name": call.name, "input": call.input}));
+            }
+        }
         message.input = self.run.conversation.new_turns();
         message.mark();
-        self.run.note(|journal| journal.message(number, &message, &renamed))?;
+        self.run.note(|journal| journal.message(number, &message, &renamed, &normalized))?;
         let deltas = self.parts.model.take_deltas();
         if self.run.plan.record.is_some() && !deltas.is_empty() {
             self.run.step(Step::Deltas(deltas))?;

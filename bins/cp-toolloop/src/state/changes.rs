@@ -1,15 +1,17 @@
-//! The changes by the file tools of a run, as recorded in its ledger and in those of its agents.
+//! The changes by the tools of a run, as recorded in its ledger and in those of its agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::state::plan::RunFiles;
-use cp_common::wire::{ChangeKind, FileChange, FileKind};
+use cp_common::output::printable_line;
+use cp_common::wire::{ChangeKind, FileChange, FileKind, FilesChanged, quoted};
 use cp_common::{Context, Error, Result};
 use cp_ledger::read;
 use cp_ledger::store::blob;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serde_json::value::RawValue;
 
 /// A change of a file.
@@ -46,9 +48,66 @@ pub(crate) struct Kept {
     pub(crate) permissions: Option<String>,
 }
 
+/// A command, or a call of a server's tool, that changed something which an undo does not restore.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Effect {
+    /// The call of the run that made it, itself or by its agent.
+    pub(crate) call: Option<String>,
+    /// The command line, or the tool of a server.
+    pub(crate) command: String,
+    /// The changed files; null if they are not known.
+    pub(crate) files: Option<FilesChanged>,
+    /// The command that puts these files back; null if they are not known.
+    pub(crate) undo: Option<String>,
+}
+
+impl Effect {
+    /// The command with its files, one on each line, and the command that puts them back.
+    pub(crate) fn text(&self) -> String {
+        let call = self.call.as_ref().map(|call| format!("{call}: ")).unwrap_or_default();
+        let mut lines = vec![printable_line(&format!("not undone: {call}{}", self.command))];
+        let Some(changed) = &self.files else {
+            lines.push("  its changes are not known".to_owned());
+            return lines.join("\n");
+        };
+        for FileChange { path, change, .. } in &changed.files {
+            lines.push(printable_line(&format!("  {} {path}", json!(change).as_str().unwrap_or_default())));
+        }
+        let all = changed.created + changed.changed + changed.removed;
+        let more = all.saturating_sub(changed.files.len() as u64);
+        lines.extend((more > 0).then(|| format!("  and {more} more")));
+        lines.extend(self.undo.as_ref().map(|undo| format!("  `{undo}` puts them back")));
+        lines.join("\n")
+    }
+}
+
+/// The text of the command line in the data of an `exec.intent`.
+pub(crate) fn command_line(data: &[u8]) -> String {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Intent {
+        argv: Vec<String>,
+        line: Option<String>,
+    }
+    let Intent { argv, line } = serde_json::from_slice(data).unwrap_or_default();
+    line.unwrap_or_else(|| argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+}
+
 /// The members of an entry that are read.
 #[derive(Deserialize)]
 struct Data<'a> {
+    /// The sequence number of the intent of a command.
+    intent: Option<u64>,
+    #[serde(default)]
+    created: u64,
+    #[serde(default)]
+    changed: u64,
+    #[serde(default)]
+    removed: u64,
+    #[serde(borrow)]
+    tools: Option<&'a RawValue>,
+    name: Option<String>,
     #[serde(borrow)]
     what: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -60,6 +119,15 @@ struct Data<'a> {
     run_id: Option<String>,
 }
 
+/// A tool in the start of a run.
+#[derive(Deserialize)]
+struct Pinned {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    read_only: bool,
+}
+
 #[derive(Default, Deserialize)]
 struct What {
     #[serde(default)]
@@ -68,6 +136,13 @@ struct What {
     directories: Vec<PathBuf>,
     call: Option<String>,
 }
+
+/// The most files of a command that are named.
+const MOST_NAMED: usize = 20;
+
+/// The events of changes, and of what made them.
+const EVENTS: [&str; 7] =
+    ["run_start", "tool_call", "agent_start", "exec.operation", "exec.intent", "exec.result", "exec.changes"];
 
 /// The changes of an operation with this data.
 pub(crate) fn writes_of(ledger: &Path, data: &[u8]) -> Vec<Write> {
@@ -82,6 +157,8 @@ pub(crate) struct Made {
     pub(crate) files: BTreeMap<String, Vec<Change>>,
     /// The directories that were created.
     pub(crate) directories: BTreeSet<PathBuf>,
+    /// The effects that an undo does not restore, in order for each run.
+    pub(crate) effects: Vec<Effect>,
     /// The calls of the run itself.
     calls: BTreeSet<String>,
 }
@@ -108,14 +185,34 @@ impl Made {
     /// Collects the changes of a run; `by` is the call of the outermost run whose agent it is.
     fn collect(&mut self, files: &RunFiles, by: Option<&str>, context: &Context) -> Result<()> {
         let mut lines = read::lines(&files.ledger)?;
+        let (mut served, mut running, mut ended) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         while let Some(raw) = lines.next()? {
             let Some(line) = raw.stored() else { continue };
-            let events = ["exec.operation", "exec.changes", "tool_call", "agent_start"];
-            let Some(event) = events.into_iter().find(|event| line.is_event(event)) else { continue };
-            let data = line.member("data").and_then(|data| serde_json::from_slice::<Data<'_>>(data).ok());
-            let Some(data) = data else { continue };
+            let Some(event) = EVENTS.into_iter().find(|event| line.is_event(event)) else { continue };
+            let whole = line.member("data").unwrap_or_default();
+            let Ok(data) = serde_json::from_slice::<Data<'_>>(whole) else { continue };
+            let call_of = |own: Option<String>| by.map(str::to_owned).or(own);
             match event {
-                "tool_call" => self.calls.extend(data.id.filter(|_| by.is_none())),
+                "run_start" => {
+                    let tools: Vec<Pinned> = resolved(data.tools, &files.ledger)?;
+                    let is_served = |tool: &Pinned| tool.kind == "mcp" && !tool.read_only;
+                    served.extend(tools.into_iter().filter(is_served).map(|tool| tool.name));
+                }
+                "tool_call" => {
+                    if let Some(name) = data.name.filter(|name| served.contains(name)) {
+                        let call = call_of(data.id.clone());
+                        self.effects.push(Effect { call, command: name, files: None, undo: None });
+                    }
+                    self.calls.extend(data.id.filter(|_| by.is_none()));
+                }
+                "exec.intent" => {
+                    let (call, command) = (call_of(data.call), command_line(whole));
+                    running.insert(line.seq(), Effect { call, command, files: None, undo: None });
+                }
+                "exec.result" => {
+                    let intent = data.intent.unwrap_or_default();
+                    ended.extend(running.remove(&intent).map(|effect| (intent, effect)));
+                }
                 "agent_start" => {
                     if let Some(agent) = data.run_id.and_then(|run| RunFiles::find(&run, context).ok()) {
                         self.collect(&agent, by.or(data.call.as_deref()), context)?;
@@ -123,11 +220,19 @@ impl Made {
                 }
                 "exec.changes" => {
                     let changes: Vec<FileChange> = resolved(data.files, &files.ledger)?;
-                    let is_new = |change: &FileChange| {
+                    let is_new = |change: &&FileChange| {
                         let after = change.after.as_ref().map(|after| after.kind);
                         change.change == ChangeKind::Created && after == Some(FileKind::Directory)
                     };
-                    self.directories.extend(changes.into_iter().filter(is_new).map(|change| change.path.into()));
+                    self.directories.extend(changes.iter().filter(is_new).map(|change| change.path.clone().into()));
+                    let intent = data.intent.unwrap_or_default();
+                    if let Some(effect) = ended.remove(&intent) {
+                        let path = |path: &Path| quoted(&path.display().to_string());
+                        let (ledger, home) = (path(&files.ledger), path(context.home.root()));
+                        let undo = format!("cp-exec undo {intent} --ledger {ledger} --home {home}");
+                        let files = Some(files_changed(&data, changes));
+                        self.effects.push(Effect { files, undo: Some(undo), ..effect });
+                    }
                 }
                 _ => {
                     let what: What = resolved(data.what, &files.ledger)?;
@@ -141,8 +246,17 @@ impl Made {
                 }
             }
         }
+        // The changes of a command that was killed with its cp-exec are not known.
+        self.effects.extend(running.into_values());
         Ok(())
     }
+}
+
+/// The changes of a command: their numbers in the data of its entry, and the first of its files.
+fn files_changed(data: &Data<'_>, mut files: Vec<FileChange>) -> FilesChanged {
+    let truncated = files.len() > MOST_NAMED;
+    files.truncate(MOST_NAMED);
+    FilesChanged { created: data.created, changed: data.changed, removed: data.removed, files, truncated }
 }
 
 /// A value of an entry, which is a blob if it is too long for a line.

@@ -1,5 +1,6 @@
 //! The run's ledger, which has an entry for every step before its effect.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use cp_common::wire::{Approval, Message, Receipt, ToolCall, ToolResult};
@@ -9,6 +10,7 @@ use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::mcp::Started;
 use crate::state::conversation::Renamed;
@@ -35,6 +37,9 @@ struct Pinned<'a> {
     /// True if each call of it requires approval.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     approve: bool,
+    /// True if it changes nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    read_only: bool,
 }
 
 impl Journal {
@@ -67,6 +72,7 @@ impl Journal {
                 origin: &tool.origin,
                 schema_sha256: Hash::of(tool.input_schema.get().as_bytes()).to_string(),
                 approve: tool.hints.approve,
+                read_only: tool.hints.read_only,
             })
             .collect();
         let last = plan.prompt.messages.last().map(|turn| turn.content.clone());
@@ -95,12 +101,19 @@ impl Journal {
         self.append(self.entry("iteration").turn(number))
     }
 
-    /// The model has answered.
-    pub(crate) fn message(&mut self, number: u64, message: &Message, renamed: &Renamed) -> Result<Receipt> {
+    /// The model has answered. `normalized` has the calls that differ from those in the content.
+    pub(crate) fn message(
+        &mut self,
+        number: u64,
+        message: &Message,
+        renamed: &Renamed,
+        normalized: &BTreeMap<String, Value>,
+    ) -> Result<Receipt> {
         let entry = self.entry("message").turn(number).role("assistant").content(&message.content);
         let entry = entry.with("model", &message.model).with("stop_reason", &message.stop_reason);
         let entry = entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len());
-        self.append(if renamed.is_empty() { entry } else { entry.with("renamed_calls", renamed) })
+        let entry = if renamed.is_empty() { entry } else { entry.with("renamed_calls", renamed) };
+        self.append(if normalized.is_empty() { entry } else { entry.with("normalized_calls", normalized) })
     }
 
     /// Records that the conversation was shortened: the number of removed results, or of summarised turns.

@@ -58,6 +58,9 @@ const MEMBERS: [(&str, &[&str]); 11] = [
 /// Arguments that have no effect here.
 const IGNORED: [&str; 6] = ["description", "explanation", "instruction", "-n", "output_mode", "respect_git_ignore"];
 
+/// Arguments that are never a text.
+const NOT_TEXTS: [&str; 4] = ["arguments", "edits", "view_range", "timeout"];
+
 /// Timeouts from this value on are milliseconds, because no policy allows as many seconds.
 const MILLISECONDS: f64 = 1000.0;
 
@@ -86,7 +89,7 @@ pub(crate) fn canonicalize(call: &mut ToolCall, tools: &[Tool]) {
     if !is_known || !is_builtin(tool) || ![FILESYSTEM, SHELL, BASH].contains(&tool) {
         return;
     }
-    let members = match (&input, patch()) {
+    let mut members = match (&input, patch()) {
         (_, Some(patch)) if operation == Some("edit_file") => Map::from_iter([("patch".to_owned(), patch.clone())]),
         (Value::Object(members), _) => members.clone(),
         // Some models write the patch itself in place of the arguments.
@@ -95,6 +98,12 @@ pub(crate) fn canonicalize(call: &mut ToolCall, tools: &[Tool]) {
         }
         _ => return,
     };
+    for name in NOT_TEXTS {
+        let text = members.get(name).and_then(Value::as_str);
+        if let Some(value) = text.and_then(|text| serde_json::from_str::<Value>(text).ok()) {
+            members.insert(name.to_owned(), value);
+        }
+    }
     let members = if tool == FILESYSTEM { file_members(members, operation, !is_own) } else { command_members(members) };
     if Value::Object(members.clone()) == input && tool == call.name {
         return;
@@ -143,11 +152,6 @@ fn file_members(mut members: Map<String, Value>, operation: Option<&str>, is_for
         _ => member_of(name, &["path", "glob", "context", "limit"]),
     };
     rename(&mut members, own);
-    if let Some(Value::String(text)) = members.get("edits")
-        && let Ok(edits @ Value::Array(_)) = serde_json::from_str(text)
-    {
-        members.insert("edits".to_owned(), edits);
-    }
     let edits = members.get_mut("edits").and_then(Value::as_array_mut).into_iter().flatten();
     for edit in edits.filter_map(Value::as_object_mut) {
         rename(edit, |name| member_of(name, &["path", "old", "new", "all"]));
@@ -310,6 +314,28 @@ mod tests {
             ("bash", json!({"command": "ls", "timeout": 90}), BASH, json!({"command": "ls", "timeout": 90})),
             ("shell", json!({"command": ["ls", "-l"]}), SHELL, json!({"argv": ["ls", "-l"]})),
             ("weather", json!({"file_path": "a"}), "weather", json!({"file_path": "a"})),
+        ] {
+            assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
+        }
+    }
+
+    #[test]
+    fn member_in_json_text_is_read_before_it_is_renamed() {
+        let tools = [FILESYSTEM, SHELL, BASH].map(|name| tool(name, Origin::Builtin));
+        for (name, input, expected, members) in [
+            (
+                "str_replace_based_edit_tool",
+                json!({"command": "view", "path": "a", "view_range": "[3, 5]"}),
+                FILESYSTEM,
+                json!({"operation": "read_file", "path": "a", "line": 3, "lines": 3}),
+            ),
+            (
+                "filesystem",
+                json!({"operation": "read_file", "arguments": "{\"path\": \"a\"}"}),
+                FILESYSTEM,
+                json!({"operation": "read_file", "path": "a"}),
+            ),
+            ("bash", json!({"command": "ls", "timeout": "120000"}), BASH, json!({"command": "ls", "timeout": 120.0})),
         ] {
             assert_eq!(canonical(name, &input, &tools), (expected.to_owned(), members), "{name} {input}");
         }

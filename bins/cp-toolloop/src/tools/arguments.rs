@@ -1,12 +1,15 @@
-//! The check of arguments against the schema of a tool, before the tool starts. The errors are for the model.
+//! The arguments of a call: their normal form, and their check against the schema of the tool. The errors are for the model.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
+use cp_common::wire::ToolCall;
 use cp_common::{Error, Result};
 use cp_schema::{Fault, Schema};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::tools::aliases::canonicalize;
 use crate::tools::tool::Tool;
 
 /// The most faults that an error names.
@@ -22,14 +25,36 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    /// Brings a call of one of these tools into its normal form: built-in tools have their own names for tools and arguments, and a
+    /// boolean, number, array or object is not a text. Returns true if the call has changed.
+    pub(crate) fn normalize(&mut self, call: &mut ToolCall, tools: &[Tool]) -> bool {
+        let before = call.clone();
+        if let Ok(Value::String(text)) = serde_json::from_str(call.input.get())
+            && let Ok(members @ Value::Object(_)) = serde_json::from_str::<Value>(&text)
+        {
+            replace_input(call, &members);
+        }
+        canonicalize(call, tools);
+        if let Some(tool) = tools.iter().find(|tool| tool.name == call.name)
+            && let (Ok(value), Ok(schema)) = (parsed(&call.input), self.schema(tool))
+            && let Some(value) = schema.with_parsed_texts(&value)
+        {
+            replace_input(call, &value);
+        }
+        (&before.name, before.input.get()) != (&call.name, call.input.get())
+    }
+
+    /// The compiled schema of a tool.
+    fn schema(&mut self, tool: &Tool) -> Result<&Schema> {
+        match self.compiled.entry(tool.name.clone()) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => Ok(new.insert(compile(&tool.input_schema)?)),
+        }
+    }
+
     /// Checks the arguments of a call. The error is for the model.
     pub(crate) fn check(&mut self, tool: &Tool, input: &RawValue) -> Result<()> {
-        let value = parsed(input)?;
-        if !self.compiled.contains_key(&tool.name) {
-            self.compiled.insert(tool.name.clone(), compile(&tool.input_schema)?);
-        }
-        let Some(schema) = self.compiled.get(&tool.name) else { return Ok(()) };
-        let faults = schema.faults(&value, MOST_FAULTS);
+        let faults = self.schema(tool)?.faults(&parsed(input)?, MOST_FAULTS);
         if faults.is_empty() {
             return Ok(());
         }
@@ -58,6 +83,12 @@ pub(crate) fn compile_lenient(schema: &RawValue) -> Result<(Schema, Vec<String>)
         return Err(Error::validation("the schema's type must be \"object\": arguments have names"));
     }
     Schema::compile_lenient(schema).map_err(|wrong| Error::validation(format!("the schema is not valid: {wrong}")))
+}
+
+fn replace_input(call: &mut ToolCall, value: &Value) {
+    if let Ok(input) = serde_json::value::to_raw_value(value) {
+        call.input = input;
+    }
 }
 
 fn parsed(input: &RawValue) -> Result<Value> {

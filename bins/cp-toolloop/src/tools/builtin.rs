@@ -160,7 +160,12 @@ fn named(names: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cp_common::wire::ToolCall;
+    use proptest::prelude::*;
+    use serde_json::json;
+
     use super::*;
+    use crate::tools::arguments::Arguments;
 
     #[test]
     fn built_in_tool_has_schema_that_compiles() {
@@ -169,6 +174,82 @@ mod tests {
             assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), NAMES);
             assert!(tools.iter().all(|tool| crate::tools::arguments::compile(&tool.input_schema).is_ok()));
             assert_eq!(tools.iter().all(|tool| tool.hints.read_only), read_only);
+        }
+    }
+
+    /// The values of a schema that are not invalid by their own, with texts that look like other values.
+    fn values(schema: &Value) -> BoxedStrategy<Value> {
+        if let Some(names) = schema["enum"].as_array() {
+            return prop::sample::select(names.clone()).boxed();
+        }
+        match schema["type"].as_str().unwrap() {
+            "boolean" => any::<bool>().prop_map(Value::from).boxed(),
+            "integer" => (1..5000_u32).prop_map(Value::from).boxed(),
+            "number" => (1..5000_u32).prop_map(|quarters| json!(f64::from(quarters) / 4.0)).boxed(),
+            "string" => prop::sample::select(vec!["true", "3", "null", "[1]", "{\"a\":1}", "\"x\"", "a b\n"])
+                .prop_map(Value::from)
+                .boxed(),
+            "array" => prop::collection::vec(values(&schema["items"]), 1..4).prop_map(Value::from).boxed(),
+            _ => match schema["properties"].as_object() {
+                None => prop::collection::btree_map("[A-Z]{1,4}", values(&schema["additionalProperties"]), 0..3)
+                    .prop_map(|members| json!(members))
+                    .boxed(),
+                Some(members) => {
+                    let required = schema["required"].as_array().cloned().unwrap_or_default();
+                    let member = |(name, schema): (&String, &Value)| {
+                        let value = values(schema);
+                        let value = if required.contains(&json!(name)) {
+                            value.prop_map(Some).boxed()
+                        } else {
+                            prop::option::of(value).boxed()
+                        };
+                        (Just(name.clone()), value)
+                    };
+                    let members: Vec<_> = members.iter().map(member).collect();
+                    let object = |members: Vec<(String, Option<Value>)>| {
+                        members.into_iter().filter_map(|(name, value)| Some((name, value?))).collect::<Value>()
+                    };
+                    members.prop_map(object).boxed()
+                }
+            },
+        }
+    }
+
+    /// The value with some of its parts that are not texts as JSON text, chosen by the bits of `choice`.
+    fn as_texts(value: &Value, choice: &mut u64) -> Value {
+        let value = match value {
+            Value::Array(items) => items.iter().map(|item| as_texts(item, choice)).collect(),
+            Value::Object(members) => {
+                members.iter().map(|(name, value)| (name.clone(), as_texts(value, choice))).collect()
+            }
+            other => other.clone(),
+        };
+        *choice = choice.rotate_right(1);
+        if value.is_string() || *choice & 1 == 0 { value } else { Value::from(value.to_string()) }
+    }
+
+    proptest! {
+        #[test]
+        fn text_form_of_arguments_means_their_values(
+            (at, input) in (0..NAMES.len()).prop_flat_map(|at| {
+                let tools = of(&Permitted::default(), false).unwrap();
+                let schema = serde_json::from_str(tools[at].input_schema.get()).unwrap();
+                (Just(at), values(&schema))
+            }),
+            mut choice: u64,
+        ) {
+            let tools = of(&Permitted::default(), false).unwrap();
+            let mut arguments = Arguments::default();
+            let mut normal = |input: &Value| {
+                let input = serde_json::value::to_raw_value(input).unwrap();
+                let id = "c".to_owned();
+                let mut call = ToolCall { id, name: NAMES[at].to_owned(), input, timeout: None, untrusted: Vec::new() };
+                arguments.normalize(&mut call, &tools);
+                prop_assert!(arguments.check(&tools[at], &call.input).is_ok(), "{}", call.input);
+                Ok(serde_json::from_str::<Value>(call.input.get()).unwrap())
+            };
+            let texts = as_texts(&input, &mut choice);
+            prop_assert_eq!(normal(&texts)?, normal(&input)?, "{}", texts);
         }
     }
 

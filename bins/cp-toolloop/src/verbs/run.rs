@@ -295,14 +295,12 @@ impl Ready {
 
     fn plan(&self, args: &Args, prompt: Prompt, context: &Context) -> Result<Plan> {
         let catalogue = &self.catalogue;
-        let canonical = |root: &PathBuf| root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root));
-        let root = context.options.root.as_ref().map(canonical).transpose()?;
         Ok(Plan {
             run: args.id.clone().map_or_else(plan::new_id, Ok)?,
             name: args.name.clone(),
             started: clock::now(),
             base: text_only("--base", context.base()?)?,
-            root: root.map(|root| text_only("--root", root)).transpose()?,
+            root: context.root()?.map(|root| text_only("--root", root)).transpose()?,
             prompt: Prompt {
                 tools: catalogue.tools.iter().map(Tool::spec).collect(),
                 system: description::with_instructions(prompt.system, &catalogue.instructions),

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use cp_common::clock::in_seconds;
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
 use cp_common::program::{Class, VerbDoc};
@@ -31,8 +32,9 @@ pub(crate) struct Args {
 impl Reply for Summary {
     fn text(&self) -> String {
         let status = serde_json::to_value(self.status).unwrap_or_default();
+        let started_at = in_seconds(&self.started_at);
         let words =
-            [&self.id, &self.started_at, status.as_str().unwrap_or_default(), self.code.as_deref().unwrap_or_default()];
+            [&self.id, &started_at, status.as_str().unwrap_or_default(), self.code.as_deref().unwrap_or_default()];
         let name = self.name.iter().map(String::as_str);
         words.into_iter().filter(|word| !word.is_empty()).chain(name).collect::<Vec<_>>().join("  ")
     }

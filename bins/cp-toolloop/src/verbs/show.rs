@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::state::changes::{Kept, Write, writes_of};
+use crate::state::changes::{Kept, Write, command_line, writes_of};
 use crate::state::conversation::{Call, Conversation};
 use crate::state::plan::RunFiles;
 use crate::state::summary::{Summary, summary};
@@ -197,7 +197,7 @@ impl EntryDiff {
     /// The effect of an entry with this data; empty if it has none to show.
     pub(super) fn of(&self, event: &str, data: &str) -> String {
         match event {
-            "exec.intent" => command_line(data),
+            "exec.intent" => format!("$ {}", command_line(data.as_bytes())),
             "exec.operation" => {
                 writes_of(&self.ledger, data.as_bytes()).iter().map(|write| self.difference(write)).collect()
             }
@@ -229,16 +229,4 @@ impl EntryDiff {
         let bytes = blob::load(&self.ledger, &hash).ok().filter(|bytes| !bytes.contains(&0))?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
-}
-
-fn command_line(data: &str) -> String {
-    #[derive(Deserialize)]
-    struct Intent {
-        #[serde(default)]
-        argv: Vec<String>,
-        line: Option<String>,
-    }
-    let Ok(Intent { argv, line }) = serde_json::from_str(data) else { return "$ ".to_owned() };
-    let words = || argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
-    format!("$ {}", line.unwrap_or_else(words))
 }

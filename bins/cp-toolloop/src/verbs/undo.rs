@@ -16,7 +16,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::state::changes::{Change, Kept, Made, effective, hash};
+use crate::state::changes::{Change, Effect, Kept, Made, effective, hash};
 use crate::state::plan::RunFiles;
 use crate::state::step_log::{self, StepLog};
 use crate::state::summary::first_entry;
@@ -62,6 +62,9 @@ pub(crate) struct Undone {
     /// The files that stay as they are, because they changed after the run.
     #[serde(default)]
     left_out: Vec<String>,
+    /// What the run changed by commands and by tools of servers, which is not undone.
+    #[serde(default)]
+    effects: Vec<Effect>,
     /// The ledger of the changes.
     ledger: String,
     /// True for `--dry-run`.
@@ -86,7 +89,8 @@ impl Reply for Undone {
         let left_out = self.left_out.iter().map(|path| format!("left out {path} (changed after the run)"));
         let is = if self.is_shown { "would be undone; files to put back" } else { "is undone; files put back" };
         let last = format!("{} {is}: {}", self.run_id, self.files.len());
-        lines.chain(left_out).chain([last]).collect::<Vec<_>>().join("\n")
+        let effects = self.effects.iter().map(Effect::text);
+        lines.chain(left_out).chain(effects).chain([last]).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -96,6 +100,8 @@ struct Plan {
     steps: Vec<Step>,
     /// The files that changed after the run.
     left_out: Vec<String>,
+    /// The effects of the calls that are not undone.
+    effects: Vec<Effect>,
     made: Made,
 }
 
@@ -154,7 +160,9 @@ impl Plan {
         }
         let (call, mut later) = (args.call.as_deref(), None);
         let made = Made::read(&files, call, context)?;
-        let mut plan = Self { files, steps: Vec::new(), left_out: Vec::new(), made };
+        let is_meant = |effect: &Effect| call.is_none() || effect.call.as_deref() == call;
+        let effects = made.effects.iter().filter(|effect| is_meant(effect)).cloned().collect();
+        let mut plan = Self { files, steps: Vec::new(), left_out: Vec::new(), effects, made };
         for (path, changes) in &plan.made.files {
             let is_meant = |change: &&Change| call.is_none() || change.call.as_deref() == call;
             let meant: Vec<&Change> = changes.iter().filter(is_meant).collect();
@@ -176,7 +184,8 @@ impl Plan {
     fn result(&self, is_shown: bool) -> Undone {
         let (run_id, ledger) = (self.files.run.clone(), self.files.ledger.display().to_string());
         let files = self.steps.iter().map(Step::done).collect();
-        Undone { run_id, files, left_out: self.left_out.clone(), ledger, is_shown }
+        let effects = self.effects.clone();
+        Undone { run_id, files, left_out: self.left_out.clone(), effects, ledger, is_shown }
     }
 
     /// Refuses to lose changes that were made after the run; `later` is a call of the run that made one.

@@ -5,14 +5,14 @@ pub mod options;
 pub mod pages;
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
+use std::io::{ErrorKind, IsTerminal as _};
 use std::path::PathBuf;
 
 use crate::context::options::{Origin, Shared};
 use crate::home::Home;
 use crate::home::config::Config;
 use crate::output::{Format, Output, line_to_stderr};
-use crate::wire::{Result, quoted};
+use crate::wire::{Error, Result, quoted};
 
 /// One run of a program.
 pub struct Context {
@@ -53,9 +53,22 @@ impl Context {
     pub fn base(&self) -> Result<PathBuf> {
         match &self.options.base {
             Some(base) => {
-                Ok(base.canonicalize().map_err(|e| crate::Error::io("opening the base directory", e).in_file(base))?)
+                Ok(base.canonicalize().map_err(|e| Error::io("opening the base directory", e).in_file(base))?)
             }
             None => Ok(std::env::current_dir()?),
+        }
+    }
+
+    /// Returns the real path of the governed tree that `--root` names, which must be a directory.
+    pub fn root(&self) -> Result<Option<PathBuf>> {
+        let Some(root) = &self.options.root else { return Ok(None) };
+        match root.canonicalize() {
+            Ok(real) if real.is_dir() => Ok(Some(real)),
+            Ok(_) => Err(Error::validation("the root is not a directory").in_file(root)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Err(Error::not_found("no such directory")
+                .in_file(root)
+                .hint("name the directory of a control plane tree with --root")),
+            Err(e) => Err(Error::io("opening the root", e).in_file(root)),
         }
     }
 

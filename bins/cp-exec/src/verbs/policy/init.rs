@@ -69,6 +69,9 @@ pub(crate) struct Begun {
     found: Vec<Found>,
     /// Its text.
     text: String,
+    /// True if nothing was missing in the file.
+    #[serde(skip)]
+    is_complete: bool,
 }
 
 impl Reply for Begun {
@@ -84,7 +87,11 @@ impl Reply for Begun {
                 lines.extend(found.missing.iter().map(|name| format!("  missing: {name}")));
                 lines.join("\n")
             });
-        let last = if self.written { format!("wrote {}", self.file) } else { self.text.trim_end().to_owned() };
+        let last = match (self.written, self.is_complete) {
+            (true, _) => format!("wrote {}", self.file),
+            (false, true) => format!("{} has what the project needs", self.file),
+            (false, false) => self.text.trim_end().to_owned(),
+        };
         found.chain([last]).collect::<Vec<_>>().join("\n")
     }
 
@@ -158,7 +165,7 @@ fn add(
         adds.chunk_by(|one, next| (&one.key, &one.reason) == (&next.key, &next.reason)).map(change).collect();
     if changes.is_empty() {
         gate.nothing_to_do()?;
-        return begun(file, text, found).map(Some);
+        return Ok(Some(Begun { is_complete: true, ..begun(file, text, found)? }));
     }
     if !gate.pass(changes, context)? {
         return Ok(None);
@@ -212,6 +219,7 @@ fn begun(file: &Path, text: String, found: Vec<Found>) -> Result<Begun> {
         allowed_commands: policy::parse(&text)?.exec.allowed_commands,
         found,
         text,
+        is_complete: false,
     })
 }
 

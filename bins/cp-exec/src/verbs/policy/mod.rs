@@ -84,7 +84,19 @@ pub(crate) struct Shown {
 
 impl Reply for Shown {
     fn text(&self) -> String {
-        serde_json::to_string_pretty(&self.policy).unwrap_or_default()
+        let mut policy = serde_json::Value::Object(self.policy.clone());
+        remove_nulls(&mut policy);
+        toml::to_string(&policy).unwrap_or_default().trim_end().to_owned()
+    }
+}
+
+/// Removes the members without a value, for which TOML has no notation.
+fn remove_nulls(value: &mut serde_json::Value) {
+    if let Some(members) = value.as_object_mut() {
+        members.retain(|_, member| !member.is_null());
+        members.values_mut().for_each(remove_nulls);
+    } else if let Some(items) = value.as_array_mut() {
+        items.iter_mut().for_each(remove_nulls);
     }
 }
 

@@ -2,7 +2,7 @@
 //! that requires confirmation has an approval or a token.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, TimeDelta};
 use cp_common::Result;
@@ -77,6 +77,10 @@ impl Approvals {
                 let first = what.get("writes").and_then(|writes| writes.get(0));
                 let replaces = first.filter(|write| write.get("mode").is_some_and(|mode| mode == "overwrite"));
                 let call = entry.text("call").or(at(&what, &["call"]).as_str());
+                // A call of a run may overwrite a file below the directory of the run, because the run can undo it.
+                let base = run.as_ref().filter(|_| call.is_some()).map(|run| Path::new(&run.base));
+                let is_below = |path: &str| base.is_some_and(|base| Path::new(path).starts_with(base));
+                let replaces = replaces.filter(|write| !at(write, &["path"]).as_str().is_some_and(is_below));
                 self.start(entry, run.is_some(), call, replaces, what.get("confirmed"))
             }
             _ => None,

@@ -145,12 +145,18 @@ impl Run {
             check.that(false, || "no response of the model is recorded in this turn".to_owned());
         }
         check.that(self.request.is_none(), || "the request before it has no response".to_owned());
-        let call = |block: &&Value| Call {
-            id: at(block, &["id"]).as_str().unwrap_or_default().to_owned(),
-            name: at(block, &["name"]).as_str().unwrap_or_default().to_owned(),
-            input: at(block, &["input"]).clone(),
-            is_redacted: entry.is_redacted(),
-            ..Call::default()
+        let normalized = entry.data.get("normalized_calls").unwrap_or(&Value::Null);
+        let call = |block: &&Value| {
+            let id = at(block, &["id"]).as_str().unwrap_or_default().to_owned();
+            // The call as the loop understood it.
+            let block = normalized.get(&id).unwrap_or(block);
+            Call {
+                id,
+                name: at(block, &["name"]).as_str().unwrap_or_default().to_owned(),
+                input: at(block, &["input"]).clone(),
+                is_redacted: entry.is_redacted(),
+                ..Call::default()
+            }
         };
         self.calls = calls.iter().map(call).collect();
         self.given.clear();

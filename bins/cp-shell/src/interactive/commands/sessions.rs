@@ -143,15 +143,17 @@ pub(super) fn undo(state: &mut State<'_>, what: &str) -> Result<Outcome> {
     let run = failed.clone().or_else(|| state.conversation.runs.last().cloned().flatten());
     let restored = match run.filter(|_| what.is_empty()) {
         Some(run) => put_back(&run, state)?,
-        None => Vec::new(),
+        None => json!({"files": [], "effects": []}),
     };
-    let files =
-        if restored.is_empty() { String::new() } else { format!("{} put back\n", count(restored.len(), "file")) };
+    let files = match restored["files"].as_array().map_or(0, Vec::len) {
+        0 => String::new(),
+        restored => format!("{} put back\n", count(restored, "file")),
+    };
     if failed.is_some() {
         state.conversation.failed_run = None;
         let text =
             format!("{files}the turn failed and is not in the conversation; another :undo takes back the one before\n");
-        return Ok(Outcome { text, result: json!({"files": restored}), ..Outcome::default() });
+        return Ok(Outcome { text, result: restored, ..Outcome::default() });
     }
     let from = state.ledgers.journal.session().to_owned();
     let (turns, _) = last_round(state.context)?.ok_or_else(no_turns)?;
@@ -159,24 +161,22 @@ pub(super) fn undo(state: &mut State<'_>, what: &str) -> Result<Outcome> {
     arrived(state, &format!("{files}a copy without its last round; :switch {from} restores it\n"))
 }
 
-/// Puts the files of a run back after the person has seen and confirmed the list. An error leaves the conversation as it is.
-fn put_back(run: &str, state: &mut State<'_>) -> Result<Vec<Value>> {
+/// Puts the files of a run back after the person has seen and confirmed the list, and shows the effects that stay. An error leaves the
+/// conversation as it is.
+fn put_back(run: &str, state: &mut State<'_>) -> Result<Value> {
     const LEAVES: &str = "`:undo turn` takes back the turn and leaves the files";
     let planned = ask(state.context, "cp-toolloop", &["undo", run, "--dry-run"]);
     let planned = planned.map_err(|e| {
         let hint = e.hint_text().map_or_else(|| LEAVES.to_owned(), |hint| format!("{hint}; {LEAVES}"));
         e.hint(hint)
     })?;
-    let files = planned["files"].as_array().cloned().unwrap_or_default();
+    let restored = json!({"files": planned["files"], "effects": planned["effects"]});
+    let files = planned["files"].as_array().map_or(&[][..], Vec::as_slice);
+    let effects = planned["effects"].as_array().map_or(&[][..], Vec::as_slice);
+    let shown = files.iter().map(|file| changed_line(file, "action")).chain(effects.iter().map(effect_text));
+    state.show(&shown.collect::<String>())?;
     if files.is_empty() {
-        return Ok(files);
-    }
-    let here = std::env::current_dir().unwrap_or_default();
-    for file in &files {
-        let member = |name: &str| file[name].as_str().unwrap_or_default();
-        let path = Path::new(member("path"));
-        let path = path.strip_prefix(&here).unwrap_or(path).display().to_string();
-        state.show(&format!("  {} {}\n", member("action"), escaped(&path)))?;
+        return Ok(restored);
     }
     let question = format!("Take back the turn and put back {}? [y/N] ", count(files.len(), "file"));
     if !state.console.confirm(&question) {
@@ -188,7 +188,31 @@ fn put_back(run: &str, state: &mut State<'_>) -> Result<Vec<Value>> {
     }
     state.session_status.tracker.confirmed();
     ask(state.context, "cp-toolloop", &["undo", run])?;
-    Ok(files)
+    Ok(restored)
+}
+
+/// A file and its change, which has this name.
+fn changed_line(file: &Value, change: &str) -> String {
+    let member = |name: &str| file[name].as_str().unwrap_or_default();
+    let here = std::env::current_dir().unwrap_or_default();
+    let path = Path::new(member("path"));
+    let path = path.strip_prefix(&here).unwrap_or(path).display().to_string();
+    format!("  {} {}\n", member(change), escaped(&path))
+}
+
+/// A command or a tool of a server that `:undo` does not take back, with the files that it changed.
+fn effect_text(effect: &Value) -> String {
+    let command = escaped(effect["command"].as_str().unwrap_or_default()).replace('\n', " ");
+    let mut text = format!("{} {command}\n", style().warning("not taken back:"));
+    let files = effect["files"]["files"].as_array();
+    text.extend(files.into_iter().flatten().map(|file| format!("  {}", changed_line(file, "change"))));
+    if effect["files"]["truncated"] == true {
+        text.push_str("    and more\n");
+    }
+    match effect["undo"].as_str() {
+        Some(undo) => text + &format!("    `{}` puts them back\n", escaped(undo)),
+        None => text + "    its changes are not known\n",
+    }
 }
 
 /// `:diff [RUN]`

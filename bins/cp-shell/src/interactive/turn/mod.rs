@@ -25,7 +25,7 @@ use crate::interactive::assessment::{Explained, TurnOutcome};
 use crate::interactive::console::markdown::rendered;
 use crate::interactive::console::render::{Page, Style, count, escaped, show, style};
 use crate::interactive::state::{Outcome, State};
-use crate::interactive::transcript::{Closed, last_answer};
+use crate::interactive::transcript::{Closed, called_without_effect, last_answer};
 use crate::signals::CONTEXT_LIMIT;
 
 /// A turn that is about to be sent.
@@ -190,11 +190,17 @@ fn run_line(seen: &Seen) -> String {
 fn answered(state: &mut State<'_>, sending: &Sending<'_>, messages: &[Message], seen: Seen) -> Result<Outcome> {
     let (words, tokens) = last_answer(messages);
     let mut text = String::new();
-    if seen.partial.is_empty() {
+    let called = called_without_effect(messages);
+    if seen.partial.is_empty() && (called.is_empty() || !words.is_empty()) {
         text = if Page::of_terminal().is_some() { rendered(&words, style()) } else { escaped(&words) };
         if !text.ends_with('\n') {
             text.push('\n');
         }
+    }
+    if !called.is_empty() {
+        let names = called.join(", ");
+        let message = format!("the model called {names}, but this session has no tools: `:tools on` permits them");
+        text.push_str(&style().error(&message, None));
     }
     state.session_status.used = tokens;
     let answered_by = messages.last().map(|message| message.model.as_str()).unwrap_or_default();

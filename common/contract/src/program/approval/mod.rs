@@ -99,7 +99,7 @@ pub fn command_line(home: &Path, argv: &[String]) -> String {
     words.map(crate::wire::quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the pending requests, oldest first. Requests without an answer for a week are removed.
+/// Returns the pending requests, newest first. Requests without an answer for a week are removed.
 pub fn waiting(home: &Path) -> Vec<Approval> {
     let (directory, now) = (home.join(DIRECTORY), clock::now());
     let mut found = Vec::new();
@@ -114,7 +114,7 @@ pub fn waiting(home: &Path) -> Vec<Approval> {
             found.push(approval);
         }
     }
-    found.sort_by(|a, b| a.asked_at.cmp(&b.asked_at));
+    found.sort_by(|a, b| b.asked_at.cmp(&a.asked_at));
     found
 }
 

@@ -53,6 +53,10 @@ pub fn candidates(root: &Command, implicit: Option<&str>, words: &[OsString]) ->
     let lines = match line.is_asked(typed) {
         Asked::Nothing => Vec::new(),
         Asked::Value(argument, typed) => starting_with(line.values(argument), typed),
+        Asked::Attached(argument, name, typed) => {
+            let whole = |value: String| if value.starts_with(':') { value } else { format!("{name}={value}") };
+            starting_with(line.values(argument), typed).into_iter().map(whole).collect()
+        }
         Asked::Option => starting_with(line.options(), typed),
         Asked::Operand => starting_with(line.operands(), typed),
     };
@@ -68,6 +72,8 @@ enum Asked<'a> {
     Nothing,
     /// The value of an option, as far as it is typed.
     Value(&'a Arg, &'a str),
+    /// The value of an option in the same word, with the name of the option as it is typed.
+    Attached(&'a Arg, &'a str, &'a str),
     Option,
     Operand,
 }
@@ -152,8 +158,9 @@ impl<'a> Line<'a> {
         if self.is_after_dashes {
             return Asked::Operand;
         }
-        if typed.starts_with("--") && typed.contains('=') {
-            return Asked::Nothing;
+        if let Some((name, value)) = typed.split_once('=').filter(|(name, _)| name.starts_with("--")) {
+            let option = self.option(name).filter(|option| option.get_action().takes_values());
+            return option.map_or(Asked::Nothing, |option| Asked::Attached(option, name, value));
         }
         if typed.starts_with('-') { Asked::Option } else { Asked::Operand }
     }

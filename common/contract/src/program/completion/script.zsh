@@ -2,17 +2,18 @@
 # Completions of PROGRAM for zsh: source <(PROGRAM completions zsh --format raw), or in a directory of fpath as _PROGRAM.
 _FUNCTION() {
     setopt localoptions unset
-    local line word
+    local line word about
     local -a found
     for line in "${(@f)$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
         case $line in
             '') ;;
-            :files) _files ;;
-            :directories) _files -/ ;;
+            :files) compset -P '--*='; _files ;;
+            :directories) compset -P '--*='; _files -/ ;;
             :commands) _command_names -e ;;
             *)
                 word=${line%%$'\t'*}
-                found+=("${word//:/\\:}:${line#*$'\t'}")
+                about=${${line#$word}#$'\t'}
+                found+=("${word//:/\\:}${about:+:$about}")
                 ;;
         esac
     done

@@ -10,6 +10,9 @@ use crate::wire::{Error, Reply, Result};
 
 const SOURCE: &str = include_str!("../../../../../CHANGELOG.md");
 
+/// The date of the release whose build this is.
+const RELEASED: Option<&str> = option_env!("CP_RELEASED");
+
 /// The versions and their changes.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -57,7 +60,7 @@ pub(crate) fn changelog(program: &str, since: Option<&str>) -> Result<Changelog>
         })?),
         None => None,
     };
-    let mut entries = parse(SOURCE, program);
+    let mut entries = parse(SOURCE, program, RELEASED);
     if let Some(since) = since_number {
         // Unreleased changes are newer than the running version, but not newer than a later version.
         let has_unreleased = number(VERSION).is_some_and(|current| since <= current);
@@ -66,14 +69,19 @@ pub(crate) fn changelog(program: &str, since: Option<&str>) -> Result<Changelog>
     Ok(Changelog { current_version: VERSION, since: since.map(str::to_owned), entries })
 }
 
-fn parse(source: &str, program: &str) -> Vec<Release> {
+/// The changes of a source. In a release of the date `build_date` the unreleased changes are those of its version.
+fn parse(source: &str, program: &str, build_date: Option<&str>) -> Vec<Release> {
     let mut releases: Vec<Release> = Vec::new();
     let mut category = String::new();
     let mut wanted = false;
     for line in source.lines() {
         if let Some(title) = line.strip_prefix("## ") {
-            let (version, date) = title.split_once(" - ").map_or((title, None), |(v, d)| (v, Some(d.to_owned())));
-            let version = version.trim_matches(['[', ']']).to_owned();
+            let (version, date) = title.split_once(" - ").map_or((title, None), |(v, d)| (v, Some(d)));
+            let (version, date) = match (version.trim_matches(['[', ']']), build_date) {
+                ("Unreleased", Some(build_date)) => (VERSION, Some(build_date)),
+                (version, _) => (version, date),
+            };
+            let (version, date) = (version.to_owned(), date.map(str::to_owned));
             releases.push(Release { version, date, changes: BTreeMap::new() });
         } else if let Some(title) = line.strip_prefix("### ") {
             category = title.to_lowercase();
@@ -102,11 +110,21 @@ mod tests {
 
     #[test]
     fn changelog_lists_own_and_general_changes() {
-        let releases = parse(TEXT, "cp-log");
+        let releases = parse(TEXT, "cp-log", Some("2026-03-01"));
         assert_eq!(releases[0].version, "0.2.0");
         assert_eq!(releases[0].date.as_deref(), Some("2026-02-01"));
         assert_eq!(releases[0].changes["added"], ["cp-log: query with filters", "all: colour"]);
         assert_eq!(releases[1].changes["fixed"], ["cp-log: tip"]);
+    }
+
+    #[test]
+    fn unreleased_changes_of_release_have_its_version_and_date() {
+        let text = format!("## [Unreleased]\n### Added\n- all: more\n{TEXT}");
+        let newest = |build_date| parse(&text, "cp-log", build_date).swap_remove(0);
+        assert_eq!((newest(None).version.as_str(), newest(None).date), ("Unreleased", None));
+        let release = newest(Some("2026-03-01"));
+        assert_eq!((release.version.as_str(), release.date.as_deref()), (VERSION, Some("2026-03-01")));
+        assert_eq!(release.changes, newest(None).changes);
     }
 
     #[test]
