@@ -25,7 +25,7 @@ fn session_at_terminal_starts_asks_resizes_stops_and_ends() {
     let mut settings: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     settings["projects"] = json!({place.work.display().to_string(): {"hasTrustDialogAccepted": true}});
     std::fs::write(&file, settings.to_string()).unwrap();
-    let model = Model::asking(vec![vec![Host::Claude.shell("touch made")]]);
+    let model = Model::asking(vec![vec![Host::Claude.shell("touch made; getent hosts refused.test")]]);
     let shell = place.program("bash").args(["--norc", "--noprofile", "-i"]).env("PS1", "outer> ").env("TERM", "xterm");
     let shell = shell.env("ANTHROPIC_BASE_URL", "http://model.test").env("ANTHROPIC_AUTH_TOKEN", "none");
     let mut terminal = shell.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").terminal(80);
@@ -61,9 +61,12 @@ fn session_at_terminal_starts_asks_resizes_stops_and_ends() {
     assert!(terminal.wait_for("outer> ").contains(" icanon "), "the mode of the shell: {}", terminal.text());
     terminal.send("fg\r");
     terminal.wait_for("done");
+    let refused = "connection to refused.test refused";
+    assert!(!terminal.text().contains(refused), "a message on the screen of the agent: {}", terminal.text());
     terminal.send("/exit");
     terminal.wait_for("exit");
     terminal.send("\r");
+    terminal.wait_for(refused);
     terminal.wait_for("cp-exec agent: ");
     assert!(terminal.wait_for("outer> ").contains(", 1 unseen"), "{}", terminal.text());
     terminal.send("exit\r");

@@ -39,7 +39,7 @@ use crate::guard::settle::{OpenRun, settle};
 use crate::guard::{self, session_tmp};
 use crate::policy::{HostCall, Policy};
 use crate::refusal::refuse;
-use crate::sandbox::plan::Layer;
+use crate::sandbox::plan::{Layer, Terminals};
 
 /// The longest grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
@@ -102,6 +102,11 @@ impl Prepared {
             git,
             _effect: effect,
         })
+    }
+
+    /// True if a terminal of its own is the input and output of the command.
+    pub(crate) fn has_terminal(&self) -> bool {
+        matches!(self.ruling.plan.terminals, Terminals::Controlling { .. })
     }
 
     /// Clones the descriptor of the command's standard input.

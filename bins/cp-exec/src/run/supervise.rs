@@ -143,8 +143,8 @@ impl<'r> Supervised<'r> {
             self.receive(plan);
             self.decide_steps(&mut watch);
             if let Some(connections) = &mut self.connections {
-                let [_, err] = &mut self.pipes;
-                connections.record(self.steps.as_mut(), &mut |message| err.say(message, &mut watch));
+                let ([_, err], on_screen) = (&mut self.pipes, self.relay.is_some());
+                connections.record(self.steps.as_mut(), &mut |message| err.say(message, on_screen, &mut watch));
             }
             let now = Instant::now();
             if self.steps.as_ref().is_some_and(Steps::is_waiting) {
@@ -170,8 +170,8 @@ impl<'r> Supervised<'r> {
             self.enforce(Instant::now(), ended);
         }
         if let Some(connections) = self.connections.take() {
-            let [_, err] = &mut self.pipes;
-            let mut say = |message: &str| err.say(message, &mut watch);
+            let ([_, err], on_screen) = (&mut self.pipes, self.relay.is_some());
+            let mut say = |message: &str| err.say(message, on_screen, &mut watch);
             self.connected = Some(connections.finish(self.steps.as_mut(), &mut say));
         }
         // All writers are dead, but the pipes may still contain output.
@@ -187,8 +187,8 @@ impl<'r> Supervised<'r> {
     /// Decides about the programs that wait to be started. Refusals are written to the standard error of the run.
     fn decide_steps(&mut self, watch: &mut Option<Watch<'_>>) {
         let Some(listener) = &self.listener else { return };
-        let [_, err] = &mut self.pipes;
-        let mut say = |message: &str| err.say(message, watch);
+        let ([_, err], on_screen) = (&mut self.pipes, self.relay.is_some());
+        let mut say = |message: &str| err.say(message, on_screen, watch);
         let advance = match &mut self.steps {
             Some(steps) => steps.serve(listener, &mut say),
             None => allow_all(listener),
@@ -417,8 +417,9 @@ impl Pipe {
         }
     }
 
-    /// Adds a message of this program.
-    fn say(&mut self, message: &str, watch: &mut Option<Watch<'_>>) {
+    /// Adds a message of this program. It is only captured while the command draws on the screen of a terminal.
+    fn say(&mut self, message: &str, on_screen: bool, watch: &mut Option<Watch<'_>>) {
+        let watch = if on_screen { &mut None } else { watch };
         self.add(format!("cp-exec: {message}\n").as_bytes(), watch);
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use cp_common::context::options::seconds;
-use cp_common::output::{Severity, line_to_stderr};
+use cp_common::output::{Severity, line_to_stderr, to_stderr};
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::{Context, Error, Result};
 use cp_hosts::Host;
@@ -113,8 +113,11 @@ fn supervise(
     let since = SystemTime::now();
     let (ran, passed) = pass_live(context, |watch| prepared.run(watch));
     let summary = summary(&ran);
+    // At a terminal these are the messages of this program, which the screen of the agent did not show.
+    let kept = ran.as_ref().ok().filter(|_| prepared.has_terminal()).map(|outcome| outcome.stderr.bytes.clone());
     let finished = prepared.settle(engine, ran)?;
     if let Some(summary) = summary {
+        to_stderr(&String::from_utf8_lossy(&kept.unwrap_or_default()));
         let unseen = host.and_then(|host| count_unseen(host, &engine.policy, since));
         let unseen = unseen.map(|count| format!(", {count} unseen")).unwrap_or_default();
         line_to_stderr(&format!("{summary}{unseen}"));
