@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cp_common::output::Severity;
+use cp_common::output::{Format, Severity};
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, json};
@@ -142,7 +142,9 @@ impl<'a> Claims<'a> {
         if holds == Some(false) {
             self.first.get_or_insert_with(|| claim.words());
         }
-        self.count(holds, &claim)
+        // For a person the sum at the end stands for the claims that hold.
+        let is_shown = holds != Some(true) || self.context.out.format() != Format::Text;
+        self.count(holds, Some(&claim).filter(|_| is_shown))
     }
 
     /// Records a call of a transcript.
@@ -151,7 +153,7 @@ impl<'a> Claims<'a> {
             self.first_call.get_or_insert_with(|| call.words());
         }
         *self.calls.entry(call.state).or_default() += 1;
-        self.count(call.holds, call)
+        self.count(call.holds, Some(call))
     }
 
     /// Reports that the last line of a transcript is not whole.
@@ -160,13 +162,15 @@ impl<'a> Claims<'a> {
         self.context.out.notice("torn_line", Severity::Warning, message);
     }
 
-    fn count(&mut self, holds: Option<bool>, record: &impl Reply) -> Result<()> {
+    fn count(&mut self, holds: Option<bool>, record: Option<&impl Reply>) -> Result<()> {
         match holds {
             Some(true) => self.held += 1,
             Some(false) => self.broken += 1,
             None => self.unknown += 1,
         }
-        self.context.out.record(Kind::Item, record)?;
+        if let Some(record) = record {
+            self.context.out.record(Kind::Item, record)?;
+        }
         self.context.out.item_succeeded();
         Ok(())
     }
@@ -181,6 +185,11 @@ impl<'a> Claims<'a> {
         }
         for state in CallState::ALL.into_iter().filter(|_| self.is_of_transcripts) {
             out.extra(state.name(), self.calls.get(&state).copied().unwrap_or_default());
+        }
+        if out.format() == Format::Text {
+            let counted = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+            let (ledgers, held) = (counted(self.ledgers, "ledger"), counted(self.held, "claim"));
+            out.piece(&format!("{ledgers}: {held} true, {} unknown, {} false\n", self.unknown, self.broken))?;
         }
         match (&self.first, &self.first_call) {
             (Some(first), _) => Err(super::broken(self.broken, self.held + self.broken + self.unknown, first)),
