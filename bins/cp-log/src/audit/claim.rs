@@ -143,7 +143,7 @@ impl<'a> Claims<'a> {
             self.first.get_or_insert_with(|| claim.words());
         }
         // For a person the sum at the end stands for the claims that hold.
-        let is_shown = holds != Some(true) || self.context.out.format() != Format::Text;
+        let is_shown = holds != Some(true) || claim.why.is_some() || self.context.out.format() != Format::Text;
         self.count(holds, Some(&claim).filter(|_| is_shown))
     }
 
