@@ -40,7 +40,6 @@ mod session;
 mod signals;
 mod update;
 
-use agent::load_agents;
 use clap::{Parser, Subcommand};
 use cp_common::coprocess;
 use cp_common::program::{Check, Credentials, Program, Status};
@@ -142,7 +141,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
             Err(e) => Check::not_fine(name, Status::Fail, e.message(), e.hint_text().unwrap_or("install it")),
         })
         .collect();
-    checks.push(match load_agents(&context.home.agents_file()) {
+    checks.push(match context.home.agents::<serde_json::Map<String, Value>>() {
         Ok(agents) => Check::pass("agents", format!("{} configured", agents.len())),
         Err(e) => Check::not_fine("agents", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
     });
