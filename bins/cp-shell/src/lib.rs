@@ -11,14 +11,19 @@
 /// Defines an enum whose values have names on the wire.
 macro_rules! named_enum {
     ($(#[$attribute:meta])* $name:ident[$count:literal]: $($variant:ident $text:literal $meaning:literal),* $(,)?) => {
+        named_enum! { $(#[$attribute])* $name: $($variant $text $meaning),* }
+
+        impl $name {
+            /// All values.
+            pub(crate) const ALL: [Self; $count] = [$(Self::$variant),*];
+        }
+    };
+    ($(#[$attribute:meta])* $name:ident: $($variant:ident $text:literal $meaning:literal),* $(,)?) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum $name { $(#[doc = $meaning] $variant),* }
 
         impl $name {
-            /// All values.
-            pub(crate) const ALL: [Self; $count] = [$(Self::$variant),*];
-
             /// The name on the wire.
             pub(crate) const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }

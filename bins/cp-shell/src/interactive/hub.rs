@@ -189,7 +189,8 @@ impl Hub {
 
     fn post(&self, path: &str, body: &Value) -> Result<()> {
         self.client()?.post(path, body).map(drop).map_err(|e| match e.code() {
-            Code::Interrupted | Code::Timeout => e.hint("the hub may have received it"),
+            Code::Interrupted => signals::check().err().unwrap_or(e).hint("the hub may have received it"),
+            Code::Timeout => e.hint("the hub may have received it"),
             _ => e,
         })
     }
@@ -267,7 +268,14 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
         ("/messages/", messages, "messages"),
     ];
     for (path, query, name) in questions {
-        match client.get(path, &query) {
+        let answered = loop {
+            match client.get(path, &query) {
+                // A signal ends the wait of a command, and not this request.
+                Err(e) if e.code() == Code::Interrupted => std::thread::sleep(LOOK),
+                answered => break answered,
+            }
+        };
+        match answered {
             Ok(answer) => {
                 let entries = entries(&answer, name);
                 if entries.len() == ENTRIES {

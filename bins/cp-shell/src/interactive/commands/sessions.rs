@@ -219,9 +219,7 @@ fn effect_text(effect: &Value) -> String {
 pub(super) fn diff(state: &mut State<'_>, run: &str) -> Result<Outcome> {
     let run = if run.is_empty() { state.conversation.last_run() } else { Some(run) };
     let run = run.ok_or_else(|| Error::not_found("no turn of this session used tools"))?;
-    // Names the error if there is no such run.
-    ask(state.context, "cp-toolloop", &["show", run])?;
-    let differences = turn::changes::differences(run, &state.context.handed_on())?;
+    let differences = turn::changes::differences(run, state.context.handed_on())?;
     let text = match differences.concat() {
         none if none.is_empty() => format!("{} changed no file by its file tools\n", escaped(run)),
         all => turn::changes::painted(&all, style()),

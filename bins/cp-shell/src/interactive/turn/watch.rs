@@ -126,9 +126,9 @@ impl<'a> Watch<'a> {
 
     /// The differences of the files that a call changed; empty if a question has shown them.
     fn changed(&mut self, result: &ToolResult) -> String {
-        // A command has an exit status, and its changes are not recorded.
+        // A command has an exit status, and its changes have no difference.
         let Some(run) = self.seen.run.as_deref().filter(|_| result.exit_code.is_none()) else { return String::new() };
-        let all = differences(run, &self.flags).unwrap_or_default();
+        let all = differences(run, self.flags.clone()).unwrap_or_default();
         let new = all.get(self.seen.changes..).unwrap_or_default();
         self.seen.changes = all.len();
         if self.asked.contains(&result.id) {
