@@ -222,7 +222,7 @@ pub(super) fn diff(state: &mut State<'_>, run: &str) -> Result<Outcome> {
     let differences = turn::changes::differences(run, state.context.handed_on())?;
     let text = match differences.concat() {
         none if none.is_empty() => format!("{} changed no file by its file tools\n", escaped(run)),
-        all => turn::changes::painted(&all, style()),
+        all => turn::changes::painted(&all, usize::MAX, style()),
     };
     Ok(Outcome { text, result: json!({"run_id": run, "changes": differences.len()}), ..Outcome::default() })
 }

@@ -8,9 +8,6 @@ use serde_json::Value;
 
 use crate::interactive::console::render::{Style, count, escaped};
 
-/// The number of lines of a difference that are shown during a turn.
-const LINES: usize = 40;
-
 /// The differences of a run, one for each operation that changed files.
 pub(crate) fn differences(run: &str, flags: Vec<OsString>) -> Result<Vec<String>> {
     let shown: Value = ask_with("cp-toolloop", &["show", run], b"", flags)?.data()?;
@@ -18,15 +15,13 @@ pub(crate) fn differences(run: &str, flags: Vec<OsString>) -> Result<Vec<String>
     Ok(steps.filter_map(|step| step["difference"].as_str().map(str::to_owned)).collect())
 }
 
-/// A difference in colour.
-pub(crate) fn painted(difference: &str, style: Style) -> String {
-    difference.lines().map(|line| painted_line(line, style)).collect()
-}
+/// The number of lines of a difference that are shown during a turn.
+pub(super) const SHOWN: usize = 40;
 
 /// The first lines of a difference in colour, and the number of the others.
-pub(super) fn painted_start(difference: &str, style: Style) -> String {
-    let mut text: String = difference.lines().take(LINES).map(|line| painted_line(line, style)).collect();
-    let more = difference.lines().count().saturating_sub(LINES);
+pub(crate) fn painted(difference: &str, most: usize, style: Style) -> String {
+    let mut text: String = difference.lines().take(most).map(|line| painted_line(line, style)).collect();
+    let more = difference.lines().count().saturating_sub(most);
     if more > 0 {
         text.push_str(&style.faint(&format!("… {}, which :diff shows", count(more, "more line"))));
         text.push('\n');
@@ -53,7 +48,7 @@ mod tests {
     fn long_difference_is_shortened() {
         let style = Style { width: 80, colour: false };
         let long = (0..50).map(|number| format!("+{number}")).collect::<Vec<_>>().join("\n") + "\n";
-        assert_eq!(painted(&long, style), long);
-        assert!(painted_start(&long, style).ends_with("+39\n… 10 more lines, which :diff shows\n"));
+        assert_eq!(painted(&long, usize::MAX, style), long);
+        assert!(painted(&long, SHOWN, style).ends_with("+39\n… 10 more lines, which :diff shows\n"));
     }
 }

@@ -10,7 +10,7 @@ use cp_common::program::approval::{Answer, description, prompt};
 use cp_common::wire::{Approval, Scope, ToolResult};
 use serde_json::{Value, json};
 
-use super::changes::{differences, painted_start};
+use super::changes::{SHOWN, differences, painted};
 use super::flow::{Flow, Thoughts};
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
@@ -134,7 +134,7 @@ impl<'a> Watch<'a> {
         if self.asked.contains(&result.id) {
             return String::new();
         }
-        new.iter().map(|difference| painted_start(difference, self.style)).collect()
+        new.iter().map(|difference| painted(difference, SHOWN, self.style)).collect()
     }
 
     /// A line about a tool, after the shown text.
