@@ -223,7 +223,9 @@ impl Page {
         if words.is_empty() {
             return;
         }
-        wrapped(&words, self.room(), self.style).iter().for_each(|line| self.push(line));
+        for line in wrapped(&words, self.room(), self.style) {
+            self.push(&line);
+        }
     }
 
     /// Writes a line.
